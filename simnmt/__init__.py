@@ -25,9 +25,8 @@ _HOMES = {
     "load_sweep": "simnmt.sweeps",
     "plan": "simnmt.plans",
     "Scenario": "simnmt.api",
-    "RunResult": "simnmt.api",
     "InputError": "simnmt.base.errors",
-    "LoadedRun": "simnmt.api",
+    "Run": "simnmt.api",
     "Comparison": "simnmt.api",
     "Knowledge": "simnmt.policies.decision",
     "PolicySettings": "simnmt.policies.decision",
@@ -53,11 +52,10 @@ __all__ = [
     "Join",
     "Knowledge",
     "LengthTable",
-    "LoadedRun",
     "OpenProcess",
     "PolicySettings",
     "RttSeries",
-    "RunResult",
+    "Run",
     "Scenario",
     "__version__",
     "compare",
@@ -69,7 +67,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from simnmt.api import Comparison, LoadedRun, RunResult, Scenario, compare, load, run
+    from simnmt.api import Comparison, Run, Scenario, compare, load, run
     from simnmt.base.errors import InputError
     from simnmt.batching.batcher import Batcher, Encode, Join
     from simnmt.network.series import BandwidthSeries, RttSeries

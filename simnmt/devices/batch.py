@@ -19,7 +19,7 @@ from simnmt.devices.device import ARRIVES, BATCH_ACTS, FAILS, REACHES, Arrival, 
 from simnmt.devices.failures import MOST_RESTARTS, AvailableBoxes, Failures
 from simnmt.policies.views import StateView
 from simnmt.results.columns import Recorder, recorder
-from simnmt.results.device_accounts import BatchAccount, RunningBatchAccount
+from simnmt.results.device_accounts import BatchAccount
 from simnmt.results.requests import Block, Requests
 
 
@@ -135,7 +135,7 @@ class BatchBox:
 
     def __init__(self, clock: Clock, kind: Batched, number: int, leaves: Callable[[Sentence], None]) -> None:
         """`number`: among all boxes on the clock; `leaves`: called with each sentence that is done."""
-        self.account = RunningBatchAccount(kind.batching.size)
+        self.account = BatchAccount.empty(kind.batching.size)
         self._clock, self._number, self._leaves, self._cost = clock, number, leaves, kind.cost
         self._batching, self._steps_at = kind.batching, cache(kind.cost.steps_at)
         self._weighs_sources = any(kind.cost.source_s(1, longest) for longest in (1, 2))
@@ -263,7 +263,7 @@ class BatchBox:
         begin_s, self._step_ends_s = clock.now, self._base_s + self._factor * (taken_s + self._cost.leave_s * bool(done))
         self._left = None
         yield clock.moment(self._step_ends_s, BATCH_ACTS, self._number)
-        self.account.stepped(self._step, len(active), 1, clock.now - begin_s)
+        self.account.stepped(len(active), clock.now - begin_s)
         for sentence in active:
             if sentence.joined_step == self._step:
                 sentence.first_s = clock.now
@@ -369,7 +369,7 @@ class BatchDevice:
 
     def account(self) -> BatchAccount:
         """Return the account of all boxes."""
-        first, *others = (box.account.finished() for box in self.boxes)
+        first, *others = (box.account for box in self.boxes)
         return first.merged(others)
 
 

@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 from simnmt.base.errors import InputError
 from simnmt.base.extension import OBJECT, is_code
 from simnmt.base.suggestions import format_list
-from simnmt.results.loaded_run import LoadedRun
 from simnmt.results.number_text import percent
-from simnmt.results.result import FinishedRun
+from simnmt.results.run import Run
 from simnmt.results.run_directory import RESOLVED, SUMMARY, check_unchanged
 from simnmt.results.statistics import Estimate, change_columns, change_percent, student_quantile
 from simnmt.results.summary import Place, Row, judge_change
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """Runs beside the first of them."""
 
@@ -109,7 +108,7 @@ def describe_value(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def compare_runs(first: FinishedRun, *others: FinishedRun) -> Comparison:
+def compare_runs(first: Run, *others: Run) -> Comparison:
     """Compare runs with the first one, policy by policy, where a workload and a network have the same names.
 
     Differences are paired by replication if both runs issue the same requests: same seed, replications, requests, share of the
@@ -146,23 +145,23 @@ def compare_runs(first: FinishedRun, *others: FinishedRun) -> Comparison:
     return Comparison(names, rows, differing, facts, list(_best(by_name)), not_in_all, notes)
 
 
-def _check_distinct(runs: Sequence[FinishedRun]) -> None:
+def _check_distinct(runs: Sequence[Run]) -> None:
     """Raise `InputError` if a run is given twice: as itself, or by a directory that still holds it."""
     for at, run in enumerate(runs):
         if any(run is other or (run.directory is not None and _same_directory(run, other)) for other in runs[:at]):
             raise InputError("the same run is given twice", path=run.directory, remedy="give two different ones")
 
 
-def _same_directory(run: FinishedRun, other: FinishedRun) -> bool:
+def _same_directory(run: Run, other: Run) -> bool:
     if other.directory is None or os.path.realpath(run.directory or "") != os.path.realpath(other.directory):
         return False
     return run.replicated == other.replicated
 
 
-def _checked_manifest(run: FinishedRun) -> Row:
+def _checked_manifest(run: Run) -> Row:
     """Return the manifest of a run, or its input digests if it has none. Raises `InputError` if it cannot be compared."""
     manifest: Row = {"inputs": run.input_digests}
-    if isinstance(run, LoadedRun):
+    if run.manifest and run.directory is not None:
         manifest = run.manifest
         digests = {name: manifest["outputs"].get(name, "") for name in (SUMMARY, RESOLVED)}
         check_unchanged(digests, "a file", run.directory.joinpath, f"run {run.directory / RESOLVED} anew")
@@ -182,7 +181,7 @@ def _are_latencies(values: object, count: int | None) -> bool:
     return all(isinstance(value, float) and 0.0 < value < inf for value in cast(list[object], values))
 
 
-def _rows(baseline: tuple[str, FinishedRun, Row], compared: tuple[str, FinishedRun, Row]) -> Iterator[Row]:
+def _rows(baseline: tuple[str, Run, Row], compared: tuple[str, Run, Row]) -> Iterator[Row]:
     """Yield a row per place of both runs; each is given by its name, itself and its manifest."""
     (first_name, first, first_manifest), (name, run, manifest) = baseline, compared
     of_run, of_first = ({_place(row): row for row in one.summary_rows} for one in (run, first))
@@ -213,7 +212,7 @@ def _rows(baseline: tuple[str, FinishedRun, Row], compared: tuple[str, FinishedR
         }
 
 
-def _texts_reasons(first: FinishedRun, run: FinishedRun) -> Iterator[str]:
+def _texts_reasons(first: Run, run: Run) -> Iterator[str]:
     """Yield why two runs that sent texts of users do not issue the same requests; nothing if they do."""
     before, after = (None if one.live is None else one.live.texts_digest for one in (first, run))
     if before != after:
@@ -243,7 +242,7 @@ def _unpaired_percent(ours: NDArray[np.float64], theirs: NDArray[np.float64]) ->
     return Estimate(*(100.0 * (ratio * factor - 1.0) for factor in (1.0, exp(-reach), exp(reach))))
 
 
-def _best(runs: Mapping[str, FinishedRun]) -> Iterator[Row]:
+def _best(runs: Mapping[str, Run]) -> Iterator[Row]:
     columns = ("policy", "objective", "objective_value", "objective_value_low", "objective_value_high", "unstable")
     for name, run in runs.items():
         for record in run.recommendations:
@@ -251,7 +250,7 @@ def _best(runs: Mapping[str, FinishedRun]) -> Iterator[Row]:
             yield place | {column: record[column] for column in columns}
 
 
-def _not_in_all(runs: Mapping[str, FinishedRun]) -> Iterator[Row]:
+def _not_in_all(runs: Mapping[str, Run]) -> Iterator[Row]:
     for at, part in enumerate(("workload", "network", "policy")):
         holders: dict[str, list[str]] = {}
         for name, run in runs.items():
@@ -284,7 +283,7 @@ def _pairing_notes(rows: Sequence[Row]) -> Iterator[str]:
         yield f"{run} against {baseline}{where}: {how}."
 
 
-def _origin_notes(runs: Mapping[str, FinishedRun], manifests: Sequence[Row]) -> Iterator[str]:
+def _origin_notes(runs: Mapping[str, Run], manifests: Sequence[Row]) -> Iterator[str]:
     """Yield sentences on objects, changed files, versions of simnmt, live runs and lost requests."""
     first, baseline = next(iter(runs)), manifests[0]
     for (name, run), manifest in zip(runs.items(), manifests, strict=True):
@@ -307,7 +306,7 @@ def _place(row: Row) -> Place:
     return row["workload"], row["network"], row["policy"]
 
 
-def _labels(runs: Sequence[FinishedRun]) -> list[str]:
+def _labels(runs: Sequence[Run]) -> list[str]:
     """Return names that differ: that of the scenario, of the directory where several have that one, else with a number."""
     names = [run.name for run in runs]
     labels = [

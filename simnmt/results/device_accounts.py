@@ -8,7 +8,7 @@ its *turn* of an engagement.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from math import isnan, nan
 from typing import Any
 
@@ -16,10 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
-
-
-TIMELINE = 2_000
-"""Largest number of batch changes that a timeline holds."""
 
 
 @dataclass(slots=True, eq=False)
@@ -44,9 +40,29 @@ class BatchAccount:
     """Source tokens plus the padding to the longest sentence of each call."""
     sentences: int = 0
     """Sentences translated."""
-    timeline: NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 2), np.int64))
-    """(Steps taken before, sentences active from then on) at each change of the first server's batch, shape (changes, 2); at
-    most `TIMELINE` changes."""
+
+    @classmethod
+    def empty(cls, size: int) -> BatchAccount:
+        """Return the account of a server before its first batch."""
+        return cls(size, np.zeros(size + 1, np.int64), np.zeros(size + 1))
+
+    def encoded(self, src_lens: Sequence[int], seconds: float) -> None:
+        """Count one call of the encoder."""
+        self.encodings += 1
+        self.encode_s += seconds
+        self.src_tokens += sum(src_lens)
+        self.padded_tokens += max(src_lens) * len(src_lens)
+
+    def refilled(self, joining: int, seconds: float) -> None:
+        """Count a refill of `joining` sentences."""
+        self.refills += 1
+        self.refill_s += seconds
+        self.sentences += joining
+
+    def stepped(self, active: int, seconds: float) -> None:
+        """Count a step of `active` sentences."""
+        self.steps[active] += 1
+        self.step_s[active] += seconds
 
     @property
     def tokens(self) -> int:
@@ -78,19 +94,17 @@ class BatchAccount:
         return 1.0 - _ratio(self.src_tokens, self.padded_tokens)
 
     def merged(self, others: Iterable[BatchAccount]) -> BatchAccount:
-        """Return the sum of this account and others of the same batch size, with this timeline. Raises `ValueError`."""
+        """Return the sum of this account and others of the same batch size. Raises `ValueError`."""
         accounts = (self, *others)
         if any(other.size != self.size for other in accounts):
             raise ValueError(f"cannot merge accounts of batch sizes {sorted({other.size for other in accounts})}")
-        summed = (column.name for column in fields(self) if column.name not in ("size", "timeline"))
+        summed = (column.name for column in fields(self) if column.name != "size")
         return replace(self, **{name: sum(getattr(other, name) for other in accounts) for name in summed})
 
     def as_json(self) -> dict[str, Any]:
-        """Return the account as JSON, without the timeline."""
+        """Return the account as JSON."""
         columns = {"steps": self.steps.tolist(), "step_s": self.step_s.tolist()}
-        numbers = asdict(self) | columns | {"tokens": self.tokens, "busy_s": self.busy_s}
-        del numbers["timeline"]
-        return numbers
+        return asdict(self) | columns | {"tokens": self.tokens, "busy_s": self.busy_s}
 
 
 def _ratio(part: float, whole: float) -> float:
@@ -100,46 +114,6 @@ def _ratio(part: float, whole: float) -> float:
 
 SMALL_BATCH = 8
 """A batch with fewer active sentences is small, as in the paper (FNI-12, figure 8)."""
-
-
-class RunningBatchAccount:
-    """The account of one server while it works: histograms as lists, whose elements are faster to change than numpy's."""
-
-    __slots__ = ("_account", "_last_active", "_step_s", "_steps", "_timeline")
-
-    def __init__(self, size: int) -> None:
-        self._account = BatchAccount(size, np.empty(0, np.int64), np.empty(0))
-        self._steps, self._step_s = [0] * (size + 1), [0.0] * (size + 1)
-        self._timeline: list[tuple[int, int]] = []
-        self._last_active = 0
-
-    def encoded(self, src_lens: Sequence[int], seconds: float) -> None:
-        """Count one call of the encoder."""
-        account = self._account
-        account.encodings += 1
-        account.encode_s += seconds
-        account.src_tokens += sum(src_lens)
-        account.padded_tokens += max(src_lens) * len(src_lens)
-
-    def refilled(self, joining: int, seconds: float) -> None:
-        """Count a refill of `joining` sentences."""
-        account = self._account
-        account.refills += 1
-        account.refill_s += seconds
-        account.sentences += joining
-
-    def stepped(self, before: int, active: int, steps: int, seconds: float) -> None:
-        """Count `steps` steps of an unchanged batch, after the first `before` steps."""
-        self._steps[active] += steps
-        self._step_s[active] += seconds
-        if active != self._last_active and len(self._timeline) < TIMELINE:
-            self._last_active = active
-            self._timeline.append((before, active))
-
-    def finished(self) -> BatchAccount:
-        """Return the account with its histograms as numpy columns."""
-        timeline = np.asarray(self._timeline, np.int64).reshape(-1, 2)
-        return replace(self._account, steps=np.asarray(self._steps), step_s=np.asarray(self._step_s), timeline=timeline)
 
 
 def batch_columns(
@@ -159,7 +133,7 @@ def batch_columns(
         makespan_s: duration of the run.
         queue_s, first_token_s: waiting time and time to the first token of the requests executed there.
     """
-    batches = account or BatchAccount(1, np.zeros(2, np.int64), np.zeros(2))
+    batches = account or BatchAccount.empty(1)
     begun_s = first_token_s[~np.isnan(first_token_s)]
     numbers = {
         "mean_batch": batches.mean_active,

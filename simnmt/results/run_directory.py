@@ -12,27 +12,29 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime, timezone
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
 from simnmt.base import files
 from simnmt.base.errors import InputError
-from simnmt.results.columns import arrow_array
-from simnmt.results.result import Cell
-from simnmt.results.summary import Place, Row
+from simnmt.results.columns import Array, arrow_array
+from simnmt.results.device_accounts import BatchAccount
+from simnmt.results.request_log import Log, RequestLog
+from simnmt.results.run import Cell, LiveMeasurement, Run
+from simnmt.results.summary import Device, Place, Row, by_cell
 
 MANIFEST, RESOLVED, INPUT = "manifest.json", "scenario.resolved.yaml", "scenario.input.yaml"
 SUMMARY, TABLE, REQUESTS, PAGE = "summary.json", "summary.csv", "requests.parquet", "report.html"
-BATCHES = "batches.parquet"
 REPLICATIONS, DEVICES = "replications", "devices"
 """Keys of the manifest that hold the numbers of each replication, and the devices of each workload."""
 PACKAGES = "packages"
 """Key of the manifest that holds the versions of the installed packages whose kinds the scenario names."""
 REPRODUCTION = "reproduction.json"
 """The document of `simnmt reproduce`."""
-OUTPUTS = frozenset({RESOLVED, INPUT, SUMMARY, TABLE, REQUESTS, PAGE, BATCHES})
+OUTPUTS = frozenset({RESOLVED, INPUT, SUMMARY, TABLE, REQUESTS, PAGE})
 """Names that a manifest may list; another name could lead anywhere."""
 
 _ELSEWHERE = "give another output folder"
@@ -226,29 +228,6 @@ def write_requests(path: Path, cells: Iterable[Cell]) -> None:
             writer.write_table(table, row_group_size=ROW_GROUP)
 
 
-def write_batches(path: Path, cells: Iterable[Cell]) -> None:
-    """Write one row per change of a batch, on the first server of each device that batched; write no file if none did."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    timelines = [
-        ((cell.workload, cell.network, policy, device), account.timeline)
-        for cell in cells
-        for policy, device, account in cell.accounts()
-    ]
-    if not timelines:
-        return
-    lengths = [len(timeline) for _, timeline in timelines]
-    names = {
-        key: arrow_array(np.repeat([place[at] for place, _ in timelines], lengths).tolist(), str).dictionary_encode()
-        for at, key in enumerate(("workload", "network", "policy", "device"))
-    }
-    changes = np.concatenate([timeline for _, timeline in timelines])
-    table = pa.table(names | {name: arrow_array(changes[:, at]) for at, name in enumerate(("step", "active"))})
-    with path.open("wb") as file:
-        pq.write_table(table, file, compression="zstd")
-
-
 def sha256(path: Path) -> str:
     """Return the SHA-256 hex digest of a file's bytes."""
     digest = hashlib.sha256()
@@ -300,3 +279,131 @@ def check_packages(manifest: Mapping[str, Any], present: Mapping[str, str], dire
             what = f"that run used {name} {recorded[name]}, and {name} {version} is installed"
             remedy = f"install that version, or run {directory / RESOLVED}"
             raise RunDirectoryError(what, path=directory, remedy=remedy)
+
+
+REMEDY = "run the scenario anew"
+_PLACE = ("workload", "network", "policy")
+
+
+def load_run(directory: Path, scenario: Row) -> Run:
+    """Return a finished run; `scenario`: the resolved scenario of the directory. Raises `RunDirectoryError`."""
+    manifest = read_manifest(directory)
+    path = directory / SUMMARY
+    copied = ("name", "seed", "comparisons", "fits", "recommendations", "gaps", "notes")
+    try:
+        summary = json.loads(files.read_bounded(path, files.MOST_DOCUMENT_BYTES))
+        return Run(
+            summary_rows=summary["rows"],
+            **{key: summary[key] for key in copied},
+            cells=StoredCells(directory, manifest, summary["rows"], summary["batches"]),
+            replicated={tuple(row[key] for key in _PLACE): dict(row["values"]) for row in manifest.get(REPLICATIONS, ())},
+            live=LiveMeasurement(**summary["live"]) if "live" in summary else None,
+            scenario=scenario,
+            directory=directory,
+            input_digests=manifest["inputs"],
+            manifest=manifest,
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise _unreadable(path, error) from None
+
+
+class StoredCells(Sequence[Cell]):
+    """The cells of a run directory, read when one is used first."""
+
+    def __init__(self, directory: Path, manifest: Row, rows: list[Row], batches: list[Row]) -> None:
+        """`batches`: of each device that formed any, by workload, network and policy."""
+        self._directory, self._manifest, self._rows, self._batches = directory, manifest, rows, batches
+
+    @cached_property
+    def _cells(self) -> list[Cell]:
+        logs, cells = stored_logs(self._directory / REQUESTS), list[Cell]()
+        try:
+            accounts = {_device_key(record): _account(record) for record in self._batches}
+            for place, rows in by_cell(self._rows).items():
+                devices = tuple(Device(**device) for device in self._manifest[DEVICES][place[0]])
+                of_cell = {row["policy"]: logs[(*place, row["policy"])] for row in rows}
+                batches = {name: tuple(accounts.get((*place, name, device.name)) for device in devices) for name in of_cell}
+                batched = {name: of_policy for name, of_policy in batches.items() if any(of_policy)}
+                cells.append(Cell(*place, devices, of_cell, batched))
+        except (KeyError, TypeError, ValueError) as error:
+            raise _unreadable(self._directory, error) from None
+        return cells
+
+    @overload
+    def __getitem__(self, index: int) -> Cell: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Cell]: ...
+    def __getitem__(self, index: int | slice) -> Cell | Sequence[Cell]:
+        return self._cells[index]
+
+    def __len__(self) -> int:
+        return len(self._cells)
+
+
+class StoredColumns(Log):
+    """The columns of one policy's requests in a run directory, each read on access."""
+
+    def __init__(self, path: Path, file: Any, groups: Sequence[int]) -> None:
+        """`file`: the opened requests.parquet; `groups`: its row groups of the policy."""
+        self._path, self._file, self._groups = path, file, groups
+
+    def __getitem__(self, name: str) -> Array:
+        if name not in [*self]:
+            raise KeyError(name)
+        try:
+            values: Array = self._file.read_row_groups(self._groups, columns=[name])[name].to_numpy()
+        except (OSError, ValueError) as error:
+            raise _unreadable(self._path, error) from None
+        return values
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in self._file.schema_arrow.names if name not in _PLACE)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def stored_logs(path: Path) -> dict[Place, RequestLog]:
+    """Return the requests of a run directory by workload, network and policy. Raises `RunDirectoryError`.
+
+    Every row group of the file is of one of them.
+    """
+    import pyarrow.parquet as pq
+
+    groups: dict[Any, list[int]] = {}
+    try:
+        file = pq.ParquetFile(path)
+        for number in range(file.num_row_groups):
+            (labels,) = file.read_row_group(number, columns=list(_PLACE)).slice(0, 1).to_pylist()
+            groups.setdefault(tuple(labels[key] for key in _PLACE), []).append(number)
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from None
+    return {place: RequestLog(StoredColumns(path, file, numbers)) for place, numbers in groups.items()}
+
+
+_DEVICE_KEYS = (*_PLACE, "device")
+
+
+def _device_key(record: Row) -> tuple[str, ...]:
+    return tuple(str(record[key]) for key in _DEVICE_KEYS)
+
+
+def _account(record: Row) -> BatchAccount:
+    counts = {key: value for key, value in record.items() if key not in (*_DEVICE_KEYS, "tokens", "busy_s")}
+    counts |= {"steps": np.asarray(record["steps"], np.int64), "step_s": np.asarray(record["step_s"], np.float64)}
+    return BatchAccount(**counts)
+
+
+def _unreadable(path: Path, error: Exception) -> RunDirectoryError:
+    return RunDirectoryError(f"cannot be read: {_describe_damage(error)}", path=path, remedy=REMEDY)
+
+
+def _describe_damage(error: Exception) -> str:
+    """Describe what is wrong with a file of a run for which a library raised this error."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"no JSON at line {error.lineno}, column {error.colno}"
+    if isinstance(error, KeyError):
+        return f"{error.args[0]} is missing"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return "its content is not what a run writes"

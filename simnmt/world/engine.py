@@ -33,7 +33,7 @@ from simnmt.policies.estimates import QuantileEstimate, TransferEstimate
 from simnmt.policies.views import BacklogView, PlanView
 from simnmt.profile.batch_cost import DecodingCost, LengthForm
 from simnmt.results.columns import recorder
-from simnmt.results.device_accounts import TIMELINE, BatchAccount, BoxesUntil
+from simnmt.results.device_accounts import BatchAccount, BoxesUntil
 from simnmt.results.requests import Block, Engine, Requests, Trail
 from simnmt.world import reference
 from simnmt.world.checks import BlockChecks, check_run
@@ -479,13 +479,11 @@ def _account_of(copied: Any, size: int) -> BatchAccount:
     def column(address: int, kind: Any, shape: tuple[int, ...]) -> NDArray[Any]:
         return np.ctypeslib.as_array(ctypes.cast(address, ctypes.POINTER(kind)), shape).copy()
 
-    timeline = column(copied.timeline, ctypes.c_int64, (copied.changes, 2)) if copied.changes else np.empty((0, 2), np.int64)
     names = ("encode_s", "refill_s", "encodings", "refills", "src_tokens", "padded_tokens", "sentences")
     return BatchAccount(
         size,
         column(copied.steps, ctypes.c_int64, (size + 1,)),
         column(copied.step_s, ctypes.c_double, (size + 1,)),
-        timeline=timeline,
         **{name: getattr(copied, name) for name in names},
     )
 
@@ -520,7 +518,6 @@ def _decode_compiled(
     copied = c.Account()
     copied.steps = kept.address(np.zeros(batching.size + 1), np.int64)
     copied.step_s = kept.address(np.zeros(batching.size + 1))
-    copied.timeline = kept.address(np.zeros(2 * TIMELINE, np.int64), np.int64)
     if cdll.simnmt_world_decode(ctypes.byref(decoding), ctypes.byref(copied)):
         raise MemoryError
     account = _account_of(copied, batching.size)

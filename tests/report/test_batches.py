@@ -31,8 +31,7 @@ def account(steps: tuple[int, ...], size: int = SIZE) -> BatchAccount:
     """So many steps with 1, 2, ... active; each takes 1 ms and one more per active sentence."""
     counts = np.array([0, *steps], np.int64)
     step_s = counts * (1 + np.arange(size + 1)) * 1e-3
-    timeline = np.array([[0, size], [3, 2], [5, 1], [int(counts.sum()), 0]], np.int64)
-    return BatchAccount(size, counts, step_s, 0.01, 0.002, 3, 2, 30, 36, 8, timeline)
+    return BatchAccount(size, counts, step_s, 0.01, 0.002, 3, 2, 30, 36, 8)
 
 
 @pytest.fixture

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from simnmt.results.device_accounts import BATCH_COLUMNS, BatchAccount
 from simnmt.results.device_timeline import device_timeline
 from simnmt.results.request_log import RequestLog
-from simnmt.results.result import Cell
-from simnmt.results.run_directory import sha256, write_batches
 from simnmt.results.summary import BatchesOfDevice, Device, measure
 from tests.results.test_summary import DEVICES, TRAIL, truth
 
@@ -26,7 +22,6 @@ ACTIVE = np.array([4, 4, 3, 2, 2, 1, 1, 1, 1, 4, 3, 3, 3, 1, 1])
 def account(**other: Any) -> BatchAccount:
     """That example with a second a step, encoded in two calls of sources of 2, 5, 3, 9 and 4, 4, 1, 6 tokens."""
     steps = np.bincount(ACTIVE, minlength=5)
-    changes = np.flatnonzero(np.diff(ACTIVE, prepend=-1))
     example: dict[str, Any] = {
         "size": 4,
         "steps": steps,
@@ -38,7 +33,6 @@ def account(**other: Any) -> BatchAccount:
         "src_tokens": 34,
         "padded_tokens": 4 * 9 + 4 * 6,
         "sentences": 8,
-        "timeline": np.stack([changes, ACTIVE[changes]], axis=1),
     }
     return BatchAccount(**example | other)
 
@@ -46,7 +40,7 @@ def account(**other: Any) -> BatchAccount:
 def nothing_done() -> BatchAccount:
     zeros = dict.fromkeys(("encodings", "refills", "src_tokens", "padded_tokens", "sentences"), 0)
     none = dict.fromkeys(("encode_s", "refill_s"), 0.0)
-    return account(steps=np.zeros(5, np.int64), step_s=np.zeros(5), timeline=np.empty((0, 2), np.int64), **zeros, **none)
+    return account(steps=np.zeros(5, np.int64), step_s=np.zeros(5), **zeros, **none)
 
 
 def test_the_occupancy_of_the_worked_example_of_fni_08() -> None:
@@ -65,7 +59,6 @@ def test_accounts_of_several_servers_add_up() -> None:
     assert (whole.sentences, whole.tokens, whole.encodings, whole.refills) == (16, 68, 4, 4)
     assert (whole.busy_s, whole.encode_s, whole.refill_s) == (36.0, 4.0, 2.0)
     assert whole.mean_active == account().mean_active
-    np.testing.assert_array_equal(whole.timeline, account().timeline)
     with pytest.raises(ValueError, match="4, 5"):
         account().merged([account(size=5, steps=np.zeros(6, np.int64), step_s=np.zeros(6))])
 
@@ -136,21 +129,3 @@ def test_the_places_of_a_batch_count_as_workers_from_the_first_step_of_a_sentenc
     stayed_s = log["t_queue_s"] + log["t_exe_s"] - log["first_token_s"]
     assert (timeline.busy_share[1] * np.diff(timeline.edges_s)).sum() * 8 == pytest.approx(np.nansum(stayed_s))
     np.testing.assert_array_equal(timeline.waiting, one_by_one.waiting)
-
-
-def cell(policies: tuple[str, ...], accounts: tuple[BatchAccount | None, ...]) -> Cell:
-    nothing: Any = None
-    return Cell("w", "n", BATCHING, {}, nothing, nothing, 1.0, 0.0, (), (), (), batches=dict.fromkeys(policies, accounts))
-
-
-def test_the_first_changes_of_each_batch_lie_in_a_table_of_their_own(tmp_path: Path) -> None:
-    write_batches(tmp_path / "a.parquet", [cell(("edge", "cloud"), (None, account()))])
-    table = pd.read_parquet(tmp_path / "a.parquet")
-    assert list(table.columns) == ["workload", "network", "policy", "device", "step", "active"]
-    assert table.policy.unique().tolist() == ["edge", "cloud"]
-    assert set(table.device) == {"cloud"}
-    np.testing.assert_array_equal(table[table.policy == "cloud"][["step", "active"]], account().timeline)
-    write_batches(tmp_path / "b.parquet", [cell(("edge", "cloud"), (None, account()))])
-    assert sha256(tmp_path / "a.parquet") == sha256(tmp_path / "b.parquet")
-    write_batches(tmp_path / "none.parquet", [cell(("edge",), (None, None)), cell((), ())])
-    assert not (tmp_path / "none.parquet").exists()

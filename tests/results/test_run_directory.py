@@ -7,7 +7,6 @@ import json
 import os
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -17,7 +16,7 @@ import pytest
 from simnmt.base.errors import InputError
 from simnmt.results import run_directory
 from simnmt.results.request_log import RequestLog
-from simnmt.results.result import Cell
+from simnmt.results.run import Cell
 from simnmt.results.run_directory import (
     INPUT,
     MANIFEST,
@@ -115,12 +114,7 @@ def cell(workload: str, network: str, seed: int, requests: int = 50) -> Cell:
     truth = truth_of(seed, requests)
     trails = {policy: trail_of(seed + number, requests=requests) for number, policy in enumerate(("edge", "cnmt"), 1)}
     trails["edge"] = replace(trails["edge"], tgt_len_by_src_len=np.full(41, np.nan))
-    names = SimpleNamespace(name="n", source="s", src_unit="word", tgt_unit="word")
-    return Cell(
-        workload=workload, network=network, lengths=names, series=None, regression_slope=1.0, regression_offset=0.0,
-        devices=(), planes=(), profile_kinds=(), profile_names=(),
-        logs={policy: RequestLog.of(truth, trail) for policy, trail in trails.items()},
-    )  # type: ignore[arg-type]  # fmt: skip
+    return Cell(workload, network, (), {policy: RequestLog.of(truth, trail) for policy, trail in trails.items()})
 
 
 CELLS = [cell("w1", "cp1", 1), cell("w1", "cp2", 2), cell("w2", "cp1", 3, requests=70)]

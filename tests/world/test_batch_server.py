@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate
 
 import numpy as np
 import pytest
@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from simnmt.base import shipped_files
 from simnmt.batching import Batching, mini, top_up
-from simnmt.devices.batch import Decoded
 from simnmt.profile.batch_cost import DecodingCost
 from simnmt.profile.doubts import alone_vs_plane
 from simnmt.profile.profile_file import read_profile
@@ -21,12 +20,6 @@ from simnmt.world.engine import decode_all
 from tests.batching.one_server import serve
 from tests.world.batched_worlds import EIGHTHS, LEAVING, LEAVING_EIGHTHS, SECONDS, batchings, cost, rows
 from tests.world.theory import m_g_1_wait
-
-
-def sizes(decoded: Decoded) -> list[int]:
-    """Sentences active in each step."""
-    timeline = [*decoded.account.timeline.tolist(), [int(decoded.account.steps.sum()), 0]]
-    return [active for (step, active), (end, _) in pairwise(timeline) for _ in range(end - step)]
 
 
 def assert_steps_agree(
@@ -42,7 +35,6 @@ def assert_steps_agree(
         np.testing.assert_allclose(column, [moments_s[request] for request in range(len(src_len))], 1e-9, 1e-9)
     np.testing.assert_allclose(decoded.first_token_s, np.subtract(first_s, arrival_s), 1e-9, 1e-9)
     account, active = decoded.account, [len(requests) for _, requests, _ in served.steps]
-    assert sizes(decoded) == active
     assert account.steps.tolist() == np.bincount(active, minlength=batching.size + 1).tolist()
     assert (account.sentences, account.tokens) == (len(src_len), sum(tgt_len))
     assert account.src_tokens == sum(src_len) <= account.padded_tokens

@@ -9,8 +9,6 @@
 #include "batch_cost.h"
 #include "batcher.h"
 
-#define TIMELINE 2000
-
 /* An active sentence. */
 typedef struct {
     int64_t finish_step, request, src_len;
@@ -151,22 +149,10 @@ static void batch_box_close(BatchBox *self, double now_s) {
     }
 }
 
-static void note_steps(Memory *memory, Account *account, int64_t before, int64_t active, int64_t steps, double seconds) {
-    account->steps[active] += steps;
-    account->step_s[active] += seconds;
-    if (active == account->last_active || account->changes == TIMELINE) return;
-    account->last_active = active;
-    int64_t numbers = 2 * account->changes;
-    GROW(memory, account->timeline, numbers, account->change_capacity);
-    account->timeline[numbers] = before;
-    account->timeline[numbers + 1] = active;
-    account->changes += 1;
-}
-
-static void settle(Memory *memory, BatchBox *self, double now_s) {
-    int64_t steps = self->until;
-    note_steps(memory, &self->account, self->step, self->active.count, steps, now_s - self->base_s);
-    self->step += steps;
+static void settle(BatchBox *self, double now_s) {
+    self->account.steps[self->active.count] += self->until;
+    self->account.step_s[self->active.count] += now_s - self->base_s;
+    self->step += self->until;
     self->until = 0;
 }
 
@@ -273,7 +259,7 @@ static void batch_box_act(Memory *memory, BatchBox *self) {
     if (self->until) {
         int64_t finish_step = self->step + self->until;
         if (self->active.items[0].finish_step == finish_step) {
-            settle(memory, self, now_s);
+            settle(self, now_s);
             while (self->active.count && self->active.items[0].finish_step == finish_step) {
                 Active sentence = actives_pop(&self->active);
                 self->factor_sum -= sentence.factor;
@@ -307,7 +293,7 @@ static void batch_box_act(Memory *memory, BatchBox *self) {
             if (now_s < due_s && due_s < self->next_s) look_at(self, due_s);
             return;
         }
-        if (self->until) settle(memory, self, now_s);
+        if (self->until) settle(self, now_s);
         if (move == ENCODE)
             encode(memory, self, count, now_s);
         else

@@ -113,8 +113,6 @@ typedef struct {
     double *step_s;
     double encode_s, refill_s;
     int64_t encodings, refills, src_tokens, padded_tokens, sentences;
-    int64_t *timeline; /* pairs: steps before, active from then on */
-    int64_t changes, change_capacity, last_active;
 } Account;
 
 /* Sentences that one box decodes without a clock; columns by sentence. */

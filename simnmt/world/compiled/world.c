@@ -74,10 +74,8 @@ static void decode(Memory *memory, const Decoding *decoding, Account *copy) {
     size_t sizes = (size_t)decoding->batching.size + 1;
     memcpy(copy->steps, account.steps, sizes * sizeof(int64_t));
     memcpy(copy->step_s, account.step_s, sizes * sizeof(double));
-    if (account.changes) memcpy(copy->timeline, account.timeline, (size_t)(2 * account.changes) * sizeof(int64_t));
     account.steps = copy->steps;
     account.step_s = copy->step_s;
-    account.timeline = copy->timeline;
     *copy = account;
 }
 
