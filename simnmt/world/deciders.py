@@ -5,13 +5,13 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.policies.batch_view import BatchView
-from simnmt.policies.decision import DecisionView
+from simnmt.policies.decision import Decide, DecisionView
 from simnmt.policies.estimates import TransferEstimate
 from simnmt.policies.views import BacklogView, StateView
 
