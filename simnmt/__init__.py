@@ -30,7 +30,7 @@ _HOMES = {
     "Comparison": "simnmt.api",
     "Knowledge": "simnmt.policies.decision",
     "PolicySettings": "simnmt.policies.decision",
-    "DecisionView": "simnmt.policies.views",
+    "DecisionView": "simnmt.policies.decision",
     "OpenProcess": "simnmt.workload.arrivals.process",
     "LengthTable": "simnmt.workload.length_table",
     "RttSeries": "simnmt.network.series",
@@ -72,8 +72,7 @@ if TYPE_CHECKING:
     from simnmt.batching.batcher import Batcher, Encode, Join
     from simnmt.network.series import BandwidthSeries, RttSeries
     from simnmt.plans import plan
-    from simnmt.policies.decision import Knowledge, PolicySettings
-    from simnmt.policies.views import DecisionView
+    from simnmt.policies.decision import DecisionView, Knowledge, PolicySettings
     from simnmt.profile.device_profile import DeviceProfile
     from simnmt.sweeps import load_sweep, sweep
     from simnmt.workload.arrivals.process import OpenProcess
