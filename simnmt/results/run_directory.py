@@ -47,7 +47,8 @@ def reserved(folder: Path, stem: str) -> Iterator[Path]:
 
     It is removed if it is empty in the end. Raises `RunDirectoryError` if none can be made.
     """
-    name = f"{stem}-{datetime.now(timezone.utc):%Y%m%d-%H%M%S}"
+    # File systems take names of 255 bytes; a scenario's may have 80 characters of any script.
+    name = f"{stem.encode()[:100].decode(errors='ignore')}-{datetime.now(timezone.utc):%Y%m%d-%H%M%S}"
     made = files.missing_parents(folder / name)
     try:
         folder.mkdir(parents=True, exist_ok=True)
