@@ -28,7 +28,7 @@ from simnmt.profile.profile_variant import as_calibrated
 from simnmt.results.device_accounts import PlannedDevice, PlannedState
 from simnmt.results.number_text import digits, duration
 from simnmt.results.precision import spread_notes
-from simnmt.results.result import Cell, format_sources, shown_kind
+from simnmt.results.run import Cell, format_sources, shown_kind
 from simnmt.results.summary import Row, by_cell
 from simnmt.results.warm_up import warm_up_notes
 from simnmt.scenario.configuration import ScenarioConfiguration

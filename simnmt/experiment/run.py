@@ -21,7 +21,7 @@ from simnmt.results.prediction import describe_exact, describe_predictions, with
 from simnmt.results.recommendation import Goal, Roles, recommend
 from simnmt.results.request_log import RequestLog, misroutes
 from simnmt.results.requests import Engine
-from simnmt.results.result import Cell, RunResult
+from simnmt.results.run import Cell, Run
 from simnmt.results.stability import mark_unstable, with_stability
 from simnmt.results.summary import Numbers, Place, Row, Runs, by_cell, comparisons, replicated, rows, with_regret
 from simnmt.scenario.configuration import ScenarioConfiguration
@@ -42,7 +42,7 @@ def run_plan(
     progress: Progress | None = None,
     until_precision: float | None = None,
     engine: Engine | None = None,
-) -> RunResult:
+) -> Run:
     """Run every unit of a plan. The result is the same for any number of processes.
 
     Args:
@@ -80,12 +80,12 @@ def run_plan(
 
 def _with_predictions(
     plan: RunPlan,
-    result: RunResult,
+    result: Run,
     units: list[Unit],
     results: list[UnitResult],
     jobs: int | None,
     progress: Progress | None,
-) -> RunResult:
+) -> Run:
     """Run the units with drawn profiles and return the result with prediction intervals; the same result if none are drawn.
 
     Draw number n runs in replication n modulo the replications alone, and is compared with the unit of the calibrated profiles
@@ -141,7 +141,7 @@ def _run(units: list[Unit], begin: int, jobs: int | None, progress: Progress | N
     return [results[index] for index in range(len(waiting))]
 
 
-def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> RunResult:
+def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> Run:
     scenario = plan.scenario
     roles = roles_of(scenario)
     open_loops = [case.name for case in plan.cases.values() if case.arrivals.discipline == "open"]
@@ -159,7 +159,7 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> RunR
     ]
     cells, (engines, engine_reasons) = [cell_of(unit, result) for unit, result in first], _engines(results)
     cautions = dict.fromkeys(record["caution"] for record in recommendations if record["caution"])
-    return RunResult(
+    return Run(
         name=scenario.name,
         seed=scenario.seed,
         summary_rows=table,

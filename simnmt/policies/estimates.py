@@ -1,4 +1,4 @@
-"""Estimates of the transfer time of a target, learnt from answers (CNMT-11).
+"""Estimates of the transfer time of a target, learnt from answers (CNMT-11), and their settings in a scenario.
 
 They are pure: the simulated world and the live gateway hold the same objects.
 """
@@ -7,6 +7,11 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import deque
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from simnmt.base.configuration import Configuration
 
 
 class TransferEstimate:
@@ -66,3 +71,55 @@ class QuantileEstimate(TransferEstimate):
         high_s = sorted_s[min(below + 1, len(sorted_s) - 1)]
         self.value_s = low_s + (place - below) * (high_s - low_s)
         self.measured_at_s = at_s
+
+
+class LastMeasured(Configuration):
+    """The transfer time of the last offloaded request that was answered."""
+
+    kind: Literal["last"]
+
+    def estimate(self, initial_s: float) -> TransferEstimate:
+        """Return a new estimate of one target's transfer time."""
+        return TransferEstimate(initial_s)
+
+
+class Smoothed(Configuration):
+    """An exponentially weighted mean of the measurements."""
+
+    kind: Literal["smoothed"]
+    weight: Annotated[float, Field(gt=0.0, le=1.0)] = 0.125
+    """Weight of each new measurement; with 1 only the last one counts. TCP smooths its round-trip time with 1/8 (RFC 6298)."""
+
+    def estimate(self, initial_s: float) -> TransferEstimate:
+        """Return a new estimate."""
+        return TransferEstimate(initial_s, self.weight)
+
+
+class Quantile(Configuration):
+    """A quantile of the last measurements: a low one is close to the usual transfer time, whatever outliers are among them."""
+
+    kind: Literal["quantile"]
+    quantile: Annotated[float, Field(ge=0.0, le=1.0)] = 0.25
+    """Share of the measurements that are not above the estimate; 0.5 is their median."""
+    window: Annotated[int, Field(ge=1, le=10_000)] = 32
+    """Number of the last measurements that count; with 1 only the last one does."""
+
+    def estimate(self, initial_s: float) -> TransferEstimate:
+        """Return a new estimate."""
+        return QuantileEstimate(initial_s, self.quantile, self.window)
+
+
+def _kind_alone(value: Any) -> Any:
+    return {"kind": value} if isinstance(value, str) else value
+
+
+def _or_kind_alone(schema: dict[str, Any]) -> None:
+    schema["oneOf"].append({"enum": ["last", "smoothed", "quantile"], "type": "string"})
+
+
+TransferEstimateSettings = Annotated[
+    LastMeasured | Smoothed | Quantile,
+    Field(discriminator="kind", json_schema_extra=_or_kind_alone),
+    BeforeValidator(_kind_alone),
+]
+"""`last`, `smoothed` or `quantile`, or a mapping with one of these as its `kind`."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from simnmt.cli.run_text import format_result
-from simnmt.results import RunResult
+from simnmt.results import Run
 
 
 def row(policy: str, unstable: str | None = None, replications: int = 3) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def printed(rows: list[dict[str, Any]], **parts: Any) -> str:
         if mine["policy"] != "edge"
     ]  # fmt: skip
     parts.setdefault("recommendations", [recommendation()])
-    return format_result(RunResult("r", 1, rows, comparisons, [], [], **parts))
+    return format_result(Run("r", 1, rows, comparisons, **parts))
 
 
 def recommendation(**changed: Any) -> dict[str, Any]:

@@ -34,7 +34,7 @@ def poisson(rate_rps: float, **others: Any) -> dict[str, Any]:
     return workload({"kind": "poisson", "rate_rps": rate_rps}, **others)
 
 
-def replay(scenario: dict[str, Any], url: str, requests: int, replications: int = 1, **settings: Any) -> simnmt.api.RunResult:
+def replay(scenario: dict[str, Any], url: str, requests: int, replications: int = 1, **settings: Any) -> simnmt.api.Run:
     out = settings.pop("out", None)
     return simnmt.api.replay(
         scenario,
@@ -46,7 +46,7 @@ def replay(scenario: dict[str, Any], url: str, requests: int, replications: int 
     )
 
 
-def columns(result: simnmt.api.RunResult) -> dict[str, Any]:
+def columns(result: simnmt.api.Run) -> dict[str, Any]:
     (cell,) = result.cells
     (log,) = cell.logs.values()
     return dict(log)

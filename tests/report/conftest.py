@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from simnmt.report.figures import CellView
-from simnmt.results import Cell, RunResult
+from simnmt.results import Cell, Run
 from simnmt.results.request_log import Misroutes, RequestLog
 from simnmt.results.summary import PARTS, Device
 from simnmt.workload.length_table import LengthTable
@@ -61,10 +61,10 @@ def make_result(
     replications: int = 5,
     name: str = HOSTILE,
 ) -> Any:
-    """A RunResult in all its fields, with plausible numbers."""
+    """A Run in all its fields, with plausible numbers."""
     cells = [make_cell(w, n, requests, 10 * i + j) for i, w in enumerate(workloads) for j, n in enumerate(networks)]
     rows = [row for cell in cells for row in make_rows(cell, replications)]
-    return RunResult(
+    return Run(
         name=name,
         seed=1,
         fits=[

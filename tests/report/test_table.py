@@ -11,7 +11,7 @@ import pytest
 from simnmt.report.run_tables import device_table, policies_table, recommendation_badges
 from simnmt.report.table import Column, Table, TableCell, change, estimate, latency, share
 from simnmt.report.typography import number, signed, significant, typeset
-from simnmt.results import RunResult
+from simnmt.results import Run
 
 HOSTILE = "<script>alert(1)</script>|"
 
@@ -94,7 +94,7 @@ def one_row(**other: Any) -> dict[str, Any]:
 
 
 def policies(*rows: dict[str, Any], **parts: Any) -> Table:
-    return policies_table(RunResult("run", 1, list(rows), parts.pop("comparisons", []), [], [], **parts))
+    return policies_table(Run("run", 1, list(rows), **parts))
 
 
 def heads(shown: Table) -> list[str]:
