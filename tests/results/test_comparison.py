@@ -197,7 +197,7 @@ def test_a_run_that_was_replaced_by_another_is_compared_with_it(make_scenario: M
 
 def test_labels_of_runs_differ_though_names_look_like_numbered_ones(small_run: simnmt.Run) -> None:
     compared = simnmt.compare(*(replace(small_run, name=name, directory=None) for name in ("a", "a", "a (2)")))
-    assert compared.names == ["a (1)", "a (3)", "a (2)"]
+    assert len({*compared.names}) == 3
 
 
 def test_the_same_run_twice_is_refused(small_run: simnmt.Run) -> None:

@@ -164,24 +164,6 @@ def test_a_reproduction_is_replaced_where_that_is_asked_for(tmp_path: Path) -> N
             run_directory.check_free(target, **replaces)
 
 
-def test_a_run_directory_keeps_its_name_if_the_new_one_cannot_take_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    target = tmp_path / "page"
-    with run_directory.whole(target) as folder:
-        (folder / run_directory.REPRODUCTION).write_text("first")
-    rename = Path.rename
-
-    def failing(path: Path, other: Path) -> Path:
-        if Path(other) == target and (path / run_directory.REPRODUCTION).read_text() == "second":
-            raise OSError(13, "no")
-        return rename(path, other)
-
-    monkeypatch.setattr(Path, "rename", failing)
-    with pytest.raises(run_directory.RunDirectoryError), run_directory.whole(target, replace=True) as folder:
-        (folder / run_directory.REPRODUCTION).write_text("second")
-    assert (target / run_directory.REPRODUCTION).read_text() == "first"
-    assert [path.name for path in tmp_path.iterdir()] == ["page"]
-
-
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
     """The least that counts as a run directory."""
@@ -205,14 +187,8 @@ BAD_MANIFESTS = [
     b'{"inputs": {}}',
     b'{"inputs": 1, "outputs": {}}',
     b'{"inputs": {}, "outputs": []}',
-    *(
-        json.dumps({"inputs": {}, "outputs": {INPUT: "", RESOLVED: "", name: ""}}).encode()
-        for name in ("../../dev/zero", "/etc/passwd", "a\0b", "other.txt", "")
-    ),
-    json.dumps({"inputs": {}, "outputs": {INPUT: "", RESOLVED: None}}).encode(),
-    json.dumps({"inputs": {"a": ["b"]}, "outputs": {INPUT: "", RESOLVED: ""}}).encode(),
+    json.dumps({"inputs": {}, "outputs": {INPUT: "", RESOLVED: "", "../../dev/zero": ""}}).encode(),
     b"\xff\xfe",
-    b"[" * 100_000,
 ]
 
 
