@@ -329,7 +329,7 @@ def _open_folder(folder: Path, sweep: Sweep, source: Source, inputs: dict[str, s
         made = files.missing_parents(folder / HEADER)
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            if not files.is_vacant(folder):
+            if any(folder.iterdir()):
                 raise SweepFolderError(
                     "the folder holds something else than a sweep", path=folder, remedy="choose another --out"
                 )

@@ -20,9 +20,7 @@ from simnmt.experiment import processes
 from simnmt.experiment.sweep import run_tasks
 from simnmt.results.sweep_table import TABLE
 from simnmt.scenario.yaml_text import write_document
-from tests.optional_packages import skip_file_without
 
-skip_file_without("distributed", extra="cluster")
 ROOT = Path(__file__).parents[2]
 STARTED_S = 60.0
 
