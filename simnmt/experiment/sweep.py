@@ -329,7 +329,7 @@ def _open_folder(folder: Path, sweep: Sweep, source: Source, inputs: dict[str, s
         made = files.missing_parents(folder / HEADER)
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            if any(folder.iterdir()):
+            if any(folder.glob("[!.]*")):  # a killed start leaves a partial file, whose name begins with a dot
                 raise SweepFolderError(
                     "the folder holds something else than a sweep", path=folder, remedy="choose another --out"
                 )
