@@ -58,7 +58,7 @@ def _rows_of_point(scenario: ScenarioConfiguration, numbers: Runs, open_loops: S
     `open_loops`: workloads whose requests arrive by themselves, and so may overload a device.
     """
     numbers = with_regret(numbers, roles_of(scenario).oracle)
-    table = rows(numbers, scenario.requests, metrics=scenario.measured_metrics, objective=scenario.objective)
+    table = rows(numbers, scenario.requests, metrics=scenario.measured_metrics)
     table = with_stability(table, numbers, {name: devices(scenario, name) for name in open_loops})
     for of_cell in by_cell(table).values():
         for row, verdict in zip(of_cell, _verdicts(scenario, of_cell, numbers), strict=True):
