@@ -158,10 +158,9 @@ def test_a_library_that_the_engine_needs_beside_is_named(monkeypatch: pytest.Mon
     assert finding.remedy == install_command("models")
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("backend", ["torch", "ctranslate2"])
 def test_every_type_that_it_shows_is_one_that_the_engine_takes(backend: str, tmp_path: Path) -> None:
-    for library in ("torch", "transformers", backend):
-        pytest.importorskip(library, reason=f"{library} is not installed")
     tiny = {"kind": "transformer", "encoder_layers": 1, "decoder_layers": 1, "d_model": 16, "heads": 2, "ffn": 16, "vocab": 50}
     (tmp_path / "tiny.json").write_text(json.dumps(tiny))
     findings = {"torch": doctor.torch_finding, "ctranslate2": doctor.ctranslate2_finding}[backend]
@@ -178,8 +177,8 @@ def test_every_type_that_it_shows_is_one_that_the_engine_takes(backend: str, tmp
 
 def test_a_gpu_under_ctranslate2_has_its_own_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not by that of the first one."""
-    torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
-    pytest.importorskip("ctranslate2", reason="the extra package of simnmt[ctranslate2] is not installed")
+    import torch
+
     from simnmt.nmt.ctranslate2_engine import _gpu_name
 
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)

@@ -157,14 +157,6 @@ def test_workloads_with_rates_are_named_separate_runs_once_on_the_console_and_on
         assert [text.count("are separate runs") for text in (done.out, page)] == [count - 1] * 2
 
 
-def test_plan_and_sweep_name_separate_runs(folder: Path, simnmt: Callable[..., Any]) -> None:
-    small = ("@load-sweep", "--requests", "50", "--replications", "1", "--jobs", "1")
-    swept = simnmt("sweep", *small, "--grid", "seed=1,2", "--out", "separate")
-    planned = simnmt("plan", *small, "--slo", "mean_ms<=900", "--precision", "50%")
-    for done in (swept, planned):
-        assert (done.out + done.err).count("are separate runs") == 1, done.err
-
-
 def test_the_intervals_of_a_recording_are_said_to_leave_out_other_traffic(folder: Path, simnmt: Callable[..., Any]) -> None:
     Path("asked.csv").write_text("time_s\n0.0\n0.9\n2.2\n4.1\n")
     recorded = ("--set", "workloads.news.arrivals={kind: recorded, file: asked.csv}")

@@ -159,26 +159,6 @@ def test_a_changed_result_is_computed_again(here: Path, simnmt: Command, tmp_pat
     assert (folder / TABLE).read_bytes() == Path("done", TABLE).read_bytes()
 
 
-def test_links_in_a_folder_from_elsewhere_are_replaced_and_what_they_lead_to_is_kept(
-    here: Path, simnmt: Command, tree: Callable[[Path], Any], tmp_path: Path
-) -> None:
-    folder, elsewhere = tmp_path / "linked", tmp_path / "elsewhere"
-    shutil.copytree("done", folder)
-    elsewhere.mkdir()
-    shutil.move(folder / "tasks", elsewhere / "tasks")
-    (elsewhere / "tasks" / "notes.json").write_text("kept")
-    for name in (TABLE, "sweep.html", "failed.json"):
-        (elsewhere / name).write_text("kept")
-    for path in elsewhere.iterdir():
-        (folder / path.name).unlink(missing_ok=True)
-        (folder / path.name).symlink_to(path)
-    before = tree(elsewhere)
-    assert json.loads(simnmt("sweep", str(folder), "--json", "--jobs", "1").out)["tasks_run"] == 8
-    assert tree(elsewhere) == before
-    assert not [path for path in folder.rglob("*") if path.is_symlink()]
-    assert (folder / TABLE).read_bytes() == Path("done", TABLE).read_bytes()
-
-
 def test_points_that_fail_are_recorded_and_the_others_are_in_the_table(
     folder: Path, simnmt: Command, make_profile: Callable[..., Any]
 ) -> None:

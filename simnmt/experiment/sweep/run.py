@@ -196,14 +196,13 @@ def _open_folder(folder: Path, header: Header, scenario_text: bytes) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not is_sweep_folder(folder):
-            if not files.is_vacant(folder):
+            if any(folder.iterdir()):
                 remedy = "choose another --out, or empty it"
                 raise SweepFolderError("the folder holds something else than a sweep", path=folder, remedy=remedy)
             _write_json(folder / HEADER, asdict(header))
         if not (folder / INPUT).is_file():
             with files.written_whole(folder / INPUT) as partial:
                 partial.write_bytes(scenario_text)
-        files.remove_link(folder / TASKS)
         (folder / TASKS).mkdir(exist_ok=True)
     except OSError as error:
         files.remove_empty(made)
