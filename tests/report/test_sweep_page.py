@@ -29,7 +29,7 @@ def rows(metrics: tuple[Metric, ...] = LATENCIES) -> list[dict[str, Any]]:
     table = []
     points = [(rate, kind) for rate in RATES for kind in KINDS]
     for number, (rate, kind) in enumerate(points):
-        for place, (policy, standing) in enumerate(zip(POLICIES, verdicts[rate], strict=True)):
+        for place, (policy, standing) in enumerate(zip(POLICIES, standings[rate], strict=True)):
             row: dict[str, Any] = {"point": number, RATE: rate, KIND: kind, "workload": "news", "network": "office"}
             row |= {"policy": policy, "replications": 3, "requests": 100, "standing": standing}
             row["unstable"] = "gateway: load 1.3" if standing == UNSTABLE else None
