@@ -1,4 +1,4 @@
-"""Summarise the runs of all replications: rows, paired comparisons and their verdicts."""
+"""Summarise the runs of all replications: rows, paired comparisons and their effects."""
 
 from __future__ import annotations
 
@@ -324,7 +324,7 @@ def comparisons(runs: Runs, baselines: Iterable[str]) -> list[Row]:
             theirs = totals_s[workload, network, baseline]
             change = change_percent(ours, theirs)
             place = {"workload": workload, "network": network, "policy": policy, "baseline": baseline}
-            table.append({**place, **change_columns(change), "verdict": judge_change(change, ours == theirs)})
+            table.append({**place, **change_columns(change), "effect": judge_change(change, ours == theirs)})
     return table
 
 
@@ -346,7 +346,7 @@ def replicated(runs: Runs, metrics: Sequence[Metric] = ()) -> dict[Place, dict[s
 
 
 def judge_change(change: Estimate, same: bool) -> str:
-    """Return the verdict on a change in percent; `same`: True if all replications are equal."""
+    """Return the effect of a change in percent; `same`: True if all replications are equal."""
     if same:
         return "same"
     if change.low is None:

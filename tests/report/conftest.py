@@ -222,12 +222,12 @@ def make_comparisons(cell: Any, rows: list[dict[str, Any]], replications: int) -
                 continue
             change = 100 * (total_s[policy] / total_s[baseline] - 1)
             known = replications > 1
-            verdict = "not distinguishable" if abs(change) < 1 else "faster" if change < 0 else "slower"
+            effect = "not distinguishable" if abs(change) < 1 else "faster" if change < 0 else "slower"
             found.append(
                 {
                     "workload": cell.workload, "network": cell.network, "policy": policy, "baseline": baseline,
                     "change_percent": change, "low_percent": change - 1 if known else None,
-                    "high_percent": change + 1 if known else None, "verdict": verdict if known else "one replication",
+                    "high_percent": change + 1 if known else None, "effect": effect if known else "one replication",
                 }
             )  # fmt: skip
     return found

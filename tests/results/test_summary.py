@@ -246,13 +246,13 @@ def test_comparisons_are_paired_by_replication() -> None:
     table = comparisons(totals(base=[100.0, 1_000.0, 400.0], ours=[98.0, 980.0, 392.0]), ["base"])
     assert len(table) == 1
     (pair,) = table
-    assert (pair["policy"], pair["baseline"], pair["verdict"]) == ("ours", "base", "faster")
+    assert (pair["policy"], pair["baseline"], pair["effect"]) == ("ours", "base", "faster")
     for key in ("change_percent", "low_percent", "high_percent"):
         assert pair[key] == pytest.approx(-2.0)
 
 
 @pytest.mark.parametrize(
-    ("ours", "verdict"),
+    ("ours", "effect"),
     [
         ([90.0, 91.0, 89.0], "faster"),
         ([110.0, 111.0, 109.0], "slower"),
@@ -262,11 +262,11 @@ def test_comparisons_are_paired_by_replication() -> None:
         ([90.0], "one replication"),
     ],
 )
-def test_verdicts_of_comparisons(ours: list[float], verdict: str) -> None:
+def test_effects_of_comparisons(ours: list[float], effect: str) -> None:
     (pair,) = comparisons(totals(base=[100.0] * len(ours), ours=ours), ["base"])
-    assert pair["verdict"] == verdict
+    assert pair["effect"] == effect
     assert pair["change_percent"] == pytest.approx(np.mean(ours) - 100.0)
-    if verdict == "one replication":
+    if effect == "one replication":
         assert pair["low_percent"] is None and pair["high_percent"] is None
     else:
         assert pair["low_percent"] <= pair["change_percent"] <= pair["high_percent"]
