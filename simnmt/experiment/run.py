@@ -117,7 +117,7 @@ def _with_predictions(
         result,
         summary_rows=table,
         comparisons=compared,
-        notes=[*result.notes, *describe_predictions(table, uncertainty.profiles, uncertainty.confidence, exact)],
+        notes=[*result.notes, *describe_predictions(uncertainty.profiles, uncertainty.confidence, exact)],
         warnings=result.warnings + [describe_exact(exact)] * bool(exact),
     )
 
@@ -190,7 +190,7 @@ def summarise(scenario: ScenarioConfiguration, runs: Runs, open_loops: Sequence[
     `open_loops`: workloads whose requests arrive by themselves, and so may overload a device.
     """
     runs = with_regret(runs, roles_of(scenario).oracle)
-    table = rows(runs, scenario.requests, metrics=scenario.measured_metrics, objective=scenario.objective)
+    table = rows(runs, scenario.requests, metrics=scenario.measured_metrics)
     return runs, with_stability(table, runs, {name: devices(scenario, name) for name in open_loops})
 
 
