@@ -227,7 +227,7 @@ def compare(*runs: Run | str | os.PathLike[str]) -> Comparison:
 
     Example:
         >>> comparison = simnmt.compare("near", simnmt.run("@quickstart"))  # doctest: +SKIP
-        >>> comparison.rows[["policy", "change_percent", "verdict"]]  # doctest: +SKIP
+        >>> comparison.rows[["policy", "change_percent", "effect"]]  # doctest: +SKIP
     """
     for run in runs:
         if not isinstance(run, (results.Run, str, os.PathLike)):

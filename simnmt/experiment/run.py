@@ -117,7 +117,7 @@ def _with_predictions(
         result,
         summary_rows=table,
         comparisons=compared,
-        notes=[*result.notes, *describe_predictions(table, uncertainty.profiles, uncertainty.confidence, exact)],
+        notes=[*result.notes, *describe_predictions(uncertainty.profiles, uncertainty.confidence, exact)],
         warnings=result.warnings + [describe_exact(exact)] * bool(exact),
     )
 
@@ -146,7 +146,7 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> Run:
     roles = roles_of(scenario)
     numbers = with_regret(_in_order(scenario, units, results), roles.oracle)
     open_loops = {case.name: devices(scenario, case.name) for case in plan.cases.values() if case.arrivals.discipline == "open"}
-    table = rows(numbers, scenario.requests, metrics=scenario.measured_metrics, objective=scenario.objective)
+    table = rows(numbers, scenario.requests, metrics=scenario.measured_metrics)
     table = with_stability(table, numbers, open_loops)
     compared = mark_unstable(comparisons(numbers, baselines(scenario)), table)
     by_place: dict[tuple[str, str], list[UnitResult]] = {}

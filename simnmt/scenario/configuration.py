@@ -27,7 +27,7 @@ from simnmt.policies.decision import Estimation
 from simnmt.profile.custom import GIVEN, CustomDevice, custom_device
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.power import PowerConfiguration
-from simnmt.results.metrics import Criteria, Metric, objective_metric
+from simnmt.results.metrics import Criteria, Metric
 from simnmt.results.service_level import Requirement
 from simnmt.scenario.service_level import (
     MetricName,
@@ -281,8 +281,7 @@ class ScenarioConfiguration(Configuration):
         ]
         deadline_s = None if deadline_ms is None else deadline_ms / 1e3
         good_within_s = min([deadline_s] if deadline_s is not None else within_s or limits_s, default=None)
-        tails = () if objective_metric(self.objective).quantile is None else (self.objective,)
-        return Criteria(self.measured_metrics, tails, deadline_s, good_within_s)
+        return Criteria(self.measured_metrics, deadline_s, good_within_s)
 
     def count_of(self, device: str, workload_name: str) -> int:
         """Return the number of boxes of a device that a workload meets."""

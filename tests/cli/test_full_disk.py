@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import signal
 import sys
 import warnings
@@ -14,8 +15,6 @@ from typing import Any
 import pytest
 
 from simnmt.scenario.template import write_template
-
-resource = pytest.importorskip("resource", reason="the system has no resource, which limits the size of files")
 
 
 @pytest.fixture

@@ -61,8 +61,8 @@ def test_a_sweep_writes_one_table_with_a_row_for_each_point_and_policy(here: Pat
     assert cloud.loc[200, "mean_ms"] - cloud.loc[20, "mean_ms"] == pytest.approx(180.0, abs=15.0), (
         "100 requests meet a part of the series"
     )
-    assert set(table[table["policy"] == "oracle"]["verdict"]) == {"bound"}
-    assert (table.groupby("point")["verdict"].apply(lambda verdicts: (verdicts == "best").sum()) == 1).all()
+    assert set(table[table["policy"] == "oracle"]["standing"]) == {"bound"}
+    assert (table.groupby("point")["standing"].apply(lambda standings: (standings == "best").sum()) == 1).all()
 
 
 def test_the_rows_of_a_point_are_those_of_its_run(here: Path) -> None:
@@ -76,7 +76,7 @@ def test_the_rows_of_a_point_are_those_of_its_run(here: Path) -> None:
         assert of_sweep["p95_ms"] == pytest.approx(1e3 * row["p95_latency_s"], rel=1e-12)
         assert of_sweep["mean_ms_high"] == pytest.approx(1e3 * row["mean_latency_s_high"], rel=1e-9)
         assert of_sweep["total_latency_s"] == row["total_latency_s"]
-    assert last[last["verdict"] == "best"].index[0] == result.best()["policy"]
+    assert last[last["standing"] == "best"].index[0] == result.best()["policy"]
 
 
 def test_a_finished_sweep_says_where_policies_are_best(here: Path, simnmt: Command) -> None:
@@ -97,7 +97,7 @@ def test_points_whose_best_policy_misses_the_service_level_are_counted(here: Pat
     assert "At 2 of 2 points the best policy misses the service level, as all do." in outcome.out
     (folder,) = (here / "reports").glob("*-sweep-*")
     table = package.load_sweep(folder)
-    assert set(table[table["verdict"] == "best"]["slo_met"]) == {0.0}
+    assert set(table[table["standing"] == "best"]["slo_met"]) == {0.0}
     assert package.load_sweep("done")["slo_met"].isna().all()
 
 

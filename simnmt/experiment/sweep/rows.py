@@ -53,20 +53,20 @@ def gather_rows(
 
 
 def _rows_of_point(scenario: ScenarioConfiguration, numbers: Runs, open_loops: Sequence[str]) -> Iterator[Row]:
-    """Yield the rows of a run's summary, each with the verdict on its policy.
+    """Yield the rows of a run's summary, each with the standing on its policy.
 
     `open_loops`: workloads whose requests arrive by themselves, and so may overload a device.
     """
     numbers = with_regret(numbers, roles_of(scenario).oracle)
-    table = rows(numbers, scenario.requests, metrics=scenario.measured_metrics, objective=scenario.objective)
+    table = rows(numbers, scenario.requests, metrics=scenario.measured_metrics)
     table = with_stability(table, numbers, {name: devices(scenario, name) for name in open_loops})
     for of_cell in by_cell(table).values():
-        for row, verdict in zip(of_cell, _verdicts(scenario, of_cell, numbers), strict=True):
-            yield {name: row[name] for name in _PLACE} | verdict | row
+        for row, standing in zip(of_cell, _standings(scenario, of_cell, numbers), strict=True):
+            yield {name: row[name] for name in _PLACE} | standing | row
 
 
-def _verdicts(scenario: ScenarioConfiguration, of_cell: Sequence[Row], numbers: Runs) -> Iterator[Row]:
-    """Yield, for each policy, its verdict and its paired changes of the objective, percent.
+def _standings(scenario: ScenarioConfiguration, of_cell: Sequence[Row], numbers: Runs) -> Iterator[Row]:
+    """Yield, for each policy, its standing and its paired changes of the objective, percent.
 
     They are against the best policy, and against the best policy that sends every request to one device.
     """
@@ -85,20 +85,20 @@ def _verdicts(scenario: ScenarioConfiguration, of_cell: Sequence[Row], numbers: 
 
     for row in of_cell:
         policy = row["policy"]
-        verdict = WORSE
+        standing = WORSE
         if policy not in roles.deployable:
-            verdict = BOUND
+            standing = BOUND
         elif row["unstable"]:
-            verdict = UNSTABLE
+            standing = UNSTABLE
         elif policy == best:
-            verdict = BEST
+            standing = BEST
         elif policy in recommended["as_good"]:
-            verdict = EQUAL
+            standing = EQUAL
         elif policy in recommended["indistinguishable"]:
-            verdict = TIED
+            standing = TIED
         met = None if not goal.requirements else float(not row["unstable"] and policy not in recommended["slo_missed_by"])
         yield {
-            "verdict": verdict,
+            "standing": standing,
             "slo_met": met,
             **interval_columns("above_best_percent", None if best == policy else change(row, best)),
             **interval_columns("over_fixed_percent", change(row, fixed)),

@@ -19,9 +19,7 @@ import simnmt
 from simnmt.experiment.sweep import execution
 from simnmt.results.sweep_table import TABLE
 from simnmt.scenario.yaml_text import write_document
-from tests.optional_packages import skip_file_without
 
-skip_file_without("distributed", extra="cluster")
 ROOT = Path(__file__).parents[3]
 STARTED_S = 60.0
 
