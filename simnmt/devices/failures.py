@@ -1,16 +1,85 @@
-"""Boxes that are down at times. When each is down is known to the world, not to policies."""
+"""Boxes that are down at times, and answers that do not come in time: settings, and a balancer that avoids such boxes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from simnmt.base.down_times import DownTimes
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from simnmt.base.configuration import Configuration
 from simnmt.devices.device import Balancer, Box, ByNode, LeastLoadedOfDrawn, LeastWork
+from simnmt.network.down_times import DownTimes, Span, drawn_spans
+from simnmt.network.outages import MeanSeconds, Spans, checked_spans
 
 MOST_RESTARTS = 10_000
 """Times that a request starts over before it is dropped: one longer than every up time would never end."""
+FateInFailedBox = Literal["lost", "requeued", "resumed"]
+
+
+class FailureConfiguration(Configuration):
+    """When the boxes of a device fail and are repaired, and what becomes of the requests in them."""
+
+    mttf_s: MeanSeconds | None = None
+    """Mean time to failure of each box, exponential, from the repair on."""
+    mttr_s: MeanSeconds | None = None
+    """Mean time to repair of each box, exponential."""
+    intervals_s: Spans | None = None
+    """Instead: when all boxes are down, as begin and end in seconds after the run began, such as `[[60, 75], [300, 320]]`."""
+    requests: FateInFailedBox = "lost"
+    """What becomes of the requests in a box that fails: `lost`; `requeued`, to start over after the repair; or `resumed` after
+    it where they were."""
+
+    @model_validator(mode="after")
+    def _has_one_form(self) -> FailureConfiguration:
+        given = [self.mttf_s is not None, self.mttr_s is not None]
+        if (self.intervals_s is not None) == any(given) or any(given) != all(given):
+            raise PydanticCustomError("no_failures", "when do boxes fail? (give mttf_s and mttr_s, or intervals_s)")
+        if self.intervals_s is not None:
+            checked_spans(self.intervals_s)
+        return self
+
+    @property
+    def availability(self) -> float | None:
+        """Share of the time that a box is up in the long run; None for listed intervals."""
+        if self.mttf_s is None or self.mttr_s is None:
+            return None
+        return self.mttf_s / (self.mttf_s + self.mttr_s)
+
+    def spans(self, seed: int, replication: int, name: str) -> Iterator[Span]:
+        """Yield the times at which a box is down; `name`: of its random stream."""
+        if self.mttf_s is not None and self.mttr_s is not None:
+            return drawn_spans(seed, replication, name, self.mttf_s, self.mttr_s)
+        return iter([(span[0], span[1]) for span in self.intervals_s or ()])
+
+    def describe(self) -> str:
+        """Describe when boxes fail and what becomes of their requests."""
+        when = "boxes are down at the listed times"
+        if self.availability is not None:
+            mean = f"{self.mttf_s:g} s, is repaired in {self.mttr_s:g} s"
+            when = f"each box fails after {mean} in the mean, and is up {100 * self.availability:.4g} % of the time"
+        fates = {
+            "lost": "are lost",
+            "requeued": "start over after the repair",
+            "resumed": "go on after the repair",
+        }
+        return f"{when}; requests in a box that fails {fates[self.requests]}"
+
+
+class LateAnswers(Configuration):
+    """What the device that decides does about a request that it has sent and whose answer does not come."""
+
+    timeout_ms: Annotated[float, Field(gt=0.0, le=1e9)]
+    """Time after which it executes the request itself; an answer that comes later is discarded."""
+
+    def describe(self) -> str:
+        """Describe what the deciding device does."""
+        return (
+            f"after {self.timeout_ms:g} ms without an answer, or when it hears that the request was lost, the device that "
+            "decides executes the request itself and discards a later answer"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +87,7 @@ class Failures:
     """When each box of a target is down, and what becomes of the requests in a box that fails."""
 
     down: Sequence[DownTimes]
-    fate: Literal["lost", "requeued", "resumed"] = "lost"
+    fate: FateInFailedBox = "lost"
     """Lost: their connection breaks. Requeued: they start over when the box is repaired. Resumed: they go on then."""
 
 

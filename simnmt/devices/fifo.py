@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 
 import simpy
 
-from simnmt.base.down_times import ALWAYS_UP, DownTimes
 from simnmt.devices.device import COMPLETES, FAILS, Arrival, Balancer, Box, ByNode, Clock, Execution, Kind
 from simnmt.devices.failures import MOST_RESTARTS, AvailableBoxes, Failures
+from simnmt.network.down_times import ALWAYS_UP, DownTimes
 from simnmt.policies.views import StateView
 from simnmt.results.columns import Recorder
 from simnmt.results.requests import Block

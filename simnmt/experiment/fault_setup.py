@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from simnmt.base.down_times import ALWAYS_UP, DownTimes
 from simnmt.base.errors import InputError
 from simnmt.base.suggestions import format_list
 from simnmt.devices.failures import Failures
 from simnmt.experiment.cases import RunPlan, Unit
 from simnmt.experiment.draws import Drawn
+from simnmt.network.down_times import ALWAYS_UP, DownTimes
 from simnmt.network.link import Link
 from simnmt.results.columns import Array
 from simnmt.results.metrics import Criteria

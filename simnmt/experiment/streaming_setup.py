@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from simnmt.devices import Streamed
 from simnmt.devices.stream import PlanChange
+from simnmt.devices.streaming_configuration import StreamingConfiguration
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.streaming_cost import StiCost
 from simnmt.results.device_accounts import PlannedChange, PlannedDevice, PlannedState, state_name
-from simnmt.scenario.configuration import StreamingConfiguration
 from simnmt.streaming.plan.engagement import COLD, Engagement, Lifecycle, engagement
 from simnmt.streaming.plan.streaming_plan import bytes_held
 from simnmt.workload.length_table import LengthTable

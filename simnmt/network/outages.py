@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, ValidatorFunctionWrapHandler, WrapV
 from pydantic_core import PydanticCustomError
 
 from simnmt.base.configuration import Configuration
-from simnmt.base.down_times import Span, describe_bad_spans, drawn_spans, spans_of_laps
+from simnmt.network.down_times import Span, describe_bad_spans, drawn_spans, spans_of_laps
 from simnmt.network.errors import TraceError
 from simnmt.network.series import RttSeries
 

@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.results.columns import COLUMNS, Array
-from simnmt.results.device_accounts import BatchAccount, BoxesUntil, StreamAccount
+from simnmt.results.device_accounts import BatchAccount, BoxesUntil, FaultAccount, StreamAccount
 from simnmt.results.energy import RunEnergy
-from simnmt.results.fault_account import FaultAccount
 
 BLOCK = 4_096
 """Requests made into Python numbers at a time: few enough to stay in the processor's cache, so that the cost per request does

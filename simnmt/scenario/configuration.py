@@ -1,20 +1,21 @@
 """The schema of a scenario file: workloads, networks, devices, policies, and the settings of a run.
 
-Each room owns the configuration of what it builds; this module composes them. It declares itself only what belongs to no lower
-room: devices with their streaming (STI-10 to STI-18), the fit, and the service level.
+Each room owns the configuration of what it builds; this module composes them. It declares only what belongs to no lower room:
+devices, the fit, and prediction intervals.
 """
 
 from __future__ import annotations
 
-from itertools import pairwise
 from math import ceil
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Discriminator, Field, StringConstraints, Tag, field_validator, model_validator
+from pydantic import Discriminator, Field, StringConstraints, Tag, field_validator, model_validator
 
 from simnmt.base.configuration import NO_TRUTH_VALUE, Configuration, InputFile, misfit
 from simnmt.batching.configuration import BatchingConfiguration
 from simnmt.devices import KINDS as EXECUTION_KINDS
+from simnmt.devices.failures import FailureConfiguration, LateAnswers
+from simnmt.devices.streaming_configuration import StreamingConfiguration
 from simnmt.network.configuration import LinkConfiguration, NetworkConfiguration, links_of
 from simnmt.network.overhead import OverheadConfiguration
 from simnmt.policies import KINDS, PolicyConfiguration
@@ -22,9 +23,8 @@ from simnmt.policies.cnmt import CNmtPolicy
 from simnmt.profile.custom import CustomDevice
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.power import PowerConfiguration
-from simnmt.results.metrics import Criteria, Metric, objective_metric
+from simnmt.results.metrics import Criteria, Metric
 from simnmt.results.service_level import Requirement
-from simnmt.scenario.fault_configuration import FailureConfiguration, LateAnswers
 from simnmt.scenario.service_level import (
     MetricName,
     Objective,
@@ -36,117 +36,6 @@ from simnmt.scenario.service_level import (
 )
 from simnmt.workload.arrivals import BackToBack
 from simnmt.workload.configuration import WorkloadConfiguration
-
-MEGABYTE = 10**6
-"""Bytes of an MB."""
-Megabytes = Annotated[float, Field(ge=0.0, le=1e7)]
-Deadline = Annotated[float, Field(ge=1e-3, le=1e9)]
-"""Milliseconds."""
-Seconds = Annotated[float, Field(ge=0.0, le=1e9)]
-Tokens = Annotated[int, Field(ge=1, le=10**6)]
-
-
-class StreamingChange(Configuration):
-    """A change of the deadline, the preload buffer or both during the run (STI-18)."""
-
-    model_config = ConfigDict(
-        json_schema_extra={"not": {"properties": {name: {"type": "null"} for name in ("deadline_ms", "preload_mb")}}}
-    )
-
-    at_s: Annotated[float, Field(gt=0.0, le=1e9)]
-    """Seconds after the run began."""
-    deadline_ms: Deadline | None = None
-    """Left out: as before."""
-    preload_mb: Megabytes | None = None
-    """Left out: as before."""
-
-    @model_validator(mode="after")
-    def _changes_something(self) -> StreamingChange:
-        if self.deadline_ms is None and self.preload_mb is None:
-            raise misfit("", "give deadline_ms, preload_mb or both")
-        return self
-
-
-class StreamingConfiguration(Configuration):
-    """A model streamed from the disk, planned against a deadline and a preload buffer (STI-10 to STI-18)."""
-
-    deadline_ms: Deadline
-    """Time within which a box should answer a request of the planned lengths; decides how many layers and slices are
-    computed."""
-    preload_mb: Megabytes
-    """Buffer of shards that stay in memory between engagements; 0: none."""
-    cache_mb: Megabytes | None = None
-    """Size to which the buffer may grow from turn to turn of an engagement; left out: `preload_mb`."""
-    engagement_gap_s: Seconds = 30.0
-    """Requests that a box begins within this time after the end of the one before are turns of one engagement."""
-    keeps_preload: bool = True
-    """Whether a box keeps its preload buffer after an engagement; else the next one finds the model cold."""
-    keeps_cache: bool = False
-    """Whether it also keeps the enlarged buffer, with all shards of the last turn; needs `keeps_preload`."""
-    reclaimed_after_s: Seconds | None = 300.0
-    """Idle time after which a box loses the memory of its model in any case, so that the next request finds it cold; null:
-    never."""
-    cold_read_mb: Megabytes | None = None
-    """Data that a cold start reads first, beside the plan's shards; left out: the part of the model that is in no shard
-    (embeddings, norms, head), from the profile's block `sti`; 0: that part stays in memory."""
-    similar_share: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
-    """Prefer a deeper submodel if it has at most this share fewer shards than the largest one that meets the deadline."""
-    fills_deadline: bool = False
-    """Beyond the paper: whether the pipeline may wait for reads as long as the deadline allows."""
-    src_len: Tokens | None = None
-    """Source tokens for which plans are made; left out: a length that 95 % of the workload's sources do not exceed."""
-    tgt_len: Tokens | None = None
-    """Target tokens, the decoder's steps, for which plans are made; left out: a length that 95 % of the targets do not
-    exceed."""
-    changes: list[StreamingChange] = Field(default_factory=list, max_length=1_000)
-    """Changes of deadline and preload buffer during the run, in order of time; the model is planned anew at each."""
-
-    @model_validator(mode="after")
-    def _settings_fit(self) -> StreamingConfiguration:
-        largest_mb = max([self.preload_mb, *(change.preload_mb or 0.0 for change in self.changes)])
-        if self.cache_mb is not None and self.cache_mb < largest_mb:
-            key = "cache_mb" if self.cache_mb < self.preload_mb else "changes"
-            raise misfit(key, f"{self.cache_mb:g} MB of cache_mb cannot hold the {largest_mb:g} MB of preload_mb")
-        if self.keeps_cache and not self.keeps_preload:
-            raise misfit("keeps_cache", "a box that gives its preload buffer back keeps no cache")
-        if self.reclaimed_after_s is not None and self.reclaimed_after_s < self.engagement_gap_s:
-            raise misfit("reclaimed_after_s", f"ends engagements before engagement_gap_s, {self.engagement_gap_s:g} s, does")
-        if any(after.at_s <= before.at_s for before, after in pairwise(self.changes)):
-            raise misfit("changes", "order them by time, one for each moment")
-        return self
-
-    def phases(self) -> list[tuple[float, StreamingConfiguration]]:
-        """Return the moments at which the model is planned, the first at 0 s, each with the settings from then on.
-
-        A change to the same deadline and buffer is ignored.
-        """
-        phases = [(0.0, self)]
-        for change in self.changes:
-            changed = phases[-1][1].model_copy(update=change.model_dump(exclude={"at_s"}, exclude_none=True))
-            if changed != phases[-1][1]:
-                phases.append((change.at_s, changed))
-        return phases
-
-    @property
-    def cold_read_bytes(self) -> int | None:
-        """Bytes that a cold start reads beside shards; None: those of the profile."""
-        return None if self.cold_read_mb is None else round(self.cold_read_mb * MEGABYTE)
-
-    @property
-    def preload_bytes(self) -> int:
-        """Size of the buffer between engagements."""
-        return round(self.preload_mb * MEGABYTE)
-
-    @property
-    def cache_bytes(self) -> int:
-        """Size of the buffer within an engagement."""
-        return self.preload_bytes if self.cache_mb is None else round(self.cache_mb * MEGABYTE)
-
-    @property
-    def deadline_s(self) -> float:
-        """The deadline T of the paper."""
-        return self.deadline_ms / 1e3
-
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=80, pattern=r"^[^\x00-\x1f\x7f/\\]+$")]
 """Name for tables and pages; no control characters, no slashes."""
@@ -375,8 +264,7 @@ class ScenarioConfiguration(Configuration):
         ]
         deadline_s = None if deadline_ms is None else deadline_ms / 1e3
         good_within_s = min([deadline_s] if deadline_s is not None else within_s or limits_s, default=None)
-        tails = () if objective_metric(self.objective).quantile is None else (self.objective,)
-        return Criteria(self.measured_metrics, tails, deadline_s, good_within_s)
+        return Criteria(self.measured_metrics, deadline_s, good_within_s)
 
     def count_of(self, device: str, workload_name: str) -> int:
         """Return the number of boxes of a device that a workload meets."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from simnmt.base.errors import InputError
 from simnmt.devices.device import Kind, LeastLoadedOfDrawn
 from simnmt.network.link import MovingRoute
-from simnmt.policies.decision import Choice, Fixed, LeastTotal
+from simnmt.policies.decision import Decide, Fixed, LeastTotal
 from simnmt.results.requests import Block, Requests
 
 NO_TARGET = -1
@@ -96,7 +96,7 @@ class BlockChecks:
         """
         self._has_links, self._foresees, self._last_s = has_links, foresees, 0.0
 
-    def check(self, block: Block, choice: Choice) -> None:
+    def check(self, block: Block, choice: Decide) -> None:
         """Raise `InputError` if columns of the next block hold what no request has; the message names the first such one."""
         only = None
         if not self._foresees and not isinstance(choice, LeastTotal):

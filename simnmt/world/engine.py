@@ -27,9 +27,10 @@ from simnmt.devices.device import Balancer, ByNode, InTurn, LeastLoadedOfDrawn, 
 from simnmt.devices.stream import ROUNDING, StreamBox, boxes_until, engaged_s
 from simnmt.network.link import Hop, MovingRoute
 from simnmt.network.series import Series
-from simnmt.policies.decision import Choice, Fixed, LeastTotal
+from simnmt.policies.batch_view import BatchView
+from simnmt.policies.decision import Decide, DecisionView, Fixed, LeastTotal
 from simnmt.policies.estimates import QuantileEstimate, TransferEstimate
-from simnmt.policies.views import BacklogView, BatchView, DecisionView, PlanView
+from simnmt.policies.views import BacklogView, PlanView
 from simnmt.profile.batch_cost import DecodingCost, LengthForm
 from simnmt.results.columns import recorder
 from simnmt.results.device_accounts import BatchAccount, BoxesUntil
@@ -282,7 +283,7 @@ class _Run:
             raise MemoryError
 
     def block(
-        self, block: Block, choice: Choice, expected_for: ExpectedFor | None, plan_beyond_for: PlanBeyondFor | None
+        self, block: Block, choice: Decide, expected_for: ExpectedFor | None, plan_beyond_for: PlanBeyondFor | None
     ) -> Any:
         """Return a block as the C reads it."""
         kept = self._kept_of_block = Kept()

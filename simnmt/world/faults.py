@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import simpy
 
-from simnmt.base.down_times import DownTimes
 from simnmt.devices.batch import Batched
 from simnmt.devices.device import ANSWERED, FAILS, Execution
-from simnmt.results.fault_account import FaultAccount
+from simnmt.network.down_times import DownTimes
+from simnmt.results.device_accounts import FaultAccount
 from simnmt.results.request_log import FALLBACK, LOST
 from simnmt.world.deciders import Decider
 

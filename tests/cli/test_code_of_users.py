@@ -83,7 +83,7 @@ def test_a_policy_of_twenty_lines_is_set_beside_cnmt_in_one_command(simnmt: Call
     result = json.loads(done.out)  # what the policy prints is not in it
     assert "imported" in done.err and "prepared" in done.err
     (change,) = [row for row in result["comparisons"] if (row["policy"], row["baseline"]) == ("cnmt", "mine")]
-    assert change["verdict"] in ("faster", "slower", "not distinguishable")
+    assert change["effect"] in ("faster", "slower", "not distinguishable")
     manifest = json.loads(Path("run/manifest.json").read_text())
     assert manifest["engine"] == "compiled"
     assert str(Path("mypolicy.py").absolute()) in manifest["inputs"]

@@ -9,9 +9,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
-pytest.importorskip("sentencepiece", reason="the extra packages of simnmt[models] are not installed")
-
 from simnmt.calibrate import processor_use
 from simnmt.profile.profile_file import read_profile
 from simnmt.streaming.encoder.encoder_configuration import EncoderWeights

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from simnmt.base.down_times import DownTimes
 from simnmt.network.configuration import NetworkConfiguration, load_network
+from simnmt.network.down_times import DownTimes
 from simnmt.network.errors import TraceError
 
 LOST = "time_s,rtt_ms\n0,50\n1,\n2,\n3,60\n4,\n5,55\n6,\n"

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
-
-from simnmt.nmt.attentional_model import AttentionalModel  # noqa: E402
-from simnmt.nmt.errors import NmtError  # noqa: E402
-from simnmt.nmt.marian_model import MarianModel  # noqa: E402
-from simnmt.nmt.models import TranslationModel, build_model  # noqa: E402
-from simnmt.nmt.sharp_translator import SharpTranslator  # noqa: E402
-from simnmt.nmt.step_model import pad  # noqa: E402
-from simnmt.profile.decoder_settings import DecoderSettings  # noqa: E402
-from tests.nmt.tiny import ARCHITECTURES, BLIND, lively, sources  # noqa: E402
+from simnmt.nmt.attentional_model import AttentionalModel
+from simnmt.nmt.errors import NmtError
+from simnmt.nmt.marian_model import MarianModel
+from simnmt.nmt.models import TranslationModel, build_model
+from simnmt.nmt.sharp_translator import SharpTranslator
+from simnmt.nmt.step_model import pad
+from simnmt.profile.decoder_settings import DecoderSettings
+from tests.nmt.tiny import ARCHITECTURES, BLIND, lively, sources
 
 ATTENTIVE = ["bilstm", "gru", "marian", "own tokens", "sharp"]
 TARGETS = [[5, 6, 7], [9], [4, 4, 8, 10]]

@@ -13,12 +13,12 @@ import pytest
 import torch
 
 from simnmt.batching import Batching, half_empty, immediate, maxi, mini, top_up
-from simnmt.batching.batcher import schedule
 from simnmt.nmt.agreement import Agreement, Difference, agreement, decode_alone
 from simnmt.nmt.engine import Hypothesis
 from simnmt.nmt.errors import NmtError, OutOfMemory
 from simnmt.nmt.linear_layers import has_half_weights
 from simnmt.nmt.slot_decoder import SlotDecoder, decode_batched
+from tests.batching.one_server import serve
 from tests.campaigns.harness import deep
 from tests.nmt.tiny import Table, lively, sources
 
@@ -87,8 +87,8 @@ def test_forced_lengths_take_the_predicted_number_of_steps(kind: str, beam: int)
     lengths = np.random.default_rng(1).integers(0, 15, 20).tolist()
     model, batching = lively("gru"), BATCHERS[kind]
     run = decode_batched(model, text("gru"), batching, beam=beam, forced_lens=lengths)
-    foretold = schedule(batching, [len(source) for source in text("gru")], lengths)
-    assert run.active.tolist() == foretold.active.tolist()
+    foretold = serve(batching, [0.0] * 20, [len(source) for source in text("gru")], lengths)
+    assert run.active.tolist() == foretold.active
     assert [len(hypothesis.tokens) for hypothesis in run.hypotheses] == lengths
 
 

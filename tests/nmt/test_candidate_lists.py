@@ -7,31 +7,28 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
-pytest.importorskip("sentencepiece", reason="the extra packages of simnmt[models] are not installed")
-
-from hypothesis import given, settings  # noqa: E402
-from hypothesis import strategies as st  # noqa: E402
-
-from simnmt.kernels.columns import gathered_products  # noqa: E402
-from simnmt.nmt.attentional_model import AttentionalModel  # noqa: E402
-from simnmt.nmt.engine import EngineRequest  # noqa: E402
-from simnmt.nmt.errors import NmtError  # noqa: E402
-from simnmt.nmt.models import build_model  # noqa: E402
-from simnmt.nmt.sharp_engine import SharpEngine  # noqa: E402
-from simnmt.nmt.sharp_translator import SharpTranslator  # noqa: E402
-from simnmt.nmt.subwords import (  # noqa: E402
+from simnmt.kernels.columns import gathered_products
+from simnmt.nmt.attentional_model import AttentionalModel
+from simnmt.nmt.engine import EngineRequest
+from simnmt.nmt.errors import NmtError
+from simnmt.nmt.models import build_model
+from simnmt.nmt.sharp_engine import SharpEngine
+from simnmt.nmt.sharp_translator import SharpTranslator
+from simnmt.nmt.subwords import (
     Subwords,
     learn_vocabulary,
 )
-from simnmt.nmt.translation import Translator  # noqa: E402
-from simnmt.nmt.vocabulary.alignment import lexical_table  # noqa: E402
-from simnmt.nmt.vocabulary.builders import build_candidates  # noqa: E402
-from simnmt.nmt.vocabulary.bundle_file import read_bundle, write_bundle  # noqa: E402
-from simnmt.nmt.vocabulary.candidate_lists import CandidateLists, candidate_lists, most_frequent  # noqa: E402
-from simnmt.profile.decoder_settings import DecoderSettings  # noqa: E402
-from tests.nmt import tiny, toy_language  # noqa: E402
+from simnmt.nmt.translation import Translator
+from simnmt.nmt.vocabulary.alignment import lexical_table
+from simnmt.nmt.vocabulary.builders import build_candidates
+from simnmt.nmt.vocabulary.bundle_file import read_bundle, write_bundle
+from simnmt.nmt.vocabulary.candidate_lists import CandidateLists, candidate_lists, most_frequent
+from simnmt.profile.decoder_settings import DecoderSettings
+from tests.nmt import tiny, toy_language
 
 MARKS = {"pad": 0, "unk": 1, "start": 2, "eos": 3}
 

@@ -9,36 +9,31 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
 
-from tests.optional_packages import skip_file_without
-
-torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
-skip_file_without("sklearn", extra="models")
-
-from safetensors import safe_open  # noqa: E402
-from safetensors.torch import save_file  # noqa: E402
-
-from simnmt.kernels.columns import Centroids  # noqa: E402
-from simnmt.nmt.errors import NmtError  # noqa: E402
-from simnmt.nmt.models import build_model  # noqa: E402
-from simnmt.nmt.vocabulary.bundle_file import (  # noqa: E402
+from simnmt.kernels.columns import Centroids
+from simnmt.nmt.errors import NmtError
+from simnmt.nmt.models import build_model
+from simnmt.nmt.vocabulary.bundle_file import (
     control_tokens,
     read_bundle,
     write_bundle,
 )
-from simnmt.nmt.vocabulary.cluster_bundle import (  # noqa: E402
+from simnmt.nmt.vocabulary.cluster_bundle import (
     ActiveShares,
     ClusterBundle,
     ClusterSet,
     expected_union,
     load_clusters,
 )
-from simnmt.nmt.vocabulary.contexts import (  # noqa: E402
+from simnmt.nmt.vocabulary.contexts import (
     cluster,
     collect,
 )
-from simnmt.nmt.vocabulary.memory_account import memory_account  # noqa: E402
-from tests.nmt.tiny import ARCHITECTURES, GRU, lively, sources  # noqa: E402
+from simnmt.nmt.vocabulary.memory_account import memory_account
+from tests.nmt.tiny import ARCHITECTURES, GRU, lively, sources
 
 
 def a_set(label: str, seed: int, clusters: int = 5, top: int = 3) -> ClusterSet:

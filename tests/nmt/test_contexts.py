@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
-from tests.optional_packages import skip_file_without
-
-torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
-skip_file_without("transformers", extra="models")
-
-from simnmt.nmt.errors import NmtError  # noqa: E402
-from simnmt.nmt.searches import BeamSearch  # noqa: E402
-from simnmt.nmt.slot_decoder import decode_batch  # noqa: E402
-from simnmt.nmt.step_model import StepModel  # noqa: E402
-from simnmt.nmt.vocabulary.contexts import Contexts, collect, join_contexts  # noqa: E402
-from tests.nmt.tiny import ARCHITECTURES, VOCAB, Table, lively, sources  # noqa: E402
+from simnmt.nmt.errors import NmtError
+from simnmt.nmt.searches import BeamSearch
+from simnmt.nmt.slot_decoder import decode_batch
+from simnmt.nmt.step_model import StepModel
+from simnmt.nmt.vocabulary.contexts import Contexts, collect, join_contexts
+from tests.nmt.tiny import ARCHITECTURES, VOCAB, Table, lively, sources
 
 LENGTHS = [3, 9, 5, 4, 7, 6, 5]
 each_architecture = pytest.mark.parametrize("name", ["gru", "marian", "sharp"])

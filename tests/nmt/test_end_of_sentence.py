@@ -10,36 +10,34 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
-pytest.importorskip("sentencepiece", reason="the extra packages of simnmt[models] are not installed")
-
-from simnmt.base.errors import InputError  # noqa: E402
-from simnmt.batching import top_up  # noqa: E402
-from simnmt.calibrate.calibration import calibrate  # noqa: E402
-from simnmt.calibrate.settings import (  # noqa: E402
+from simnmt.base.errors import InputError
+from simnmt.batching import top_up
+from simnmt.calibrate.calibration import calibrate
+from simnmt.calibrate.settings import (
     CalibrationError,
     Settings,
 )
-from simnmt.devices.batch import decode_all  # noqa: E402
-from simnmt.nmt.training.recipe import (  # noqa: E402
+from simnmt.devices.batch import decode_all
+from simnmt.nmt.training.recipe import (
     Budget,
     CorpusFiles,
 )
-from simnmt.nmt.training.trainer import train  # noqa: E402
-from simnmt.nmt.translation import Translator  # noqa: E402
-from simnmt.profile.device_profile import DeviceProfile  # noqa: E402
-from simnmt.profile.doubts import alone_vs_plane  # noqa: E402
-from simnmt.profile.profile_file import checked_profile  # noqa: E402
-from simnmt.profile.profile_summary import facts  # noqa: E402
-from simnmt.workload.fertility import convert_units  # noqa: E402
-from simnmt.workload.length_table import LengthTable  # noqa: E402
-from simnmt.workload.length_units import unit_and_counter  # noqa: E402
-from tests.calibrate.conftest import nobody_else  # noqa: E402, F401  (used by every test)
-from tests.calibrate.engines import FakeEngine  # noqa: E402
-from tests.nmt import toy_language  # noqa: E402
-from tests.nmt.test_training import QUICK  # noqa: E402
-from tests.profile.made_profile import whole_profile  # noqa: E402
+from simnmt.nmt.training.trainer import train
+from simnmt.nmt.translation import Translator
+from simnmt.profile.device_profile import DeviceProfile
+from simnmt.profile.doubts import alone_vs_plane
+from simnmt.profile.profile_file import checked_profile
+from simnmt.profile.profile_summary import facts
+from simnmt.workload.fertility import convert_units
+from simnmt.workload.length_table import LengthTable
+from simnmt.workload.length_units import unit_and_counter
+from tests.calibrate.conftest import nobody_else  # noqa: F401  (used by every test)
+from tests.calibrate.engines import FakeEngine
+from tests.nmt import toy_language
+from tests.nmt.test_training import QUICK
+from tests.profile.made_profile import whole_profile
 
 READ_S, STEP_S = 0.001, 0.01
 """A source token, and a decode step, of a made-up device."""

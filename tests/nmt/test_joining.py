@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
-
 from simnmt.nmt.decoder_timing import time_joining, time_steps_in_turn
 from simnmt.nmt.engine import Work
 from simnmt.nmt.engines import load_engine

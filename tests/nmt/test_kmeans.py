@@ -6,19 +6,14 @@ import inspect
 import itertools
 
 import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from tests.optional_packages import skip_file_without
-
-torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
-skip_file_without("sklearn", extra="models")
-
-from hypothesis import given, settings  # noqa: E402
-from hypothesis import strategies as st  # noqa: E402
-
-from simnmt.nmt.errors import NmtError  # noqa: E402
-from simnmt.nmt.vocabulary import contexts as contexts_module  # noqa: E402
-from simnmt.nmt.vocabulary.cluster_bundle import active_sets  # noqa: E402
-from simnmt.nmt.vocabulary.contexts import Clustering, cluster  # noqa: E402
+from simnmt.nmt.errors import NmtError
+from simnmt.nmt.vocabulary import contexts as contexts_module
+from simnmt.nmt.vocabulary.cluster_bundle import active_sets
+from simnmt.nmt.vocabulary.contexts import Clustering, cluster
 
 
 def cloud(count: int, width: int = 6, seed: int = 0) -> torch.Tensor:

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
-
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.training.recipe import Budget, Recipe, recipe_for
 from tests.nmt import toy_language

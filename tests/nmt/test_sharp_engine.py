@@ -5,19 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
-
-from simnmt.calibrate.profile_assembly import engine_block  # noqa: E402
-from simnmt.kernels.packed_products import Clipping  # noqa: E402
-from simnmt.nmt import sharp_engine  # noqa: E402
-from simnmt.nmt.engine import Work  # noqa: E402
-from simnmt.nmt.engines import load_engine  # noqa: E402
-from simnmt.nmt.errors import NmtError  # noqa: E402
-from simnmt.nmt.models import load_model  # noqa: E402
-from simnmt.nmt.sharp_engine import SharpEngine  # noqa: E402
-from simnmt.profile.decoder_settings import DecoderSettings  # noqa: E402
-from tests.nmt.tiny import ARCHITECTURES  # noqa: E402
+from simnmt.calibrate.profile_assembly import engine_block
+from simnmt.kernels.packed_products import Clipping
+from simnmt.nmt import sharp_engine
+from simnmt.nmt.engine import Work
+from simnmt.nmt.engines import load_engine
+from simnmt.nmt.errors import NmtError
+from simnmt.nmt.models import load_model
+from simnmt.nmt.sharp_engine import SharpEngine
+from simnmt.profile.decoder_settings import DecoderSettings
+from tests.nmt.tiny import ARCHITECTURES
 
 
 def loaded(tmp_path: Path, name: str = "sharp", **how: object) -> SharpEngine:

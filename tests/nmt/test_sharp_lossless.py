@@ -8,27 +8,25 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
-pytest.importorskip("sacrebleu", reason="the extra packages of simnmt[models] are not installed")
-torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
-
-from simnmt.nmt.architecture import AttentionalArchitecture, StackBlock  # noqa: E402
-from simnmt.nmt.attentional_model import AttentionalModel  # noqa: E402
-from simnmt.nmt.errors import NmtError  # noqa: E402
-from simnmt.nmt.models import build_model, load_model  # noqa: E402
-from simnmt.nmt.sharp_translator import SharpTranslator  # noqa: E402
-from simnmt.nmt.slot_decoder import decode_batch  # noqa: E402
-from simnmt.nmt.step_model import pad  # noqa: E402
-from simnmt.nmt.subwords import Subwords  # noqa: E402
-from simnmt.nmt.training.learner import (  # noqa: E402
+from simnmt.nmt.architecture import AttentionalArchitecture, StackBlock
+from simnmt.nmt.attentional_model import AttentionalModel
+from simnmt.nmt.errors import NmtError
+from simnmt.nmt.models import build_model, load_model
+from simnmt.nmt.sharp_translator import SharpTranslator
+from simnmt.nmt.slot_decoder import decode_batch
+from simnmt.nmt.step_model import pad
+from simnmt.nmt.subwords import Subwords
+from simnmt.nmt.training.learner import (
     EncodedPairs,
     Learner,
     epoch_batches,
 )
-from simnmt.nmt.training.recipe import Budget, CorpusFiles, Recipe, read_training_corpus, side_of  # noqa: E402
-from simnmt.nmt.training.trainer import train  # noqa: E402
-from simnmt.profile.decoder_settings import DecoderSettings  # noqa: E402
-from tests.nmt import toy_language  # noqa: E402
+from simnmt.nmt.training.recipe import Budget, CorpusFiles, Recipe, read_training_corpus, side_of
+from simnmt.nmt.training.trainer import train
+from simnmt.profile.decoder_settings import DecoderSettings
+from tests.nmt import toy_language
 
 SPELLER = AttentionalArchitecture(
     kind="attentional",

@@ -7,44 +7,40 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
-from tests.optional_packages import skip_file_without
-
-torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
-skip_file_without("sklearn", extra="models")
-
-from simnmt.batching import half_empty, maxi, mini, top_up  # noqa: E402
-from simnmt.nmt.checkpoint import save_checkpoint  # noqa: E402
-from simnmt.nmt.engine import Work  # noqa: E402
-from simnmt.nmt.engines import load_engine  # noqa: E402
-from simnmt.nmt.errors import NmtError  # noqa: E402
-from simnmt.nmt.linear_layers import has_half_weights  # noqa: E402
-from simnmt.nmt.models import TranslationModel, build_model  # noqa: E402
-from simnmt.nmt.searches import GreedySearch  # noqa: E402
-from simnmt.nmt.slot_decoder import (  # noqa: E402
+from simnmt.batching import half_empty, maxi, mini, top_up
+from simnmt.nmt.checkpoint import save_checkpoint
+from simnmt.nmt.engine import Work
+from simnmt.nmt.engines import load_engine
+from simnmt.nmt.errors import NmtError
+from simnmt.nmt.linear_layers import has_half_weights
+from simnmt.nmt.models import TranslationModel, build_model
+from simnmt.nmt.searches import GreedySearch
+from simnmt.nmt.slot_decoder import (
     BatchedRun,
     SlotDecoder,
     decode_batch,
     decode_batched,
 )
-from simnmt.nmt.vocabulary.active_columns import (  # noqa: E402
+from simnmt.nmt.vocabulary.active_columns import (
     ClusteredColumns,
     clustered,
     listed,
     load_vocabulary,
 )
-from simnmt.nmt.vocabulary.candidate_lists import CandidateLists  # noqa: E402
-from simnmt.nmt.vocabulary.cluster_bundle import ClusterBundle, ClusterSet  # noqa: E402
-from simnmt.nmt.vocabulary.contexts import (  # noqa: E402
+from simnmt.nmt.vocabulary.candidate_lists import CandidateLists
+from simnmt.nmt.vocabulary.cluster_bundle import ClusterBundle, ClusterSet
+from simnmt.nmt.vocabulary.contexts import (
     cluster,
     collect,
 )
-from simnmt.nmt.vocabulary.restricted_vocabulary import (  # noqa: E402
+from simnmt.nmt.vocabulary.restricted_vocabulary import (
     RestrictedVocabulary,
     SubsetAccount,
 )
-from tests.nmt.made_subsets import MadeLists, all_active  # noqa: E402
-from tests.nmt.tiny import ARCHITECTURES, GRU, VOCAB, lively, sources  # noqa: E402
+from tests.nmt.made_subsets import MadeLists, all_active
+from tests.nmt.tiny import ARCHITECTURES, GRU, VOCAB, lively, sources
 
 LENGTHS = [3, 9, 5, 7, 4, 12, 2, 6]
 WIDER = GRU.model_copy(update={"hidden": 20})

@@ -10,33 +10,31 @@ from time import sleep
 from typing import Any
 
 import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
 
-torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
-
-from hypothesis import given, settings  # noqa: E402
-from hypothesis import strategies as st  # noqa: E402
-from torch import Tensor  # noqa: E402
-
-from simnmt.kernels.columns import Centroids  # noqa: E402
-from simnmt.nmt.errors import NmtError  # noqa: E402
-from simnmt.nmt.linear_layers import HalfLinear, has_half_weights  # noqa: E402
-from simnmt.nmt.models import build_model  # noqa: E402
-from simnmt.nmt.output_layer import SubsetOutput  # noqa: E402
-from simnmt.nmt.searches import BeamSearch, GreedySearch, SlotSearch  # noqa: E402
-from simnmt.nmt.step_model import BannedTokens, Limit  # noqa: E402
-from simnmt.nmt.vocabulary.active_columns import (  # noqa: E402
+from simnmt.kernels.columns import Centroids
+from simnmt.nmt.errors import NmtError
+from simnmt.nmt.linear_layers import HalfLinear, has_half_weights
+from simnmt.nmt.models import build_model
+from simnmt.nmt.output_layer import SubsetOutput
+from simnmt.nmt.searches import BeamSearch, GreedySearch, SlotSearch
+from simnmt.nmt.step_model import BannedTokens, Limit
+from simnmt.nmt.vocabulary.active_columns import (
     ClusteredColumns,
     clustered,
     listed,
     with_measured_cost,
 )
-from simnmt.nmt.vocabulary.restricted_vocabulary import (  # noqa: E402
+from simnmt.nmt.vocabulary.restricted_vocabulary import (
     ProductChoice,
     RestrictedVocabulary,
 )
-from simnmt.profile.projection_cost import ProjectionCost  # noqa: E402
-from tests.nmt.made_subsets import MadeLists, all_active, drawn, made_cost  # noqa: E402
-from tests.nmt.tiny import ARCHITECTURES, GRU, Table  # noqa: E402
+from simnmt.profile.projection_cost import ProjectionCost
+from tests.nmt.made_subsets import MadeLists, all_active, drawn, made_cost
+from tests.nmt.tiny import ARCHITECTURES, GRU, Table
 
 WEIGHT = torch.tensor([[1.0, 0.0], [0.0, 1.0], [2.0, -1.0], [-1.0, 1.0], [0.5, 0.5]])
 BIAS = torch.tensor([0.0, 0.1, 0.0, 0.0, 0.2])

@@ -12,29 +12,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sacrebleu
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 
-sacrebleu = pytest.importorskip("sacrebleu", reason="the extra packages of simnmt[models] are not installed")
-torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
-
-from safetensors import safe_open  # noqa: E402
-from safetensors.torch import load_file, save_file  # noqa: E402
-
-from simnmt.nmt.errors import (  # noqa: E402
+from simnmt.nmt.errors import (
     TrainingError,
 )
-from simnmt.nmt.models import build_model, load_model  # noqa: E402
-from simnmt.nmt.subwords import Subwords  # noqa: E402
-from simnmt.nmt.training import session  # noqa: E402
-from simnmt.nmt.training.learner import (  # noqa: E402
+from simnmt.nmt.models import build_model, load_model
+from simnmt.nmt.subwords import Subwords
+from simnmt.nmt.training import session
+from simnmt.nmt.training.learner import (
     EncodedPairs,
     Learner,
 )
-from simnmt.nmt.training.recipe import Budget, CorpusFiles, Recipe, read_training_corpus  # noqa: E402
-from simnmt.nmt.training.session import recorded  # noqa: E402
-from simnmt.nmt.training.trainer import train  # noqa: E402
-from simnmt.nmt.translation import Translator  # noqa: E402
-from tests.nmt import toy_language  # noqa: E402
-from tests.refusals import assert_one_line  # noqa: E402
+from simnmt.nmt.training.recipe import Budget, CorpusFiles, Recipe, read_training_corpus
+from simnmt.nmt.training.session import recorded
+from simnmt.nmt.training.trainer import train
+from simnmt.nmt.translation import Translator
+from tests.nmt import toy_language
+from tests.refusals import assert_one_line
 
 QUICK = Recipe(toy_language.GRU, heldout=60, batch_tokens=384, peak_rate=0.02, warmup_steps=30, dropout=0.0, validate_every=50)
 SHORT = replace(QUICK, dropout=0.2, validate_every=4, heldout=8, batch_tokens=200)

@@ -8,23 +8,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
-pytest.importorskip("sentencepiece", reason="the extra packages of simnmt[models] are not installed")
-
-from simnmt.batching import Batching, maxi, mini, top_up  # noqa: E402
-from simnmt.nmt import translation as translation_module  # noqa: E402
-from simnmt.nmt.architecture import Architecture  # noqa: E402
-from simnmt.nmt.errors import NmtError, OutOfMemory  # noqa: E402
-from simnmt.nmt.models import build_model  # noqa: E402
-from simnmt.nmt.slot_decoder import MOST_SENTENCES, parse_batching  # noqa: E402
-from simnmt.nmt.subwords import (  # noqa: E402
+from simnmt.batching import Batching, maxi, mini, top_up
+from simnmt.nmt import translation as translation_module
+from simnmt.nmt.architecture import Architecture
+from simnmt.nmt.errors import NmtError, OutOfMemory
+from simnmt.nmt.models import build_model
+from simnmt.nmt.slot_decoder import MOST_SENTENCES, parse_batching
+from simnmt.nmt.subwords import (
     LONGEST_SOURCE,
     Subwords,
     learn_vocabulary,
 )
-from simnmt.nmt.translation import Translator  # noqa: E402
-from tests.nmt import toy_language  # noqa: E402
+from simnmt.nmt.translation import Translator
+from tests.nmt import toy_language
 
 MARKS = {"pad": 0, "unk": 1, "start": 2, "eos": 3}
 VOCAB = toy_language.TRANSFORMER.vocab

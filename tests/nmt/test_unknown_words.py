@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
-
 from simnmt.nmt import subwords
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.subwords import TargetPiece, read_dictionary, replace_unknown

@@ -9,27 +9,22 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from tests.optional_packages import skip_file_without
-
-torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
-skip_file_without("ctranslate2", extra="ctranslate2")
-
-from simnmt.nmt.agreement import agreement  # noqa: E402
-from simnmt.nmt.architecture import TransformerArchitecture  # noqa: E402
-from simnmt.nmt.checkpoint import save_checkpoint  # noqa: E402
-from simnmt.nmt.engine import Hypothesis, Work  # noqa: E402
-from simnmt.nmt.engines import load_engine  # noqa: E402
-from simnmt.nmt.errors import NmtError  # noqa: E402
-from simnmt.nmt.marian_model import MarianModel  # noqa: E402
-from simnmt.nmt.models import LoadedModel, build_model  # noqa: E402
-from simnmt.nmt.slot_decoder import decode_batch  # noqa: E402
-from simnmt.nmt.step_model import pad  # noqa: E402
-from simnmt.nmt.vocabulary.active_columns import listed  # noqa: E402
-from simnmt.nmt.vocabulary.candidate_lists import (  # noqa: E402
+from simnmt.nmt.agreement import agreement
+from simnmt.nmt.architecture import TransformerArchitecture
+from simnmt.nmt.checkpoint import save_checkpoint
+from simnmt.nmt.engine import Hypothesis, Work
+from simnmt.nmt.engines import load_engine
+from simnmt.nmt.errors import NmtError
+from simnmt.nmt.marian_model import MarianModel
+from simnmt.nmt.models import LoadedModel, build_model
+from simnmt.nmt.slot_decoder import decode_batch
+from simnmt.nmt.step_model import pad
+from simnmt.nmt.vocabulary.active_columns import listed
+from simnmt.nmt.vocabulary.candidate_lists import (
     CandidateLists,
     write_vocabulary_map,
 )
-from tests.nmt.tiny import ARCHITECTURES, VOCAB, lively, sources  # noqa: E402
+from tests.nmt.tiny import ARCHITECTURES, VOCAB, lively, sources
 
 if TYPE_CHECKING:
     from simnmt.nmt.ctranslate2_engine import CTranslate2Engine  # at run time only where it is used: it imports transformers

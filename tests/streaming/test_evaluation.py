@@ -6,12 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
-
-import torch
 
 from simnmt.papers.sti.comparison import mcnemar, paired_difference
 from simnmt.streaming.encoder.elastic_encoder import ElasticEncoder

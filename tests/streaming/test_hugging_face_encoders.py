@@ -13,20 +13,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.optional_packages import skip_file_without
-
-skip_file_without("transformers", extra="models")
-
-from simnmt.calibrate.settings import CalibrationError  # noqa: E402
-from simnmt.calibrate.streaming.encoder_block import StiSettings  # noqa: E402
-from simnmt.calibrate.streaming.profile_blocks import check_classifier  # noqa: E402
-from simnmt.nmt.pretrained_config import quiet_transformers  # noqa: E402
-from simnmt.streaming.encoder.encoder_folder import load_encoder  # noqa: E402
-from simnmt.streaming.encoder.tokenizer import HuggingFaceTokenizer  # noqa: E402
-from simnmt.streaming.errors import StreamingError  # noqa: E402
-from simnmt.streaming.store.shard_store import ShardStore  # noqa: E402
-from simnmt.streaming.store.writer import write_store  # noqa: E402
-from tests.streaming.whole_logits import logits_of  # noqa: E402
+from simnmt.calibrate.settings import CalibrationError
+from simnmt.calibrate.streaming.encoder_block import StiSettings
+from simnmt.calibrate.streaming.profile_blocks import check_classifier
+from simnmt.nmt.pretrained_config import quiet_transformers
+from simnmt.streaming.encoder.encoder_folder import load_encoder
+from simnmt.streaming.encoder.tokenizer import HuggingFaceTokenizer
+from simnmt.streaming.errors import StreamingError
+from simnmt.streaming.store.shard_store import ShardStore
+from simnmt.streaming.store.writer import write_store
+from tests.streaming.whole_logits import logits_of
 
 SIZES = {
     "hidden_size": 32,

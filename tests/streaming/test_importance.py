@@ -8,8 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
-
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.calibrate.streaming.profile_blocks import measure_importance
 from simnmt.profile.streaming_block import StiImportance

@@ -11,8 +11,6 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
-
 from simnmt.profile.streaming_cost import Shard
 from simnmt.streaming.errors import StoreError, StreamingError
 from simnmt.streaming.pipeline import shard_reader

@@ -10,32 +10,31 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
-
-from simnmt.kernels.measurement import library_threads  # noqa: E402
-from simnmt.profile.streaming_cost import (  # noqa: E402
+from simnmt.kernels.measurement import library_threads
+from simnmt.profile.streaming_cost import (
     BITS,
     ShardGeometry,
     StiCost,
 )
-from simnmt.streaming.encoder.elastic_encoder import ElasticEncoder  # noqa: E402
-from simnmt.streaming.errors import StoreError, StreamingError  # noqa: E402
-from simnmt.streaming.pipeline.pipeline import Pipeline, load_then_run  # noqa: E402
-from simnmt.streaming.pipeline.shard_reader import PreloadBuffer, ShardReader  # noqa: E402
-from simnmt.streaming.pipeline.turns import (  # noqa: E402
+from simnmt.streaming.encoder.elastic_encoder import ElasticEncoder
+from simnmt.streaming.errors import StoreError, StreamingError
+from simnmt.streaming.pipeline.pipeline import Pipeline, load_then_run
+from simnmt.streaming.pipeline.shard_reader import PreloadBuffer, ShardReader
+from simnmt.streaming.pipeline.turns import (
     EngagementSettings,
     Turn,
     inputs_of,
     run_baselines,
     run_engagement,
 )
-from simnmt.streaming.plan.streaming_plan import StreamingPlan, make_plan  # noqa: E402
-from simnmt.streaming.plan.submodel import PlanError  # noqa: E402
-from simnmt.streaming.store.shard_store import ShardStore  # noqa: E402
-from simnmt.streaming.store.writer import write_store  # noqa: E402
-from tests.streaming.made_encoder import made_weights  # noqa: E402
-from tests.streaming.whole_logits import logits_of, stored_layer  # noqa: E402
+from simnmt.streaming.plan.streaming_plan import StreamingPlan, make_plan
+from simnmt.streaming.plan.submodel import PlanError
+from simnmt.streaming.store.shard_store import ShardStore
+from simnmt.streaming.store.writer import write_store
+from tests.streaming.made_encoder import made_weights
+from tests.streaming.whole_logits import logits_of, stored_layer
 
 WEIGHTS = made_weights(layers=3, heads=4, width=32, ffn=64)
 LENGTH, ENLARGED = 6, 20_000

@@ -7,8 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
-
 from simnmt.profile.streaming_cost import BERT_BASE, ShardGeometry
 from simnmt.streaming.encoder.encoder_configuration import LayerWeights
 from simnmt.streaming.errors import StoreError

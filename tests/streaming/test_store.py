@@ -13,16 +13,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
-
-from simnmt.profile.streaming_cost import BERT_BASE, BITS  # noqa: E402
-from simnmt.streaming import page_cache  # noqa: E402
-from simnmt.streaming.errors import StoreError  # noqa: E402
-from simnmt.streaming.store.quantisation import Ascending, GaussianFit  # noqa: E402
-from simnmt.streaming.store.shard_format import (  # noqa: E402
+from simnmt.profile.streaming_cost import BERT_BASE, BITS
+from simnmt.streaming import page_cache
+from simnmt.streaming.errors import StoreError
+from simnmt.streaming.store.quantisation import Ascending, GaussianFit
+from simnmt.streaming.store.shard_format import (
     Record,
     decode,
     dequantised,
@@ -31,11 +30,11 @@ from simnmt.streaming.store.shard_format import (  # noqa: E402
     shard_of,
     unpacked_bits,
 )
-from simnmt.streaming.store.shard_store import ShardStore  # noqa: E402
-from simnmt.streaming.store.writer import write_store  # noqa: E402
-from tests.streaming.made_encoder import made_weights, stored  # noqa: E402
-from tests.streaming.random_weights import random_weights  # noqa: E402
-from tests.streaming.whole_logits import stored_layer, stored_weights  # noqa: E402
+from simnmt.streaming.store.shard_store import ShardStore
+from simnmt.streaming.store.writer import write_store
+from tests.streaming.made_encoder import made_weights, stored
+from tests.streaming.random_weights import random_weights
+from tests.streaming.whole_logits import stored_layer, stored_weights
 
 WEIGHTS = random_weights()
 

@@ -14,9 +14,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("fcntl", reason="the system has no fcntl, which locks files")
-pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
-
 from simnmt.base.files import sole_writer
 from simnmt.streaming.errors import StoreError
 from simnmt.streaming.store import writer

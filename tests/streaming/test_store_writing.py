@@ -10,15 +10,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
-
-from simnmt.streaming.encoder.encoder_configuration import EncoderWeights, LayerWeights  # noqa: E402
-from simnmt.streaming.errors import StoreError  # noqa: E402
-from simnmt.streaming.store import writer  # noqa: E402
-from simnmt.streaming.store.shard_store import ShardStore  # noqa: E402
-from simnmt.streaming.store.writer import write_store  # noqa: E402
-from tests.streaming.random_weights import random_layer, random_weights  # noqa: E402
+from simnmt.streaming.encoder.encoder_configuration import EncoderWeights, LayerWeights
+from simnmt.streaming.errors import StoreError
+from simnmt.streaming.store import writer
+from simnmt.streaming.store.shard_store import ShardStore
+from simnmt.streaming.store.writer import write_store
+from tests.streaming.random_weights import random_layer, random_weights
 
 WEIGHTS = random_weights()
 Tree = dict[str, bytes]

@@ -200,15 +200,6 @@ def test_a_folder_of_something_else_is_left_alone(task: Task, tmp_path: Path) ->
         train(task, tmp_path / "thesis.txt", RECIPE)
 
 
-def test_a_training_begins_beside_what_a_killed_first_write_left(task: Task, tmp_path: Path) -> None:
-    """It was refused: a folder that holds something else than a training."""
-    left = tmp_path / "m" / ".simnmt-partial-0123abcd"
-    left.mkdir(parents=True)
-    (left / "content").write_text("half")
-    train(task, tmp_path / "m", replace(RECIPE, epochs=1.0), threads=1)
-    assert (tmp_path / "m" / TRAINING_FILE).is_file()
-
-
 def test_a_damaged_folder_is_named(trained: tuple[Path, dict[str, Any]], task: Task, tmp_path: Path) -> None:
     for broken, message in (
         (WEIGHTS_FILE, "damaged"),

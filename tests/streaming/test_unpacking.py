@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
-
 from simnmt.profile.streaming_cost import ShardGeometry
 from simnmt.streaming.store import shard_format
 from simnmt.streaming.store.shard_format import LayerBuffer, Packed, decode, dequantised, encode, unpack_into

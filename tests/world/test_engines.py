@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
-from simnmt.base.down_times import DownTimes
 from simnmt.base.errors import InputError
 from simnmt.batching import Batching
 from simnmt.devices import Fifo
 from simnmt.devices import batch as batch_room
 from simnmt.devices.device import LeastLoadedOfDrawn
 from simnmt.devices.failures import Failures
+from simnmt.network.down_times import DownTimes
 from simnmt.policies import Fixed, LeastTotal
-from simnmt.policies.views import DecisionView
+from simnmt.policies.decision import DecisionView
 from simnmt.profile.batch_cost import DecodingCost
 from simnmt.results.requests import Block, Requests, Trail
 from simnmt.world import engine as engines

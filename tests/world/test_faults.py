@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simnmt.base.down_times import ALWAYS_UP, DownTimes, drawn_spans
 from simnmt.batching import Batching
 from simnmt.devices import Batched, Fifo, Kind
 from simnmt.devices.device import ByNode, InTurn, LeastWork
 from simnmt.devices.failures import Failures
+from simnmt.network.down_times import ALWAYS_UP, DownTimes, drawn_spans
 from simnmt.policies.views import BacklogView
 from simnmt.results.request_log import DONE, FALLBACK, LOST
 from simnmt.results.requests import Requests, Trail

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simnmt.base.down_times import ALWAYS_UP, DownTimes, describe_bad_spans, drawn_spans, spans_of_laps
+from simnmt.network.down_times import ALWAYS_UP, DownTimes, describe_bad_spans, drawn_spans, spans_of_laps
 
 SPANS = [(1.0, 2.0), (4.0, 4.5), (4.5, 6.0)]
 
