@@ -227,7 +227,7 @@ def compare(*runs: Run | str | os.PathLike[str]) -> Comparison:
 
     Example:
         >>> comparison = simnmt.compare("near", simnmt.run("@quickstart"))  # doctest: +SKIP
-        >>> comparison.rows[["policy", "change_percent", "verdict"]]  # doctest: +SKIP
+        >>> comparison.rows[["policy", "change_percent", "effect"]]  # doctest: +SKIP
     """
     for run in runs:
         if not isinstance(run, (results.Run, str, os.PathLike)):
@@ -430,9 +430,7 @@ def _directory(
         files.check_free(Path(out), replace=force)
         yield Path(out)
     elif under is not None:
-        # File systems take names of 255 bytes; a scenario's may have 80 characters of any script.
-        stem = name.encode()[:100].decode(errors="ignore")
-        with files.reserved(Path(under), stem) as directory:
+        with files.reserved(Path(under), name) as directory:
             yield directory
     else:
         yield None

@@ -69,9 +69,9 @@ def test_a_comparison_pairs_runs_of_the_same_requests_and_names_what_differs(
     pd.testing.assert_frame_equal(simnmt.compare(tmp_path / "a", tmp_path / "b").rows, compared.rows)
     assert [row["key"] for row in compared.scenario_differences] == ["networks.cp1.rtt_mean_ms"]
     by_policy = {row["policy"]: row for row in compared.changes}
-    assert by_policy["edge"]["verdict"] == "same" and by_policy["edge"]["change_percent"] == 0.0
+    assert by_policy["edge"]["effect"] == "same" and by_policy["edge"]["change_percent"] == 0.0
     cloud = by_policy["cloud"]
-    assert cloud["paired"] and cloud["verdict"] == "slower" and cloud["low_percent"] > 0.0
+    assert cloud["paired"] and cloud["effect"] == "slower" and cloud["low_percent"] > 0.0
     ratio = cloud["mean_latency_s"] / cloud["baseline_latency_s"]
     assert cloud["change_percent"] == pytest.approx(100.0 * (ratio - 1.0))
     assert "comparison of a, b" in repr(compared) and "<table" in compared._repr_html_()
@@ -90,7 +90,7 @@ def test_runs_of_other_requests_are_compared_unpaired_with_wider_intervals(make_
     first = simnmt.run(scenario)
     unpaired = {row["policy"]: row for row in simnmt.compare(first, other).changes}
     assert not any(row["paired"] for row in unpaired.values())
-    assert all(row["verdict"] == "not distinguishable" for row in unpaired.values())
+    assert all(row["effect"] == "not distinguishable" for row in unpaired.values())
     assert {row["key"] for row in simnmt.compare(first, other).scenario_differences} == {"seed"}
 
 

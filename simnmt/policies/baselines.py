@@ -21,11 +21,9 @@ class _OneDevicePolicy(PolicySettings):
         """Return that device, of those of a scenario in their order."""
 
     def policy(self, knowledge: Knowledge) -> Fixed:
-        """Return the policy."""
         return Fixed(list(knowledge.devices).index(self.device_of(knowledge.devices)))
 
     def devices_of(self, devices: Sequence[str]) -> Sequence[str]:
-        """Return the one device."""
         return [self.device_of(devices)]
 
 
@@ -35,7 +33,6 @@ class EdgePolicy(_OneDevicePolicy):
     kind: Literal["edge"]
 
     def device_of(self, devices: Sequence[str]) -> str:
-        """Return the first device."""
         return devices[0]
 
 
@@ -45,7 +42,6 @@ class CloudPolicy(_OneDevicePolicy):
     kind: Literal["cloud"]
 
     def device_of(self, devices: Sequence[str]) -> str:
-        """Return the last device."""
         return devices[-1]
 
 
@@ -57,7 +53,6 @@ class FixedPolicy(_OneDevicePolicy):
     """Name of the device in `devices`."""
 
     def device_of(self, devices: Sequence[str]) -> str:
-        """Return the device named."""
         return self.device
 
 

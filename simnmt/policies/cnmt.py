@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from simnmt.policies.decision import Decide, EstimatingPolicySettings, Knowledge, LeastTotal
+from simnmt.policies.decision import EstimatingPolicySettings, Knowledge, LeastTotal
 from simnmt.profile.execution_plane import ExecutionPlane
 from simnmt.workload.length_regression import LEAST_TGT_LEN, LengthDistribution, LengthRegression
 
@@ -37,25 +37,12 @@ class CNmt:
     percentiles: tuple[PredictLength, PredictLength] | None = None
     """Target lengths at the 5th and the 95th percentile: minimise the latter of each request's time instead of its mean."""
 
-    def prepare(self, src_len: NDArray[np.int64]) -> Decide:
+    def prepare(self, src_len: NDArray[np.int64]) -> LeastTotal:
         """Predict lengths and execution times once; each decision only adds the transfer estimate."""
-        return LeastTotal(self.weighed_s(src_len))
-
-    def weighed_s(self, src_len: NDArray[np.int64]) -> list[NDArray[np.float64]]:
-        """Return the seconds by which targets are compared, without delays; one column per target, shape of `src_len`."""
-        if self.percentiles is None:
-            return self.execution_s(src_len)
-        low, high = (predict(src_len) for predict in self.percentiles)
         # A plane rises or falls with the target length all along, so its 95th percentile is its value at one of the two.
-        return [np.maximum(plane.seconds(src_len, low), plane.seconds(src_len, high)) for plane in self.planes]
-
-    def execution_s(self, src_len: NDArray[np.int64]) -> list[NDArray[np.float64]]:
-        """Return the expected seconds of execution, one column per target, shape of `src_len`.
-
-        The rule compares them unless it minimises a percentile; a request adds them to a queue in either case.
-        """
-        tgt_len = self.predict(src_len)
-        return [plane.seconds(src_len, tgt_len) for plane in self.planes]
+        tgt_lens = [predict(src_len) for predict in self.percentiles or (self.predict,)]
+        by_target = [[plane.seconds(src_len, tgt_len) for tgt_len in tgt_lens] for plane in self.planes]
+        return LeastTotal([np.maximum.reduce(columns) for columns in by_target])
 
     def predicted_tgt_len(self, src_len: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the expected target lengths."""
@@ -107,7 +94,6 @@ class NaivePolicy(EstimatingPolicySettings):
     """Target tokens assumed for every request; left out: the mean of the fit pairs."""
 
     def policy(self, knowledge: Knowledge) -> CNmt:
-        """Return the policy."""
         return CNmt(
             knowledge.planes, constant_length(knowledge.fit_pairs.mean_tgt_len if self.tgt_len is None else self.tgt_len)
         )
@@ -150,7 +136,6 @@ class CNmtPolicy(EstimatingPolicySettings):
         return LengthRegression(fitted.slope if slope is None else slope, fitted.offset if offset is None else offset)
 
     def policy(self, knowledge: Knowledge) -> CNmt:
-        """Return the policy."""
         if self.lengths == "line":
             return CNmt(knowledge.planes, self.line(knowledge.lengths).predict)
         lengths = LengthDistribution.of(knowledge.fit_pairs)

@@ -164,11 +164,9 @@ class Fixed:
     target: int
 
     def __call__(self, request: int, delay_s: Sequence[float]) -> int:
-        """Return the target."""
         return self.target
 
     def prepare(self, src_len: NDArray[np.int64]) -> Decide:
-        """Return the same decision for any requests."""
         return self
 
 

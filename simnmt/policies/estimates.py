@@ -5,7 +5,6 @@ They are pure: the simulated world and the live gateway hold the same objects.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections import deque
 from typing import Annotated, Any, Literal
 
@@ -47,24 +46,18 @@ class QuantileEstimate(TransferEstimate):
     measurement.
     """
 
-    __slots__ = ("_latest_s", "_sorted_s", "quantile", "window")
+    __slots__ = ("_latest_s", "quantile", "window")
 
     def __init__(self, initial_s: float, quantile: float, window: int) -> None:
         """`quantile`: a share from 0 to 1; `window`: the number of measurements that count, 1 or more."""
         super().__init__(initial_s)
         self.quantile, self.window = quantile, window
-        self._latest_s: deque[float] = deque()
-        """The measurements in the window, in the order in which they came."""
-        self._sorted_s: list[float] = []
-        """The same, sorted."""
+        self._latest_s = deque[float](maxlen=window)
 
     def learn(self, transfer_s: float, at_s: float) -> None:
         """Take in a measurement, and forget the oldest one if the window is full."""
-        latest_s, sorted_s = self._latest_s, self._sorted_s
-        if len(latest_s) == self.window:
-            del sorted_s[bisect_left(sorted_s, latest_s.popleft())]
-        latest_s.append(transfer_s)
-        insort(sorted_s, transfer_s)
+        self._latest_s.append(transfer_s)
+        sorted_s = sorted(self._latest_s)
         place = self.quantile * (len(sorted_s) - 1)
         below = int(place)
         low_s = sorted_s[below]
@@ -79,7 +72,6 @@ class LastMeasured(Configuration):
     kind: Literal["last"]
 
     def estimate(self, initial_s: float) -> TransferEstimate:
-        """Return a new estimate of one target's transfer time."""
         return TransferEstimate(initial_s)
 
 
@@ -91,7 +83,6 @@ class Smoothed(Configuration):
     """Weight of each new measurement; with 1 only the last one counts. TCP smooths its round-trip time with 1/8 (RFC 6298)."""
 
     def estimate(self, initial_s: float) -> TransferEstimate:
-        """Return a new estimate."""
         return TransferEstimate(initial_s, self.weight)
 
 
@@ -105,7 +96,6 @@ class Quantile(Configuration):
     """Number of the last measurements that count; with 1 only the last one does."""
 
     def estimate(self, initial_s: float) -> TransferEstimate:
-        """Return a new estimate."""
         return QuantileEstimate(initial_s, self.quantile, self.window)
 
 

@@ -76,7 +76,7 @@ def _policies_facts(result: Run) -> Row:
     unknown = result.unknown_misroutes if missing else ""
     return {
         "compared": bool(result.comparisons) and rows[0]["replications"] > 1,
-        "unclear": any(row["verdict"] == "not distinguishable" for row in result.comparisons),
+        "unclear": any(row["effect"] == "not distinguishable" for row in result.comparisons),
         "unstable": any(row.get("unstable") for row in rows),
         "goodput": "" if not limits_s else f"{1e3 * limits_s.pop():g} ms" if len(limits_s) == 1 else "the workload's deadline",
         "misrouted": bool(misroutes),

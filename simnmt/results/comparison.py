@@ -182,7 +182,7 @@ def _changes(baseline: tuple[str, Run], compared: tuple[str, Run]) -> Iterator[R
             "paired": paired,
             "unpaired_because": reasons[place[0]],
             "unstable_in": [label for label, rows in ((first_name, of_first), (name, of_run)) if rows[place].get("unstable")],
-            "verdict": judge_change(change, paired and run.totals_s[place] == theirs),
+            "effect": judge_change(change, paired and run.totals_s[place] == theirs),
         }
 
 

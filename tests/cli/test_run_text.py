@@ -24,7 +24,7 @@ def printed(rows: list[dict[str, Any]], **parts: Any) -> str:
     comparisons = [
         {
             "workload": "w", "network": "n", "policy": mine["policy"], "baseline": "edge", "change_percent": -9.0,
-            "low_percent": -10.0, "high_percent": -8.0, "verdict": "faster", "unstable": "policy" if mine["unstable"] else None,
+            "low_percent": -10.0, "high_percent": -8.0, "effect": "faster", "unstable": "policy" if mine["unstable"] else None,
         }
         for mine in rows
         if mine["policy"] != "edge"

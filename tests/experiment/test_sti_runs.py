@@ -134,7 +134,7 @@ def test_a_plane_of_the_warm_model_loses_on_cold_requests(folder: Path) -> None:
     total = {row["policy"]: row["total_latency_s"] for row in outcome.summary_rows}
     assert total["oracle"] <= total["knowing"] < total["cnmt"]
     comparison = next(c for c in outcome.comparisons if (c["policy"], c["baseline"]) == ("knowing", "cnmt"))
-    assert comparison["verdict"] == "faster"
+    assert comparison["effect"] == "faster"
 
 
 @pytest.mark.parametrize("arrivals", OTHER_DISCIPLINES.values(), ids=OTHER_DISCIPLINES.keys())

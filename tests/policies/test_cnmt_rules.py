@@ -86,13 +86,3 @@ def test_the_p95_rule_takes_the_95th_percentile_of_the_time_rising_or_falling_wi
     halved_s = 5.0 - border_s(CNmt((local, plane), DISTRIBUTION.mean, PERCENTILES), src_len)
     drawn = np.array([DISTRIBUTION.quantile(np.array([src_len]), q)[0] for q in (np.arange(300) + 0.5) / 300])
     assert halved_s == pytest.approx(np.quantile(plane.seconds(src_len, drawn), 0.95), abs=0.01 + 0.02 * abs(halved_s))
-
-
-@pytest.mark.parametrize("percentiles", [None, PERCENTILES])
-def test_what_a_request_adds_to_a_queue_is_its_expected_time_whatever_the_rule_minimises(percentiles: object) -> None:
-    src_len = np.array([3, 30, 90])
-    planes = (ExecutionPlane(0.001, 0.008, 0.010), ExecutionPlane(0.0002, 0.002, 0.005))
-    policy = CNmt(planes, DISTRIBUTION.mean, percentiles)
-    for plane, column in zip(planes, policy.execution_s(src_len), strict=True):
-        assert (column == plane.seconds(src_len, DISTRIBUTION.mean(src_len))).all()
-    assert (policy.predicted_tgt_len(src_len) == DISTRIBUTION.mean(src_len)).all()

@@ -28,7 +28,7 @@ def table(*rows: dict[str, Any], **parts: Any) -> Table:
 
 EDGE = {"policy": "edge", "mean_s": 1.2345678, "sent": 0.0, "place": "cp1"}
 CLOUD = {"policy": HOSTILE, "mean_s": 0.1, "mean_s_low": 0.09, "mean_s_high": 0.112, "sent": 1.0, "place": "cp2"} | {
-    "change": {"change_percent": -1.0, "low_percent": -2.25, "high_percent": 0.25, "verdict": "not distinguishable"}
+    "change": {"change_percent": -1.0, "low_percent": -2.25, "high_percent": 0.25, "effect": "not distinguishable"}
 }
 
 

@@ -35,7 +35,7 @@ def test_a_paired_comparison_recovers_30_ms_of_round_trip_and_an_unpaired_one_co
     paired = by_policy(simnmt.compare(near, simnmt.run(far)))["cloud"]
     unpaired = by_policy(simnmt.compare(near, simnmt.run(far, seed=8)))["cloud"]
     assert paired["mean_latency_s"] - paired["baseline_latency_s"] == pytest.approx(0.030, abs=1e-9)
-    assert (paired["verdict"], paired["paired"], unpaired["paired"]) == ("slower", True, False)
+    assert (paired["effect"], paired["paired"], unpaired["paired"]) == ("slower", True, False)
     long = simnmt.run(scenario, requests=50_000, replications=1, seed=99).summary_rows
     truth = 100.0 * 0.030 / next(row["mean_latency_s"] for row in long if row["policy"] == "cloud")
     widths = {}
