@@ -12,7 +12,7 @@ from simnmt.calibrate import cost_blocks
 from simnmt.calibrate.measurement import Measured, Silent, measure
 from simnmt.calibrate.plan import FITTED, JUDGING, plan_benches
 from simnmt.calibrate.samples import Cell
-from simnmt.calibrate.settings import CalibrationError, Settings
+from simnmt.calibrate.settings import Settings
 from simnmt.profile.device_profile import ValidRange
 from tests.calibrate.engines import PLANE, FakeEngine
 
@@ -71,19 +71,6 @@ def test_paper_mode_fits_all_inferences_by_ordinary_least_squares(measured: Any)
     assert block.fit.model_dump()["relative_plane"]["s_per_src_token"] == pytest.approx(PLANE[0], rel=0.05)
     assert block.fit.model_dump()["relative_plane"]["heldout_error"] < 0.02
     assert cost_blocks.valid_range(cells, settings) == ValidRange(src_len=(1, 50), tgt_len=(1, 43))
-
-
-def test_inferences_that_give_a_negative_time_per_token_are_refused_with_a_remedy(measured: Any) -> None:
-    """Once the profile was refused as a file that somebody should correct."""
-    settings = Settings("gru", mode="paper", parts=("execution",), inferences=20)
-    drawn = [(1 + number * 7 % 50, 1 + number * 11 % 43) for number in range(20)]
-    cells = measured(settings, drawn).cells["execution"]
-    falling = [
-        Cell(cell.work, tuple(replace(t, total_s=1.0 - 0.01 * cell.work.src_len) for t in cell.timings), False)
-        for cell in cells
-    ]
-    with pytest.raises(CalibrationError, match=r"20 inferences give a source token -10 ms.*give more --inferences"):
-        cost_blocks.execution_block(falling, settings)
 
 
 @pytest.mark.parametrize("tells_steps", [True, False])

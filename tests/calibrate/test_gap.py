@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from simnmt.calibrate import measurement
-from simnmt.calibrate.settings import CalibrationError, Settings
 from simnmt.profile.profile_file import read_profile
 from tests.calibrate.engines import FakeEngine
 from tests.calibrate.whole_box import QUICK
@@ -56,11 +55,3 @@ def test_the_box_idles_before_each_single_execution_and_every_repeat_counts(
 def test_steps_are_measured_without_gaps(measured: Callable[..., Any], slept: list[float]) -> None:
     profile = measured(replace(QUICK, parts=("execution", "step"), gap_s=GAP_S), FakeEngine()).profile
     assert profile.step is not None and len(slept) == profile.execution.fit.inferences
-
-
-@pytest.mark.parametrize(
-    "changed", [{"gap_s": 0.0}, {"gap_s": 1e3}, {"gap_s": 1.0, "parts": ("disk",)}, {"gap_s": 1.0, "mode": "paper"}]
-)
-def test_gaps_that_cannot_be_kept_are_refused(changed: dict[str, Any]) -> None:
-    with pytest.raises(CalibrationError):
-        Settings("gru", **changed)

@@ -110,7 +110,13 @@ def test_a_box_that_was_started_again_has_a_few_bytes_more_or_less(
         assert again.findings == {"disk": 1}
 
 
-@pytest.mark.parametrize("text", ['{"a": 1}\n', "# a text\n", '[1]\n{"b": 2}\n', "\x00\x01\n"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a": 1}\n',
+        "\x00\x01\n",
+    ],
+)
 def test_a_file_that_is_not_a_journal_is_refused_and_not_changed(open_journal: Opener, path: Path, text: str) -> None:
     path.write_text(text)
     with pytest.raises(CalibrationError, match="not a journal of a calibration"):

@@ -7,12 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from simnmt.base.errors import InputError
 from simnmt.calibrate import sharp_agreement as agreeing
 from simnmt.calibrate.calibration import calibrate
 from simnmt.calibrate.measurement import Silent
 from simnmt.calibrate.settings import (
-    CalibrationError,
     Settings,
 )
 from simnmt.calibrate.variant_bench import decoder_block
@@ -86,22 +84,3 @@ def test_a_trained_folder_is_calibrated_with_its_agreement(folder: Path, tmp_pat
     for variant in profile.decoder.variants:
         assert (variant.agreement is None) == (not variant.settings.noise)
     assert any("words of 5 sentences of text.txt" in note for note in profile.decoder.notes)
-
-
-def test_unusable_texts_are_refused_before_anything_is_measured(folder: Path, tmp_path: Path) -> None:
-    for wrong in ({"backend": "torch"}, {"parts": ("execution",)}):
-        with pytest.raises(CalibrationError, match=r"give --backend sharp and the part decoder, .*, or leave --text out"):
-            replace(SHARP, text="t.txt", **wrong)
-    (tmp_path / "small.json").write_text(SMALL.model_dump_json())
-    (empty := tmp_path / "empty.txt").write_text("\n")
-    cases = {
-        (str(tmp_path / "small.json"), str(folder / "text.txt")): "random weights, whose translations cannot be compared",
-        (str(folder), str(tmp_path / "none.txt")): "none.txt",
-        (str(folder), str(empty)): "no sentence",
-    }
-    for (model, text), message in cases.items():
-        with pytest.raises(InputError, match=message):
-            calibrate(replace(SHARP, model=model, text=text), tmp_path / "box.json")
-    assert not list(tmp_path.glob("box.json*"))
-    with pytest.raises(InputError, match="text"):
-        calibrate(replace(SHARP, model=str(folder), text=str(folder / "text.txt")), folder / "text.txt")

@@ -10,7 +10,6 @@ import pytest
 
 from simnmt.calibrate import sharp_agreement as agreeing
 from simnmt.calibrate import sharp_speeds
-from simnmt.calibrate.settings import CalibrationError
 from simnmt.calibrate.sharp_speeds import (
     LADDER,
     Setting,
@@ -124,14 +123,3 @@ def test_exact_rungs_change_no_word_of_a_model(folder: Path) -> None:
         assert rung.sentences == 5 and 0 < rung.tokens_same <= rung.tokens and 0.0 < rung.distinct_share <= 1.0
         if rung.settings.exact:
             assert rung.share == 1.0 and rung.sentences_same == 5 and rung.bleu == rungs[0].bleu is not None, "SHARP-10"
-
-
-def test_other_models_and_empty_texts_are_refused(folder: Path, tmp_path: Path) -> None:
-    (empty := tmp_path / "empty.txt").write_text("\n \n")
-    with pytest.raises(CalibrationError, match="no trained attentional model"):
-        agreeing.sharp_agreement("gru", empty, 3)
-    with pytest.raises(CalibrationError, match="no sentence"):
-        agreeing.sharp_agreement(str(folder), empty, 3)
-    (short := tmp_path / "short.txt").write_text("one\n")
-    with pytest.raises(CalibrationError, match="not as many lines as"):
-        agreeing.sharp_agreement(str(folder), folder / "text.txt", 3, references=short)
