@@ -22,9 +22,8 @@ from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.doubts import alone_vs_plane
 from simnmt.profile.profile_file import read_profile
 from simnmt.profile.profile_variant import with_decoder
-from tests.calibrate.engines import FakeEngine
+from tests.calibrate.engines import QUICK, FakeEngine
 from tests.calibrate.test_decoder_variants import Torchlike
-from tests.calibrate.whole_box import QUICK
 
 
 @pytest.mark.parametrize("stop_at", [6, 25, 90])

@@ -23,8 +23,7 @@ from simnmt.profile.decoder_settings import DecoderOptions
 from simnmt.profile.profile_file import read_profile
 from simnmt.profile.profile_summary import facts
 from simnmt.profile.profile_variant import as_calibrated
-from tests.calibrate.engines import PLANE, FakeEngine
-from tests.calibrate.whole_box import CANDIDATES, QUICK, disk_samples
+from tests.calibrate.engines import CANDIDATES, PLANE, QUICK, FakeEngine, disk_samples
 
 NO_STAGES = "no variants of the decoder: the backend does not time the stages of a step"
 """Of an engine made of numbers."""
