@@ -92,15 +92,6 @@ def test_10_000_noisy_inferences_find_the_plane_and_its_error() -> None:
     assert fit.mse_ms2 == pytest.approx(16.0, rel=0.05)
 
 
-@pytest.mark.parametrize(
-    "columns",
-    [([], [], []), ([1, 2], [1, 2], [1.0]), ([1], [1, 2], [1.0, 2.0]), ([[1]], [[1]], [[1.0]]), (1, 1, 1.0)],
-)
-def test_columns_that_do_not_fit_together_are_refused(columns: tuple[object, object, object]) -> None:
-    with pytest.raises(ValueError, match="three columns of one length are needed"):
-        fit_plane(*columns)  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("relative_sd", [0.01, 0.1, 0.5])
 def test_the_residual_factor_has_mean_one_and_the_spread_asked_for(relative_sd: float) -> None:
     factor = LognormalResidual(relative_sd).factor(np.random.default_rng(2).standard_normal(400_000))
