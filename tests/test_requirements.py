@@ -22,8 +22,8 @@ SHOWN_BY = {
     "CNMT-03": ["policies/test_worked_examples.py::test_cnmt_03_a_request_of_108_bytes_takes_8_64_us"],
     "CNMT-04": [
         "network/test_rtt_series.py::test_lookup_at_between_and_after_sample_times_holds_the_last_sample",
-        "network/test_connection_profiles.py::test_cp1_is_slower_on_average_and_more_restless_than_cp2",
-        "network/test_connection_profiles.py::test_shipped_profiles_state_that_they_are_synthetic_and_what_they_represent",
+        "network/test_shared_traces.py::test_cp1_is_slower_on_average_and_more_restless_than_cp2",
+        "network/test_shared_traces.py::test_shipped_profiles_state_that_they_are_synthetic_and_what_they_represent",
     ],
     "CNMT-05": [
         "policies/test_worked_examples.py::test_cnmt_05_four_exact_rows_give_their_plane_back",
@@ -35,7 +35,7 @@ SHOWN_BY = {
         "workload/test_shipped_tables.py::test_french_takes_more_words_than_english",
         "workload/test_shipped_tables.py::test_chinese_takes_more_han_characters_than_english_words",
     ],
-    "CNMT-08": ["workload/test_mismatched_pairs.py::test_every_filter_halves_the_shift_on_made_up_text"],
+    "CNMT-08": ["workload/test_filters.py::test_every_filter_halves_the_shift_on_made_up_text"],
     "CNMT-09": [
         "policies/test_worked_examples.py::test_cnmt_09_a_sentence_of_24_tokens_stays_and_one_of_25_goes",
         "policies/test_worked_examples.py::test_cnmt_09_the_border_lies_at_24_7368_tokens",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from simnmt.kernels.columns import Centroids
@@ -39,7 +39,6 @@ def test_a_common_offset_of_100_deviations_changes_no_centroid(level: str, dtype
 
 
 @each_level
-@settings(max_examples=60)
 @given(st.integers(0, 20), st.integers(1, 60), st.integers(1, 70), st.integers(0, 999))
 def test_the_nearest_centroid_equals_brute_force(level: str, rows: int, clusters: int, width: int, seed: int) -> None:
     """By squared distances in float64; where rounding to float32 could choose another, that one must be as near but for it."""

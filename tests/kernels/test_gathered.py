@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -52,7 +52,6 @@ def test_worked_examples_of_fvp_01_and_fvp_07(method: ProductMethod, level: str)
 
 
 @each_level
-@settings(max_examples=60)
 @given(st.integers(0, 26), st.integers(1, 90), st.integers(1, 140), st.floats(0.0, 1.0), st.integers(0, 999))
 def test_every_product_method_differs_from_float64_only_by_rounding(
     level: str, rows: int, vocab: int, width: int, share: float, seed: int
@@ -71,7 +70,6 @@ def test_every_product_method_differs_from_float64_only_by_rounding(
 
 
 @each_level
-@settings(max_examples=40)
 @given(st.integers(0, 5), st.integers(1, 90), st.booleans(), st.integers(0, 999))
 def test_scatter_writes_active_columns_to_their_places_and_masks_the_others(
     level: str, rows: int, vocab: int, with_bias: bool, seed: int

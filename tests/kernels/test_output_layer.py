@@ -11,7 +11,7 @@ import warnings
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -108,7 +108,6 @@ def test_worked_example_of_fni_04() -> None:
 
 
 @given(st.data())
-@settings(max_examples=40, deadline=None)
 def test_any_split_and_order_of_a_row_combine_to_the_same_result(data: st.DataObject) -> None:
     """FNI-04: to 1e-6; of equal maxima the lowest column, whichever part came first."""
     width = data.draw(st.integers(2, 300))
@@ -151,7 +150,6 @@ SIZES = st.one_of(st.integers(1, 70), st.sampled_from([255, 256, 257, 1023, 1024
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
 def test_any_size_and_any_values_agree_with_float64(data: st.DataObject) -> None:
     """Also with ties, which a few whole numbers make many of, with masked columns, and at addresses that fit no vector."""
     rows, width = data.draw(st.integers(0, 4)), data.draw(SIZES)
@@ -386,7 +384,6 @@ def test_more_best_columns_than_the_kernels_list_are_found(level: str) -> None:
 
 
 @given(st.data())
-@settings(max_examples=25, deadline=None)
 def test_the_reference_agrees_with_float64(data: st.DataObject) -> None:
     """FNI-01: it is what the fused one is held to, so it has an oracle of its own; ties too."""
     rows, width = data.draw(st.integers(1, 4)), data.draw(SIZES)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
@@ -63,7 +63,6 @@ def test_worked_examples_of_sharp_05(level: str) -> None:
 
 
 @each_level
-@settings(max_examples=40)
 @given(
     st.integers(0, 17),
     st.integers(1, 150),
@@ -113,7 +112,6 @@ def test_the_largest_allowed_sum_does_not_overflow(level: str) -> None:
 
 
 @each_level
-@settings(max_examples=40)
 @given(st.integers(0, 17), st.integers(1, 150), st.integers(1, 300), st.integers(0, 99))
 def test_packed_float32_differs_from_the_oracle_only_by_rounding(
     level: str, rows: int, outputs: int, inner: int, seed: int
@@ -177,7 +175,6 @@ def worst_sum(weight: np.ndarray, scales: Scales) -> int:
     return int((integers * scales.quantise_input(inputs.astype(np.float32)).astype(np.int64)).sum(axis=1).max())
 
 
-@settings(max_examples=60)
 @given(WEIGHTS, LIMITS)
 def test_no_input_within_the_limit_overflows_a_sum(weight: np.ndarray, limit: float) -> None:
     scales = choose_scales(weight, limit)
@@ -187,7 +184,6 @@ def test_no_input_within_the_limit_overflows_a_sum(weight: np.ndarray, limit: fl
     scales.check(weight)
 
 
-@settings(max_examples=60)
 @given(WEIGHTS, LIMITS)
 def test_no_pair_of_finer_scales_has_a_lower_error_bound(weight: np.ndarray, limit: float) -> None:
     chosen = choose_scales(weight, limit)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from simnmt.kernels.errors import KernelError
@@ -104,7 +104,6 @@ def test_every_cell_and_layer_finds_the_translation_of_float64(level, kind) -> N
     options=st.sampled_from([{}, *IDENTITIES]),
     forced_len=st.none() | st.integers(1, MAX_LEN),
 )
-@settings(max_examples=40, deadline=None, derandomize=True)
 def test_any_sizes_find_the_translation_of_float64(seed, sizes, vocab, beam, src_len, options, forced_len) -> None:
     """By the value: where two translations are within rounding of each other, either may be found.
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from simnmt.kernels.bench_cases import SHARDS, WEIGHTS_COPY, WORD, torch_unpack_runs, unpack_cases
@@ -53,7 +53,6 @@ def test_every_weight_is_the_centroid_of_its_code_or_an_outlier(level: str, bits
 
 
 @each_level
-@settings(max_examples=50)
 @given(
     bits=st.sampled_from(PACKED_BITS),
     counts=st.lists(st.integers(0, 90), min_size=1, max_size=6),

@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 import pytest
 import scipy.linalg
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from simnmt.profile.execution_plane import ExecutionPlane, LognormalResidual, fit_plane
@@ -24,7 +24,6 @@ def test_seconds_are_the_plane_and_never_negative() -> None:
     assert plane.seconds(np.arange(3)[:, None], np.arange(4)).shape == (3, 4)
 
 
-@settings(derandomize=True, deadline=None, max_examples=100)
 @given(st.integers(0, 2**32 - 1), st.integers(4, 60))
 def test_least_squares_agrees_with_the_normal_equations_and_with_scipy(seed: int, inferences: int) -> None:
     random = np.random.default_rng(seed)

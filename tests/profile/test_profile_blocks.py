@@ -43,7 +43,7 @@ def test_what_was_written_is_read_back_byte_for_byte(whole: dict[str, Any], tmp_
     assert (tmp_path / "one.json").read_bytes() == (tmp_path / "two.json").read_bytes()
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(share=st.floats(0.0, 0.999))
 def test_a_profile_cut_off_anywhere_is_refused_in_one_line(whole: dict[str, Any], tmp_path: Path, share: float) -> None:
     text = json.dumps(whole, indent=1)

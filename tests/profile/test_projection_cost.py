@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from simnmt.calibrate.projection_bench import ProjectionBench, Setting, StepTime, read_bench
@@ -90,7 +90,6 @@ def test_between_measured_rows_lies_a_line_and_beyond_them_it_goes_on() -> None:
     assert {rows: cost.seconds(rows, 1, 1) for rows in expected} == pytest.approx(expected)
 
 
-@settings(derandomize=True, deadline=None, max_examples=50)
 @given(st.lists(st.floats(0.0, 1e-4), min_size=3, max_size=3), st.integers(0, 2**32 - 1))
 def test_costs_are_found_again_and_judge_without_error(true: list[float], seed: int) -> None:
     """The lines that made the times, whatever of them is zero."""

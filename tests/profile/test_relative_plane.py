@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.optimize
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from simnmt.base.least_squares import bounded_least_squares
@@ -40,7 +40,6 @@ def repeated(repeats: int, relative_sd: float, seed: int = 1) -> tuple[np.ndarra
     return src, tgt, PLANE.seconds(src, tgt) * LognormalResidual(relative_sd).factor(normal)
 
 
-@settings(max_examples=60)
 @given(st.integers(0, 2**32 - 1), st.integers(5, 30), st.integers(1, 4))
 def test_bounded_least_squares_agree_with_scipy(seed: int, rows: int, columns: int) -> None:
     random = np.random.default_rng(seed)
@@ -248,7 +247,6 @@ def test_cells_are_summed_up_by_their_quantiles() -> None:
     assert samples[0].sd_s is None
 
 
-@settings(max_examples=25)
 @given(
     times=st.lists(st.floats(0.1, 50.0), min_size=30, max_size=300),
 )
@@ -264,7 +262,6 @@ def test_the_residual_has_the_mean_one_and_the_quantiles_of_its_executions(times
         assert np.quantile(drawn, share) == pytest.approx(scale * np.quantile(factors, share), rel=1e-2, abs=0.02)
 
 
-@settings(max_examples=10)
 @given(st.integers(0, 2**16))
 def test_a_factor_is_drawn_at_the_quantile_of_its_normal_number(seed: int) -> None:
     residual = ResidualQuantiles.of(np.random.default_rng(seed).lognormal(0.0, 0.3, 500))

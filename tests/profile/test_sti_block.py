@@ -145,7 +145,7 @@ def places(content: Any, here: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 SMALL: dict[str, Any] = {"layers": 2, "heads": 2, "width": 8, "ffn": 16, "decoder_layers": 1}
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     place=st.sampled_from(places(sti_block(**SMALL))),
     value=st.sampled_from([None, -1.0, 0, "x", [], {}, [1.0], True, 1e300, -1e300, 1e-300, 10**30, -5, 0.0, 3, 0.5]),
