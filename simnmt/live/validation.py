@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -38,6 +38,7 @@ from simnmt.live.server import LiveServer, ServerSettings
 from simnmt.policies.estimates import TransferEstimate
 from simnmt.results.live_log import DecisionRecord, LiveColumns, read_live_log
 from simnmt.results.requests import Block, Requests
+from simnmt.results.summary import known
 from simnmt.service.event_loop import run_precisely
 from simnmt.service.load import LoadLog
 from simnmt.world.deciders import Beliefs
@@ -232,12 +233,20 @@ def validate(
         engines: by device, in place of those that the profiles name.
         progress: called with a line before each run.
 
-    Raises `InputError` for a scenario that cannot run live on one box, and `SimnmtError` if a live run fails.
+    Raises `InputError` for a scenario that cannot run live on one box, or that answers no request when it is simulated, and
+    `SimnmtError` if a live run fails.
     """
     scenario = plan.scenario
     unit = replace(live_unit(plan), keeps_requests=False)
     names = list(policies) or [name for name, settings in scenario.policies.items() if not settings.knows_truth]
     _check(unit, names)
+    predicted: dict[tuple[str, str, int], Figures] = {}
+    for replication, (network, links) in product(range(scenario.replications), plan.networks.items()):
+        progress(f"simulating {network}, replication {replication + 1}")
+        simulated = run_unit(replace(unit, network=network, links=links, replication=replication))
+        for (_, _, policy), numbers in simulated.numbers.items():
+            columns = ("mean_latency_s", "p50_latency_s", "p95_latency_s", "offloaded_share")
+            predicted[network, policy, replication] = Figures(*(known(numbers[name]) for name in columns))
     with TemporaryDirectory(prefix="simnmt-", ignore_cleanup_errors=True) as folder:
         settings = _engines(unit, Path(folder), engines or {})
         runs = run_precisely(_replayed(plan, unit, names, settings, Path(folder), any_model, progress))
@@ -245,12 +254,6 @@ def validate(
     for target in unit.case.targets:
         seconds = np.concatenate([run.references_s[target.device] for run in runs])
         usual_s[target.device] = float(np.median(seconds)) if seconds.size else np.nan
-    predicted: dict[tuple[str, str, int], Figures] = {}
-    for of_run in {(run.unit.network, run.unit.replication): run.unit for run in runs}.values():
-        progress(f"simulating {of_run.network}, replication {of_run.replication + 1}")
-        for (_, network, policy), numbers in run_unit(of_run).numbers.items():
-            columns = ("mean_latency_s", "p50_latency_s", "p95_latency_s", "offloaded_share")
-            predicted[network, policy, of_run.replication] = Figures(*(float(numbers[name] or 0.0) for name in columns))
     rows = []
     for network in plan.networks:
         for policy in names:
