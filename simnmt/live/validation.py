@@ -36,7 +36,7 @@ from simnmt.live.gateway import GatewaySettings, LiveGateway
 from simnmt.live.replay import ReplaySettings, send
 from simnmt.live.server import LiveServer, ServerSettings
 from simnmt.policies.estimates import TransferEstimate
-from simnmt.results.live_log import DecisionRecord, LiveColumns, read_live_log
+from simnmt.results.live_log import DecisionRecord, RequestRecord, read_live_log
 from simnmt.results.requests import Block, Requests
 from simnmt.results.summary import known
 from simnmt.service.event_loop import run_precisely
@@ -142,16 +142,18 @@ class LiveRun:
         return overhead_s
 
 
-def _engine_gaps_s(requests: LiveColumns, device: str) -> tuple[float, float]:
+def _engine_gaps_s(requests: Sequence[RequestRecord], device: str) -> tuple[float, float]:
     """Return the usual handover to an idle engine and its usual turnaround, by the log of its own box.
 
     Between two executions of which the second waits, the engine sends an answer, and its front may use the same processor.
     """
-    done = requests.at((requests.device == device) & (requests.outcome == "done"))
-    begin_s = done.decision_s + done.queue_s
+    done = [one for one in requests if (one.device, one.outcome) == (device, "done")]
+    times_s = np.array([(one.decision_s, one.queue_s, one.execution_s) for one in done], np.float64)
+    decision_s, queue_s, execution_s = times_s.reshape(-1, 3).T
+    begin_s = decision_s + queue_s
     order = np.argsort(begin_s)
-    gap_s = begin_s[order][1:] - (begin_s + done.execution_s)[order][:-1]
-    queue_s = done.queue_s[order][1:]
+    gap_s = begin_s[order][1:] - (begin_s + execution_s)[order][:-1]
+    queue_s = queue_s[order][1:]
     handover_s = queue_s[gap_s > IDLE_S]
     usual_s = float(np.median(handover_s)) if handover_s.size else USUAL_S
     turnaround_s = gap_s[(queue_s > 2.0 * usual_s + 1e-3) & (gap_s >= 0.0) & (gap_s < IDLE_S)]
@@ -357,7 +359,9 @@ async def _live_run(
     events, initial_s = read[0].decider_events, dict(enumerate(read[0].begin.initial_s, start=1))
     decided = [event.target for event in events if isinstance(event, DecisionRecord)]
     decides_again = replayed_targets(unit, policy, initial_s, events) == decided
-    references_s = {device: log.references.execution_s for device, log in zip(devices, read, strict=True)}
+    references_s = {
+        device: np.array([one.execution_s for one in log.references]) for device, log in zip(devices, read, strict=True)
+    }
     names = [devices[0], *("server" for _ in devices[1:])]
     gaps_s = [_engine_gaps_s(log.requests, name) for log, name in zip(read, names, strict=True)]
     handover_s, turnaround_s = zip(*gaps_s, strict=True)
