@@ -70,7 +70,7 @@ check-lowest:
 	.venv-lowest/bin/python -m pytest -n auto --dist worksteal -W default
 
 # The suite in an environment of another Python: make check-python PYTHON=python3.13. `TORCH=` leaves torch out: the tests that need
-# it are then skipped and counted (tests/without_torch.py).
+# it are then skipped and counted (tests/optional_packages.py).
 check-python:
 	@sh .ci/make-venv "$(PYTHON)" .venv-python
 	@sh .ci/install-tests .venv-python highest "$(TORCH)"

@@ -25,13 +25,12 @@ _HOMES = {
     "load_sweep": "simnmt.sweeps",
     "plan": "simnmt.plans",
     "Scenario": "simnmt.api",
-    "RunResult": "simnmt.api",
     "InputError": "simnmt.base.errors",
-    "LoadedRun": "simnmt.api",
+    "Run": "simnmt.api",
     "Comparison": "simnmt.api",
     "Knowledge": "simnmt.policies.decision",
     "PolicySettings": "simnmt.policies.decision",
-    "DecisionView": "simnmt.policies.views",
+    "DecisionView": "simnmt.policies.decision",
     "OpenProcess": "simnmt.workload.arrivals.process",
     "LengthTable": "simnmt.workload.length_table",
     "RttSeries": "simnmt.network.series",
@@ -53,11 +52,10 @@ __all__ = [
     "Join",
     "Knowledge",
     "LengthTable",
-    "LoadedRun",
     "OpenProcess",
     "PolicySettings",
     "RttSeries",
-    "RunResult",
+    "Run",
     "Scenario",
     "__version__",
     "compare",
@@ -69,13 +67,12 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from simnmt.api import Comparison, LoadedRun, RunResult, Scenario, compare, load, run
+    from simnmt.api import Comparison, Run, Scenario, compare, load, run
     from simnmt.base.errors import InputError
     from simnmt.batching.batcher import Batcher, Encode, Join
     from simnmt.network.series import BandwidthSeries, RttSeries
     from simnmt.plans import plan
-    from simnmt.policies.decision import Knowledge, PolicySettings
-    from simnmt.policies.views import DecisionView
+    from simnmt.policies.decision import DecisionView, Knowledge, PolicySettings
     from simnmt.profile.device_profile import DeviceProfile
     from simnmt.sweeps import load_sweep, sweep
     from simnmt.workload.arrivals.process import OpenProcess

@@ -9,12 +9,12 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from importlib import import_module
 from numbers import Integral, Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from simnmt.base import VERSION
 from simnmt.base.configuration import input_files
@@ -24,8 +24,8 @@ from simnmt.base.suggestions import did_you_mean
 from simnmt.experiment.criteria import check_assertion, check_criteria, with_metrics
 from simnmt.experiment.inputs import read_inputs
 from simnmt.experiment.run import Progress, run_plan
-from simnmt.results import comparison, loaded_run
-from simnmt.results import result as results
+from simnmt.results import comparison
+from simnmt.results import run as results
 from simnmt.results import run_directory as files
 from simnmt.results.requests import Engine
 from simnmt.results.service_level import Assertion
@@ -87,10 +87,14 @@ class Scenario:
         return self.source.resolved_text
 
 
-class _Drawable(results.FinishedRun):
-    """A finished run with the sentences and the figures of its page for a notebook."""
+class Run(results.Run):
+    """A finished run, just made or loaded: `rows` and `requests` as tables, `best()`, verdicts, and figures for a notebook.
 
-    __slots__ = ()
+    Example:
+        >>> result = simnmt.run("@quickstart", requests=1000)  # doctest: +SKIP
+        >>> result.rows[["network", "policy", "mean_latency_s"]]  # doctest: +SKIP
+        >>> simnmt.load("results/quickstart-20260701-101500").figure("latency").show()  # doctest: +SKIP
+    """
 
     @property
     def verdicts(self) -> list[dict[str, str]]:
@@ -99,10 +103,13 @@ class _Drawable(results.FinishedRun):
 
         return verdicts(self)
 
+    def document(self) -> dict[str, Any]:
+        """Return the content of summary.json."""
+        return super().document() | {"verdicts": self.verdicts}
+
     def __repr__(self) -> str:
         """Return the verdicts, not the 150 kilobytes of numbers; `rows`, `differences` and `requests` hold these."""
-        kind = type(self).__name__
-        return "\n".join([f"{kind}({self.name!r}, seed {self.seed})", *(verdict["sentence"] for verdict in self.verdicts)])
+        return "\n".join([f"Run({self.name!r}, seed {self.seed})", *(verdict["sentence"] for verdict in self.verdicts)])
 
     def _repr_html_(self) -> str:
         """Return the verdicts over the rows as HTML for a notebook; names are escaped."""
@@ -142,36 +149,11 @@ class _Drawable(results.FinishedRun):
         by_name = {panel.name: panel for panel in reversed(run_panels(self, fitting[0]))}
         if name not in by_name:
             known = f"the figures of this run are: {', '.join(sorted(by_name))}"
-            if name in NOT_RECORDED and isinstance(self, LoadedRun):
+            if name in NOT_RECORDED:
                 what = f"figure {name}: a run directory does not hold its data"
                 raise InputError(what, remedy=f"run the scenario anew; {known}")
             raise InputError(f"no figure {name}", remedy=known)
         return by_name[name]
-
-
-class RunResult(_Drawable, results.RunResult):
-    """The result of a run: `rows` and `requests` as tables, `best()`, verdicts, and figures for a notebook.
-
-    Example:
-        >>> result = simnmt.run("@quickstart", requests=1000)  # doctest: +SKIP
-        >>> result.rows[["network", "policy", "mean_latency_s"]]  # doctest: +SKIP
-    """
-
-    __slots__ = ()
-
-    def document(self) -> dict[str, Any]:
-        """Return the content of summary.json."""
-        return super().document() | {"verdicts": self.verdicts}
-
-
-class LoadedRun(_Drawable, loaded_run.LoadedRun):
-    """A finished run from its directory, with the tables, verdicts and figures of `RunResult`.
-
-    Example:
-        >>> simnmt.load("results/quickstart-20260701-101500").figure("latency").show()  # doctest: +SKIP
-    """
-
-    __slots__ = ()
 
 
 class Comparison(comparison.Comparison):
@@ -180,8 +162,6 @@ class Comparison(comparison.Comparison):
     Example:
         >>> simnmt.compare("near", "far").figure(network="cp1").show()  # doctest: +SKIP
     """
-
-    __slots__ = ()
 
     @named_if_missing()
     def figure(self, *, workload: str | None = None, network: str | None = None) -> Figure:
@@ -223,16 +203,8 @@ def _plotly_figure(chart: Chart) -> Figure:
     return Figure(chart.figure(light_palette()))
 
 
-Copied = TypeVar("Copied")
-
-
-def _with_figures(kind: type[Copied], record: Any) -> Copied:
-    """Return a record of results as the class that draws figures, which has the same fields."""
-    return kind(**{field.name: getattr(record, field.name) for field in fields(record)})
-
-
 @named_if_missing()
-def load(directory: str | os.PathLike[str]) -> LoadedRun:
+def load(directory: str | os.PathLike[str]) -> Run:
     """Return a finished run from its directory: rows, requests, verdicts, figures and the resolved scenario.
 
     Raises `InputError` for a folder that is no run directory.
@@ -243,11 +215,11 @@ def load(directory: str | os.PathLike[str]) -> LoadedRun:
     """
     path = Path(directory)
     files.read_manifest(path)
-    return _with_figures(LoadedRun, loaded_run.load_run(path, read_document(path / files.RESOLVED).data))
+    return Run(**vars(files.load_run(path, read_document(path / files.RESOLVED).data)))
 
 
 @named_if_missing()
-def compare(*runs: RunResult | LoadedRun | str | os.PathLike[str]) -> Comparison:
+def compare(*runs: Run | str | os.PathLike[str]) -> Comparison:
     """Compare runs with the first one: keys of the scenarios that differ, and changes of latency with their intervals.
 
     Differences are paired where both runs issue the same requests. `runs`: results, loaded runs or run directories. Raises
@@ -255,16 +227,16 @@ def compare(*runs: RunResult | LoadedRun | str | os.PathLike[str]) -> Comparison
 
     Example:
         >>> comparison = simnmt.compare("near", simnmt.run("@quickstart"))  # doctest: +SKIP
-        >>> comparison.rows[["policy", "change_percent", "verdict"]]  # doctest: +SKIP
+        >>> comparison.rows[["policy", "change_percent", "effect"]]  # doctest: +SKIP
     """
     for run in runs:
-        if not isinstance(run, (results.FinishedRun, str, os.PathLike)):
+        if not isinstance(run, (results.Run, str, os.PathLike)):
             what = f"compare: a {type(run).__name__} is no run"
             raise InputError(what, remedy="give results or run directories, one argument each")
-    loaded = [run if isinstance(run, results.FinishedRun) else load(run) for run in runs]
+    loaded = [run if isinstance(run, results.Run) else load(run) for run in runs]
     if not loaded:
         raise InputError("there is no run to be compared", remedy="give two or more")
-    return _with_figures(Comparison, comparison.compare_runs(*loaded))
+    return Comparison(**vars(comparison.compare_runs(*loaded)))
 
 
 def notebook_progress() -> Progress | None:
@@ -306,7 +278,7 @@ def run(
     assertions: Iterable[str] = (),
     allow_code: bool = False,
     force: bool = False,
-) -> RunResult:
+) -> Run:
     """Run a scenario: a file's path, a shipped `@name`, a run directory, a mapping, or a `Scenario`.
 
     In a mapping, objects may have the places of shipped kinds: policies, arrivals, lengths, series, profiles and
@@ -327,7 +299,7 @@ def run(
         profile_uncertainty: number of profiles drawn within the error of their calibration, for prediction intervals; in place
             of the scenario's `profile_uncertainty.profiles`.
         engine: of the world; None: the compiled one for policies that it covers. Both give the same bytes.
-        assertions: requirements such as `"p95_ms<=300"` that the caller will give to `RunResult.assess`: they are checked
+        assertions: requirements such as `"p95_ms<=300"` that the caller will give to `Run.assess`: they are checked
             before the run.
         allow_code: whether modules and files that the scenario names may run, such as `kind: "package.module:MyPolicy"`.
         force: whether a run directory at `out` is replaced, once the run has succeeded.
@@ -362,7 +334,7 @@ def run(
         inputs = _digests(source)
         replay_started = time.time()
         measured = run_plan(plan, jobs=jobs, progress=progress, until_precision=until_precision, engine=engine)
-        result = replace(_with_figures(RunResult, measured), input_digests=inputs)
+        result = replace(Run(**vars(measured)), input_digests=inputs)
         source = replace(source, resolved_text=write_document(result.scenario))
         times = Times(started, time.time() - replay_started)
         if directory is None:
@@ -386,7 +358,7 @@ def replay(
     announce: Callable[[str], None] = lambda line: None,
     progress: Progress = lambda done, total: None,
     force: bool = False,
-) -> RunResult:
+) -> Run:
     """Send a scenario's requests to a live gateway or server, and return what was measured.
 
     Args:
@@ -405,7 +377,7 @@ def replay(
         inputs = {} if directory is None else _digests(source)
         plan = read_inputs(source.scenario, Path.cwd(), source.document)
         started = time.time()
-        result = _with_figures(RunResult, replay_plan(plan, settings, announce=announce, progress=progress))
+        result = Run(**vars(replay_plan(plan, settings, announce=announce, progress=progress)))
         if directory is None:
             return result
         write(result, source, directory, inputs, Times(started, time.time() - started), replace_run=force)
@@ -423,9 +395,7 @@ class Times:
     writing."""
 
 
-def write(
-    result: RunResult, source: Source, out: Path, inputs: dict[str, str], times: Times, *, replace_run: bool = False
-) -> None:
+def write(result: Run, source: Source, out: Path, inputs: dict[str, str], times: Times, *, replace_run: bool = False) -> None:
     """Write the run directory, whole or not at all; `inputs`: SHA-256 by name. Raises `RunDirectoryError`.
 
     `replace_run`: whether a run directory at `out` is replaced.
@@ -460,9 +430,7 @@ def _directory(
         files.check_free(Path(out), replace=force)
         yield Path(out)
     elif under is not None:
-        # File systems take names of 255 bytes; a scenario's may have 80 characters of any script.
-        stem = name.encode()[:100].decode(errors="ignore")
-        with files.reserved(Path(under), stem) as directory:
+        with files.reserved(Path(under), name) as directory:
             yield directory
     else:
         yield None
@@ -474,7 +442,7 @@ def _engine(engines: dict[str, str]) -> str | dict[str, str]:
 
 
 def _manifest(
-    result: RunResult,
+    result: Run,
     times: Times,
     inputs: dict[str, str],
     outputs: dict[str, str],

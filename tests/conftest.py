@@ -10,7 +10,6 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, nullcontext
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from hypothesis import settings
 from simnmt.base.errors import shorten
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.profile_file import write_profile
-from tests import without_torch
+from tests import optional_packages
 from tests.browser import chromium, open_page
 from tests.campaigns.harness import SCALE
 
@@ -49,11 +48,11 @@ def pytest_xdist_auto_num_workers() -> int | None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Skip the tests that need torch where it is not installed; collect no garbage while tests are, since little is any."""
+    """Skip the tests of optional packages that are not installed; collect no garbage while tests are, since little is any."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # else each worker computes on all cores, and waits for them by spinning
     gc.disable()
-    if find_spec("torch") is None:
-        config.pluginmanager.register(without_torch)
+    if optional_packages.MISSING:
+        config.pluginmanager.register(optional_packages)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import secrets
 import shutil
@@ -17,26 +16,20 @@ from typing import Any, BinaryIO
 
 from simnmt.base.errors import STANDARD, InputError, SimnmtError
 
-_LOG = logging.getLogger("simnmt.base")
-
 MOST_DOCUMENT_BYTES = 64 << 20
 """Limit of a JSON or YAML document; the largest that simnmt ships or writes has about 1 MB."""
 MOST_SECRET_BYTES = 1 << 20
 """Limit of a token, a key or a chain of certificates."""
 MOST_TEXT_BYTES = 256 << 20
 """Limit of a table or a JSON list that is parsed as a whole, which takes up to 24 times as much memory (empty objects)."""
-MOST_HELD_BYTES = 1 << 30
-"""Limit of the bytes of a text whose lines are kept in memory."""
-MOST_HELD_LINES = 10_000_000
-"""Limit of the lines of such a text: a short line takes about 60 bytes, a pair of lines in training about 500."""
 MOST_STREAMED_BYTES = 64 << 30
 """Limit of an unpacked text of which no line is kept; the largest public corpora have about 35 GB a side."""
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""System errors of a disk without room for a file."""
 MOST_MODEL_BYTES = 256 << 20
 """Limit of a tokenizer's model or vocabulary; a million pieces take about 20 MB."""
 MOST_TENSOR_BYTES = 64 << 30
 """Limit of a file of tensors."""
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""System errors of a disk without room for a file."""
 
 _OTHER_CONTENTS = (
     (b"version https://git-lfs.github.com/spec/", "a pointer of Git LFS, not the file itself", "fetch it with git lfs pull"),
@@ -47,7 +40,6 @@ _OTHER_CONTENTS = (
     (b"PK\x03\x04", "packed by zip", "unpack it"),
 )
 """First bytes of files that stand for another file, with cause and remedy; gzip is read where texts are large."""
-_PARTIAL = ".simnmt-partial-"
 _MOST_POINTER_BYTES = 1024
 """Limit of a pointer of Git LFS, by its specification."""
 
@@ -115,21 +107,36 @@ def refuse_other_content(head: bytes, path: str | os.PathLike[str], error: type[
             raise error(what, path=path, remedy=remedy)
 
 
+def check_model_folder(folder: Path) -> None:
+    """Raise `InputError` for a pointer of Git LFS in the place of a file of a model. Raises `OSError`."""
+    for path in folder.iterdir():
+        if path.is_file() and path.stat().st_size <= _MOST_POINTER_BYTES:
+            refuse_other_content(path.read_bytes(), path)
+
+
 class TooLargeError(OSError):
     """A file that holds more than is read of it, as the system's own error of a file that may not grow (`errno.EFBIG`)."""
+
+
+def _too_large(path: str | os.PathLike[str], most_bytes: int) -> OSError:
+    return TooLargeError(errno.EFBIG, f"more than {most_bytes:,} bytes", os.fspath(path))
+
+
+def _is_a_directory(path: str | os.PathLike[str]) -> OSError:
+    return IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
 
 
 def check_regular(path: str | os.PathLike[str], most_bytes: int, *, pipes: bool = False) -> None:
     """Raise `OSError` unless `path` is a regular file of at most `most_bytes` bytes; `pipes`: a FIFO is accepted too.
 
-    `OSError.strerror` is a message for the user.
+    `OSError.strerror` is a message for the user. Call it before the file is opened: opening a FIFO waits for a writer.
     """
     try:
         status = Path(path).stat()
     except ValueError:  # a NUL in the name
         raise OSError(errno.EINVAL, "no such name can exist", repr(os.fspath(path))) from None
     if stat.S_ISDIR(status.st_mode):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+        raise _is_a_directory(path)
     if not stat.S_ISREG(status.st_mode) and not (pipes and stat.S_ISFIFO(status.st_mode)):
         what = "a pipe" if stat.S_ISFIFO(status.st_mode) else "a device"
         raise OSError(errno.EINVAL, f"{what}, not a file", os.fspath(path))
@@ -145,29 +152,13 @@ def read_bounded(path: str | os.PathLike[str], most_bytes: int = MOST_DOCUMENT_B
     if is_standard(path):
         content = standard_input().read(most_bytes + 1)
     else:
-        # Checked before it is opened: opening a FIFO waits for a writer, and opening some devices has effects.
         check_regular(path, most_bytes, pipes=pipes)
         with Path(path).open("rb") as file:
-            # `read` allocates the whole size at once: the size of the file and not the limit. A FIFO has the size 0.
-            content = file.read(os.fstat(file.fileno()).st_size + 1)
-            while len(content) <= most_bytes and (more := file.read(max(len(content), 1 << 20))):
-                content += more
+            content = file.read(most_bytes + 1)
     if len(content) > most_bytes:
         raise _too_large(path, most_bytes)
     refuse_other_content(content, path)
-    _LOG.debug("read %s: %d bytes", path, len(content))
     return content
-
-
-def _too_large(path: str | os.PathLike[str], most_bytes: int) -> OSError:
-    return TooLargeError(errno.EFBIG, f"more than {most_bytes:,} bytes", os.fspath(path))
-
-
-def check_model_folder(folder: Path) -> None:
-    """Raise `InputError` for a pointer of Git LFS in the place of a file of a model. Raises `OSError`."""
-    for path in folder.iterdir():
-        if path.is_file() and path.stat().st_size <= _MOST_POINTER_BYTES:
-            refuse_other_content(path.read_bytes(), path)
 
 
 @contextmanager
@@ -175,13 +166,17 @@ def sole_writer(folder: Path, error: type[InputError], activity: str) -> Iterato
     """Make a folder and lock it while the block runs; if it is new and stays empty, remove it at the end.
 
     Raises `error` if another process holds it, or if it cannot be made. `activity` names the work in the message, such as
-    "training". The lock is on the folder itself, so it leaves no file behind, and a killed process loses it.
+    "training". The lock is on the folder itself, so it leaves no file behind, and a killed process loses it. Windows has none.
     """
     made, descriptor = missing_parents(folder / "content"), None
     try:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            descriptor = _locked(folder)
+            if os.name != "nt":
+                import fcntl
+
+                descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             made = []  # the folder is another's
             remedy = "let it end, or choose another --out"
@@ -195,29 +190,9 @@ def sole_writer(folder: Path, error: type[InputError], activity: str) -> Iterato
             os.close(descriptor)
 
 
-def _locked(folder: Path) -> int | None:
-    """Return a descriptor that locks a folder until it is closed; None where folders cannot be locked.
-
-    Raises `BlockingIOError` if another process holds it.
-    """
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        return None
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        raise
-    except OSError:  # some network file systems have no locks
-        pass
-    return descriptor
-
-
 def free_name(folder: Path) -> Path:
     """Return an unused temporary name in `folder`; the name is short, since the final one may have the greatest length."""
-    return folder / f"{_PARTIAL}{secrets.token_hex(4)}"
+    return folder / f".simnmt-partial-{secrets.token_hex(4)}"
 
 
 @contextmanager
@@ -232,18 +207,6 @@ def partial_folder(beside: Path) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def is_vacant(folder: Path, *names: str) -> bool:
-    """Return whether a folder holds nothing but these names and partial folders of killed processes. Raises `OSError`."""
-    with os.scandir(folder) as entries:
-        return all(entry.name in names or entry.name.startswith(_PARTIAL) for entry in entries)
-
-
-def remove_link(path: Path) -> None:
-    """Remove `path` if it is a link, so that what is written there does not reach what the link leads to. Raises `OSError`."""
-    if path.is_symlink():
-        path.unlink()
 
 
 def missing_parents(path: Path) -> list[Path]:
@@ -263,9 +226,8 @@ def remove_empty(folders: Iterable[Path]) -> None:
 def written_whole(path: str | os.PathLike[str], *, new: bool = False) -> Iterator[Path]:
     """Yield a path to write to, which becomes `path` at the end; after a failure it is removed and `path` is unchanged.
 
-    Replaces an existing file, and a link instead of the file that it leads to, since a folder from elsewhere may hold links to
-    anywhere. `new`: raise `FileExistsError` if something exists at `path`, before the work or at its end. For `-`, the content
-    is written to standard output at the end. Raises `OSError`, also if `path` is or leads to no regular file.
+    A link is replaced, not the file that it leads to. `new`: raise `FileExistsError` if something exists at `path`. For `-`,
+    the content is written to standard output at the end. Raises `OSError`, also if a folder or device is at `path`.
     """
     if is_standard(path):
         with tempfile.TemporaryDirectory(prefix="simnmt-") as temporary:
@@ -274,36 +236,24 @@ def written_whole(path: str | os.PathLike[str], *, new: bool = False) -> Iterato
             _write_to_standard_output(partial.read_bytes())
         return
     target = Path(path)
-    _check_target(target, new)
-    # Beside the target, so that the rename stays within one file system. In a folder, so that the temporary files of the
-    # library that writes are removed with it.
+    if new and os.path.lexists(target):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
+    if target.is_dir():
+        raise _is_a_directory(target)
+    # Renamed over, a device would become a file of that name; /dev/stdout leads to a regular file if it is redirected.
+    if (target.exists() and not target.is_file()) or target.absolute().parent == Path("/dev"):
+        raise OSError(errno.EINVAL, "not a regular file", str(target))
     try:
+        # Beside the target, so that the rename stays within one file system. In a folder, so that the temporary files of the
+        # library that writes are removed with it.
         with partial_folder(target.parent) as folder:
             partial = folder / "content"
             yield partial
-            _check_target(target, new)
             partial.replace(target)
     except OSError as error:
         if error.errno in NO_ROOM:
             error.filename = os.fspath(path)  # the system names no file, or the one that is removed
         raise
-    _LOG.debug("wrote %s", path)
-
-
-def _check_target(target: Path, new: bool) -> None:
-    """Raise `OSError` for a name that a file cannot have, or that something else has."""
-    try:
-        if new and os.path.lexists(target):
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
-        if target.is_dir():
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(target))
-        # Renamed over, a device would become a file of that name; /dev/stdout leads to a regular file if it is redirected.
-        if (target.exists() and not target.is_file()) or target.absolute().parent == Path("/dev"):
-            raise OSError(errno.EINVAL, "not a regular file", str(target))
-        with suppress(FileNotFoundError):
-            target.lstat()  # a name that is too long
-    except ValueError:  # a NUL in the name
-        raise OSError(errno.EINVAL, "no such name can exist", repr(str(target))) from None
 
 
 def refuse_replacing(out: str | os.PathLike[str] | None, *inputs: str | os.PathLike[str] | None) -> None:

@@ -1,21 +1,16 @@
-"""Mini-, maxi- and top-up batching: the settings, one server's queues with the next move, and a schedule without a clock.
+"""Mini-, maxi- and top-up batching: the settings, and one server's queues with the next move.
 
 `Batching` holds the settings (FNI-08, FNI-09, FNI-10). `Batcher` decides which waiting sentences are encoded, and which join
-the next step. `schedule` counts the active sentences of every step if all sentences are there at the start (FNI-12).
+the next step.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from copy import copy
 from dataclasses import dataclass
-from heapq import heappop, heappush
 from math import inf
 from typing import NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
 
 MAXI = 1_280
 """Sentences that the paper collects and sorts (FNI-09)."""
@@ -45,9 +40,12 @@ class Batching:
     an encoded sentence joins the next batch without waiting for company."""
 
     def __post_init__(self) -> None:
-        limits = ((self.collected, self.size), (self.padded_tokens, 1), (self.encoded_together, 1))
-        is_large_enough = all(value is None or value >= least for value, least in limits)
-        if not (0 <= self.threshold < self.size and self.longest_wait_s >= 0.0 and is_large_enough):
+        if not 0 <= self.threshold < self.size:
+            raise ValueError(f"a batch of {self.size} sentences cannot be refilled with {self.threshold} of them left")
+        if self.collected is not None and self.collected < self.size:
+            raise ValueError(f"{self.collected} collected sentences are too few for one batch of {self.size}")
+        limits = (self.padded_tokens, self.encoded_together)
+        if not self.longest_wait_s >= 0.0 or any(limit is not None and limit < 1 for limit in limits):
             raise ValueError(f"these settings make no batch: {self}")
 
     def batcher(self) -> Batcher:
@@ -206,12 +204,6 @@ class Batcher:
         joining = self._taken(self._ready, free, active, longest)
         return Join(tuple(sentence.request for sentence in joining)) if joining else None
 
-    def copy(self) -> Batcher:
-        """Return a batcher in the same state, to foresee moves."""
-        other = copy(self)
-        other._waiting, other._sorted, other._ready = self._waiting.copy(), self._sorted.copy(), self._ready.copy()
-        return other
-
     def _may_begin(self, active: int, now_s: float) -> bool:
         """Return whether sentences that are not encoded yet may be taken now; collect and sort them if due."""
         if self._sorted:
@@ -251,53 +243,3 @@ class Batcher:
                 break
             taken.append(queue.popleft())
         return taken
-
-
-@dataclass(frozen=True, slots=True)
-class Schedule:
-    """The steps of a batcher for some sentences."""
-
-    active: NDArray[np.int64]
-    """Active sentences in each step, shape (steps,)."""
-    finish_step: NDArray[np.int64]
-    """The step after which each sentence is done, shape (sentences,), from 1; without output, the step before it joined."""
-
-    def share_below(self, active: int) -> float:
-        """Return the share of the steps with fewer than `active` active sentences; NaN without a step."""
-        return float((self.active < active).mean()) if self.active.size else float("nan")
-
-    def share_full(self, size: int) -> float:
-        """Return the share of the steps with a full batch; NaN without a step."""
-        return float((self.active == size).mean()) if self.active.size else float("nan")
-
-
-def schedule(batching: Batching, src_len: Sequence[int], tgt_len: Sequence[int]) -> Schedule:
-    """Decode sentences that have all arrived, in the order given; `tgt_len`: steps of each sentence, 0 or more."""
-    batcher = Batcher(batching)
-    for request, length in enumerate(src_len):
-        batcher.arrive(request, length, 0.0)
-    batcher.close()
-    finishing: list[tuple[int, int]] = []
-    sizes: list[int] = []
-    counts: list[int] = []
-    finish_step = np.zeros(len(src_len), np.int64)
-    step = 0
-    while True:
-        longest = max((src_len[request] for _, request in finishing), default=0) if batching.padded_tokens else 0
-        move = batcher.next(len(finishing), 0.0, longest)
-        if isinstance(move, Encode):
-            continue
-        if move is not None:
-            for request in move.requests:
-                if tgt_len[request] > 0:
-                    heappush(finishing, (step + tgt_len[request], request))
-                else:
-                    finish_step[request] = step
-            continue
-        if not finishing:
-            return Schedule(np.repeat(np.asarray(sizes, np.int64), counts), finish_step)
-        sizes.append(len(finishing))
-        counts.append(finishing[0][0] - step)
-        step = finishing[0][0]
-        while finishing and finishing[0][0] == step:
-            finish_step[heappop(finishing)[1]] = step

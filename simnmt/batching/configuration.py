@@ -6,8 +6,9 @@ import json
 from math import inf
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
+from typing_extensions import Self
 
 from simnmt.base.configuration import Configuration
 from simnmt.batching.batcher import MAXI, Batching, half_empty, immediate
@@ -45,14 +46,13 @@ class _Batching(Configuration):
     def _threshold(self) -> int:
         return 0
 
-    @field_validator("collect", mode="after", check_fields=False)
-    @classmethod
-    def _fills_a_batch(cls, collect: int | None, info: ValidationInfo) -> int | None:
-        size = info.data.get("size", 1)
-        if collect is not None and collect < size:
-            what = f"{collect} are too few for one batch of {size} (give {size} or more)"
-            raise PydanticCustomError("collect_below_size", what)
-        return collect
+    @model_validator(mode="after")
+    def _makes_batches(self) -> Self:
+        try:
+            _ = self.batching
+        except ValueError as error:
+            raise PydanticCustomError("no_batch", "{error}", {"error": str(error)}) from error
+        return self
 
 
 class MiniBatching(_Batching):
@@ -65,7 +65,7 @@ class MaxiBatching(_Batching):
     """Collect, sort by source length, cut into batches; one begins when the one before is done (FNI-09)."""
 
     kind: Literal["maxi"]
-    collect: Annotated[int, Field(ge=1, le=MOST, validate_default=True)] = MAXI
+    collect: Annotated[int, Field(ge=1, le=MOST)] = MAXI
     """Sentences that are collected and sorted before the first of them is taken."""
 
 
@@ -87,20 +87,10 @@ class TopUpBatching(_Batching):
     @classmethod
     def _named_or_counted(cls, threshold: object) -> object:
         # A union of both kinds would complain once for each.
-        if threshold in PRESETS if isinstance(threshold, str) else type(threshold) is int:
+        if threshold in PRESETS if isinstance(threshold, str) else type(threshold) is int and threshold >= 0:
             return threshold
         what = f"must be one of {', '.join(PRESETS)} or a number of sentences, got {json.dumps(threshold)}"
         raise PydanticCustomError("threshold_unknown", what)
-
-    @field_validator("threshold", mode="after")
-    @classmethod
-    def _below_the_batch(cls, threshold: str | int, info: ValidationInfo) -> str | int:
-        size = info.data.get("size")
-        if isinstance(threshold, int) and size is not None and not 0 <= threshold < size:
-            left = f"a batch of {size} sentences is refilled with {size - 1} of them left at most, not {threshold}"
-            remedy = f"give 0 to {size - 1}, half_empty or immediate"
-            raise PydanticCustomError("threshold_outside_batch", f"{left} ({remedy})")
-        return threshold
 
     @property
     def _threshold(self) -> int:

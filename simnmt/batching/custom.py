@@ -2,7 +2,7 @@
 
 A batcher has `arrive(request, src_len, now_s)` and `next(active, now_s, longest)`, which returns `Encode`, `Join` or None as
 `Batcher.next` does, and an attribute `size`, the most sentences that are decoded together. It may have `threshold` (it is
-asked when at most so many are active), `due_s`, `close()` and `copy()`.
+asked when at most so many are active), `due_s` and `close()`.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import inf, isnan
+from numbers import Real
 from typing import Any
 
 from simnmt.base.errors import short_repr
-from simnmt.base.extension import FAULTS, Extended, Extension, ExtensionError, copied, describe_fault
+from simnmt.base.extension import FAULTS, Extended, Extension, ExtensionError, describe_fault
 from simnmt.batching.batcher import Batcher, Batching, Encode, Join
 
 METHODS = "arrive(request, src_len, now_s), next(active, now_s, longest) and the attribute size"
@@ -51,11 +52,10 @@ def custom_batching(extension: Extension) -> CustomBatchingConfiguration:
         raise ExtensionError(what, remedy=f"write a class with {METHODS}")
     settings = made.batching if isinstance(made, Batcher) else made
     size = getattr(settings, "size", None)
-    if type(size) is not int or size < 1:
-        raise ExtensionError(f"{label} has no size of at least 1", remedy="set it to the most sentences decoded together")
-    threshold = getattr(settings, "threshold", size - 1)
-    if type(threshold) is not int or not 0 <= threshold < size:
-        raise ExtensionError(f"{label} has the threshold {short_repr(threshold)}", remedy=f"set it to 0 to {size - 1}")
+    threshold = getattr(settings, "threshold", size - 1 if isinstance(size, int) else None)
+    if type(size) is not int or type(threshold) is not int or not 0 <= threshold < size:
+        what = f"{label} has the size {short_repr(size)} and the threshold {short_repr(threshold)}"
+        raise ExtensionError(what, remedy="give a size of at least 1, and a threshold below it or none")
     return CustomBatchingConfiguration(kind=label, extension=extension, size=size, threshold=threshold)
 
 
@@ -85,13 +85,10 @@ class CheckedBatcher(Batcher):
     @property
     def due_s(self) -> float:
         """When the batcher wants to be asked again; infinity if it does not say."""
-        stated: Any = getattr(self._users, "due_s", inf)
-        try:
-            if not isnan(due_s := float(stated)):
-                return due_s
-        except (TypeError, ValueError):
-            pass
-        raise self._error(f"due_s is {short_repr(stated)}, which is no time", "set it to seconds, or to math.inf for never")
+        due_s: Any = getattr(self._users, "due_s", inf)
+        if not isinstance(due_s, Real) or isnan(due_s):
+            raise self._error(f"due_s is {short_repr(due_s)}, which is no time", "set it to seconds, or to math.inf for never")
+        return float(due_s)
 
     def arrive(self, request: int, src_len: int, now_s: float) -> None:
         """Add a sentence."""
@@ -128,23 +125,12 @@ class CheckedBatcher(Batcher):
                 raise self._error(f"next returned nothing at {now_s:g} s, when it was due", "return a move, or a later due_s")
         return None
 
-    def copy(self) -> CheckedBatcher:
-        """Return a batcher in the same state, to foresee moves."""
-        users = self._called("copy") if hasattr(self._users, "copy") else copied(self._users, self._extension.label)
-        other = CheckedBatcher(users, self._extension, self.batching)
-        other._unencoded, other._encoded, other._closed = set(self._unencoded), set(self._encoded), self._closed
-        return other
-
     def _moved(self, requests: Iterable[int], source: set[int], state: str) -> tuple[int, ...]:
         """Take the sentences of a move out of those that are in this state."""
-        try:
-            numbers = tuple(requests)
-            is_possible = bool(numbers) and len(set(numbers)) == len(numbers) and source.issuperset(numbers)
-        except TypeError:
-            what = f"moves {short_repr(requests)}, which are no sentences"
-            raise self._error(what, "name them, as in Encode((3, 4))") from None
-        if not is_possible:
-            raise self._error(f"moves the sentences {short_repr(numbers)}, not all of which are {state}", "name each once")
+        numbers = tuple(requests) if isinstance(requests, Iterable) else ()
+        if not (numbers and len(set(numbers)) == len(numbers) and source.issuperset(numbers)):
+            what = f"moves {short_repr(requests)}, not all of which are sentences that are {state}"
+            raise self._error(what, "name each once, as in Encode((3, 4))")
         source.difference_update(numbers)
         return numbers
 

@@ -29,7 +29,7 @@ from simnmt.nmt.engines import supported_types
 class Finding:
     """One quantity that can or cannot be measured here, or a warning of something that disturbs measurements."""
 
-    verdict: Literal["can", "cannot", "warning"]
+    status: Literal["can", "cannot", "warning"]
     topic: str
     """threads, simd, memory, torch, ctranslate2, gpu, energy, clock, load, box, disk."""
     what: str
@@ -37,7 +37,7 @@ class Finding:
     """Action of the user, as an imperative."""
 
     def __str__(self) -> str:
-        return f"{self.verdict:<7}  {self.topic:<11}  {self.what}" + (f" ({self.remedy})" if self.remedy else "")
+        return f"{self.status:<7}  {self.topic:<11}  {self.what}" + (f" ({self.remedy})" if self.remedy else "")
 
 
 SMALL_MEMORY_BYTES = 2_000_000_000

@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from simnmt.base.files import MOST_TEXT_BYTES, check_regular, remove_link
+from simnmt.base.files import MOST_TEXT_BYTES, check_regular
 from simnmt.calibrate.samples import Reading, Sample
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.profile.blocks import MeasuringConditions
@@ -103,7 +103,6 @@ class Journal:
 
     def _open(self, header: Header) -> FileIO:
         try:
-            remove_link(self.path)
             if self.path.exists():
                 check_regular(self.path, MOST_TEXT_BYTES)
             # Unbuffered: bytes that did not fit on the disk must not be written again when the file is closed.

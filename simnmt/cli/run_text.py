@@ -8,7 +8,7 @@ from simnmt.report.run_tables import energy_table, gaps_table, policies_table, r
 from simnmt.report.table import Table
 from simnmt.report.words import gap_words, verdicts
 from simnmt.results.prediction import prediction_sentences
-from simnmt.results.result import RunResult, format_sources
+from simnmt.results.run import Run, format_sources
 from simnmt.results.summary import by_cell
 from simnmt.results.warm_up import warm_up_notes
 
@@ -16,7 +16,7 @@ MOST_IN_SENTENCES = 4
 """Most cells whose recommendations are printed as sentences; more cells become a table."""
 
 
-def format_result(result: RunResult) -> str:
+def format_result(result: Run) -> str:
     """Return the text of a run: the policy to deploy with its reasons, then the table of all policies."""
     one = result.summary_rows[0]
     repeats = "one replication" if one["replications"] == 1 else f"means of {one['replications']} replications"
@@ -44,7 +44,7 @@ def _lines(table: Table | None) -> list[str]:
     return [] if table is None else list(filter(None, (table.to_text(), table.note)))
 
 
-def _recommendations(result: RunResult) -> list[list[str]]:
+def _recommendations(result: Run) -> list[list[str]]:
     """Return the lines on the policy to deploy, by workload and network."""
     if len(result.recommendations) > MOST_IN_SENTENCES:
         return [_lines(recommendations_table(result.recommendations))]
@@ -52,7 +52,7 @@ def _recommendations(result: RunResult) -> list[list[str]]:
     return [[verdict[part] for part in parts if verdict[part]] for verdict in verdicts(result)]
 
 
-def _predictions(result: RunResult) -> list[str]:
+def _predictions(result: Run) -> list[str]:
     """Return the prediction intervals of every policy; empty if no profiles were drawn."""
     lines = [
         f"{row['workload']} on {row['network']}, {row['policy']}: {'; '.join(sentences)}"
@@ -64,12 +64,12 @@ def _predictions(result: RunResult) -> list[str]:
     return [f"Prediction intervals{share} (calibration and replications):", *lines] if lines else []
 
 
-def _gaps(result: RunResult) -> list[list[str]]:
+def _gaps(result: Run) -> list[list[str]]:
     rows = by_cell(result.summary_rows)
     return [[*_lines(gaps_table(gaps)), *gap_words(gaps, rows[place])] for place, gaps in by_cell(result.gaps).items()]
 
 
-def _missed_deadlines(result: RunResult) -> list[str]:
+def _missed_deadlines(result: Run) -> list[str]:
     """Return how often each streaming device missed its deadline, as a range over policies and networks."""
     deadlines_s: dict[str, list[float]] = {}
     for cell in result.cells:
@@ -86,7 +86,7 @@ def _missed_deadlines(result: RunResult) -> list[str]:
     return lines
 
 
-def _sources(result: RunResult) -> Sequence[str]:
+def _sources(result: Run) -> Sequence[str]:
     """Return the kinds of the device profiles and the round trips of a run."""
     devices = [
         (kind, device.name) for cell in result.cells for kind, device in zip(cell.shown_kinds, cell.devices, strict=True)

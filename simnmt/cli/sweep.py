@@ -11,7 +11,7 @@ from simnmt.cli.progress import progress_bar
 from simnmt.cli.terminal import say, warn
 
 if TYPE_CHECKING:
-    from simnmt.experiment.sweep.run import SweepResult
+    from simnmt.experiment.sweep import SweepResult
 
 MOST_FAILURES = 10
 """Most errors of failed points that are printed; failed.json has all."""
@@ -105,15 +105,15 @@ def format_sweep(result: SweepResult) -> str:
 
     table = result.table
     counts: dict[str, dict[str, int]] = {}
-    bounds = dict.fromkeys(row["policy"] for row in table.rows if row["verdict"] == BOUND)
+    bounds = dict.fromkeys(row["policy"] for row in table.rows if row["standing"] == BOUND)
     for row in table.rows:
         if row["policy"] in bounds:
             continue
         of_policy = counts.setdefault(row["policy"], {})
-        of_policy[row["verdict"]] = of_policy.get(row["verdict"], 0) + 1
+        of_policy[row["standing"]] = of_policy.get(row["standing"], 0) + 1
     header = ["policy", "best", "as good", "not distinguishable from it", "worse", "unstable"]
     rows = [
-        [policy, *(str(of.get(verdict, 0)) for verdict in (BEST, EQUAL, TIED, WORSE, UNSTABLE))]
+        [policy, *(str(of.get(standing, 0)) for standing in (BEST, EQUAL, TIED, WORSE, UNSTABLE))]
         for policy, of in counts.items()
     ]
     lines = [f"{result.points} point{'s' * (result.points != 1)} of {', '.join(table.keys)}"]
@@ -121,7 +121,7 @@ def format_sweep(result: SweepResult) -> str:
         lines.append(f"\nBy {table.objective}, policies are at so many points:\n{Table.of_texts('', header, rows).to_text()}\n")
     if bounds:
         lines.append(f"Left out: {format_list(bounds, 'and')}, a bound that cannot be deployed (the table has its numbers).")
-    best = [row for row in table.rows if row["verdict"] == BEST]
+    best = [row for row in table.rows if row["standing"] == BEST]
     if missing := sum(row["slo_met"] == 0.0 for row in best):
         lines.append(f"At {missing} of {len(best)} points the best policy misses the service level, as all do.")
     if losing := sum(bool(row.get("lost_share")) for row in best):

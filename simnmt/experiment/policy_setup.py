@@ -16,11 +16,10 @@ from simnmt.base.arrays import Floats
 from simnmt.experiment.cases import Unit
 from simnmt.experiment.draws import ACTIVE_SHARE_STREAM, Drawn, Learnt, more_s_per_tgt_token
 from simnmt.experiment.targets import Decoding
-from simnmt.policies import CNmt, Decide, Fixed, LeastTotal, Policy, TransferEstimate
+from simnmt.policies import BacklogView, BatchView, CNmt, Decide, Fixed, LeastTotal, PlanView, Policy, TransferEstimate
 from simnmt.policies.cnmt import PredictLength
 from simnmt.policies.custom import CheckedPolicy, is_shown_view
 from simnmt.policies.decision import Estimation, PolicySettings
-from simnmt.policies.views import BacklogView, BatchView, PlanView
 from simnmt.results.requests import Block
 from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.world.deciders import Beliefs

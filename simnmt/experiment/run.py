@@ -21,7 +21,7 @@ from simnmt.results.prediction import describe_exact, describe_predictions, with
 from simnmt.results.recommendation import Goal, Roles, recommend
 from simnmt.results.request_log import RequestLog, misroutes
 from simnmt.results.requests import Engine
-from simnmt.results.result import Cell, RunResult
+from simnmt.results.run import Cell, Run
 from simnmt.results.stability import mark_unstable, with_stability
 from simnmt.results.summary import Numbers, Place, Row, Runs, by_cell, comparisons, replicated, rows, with_regret
 from simnmt.scenario.configuration import ScenarioConfiguration
@@ -42,7 +42,7 @@ def run_plan(
     progress: Progress | None = None,
     until_precision: float | None = None,
     engine: Engine | None = None,
-) -> RunResult:
+) -> Run:
     """Run every unit of a plan. The result is the same for any number of processes.
 
     Args:
@@ -80,12 +80,12 @@ def run_plan(
 
 def _with_predictions(
     plan: RunPlan,
-    result: RunResult,
+    result: Run,
     units: list[Unit],
     results: list[UnitResult],
     jobs: int | None,
     progress: Progress | None,
-) -> RunResult:
+) -> Run:
     """Run the units with drawn profiles and return the result with prediction intervals; the same result if none are drawn.
 
     Draw number n runs in replication n modulo the replications alone, and is compared with the unit of the calibrated profiles
@@ -117,7 +117,7 @@ def _with_predictions(
         result,
         summary_rows=table,
         comparisons=compared,
-        notes=[*result.notes, *describe_predictions(table, uncertainty.profiles, uncertainty.confidence, exact)],
+        notes=[*result.notes, *describe_predictions(uncertainty.profiles, uncertainty.confidence, exact)],
         warnings=result.warnings + [describe_exact(exact)] * bool(exact),
     )
 
@@ -141,13 +141,11 @@ def _run(units: list[Unit], begin: int, jobs: int | None, progress: Progress | N
     return [results[index] for index in range(len(waiting))]
 
 
-def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> RunResult:
+def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> Run:
     scenario = plan.scenario
     roles = roles_of(scenario)
-    numbers = with_regret(_in_order(scenario, units, results), roles.oracle)
-    open_loops = {case.name: devices(scenario, case.name) for case in plan.cases.values() if case.arrivals.discipline == "open"}
-    table = rows(numbers, scenario.requests, metrics=scenario.measured_metrics, objective=scenario.objective)
-    table = with_stability(table, numbers, open_loops)
+    open_loops = [case.name for case in plan.cases.values() if case.arrivals.discipline == "open"]
+    numbers, table = summarise(scenario, _in_order(scenario, units, results), open_loops)
     compared = mark_unstable(comparisons(numbers, baselines(scenario)), table)
     by_place: dict[tuple[str, str], list[UnitResult]] = {}
     for unit, result in zip(units, results, strict=True):
@@ -161,7 +159,7 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> RunR
     ]
     cells, (engines, engine_reasons) = [cell_of(unit, result) for unit, result in first], _engines(results)
     cautions = dict.fromkeys(record["caution"] for record in recommendations if record["caution"])
-    return RunResult(
+    return Run(
         name=scenario.name,
         seed=scenario.seed,
         summary_rows=table,
@@ -184,6 +182,16 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> RunR
         engines=engines,
         engine_reasons=engine_reasons,
     )
+
+
+def summarise(scenario: ScenarioConfiguration, runs: Runs, open_loops: Sequence[str]) -> tuple[Runs, list[Row]]:
+    """Return the numbers of each replication with the regret, and the rows of the summary with the overloaded devices.
+
+    `open_loops`: workloads whose requests arrive by themselves, and so may overload a device.
+    """
+    runs = with_regret(runs, roles_of(scenario).oracle)
+    table = rows(runs, scenario.requests, metrics=scenario.measured_metrics)
+    return runs, with_stability(table, runs, {name: devices(scenario, name) for name in open_loops})
 
 
 def _engines(results: list[UnitResult]) -> tuple[dict[str, str], dict[str, str]]:

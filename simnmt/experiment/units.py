@@ -24,7 +24,7 @@ from simnmt.experiment.fault_setup import failures_of, fault_numbers, faults, re
 from simnmt.experiment.policy_setup import PolicySetup, set_up_policy
 from simnmt.experiment.routes import estimate_age_s
 from simnmt.experiment.targets import Decoding, Target
-from simnmt.policies import Choice
+from simnmt.policies import Decide
 from simnmt.policies.custom import CustomPolicy
 from simnmt.results.device_accounts import StreamAccount, stream_account
 from simnmt.results.request_log import RequestLog, Truth, decision_regret_s, were_answered
@@ -312,7 +312,7 @@ def _with_progress(decide_for: DecideFor, requests: int, progress: ShareDone | N
     if progress is None:
         return decide_for
 
-    def decide_and_report(block: Block) -> Choice:
+    def decide_and_report(block: Block) -> Decide:
         progress(block.first / requests)
         return decide_for(block)
 

@@ -35,7 +35,7 @@ from simnmt.network.series import RttSeries
 from simnmt.results.live_log import LIVE_OUTCOMES
 from simnmt.results.request_log import FALLBACK, RequestLog, Truth
 from simnmt.results.requests import Requests, Trail
-from simnmt.results.result import LiveMeasurement, RunResult
+from simnmt.results.run import LiveMeasurement, Run
 from simnmt.results.stability import with_stability
 from simnmt.results.summary import Device, Numbers, measure, replicated, rows, shares_of_all, with_regret
 from simnmt.service.client import TranslationClient
@@ -114,7 +114,7 @@ def replay_plan(
     *,
     announce: Callable[[str], None] = lambda line: None,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> RunResult:
+) -> Run:
     """Send the requests of a workload to a service, replication after replication, and return what was measured.
 
     Args:
@@ -371,12 +371,12 @@ def _outcomes(log: LoadLog) -> NDArray[np.int8]:
     return outcome
 
 
-def _run_result(plan: RunPlan, settings: ReplaySettings, served: _Served, replays: Sequence[_Replay]) -> RunResult:
+def _run_result(plan: RunPlan, settings: ReplaySettings, served: _Served, replays: Sequence[_Replay]) -> Run:
     scenario, first = plan.scenario, replays[0]
     case, learnt = first.unit.case, first.result.learnt
     place = case.name, first.unit.network, served.policy
     numbers = with_regret({place: [one.result.numbers[place] for one in replays]}, None)
-    table = rows(numbers, scenario.requests, metrics=scenario.measured_metrics, objective=scenario.objective)
+    table = rows(numbers, scenario.requests, metrics=scenario.measured_metrics)
     judged = [device for device in live_devices(first.unit) if device.servers == 1]
     table = with_stability(table, numbers, {case.name: judged} if case.arrivals.discipline == "open" else {})
     cell = cell_of(first.unit, first.result)
@@ -388,7 +388,7 @@ def _run_result(plan: RunPlan, settings: ReplaySettings, served: _Served, replay
     texts = None if settings.texts is None else len(settings.texts)
     fault = next((one.log.fault for one in replays if one.log.fault), "")
     notes = live_notes(first.unit, live, texts=texts, remarks=served.remarks, slept_by=served.slept_by, fault=fault)
-    return RunResult(
+    return Run(
         name=scenario.name,
         seed=scenario.seed,
         summary_rows=table,

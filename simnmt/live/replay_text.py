@@ -9,7 +9,7 @@ from simnmt.experiment.cases import Unit
 from simnmt.results.live_log import LIVE_OUTCOMES
 from simnmt.results.number_text import duration, percent
 from simnmt.results.request_log import FALLBACK
-from simnmt.results.result import LiveMeasurement
+from simnmt.results.run import LiveMeasurement
 
 MOST_UNANSWERED = 0.01
 """Share of unanswered requests above which latencies of the others are doubtful."""

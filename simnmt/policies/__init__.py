@@ -1,19 +1,20 @@
 """Policies choose the device that executes a request. Pure decisions; neither simpy nor torch.
 
 To read it, start with `decision.py` (a policy and its settings), then `cnmt.py` (C-NMT and its variants), `estimates.py`
-(transfer times) and `views.py` (queues, batches, streamed models). The kinds that a scenario may name are registered here: a
-new one is a file and a line in `PolicyConfiguration`.
+(transfer times), `views.py` (queues and streamed models) and `batch_view.py`. The kinds that a scenario may
+name are registered here: a new one is a file and a line in `PolicyConfiguration`.
 """
 
 from typing import Annotated, get_args
 
 from pydantic import Field
 
-from simnmt.policies.baselines import CloudPolicy, EdgePolicy, FixedPolicy, Oracle, OraclePolicy
-from simnmt.policies.cnmt import CNmt, CNmtPolicy, NaivePolicy, Threshold, constant_length, threshold
-from simnmt.policies.decision import CLOUD, GATEWAY, Choice, Decide, Fixed, LeastTotal, Policy, least_total
+from simnmt.policies.baselines import CloudPolicy, EdgePolicy, FixedPolicy, OraclePolicy
+from simnmt.policies.batch_view import BatchView
+from simnmt.policies.cnmt import CNmt, CNmtPolicy, NaivePolicy, constant_length, kept_lengths
+from simnmt.policies.decision import CLOUD, GATEWAY, Decide, DecisionView, Fixed, LeastTotal, Policy
 from simnmt.policies.estimates import QuantileEstimate, TransferEstimate
-from simnmt.policies.views import BacklogView, BatchView, PlanView
+from simnmt.policies.views import BacklogView, PlanView
 
 PolicyConfiguration = Annotated[
     EdgePolicy | CloudPolicy | FixedPolicy | OraclePolicy | NaivePolicy | CNmtPolicy, Field(discriminator="kind")
@@ -32,18 +33,15 @@ __all__ = [
     "BacklogView",
     "BatchView",
     "CNmt",
-    "Choice",
     "Decide",
+    "DecisionView",
     "Fixed",
     "LeastTotal",
-    "Oracle",
     "PlanView",
     "Policy",
     "PolicyConfiguration",
     "QuantileEstimate",
-    "Threshold",
     "TransferEstimate",
     "constant_length",
-    "least_total",
-    "threshold",
+    "kept_lengths",
 ]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from simnmt.policies.decision import Decide, EstimatingPolicySettings, Knowledge, least_total
+from simnmt.policies.decision import EstimatingPolicySettings, Knowledge, LeastTotal
 from simnmt.profile.execution_plane import ExecutionPlane
 from simnmt.workload.length_regression import LEAST_TGT_LEN, LengthDistribution, LengthRegression
 
@@ -37,25 +37,12 @@ class CNmt:
     percentiles: tuple[PredictLength, PredictLength] | None = None
     """Target lengths at the 5th and the 95th percentile: minimise the latter of each request's time instead of its mean."""
 
-    def prepare(self, src_len: NDArray[np.int64]) -> Decide:
+    def prepare(self, src_len: NDArray[np.int64]) -> LeastTotal:
         """Predict lengths and execution times once; each decision only adds the transfer estimate."""
-        return least_total(self.weighed_s(src_len))
-
-    def weighed_s(self, src_len: NDArray[np.int64]) -> list[NDArray[np.float64]]:
-        """Return the seconds by which targets are compared, without delays; one column per target, shape of `src_len`."""
-        if self.percentiles is None:
-            return self.execution_s(src_len)
-        low, high = (predict(src_len) for predict in self.percentiles)
         # A plane rises or falls with the target length all along, so its 95th percentile is its value at one of the two.
-        return [np.maximum(plane.seconds(src_len, low), plane.seconds(src_len, high)) for plane in self.planes]
-
-    def execution_s(self, src_len: NDArray[np.int64]) -> list[NDArray[np.float64]]:
-        """Return the expected seconds of execution, one column per target, shape of `src_len`.
-
-        The rule compares them unless it minimises a percentile; a request adds them to a queue in either case.
-        """
-        tgt_len = self.predict(src_len)
-        return [plane.seconds(src_len, tgt_len) for plane in self.planes]
+        tgt_lens = [predict(src_len) for predict in self.percentiles or (self.predict,)]
+        by_target = [[plane.seconds(src_len, tgt_len) for tgt_len in tgt_lens] for plane in self.planes]
+        return LeastTotal([np.maximum.reduce(columns) for columns in by_target])
 
     def predicted_tgt_len(self, src_len: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the expected target lengths."""
@@ -67,51 +54,36 @@ def constant_length(tgt_len: float) -> PredictLength:
     return lambda src_len: np.full(len(src_len), tgt_len)
 
 
-@dataclass(frozen=True, slots=True)
-class Threshold:
-    """The source lengths for which the rule keeps a request at the gateway."""
-
-    kept: Literal["up to", "from", "between", "outside", "always", "never"]
-    """`up to` or `from` `src_len`; `between` `src_len` and `upper`, or `outside` of them; or whatever the length."""
-    src_len: float
-    """Tokens; NaN if the choice does not depend on the length."""
-    upper: float = math.nan
-    """Tokens; NaN with one border at most."""
+Interval = tuple[float, float]
 
 
-def threshold(
-    gateway: ExecutionPlane, cloud: ExecutionPlane, len_slope: float, len_offset: float, transfer_s: float
-) -> Threshold:
-    """Return the source lengths at which gateway and cloud take equally long under the length regression (CNMT-09).
+def kept_lengths(
+    gateway: ExecutionPlane, cloud: ExecutionPlane, lengths: LengthRegression, transfer_s: float
+) -> list[Interval]:
+    """Return the intervals of source lengths, from 1 token, for which the rule keeps a request at the gateway (CNMT-09).
 
     A tie stays at the gateway. The predicted length is a line that is never below one token, so the difference of both devices'
-    times is a line with at most one bend, and the choice changes at most twice. Lengths below 1 are left out: no request has
-    them.
+    times is a line with at most one bend, and there are two intervals at most.
     """
-    bend = (LEAST_TGT_LEN - len_offset) / len_slope if len_slope else math.inf
-    knots = [1.0, bend, math.inf] if 1.0 < bend < math.inf else [1.0, math.inf]
-    borders: list[float] = []
-    state = begins_kept = False
-    for number, (low, high) in enumerate(pairwise(knots)):
+    bend = (LEAST_TGT_LEN - lengths.offset) / lengths.slope if lengths.slope else math.inf
+    kept: list[Interval] = []
+    for low, high in pairwise([1.0, bend, math.inf] if 1.0 < bend < math.inf else [1.0, math.inf]):
         inside = low + 1.0 if math.isinf(high) else 0.5 * (low + high)
-        clamped = len_slope * inside + len_offset < LEAST_TGT_LEN
-        slope, offset = (0.0, LEAST_TGT_LEN) if clamped else (len_slope, len_offset)
-        per_tgt_token = gateway.s_per_tgt_token - cloud.s_per_tgt_token
-        per_src_token = (gateway.s_per_src_token - cloud.s_per_src_token) + per_tgt_token * slope
-        cost_of_sending = transfer_s + cloud.s_fixed - gateway.s_fixed - per_tgt_token * offset
-        if number == 0:
-            state = begins_kept = per_src_token * low <= cost_of_sending
-        # Ever farther along this part, a difference that grows ends the keeping, and one that falls begins it.
-        turns = per_src_token > 0.0 if state else per_src_token < 0.0
-        border = cost_of_sending / per_src_token if turns else math.inf
-        if max(border, low) < high:
-            borders.append(max(border, low))
-            state = not state
-    if not borders:
-        return Threshold("always" if begins_kept else "never", math.nan)
-    if len(borders) == 1:
-        return Threshold("up to" if begins_kept else "from", borders[0])
-    return Threshold("outside" if begins_kept else "between", borders[0], borders[1])
+        is_line = lengths.slope * inside + lengths.offset >= LEAST_TGT_LEN
+        slope, offset = (lengths.slope, lengths.offset) if is_line else (0.0, LEAST_TGT_LEN)
+        more_s_per_tgt_token = gateway.s_per_tgt_token - cloud.s_per_tgt_token
+        more_s_per_token = gateway.s_per_src_token - cloud.s_per_src_token + more_s_per_tgt_token * slope
+        cost_of_sending_s = transfer_s + cloud.s_fixed - gateway.s_fixed - more_s_per_tgt_token * offset
+        if more_s_per_token > 0.0:
+            high = min(high, cost_of_sending_s / more_s_per_token)
+        elif more_s_per_token < 0.0:
+            low = max(low, cost_of_sending_s / more_s_per_token)
+        elif cost_of_sending_s < 0.0:
+            continue
+        if low < high or low == high == 1.0:
+            first = kept.pop()[0] if kept and kept[-1][1] == low else low
+            kept.append((first, high))
+    return kept
 
 
 class NaivePolicy(EstimatingPolicySettings):
@@ -122,7 +94,6 @@ class NaivePolicy(EstimatingPolicySettings):
     """Target tokens assumed for every request; left out: the mean of the fit pairs."""
 
     def policy(self, knowledge: Knowledge) -> CNmt:
-        """Return the policy."""
         return CNmt(
             knowledge.planes, constant_length(knowledge.fit_pairs.mean_tgt_len if self.tgt_len is None else self.tgt_len)
         )
@@ -165,7 +136,6 @@ class CNmtPolicy(EstimatingPolicySettings):
         return LengthRegression(fitted.slope if slope is None else slope, fitted.offset if offset is None else offset)
 
     def policy(self, knowledge: Knowledge) -> CNmt:
-        """Return the policy."""
         if self.lengths == "line":
             return CNmt(knowledge.planes, self.line(knowledge.lengths).predict)
         lengths = LengthDistribution.of(knowledge.fit_pairs)
@@ -178,9 +148,12 @@ class CNmtPolicy(EstimatingPolicySettings):
         """Describe the source lengths that stay at the first of two devices; empty if no single length divides them."""
         if self.lengths != "line" or len(knowledge.planes) != 2:
             return ""
-        (gateway, cloud), line = knowledge.planes, self.line(knowledge.lengths)
-        border = threshold(gateway, cloud, line.slope, line.offset, transfer_s)
-        if border.kept in ("up to", "from"):
-            return f"{border.kept} {border.src_len:.0f} tokens"
-        two = border.kept in ("between", "outside")
-        return f"{border.kept} {border.src_len:.0f} and {border.upper:.0f} tokens" if two else ""
+        gateway, cloud = knowledge.planes
+        match kept_lengths(gateway, cloud, self.line(knowledge.lengths), transfer_s):
+            case [(1.0, last), (first, _)]:
+                return f"outside {last:.0f} and {first:.0f} tokens"
+            case [(1.0, last)]:
+                return "" if math.isinf(last) else f"up to {last:.0f} tokens"
+            case [(first, last)]:
+                return f"from {first:.0f} tokens" if math.isinf(last) else f"between {first:.0f} and {last:.0f} tokens"
+        return ""

@@ -6,9 +6,8 @@ or `decide_with_view(request, view)`. An error of the policy is reported with it
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +36,6 @@ class CustomPolicy(Extended, PolicySettings):
 
     @property
     def estimation(self) -> Estimation:
-        """How it estimates its targets."""
         return self.estimating
 
     def policy(self, knowledge: Knowledge) -> Policy:
@@ -47,25 +45,21 @@ class CustomPolicy(Extended, PolicySettings):
             made = extension.make(knowledge=knowledge)
             if isinstance(made, PolicySettings):
                 made = made.policy(knowledge)
-            returned = f" returned {short_repr(made)}, which" if inspect.isroutine(extension.value) else ""
-            check_methods(made, self.kind + returned)
+            check_methods(made, self.kind)
         except ExtensionError as error:
             raise extension.fault(error.what, error.remedy) from error
-        policy: Policy = made
-        return policy
+        return cast(Policy, made)
 
 
 def custom_policy(extension: Extension) -> CustomPolicy:
     """Return the settings of a user's policy. Raises `ExtensionError` for a class without the methods of a policy."""
     value = extension.value
-    is_settings = isinstance(value, PolicySettings) or (isinstance(value, type) and issubclass(value, PolicySettings))
-    if is_settings:
-        settings: PolicySettings = extension.make()
-        return CustomPolicy(kind=extension.label, extension=extension, estimating=settings.estimation)
+    if isinstance(value, PolicySettings) or (isinstance(value, type) and issubclass(value, PolicySettings)):
+        return CustomPolicy(kind=extension.label, extension=extension, estimating=extension.make().estimation)
     if isinstance(value, type) or not callable(value) or hasattr(value, "prepare"):
         check_methods(value, extension.label)
-    stated = {name: extension.written[name] for name in Estimation.model_fields if name in extension.written}
-    estimating = Estimation.model_validate({name: value for name, value in stated.items() if name not in extension.parameters})
+    names = Estimation.model_fields.keys() & extension.written.keys() - extension.parameters.keys()
+    estimating = Estimation.model_validate({name: extension.written[name] for name in names})
     if estimating.plan_state == "known":
         raise ExtensionError("plan_state: known is for policies of kind cnmt and naive", remedy="leave it out")
     return CustomPolicy(kind=extension.label, extension=extension, estimating=estimating)
@@ -74,9 +68,7 @@ def custom_policy(extension: Extension) -> CustomPolicy:
 def check_methods(policy: object, label: str) -> None:
     """Raise `ExtensionError` if a class or an object has no method `prepare`."""
     if not callable(getattr(policy, "prepare", None)):
-        is_function = callable(policy) and not isinstance(policy, type)
-        what = "is a function" if is_function else "has no method prepare"
-        raise ExtensionError(f"{label} {what}, so it is no policy", remedy=f"write a class with {METHODS}")
+        raise ExtensionError(f"{label} has no method prepare, so it is no policy", remedy=f"write a class with {METHODS}")
 
 
 def is_shown_view(policy: Policy) -> bool:
@@ -93,8 +85,7 @@ class CheckedPolicy:
         """`label`: its name and the run, in messages; `targets`: their number."""
         self._policy, self._label, self._targets = policy, label, targets
         self._method_name = "decide_with_view" if is_shown_view(policy) else "decide"
-        method = getattr(policy, self._method_name, None)
-        self._by_method: Decide | None = method if callable(method) else None
+        self._by_method: Decide | None = getattr(policy, self._method_name, None)
         """The method that decides; None if `prepare` returns the decision."""
         self._latest = 0
         """Number of the block that was prepared last."""
@@ -106,23 +97,21 @@ class CheckedPolicy:
         """
         decide = self._prepared(src_len)
         self._latest += 1
-        block, by_method = self._latest, self._by_method is not None
+        block = self._latest
 
         def checked(request: int, delay_s: Sequence[float]) -> int:
-            if by_method and self._latest != block:
+            if self._by_method and self._latest != block:
                 # A closed loop decides on the last requests of a block after it has prepared the next one.
                 self._prepared(src_len)
                 self._latest = block
             try:
                 target: Any = decide(request, delay_s)
             except FAULTS as error:
-                what = f"{self._method_name} raised {describe_fault(error)}"
-                raise PolicyError(f"{self._label}, request {number_of(request)}: {what}") from error
+                raise self._error(f"{self._method_name} raised {describe_fault(error)}", request=number_of(request)) from error
             is_whole = isinstance(target, (int, np.integer)) and not isinstance(target, bool)
             if not is_whole or not 0 <= target < self._targets:
                 what = f"{self._method_name} returned {short_repr(target)}"
-                remedy = f"return the number of a target, 0 to {self._targets - 1}"
-                raise PolicyError(f"{self._label}, request {number_of(request)}: {what}", remedy=remedy)
+                raise self._error(what, f"return the number of a target, 0 to {self._targets - 1}", number_of(request))
             return int(target)
 
         return checked
@@ -137,22 +126,25 @@ class CheckedPolicy:
             try:
                 predicted = np.asarray(predict(src_len), dtype=np.float64)
             except FAULTS as error:
-                raise PolicyError(f"{self._label}: predicted_tgt_len raised {describe_fault(error)}") from error
+                raise self._error(f"predicted_tgt_len raised {describe_fault(error)}") from error
             if predicted.shape != src_len.shape or not np.isfinite(predicted).all():
-                what = f"{self._label}: predicted_tgt_len returned {short_repr(predicted)} for {short_repr(src_len)}"
-                raise PolicyError(what, remedy="return a finite length for each request")
+                what = f"predicted_tgt_len returned {short_repr(predicted)} for {short_repr(src_len)}"
+                raise self._error(what, "return a finite length for each request")
             return predicted
 
         return checked
 
     def _prepared(self, src_len: NDArray[np.int64]) -> Decide:
         try:
-            decide: Any = self._policy.prepare(src_len)
+            prepared: Any = self._policy.prepare(src_len)
         except FAULTS as error:
-            raise PolicyError(f"{self._label}: prepare raised {describe_fault(error)}") from error
-        decide = self._by_method or decide
+            raise self._error(f"prepare raised {describe_fault(error)}") from error
+        decide: Decide = self._by_method or prepared
         if not callable(decide):
-            what = f"{self._label}: prepare returned {short_repr(decide)}, which decides nothing"
-            raise PolicyError(what, remedy="return a function decide(request, delay_s)")
-        checked: Decide = decide
-        return checked
+            what = f"prepare returned {short_repr(decide)}, which decides nothing"
+            raise self._error(what, "return a function decide(request, delay_s)")
+        return decide
+
+    def _error(self, what: str, remedy: str | None = None, request: int | None = None) -> PolicyError:
+        where = self._label if request is None else f"{self._label}, request {request}"
+        return PolicyError(f"{where}: {what}", remedy=remedy)

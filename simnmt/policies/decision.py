@@ -8,14 +8,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Literal, Protocol
+from typing import Annotated, ClassVar, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from simnmt.base.configuration import Configuration
-from simnmt.policies.estimates import QuantileEstimate, TransferEstimate
+from simnmt.policies.estimates import LastMeasured, TransferEstimateSettings
 from simnmt.profile.execution_plane import ExecutionPlane
 from simnmt.profile.power import RequestCost
 from simnmt.workload.length_regression import LengthRegression
@@ -63,58 +63,6 @@ class Knowledge:
     costs: Mapping[Resource, Sequence[RequestCost]] = field(default_factory=dict)
     """By `energy` and `cost`, the joules and the money that a request takes on each device if it is executed alone, without
     what the boxes draw at all times; without what is unknown on some device."""
-
-
-class LastMeasured(Configuration):
-    """The transfer time of the last offloaded request that was answered."""
-
-    kind: Literal["last"]
-
-    def estimate(self, initial_s: float) -> TransferEstimate:
-        """Return a new estimate of one target's transfer time."""
-        return TransferEstimate(initial_s)
-
-
-class Smoothed(Configuration):
-    """An exponentially weighted mean of the measurements."""
-
-    kind: Literal["smoothed"]
-    weight: Annotated[float, Field(gt=0.0, le=1.0)] = 0.125
-    """Weight of each new measurement; with 1 only the last one counts. TCP smooths its round-trip time with 1/8 (RFC 6298)."""
-
-    def estimate(self, initial_s: float) -> TransferEstimate:
-        """Return a new estimate."""
-        return TransferEstimate(initial_s, self.weight)
-
-
-class Quantile(Configuration):
-    """A quantile of the last measurements: a low one is close to the usual transfer time, whatever outliers are among them."""
-
-    kind: Literal["quantile"]
-    quantile: Annotated[float, Field(ge=0.0, le=1.0)] = 0.25
-    """Share of the measurements that are not above the estimate; 0.5 is their median."""
-    window: Annotated[int, Field(ge=1, le=10_000)] = 32
-    """Number of the last measurements that count; with 1 only the last one does."""
-
-    def estimate(self, initial_s: float) -> TransferEstimate:
-        """Return a new estimate."""
-        return QuantileEstimate(initial_s, self.quantile, self.window)
-
-
-def _kind_alone(value: Any) -> Any:
-    return {"kind": value} if isinstance(value, str) else value
-
-
-def _or_kind_alone(schema: dict[str, Any]) -> None:
-    schema["oneOf"].append({"enum": ["last", "smoothed", "quantile"], "type": "string"})
-
-
-TransferEstimateSettings = Annotated[
-    LastMeasured | Smoothed | Quantile,
-    Field(discriminator="kind", json_schema_extra=_or_kind_alone),
-    BeforeValidator(_kind_alone),
-]
-"""`last`, `smoothed` or `quantile`, or a mapping with one of these as its `kind`."""
 
 
 class Estimation(Configuration):
@@ -194,46 +142,54 @@ class EstimatingPolicySettings(Estimation, PolicySettings):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LeastTotal:
-    """The choice of the target with the least execution plus delay, for the requests of a block; see `least_total`."""
+    """The `Decide` for the target with the least execution plus delay; a tie goes to the target named first (CNMT-09).
+
+    It is a column per target, so the compiled world decides by it without calling Python.
+    """
 
     execution_s: Sequence[NDArray[np.float64]]
     """Seconds on each target, shape (requests,)."""
 
-    def decide(self) -> Decide:
-        """Return the decision on plain floats."""
-        return least_total(self.execution_s)
+    def __call__(self, request: int, delay_s: Sequence[float]) -> int:
+        """Return the target of a request."""
+        totals_s = [column[request] + delay for column, delay in zip(self.execution_s, delay_s, strict=True)]
+        return totals_s.index(min(totals_s))
 
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """The choice of one target for every request, by its number; as a policy, GW-only with the first and Server-only with the
-    last (CNMT-10)."""
+    """The `Decide` for one target, by its number; as a policy, GW-only with the first and Server-only with the last
+    (CNMT-10)."""
 
     target: int
 
-    def decide(self) -> Decide:
-        """Return a constant decision."""
-        target = self.target
-        return lambda request, delay_s: target
+    def __call__(self, request: int, delay_s: Sequence[float]) -> int:
+        return self.target
 
     def prepare(self, src_len: NDArray[np.int64]) -> Decide:
-        """Return the same decision for any requests."""
-        return self.decide()
+        return self
 
 
-Choice = LeastTotal | Fixed | Decide
-"""How the requests of a block are decided on: as data, which a compiled world decides by as well, or by any function."""
+@dataclass(frozen=True, slots=True)
+class DecisionView:
+    """What a policy with `decide_with_view(request, view)` sees at a decision; sequences have a value per target.
 
-
-def least_total(execution_s: Sequence[NDArray[np.float64]]) -> Decide:
-    """Return the decision for the target with the least execution plus delay; a tie goes to the target named first (CNMT-09).
-
-    `execution_s[k]`: seconds on target k, shape (requests,).
+    Example:
+        >>> def decide_with_view(request: int, view: DecisionView) -> int:
+        ...     return int(view.backlog_s > view.delay_s[1])  # away if the gateway is busy for longer than the transfer takes
+        >>> decide_with_view(0, DecisionView([0.0, 0.05], 9.0, 0.2, [0.0, 0.05], [0.0, 1.0], [None, None]))
+        1
     """
-    columns = [column.tolist() for column in execution_s]
 
-    def decide(request: int, delay_s: Sequence[float]) -> int:
-        totals_s = [column[request] + delay for column, delay in zip(columns, delay_s, strict=True)]
-        return totals_s.index(min(totals_s))
-
-    return decide
+    delay_s: Sequence[float]
+    """What each target is believed to cost beside execution, seconds."""
+    now_s: float
+    """The moment of the decision, seconds since the run began."""
+    backlog_s: float
+    """Seconds until the decider's own device could start; NaN if it batches, streams its model or is live."""
+    rtt_s: Sequence[float]
+    """The estimates of the transfer times; 0 for the decider's own device."""
+    rtt_age_s: Sequence[float]
+    """The time since each was measured."""
+    reports: Sequence[float | None]
+    """The wait that the last answer of each target reported, seconds; None before the first one."""

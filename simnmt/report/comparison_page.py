@@ -46,7 +46,7 @@ def changes_table(comparison: Comparison) -> Table:
         Column(f"{second}ms", milliseconds("mean_latency_s"), key="ms"),
         change("change %", lambda row: row, key="change_percent", interval_on_terminal=True),
         Column("how", lambda row: "paired" if row["paired"] else "unpaired", small="because", key="how"),
-        Column("verdict", "verdict"),
+        Column("effect", "effect"),
     ]
     note = "\n".join(words("changes", first=first, unstable=any(row["unstable"] for row in rows)))
     return Table(f"Change of the mean latency against {first}", columns, rows, note, id="changes", groups=PLACE)

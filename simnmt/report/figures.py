@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from simnmt.report import thinning
 from simnmt.report.charts import DASHES, SYMBOLS, Axis, Chart, Control, Mark, Panel, panel, plain, short
 from simnmt.report.run_tables import batches_of, batching_devices
 from simnmt.report.typography import number, significant
-from simnmt.results import Cell, RecordedCell
+from simnmt.results import Cell
 from simnmt.results.device_timeline import device_timeline
 from simnmt.results.request_log import were_answered
 from simnmt.results.stability import busiest_device
@@ -45,14 +45,13 @@ _PART_NAMES = {"queue": "waiting", "execution": "execution", "transfer": "transf
 
 Log = Mapping[str, NDArray[Any]]
 Ends = tuple[float, float]
-AnyCell = TypeVar("AnyCell", bound=RecordedCell, covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
-class CellView(Generic[AnyCell]):
+class CellView:
     """One cell with the data that its figures share: rows, colours of policies, and the number of cells of the page."""
 
-    cell: AnyCell
+    cell: Cell
     rows: Sequence[Row]
     colours: Mapping[str, int]
     cells: int = 1
@@ -92,7 +91,7 @@ def _time_scale(greatest_ms: float) -> tuple[str, float]:
     return ("s", 1e-3) if greatest_ms >= MANY_MS else ("ms", 1.0)
 
 
-def latency(view: CellView[RecordedCell]) -> Panel:
+def latency(view: CellView) -> Panel:
     """Draw the share of requests answered within a time; requests that never ended are left out."""
     done = {policy: log["latency_s"][were_answered(log["outcome"])] for policy, log in view.cell.logs.items()}
     grid = thinning.shares(max((values.size for values in done.values()), default=1))
@@ -120,7 +119,7 @@ def latency(view: CellView[RecordedCell]) -> Panel:
     )
 
 
-def parts(view: CellView[RecordedCell]) -> Panel:
+def parts(view: CellView) -> Panel:
     """Draw the mean latency of each policy with its interval, as the sum of waiting, execution and transfer."""
     rows = [row for policy in view.cell.logs if not (row := view.row(policy)).get("unstable")]
     rows = [row for row in rows if all(row.get(f"mean_{part}_s") is not None for part in PARTS)]
@@ -157,7 +156,7 @@ def parts(view: CellView[RecordedCell]) -> Panel:
     )
 
 
-def timeline(view: CellView[RecordedCell]) -> Panel:
+def timeline(view: CellView) -> Panel:
     """Draw what waits at a device, and how much of it works, over the time of the run: means over spans of time."""
     cell = view.cell
     span_budget = TIMELINE_NUMBERS // (max(view.cells, 1) * 2 * len(cell.logs) * len(cell.devices))
@@ -198,7 +197,7 @@ def timeline(view: CellView[RecordedCell]) -> Panel:
     )
 
 
-def rtt(view: CellView[Cell]) -> Panel:
+def rtt(view: CellView) -> Panel:
     """Draw the RTT series over one lap, and the transfer estimate that one policy held while it met that lap.
 
     Only the span in use is shown, unless requests met at least half of the lap, or met its end and began anew.
@@ -262,7 +261,7 @@ def _used_span_s(cell: Cell) -> tuple[float, float] | None:
     return (begin_s, end_s) if 0.0 < end_s - begin_s < 0.5 * cell.series.duration_s else None
 
 
-def plane(view: CellView[Cell]) -> Panel:
+def plane(view: CellView) -> Panel:
     """Draw a sample of the requests by source and target length, coloured by the device that a policy chose.
 
     Between two devices the border is where the believed planes make both equally fast at the mean RTT of the trace. With more
@@ -315,7 +314,7 @@ def axis_ends(cell: Cell) -> Ends:
     return src, tgt
 
 
-def _belief(view: CellView[Cell], ends: Ends) -> list[Mark]:
+def _belief(view: CellView, ends: Ends) -> list[Mark]:
     """Return the border between two devices, or the regions of more, that policies believe in; none if these are not known."""
     cell = view.cell
     if len(cell.planes) == 2:
@@ -344,7 +343,7 @@ def _border(cell: Cell, src_end: float, tgt_end: float) -> tuple[list[Any], list
     return (thinning.numbers(np.full(2, rest / per_src)), [0.0, tgt_end]) if per_src != 0 else None
 
 
-def _assumption(view: CellView[Cell], policy: str) -> list[Mark]:
+def _assumption(view: CellView, policy: str) -> list[Mark]:
     """Return the curve of the target lengths that a policy assumes, the same for all requests of a source length."""
     predicted, src_len = view.cell.logs[policy]["tgt_len_predicted"], view.cell.logs[policy]["src_len"]
     known = np.isfinite(predicted)
@@ -353,7 +352,7 @@ def _assumption(view: CellView[Cell], policy: str) -> list[Mark]:
     return [view.line(policy, src.tolist(), thinning.numbers(predicted[known][first], 4), **look)] if src.size else []
 
 
-def batches(view: CellView[RecordedCell]) -> list[Panel]:
+def batches(view: CellView) -> list[Panel]:
     """Return the figure of how full batches are; empty without batches."""
     cell, devices = view.cell, batching_devices(view.cell)
     if not devices:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TypeVar
 
 from simnmt.base.suggestions import format_list
 from simnmt.report import figures
@@ -26,18 +25,17 @@ from simnmt.report.run_tables import (
     stream_table,
 )
 from simnmt.report.words import gap_words, verdicts, words
-from simnmt.results import Cell, FinishedRun, RecordedCell, RunResult
-from simnmt.results.result import MOST_DRAWN, doubtful_profiles
+from simnmt.results import Cell, Run
+from simnmt.results.run import MOST_DRAWN, NOT_STORED, doubtful_profiles
 from simnmt.results.summary import Row, by_cell
 
-ViewedCell = TypeVar("ViewedCell", bound=RecordedCell)
 _COLOURS = ("edge", "cloud", "oracle", "naive", "cnmt")
 """Policies with fixed colours (`page.css`); other policies take the next colours in order of appearance."""
 MOST_CARDS = 2
 """Most verdicts that open the page; of more, a table comes first and they are folded."""
 
 
-def render(result: RunResult) -> str:
+def render(result: Run) -> str:
     """Return the page as text, to be written as UTF-8; the same result gives the same text.
 
     It opens from disk without a network, and every name that came with the input is escaped.
@@ -54,7 +52,7 @@ def render(result: RunResult) -> str:
     return render_page("simnmt run" if result.live is None else "simnmt live replay", result.name, sections, _facts(result))
 
 
-def _facts(result: RunResult) -> list[str]:
+def _facts(result: Run) -> list[str]:
     first = result.summary_rows[0] if result.summary_rows else {}
     warm_up = max((row.get("warm_up_requests") or 0.0 for row in result.summary_rows), default=0.0)
     how = "under each policy" if result.live is None else "measured live"
@@ -64,7 +62,7 @@ def _facts(result: RunResult) -> list[str]:
     return [*facts, f"seed {result.seed}"]
 
 
-def _sampling(result: RunResult) -> list[str]:
+def _sampling(result: Run) -> list[str]:
     """Return the sentences that figures show a sample, or not all requests, if they do."""
     most = max((log.requests for cell in result.cells for log in cell.logs.values()), default=0)
     sampled = [f"Figures over single requests show an even sample of at most {MOST_DRAWN:,}."] if most > MOST_DRAWN else []
@@ -72,7 +70,7 @@ def _sampling(result: RunResult) -> list[str]:
     return sampled + ["Figures over single requests show those that every policy answered."] * loses
 
 
-def _verdict_sections(result: RunResult) -> list[Section]:
+def _verdict_sections(result: Run) -> list[Section]:
     colours = policy_colours(result)
     policies = {cell_of(record): record["policy"] for record in result.recommendations}
     cards = []
@@ -95,7 +93,7 @@ def doubt_sections(doubts: Sequence[Row]) -> list[Section]:
     return [Section("Doubtful profiles", "doubts", parts=parts, style="doubts")] if parts else []
 
 
-def _cell_section(index: int, cell: Cell, result: RunResult) -> Section:
+def _cell_section(index: int, cell: Cell, result: Run) -> Section:
     """Return one cell's figures and tables."""
     view = view_of(result, cell)
     tables = [
@@ -130,7 +128,7 @@ def _streaming_sections(cell: Cell, rows: Sequence[Row]) -> Iterator[Section]:
             )
 
 
-def _making_section(result: RunResult) -> Section:
+def _making_section(result: Run) -> Section:
     workloads, networks = ({getattr(cell, key): cell for cell in reversed(result.cells)} for key in ("workload", "network"))
     facts = [(f"Lengths of {name}", words("lengths", cell=cell)[0]) for name, cell in reversed(workloads.items())]
     facts += [(f"RTT of {name}", words("series", series=cell.series)[0]) for name, cell in reversed(networks.items())]
@@ -155,7 +153,7 @@ def _devices_fact(cell: Cell) -> str:
     return words("devices", devices=rows)[0]
 
 
-def engine_facts(result: RunResult) -> list[tuple[str, str]]:
+def engine_facts(result: Run) -> list[tuple[str, str]]:
     """Return each engine of the world that ran, with its policies and why it was chosen for them."""
     by_engine: dict[str, list[str]] = {}
     for policy, engine in result.engines.items():
@@ -168,30 +166,30 @@ NOT_RECORDED = ("rtt", "plane")
 """Figures that need the inputs of a run, which its directory does not hold."""
 
 
-def run_panels(result: FinishedRun, cell: RecordedCell) -> list[Panel]:
+def run_panels(result: Run, cell: Cell) -> list[Panel]:
     """Return the figures of a cell of `drawn_cells` for which there is something to show, in the order of the page."""
     view = view_of(result, cell)
     queues = any(row.get("offered_rps") is not None for row in view.rows)
     timelines = [figures.timeline(view)] if queues else []
-    inputs = [figures.rtt(view_of(result, cell)), figures.plane(view_of(result, cell))] if isinstance(cell, Cell) else []
+    inputs = [figures.rtt(view), figures.plane(view)] if cell.series is not NOT_STORED else []
     return [figures.latency(view), figures.parts(view), *timelines, *inputs, *figures.batches(view)]
 
 
-def view_of(result: FinishedRun, cell: ViewedCell) -> CellView[ViewedCell]:
+def view_of(result: Run, cell: Cell) -> CellView:
     """Return a cell with its rows and the colours of the policies."""
     place = (cell.workload, cell.network)
     rows = [row for row in result.summary_rows if cell_of(row) == place]
     return CellView(cell, rows, policy_colours(result), len(by_cell(result.summary_rows)))
 
 
-def _closed_loop(result: RunResult) -> str:
+def _closed_loop(result: Run) -> str:
     """Return the workloads whose arrivals depend on the answers, and so on the policy."""
     workloads = result.scenario.get("workloads", {})
     clients = [name for name, workload in workloads.items() if (workload.get("arrivals") or {}).get("kind") == "clients"]
     return format_list(clients)
 
 
-def policy_colours(result: FinishedRun) -> dict[str, int]:
+def policy_colours(result: Run) -> dict[str, int]:
     """Return the index of each policy's colour, which is the same in every table and figure."""
     return colours_of(row["policy"] for row in result.summary_rows)
 

@@ -9,12 +9,12 @@ from typing import Any
 from simnmt.report.table import Column, Table, change, estimate, latency, read_value, share
 from simnmt.report.typography import is_number, significant
 from simnmt.report.words import gap_outcome, words
-from simnmt.results import Cell, FinishedRun, RecordedCell, RunResult
+from simnmt.results import Cell, Run
 from simnmt.results.device_accounts import BatchAccount, PlannedDevice, PlannedState
 from simnmt.results.energy import HEADS
 from simnmt.results.number_text import digits
 from simnmt.results.recommendation import by_objective
-from simnmt.results.result import format_sources
+from simnmt.results.run import format_sources
 from simnmt.results.stability import LOAD_SUFFIX, device_names, is_overloaded
 from simnmt.results.summary import Device, Row, format_objective, objective_column, objective_name
 
@@ -28,7 +28,7 @@ def cell_of(row: Row) -> tuple[str, str]:
     return row["workload"], row["network"]
 
 
-def policies_table(result: FinishedRun, colours: Mapping[str, int] | None = None) -> Table:
+def policies_table(result: Run, colours: Mapping[str, int] | None = None) -> Table:
     """Return the table of all policies, the best of each workload and network first. `colours`: of the policies on the page."""
     changes = {(*cell_of(row), row["policy"], row["baseline"]): row for row in result.comparisons}
     badges = recommendation_badges(result.recommendations)
@@ -61,22 +61,22 @@ def policies_table(result: FinishedRun, colours: Mapping[str, int] | None = None
         "\n".join(words("policies", **_policies_facts(result))),
         id="policies",
         groups=PLACE,
-        remarks={(cell.workload, cell.network): _origin(cell) for cell in getattr(result, "cells", ())},
+        remarks={(cell.workload, cell.network): _origin(cell) for cell in result.cells},
         chosen=lambda row: badges.get(row["key"]) == "recommended",
     )
 
 
-def _policies_facts(result: FinishedRun) -> Row:
+def _policies_facts(result: Run) -> Row:
     """Return what the words below the table of policies depend on."""
-    rows, cells = result.summary_rows, getattr(result, "cells", ())
+    rows, cells = result.summary_rows, result.cells
     limits_s = {row["good_within_s"] for row in rows if row.get("good_within_s") is not None}
     misroutes = [(cell, misroutes) for cell in cells for misroutes in cell.misroutes.values()]
     requests = {id(cell): next(iter(cell.logs.values())).requests for cell, _ in misroutes}
-    missing = not cells or any(not cell.misroutes for cell in cells)
-    unknown = result.unknown_misroutes if isinstance(result, RunResult) and cells and missing else ""
+    missing = any(not cell.misroutes for cell in cells)
+    unknown = result.unknown_misroutes if missing else ""
     return {
         "compared": bool(result.comparisons) and rows[0]["replications"] > 1,
-        "unclear": any(row["verdict"] == "not distinguishable" for row in result.comparisons),
+        "unclear": any(row["effect"] == "not distinguishable" for row in result.comparisons),
         "unstable": any(row.get("unstable") for row in rows),
         "goodput": "" if not limits_s else f"{1e3 * limits_s.pop():g} ms" if len(limits_s) == 1 else "the workload's deadline",
         "misrouted": bool(misroutes),
@@ -86,7 +86,7 @@ def _policies_facts(result: FinishedRun) -> Row:
     }
 
 
-def _latency_columns(result: FinishedRun) -> list[Column]:
+def _latency_columns(result: Run) -> list[Column]:
     """Return columns for mean and percentiles; without a steady state there is no latency, but an overloaded device."""
     first = result.summary_rows[0]
     keys = [key.removesuffix("_latency_s") for key in first if re.fullmatch(r"p\d{2,3}_latency_s", key)]
@@ -275,12 +275,12 @@ def _device_rows(rows: Sequence[Row], used: Iterable[tuple[str, str]]) -> list[R
     ]
 
 
-def batching_devices(cell: RecordedCell) -> list[int]:
+def batching_devices(cell: Cell) -> list[int]:
     """Return the places of the devices that formed batches under any policy."""
     return [number for number in range(len(cell.devices)) if any(batches_of(cell, policy, number) for policy in cell.batches)]
 
 
-def batches_of(cell: RecordedCell, policy: str, device: int) -> BatchAccount | None:
+def batches_of(cell: Cell, policy: str, device: int) -> BatchAccount | None:
     """Return the batches of one device under one policy; None if it formed none."""
     accounts = cell.batches.get(policy, ())
     return accounts[device] if device < len(accounts) else None

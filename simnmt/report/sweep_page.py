@@ -163,7 +163,7 @@ def heat_panel(table: SweepTable, number: int, keys: tuple[str, str]) -> Panel:
 
 def describe_no_best(rows: Sequence[Row]) -> str:
     """Return why no policy of a point is the best."""
-    is_bound = all(row["verdict"] == BOUND for row in rows)
+    is_bound = all(row["standing"] == BOUND for row in rows)
     return "no policy that can be deployed" if is_bound else "every policy is unstable"
 
 
@@ -198,13 +198,13 @@ def points_table(table: SweepTable) -> Table:
         cells.setdefault((row[POINT], *cell_of(row)), []).append(row)
     rows = []
     for rows_of_cell in cells.values():
-        best = next((row for row in rows_of_cell if row["verdict"] == BEST), None)
+        best = next((row for row in rows_of_cell if row["standing"] == BEST), None)
         rows.append((best or {}) | {
             **{key: rows_of_cell[0][key] for key in (POINT, *table.keys)},
             "place": " on ".join(cell_of(rows_of_cell[0])),
             "best": describe_no_best(rows_of_cell) if best is None else best["policy"],
-            "equal": ", ".join(row["policy"] for row in rows_of_cell if row["verdict"] == EQUAL),
-            "tied": ", ".join(row["policy"] for row in rows_of_cell if row["verdict"] == TIED),
+            "equal": ", ".join(row["policy"] for row in rows_of_cell if row["standing"] == EQUAL),
+            "tied": ", ".join(row["policy"] for row in rows_of_cell if row["standing"] == TIED),
         })  # fmt: skip
 
     def swept(key: str) -> Column:

@@ -152,17 +152,17 @@ def share(head: str, key: str, places: int = 1, **style: Any) -> Column:
 
 
 def change(head: str, of: Callable[[Any], Mapping[str, Any] | None], **style: Any) -> Column:
-    """Return a column of changes in percent; `of`: the record with `change_percent`, its interval and its `verdict`."""
+    """Return a column of changes in percent; `of`: the record with `change_percent`, its interval and its `effect`."""
 
     def read(key: str) -> Callable[[Any], Any]:
         return lambda row: (of(row) or {}).get(key)
 
     def mark(row: Any) -> str:
         record = of(row) or {}
-        return "~" * (record.get("verdict") == "not distinguishable") + "*" * bool(record.get("unstable"))
+        return "~" * (record.get("effect") == "not distinguishable") + "*" * bool(record.get("unstable"))
 
     ends: Any = read("low_percent"), read("high_percent")
-    style = {"mark": mark, "outcome": read("verdict"), **style}
+    style = {"mark": mark, "outcome": read("effect"), **style}
     return Column(head, read("change_percent"), signed=True, interval=ends, rounded=True, **style)
 
 

@@ -13,7 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from simnmt.base.suggestions import format_list
 from simnmt.report.typography import significant
 from simnmt.results.number_text import digits, duration, percent, percent_interval
-from simnmt.results.result import FinishedRun, LiveMeasurement
+from simnmt.results.run import LiveMeasurement, Run
 from simnmt.results.service_level import Assessment
 from simnmt.results.simplicity import is_tie
 from simnmt.results.stability import device_names
@@ -56,7 +56,7 @@ def describe_change(record: Row, name: str) -> str:
     return percent(value / 100.0, signed=True) if low is None else percent_interval(value, low, high)
 
 
-def verdicts(result: FinishedRun) -> list[Row]:
+def verdicts(result: Run) -> list[Row]:
     """Return three sentences for each workload and network of a run.
 
     `sentence`: what to deploy; `gap`: how far it is from the oracle; `reason`: why. All but the first may be empty. A live

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import nan
@@ -12,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
-Recorder = Mapping[str, "array[Any]"]
+Recorder = Mapping[str, Array]
 """Columns that the world is filling, by name."""
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class RequestColumn:
     """A number for each request."""
 
     name: str
@@ -35,65 +34,65 @@ class Column:
 
     def array(self, requests: int) -> Array:
         """Return the column of so many requests, nothing of which is known."""
-        return np.full(requests, self.unset, self.dtype)
+        return np.full(requests, self.unset, self.dtype) if self.unset else np.zeros(requests, self.dtype)
 
 
 COLUMNS = {
     column.name: column
     for column in (
-        Column("request_id", "i4", "", "number of the request", "request_id"),
-        Column("node", "i4", "", "its end node", "node"),
-        Column("arrival_s", "f8", "s", "time of issue", "arrival_s", "always"),
-        Column("decided_s", "f8", "s", "when its decider had it"),
-        Column("src_len", "i4", "tokens", "source length", "src_len"),
-        Column("tgt_len", "i4", "tokens", "target length", "tgt_len"),
-        Column("tgt_len_predicted", "f8", "tokens", "target length that the policy assumed", "tgt_len_predicted"),
-        Column("target", "i1", "", "number of the device, 0 for the first; -1 without an answer", "target", "always"),
-        Column("server", "i2", "", "which box of the device", "server", "always"),
-        Column("queue_s", "f8", "s", "queueing time", "t_queue_s", "always"),
-        Column(
+        RequestColumn("request_id", "i4", "", "number of the request", "request_id"),
+        RequestColumn("node", "i4", "", "its end node", "node"),
+        RequestColumn("arrival_s", "f8", "s", "time of issue", "arrival_s", "always"),
+        RequestColumn("decided_s", "f8", "s", "when its decider had it"),
+        RequestColumn("src_len", "i4", "tokens", "source length", "src_len"),
+        RequestColumn("tgt_len", "i4", "tokens", "target length", "tgt_len"),
+        RequestColumn("tgt_len_predicted", "f8", "tokens", "target length that the policy assumed", "tgt_len_predicted"),
+        RequestColumn("target", "i1", "", "number of the device, 0 for the first; -1 without an answer", "target", "always"),
+        RequestColumn("server", "i2", "", "which box of the device", "server", "always"),
+        RequestColumn("queue_s", "f8", "s", "queueing time", "t_queue_s", "always"),
+        RequestColumn(
             "execution_s", "f8", "s", "execution time; in a batch, from the begin of the encoding to the end", "t_exe_s",
             "on_request", nan,
         ),
-        Column(
+        RequestColumn(
             "transfer_s", "f8", "s", "transfer time there and back, with the [overheads](scenario.md#overhead) of the path",
             "t_tx_s", "on_request", nan,
         ),
-        Column("latency_s", "f8", "s", "sum of these three times", "latency_s"),
-        Column(
+        RequestColumn("latency_s", "f8", "s", "sum of these three times", "latency_s"),
+        RequestColumn(
             "first_token_s", "f8", "s",
             "in a batch or on a streamed model: from the arrival at the box to the end of the first step; else empty",
             "first_token_s", "on_request", nan,
         ),
-        Column("rtt_time_s", "f8", "s", "time on the trace of the last link", "rtt_time_s"),
-        Column("estimate_s", "f8", "s", "estimated transfer time to the last device", "rtt_estimate_s", "always"),
-        Column("measured_at_s", "f8", "s", "when the estimate was measured, 0 for the initial one", "", "always"),
-        Column("estimate_age_s", "f8", "s", "age of the estimate at the decision", "rtt_estimate_age_s"),
-        Column(
+        RequestColumn("rtt_time_s", "f8", "s", "time on the trace of the last link", "rtt_time_s"),
+        RequestColumn("estimate_s", "f8", "s", "estimated transfer time to the last device", "rtt_estimate_s", "always"),
+        RequestColumn("measured_at_s", "f8", "s", "when the estimate was measured, 0 for the initial one", "", "always"),
+        RequestColumn("estimate_age_s", "f8", "s", "age of the estimate at the decision", "rtt_estimate_age_s"),
+        RequestColumn(
             "outcome", "i1", "",
             "0: answered, always in a simulation without [faults](faults.md#results); other values there and in a live replay "
             "([live.md](live.md))",
             "outcome", "on_request",
         ),
-        Column(
+        RequestColumn(
             "energy_j", "f8", "J",
             "its execution, its bytes on links, and its even share of the idle power of all boxes "
             "([energy.md](energy.md#what-a-request-is-charged)); empty if a power is unknown",
             "energy_j",
         ),
-        Column(
+        RequestColumn(
             "decision_regret_s", "f8", "s",
             "by how much the chosen device takes longer than the best one, as foreseen at the decision",
             "", "on_request", nan,
         ),
-        Column(
+        RequestColumn(
             "state", "i1", "",
             "only if a device streams its model: 0 cold, 1 first turn, 2 second turn and so on (the last value for all further "
             "turns), -1 on other devices",
             "state", "on_request", -1,
         ),
-        Column("stall_s", "f8", "s", "likewise: time that the processor waited for reads", "stall_s", "on_request"),
-        Column("deadline_missed", "?", "", "likewise: true if it missed its deadline", "deadline_missed", "on_request"),
+        RequestColumn("stall_s", "f8", "s", "likewise: time that the processor waited for reads", "stall_s", "on_request"),
+        RequestColumn("deadline_missed", "?", "", "likewise: true if it missed its deadline", "deadline_missed", "on_request"),
     )
 }  # fmt: skip
 """By name, in the order of requests.parquet."""
@@ -102,14 +101,12 @@ STREAMED_COLUMNS = ("state", "stall_s", "deadline_missed")
 
 
 def recorder(requests: int, wanted: Collection[str] = ()) -> Recorder:
-    """Return empty columns for a run of `requests` requests; `wanted`: names of those that are filled on request.
-
-    They are arrays of Python, whose elements are faster to change than those of numpy.
-    """
+    """Return empty columns for a run of `requests` requests; `wanted`: names of those that are filled on request."""
     if unknown := [name for name in wanted if name not in COLUMNS or COLUMNS[name].filled != "on_request"]:
         raise ValueError(f"no columns that are filled on request: {', '.join(unknown)}")
-    columns = [column for column in COLUMNS.values() if column.filled == "always" or column.name in wanted]
-    return {column.name: array(np.dtype(column.dtype).char.replace("?", "b"), [column.unset]) * requests for column in columns}
+    return {
+        column.name: column.array(requests) for column in COLUMNS.values() if column.filled == "always" or column.name in wanted
+    }
 
 
 def columns_table() -> str:

@@ -8,20 +8,22 @@ import io
 import itertools
 import json
 import os
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime, timezone
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
 from simnmt.base import files
 from simnmt.base.errors import InputError
-from simnmt.results.columns import arrow_array
-from simnmt.results.result import Cell
-from simnmt.results.summary import Place, Row
+from simnmt.results.columns import Array, arrow_array
+from simnmt.results.device_accounts import BatchAccount
+from simnmt.results.request_log import Log, RequestLog
+from simnmt.results.run import Cell, LiveMeasurement, Run
+from simnmt.results.summary import Device, Place, Row, by_cell
 
 MANIFEST, RESOLVED, INPUT = "manifest.json", "scenario.resolved.yaml", "scenario.input.yaml"
 SUMMARY, TABLE, REQUESTS, PAGE = "summary.json", "summary.csv", "requests.parquet", "report.html"
@@ -47,20 +49,20 @@ def reserved(folder: Path, stem: str) -> Iterator[Path]:
 
     It is removed if it is empty in the end. Raises `RunDirectoryError` if none can be made.
     """
-    name = f"{stem}-{datetime.now(timezone.utc):%Y%m%d-%H%M%S}"
-    made = files.missing_parents(folder / name)
+    # File systems take names of 255 bytes; a scenario's may have 80 characters of any script.
+    short = stem.encode()[:100].decode(errors="ignore")
+    path = first = folder / f"{short}-{datetime.now(timezone.utc):%Y%m%d-%H%M%S}"
+    made = files.missing_parents(path)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / name
-        for number in itertools.count(2):
-            with suppress(FileExistsError):
-                path.mkdir()
-                break
-            path = folder / f"{name}-{number}"
-    except OSError as error:
-        files.remove_empty(made)
-        raise _unwritable(folder, error) from None
-    try:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for number in itertools.count(2):
+                with suppress(FileExistsError):
+                    path.mkdir()
+                    break
+                path = first.with_name(f"{first.name}-{number}")
+        except OSError as error:
+            raise _unwritable(folder, error) from None
         yield path
     finally:
         files.remove_empty([path, *made])
@@ -74,39 +76,21 @@ def whole(target: Path, *, replace: bool = False) -> Iterator[Path]:
     or cannot be written.
     """
     check_free(target, replace=replace)
-    place = _place(target)
+    place = Path(os.path.realpath(target))  # a link to an empty folder cannot be renamed over
     made = files.missing_parents(place)
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        with files.partial_folder(place.parent) as partial:
+        with files.partial_folder(place.parent) as partial, files.partial_folder(place.parent) as replaced:
             yield partial
-            if os.name == "nt" and place.is_dir():
+            if replace and place.is_dir():
+                place.rename(replaced / "run")
+            elif os.name == "nt" and place.is_dir():
                 place.rmdir()
-            if replace and place.is_dir() and any(place.iterdir()):
-                _replace(place, partial)
-                return
             partial.rename(place)  # over an empty folder, without a moment in which another run could take its name
     except OSError as error:
-        files.remove_empty(made)
         raise _unwritable(target, error) from error
-    except BaseException:
+    finally:
         files.remove_empty(made)
-        raise
-
-
-def _replace(place: Path, new: Path) -> None:
-    """Give a folder the name of a run directory, which is then removed; if it cannot have the name, the run directory keeps it.
-
-    A process that is killed between the two renames leaves both under a temporary name.
-    """
-    old = files.free_name(place.parent)
-    place.rename(old)
-    try:
-        new.rename(place)
-    except BaseException:
-        old.rename(place)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
 
 
 def check_free(target: Path, *, replace: bool | None = None) -> None:
@@ -114,60 +98,34 @@ def check_free(target: Path, *, replace: bool | None = None) -> None:
 
     `replace`: whether a run directory there may be replaced; None: the verb replaces none. Raises `RunDirectoryError`.
     """
-    if files.is_standard(target):
-        raise RunDirectoryError("a run directory is a folder, no stream", remedy="give the name of a folder")
-    place = _place(target)
+    place = Path(os.path.realpath(target))
+    made = files.missing_parents(place / MANIFEST)
     try:
-        if place.is_dir():
-            if any(place.iterdir()):
-                _refuse_occupied(target, replace)
-            mounted = os.path.ismount(place)
-            if mounted or place == _place(Path()):
-                # It is replaced as a whole in the end: a mount cannot be, and a shell would stand in a folder that is gone.
-                what = "the output folder is a mount point" if mounted else "the output folder is the current one"
-                raise RunDirectoryError(what, path=target, remedy="name a new folder in it")
-        elif place.exists() or target.is_symlink():
+        if files.is_standard(target) or (target.exists() and not target.is_dir()):
             raise RunDirectoryError("the output is no folder", path=target, remedy=_ELSEWHERE)
+        if place.is_dir() and (names := {entry.name for entry in place.iterdir()}):
+            is_run = bool(names & {RESOLVED, REPRODUCTION}) and names <= OUTPUTS | {MANIFEST, REPRODUCTION}
+            if not (replace and is_run):
+                what = "a run is there" if is_run and replace is False else "the output folder is not empty"
+                way = ", or replace it: --force, in Python force=True" if is_run and replace is False else ""
+                raise RunDirectoryError(what, path=target, remedy=f"{_ELSEWHERE}{way}")
+        if os.path.ismount(place) or place == Path.cwd():
+            # It is replaced as a whole in the end: a mount cannot be, and a shell would stand in a folder that is gone.
+            what = "the output folder is a mount point" if os.path.ismount(place) else "the output folder is the current one"
+            raise RunDirectoryError(what, path=target, remedy="name a new folder in it")
         # Tried, not asked: what a file system lets be written shows only so.
-        attempt = files.free_name(place.parent) if place.is_dir() else place
-        made = files.missing_parents(place)
-        try:
-            attempt.mkdir(parents=True)
-            attempt.rmdir()
-        finally:
-            files.remove_empty(made)
+        place.mkdir(parents=True, exist_ok=True)
+        with files.partial_folder(place.parent):
+            pass
     except OSError as error:
         raise _unwritable(target, error) from None
-
-
-def _refuse_occupied(target: Path, replace: bool | None) -> None:
-    """Raise `RunDirectoryError` for a folder that is not empty, unless it is a run directory and may be replaced."""
-    names = sorted(entry.name for entry in target.iterdir())
-    ours: frozenset[str] = frozenset({REPRODUCTION, PAGE}) if REPRODUCTION in names else frozenset()
-    with suppress(RunDirectoryError):
-        ours |= OUTPUTS | {MANIFEST} if "simnmt" in read_manifest(target) else frozenset()
-    foreign = next((name for name in names if name not in ours), None)
-    if foreign is None and replace:
-        return
-    what, remedy = "the output folder is not empty", f"{_ELSEWHERE}, or empty it"
-    if foreign is None and replace is False:
-        what, remedy = "a run is there", f"{_ELSEWHERE}, or replace it: --force, in Python force=True"
-    elif replace:
-        what = f"only a run directory can be replaced, and this folder holds {foreign}"
-    raise RunDirectoryError(what, path=target, remedy=remedy)
-
-
-def _place(target: Path) -> Path:
-    """Return the target with links resolved: a link to an empty folder cannot be renamed over."""
-    return Path(os.path.realpath(target))
+    finally:
+        files.remove_empty(made)
 
 
 def _unwritable(target: Path, error: OSError) -> RunDirectoryError:
-    reason = os.strerror(error.errno) if error.errno else str(error)
-    remedy = f"{_ELSEWHERE}; nothing was left behind"
-    if error.errno in files.NO_ROOM:
-        remedy = f"free some space, {_ELSEWHERE}, or run fewer requests; nothing was left behind"
-    return RunDirectoryError(f"cannot write the run: {reason}", path=target, remedy=remedy)
+    remedy = f"{'free some space, ' if error.errno in files.NO_ROOM else ''}{_ELSEWHERE}; nothing was left behind"
+    return RunDirectoryError(f"cannot write the run: {error.strerror or error}", path=target, remedy=remedy)
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -236,23 +194,21 @@ def sha256(path: Path) -> str:
 
 def read_manifest(directory: Path) -> dict[str, Any]:
     """Return the manifest of a run directory; raises `RunDirectoryError` unless the directory is whole."""
-    if not (directory / MANIFEST).is_file():
+    path = directory / MANIFEST
+    if not path.is_file():
         what = f"no complete run directory: {MANIFEST} is missing"
         raise RunDirectoryError(what, path=directory, remedy="give a folder that simnmt run wrote")
     try:
-        manifest = json.loads(files.read_bounded(directory / MANIFEST))
-        known = _digests_by_name(manifest["inputs"]) and _digests_by_name(manifest["outputs"])
-        known = known and {INPUT, RESOLVED} <= set(manifest["outputs"]) <= OUTPUTS
+        manifest: dict[str, Any] = json.loads(files.read_bounded(path))
+        known = (
+            all(isinstance(manifest[key], dict) for key in ("inputs", "outputs"))
+            and {INPUT, RESOLVED} <= {*manifest["outputs"]} <= OUTPUTS
+        )
     except (ValueError, KeyError, TypeError, RecursionError, OSError):
         known = False
     if not known:
-        remedy = f"run {directory / RESOLVED} anew"
-        raise RunDirectoryError("no manifest of a run", path=directory / MANIFEST, remedy=remedy)
-    return manifest  # type: ignore[no-any-return]
-
-
-def _digests_by_name(value: object) -> bool:
-    return isinstance(value, dict) and all(isinstance(digest, str) for digest in value.values())
+        raise RunDirectoryError("no manifest of a run", path=path, remedy=f"run {directory / RESOLVED} anew")
+    return manifest
 
 
 def check_unchanged(recorded: Mapping[str, str], label: str, locate: Callable[[str], Path], remedy: str) -> None:
@@ -270,9 +226,137 @@ def check_unchanged(recorded: Mapping[str, str], label: str, locate: Callable[[s
 
 def check_packages(manifest: Mapping[str, Any], present: Mapping[str, str], directory: Path) -> None:
     """Refuse packages of another version than a run recorded; raises `RunDirectoryError` for the first of them."""
-    recorded = manifest.get(PACKAGES, {})
     for name, version in present.items():
-        if isinstance(recorded, dict) and recorded.get(name, version) != version:
-            what = f"that run used {name} {recorded[name]}, and {name} {version} is installed"
+        recorded = manifest.get(PACKAGES, {}).get(name, version)
+        if recorded != version:
+            what = f"that run used {name} {recorded}, and {name} {version} is installed"
             remedy = f"install that version, or run {directory / RESOLVED}"
             raise RunDirectoryError(what, path=directory, remedy=remedy)
+
+
+REMEDY = "run the scenario anew"
+_PLACE = ("workload", "network", "policy")
+
+
+def load_run(directory: Path, scenario: Row) -> Run:
+    """Return a finished run; `scenario`: the resolved scenario of the directory. Raises `RunDirectoryError`."""
+    manifest = read_manifest(directory)
+    path = directory / SUMMARY
+    copied = ("name", "seed", "comparisons", "fits", "recommendations", "gaps", "notes")
+    try:
+        summary = json.loads(files.read_bounded(path, files.MOST_DOCUMENT_BYTES))
+        return Run(
+            summary_rows=summary["rows"],
+            **{key: summary[key] for key in copied},
+            cells=StoredCells(directory, manifest, summary["rows"], summary["batches"]),
+            replicated={tuple(row[key] for key in _PLACE): dict(row["values"]) for row in manifest.get(REPLICATIONS, ())},
+            live=LiveMeasurement(**summary["live"]) if "live" in summary else None,
+            scenario=scenario,
+            directory=directory,
+            input_digests=manifest["inputs"],
+            manifest=manifest,
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise _unreadable(path, error) from None
+
+
+class StoredCells(Sequence[Cell]):
+    """The cells of a run directory, read when one is used first."""
+
+    def __init__(self, directory: Path, manifest: Row, rows: list[Row], batches: list[Row]) -> None:
+        """`batches`: of each device that formed any, by workload, network and policy."""
+        self._directory, self._manifest, self._rows, self._batches = directory, manifest, rows, batches
+
+    @cached_property
+    def _cells(self) -> list[Cell]:
+        logs, cells = stored_logs(self._directory / REQUESTS), list[Cell]()
+        try:
+            accounts = {_device_key(record): _account(record) for record in self._batches}
+            for place, rows in by_cell(self._rows).items():
+                devices = tuple(Device(**device) for device in self._manifest[DEVICES][place[0]])
+                of_cell = {row["policy"]: logs[(*place, row["policy"])] for row in rows}
+                batches = {name: tuple(accounts.get((*place, name, device.name)) for device in devices) for name in of_cell}
+                batched = {name: of_policy for name, of_policy in batches.items() if any(of_policy)}
+                cells.append(Cell(*place, devices, of_cell, batched))
+        except (KeyError, TypeError, ValueError) as error:
+            raise _unreadable(self._directory, error) from None
+        return cells
+
+    @overload
+    def __getitem__(self, index: int) -> Cell: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Cell]: ...
+    def __getitem__(self, index: int | slice) -> Cell | Sequence[Cell]:
+        return self._cells[index]
+
+    def __len__(self) -> int:
+        return len(self._cells)
+
+
+class StoredColumns(Log):
+    """The columns of one policy's requests in a run directory, each read on access."""
+
+    def __init__(self, path: Path, file: Any, groups: Sequence[int]) -> None:
+        """`file`: the opened requests.parquet; `groups`: its row groups of the policy."""
+        self._path, self._file, self._groups = path, file, groups
+
+    def __getitem__(self, name: str) -> Array:
+        if name not in [*self]:
+            raise KeyError(name)
+        try:
+            values: Array = self._file.read_row_groups(self._groups, columns=[name])[name].to_numpy()
+        except (OSError, ValueError) as error:
+            raise _unreadable(self._path, error) from None
+        return values
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in self._file.schema_arrow.names if name not in _PLACE)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def stored_logs(path: Path) -> dict[Place, RequestLog]:
+    """Return the requests of a run directory by workload, network and policy. Raises `RunDirectoryError`.
+
+    Every row group of the file is of one of them.
+    """
+    import pyarrow.parquet as pq
+
+    groups: dict[Any, list[int]] = {}
+    try:
+        file = pq.ParquetFile(path)
+        for number in range(file.num_row_groups):
+            (labels,) = file.read_row_group(number, columns=list(_PLACE)).slice(0, 1).to_pylist()
+            groups.setdefault(tuple(labels[key] for key in _PLACE), []).append(number)
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from None
+    return {place: RequestLog(StoredColumns(path, file, numbers)) for place, numbers in groups.items()}
+
+
+_DEVICE_KEYS = (*_PLACE, "device")
+
+
+def _device_key(record: Row) -> tuple[str, ...]:
+    return tuple(str(record[key]) for key in _DEVICE_KEYS)
+
+
+def _account(record: Row) -> BatchAccount:
+    counts = {key: value for key, value in record.items() if key not in (*_DEVICE_KEYS, "tokens", "busy_s")}
+    counts |= {"steps": np.asarray(record["steps"], np.int64), "step_s": np.asarray(record["step_s"], np.float64)}
+    return BatchAccount(**counts)
+
+
+def _unreadable(path: Path, error: Exception) -> RunDirectoryError:
+    return RunDirectoryError(f"cannot be read: {_describe_damage(error)}", path=path, remedy=REMEDY)
+
+
+def _describe_damage(error: Exception) -> str:
+    """Describe what is wrong with a file of a run for which a library raised this error."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"no JSON at line {error.lineno}, column {error.colno}"
+    if isinstance(error, KeyError):
+        return f"{error.args[0]} is missing"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return "its content is not what a run writes"

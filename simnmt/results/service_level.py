@@ -132,7 +132,7 @@ class Requirement:
     def assess_row(self, row: Row, columns: Mapping[str, Sequence[float | None]]) -> Assessment:
         """Return whether a row of a summary meets the requirement (`assess`).
 
-        `columns`: values of each replication by column (`FinishedRun.replicated`).
+        `columns`: values of each replication by column (`Run.replicated`).
         """
         place = {key: row.get(key, "") for key in ("workload", "network", "policy")}
         unstable: str | None = row.get("unstable")

@@ -29,7 +29,7 @@ _METADATA = b"simnmt_sweep"
 POINT = "point"
 WHOLE = frozenset({POINT, "replications", "requests", "unstable_replications"})
 """Columns of whole numbers."""
-TEXTS = frozenset({"workload", "network", "policy", "unstable", "unstable_device", "verdict", "rival"})
+TEXTS = frozenset({"workload", "network", "policy", "unstable", "unstable_device", "standing", "rival"})
 """Columns of texts, whatever they hold in one sweep."""
 BEST, EQUAL, TIED, WORSE = "best", "as good as the best", "not distinguishable from the best", "worse"
 UNSTABLE, BOUND = "unstable", "bound"
@@ -48,7 +48,7 @@ class SweepTable:
     """Of the scenario."""
     seed: int
     objective: str
-    """The metric by which `verdict` judges, such as `mean_ms`."""
+    """The metric by which `standing` judges, such as `mean_ms`."""
     keys: tuple[str, ...]
     """Swept keys, which are columns."""
     metrics: tuple[Metric, ...]
@@ -79,7 +79,7 @@ def write_table(path: Path, table: SweepTable) -> None:
 def _array(values: Sequence[Any], name: str) -> Any:
     """Return a column as an arrow array; values of several kinds become texts."""
     kinds = {type(value) for value in values if value is not None}
-    if name in TEXTS or name.endswith("_spread_part"):
+    if name in TEXTS:
         return arrow_array(values, str)
     if name in WHOLE or kinds == {int}:
         return arrow_array(values, np.int64)

@@ -175,6 +175,7 @@ class HttpService:
             logger=_quiet_logger(),
             keepalive_timeout=limits.idle_s,
             shutdown_timeout=limits.drain_s,
+            lingering_time=min(limits.read_s, 10.0),  # for the rest of a refused body
             auto_decompress=False,  # the library would inflate on the event loop, ahead of the token's check
         )
         self.url = ""

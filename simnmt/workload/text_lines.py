@@ -18,8 +18,6 @@ from typing import BinaryIO, ClassVar, Generic, Literal, TypeVar, cast
 
 from simnmt.base.errors import InputError
 from simnmt.base.files import (
-    MOST_HELD_BYTES,
-    MOST_HELD_LINES,
     MOST_STREAMED_BYTES,
     check_regular,
     is_standard,
@@ -28,6 +26,10 @@ from simnmt.base.files import (
 )
 from simnmt.workload.errors import CorpusError
 
+MOST_HELD_BYTES = 1 << 30
+"""Limit of the bytes of a text whose lines are kept in memory."""
+MOST_HELD_LINES = 10_000_000
+"""Limit of the lines of such a text: a short line takes about 60 bytes, a pair of lines in training about 500."""
 MAX_LINE_BYTES = 1 << 20
 """Limit of a line, so that a file without line ends cannot fill the memory."""
 RECODE = "save the file as UTF-8, e.g. with iconv -f CP1252 -t UTF-8, where -f names what it is in now"

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.policies.decision import Choice
+from simnmt.policies.batch_view import BatchView
+from simnmt.policies.decision import Decide, DecisionView
 from simnmt.policies.estimates import TransferEstimate
-from simnmt.policies.views import DecisionView, StateView, View
+from simnmt.policies.views import BacklogView, StateView
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,7 @@ class Beliefs:
 
     estimate: Callable[[int, int], TransferEstimate]
     """Returns a new estimate of the transfer time of (decider, target)."""
-    views: tuple[Callable[[], View] | None, ...] = ()
+    views: tuple[Callable[[], BacklogView | BatchView] | None, ...] = ()
     """Per target, a factory of views of the requests under way, if the decider counts its requests and uses reports. Empty:
     nowhere."""
     plan_views: tuple[Callable[[], StateView] | None, ...] = ()
@@ -61,13 +62,13 @@ class Prepared(NamedTuple):
     @classmethod
     def of(
         cls,
-        choice: Choice,
+        decide: Decide,
         expected: Sequence[NDArray[np.float64]] = (),
         beyond: Sequence[Sequence[NDArray[np.float64]] | None] = (),
     ) -> Prepared:
         """Return a policy prepared for a block on plain floats."""
         by_state = [None if columns is None else [np.asarray(column).tolist() for column in columns] for columns in beyond]
-        return cls(plain(choice), [np.asarray(column).tolist() for column in expected], by_state)
+        return cls(cast(DecideOnInput, decide), [np.asarray(column).tolist() for column in expected], by_state)
 
 
 def checked_target(target: Any, targets: int) -> int:
@@ -76,11 +77,6 @@ def checked_target(target: Any, targets: int) -> int:
     if not 0 <= number < targets:
         raise IndexError(f"target {number} of {targets}")
     return number
-
-
-def plain(choice: Choice) -> DecideOnInput:
-    """Return a choice as a function on plain floats."""
-    return cast(DecideOnInput, choice if callable(choice) else choice.decide())
 
 
 class Decider:

@@ -27,9 +27,10 @@ from simnmt.devices.device import Balancer, ByNode, InTurn, LeastLoadedOfDrawn, 
 from simnmt.devices.stream import ROUNDING, StreamBox, boxes_until, engaged_s
 from simnmt.network.link import Hop, MovingRoute
 from simnmt.network.series import Series
-from simnmt.policies.decision import Choice, Fixed, LeastTotal
+from simnmt.policies.batch_view import BatchView
+from simnmt.policies.decision import Decide, DecisionView, Fixed, LeastTotal
 from simnmt.policies.estimates import QuantileEstimate, TransferEstimate
-from simnmt.policies.views import BacklogView, BatchView, DecisionView, PlanView
+from simnmt.policies.views import BacklogView, PlanView
 from simnmt.profile.batch_cost import DecodingCost, LengthForm
 from simnmt.results.columns import recorder
 from simnmt.results.device_accounts import BatchAccount, BoxesUntil
@@ -175,8 +176,10 @@ class _Run:
         if self._targets > MOST_TARGETS:
             raise UncompiledError(f"{self._targets} targets are more than the compiled engine holds")
         optional = frozenset[str]().union(*(kind.records for kind in kinds if kind is not None))
-        self._recorder = recorder(len(requests), optional | ({"decision_regret_s"} if judged_share > 0.0 else frozenset()))
-        self._columns: dict[str, NDArray[Any]] = {name: np.asarray(column) for name, column in self._recorder.items()}
+        judged = {"decision_regret_s"} if judged_share > 0.0 else frozenset[str]()
+        self._columns = dict(recorder(len(requests), optional | judged))
+        if requests.arrival_s is not None:
+            self._columns["arrival_s"] = np.ascontiguousarray(requests.arrival_s, np.float64)
         self._node: NDArray[np.int32] | None = None
         self._decided_s: NDArray[np.float64] | None = None
         self._links: list[NDArray[np.float64] | None] = []
@@ -280,7 +283,7 @@ class _Run:
             raise MemoryError
 
     def block(
-        self, block: Block, choice: Choice, expected_for: ExpectedFor | None, plan_beyond_for: PlanBeyondFor | None
+        self, block: Block, choice: Decide, expected_for: ExpectedFor | None, plan_beyond_for: PlanBeyondFor | None
     ) -> Any:
         """Return a block as the C reads it."""
         kept = self._kept_of_block = Kept()
@@ -292,8 +295,6 @@ class _Run:
             made.choice, made.chosen = c.ALWAYS, choice.target
         else:
             made.choice, self._decide = c.CALLED, choice
-        if block.arrival_s is not None:
-            self._columns["arrival_s"][block.first : block.first + len(block)] = block.arrival_s
         made.arrival_s, made.access_s = kept.address(block.arrival_s), kept.address(block.access_s)
         made.node = kept.address(block.node if self._node is None else self._node, np.int32)
         columns: list[list[NDArray[np.float64]] | None] = [None] * self._targets
@@ -343,7 +344,7 @@ class _Run:
                 accounts[target] = _account(cdll, world, target, kind)
             elif isinstance(kind, Streamed):
                 accounts[target] = _streamed_until(cdll, world, target, kind)
-        trail = replace(Trail.recorded(self._recorder, tuple(accounts)), engine="compiled", engine_reason="")
+        trail = replace(Trail.recorded(self._columns, tuple(accounts)), engine="compiled", engine_reason="")
         return trail if self._node is None else trail.with_columns(node=self._node, decided_s=self._decided_s)
 
     def _pool(self, kind: Kind) -> Any:

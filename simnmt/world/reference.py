@@ -23,7 +23,7 @@ from simnmt.devices import Fifo, Kind
 from simnmt.devices.device import ANSWERED, ARRIVES, ASKS, REACHES, Arrival, Clock, Device, Execution
 from simnmt.devices.fifo import FifoBox
 from simnmt.devices.stream import StreamDevice
-from simnmt.policies.decision import Choice
+from simnmt.policies.decision import Decide
 from simnmt.results.columns import recorder
 from simnmt.results.requests import Block, Requests, Trail
 from simnmt.world.checks import BlockChecks, check_run
@@ -48,7 +48,7 @@ class Clients:
     request."""
 
 
-DecideFor = Callable[[Block], Choice]
+DecideFor = Callable[[Block], Decide]
 """Prepares a policy for one block of requests."""
 ExpectedFor = Callable[[Block], Sequence[NDArray[np.float64]]]
 """Returns, per target, the policy's expectation of each request of a block in the unit of the target's view: seconds of

@@ -58,6 +58,11 @@ class Served:
     """Begin, the active sentences, how many wait."""
     end_s: float = 0.0
 
+    @property
+    def active(self) -> list[int]:
+        """Number of active sentences in each step."""
+        return [len(sentences) for _, sentences, _ in self.steps]
+
 
 def serve(
     batching: Batching,

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simnmt.batching import Batcher, Batching, Encode, Join, half_empty, maxi, mini, top_up
-from simnmt.batching.batcher import schedule
 from tests.batching.one_server import PlainCost, Served, serve
 
 STEADY = settings(derandomize=True, deadline=None, max_examples=40)
@@ -159,16 +158,6 @@ def test_a_sentence_that_arrives_during_the_first_of_several_encodings_is_encode
     late = Traffic([0.0, 0.0, 0.0, 0.5], [5] * 4, [3] * 4, 1.0)
     joins = [late.served(Batching(4, 2, encoded_together=together)).joins for together in (2, 4)]
     assert joins == [[(0, 1, 2, 3)], [(0, 1, 2), (3,)]]
-
-
-@STEADY
-@given(batchings(), traffic())
-def test_all_at_hand_the_schedule_is_what_a_server_does_step_by_step(batching: Batching, traffic: Traffic) -> None:
-    served = serve(batching, [0.0] * len(traffic.src_len), traffic.src_len, traffic.tgt_len)
-    planned = schedule(batching, traffic.src_len, traffic.tgt_len)
-    assert planned.active.tolist() == [len(active) for _, active, _ in served.steps]
-    assert planned.finish_step.tolist() == [served.finish_s[each] for each in range(len(traffic.src_len))]
-    assert planned.active.sum() == sum(traffic.tgt_len)
 
 
 @STEADY

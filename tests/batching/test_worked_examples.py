@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from simnmt.batching import Batching, half_empty, immediate, maxi, mini, top_up
-from simnmt.batching.batcher import schedule
 from tests.batching.one_server import serve
 
 LENGTHS = [2, 5, 3, 9, 4, 4, 1, 6]
@@ -23,16 +21,13 @@ LENGTHS = [2, 5, 3, 9, 4, 4, 1, 6]
     ids=["mini, 15 iterations", "maxi, 13", "immediate, 12", "half-empty, 13"],
 )
 def test_eight_sentences_in_batches_of_four(batching: Batching, active: list[int]) -> None:
-    assert schedule(batching, LENGTHS, LENGTHS).active.tolist() == active
-    # A server that takes one step after the other comes to the same.
-    served = serve(batching, [0.0] * 8, LENGTHS, LENGTHS)
-    assert [len(under_way) for _, under_way, _ in served.steps] == active
+    assert serve(batching, [0.0] * 8, LENGTHS, LENGTHS).active == active
 
 
 def test_results_of_maxi_batching_are_in_the_original_order() -> None:
     """Sorted 1 2 3 4 | 4 5 6 9; the first of two 4s stays first: sentence 4 in the first batch, 5 in the second."""
-    finish = schedule(maxi(4, collected=8), LENGTHS, LENGTHS).finish_step
-    assert finish.tolist() == [2, 9, 3, 13, 4, 8, 1, 10]
+    served = serve(maxi(4, collected=8), [0.0] * 8, LENGTHS, LENGTHS)
+    assert [served.finish_s[sentence] for sentence in range(8)] == [2, 9, 3, 13, 4, 8, 1, 10]
 
 
 def test_top_up_takes_encoded_sentences_from_the_queue_that_an_encoder_fills_ahead() -> None:
@@ -48,12 +43,11 @@ def test_half_empty_is_half_of_the_batch_rounded_down(size: int, most_left: int)
 
 
 def test_an_output_of_no_tokens_takes_no_step_and_holds_no_place() -> None:
-    planned = schedule(mini(2), [1, 1, 1, 1], [0, 2, 0, 1])
-    assert planned.active.tolist() == [1, 1, 1]
-    assert planned.finish_step.tolist() == [0, 2, 2, 3]
-    nothing = schedule(top_up(4, 2), [1] * 9, [0] * 9)
-    assert (nothing.active.size, nothing.finish_step.tolist()) == (0, [0] * 9)
-    assert np.isnan(nothing.share_below(8)) and np.isnan(nothing.share_full(4))
+    served = serve(mini(2), [0.0] * 4, [1] * 4, [0, 2, 0, 1])
+    assert served.active == [1, 1, 1]
+    assert [served.finish_s[sentence] for sentence in range(4)] == [0, 2, 2, 3]
+    nothing = serve(top_up(4, 2), [0.0] * 9, [1] * 9, [0] * 9)
+    assert (nothing.active, set(nothing.finish_s.values())) == ([], {0.0})
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,8 @@ def measured(box: Any, tmp_path: Path) -> Callable[..., Calibrated]:
 @pytest.fixture
 def one_thread() -> Iterator[None]:
     """For torch, which else takes every core for models of a few numbers."""
-    torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
+    import torch
+
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

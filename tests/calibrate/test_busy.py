@@ -69,7 +69,7 @@ def test_a_box_is_busy_everywhere_by_the_same_cpus(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("simnmt.calibrate.processor_use.others_cpus", lambda: others)
     assert box.usable_cpus == 2 and profile_assembly.state(box).busy is busy
     [finding] = doctor.load(box, others)
-    assert (finding.verdict == "warning") is busy
+    assert (finding.status == "warning") is busy
 
     class Watch:
         def others_cpus(self) -> float:

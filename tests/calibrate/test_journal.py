@@ -170,14 +170,3 @@ def test_a_write_that_the_disk_takes_in_pieces_is_whole(open_journal: Opener, pa
     journal.finding("energy", {"idle_w": 1.5})
     journal.close()
     assert open_journal(path, HEADER).findings["energy"] == {"idle_w": 1.5}
-
-
-def test_a_link_in_the_place_of_the_journal_is_replaced(path: Path) -> None:
-    notes = path.with_name("notes")
-    notes.touch()  # an empty file would pass as a journal that has not begun
-    path.symlink_to(notes)
-    journal = Journal(path, HEADER)
-    journal.finding("gap", 0.1)
-    journal.close()
-    assert notes.read_bytes() == b""
-    assert path.is_file() and not path.is_symlink()

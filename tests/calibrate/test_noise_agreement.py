@@ -7,27 +7,24 @@ from pathlib import Path
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
-pytest.importorskip("sentencepiece", reason="the extra packages of simnmt[models] are not installed")
-
-from simnmt.base.errors import InputError  # noqa: E402
-from simnmt.calibrate import sharp_agreement as agreeing  # noqa: E402
-from simnmt.calibrate.calibration import calibrate  # noqa: E402
-from simnmt.calibrate.measurement import Silent  # noqa: E402
-from simnmt.calibrate.settings import (  # noqa: E402
+from simnmt.base.errors import InputError
+from simnmt.calibrate import sharp_agreement as agreeing
+from simnmt.calibrate.calibration import calibrate
+from simnmt.calibrate.measurement import Silent
+from simnmt.calibrate.settings import (
     CalibrationError,
     Settings,
 )
-from simnmt.calibrate.variant_bench import decoder_block  # noqa: E402
-from simnmt.nmt.architecture import AttentionalArchitecture  # noqa: E402
-from simnmt.nmt.checkpoint import save_checkpoint  # noqa: E402
-from simnmt.nmt.models import build_model  # noqa: E402
-from simnmt.nmt.subwords import SOURCE_TOKENIZER, learn_vocabulary  # noqa: E402
-from simnmt.profile.decoder_block import DecoderBlock  # noqa: E402
-from simnmt.profile.decoder_settings import DecoderSettings  # noqa: E402
-from simnmt.profile.profile_variant import choose  # noqa: E402
-from tests.calibrate.test_decoder_variants import PLAIN, Sharplike  # noqa: E402
-from tests.nmt import toy_language  # noqa: E402
+from simnmt.calibrate.variant_bench import decoder_block
+from simnmt.nmt.architecture import AttentionalArchitecture
+from simnmt.nmt.checkpoint import save_checkpoint
+from simnmt.nmt.models import build_model
+from simnmt.nmt.subwords import SOURCE_TOKENIZER, learn_vocabulary
+from simnmt.profile.decoder_block import DecoderBlock
+from simnmt.profile.decoder_settings import DecoderSettings
+from simnmt.profile.profile_variant import choose
+from tests.calibrate.test_decoder_variants import PLAIN, Sharplike
+from tests.nmt import toy_language
 
 VOCAB = 36
 SMALL = AttentionalArchitecture(

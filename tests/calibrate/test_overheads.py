@@ -47,7 +47,8 @@ def test_a_real_decision_takes_microseconds_at_most() -> None:
 
 @pytest.fixture(scope="module")
 def tokeniser(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    sentencepiece = pytest.importorskip("sentencepiece", reason="the optional package sentencepiece is not installed")
+    import sentencepiece
+
     folder = tmp_path_factory.mktemp("model")
     words = [f"{first}{second}" for first in ("ba", "do", "ki", "lu") for second in ("ram", "tes", "vin", "wol")]
     text = [" ".join(words[(line * 7 + word * 3) % 16] for word in range(9)) for line in range(200)]
@@ -139,7 +140,6 @@ def test_a_counter_that_fails_gives_no_energy_and_never_0(fails_after: int) -> N
 
 
 def test_a_tokeniser_that_is_damaged_is_one_line(tmp_path: Path) -> None:
-    pytest.importorskip("sentencepiece", reason="the optional package sentencepiece is not installed")
     (tmp_path / "source.spm").write_bytes(b"not a model")
     with pytest.raises(CalibrationError, match=r"source\.spm: sentencepiece cannot use it: [^\n]+$"):
         tokenisation_s(tmp_path / "source.spm", seed=1)

@@ -201,7 +201,6 @@ def test_memory_that_fails_while_energy_is_measured_spoils_nothing_else(measured
 
 
 def test_a_damaged_tokeniser_spoils_nothing_else(measured: Any, tmp_path: Path) -> None:
-    pytest.importorskip("sentencepiece", reason="the optional package sentencepiece is not installed")
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "source.model").write_bytes(b"not a model")
     done = measured(replace(QUICK, model=str(tmp_path / "model"), parts=("execution", "overheads")))

@@ -8,31 +8,28 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
-pytest.importorskip("sentencepiece", reason="the extra packages of simnmt[models] are not installed")
-
-from simnmt.calibrate import sharp_agreement as agreeing  # noqa: E402
-from simnmt.calibrate import sharp_speeds  # noqa: E402
-from simnmt.calibrate.settings import CalibrationError  # noqa: E402
-from simnmt.calibrate.sharp_speeds import (  # noqa: E402
+from simnmt.calibrate import sharp_agreement as agreeing
+from simnmt.calibrate import sharp_speeds
+from simnmt.calibrate.settings import CalibrationError
+from simnmt.calibrate.sharp_speeds import (
     LADDER,
     Setting,
     random_weights,
     rung_settings,
 )
-from simnmt.kernels import sharp_cases  # noqa: E402
-from simnmt.kernels.sharp.model_shapes import (  # noqa: E402
+from simnmt.kernels import sharp_cases
+from simnmt.kernels.sharp.model_shapes import (
     DecoderShape,
     operations,
     random_sentence,
 )
-from simnmt.nmt.architecture import SHARP_MODELS, AttentionalArchitecture  # noqa: E402
-from simnmt.nmt.checkpoint import save_checkpoint  # noqa: E402
-from simnmt.nmt.models import build_model  # noqa: E402
-from simnmt.nmt.subwords import SOURCE_TOKENIZER, TARGET_TOKENIZER, learn_vocabulary  # noqa: E402
-from simnmt.profile.decoder_settings import DecoderSettings  # noqa: E402
-from tests.kernels.sharp_models import PAPER  # noqa: E402
-from tests.nmt import toy_language  # noqa: E402
+from simnmt.nmt.architecture import SHARP_MODELS, AttentionalArchitecture
+from simnmt.nmt.checkpoint import save_checkpoint
+from simnmt.nmt.models import build_model
+from simnmt.nmt.subwords import SOURCE_TOKENIZER, TARGET_TOKENIZER, learn_vocabulary
+from simnmt.profile.decoder_settings import DecoderSettings
+from tests.kernels.sharp_models import PAPER
+from tests.nmt import toy_language
 
 VOCAB = 36
 SMALL = AttentionalArchitecture(

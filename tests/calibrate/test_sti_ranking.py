@@ -9,8 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
-
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.papers.kit.study import write_study
 from simnmt.papers.sti.study import ImportanceOrder, Study

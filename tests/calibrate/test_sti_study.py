@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
-
 from simnmt.base.errors import InputError
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.papers.kit.study import read_study, study_text, write_study

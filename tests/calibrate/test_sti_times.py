@@ -8,9 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
-
 import torch
 from torch import Tensor
 from torch.nn import functional

@@ -8,16 +8,15 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
-torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
-
-from simnmt.calibrate.projection_bench import ProjectionBench, Setting, read_bench  # noqa: E402
-from simnmt.calibrate.settings import CalibrationError  # noqa: E402
-from simnmt.calibrate.vocabulary_bench import vocabulary_bench  # noqa: E402
-from simnmt.cli.vocab import app  # noqa: E402
-from simnmt.kernels import projection_timing  # noqa: E402
-from simnmt.kernels.projection_timing import (  # noqa: E402
+from simnmt.calibrate.projection_bench import ProjectionBench, Setting, read_bench
+from simnmt.calibrate.settings import CalibrationError
+from simnmt.calibrate.vocabulary_bench import vocabulary_bench
+from simnmt.cli.vocab import app
+from simnmt.kernels import projection_timing
+from simnmt.kernels.projection_timing import (
     COLUMNS,
     SCATTERED,
     active_steps,
@@ -26,7 +25,7 @@ from simnmt.kernels.projection_timing import (  # noqa: E402
     random_layer,
     random_steps,
 )
-from simnmt.profile.projection_cost import (  # noqa: E402
+from simnmt.profile.projection_cost import (
     ProductMethod,
     ProjectionCost,
     StageCost,

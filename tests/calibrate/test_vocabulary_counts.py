@@ -9,27 +9,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.optional_packages import skip_file_without
-
-torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
-skip_file_without("sklearn", extra="models")
-pytest.importorskip("sentencepiece", reason="the extra packages of simnmt[models] are not installed")
-pytest.importorskip("sacrebleu", reason="the extra packages of simnmt[models] are not installed")
-
-from simnmt.calibrate.processor_use import BusyWatch  # noqa: E402
-from simnmt.calibrate.round_guard import Checkpoint, RoundGuard  # noqa: E402
-from simnmt.calibrate.settings import CalibrationError  # noqa: E402
-from simnmt.kernels.columns import Centroids  # noqa: E402
-from simnmt.nmt.translation import Translator  # noqa: E402
-from simnmt.nmt.vocabulary.active_columns import clustered  # noqa: E402
-from simnmt.nmt.vocabulary.cluster_bundle import ClusterSet  # noqa: E402
-from simnmt.nmt.vocabulary.contexts import collect  # noqa: E402
-from simnmt.papers.fvp import study_clusters  # noqa: E402
-from simnmt.papers.fvp.study import Cell, Decoded, Spread, TriedCell  # noqa: E402
-from simnmt.papers.fvp.study_clusters import (  # noqa: E402
+from simnmt.calibrate.processor_use import BusyWatch
+from simnmt.calibrate.round_guard import Checkpoint, RoundGuard
+from simnmt.calibrate.settings import CalibrationError
+from simnmt.kernels.columns import Centroids
+from simnmt.nmt.translation import Translator
+from simnmt.nmt.vocabulary.active_columns import clustered
+from simnmt.nmt.vocabulary.cluster_bundle import ClusterSet
+from simnmt.nmt.vocabulary.contexts import collect
+from simnmt.papers.fvp import study_clusters
+from simnmt.papers.fvp.study import Cell, Decoded, Spread, TriedCell
+from simnmt.papers.fvp.study_clusters import (
     ActiveBits,
     Clusterer,
     DirectionContexts,
@@ -45,7 +39,7 @@ from simnmt.papers.fvp.study_clusters import (  # noqa: E402
     spread,
     try_contenders,
 )
-from simnmt.papers.fvp.study_decoding import (  # noqa: E402
+from simnmt.papers.fvp.study_decoding import (
     Runner,
     Sentences,
     TimedSearch,
@@ -55,8 +49,8 @@ from simnmt.papers.fvp.study_decoding import (  # noqa: E402
     measure_stretches,
     similarity,
 )
-from simnmt.papers.fvp.study_texts import Sample, held_out, training_pairs  # noqa: E402
-from tests.calibrate.studied_models import QUIET, contexts_of, direction, models_and_text  # noqa: E402
+from simnmt.papers.fvp.study_texts import Sample, held_out, training_pairs
+from tests.calibrate.studied_models import QUIET, contexts_of, direction, models_and_text
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

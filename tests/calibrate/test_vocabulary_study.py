@@ -11,23 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from pydantic import ValidationError
 
-from tests.optional_packages import skip_file_without
-
-torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
-skip_file_without("sklearn", extra="models")
-pytest.importorskip("sentencepiece", reason="the extra packages of simnmt[models] are not installed")
-pytest.importorskip("sacrebleu", reason="the extra packages of simnmt[models] are not installed")
-
-from simnmt.calibrate import processor_use  # noqa: E402
-from simnmt.calibrate.settings import CalibrationError  # noqa: E402
-from simnmt.nmt.errors import NmtError  # noqa: E402
-from simnmt.papers.fvp.study import PARTS, TIMED_PARTS, PartRun, Study, StudySettings  # noqa: E402
-from simnmt.papers.fvp.study_clusters import choose  # noqa: E402
-from simnmt.papers.fvp.study_run import run_study  # noqa: E402
-from simnmt.papers.kit.study import read_study, write_study  # noqa: E402
-from tests.calibrate.studied_models import QUIET, direction, models_and_text  # noqa: E402
+from simnmt.calibrate import processor_use
+from simnmt.calibrate.settings import CalibrationError
+from simnmt.nmt.errors import NmtError
+from simnmt.papers.fvp.study import PARTS, TIMED_PARTS, PartRun, Study, StudySettings
+from simnmt.papers.fvp.study_clusters import choose
+from simnmt.papers.fvp.study_run import run_study
+from simnmt.papers.kit.study import read_study, write_study
+from tests.calibrate.studied_models import QUIET, direction, models_and_text
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 SMALL = StudySettings(

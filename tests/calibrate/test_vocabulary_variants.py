@@ -8,47 +8,41 @@ from typing import Any
 
 import pytest
 
-from tests.optional_packages import skip_file_without
-
-torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
-pytest.importorskip("sentencepiece", reason="the extra packages of simnmt[models] are not installed")
-skip_file_without("sklearn", extra="models")
-
-from simnmt.base.errors import InputError  # noqa: E402
-from simnmt.batching import mini  # noqa: E402
-from simnmt.calibrate.calibration import calibrate  # noqa: E402
-from simnmt.calibrate.settings import (  # noqa: E402
+from simnmt.base.errors import InputError
+from simnmt.batching import mini
+from simnmt.calibrate.calibration import calibrate
+from simnmt.calibrate.settings import (
     CalibrationError,
     Settings,
 )
-from simnmt.calibrate.vocabulary_variants import (  # noqa: E402
+from simnmt.calibrate.vocabulary_variants import (
     RestrictedSteps,
     _scaled,
     restricted_steps,
 )
-from simnmt.nmt.architecture import RecurrentArchitecture  # noqa: E402
-from simnmt.nmt.checkpoint import save_checkpoint  # noqa: E402
-from simnmt.nmt.slot_decoder import decode_batched  # noqa: E402
-from simnmt.nmt.subwords import SOURCE_TOKENIZER, TARGET_TOKENIZER, learn_vocabulary  # noqa: E402
-from simnmt.nmt.translation import Translator  # noqa: E402
-from simnmt.nmt.vocabulary.active_columns import (  # noqa: E402
+from simnmt.nmt.architecture import RecurrentArchitecture
+from simnmt.nmt.checkpoint import save_checkpoint
+from simnmt.nmt.slot_decoder import decode_batched
+from simnmt.nmt.subwords import SOURCE_TOKENIZER, TARGET_TOKENIZER, learn_vocabulary
+from simnmt.nmt.translation import Translator
+from simnmt.nmt.vocabulary.active_columns import (
     clustered,
     listed,
 )
-from simnmt.nmt.vocabulary.cluster_bundle import ClusterBundle, ClusterSet  # noqa: E402
-from simnmt.nmt.vocabulary.contexts import (  # noqa: E402
+from simnmt.nmt.vocabulary.cluster_bundle import ClusterBundle, ClusterSet
+from simnmt.nmt.vocabulary.contexts import (
     cluster,
     collect,
 )
-from simnmt.profile.decoder_block import (  # noqa: E402
+from simnmt.profile.decoder_block import (
     ActiveShare,
     DecoderVariant,
 )
-from simnmt.profile.decoder_settings import DecoderSettings  # noqa: E402
-from simnmt.profile.profile_variant import choose  # noqa: E402
-from tests.nmt import toy_language  # noqa: E402
-from tests.nmt.made_subsets import MadeLists, all_active  # noqa: E402
-from tests.nmt.tiny import GRU, VOCAB, lively, sources  # noqa: E402
+from simnmt.profile.decoder_settings import DecoderSettings
+from simnmt.profile.profile_variant import choose
+from tests.nmt import toy_language
+from tests.nmt.made_subsets import MadeLists, all_active
+from tests.nmt.tiny import GRU, VOCAB, lively, sources
 
 TRAINED = Settings(
     "?", mode="quick", threads=1, parts=("execution", "decoder"), max_batch=8, max_src_len=10, max_tgt_len=10, src_unit="word"

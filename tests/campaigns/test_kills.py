@@ -88,8 +88,8 @@ def contents(folder: Path) -> dict[str, bytes]:
 @pytest.fixture
 def training_inputs(folder: Path) -> Path:
     """Texts and an architecture for the trainings."""
-    torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
-    pytest.importorskip("sacrebleu", reason="the extra packages of simnmt[models] are not installed")
+    import torch
+
     if torch.cuda.is_available():
         pytest.skip("with a GPU autograd has threads, which do not outlive a fork")
     from tests.nmt import toy_language

@@ -32,12 +32,12 @@ BEYOND_JSON_SCHEMA = {
     # Keys that have to fit each other, such as a collection and the batch that it fills.
     "bad_intervals",
     "busy_below_idle",
-    "collect_below_size",
     "contradiction",
     "line_not_used",
     "misfit",
     "mix_and_moments",
     "needs_distribution",
+    "no_batch",
     "no_burst",
     "no_failures",
     "no_load",
@@ -49,7 +49,6 @@ BEYOND_JSON_SCHEMA = {
     "rank_of_engagements",
     "rate_or_scale",
     "speed_or_rate",
-    "threshold_outside_batch",
     # Names of distributions and of their parameters, which scipy knows.
     "unfit_distribution",
     "unknown_distribution",

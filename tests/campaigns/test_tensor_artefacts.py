@@ -10,25 +10,20 @@ import struct
 from pathlib import Path
 from typing import Any
 
-import pytest
+import torch
 
-from tests.optional_packages import skip_file_without
-
-torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
-skip_file_without("sklearn", extra="models")
-
-from simnmt.base.errors import InputError  # noqa: E402
-from simnmt.nmt.checkpoint import WEIGHTS_FILE, save_checkpoint  # noqa: E402
-from simnmt.nmt.models import load_model  # noqa: E402
-from simnmt.nmt.vocabulary.bundle_file import BundleFile, read_bundle, write_bundle  # noqa: E402
-from simnmt.nmt.vocabulary.cluster_bundle import ClusterBundle, load_clusters  # noqa: E402
-from simnmt.streaming.store.shard_format import decode, dequantised  # noqa: E402
-from simnmt.streaming.store.shard_store import ShardStore  # noqa: E402
-from simnmt.streaming.store.writer import write_store  # noqa: E402
-from tests.campaigns.harness import assert_short_lines, mutate, mutate_bytes, run_cases  # noqa: E402
-from tests.nmt.test_cluster_bundle import a_set  # noqa: E402
-from tests.nmt.tiny import GRU, lively  # noqa: E402
-from tests.streaming.random_weights import random_weights  # noqa: E402
+from simnmt.base.errors import InputError
+from simnmt.nmt.checkpoint import WEIGHTS_FILE, save_checkpoint
+from simnmt.nmt.models import load_model
+from simnmt.nmt.vocabulary.bundle_file import BundleFile, read_bundle, write_bundle
+from simnmt.nmt.vocabulary.cluster_bundle import ClusterBundle, load_clusters
+from simnmt.streaming.store.shard_format import decode, dequantised
+from simnmt.streaming.store.shard_store import ShardStore
+from simnmt.streaming.store.writer import write_store
+from tests.campaigns.harness import assert_short_lines, mutate, mutate_bytes, run_cases
+from tests.nmt.test_cluster_bundle import a_set
+from tests.nmt.tiny import GRU, lively
+from tests.streaming.made_encoder import random_weights
 
 
 def mutated_header(content: bytes, generator: random.Random) -> bytes:

@@ -156,7 +156,8 @@ def test_wrong_options_are_one_line(folder: Path, simnmt: Any, numbers: Any, mor
     ],
 )
 def test_what_the_engine_refuses_is_one_line(folder: Path, simnmt: Any, options: tuple[str, ...], said: str) -> None:
-    torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
+    import torch
+
     if "cuda" in options and torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
     done = simnmt("calibrate", "--quick", "--out", "box.json", *options)
@@ -179,7 +180,6 @@ def test_without_torch_it_says_how_to_get_it(folder: Path, process: Any) -> None
 
 @pytest.fixture
 def tiny(folder: Path) -> Path:
-    pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
     (folder / "tiny.json").write_text(json.dumps(TINY))
     return folder
 
@@ -235,7 +235,6 @@ def test_a_vocabulary_without_a_text_is_refused_in_one_line(folder: Path, simnmt
 
 def test_an_own_model_is_trained_calibrated_and_run_on_its_own_text(folder: Path, simnmt: Any) -> None:
     """Three commands, and no line on the units beyond the folder of the model."""
-    pytest.importorskip("sacrebleu", reason="the extra packages of simnmt[models] are not installed")
     toy_language.write(folder, 300)
     (folder / "tiny.json").write_text(toy_language.GRU.model_dump_json())
     text = ("--src", "one.txt", "--tgt", "other.txt", "--model", "tiny.json", "--heldout", "20", "--batch-tokens", "200")

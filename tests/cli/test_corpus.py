@@ -129,7 +129,8 @@ def test_limits_follow_the_unit(folder: Path, simnmt: Callable[..., Any], fit: C
 
 
 def test_lengths_in_pieces_of_a_model(folder: Path, simnmt: Callable[..., Any], fit: Callable[..., Any]) -> None:
-    sentencepiece = pytest.importorskip("sentencepiece", reason="the optional package sentencepiece is not installed")
+    import sentencepiece
+
     text = ["one old house there", "ein altes Haus dort", "houses are old there"] * 9
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(text), model_prefix="tiny", vocab_size=30, hard_vocab_limit=False, minloglevel=2
@@ -175,8 +176,6 @@ def test_lengths_in_pieces_of_a_model(folder: Path, simnmt: Callable[..., Any], 
 def test_what_cannot_be_read_is_told_in_one_line(
     folder: Path, simnmt: Callable[..., Any], tree: Callable[..., Any], arguments: str, complaint: str
 ) -> None:
-    if "sentencepiece:news" in arguments:
-        pytest.importorskip("sentencepiece", reason="the optional package sentencepiece is not installed")
     Path("rows.jsonl").write_text('{"translation": {"de": "a", "en": "b"}}\n')
     before = tree(folder)
     for verb in ("fit", "table"):

@@ -52,4 +52,4 @@ def test_json_holds_the_box_and_every_finding(
     assert {"threads", "torch", "ctranslate2", "energy", "clock", "load", "disk"} <= {
         each["topic"] for each in told["findings"]
     }
-    assert all(set(each) == {"verdict", "topic", "what", "remedy"} for each in told["findings"])
+    assert all(set(each) == {"status", "topic", "what", "remedy"} for each in told["findings"])

@@ -101,7 +101,8 @@ policies: {oracle: {}}
 TRIES, MOST_S = 3, 0.5
 
 
-@pytest.mark.parametrize("engine", ["compiled", deep("reference")])
+@pytest.mark.deep
+@pytest.mark.parametrize("engine", ["compiled", "reference"])
 def test_an_interrupt_ends_a_long_unit_within_half_a_second(
     folder: Path, start: Callable[..., Any], tree: Callable[..., Any], engine: str
 ) -> None:
@@ -175,9 +176,8 @@ class Mine:
 """A policy in whose code the signal arrives."""
 
 
-@pytest.mark.parametrize(
-    "place", [deep("import"), deep("make"), deep("prepare"), deep("decide"), "library", deep("destructor")]
-)
+@pytest.mark.deep
+@pytest.mark.parametrize("place", ["import", "make", "prepare", "decide", "library", "destructor"])
 def test_a_signal_while_code_of_the_user_runs_is_no_fault_of_it(
     folder: Path, start: Callable[..., Any], tree: Callable[..., Any], place: str
 ) -> None:
@@ -243,7 +243,8 @@ def test_an_interrupt_while_the_files_are_written(
     assert tree(folder) == before
 
 
-@pytest.mark.parametrize("delay_s", [deep(0.0), deep(0.2), deep(1.5)])
+@pytest.mark.deep
+@pytest.mark.parametrize("delay_s", [0.0, 0.2, 1.5])
 def test_an_interrupt_of_a_fit(folder: Path, start: Callable[..., Any], tree: Callable[..., Any], delay_s: float) -> None:
     """While its processes start, and while they are at work."""
     before = tree(folder)

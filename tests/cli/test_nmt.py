@@ -11,9 +11,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("sacrebleu", reason="the extra packages of simnmt[models] are not installed")
-pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
-
 from simnmt.base.packages import install_command
 from tests.nmt import toy_language
 from tests.refusals import assert_one_line

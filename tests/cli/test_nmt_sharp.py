@@ -10,28 +10,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
-pytest.importorskip("sentencepiece", reason="the extra packages of simnmt[models] are not installed")
-
-from simnmt.kernels.sharp.model import SharpTranslation  # noqa: E402
-from simnmt.nmt.architecture import (  # noqa: E402
+from simnmt.kernels.sharp.model import SharpTranslation
+from simnmt.nmt.architecture import (
     AttentionalArchitecture,
     RecurrentArchitecture,
 )
-from simnmt.nmt.checkpoint import save_checkpoint  # noqa: E402
-from simnmt.nmt.models import build_model  # noqa: E402
-from simnmt.nmt.sharp_translator import (  # noqa: E402
+from simnmt.nmt.checkpoint import save_checkpoint
+from simnmt.nmt.models import build_model
+from simnmt.nmt.sharp_translator import (
     SharpTextTranslator,
     SharpTranslator,
 )
-from simnmt.nmt.subwords import (  # noqa: E402
+from simnmt.nmt.subwords import (
     LONGEST_SOURCE,
     SOURCE_TOKENIZER,
     TARGET_TOKENIZER,
     learn_vocabulary,
 )
-from tests.nmt import toy_language  # noqa: E402
+from tests.nmt import toy_language
 
 VOCAB, UNKNOWN = 36, 1
 SMALL = AttentionalArchitecture(

@@ -10,11 +10,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
-pytest.importorskip("sacrebleu", reason="the extra packages of simnmt[models] are not installed")
-
 from simnmt.profile.profile_file import read_profile
-from tests.campaigns.harness import thinned
 from tests.nmt.loopback_hub import Hub
 from tests.nmt.pretrained_folders import FOLDERS, LANGUAGES, nllb_folder, text
 from tests.refusals import assert_one_line
@@ -38,7 +34,8 @@ policies: {{edge: {{}}, cloud: {{}}, cnmt: {{}}}}
 """
 
 
-@pytest.mark.parametrize("name", thinned(UNITS, ("nllb",)))
+@pytest.mark.deep
+@pytest.mark.parametrize("name", UNITS)
 def test_a_folder_is_calibrated_translated_and_simulated(folder: Path, simnmt: Callable[..., Any], name: str) -> None:
     FOLDERS[name](folder / name)
     for backend in ("torch", "ctranslate2"):
@@ -77,9 +74,8 @@ VERBS = {
 def test_an_id_that_does_not_exist_is_one_line(
     folder: Path, simnmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
-    constants = pytest.importorskip(
-        "huggingface_hub.constants", reason="the extra packages of simnmt[models] are not installed"
-    )
+    import huggingface_hub.constants as constants
+
     with Hub(folder) as hub:
         monkeypatch.setattr(constants, "ENDPOINT", hub.url)
         monkeypatch.setattr(constants, "HF_HUB_CACHE", str(folder / "cache"))

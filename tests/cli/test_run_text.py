@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from simnmt.cli.run_text import format_result
-from simnmt.results import RunResult
+from simnmt.results import Run
 
 
 def row(policy: str, unstable: str | None = None, replications: int = 3) -> dict[str, Any]:
@@ -24,13 +24,13 @@ def printed(rows: list[dict[str, Any]], **parts: Any) -> str:
     comparisons = [
         {
             "workload": "w", "network": "n", "policy": mine["policy"], "baseline": "edge", "change_percent": -9.0,
-            "low_percent": -10.0, "high_percent": -8.0, "verdict": "faster", "unstable": "policy" if mine["unstable"] else None,
+            "low_percent": -10.0, "high_percent": -8.0, "effect": "faster", "unstable": "policy" if mine["unstable"] else None,
         }
         for mine in rows
         if mine["policy"] != "edge"
     ]  # fmt: skip
     parts.setdefault("recommendations", [recommendation()])
-    return format_result(RunResult("r", 1, rows, comparisons, [], [], **parts))
+    return format_result(Run("r", 1, rows, comparisons, **parts))
 
 
 def recommendation(**changed: Any) -> dict[str, Any]:

@@ -109,7 +109,7 @@ def test_replications_are_added_until_the_intervals_are_narrow(folder: Path, sim
     count = rows[0]["replications"]
     assert 5 <= count < 100
     assert all(row["mean_latency_s_high"] / row["mean_latency_s"] < 1.08 for row in rows)
-    assert done.err == f"{count} replications: every interval is within 8 % of the mean latency\n"
+    assert done.err.startswith(f"{count} replications suffice ")
     simnmt(*options, "--replications", str(count), "--out", "at-once")
     for name in ("summary.json", "scenario.resolved.yaml", "requests.parquet", "report.html"):
         assert (folder / "until" / name).read_bytes() == (folder / "at-once" / name).read_bytes()
@@ -155,14 +155,6 @@ def test_workloads_with_rates_are_named_separate_runs_once_on_the_console_and_on
         done = simnmt("run", "small.yaml", "--out", f"made{count}", "--requests", "50", "--replications", "1", *overrides)
         page = Path(f"made{count}/report.html").read_text()
         assert [text.count("are separate runs") for text in (done.out, page)] == [count - 1] * 2
-
-
-def test_plan_and_sweep_name_separate_runs(folder: Path, simnmt: Callable[..., Any]) -> None:
-    small = ("@load-sweep", "--requests", "50", "--replications", "1", "--jobs", "1")
-    swept = simnmt("sweep", *small, "--grid", "seed=1,2", "--out", "separate")
-    planned = simnmt("plan", *small, "--slo", "mean_ms<=900", "--precision", "50%")
-    for done in (swept, planned):
-        assert (done.out + done.err).count("are separate runs") == 1, done.err
 
 
 def test_the_intervals_of_a_recording_are_said_to_leave_out_other_traffic(folder: Path, simnmt: Callable[..., Any]) -> None:

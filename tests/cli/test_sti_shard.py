@@ -9,9 +9,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
-pytest.importorskip("sentencepiece", reason="the extra packages of simnmt[models] are not installed")
-
 from simnmt.streaming.encoder import encoder_folder
 from simnmt.streaming.encoder.encoder_configuration import EncoderWeights
 from simnmt.streaming.encoder.encoder_folder import save_encoder

@@ -83,7 +83,7 @@ def test_a_terminal_gets_escapes_and_a_file_the_text_itself(monkeypatch: pytest.
 
 def test_the_advice_to_load_pickled_code_is_not_passed_on(tmp_path: Path) -> None:
     """torch recommends `weights_only=False` for what it refuses, which would run the file's code."""
-    torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
+    import torch
 
     torch.save({"weight": Path("x")}, tmp_path / "pytorch_model.bin")
     with pytest.raises(Exception, match="weights_only") as refusal:

@@ -9,18 +9,12 @@ from typing import Any
 
 import pytest
 
-from tests.optional_packages import skip_file_without
-
-pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
-skip_file_without("sklearn", extra="models")
-pytest.importorskip("sentencepiece", reason="the extra packages of simnmt[models] are not installed")
-
-from simnmt.calibrate.projection_bench import Setting  # noqa: E402
-from simnmt.calibrate.settings import CalibrationError  # noqa: E402
-from simnmt.nmt.checkpoint import save_checkpoint  # noqa: E402
-from simnmt.nmt.models import build_model  # noqa: E402
-from simnmt.nmt.subwords import learn_vocabulary  # noqa: E402
-from tests.nmt import toy_language  # noqa: E402
+from simnmt.calibrate.projection_bench import Setting
+from simnmt.calibrate.settings import CalibrationError
+from simnmt.nmt.checkpoint import save_checkpoint
+from simnmt.nmt.models import build_model
+from simnmt.nmt.subwords import learn_vocabulary
+from tests.nmt import toy_language
 
 GRU = toy_language.GRU.model_copy(update={"src_vocab": 36, "tgt_vocab": 36})
 MARKS = {"pad": 0, "unk": 1, "start": 2, "eos": 3}

@@ -16,7 +16,7 @@ from simnmt.experiment.cases import RunPlan
 from simnmt.experiment.inputs import read_inputs
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.profile_file import checked_profile, write_profile
-from simnmt.results import RunResult
+from simnmt.results import Run
 from simnmt.scenario.source import open_source
 from tests.profile.made_decoder import decoder_block, stages_s, variant
 from tests.profile.made_profile import whole_profile
@@ -66,15 +66,15 @@ def plan_of(path: Path, *overrides: str) -> RunPlan:
     return read_inputs(source.scenario, path.parent, source.document)
 
 
-def run(path: Path, *overrides: str) -> RunResult:
+def run(path: Path, *overrides: str) -> Run:
     return simnmt.run(path, overrides=list(overrides))
 
 
-def notes(result: RunResult) -> str:
+def notes(result: Run) -> str:
     return "\n".join(result.notes)
 
 
-def execution_s(result: RunResult, policy: str) -> np.ndarray[Any, Any]:
+def execution_s(result: Run, policy: str) -> np.ndarray[Any, Any]:
     return np.array(result.cells[0].logs[policy]["t_exe_s"])
 
 

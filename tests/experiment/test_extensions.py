@@ -15,8 +15,7 @@ import simnmt
 from simnmt.base.errors import InputError
 from simnmt.experiment import run as experiment_run
 from simnmt.experiment.processes import run_in_processes
-from simnmt.policies.decision import Decide, Knowledge
-from simnmt.policies.views import DecisionView
+from simnmt.policies.decision import Decide, DecisionView, Knowledge
 from tests.refusals import assert_short_lines
 
 MakeScenario = Callable[..., dict[str, Any]]

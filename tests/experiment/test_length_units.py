@@ -112,7 +112,8 @@ def test_batches_need_lengths_in_the_profiles_own_tokens(own: Any, tmp_path: Pat
 
 
 def test_profiles_of_two_tokenisers_are_counted_on_the_corpus(own: Any, tmp_path: Path) -> None:
-    sentencepiece = pytest.importorskip("sentencepiece", reason="the optional package sentencepiece is not installed")
+    import sentencepiece
+
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(SPACED),
         model_prefix=str(tmp_path / "tiny"),

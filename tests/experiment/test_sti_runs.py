@@ -29,20 +29,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def run(folder: Path, *overrides: str, **how: Any) -> simnmt.RunResult:
+def run(folder: Path, *overrides: str, **how: Any) -> simnmt.Run:
     return simnmt.run(folder / "s.yaml", overrides=overrides, **how)
 
 
 @pytest.fixture(scope="module")
-def result(folder: Path) -> simnmt.RunResult:
+def result(folder: Path) -> simnmt.Run:
     return run(folder, "policies.half={kind: naive}", "networks.n.rtt={constant_ms: 300}", requests=3000)
 
 
-def of(result: simnmt.RunResult, policy: str) -> pd.DataFrame:
+def of(result: simnmt.Run, policy: str) -> pd.DataFrame:
     return result.requests.query("policy == @policy")
 
 
-def test_the_log_holds_the_state_of_the_model_and_the_stall_of_each_request(result: simnmt.RunResult) -> None:
+def test_the_log_holds_the_state_of_the_model_and_the_stall_of_each_request(result: simnmt.Run) -> None:
     edge = of(result, "edge")
     assert list(STREAMED_COLUMNS) == ["state", "stall_s", "deadline_missed"]
     assert set(edge.state) == {0, 1, 2}
@@ -70,7 +70,7 @@ def test_a_tighter_deadline_from_the_middle_of_a_run_on_holds_for_later_requests
     assert changed.document()["plans"][0]["plannings"] == 2
 
 
-def test_states_follow_from_the_times_between_requests(result: simnmt.RunResult) -> None:
+def test_states_follow_from_the_times_between_requests(result: simnmt.Run) -> None:
     """By hand: reclaimed after 300 s idle, a new engagement after 30 s."""
     edge = of(result, "edge")
     end_s = edge.arrival_s + edge.t_queue_s + edge.t_exe_s
@@ -81,7 +81,7 @@ def test_states_follow_from_the_times_between_requests(result: simnmt.RunResult)
     assert np.array_equal(state[1:], expected)
 
 
-def test_the_summary_of_streaming_adds_up_the_requests(result: simnmt.RunResult) -> None:
+def test_the_summary_of_streaming_adds_up_the_requests(result: simnmt.Run) -> None:
     edge, account = of(result, "edge"), result.cells[0].streams["edge"][0]
     assert account is not None
     by_state = edge.groupby("state")
@@ -98,7 +98,7 @@ def test_the_summary_of_streaming_adds_up_the_requests(result: simnmt.RunResult)
     assert run_row(result, "cloud")["gateway_cold_share"] is None
 
 
-def run_row(result: simnmt.RunResult, policy: str) -> dict[str, Any]:
+def run_row(result: simnmt.Run, policy: str) -> dict[str, Any]:
     return next(row for row in result.summary_rows if row["policy"] == policy)
 
 
@@ -134,7 +134,7 @@ def test_a_plane_of_the_warm_model_loses_on_cold_requests(folder: Path) -> None:
     total = {row["policy"]: row["total_latency_s"] for row in outcome.summary_rows}
     assert total["oracle"] <= total["knowing"] < total["cnmt"]
     comparison = next(c for c in outcome.comparisons if (c["policy"], c["baseline"]) == ("knowing", "cnmt"))
-    assert comparison["verdict"] == "faster"
+    assert comparison["effect"] == "faster"
 
 
 @pytest.mark.parametrize("arrivals", OTHER_DISCIPLINES.values(), ids=OTHER_DISCIPLINES.keys())

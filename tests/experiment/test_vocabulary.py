@@ -15,7 +15,7 @@ from simnmt.experiment.inputs import read_inputs
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.profile_file import checked_profile, read_profile, write_profile
 from simnmt.profile.profile_variant import with_decoder
-from simnmt.results import RunResult
+from simnmt.results import Run
 from simnmt.scenario.source import open_source
 from tests.profile.made_decoder import decoder_block
 from tests.profile.made_profile import whole_profile
@@ -41,13 +41,13 @@ BATCHED = "devices.cloud.batching={kind: top_up, size: 8, refill: free}"
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Callable[..., RunResult]:
+def run(tmp_path: Path) -> Callable[..., Run]:
     """Runs the scenario with these overrides, on profiles without a residual of their own."""
     whole = whole_profile()
     execution = whole["execution"] | {"residual_relative_sd": 0.0}
     (tmp_path / "s.yaml").write_text(SCENARIO, encoding="utf-8")
 
-    def run_it(*overrides: str, alike: bool = True, by_sentence: Any = BY_SENTENCE) -> RunResult:
+    def run_it(*overrides: str, alike: bool = True, by_sentence: Any = BY_SENTENCE) -> Run:
         """`alike`: whether shares cost the same with lists as with clusters; else they hardly cost anything."""
         block: dict[str, Any] = decoder_block()
         block["variants"] += [*restricted(CLUSTERED), *restricted(LISTED, S_PER_SHARE if alike else 1e-9, by_sentence)]
@@ -65,11 +65,11 @@ def step_s(folder: Path, batch: int, *overrides: str) -> float:
     return decoding.cost.steps_at(batch)(0, 9) / 10
 
 
-def column(result: RunResult, policy: str, name: str) -> np.ndarray[Any, Any]:
+def column(result: Run, policy: str, name: str) -> np.ndarray[Any, Any]:
     return np.array(result.cells[0].logs[policy][name])
 
 
-def test_each_request_has_a_share_of_its_own_on_every_device_and_the_mean_is_kept(run: Callable[..., RunResult]) -> None:
+def test_each_request_has_a_share_of_its_own_on_every_device_and_the_mean_is_kept(run: Callable[..., Run]) -> None:
     result = run()
     steps = column(result, "edge", "tgt_len")
     more_s, paces = [], []
@@ -87,7 +87,7 @@ def test_each_request_has_a_share_of_its_own_on_every_device_and_the_mean_is_kep
     assert abs(more_s[0].mean()) < 4 * more_s[0].std() / np.sqrt(len(steps))
 
 
-def test_restricting_one_device_changes_no_draw_of_the_others(run: Callable[..., RunResult]) -> None:
+def test_restricting_one_device_changes_no_draw_of_the_others(run: Callable[..., Run]) -> None:
     """Common random numbers: the shares have a stream of their own."""
     own, other = run(), run(FULL)
     for name in ("src_len", "tgt_len", "arrival_s", "t_exe_s"):
@@ -95,7 +95,7 @@ def test_restricting_one_device_changes_no_draw_of_the_others(run: Callable[...,
     assert column(other, "edge", "t_exe_s").mean() > column(own, "edge", "t_exe_s").mean()
 
 
-def test_an_oracle_sees_each_requests_share(run: Callable[..., RunResult]) -> None:
+def test_an_oracle_sees_each_requests_share(run: Callable[..., Run]) -> None:
     """Told all it can be, C-NMT is the oracle: which device is faster hangs on what the very sentence needs."""
     result = run("workloads.w.arrivals={kind: back_to_back}", "networks.n.rtt={constant_ms: 0.2}", alike=False)
     edge_s, cloud_s, oracle_s = (column(result, name, "latency_s") for name in ("edge", "cloud", "oracle"))
@@ -106,7 +106,7 @@ def test_an_oracle_sees_each_requests_share(run: Callable[..., RunResult]) -> No
     assert column(result, "cnmt", "latency_s").sum() > 1.0001 * oracle_s.sum()
 
 
-def test_a_device_that_batches_takes_the_mean_at_its_batch(run: Callable[..., RunResult], tmp_path: Path) -> None:
+def test_a_device_that_batches_takes_the_mean_at_its_batch(run: Callable[..., Run], tmp_path: Path) -> None:
     """XP-01: sentences share a step, and the union of what they need."""
     run(BATCHED, "requests=300")
     known = read_profile(tmp_path / "p.json").decoder
@@ -118,7 +118,7 @@ def test_a_device_that_batches_takes_the_mean_at_its_batch(run: Callable[..., Ru
 
 
 @pytest.mark.parametrize("changed", [{"alike": False}, {"by_sentence": None}])
-def test_no_request_of_a_device_that_batches_deviates(run: Callable[..., RunResult], changed: dict[str, Any]) -> None:
+def test_no_request_of_a_device_that_batches_deviates(run: Callable[..., Run], changed: dict[str, Any]) -> None:
     """What sentences need each by itself moves their times where they are alone, and nowhere else."""
     few = ("requests=300", "gap_analysis=false")
     own, other = run(BATCHED, *few), run(BATCHED, *few, **changed)
@@ -127,7 +127,7 @@ def test_no_request_of_a_device_that_batches_deviates(run: Callable[..., RunResu
     assert not np.array_equal(column(alone, "cloud", "t_exe_s"), column(differing, "cloud", "t_exe_s"))
 
 
-def test_a_vocabulary_that_does_not_exist_is_refused(run: Callable[..., RunResult]) -> None:
+def test_a_vocabulary_that_does_not_exist_is_refused(run: Callable[..., Run]) -> None:
     with pytest.raises(InputError, match=r"decoder\.vocabulary"):
         run("devices.gateway.decoder={vocabulary: cluster}")
     with pytest.raises(InputError, match=r"devices\.gateway\.decoder"):

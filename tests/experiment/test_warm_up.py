@@ -29,7 +29,7 @@ def make_open(make_scenario: MakeScenario) -> MakeScenario:
     return make
 
 
-def cuts(result: simnmt.RunResult) -> dict[str, list[float]]:
+def cuts(result: simnmt.Run) -> dict[str, list[float]]:
     return {row["policy"]: row["warm_up_requests"] for row in result.summary_rows}
 
 

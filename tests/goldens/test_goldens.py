@@ -37,7 +37,7 @@ def test_a_reproduction_gives_the_verdicts_and_numbers_that_it_gave(name: str) -
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_latency_is_the_sum_of_its_parts(name: str) -> None:
-    for cell, columns in scenario_figures(name, ENGINES[0])["requests"].items():
+    for cell, columns in read(name)["requests"].items():
         for kind in ("sum", "weighted"):
             parts = sum(columns[part][kind] for part in ("t_queue_s", "t_exe_s", "t_tx_s"))
             assert columns["latency_s"][kind] == pytest.approx(parts, rel=1e-9), cell
@@ -46,7 +46,7 @@ def test_a_latency_is_the_sum_of_its_parts(name: str) -> None:
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_policies_meet_the_same_sentences(name: str) -> None:
     lengths: dict[str, Any] = {}
-    for cell, columns in scenario_figures(name, ENGINES[0])["requests"].items():
+    for cell, columns in read(name)["requests"].items():
         workload, _network, _policy = cell.split("/")
         same = (columns["src_len"], columns["tgt_len"])
         assert lengths.setdefault(workload, same) == same, cell

@@ -16,19 +16,19 @@ from tests.conftest import small_scenarios
 POISSON = {"de-en": {"lengths": "@de-en-news", "arrivals": {"kind": "poisson", "rate_rps": 6.0}}}
 
 
-def small_run(factory: pytest.TempPathFactory, make_profile: Callable[..., DeviceProfile], **keys: Any) -> simnmt.RunResult:
+def small_run(factory: pytest.TempPathFactory, make_profile: Callable[..., DeviceProfile], **keys: Any) -> simnmt.Run:
     folder = factory.mktemp("small")
     return simnmt.run(small_scenarios(folder, make_profile)(**keys), out=folder / "run")
 
 
 @pytest.fixture(scope="session")
-def paper(tmp_path_factory: pytest.TempPathFactory, make_profile: Callable[..., DeviceProfile]) -> simnmt.RunResult:
+def paper(tmp_path_factory: pytest.TempPathFactory, make_profile: Callable[..., DeviceProfile]) -> simnmt.Run:
     """Back to back, the paper's protocol, in a run directory."""
     return small_run(tmp_path_factory, make_profile)
 
 
 @pytest.fixture(scope="session")
-def open_loop(tmp_path_factory: pytest.TempPathFactory, make_profile: Callable[..., DeviceProfile]) -> simnmt.RunResult:
+def open_loop(tmp_path_factory: pytest.TempPathFactory, make_profile: Callable[..., DeviceProfile]) -> simnmt.Run:
     """The same with Poisson arrivals, more than the gateway alone can take."""
     return small_run(tmp_path_factory, make_profile, workloads=POISSON)
 

@@ -31,7 +31,7 @@ def log_of(scenario: dict[str, Any], policy: str = "cloud") -> RequestLog:
     return simnmt.run(scenario).cells[0].logs[policy]
 
 
-def account_of(result: simnmt.RunResult, policy: str = "cloud") -> BatchAccount:
+def account_of(result: simnmt.Run, policy: str = "cloud") -> BatchAccount:
     account = result.cells[0].batches[policy][1]
     assert account is not None
     return account

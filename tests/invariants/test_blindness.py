@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simnmt.policies import CNmt, Decide, Oracle, constant_length
+from simnmt.policies import CNmt, Decide, LeastTotal, constant_length
 from simnmt.results.requests import Requests, Trail
-from simnmt.world.deciders import plain
 from simnmt.world.reference import DecideFor, simulate
 from tests.campaigns.harness import thinned
 from tests.units import Run, plan_of, unit_of, watched
@@ -92,7 +91,7 @@ def again(run: Run, requests: Requests | None = None) -> tuple[Trail, Delays]:
     handed: Delays = {}
 
     def decide_for(block: Requests) -> Decide:
-        decide = plain(run.decide_for(block))
+        decide = run.decide_for(block)
 
         def noted(request: int, delay_s: Sequence[float]) -> int:
             handed[block.first + request] = tuple(delay_s)
@@ -121,7 +120,7 @@ def replayed(run: Run, requests: Requests, handed: Delays) -> list[int]:
     """The decisions taken again, block by block, on the delays that were believed in then."""
     decisions = []
     for block in requests.blocks():
-        decide = plain(run.decide_for(block))
+        decide = run.decide_for(block)
         decisions += [decide(request, handed[block.first + request]) for request in range(len(block))]
     return decisions
 
@@ -162,16 +161,16 @@ class _Seconds:
 
 
 CHEATS: dict[str, DecideFor] = {
-    "execution": lambda block: Oracle(block.execution_s).prepare(block.src_len),
-    "gateway alone": lambda block: Oracle(
+    "execution": lambda block: LeastTotal(block.execution_s),
+    "gateway alone": lambda block: LeastTotal(
         (block.execution_s[0], block.src_len * 0.004, block.src_len * 0.002)
-    ).prepare(block.src_len),
+    ),
     "lengths in disguise": lambda block: CNmt(
         tuple(_Seconds(true_s) for true_s in block.execution_s), constant_length(1.0)
     ).prepare(block.src_len),
-    "link": lambda block: Oracle(
+    "link": lambda block: LeastTotal(
         (block.src_len * 0.01, block.src_len * 0.004 + block.uplink_s[0], block.src_len * 0.002 + block.uplink_s[1])
-    ).prepare(block.src_len),
+    ),
 }  # fmt: skip
 
 

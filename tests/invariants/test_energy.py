@@ -31,7 +31,7 @@ def powered(scenario: dict[str, Any]) -> dict[str, Any]:
     return scenario
 
 
-def energy_of(result: simnmt.RunResult, policy: str) -> tuple[RunEnergy, RequestLog]:
+def energy_of(result: simnmt.Run, policy: str) -> tuple[RunEnergy, RequestLog]:
     cell = result.cells[0]
     assert cell.energies[policy] is not None
     return cell.energies[policy], cell.logs[policy]

@@ -74,9 +74,7 @@ def test_tiers_with_balancers_own_links_clients_and_a_gap_analysis_give_the_same
     assert digests(tmp_path / "one") == digests(tmp_path / "two") == digests(tmp_path / "again")
 
 
-def test_the_same_seed_repeats_and_another_does_not(
-    tmp_path: Path, make_scenario: MakeScenario, paper: simnmt.RunResult
-) -> None:
+def test_the_same_seed_repeats_and_another_does_not(tmp_path: Path, make_scenario: MakeScenario, paper: simnmt.Run) -> None:
     """Also where nothing is written."""
     for name, seed in (("again", 7), ("other", 8)):
         simnmt.run(make_scenario(seed=seed), out=tmp_path / name)
@@ -106,7 +104,7 @@ def test_a_longer_run_begins_with_the_shorter_one(make_scenario: MakeScenario) -
             np.testing.assert_array_equal(column, longer[policy][name][:400], err_msg=f"{policy} {name}")
 
 
-def test_leaving_policies_out_changes_no_other(make_scenario: MakeScenario, paper: simnmt.RunResult) -> None:
+def test_leaving_policies_out_changes_no_other(make_scenario: MakeScenario, paper: simnmt.Run) -> None:
     fewer = simnmt.run(make_scenario(policies={"cloud": {}, "cnmt": {}}))
     for policy, log in fewer.cells[0].logs.items():
         for name, column in log.items():

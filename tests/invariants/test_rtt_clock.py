@@ -33,7 +33,7 @@ def fluctuating_trace(folder: Path, *, hours: float = 4.0, memory_s: float = 50.
     return str(path)
 
 
-def by_policy(result: simnmt.RunResult) -> dict[str, dict[str, Any]]:
+def by_policy(result: simnmt.Run) -> dict[str, dict[str, Any]]:
     return {row["policy"]: row for row in result.summary_rows}
 
 
@@ -133,7 +133,7 @@ def test_the_gap_to_the_oracle_does_not_depend_on_the_number_of_requests(make_sc
     assert gap(500, "spread")[0] > 5.0 * few[0], "what the clock pace is for"
 
 
-def off_pace(result: simnmt.RunResult) -> list[str]:
+def off_pace(result: simnmt.Run) -> list[str]:
     return [note for note in result.notes if "transfer estimates age" in note]
 
 

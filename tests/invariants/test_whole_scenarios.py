@@ -22,11 +22,11 @@ def poisson(rate_rps: float) -> dict[str, Any]:
     return {"de-en": {"lengths": "@de-en-news", "arrivals": {"kind": "poisson", "rate_rps": rate_rps}}}
 
 
-def rows_by_policy(result: simnmt.RunResult) -> dict[str, dict[str, Any]]:
+def rows_by_policy(result: simnmt.Run) -> dict[str, dict[str, Any]]:
     return {row["policy"]: row for row in result.summary_rows}
 
 
-def test_back_to_back_nothing_waits_and_latencies_add_up_to_the_makespan(paper: simnmt.RunResult) -> None:
+def test_back_to_back_nothing_waits_and_latencies_add_up_to_the_makespan(paper: simnmt.Run) -> None:
     for policy, log in paper.cells[0].logs.items():
         assert not log["t_queue_s"].any()
         np.testing.assert_array_equal(log["latency_s"], log["t_exe_s"] + log["t_tx_s"])
@@ -38,7 +38,7 @@ def test_back_to_back_nothing_waits_and_latencies_add_up_to_the_makespan(paper: 
         assert row["makespan_s"] == pytest.approx(row["total_latency_s"], rel=1e-9)
 
 
-def test_each_request_is_executed_whole_by_the_device_that_its_row_names(paper: simnmt.RunResult) -> None:
+def test_each_request_is_executed_whole_by_the_device_that_its_row_names(paper: simnmt.Run) -> None:
     """CNMT-01: no part of an inference runs elsewhere, and only a request that leaves the gateway crosses the link."""
     logs = paper.cells[0].logs
     alone_s = np.stack([logs["edge"]["t_exe_s"], logs["cloud"]["t_exe_s"]])
@@ -47,7 +47,7 @@ def test_each_request_is_executed_whole_by_the_device_that_its_row_names(paper: 
         np.testing.assert_array_equal(log["t_tx_s"] > 0, log["target"] == 1, err_msg=policy)
 
 
-def test_back_to_back_no_policy_beats_the_oracle(paper: simnmt.RunResult) -> None:
+def test_back_to_back_no_policy_beats_the_oracle(paper: simnmt.Run) -> None:
     rows = rows_by_policy(paper)
     assert all(row["regret_s"] >= 0.0 for row in paper.summary_rows)
     assert rows["oracle"]["regret_s"] == 0.0
@@ -57,7 +57,7 @@ def test_back_to_back_no_policy_beats_the_oracle(paper: simnmt.RunResult) -> Non
         assert (best_s <= log["latency_s"]).all()
 
 
-def test_the_choice_is_worth_making_here(paper: simnmt.RunResult) -> None:
+def test_the_choice_is_worth_making_here(paper: simnmt.Run) -> None:
     """Or the tests of this folder would prove little."""
     rows = rows_by_policy(paper)
     assert 0.2 < rows["oracle"]["offloaded_share"] < 0.8
@@ -81,7 +81,7 @@ def test_without_noise_on_a_still_network_with_planes_known_cnmt_errs_by_lengths
     assert ((saved_s(log["tgt_len_predicted"]) > 0) != (saved_s(log["tgt_len"]) > 0))[wrong].all()
 
 
-def test_cnmt_reckons_with_the_regression_and_naive_with_the_mean(paper: simnmt.RunResult) -> None:
+def test_cnmt_reckons_with_the_regression_and_naive_with_the_mean(paper: simnmt.Run) -> None:
     cell = paper.cells[0]
     log = cell.logs["cnmt"]
     line = np.maximum(cell.regression_slope * log["src_len"] + cell.regression_offset, 1.0)
@@ -91,7 +91,7 @@ def test_cnmt_reckons_with_the_regression_and_naive_with_the_mean(paper: simnmt.
         assert np.isnan(cell.logs[policy]["tgt_len_predicted"]).all()
 
 
-def test_an_overridden_slope_changes_the_decisions_of_cnmt_alone(paper: simnmt.RunResult, make_scenario: MakeScenario) -> None:
+def test_an_overridden_slope_changes_the_decisions_of_cnmt_alone(paper: simnmt.Run, make_scenario: MakeScenario) -> None:
     steep = simnmt.run(make_scenario(), overrides=["policies.cnmt.len_slope=0.3", "policies.cnmt.len_offset=1.0"])
     targets = [result.cells[0].logs["cnmt"]["target"] for result in (paper, steep)]
     assert targets[1].mean() < targets[0].mean() - 0.05
@@ -115,7 +115,7 @@ def test_on_a_constant_network_the_estimate_is_right_but_for_the_payload(make_sc
     assert (age_s["edge"], age_s["cloud"], age_s["oracle"]) == (None, None, None), "who estimates nothing has no estimate"
 
 
-def test_in_open_loop_requests_wait_and_the_rtt_is_that_of_their_arrival(open_loop: simnmt.RunResult) -> None:
+def test_in_open_loop_requests_wait_and_the_rtt_is_that_of_their_arrival(open_loop: simnmt.Run) -> None:
     result = open_loop
     for log in result.cells[0].logs.values():
         np.testing.assert_array_equal(log["rtt_time_s"], np.mod(log["arrival_s"], result.cells[0].series.duration_s))
@@ -150,7 +150,7 @@ def test_rows_hold_sums_and_quantiles_of_the_requests(make_scenario: MakeScenari
         assert row["total_latency_s_low"] is None
 
 
-def test_summary_json_comparisons_and_recommendation_agree(paper: simnmt.RunResult) -> None:
+def test_summary_json_comparisons_and_recommendation_agree(paper: simnmt.Run) -> None:
     assert paper.directory is not None
     document = json.loads((paper.directory / "summary.json").read_text(encoding="utf-8"))
     assert document == json.loads(json.dumps(paper.document()))

@@ -7,19 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.optional_packages import skip_file_without
-
-pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
-skip_file_without("transformers", extra="models")
-
-from simnmt.live.engine_loop import load_model  # noqa: E402
-from simnmt.live.engine_process import EngineSettings, codec_of  # noqa: E402
-from simnmt.nmt.engine import DecodeRequest  # noqa: E402
-from simnmt.nmt.errors import NmtError  # noqa: E402
-from simnmt.nmt.pretrained_tokenizer import Languages  # noqa: E402
-from simnmt.nmt.translation import Translator  # noqa: E402
-from tests.live.live_services import Services, ask  # noqa: E402
-from tests.nmt.pretrained_folders import FOLDERS, text  # noqa: E402
+from simnmt.live.engine_loop import load_model
+from simnmt.live.engine_process import EngineSettings, codec_of
+from simnmt.nmt.engine import DecodeRequest
+from simnmt.nmt.errors import NmtError
+from simnmt.nmt.pretrained_tokenizer import Languages
+from simnmt.nmt.translation import Translator
+from tests.live.live_services import Services, ask
+from tests.nmt.pretrained_folders import FOLDERS, text
 
 GIVEN = {"opus": {}, "nllb": {"src_lang": "deu_Latn", "tgt_lang": "eng_Latn"}}
 LINES = text("de")[:4]
@@ -46,8 +41,6 @@ def translated(folder: Path, given: dict[str, str]) -> list[str]:
 
 @pytest.mark.parametrize(("name", "backend"), [("opus", "torch"), ("nllb", "torch"), ("opus", "ctranslate2")])
 def test_an_engine_gives_the_texts_of_nmt_translate(folders: Path, name: str, backend: str) -> None:
-    if backend == "ctranslate2":
-        pytest.importorskip("ctranslate2", reason="the extra package of simnmt[ctranslate2] is not installed")
     engine = settings(folders / name, backend, **GIVEN[name])
     model = load_model(engine)
     codec = codec_of(engine, model.engine)

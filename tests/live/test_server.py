@@ -6,24 +6,17 @@ import asyncio
 import gzip
 import io
 import json
-import multiprocessing
 import os
-import re
 import signal
 import socket
 import struct
-import time
 from collections import Counter
 from contextlib import suppress
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
-from urllib.error import HTTPError
 from urllib.parse import urlencode
-from urllib.request import Request, urlopen
 
 import pytest
-from aiohttp import web
 
 from simnmt.live.engine_process import EngineProcess
 from simnmt.live.front import FrontSettings
@@ -31,7 +24,7 @@ from simnmt.live.gateway import GatewaySettings
 from simnmt.live.server import LiveServer
 from simnmt.results.live_log import read_live_log
 from simnmt.service.client import Exchange, TranslationClient
-from simnmt.service.http_server import Access, Address, HttpService, Limits, Metrics
+from simnmt.service.http_server import Access, Limits
 from simnmt.service.messages import ServiceError
 from tests.campaigns.harness import SCALE
 from tests.live.fake_engines import FATAL
@@ -112,55 +105,6 @@ def test_compressed_bodies_are_refused_unread(services: Services, front: Any, fo
         assert status(speak(services, front, post(body, headers=f"Content-Encoding: {form}\r\n"))) == 415
     assert status(speak(services, front, post(BODY, headers="Content-Encoding: identity\r\n"))) == 200
     assert services.errors == []
-
-
-def serve_alone(urls: Connection, *, inflates: bool) -> None:
-    """Serve in a process of its own, which states its largest memory and its time. `inflates`: as aiohttp does by default."""
-
-    async def use(request: web.Request) -> web.Response:
-        peak = re.findall(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[0]
-        return web.json_response([int(peak), time.process_time()])
-
-    async def serve() -> None:
-        service = HttpService([web.get("/use", use), web.post("/translate", use)], Access(Address(port=0)), Limits(), Metrics())
-        await service.start()
-        urls.send(service.url)
-        await asyncio.to_thread(urls.poll, None)
-
-    if inflates:
-        begin = web.Server.__init__
-        web.Server.__init__ = lambda *given, **options: begin(*given, **options | {"auto_decompress": True})  # type: ignore[method-assign]
-    asyncio.run(serve())
-
-
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the system does not state a process' largest memory")
-@pytest.mark.parametrize("inflates", [False, True])
-def test_a_body_that_inflates_to_200_mb_costs_neither_memory_nor_time(inflates: bool) -> None:
-    """The second case shows that the first one would see an inflated body: aiohttp 3.14 bounds the memory, not the time."""
-    bomb = gzip.compress(bytes(200_000_000))
-    begin_s = time.process_time()
-    gzip.decompress(bomb)
-    inflating_s = time.process_time() - begin_s
-    ours, theirs = multiprocessing.Pipe()
-    process = multiprocessing.get_context("spawn").Process(target=serve_alone, args=(theirs,), kwargs={"inflates": inflates})
-    process.start()
-    try:
-        assert ours.poll(60.0)
-        url, uses = ours.recv(), []
-        for _ in range(3):  # the first request of a process costs more than the others
-            with pytest.raises(HTTPError) as refused:
-                urlopen(Request(f"{url}/translate", bomb, {"Content-Encoding": "gzip"}), timeout=60)
-            assert refused.value.code == 415
-            refused.value.close()
-            with urlopen(f"{url}/use", timeout=20) as answer:
-                uses.append(json.load(answer))
-        (before_kib, before_s), *_, (after_kib, after_s) = uses
-        assert inflates or after_kib - before_kib < 5_000
-        assert ((after_s - before_s) / 2 < 0.25 * inflating_s) is not inflates
-    finally:
-        ours.send("end")
-        process.join(20.0)
-        ours.close(), theirs.close()
 
 
 def form_of(*fields: tuple[str, str]) -> tuple[bytes, str]:

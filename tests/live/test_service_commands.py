@@ -17,7 +17,6 @@ import pytest
 
 from simnmt.live.deployment import DeploymentError, engine_settings, recommended_policy
 from simnmt.profile.profile_file import write_profile
-from tests.campaigns.harness import deep
 from tests.command_line import Outcome, simnmt, start  # noqa: F401 - fixtures
 from tests.live.fake_engines import ARCHITECTURE
 from tests.live.live_services import unit_of
@@ -35,7 +34,6 @@ def ask(url: str, text: str) -> Any:
 
 def test_a_server_serves_until_sigterm_amid_a_batch_and_ends_with_a_summary(tmp_path: Path) -> None:
     """A real model in a process of its own, and the front in another; the token is never shown."""
-    pytest.importorskip("torch", reason="torch is not installed")
     (tmp_path / "tiny.json").write_text(ARCHITECTURE.model_dump_json())
     options = ["--threads", "1", "--batching", "top-up:4", "--listen", "127.0.0.1:0", "--log", "log.jsonl", "--json"]
     process = subprocess.Popen(
@@ -73,27 +71,17 @@ with urllib.request.urlopen(urllib.request.Request("{started["url"]}/translate",
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "place"),
     [
-        (["server"], "nothing to serve (give --model"),
-        (["server", "@table1"], "profile titan-xp-bilstm of cloud is inferred and holds no engine"),
-        (["server", "@open-loop", "--device", "clod"], "no device is called clod (did you mean cloud?)"),
-        (["server", "--model", "x", "--batching", "mega:3"], "write it as mini:8, maxi:8 or top-up:8"),
-        (["server", "--model", "x", "--batching", "mini:0"], "write it as mini:8, maxi:8 or top-up:8"),
-        (["server", "--model", "x", "--longest-wait", "5ms"], "--longest-wait without --batching"),
-        (["server", "--model", "x", "--listen", "0.0.0.0:0"], "is open to others, and no token is asked"),
-        (["server", "--model", "x", "--listen", "70000"], "70000 is not a valid port"),
-        (["server", "--model", "x", "--token-file", "none"], "cannot read the token"),
-        (["server", "--model", "x", "--token-file", "empty"], "holds no token"),
-        (["server", "--model", "x", "--tls-cert", "empty"], "--tls-cert and --tls-key belong together"),
-        (["server", "--model", "x", "--tls-cert", "empty", "--tls-key", "empty"], "no certificate with its key"),
-        (["server", "--model", "x", "--log", "nowhere/log.jsonl"], "nowhere/log.jsonl"),
-        (["server", "--model", "x", "--cpus", "one"], "'one' is not a list"),
-        (["gateway", "@open-loop", "--server", "http://127.0.0.1:1"], "which policy? (give --policy, one of"),
-        (["gateway", "@measured", "--policy", "oracle"], "knows the truth and cannot be deployed"),
-        (["gateway", "@measured", "--policy", "cnmt"], "the scenario's other devices are cloud (--server cloud=URL)"),
-        (["gateway", "@measured", "--policy", "cnmt", "--server", "ftp://x"], "ftp://x is no address of a service"),
-        (["gateway", "@measured", "--policy", "cnmt", "--server", "http://127.0.0.1:1"], "start the server of cloud first"),
+        (["server", "@table1"], "titan-xp-bilstm"),
+        (["server", "@open-loop", "--device", "clod"], "clod"),
+        (["server", "--model", "x", "--batching", "mega:3"], "mega:3"),
+        (["server", "--model", "x", "--listen", "0.0.0.0:0"], "0.0.0.0"),
+        (["server", "--model", "x", "--token-file", "/dev/zero"], "/dev/zero"),
+        (["server", "--model", "x", "--tls-cert", "empty", "--tls-key", "empty"], "empty"),
+        (["gateway", "@measured", "--policy", "oracle"], "oracle"),
+        (["gateway", "@measured", "--policy", "cnmt", "--server", "http://127.0.0.1:1"], "cloud"),
+        (["replay", "@open-loop", "--gateway", "https://127.0.0.1:9", "--ca-file", "/dev/zero", "--out", "new"], "/dev/zero"),
     ],
 )
 def test_what_cannot_be_served_is_refused_in_one_line(
@@ -102,7 +90,7 @@ def test_what_cannot_be_served_is_refused_in_one_line(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     arguments: list[str],
-    message: str,
+    place: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").touch()
@@ -116,29 +104,11 @@ def test_what_cannot_be_served_is_refused_in_one_line(
         arguments = [*arguments[:at], "@open-loop", *arguments[at + 1 :], *profiles, *lengths]
     outcome = simnmt("live", *arguments)
     assert (outcome.status, outcome.out) == (2, "")
-    assert message in outcome.err
+    assert place in outcome.err
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        "server --model gru --listen 127.0.0.1:0 --token-file /dev/zero",
-        "server --model gru --listen 127.0.0.1:0 --tls-cert /dev/zero --tls-key /dev/zero",
-        "replay @open-loop --gateway http://127.0.0.1:9 --token-file /dev/zero --out new",
-        "replay @open-loop --gateway https://127.0.0.1:9 --ca-file /dev/zero --out new",
-    ],
-)
-def test_a_device_without_end_is_refused_in_place_of_a_secret(tmp_path: Path, arguments: str) -> None:
-    code = (
-        "import resource; resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30)); from simnmt.cli.app import main; main()"
-    )
-    command = [sys.executable, "-c", code, "live", *arguments.split()]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "/dev/zero" in done.stderr and done.stderr.count("\n") == 1
-
-
-@pytest.mark.parametrize("after_s", [deep(0.8), 1.4, deep(2.2)])
+@pytest.mark.deep
+@pytest.mark.parametrize("after_s", [0.8, 1.4, 2.2])
 def test_an_interrupt_while_a_server_starts_ends_it_in_one_line(
     start: Callable[..., subprocess.Popen[str]],  # noqa: F811
     after_s: float,

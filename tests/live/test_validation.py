@@ -138,12 +138,12 @@ def test_void_rows_count_for_no_error_and_are_marked() -> None:
 
 
 def test_live_runs_are_compared_with_both_simulations(make_scenario: Scenario) -> None:
-    arrivals = {"kind": "poisson", "rate_rps": 15.0}
+    arrivals = {"kind": "poisson", "rate_rps": 25.0}
     scenario = make_scenario(
         workloads={"de-en": {"lengths": "@de-en-tatoeba", "arrivals": arrivals}},
         networks={"lan": {"rtt": {"constant_ms": 30}}},
         policies={"edge": {}, "cloud": {}, "oracle": {}},
-        requests=10,
+        requests=8,
         replications=2,
     )
     engines = {device: engine_settings(load_paced) for device in ("gateway", "cloud")}
@@ -154,7 +154,7 @@ def test_live_runs_are_compared_with_both_simulations(make_scenario: Scenario) -
     assert (edge.live.offloaded_share, cloud.live.offloaded_share, cloud.predicted.offloaded_share) == (0.0, 1.0, 1.0)
     for compared in validation.rows:
         assert len(compared.live_means_s) + len(compared.voids) == 2 or compared.void
-        assert abs(compared.structural.errors(compared.live).mean_s) < 0.3
+        assert compared.void or abs(compared.structural.errors(compared.live).mean_s) < 0.5
     assert cloud.live.mean_s - edge.live.mean_s > 0.02, "the round trip is slept"
     assert sum(line.startswith("run ") for line in lines) == 4
 

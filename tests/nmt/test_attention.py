@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
-
-from simnmt.nmt.attentional_model import AttentionalModel  # noqa: E402
-from simnmt.nmt.errors import NmtError  # noqa: E402
-from simnmt.nmt.marian_model import MarianModel  # noqa: E402
-from simnmt.nmt.models import TranslationModel, build_model  # noqa: E402
-from simnmt.nmt.sharp_translator import SharpTranslator  # noqa: E402
-from simnmt.nmt.step_model import pad  # noqa: E402
-from simnmt.profile.decoder_settings import DecoderSettings  # noqa: E402
-from tests.nmt.tiny import ARCHITECTURES, BLIND, lively, sources  # noqa: E402
+from simnmt.nmt.attentional_model import AttentionalModel
+from simnmt.nmt.marian_model import MarianModel
+from simnmt.nmt.models import TranslationModel
+from simnmt.nmt.sharp_translator import SharpTranslator
+from simnmt.nmt.step_model import pad
+from simnmt.profile.decoder_settings import DecoderSettings
+from tests.nmt.tiny import ARCHITECTURES, lively, sources
 
 ATTENTIVE = ["bilstm", "gru", "marian", "own tokens", "sharp"]
 TARGETS = [[5, 6, 7], [9], [4, 4, 8, 10]]
@@ -70,9 +68,3 @@ def test_a_transformers_weights_are_those_that_make_its_contexts() -> None:
     expected = (queries @ keys.transpose(2, 3) / 8**0.5).softmax(dim=3).mean(dim=1)
     torch.testing.assert_close(weights, expected)
     assert model.hf.config._attn_implementation == usual
-
-
-def test_a_model_without_attention_is_refused() -> None:
-    _, src, lengths = sources(BLIND, [2])
-    with pytest.raises(NmtError):
-        build_model(BLIND).attention(src, lengths, torch.tensor([[2]]))

@@ -8,27 +8,24 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
-pytest.importorskip("sacrebleu", reason="the extra packages of simnmt[models] are not installed")
-torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
-
-from simnmt.nmt.architecture import AttentionalArchitecture, StackBlock  # noqa: E402
-from simnmt.nmt.attentional_model import AttentionalModel  # noqa: E402
-from simnmt.nmt.errors import NmtError  # noqa: E402
-from simnmt.nmt.models import build_model, load_model  # noqa: E402
-from simnmt.nmt.sharp_translator import SharpTranslator  # noqa: E402
-from simnmt.nmt.slot_decoder import decode_batch  # noqa: E402
-from simnmt.nmt.step_model import pad  # noqa: E402
-from simnmt.nmt.subwords import Subwords  # noqa: E402
-from simnmt.nmt.training.learner import (  # noqa: E402
+from simnmt.nmt.architecture import AttentionalArchitecture, StackBlock
+from simnmt.nmt.attentional_model import AttentionalModel
+from simnmt.nmt.models import build_model, load_model
+from simnmt.nmt.sharp_translator import SharpTranslator
+from simnmt.nmt.slot_decoder import decode_batch
+from simnmt.nmt.step_model import pad
+from simnmt.nmt.subwords import Subwords
+from simnmt.nmt.training.learner import (
     EncodedPairs,
     Learner,
     epoch_batches,
 )
-from simnmt.nmt.training.recipe import Budget, CorpusFiles, Recipe, read_training_corpus, side_of  # noqa: E402
-from simnmt.nmt.training.trainer import train  # noqa: E402
-from simnmt.profile.decoder_settings import DecoderSettings  # noqa: E402
-from tests.nmt import toy_language  # noqa: E402
+from simnmt.nmt.training.recipe import Budget, CorpusFiles, Recipe, read_training_corpus, side_of
+from simnmt.nmt.training.trainer import train
+from simnmt.profile.decoder_settings import DecoderSettings
+from tests.nmt import toy_language
 
 SPELLER = AttentionalArchitecture(
     kind="attentional",
@@ -147,14 +144,3 @@ def test_an_ensemble_averages_the_distributions_of_its_models(speller: Speller) 
         emitted = (*translation.tokens, SPELLER.eos_token)
         log_probs = [member.forced(member.encode(source), emitted).log_probs.astype(np.float64) for member in alone]
         assert math.isclose(translation.log_prob, float((np.logaddexp(*log_probs) - math.log(2)).sum()), abs_tol=1e-4)
-
-
-def test_models_that_form_no_ensemble_are_refused(speller: Speller) -> None:
-    other = build_model(SPELLER.model_copy(update={"tgt_vocab": 40})).eval()
-    assert isinstance(other, AttentionalModel)
-    with pytest.raises(NmtError, match="different vocabularies"):
-        SharpTranslator([speller.model, other], DecoderSettings())
-    with pytest.raises(NmtError, match="of no model"):
-        SharpTranslator([], DecoderSettings())
-    with pytest.raises(NmtError, match="a source of 0 tokens where 1 to 512 fit"):
-        speller.translator(1, {}).encode([])

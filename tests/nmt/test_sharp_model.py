@@ -8,33 +8,32 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
-
-from simnmt.nmt.architecture import ARCHITECTURES as NAMED  # noqa: E402
-from simnmt.nmt.architecture import (  # noqa: E402
+from simnmt.nmt.architecture import ARCHITECTURES as NAMED
+from simnmt.nmt.architecture import (
     SHARP_MODELS,
     AttentionalArchitecture,
     architecture_of,
 )
-from simnmt.nmt.attentional_model import (  # noqa: E402
+from simnmt.nmt.attentional_model import (
     AttentionalCell,
     AttentionalModel,
     DenseBlock,
 )
-from simnmt.nmt.errors import NmtError  # noqa: E402
-from simnmt.nmt.linear_layers import has_half_weights  # noqa: E402
-from simnmt.nmt.models import build_model  # noqa: E402
-from simnmt.nmt.recurrent_model import gru, lstm  # noqa: E402
-from simnmt.nmt.sharp_translator import SharpTranslator  # noqa: E402
-from simnmt.nmt.slot_decoder import decode_batch  # noqa: E402
-from simnmt.nmt.training.learner import (  # noqa: E402
+from simnmt.nmt.errors import NmtError
+from simnmt.nmt.linear_layers import has_half_weights
+from simnmt.nmt.models import build_model
+from simnmt.nmt.recurrent_model import gru, lstm
+from simnmt.nmt.sharp_translator import SharpTranslator
+from simnmt.nmt.slot_decoder import decode_batch
+from simnmt.nmt.training.learner import (
     Batch,
     Learner,
 )
-from simnmt.nmt.training.recipe import Recipe, recipe_for  # noqa: E402
-from simnmt.profile.decoder_settings import DecoderSettings  # noqa: E402
-from tests.nmt.tiny import SHARP, lively, sources  # noqa: E402
+from simnmt.nmt.training.recipe import Recipe, recipe_for
+from simnmt.profile.decoder_settings import DecoderSettings
+from tests.nmt.tiny import SHARP, lively, sources
 
 FORMS: dict[str, dict[str, Any]] = {
     "gru": {},
@@ -253,10 +252,7 @@ def test_the_name_sharp_stands_for_a_model_small_enough_for_a_cpu() -> None:
     ("other", "message"),
     [
         ({"stack": [{"kind": "fc_relu", "width": 8}] * 2}, "neighbouring fc_relu layers are one block"),
-        ({"stack": [{"kind": "relu", "width": 8}]}, "stack.0.kind: Input should be 'fc_relu', 'fc_tanh', 'gru' or 'lstm'"),
         ({"stack": [{"kind": "gru"}]}, "stack.0.width: Field required (known here: kind, width, layers)"),
-        ({"stack": [{"kind": "gru", "width": 8, "layer": 2}]}, "stack.0.layer: unknown key (did you mean layers?)"),
-        ({"atention": "additive"}, "atention: unknown key (did you mean attention?)"),
         ({"eos_token": 50}, "eos_token: 50 is no token of a vocabulary of 50"),
     ],
 )

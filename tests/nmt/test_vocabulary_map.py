@@ -9,27 +9,22 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from tests.optional_packages import skip_file_without
-
-torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
-skip_file_without("ctranslate2", extra="ctranslate2")
-
-from simnmt.nmt.agreement import agreement  # noqa: E402
-from simnmt.nmt.architecture import TransformerArchitecture  # noqa: E402
-from simnmt.nmt.checkpoint import save_checkpoint  # noqa: E402
-from simnmt.nmt.engine import Hypothesis, Work  # noqa: E402
-from simnmt.nmt.engines import load_engine  # noqa: E402
-from simnmt.nmt.errors import NmtError  # noqa: E402
-from simnmt.nmt.marian_model import MarianModel  # noqa: E402
-from simnmt.nmt.models import LoadedModel, build_model  # noqa: E402
-from simnmt.nmt.slot_decoder import decode_batch  # noqa: E402
-from simnmt.nmt.step_model import pad  # noqa: E402
-from simnmt.nmt.vocabulary.active_columns import listed  # noqa: E402
-from simnmt.nmt.vocabulary.candidate_lists import (  # noqa: E402
+from simnmt.nmt.agreement import agreement
+from simnmt.nmt.architecture import TransformerArchitecture
+from simnmt.nmt.checkpoint import save_checkpoint
+from simnmt.nmt.engine import Hypothesis, Work
+from simnmt.nmt.engines import load_engine
+from simnmt.nmt.errors import NmtError
+from simnmt.nmt.marian_model import MarianModel
+from simnmt.nmt.models import LoadedModel, build_model
+from simnmt.nmt.slot_decoder import decode_batch
+from simnmt.nmt.step_model import pad
+from simnmt.nmt.vocabulary.active_columns import listed
+from simnmt.nmt.vocabulary.candidate_lists import (
     CandidateLists,
     write_vocabulary_map,
 )
-from tests.nmt.tiny import ARCHITECTURES, VOCAB, lively, sources  # noqa: E402
+from tests.nmt.tiny import ARCHITECTURES, VOCAB, lively, sources
 
 if TYPE_CHECKING:
     from simnmt.nmt.ctranslate2_engine import CTranslate2Engine  # at run time only where it is used: it imports transformers
@@ -72,21 +67,6 @@ def test_a_map_has_a_line_for_each_token_and_one_for_all(tmp_path: Path) -> None
     lists = CandidateLists(starts, columns, np.ones(3, np.float32), np.array([0, 3], np.int32), 4)
     write_vocabulary_map(tmp_path / "map", lists, ["<s>", "le", "chat"], ["</s>", "cat", "the", "<unk>"])
     assert (tmp_path / "map").read_text(encoding="utf-8") == "\t</s> <unk>\nle\tthe </s>\nchat\tcat\n"
-
-
-@pytest.mark.parametrize(
-    ("source", "complaint"),
-    [
-        (["a", "b"], "2 source tokens, but lists for 3"),
-        (["a", "b c", "d"], "token 1, 'b c', is empty or holds white space"),
-        (["a", "", "d"], "token 1, '', is empty or holds white space"),
-    ],
-)
-def test_token_texts_that_a_map_cannot_hold_are_refused(tmp_path: Path, source: list[str], complaint: str) -> None:
-    lists = CandidateLists(np.zeros(4, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32), np.array([0], np.int32), 1)
-    with pytest.raises(NmtError, match=complaint):
-        write_vocabulary_map(tmp_path / "map", lists, source, ["x"])
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -134,18 +114,6 @@ def test_ctranslate2_may_translate_to_nothing() -> None:
         np.zeros(VOCAB + 1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32), np.zeros(1, np.int32), VOCAB
     )
     assert tokens_of(engine("marian", only_end), [[5, 7, 0]]) == [[]]
-
-
-def test_lists_with_padding_or_the_start_token_are_refused() -> None:
-    lists = CandidateLists(
-        np.array([0, 1, *[1] * (VOCAB - 1)]),
-        np.array([VOCAB - 1], np.int32),
-        np.ones(1, np.float32),
-        np.array([0], np.int32),
-        VOCAB,
-    )
-    with pytest.raises(NmtError, match="padding or the start token"):
-        engine("marian", lists)
 
 
 def test_an_engine_of_a_trained_folder_uses_its_bundle_and_translates_as_our_decoder(tmp_path: Path) -> None:

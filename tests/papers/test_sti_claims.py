@@ -7,8 +7,6 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
-
 from simnmt.papers.kit.claim import FAILS, HOLDS, UNCLEAR, UNKNOWN, ClaimRecord
 from simnmt.papers.sti.comparison import compare
 from simnmt.papers.sti.study import PLANNED, Outcome, Point, Study, packed_correct

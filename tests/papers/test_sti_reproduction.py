@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
-
 from simnmt.base.errors import InputError
 from simnmt.cli.reproduce import app
 from simnmt.papers.kit.claim import FAILS, HOLDS, UNKNOWN

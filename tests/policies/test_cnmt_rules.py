@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from simnmt.base import shipped_files
-from simnmt.policies import GATEWAY, CNmt, threshold
+from simnmt.policies import GATEWAY, CNmt, kept_lengths
 from simnmt.profile.execution_plane import ExecutionPlane
 from simnmt.workload.length_regression import LengthDistribution, LengthRegression
 from simnmt.workload.length_table import read_table
@@ -25,18 +25,13 @@ SRC_LEN = np.arange(1, 401)
 def test_the_border_parts_lengths_as_the_rule_does(
     gateway: ExecutionPlane, cloud: ExecutionPlane, slope: float, offset: float, transfer_s: float
 ) -> None:
-    border = threshold(gateway, cloud, slope, offset, transfer_s)
+    intervals = kept_lengths(gateway, cloud, LengthRegression(slope, offset), transfer_s)
     decide = CNmt((gateway, cloud), LengthRegression(slope, offset).predict).prepare(SRC_LEN)
     kept = np.array([decide(request, (0.0, transfer_s)) == GATEWAY for request in range(len(SRC_LEN))])
-    if border.kept in ("always", "never"):
-        assert math.isnan(border.src_len)
-        expected = np.full(len(SRC_LEN), border.kept == "always")
-    elif border.kept in ("up to", "from"):
-        beyond = SRC_LEN - border.src_len
-        expected = beyond <= 0 if border.kept == "up to" else beyond >= 0
-    else:
-        between = (border.src_len <= SRC_LEN) & (border.upper >= SRC_LEN)
-        expected = between if border.kept == "between" else ~between
+    assert len(intervals) <= 2
+    expected = np.zeros(len(SRC_LEN), bool)
+    for first, last in intervals:
+        expected |= (first <= SRC_LEN) & (last >= SRC_LEN)
     # Where both sides differ by less than rounding, either answer is right.
     tgt_len = np.maximum(slope * SRC_LEN + offset, 1.0)
     margin_s = gateway.seconds(SRC_LEN, tgt_len) - cloud.seconds(SRC_LEN, tgt_len) - transfer_s
@@ -47,9 +42,7 @@ def test_the_border_parts_lengths_as_the_rule_does(
 
 def test_a_gateway_that_is_faster_per_token_keeps_the_long_sentences() -> None:
     gateway, cloud = ExecutionPlane(0.001, 0.001, 0.100), ExecutionPlane(0.001, 0.003, 0.0)
-    border = threshold(gateway, cloud, 1.0, 0.0, 0.040)
-    assert border.kept == "from"
-    assert border.src_len == 30.0
+    assert kept_lengths(gateway, cloud, LengthRegression(1.0, 0.0), 0.040) == [(30.0, math.inf)]
     decide = CNmt((gateway, cloud), LengthRegression(1.0, 0.0).predict).prepare(np.array([29, 31]))
     assert [decide(request, (0.0, 0.040)) for request in (0, 1)] == [1, 0]
 
@@ -57,14 +50,13 @@ def test_a_gateway_that_is_faster_per_token_keeps_the_long_sentences() -> None:
 def test_the_border_knows_that_no_predicted_length_is_below_one() -> None:
     """The line alone, with predicted lengths down to -9, would place it at 116 / 11 tokens."""
     gateway, cloud = ExecutionPlane(0.001, 0.010, 0.0), ExecutionPlane(0.0, 0.0, 0.0)
-    border = threshold(gateway, cloud, 1.0, -10.0, 0.016)
-    assert (border.kept, border.src_len) == ("up to", pytest.approx(6.0))
-    assert threshold(gateway, cloud, 1.0, -10.0, 0.0105).kept == "never"
+    line = LengthRegression(1.0, -10.0)
+    assert kept_lengths(gateway, cloud, line, 0.016) == [(1.0, pytest.approx(6.0))]
+    assert kept_lengths(gateway, cloud, line, 0.0105) == []
     # The gateway reads faster and writes slower: it keeps what is long enough to read and short enough to write.
     reader = ExecutionPlane(0.0, 0.010, 0.050)
-    border = threshold(reader, ExecutionPlane(0.001, 0.0, 0.0), 1.0, -20.0, 0.050)
-    assert border.kept == "between"
-    assert (border.src_len, border.upper) == (pytest.approx(10.0), pytest.approx(200.0 / 9.0))
+    intervals = kept_lengths(reader, ExecutionPlane(0.001, 0.0, 0.0), LengthRegression(1.0, -20.0), 0.050)
+    assert intervals == [(pytest.approx(10.0), pytest.approx(200.0 / 9.0))]
 
 
 TABLE = read_table(shipped_files.find("traces/lengths", "fr-en-mixed"))
@@ -94,13 +86,3 @@ def test_the_p95_rule_takes_the_95th_percentile_of_the_time_rising_or_falling_wi
     halved_s = 5.0 - border_s(CNmt((local, plane), DISTRIBUTION.mean, PERCENTILES), src_len)
     drawn = np.array([DISTRIBUTION.quantile(np.array([src_len]), q)[0] for q in (np.arange(300) + 0.5) / 300])
     assert halved_s == pytest.approx(np.quantile(plane.seconds(src_len, drawn), 0.95), abs=0.01 + 0.02 * abs(halved_s))
-
-
-@pytest.mark.parametrize("percentiles", [None, PERCENTILES])
-def test_what_a_request_adds_to_a_queue_is_its_expected_time_whatever_the_rule_minimises(percentiles: object) -> None:
-    src_len = np.array([3, 30, 90])
-    planes = (ExecutionPlane(0.001, 0.008, 0.010), ExecutionPlane(0.0002, 0.002, 0.005))
-    policy = CNmt(planes, DISTRIBUTION.mean, percentiles)
-    for plane, column in zip(planes, policy.execution_s(src_len), strict=True):
-        assert (column == plane.seconds(src_len, DISTRIBUTION.mean(src_len))).all()
-    assert (policy.predicted_tgt_len(src_len) == DISTRIBUTION.mean(src_len)).all()

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from simnmt.policies import PolicyConfiguration, TransferEstimate
 from simnmt.policies.cnmt import NaivePolicy
-from simnmt.policies.decision import Quantile
+from simnmt.policies.estimates import Quantile
 
 POLICY: TypeAdapter[Any] = TypeAdapter(PolicyConfiguration)
 

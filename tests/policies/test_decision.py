@@ -16,12 +16,11 @@ from simnmt.policies import (
     GATEWAY,
     CNmt,
     Fixed,
-    Oracle,
+    LeastTotal,
     Policy,
     QuantileEstimate,
     TransferEstimate,
     constant_length,
-    least_total,
 )
 from simnmt.profile.execution_plane import ExecutionPlane
 from simnmt.results.requests import Requests, Trail
@@ -49,7 +48,7 @@ def run(requests: Requests, policy: Policy | None, initial_transfer_s: float = 0
     """Back to back; None stands for the oracle."""
     return simulate(
         requests,
-        lambda block: (policy or Oracle(block.execution_s)).prepare(block.src_len),
+        lambda block: LeastTotal(block.execution_s) if policy is None else policy.prepare(block.src_len),
         Beliefs(lambda decider, target: TransferEstimate(initial_transfer_s), true_transfer=knows_transfer or policy is None),
         [Fifo()],
     )
@@ -128,8 +127,7 @@ def test_policies_that_predict_lengths_show_them() -> None:
     planes = (ExecutionPlane(0.0, 1.0, 0.0), ExecutionPlane(0.0, 0.0, 0.0))
     assert CNmt(planes, LengthRegression(0.5, -1.0).predict).predicted_tgt_len(src_len).tolist() == [1.0, 4.0, 49.0]
     assert CNmt(planes, constant_length(7.5)).predicted_tgt_len(src_len).tolist() == [7.5] * 3
-    for silent in (Fixed(GATEWAY), Oracle((src_len * 1.0, src_len * 1.0))):
-        assert not hasattr(silent, "predicted_tgt_len")
+    assert not hasattr(Fixed(GATEWAY), "predicted_tgt_len")
 
 
 # A grid of sixteenths adds without rounding, so that ties are ties; the others are whatever floats are.
@@ -144,14 +142,14 @@ SIXTEENTHS = st.integers(0, 64).map(lambda sixteenths: sixteenths / 16) | st.flo
 def test_the_least_total_is_taken_and_of_equal_ones_the_first(rows: list[list[float]]) -> None:
     """For one to six targets: execution in the first half of a row, delays in the second."""
     execution_s, delay_s = np.split(np.array(rows), 2, axis=1)
-    decide = least_total(list(execution_s.T))
+    decide = LeastTotal(list(execution_s.T))
     for request, delays in enumerate(delay_s.tolist()):
         assert decide(request, delays) == np.argmin(execution_s[request] + delays)
 
 
 @pytest.mark.parametrize("targets", [2, 3, 4, 5])
 def test_a_tie_goes_to_the_target_named_first(targets: int) -> None:
-    decide = least_total([np.array([1.0 - k / 8]) for k in range(targets)])
+    decide = LeastTotal([np.array([1.0 - k / 8]) for k in range(targets)])
     assert decide(0, [k / 8 for k in range(targets)]) == 0
     dearer_first = [k / 8 for k in range(targets)]
     dearer_first[0] += 1 / 8

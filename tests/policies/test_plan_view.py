@@ -9,7 +9,7 @@ import pytest
 
 from simnmt.devices import Fifo
 from simnmt.devices.device import Clock, InTurn
-from simnmt.policies import PlanView, least_total
+from simnmt.policies import LeastTotal, PlanView
 from simnmt.results.columns import recorder
 from simnmt.results.requests import Requests, Trail
 from simnmt.streaming.plan.engagement import Lifecycle
@@ -83,7 +83,7 @@ def world(policy: str, remote: bool = False, requests: int = 3_000) -> tuple[np.
     plan_views = tuple(view if target == streamed else None for target in range(2)) if policy == "known" else ()
     trail = simulate(
         columns,
-        lambda block: least_total(block.execution_s),
+        lambda block: LeastTotal(block.execution_s),
         believing(float(2 * link_s[0]), clairvoyant=policy == "oracle", plan_views=plan_views),
         [STREAMED if remote else Fifo()],
         local=None if remote else STREAMED,

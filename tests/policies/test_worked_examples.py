@@ -7,7 +7,7 @@ import pytest
 
 from simnmt.network.link import Link, bytes_per_token
 from simnmt.network.series import constant_rtt
-from simnmt.policies import CLOUD, GATEWAY, CNmt, Fixed, Oracle, constant_length, threshold
+from simnmt.policies import CLOUD, GATEWAY, CNmt, Fixed, LeastTotal, constant_length, kept_lengths
 from simnmt.profile.execution_plane import ExecutionPlane, fit_plane
 from simnmt.results.requests import Requests
 from simnmt.workload.length_regression import LengthRegression, fit_lengths
@@ -53,9 +53,8 @@ def test_cnmt_09_a_sentence_of_24_tokens_stays_and_one_of_25_goes() -> None:
 
 
 def test_cnmt_09_the_border_lies_at_24_7368_tokens() -> None:
-    border = threshold(GATEWAY_PLANE, CLOUD_PLANE, LENGTHS.slope, LENGTHS.offset, 0.050)
-    assert border.kept == "up to"
-    assert round(border.src_len, 4) == 24.7368
+    ((first, last),) = kept_lengths(GATEWAY_PLANE, CLOUD_PLANE, LENGTHS, 0.050)
+    assert (first, round(last, 4)) == (1.0, 24.7368)
 
 
 EXPECTED = {
@@ -87,7 +86,7 @@ class TestCnmt10:
         deciders: dict[str, DecideFor] = {
             "edge": lambda block: Fixed(GATEWAY).prepare(block.src_len),
             "cloud": lambda block: Fixed(CLOUD).prepare(block.src_len),
-            "oracle": lambda block: Oracle(block.execution_s).prepare(block.src_len),
+            "oracle": lambda block: LeastTotal(block.execution_s),
             "naive": lambda block: CNmt(planes, constant_length(20.0)).prepare(block.src_len),
             "cnmt": lambda block: CNmt(planes, LENGTHS.predict).prepare(block.src_len),
         }

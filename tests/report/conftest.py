@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from simnmt.report.figures import CellView
-from simnmt.results import Cell, RunResult
+from simnmt.results import Cell, Run
 from simnmt.results.request_log import Misroutes, RequestLog
 from simnmt.results.summary import PARTS, Device
 from simnmt.workload.length_table import LengthTable
@@ -61,10 +61,10 @@ def make_result(
     replications: int = 5,
     name: str = HOSTILE,
 ) -> Any:
-    """A RunResult in all its fields, with plausible numbers."""
+    """A Run in all its fields, with plausible numbers."""
     cells = [make_cell(w, n, requests, 10 * i + j) for i, w in enumerate(workloads) for j, n in enumerate(networks)]
     rows = [row for cell in cells for row in make_rows(cell, replications)]
-    return RunResult(
+    return Run(
         name=name,
         seed=1,
         fits=[
@@ -182,7 +182,7 @@ def make_rows(cell: Any, replications: int) -> list[dict[str, Any]]:
 
 
 def make_parts(log: Any, quantile: dict[str, float]) -> dict[str, float]:
-    slowest = {"mean": 0.0, "beyond_p95": quantile["p95"], "beyond_p99": quantile["p99"]}
+    slowest = {"mean": 0.0, "beyond_p95": quantile["p95"]}
     return {
         f"{name}_{part}_s": float(log[column][log["latency_s"] >= least_s].mean())
         for name, least_s in slowest.items()
@@ -222,12 +222,12 @@ def make_comparisons(cell: Any, rows: list[dict[str, Any]], replications: int) -
                 continue
             change = 100 * (total_s[policy] / total_s[baseline] - 1)
             known = replications > 1
-            verdict = "not distinguishable" if abs(change) < 1 else "faster" if change < 0 else "slower"
+            effect = "not distinguishable" if abs(change) < 1 else "faster" if change < 0 else "slower"
             found.append(
                 {
                     "workload": cell.workload, "network": cell.network, "policy": policy, "baseline": baseline,
                     "change_percent": change, "low_percent": change - 1 if known else None,
-                    "high_percent": change + 1 if known else None, "verdict": verdict if known else "one replication",
+                    "high_percent": change + 1 if known else None, "effect": effect if known else "one replication",
                 }
             )  # fmt: skip
     return found

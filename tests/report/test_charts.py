@@ -102,7 +102,7 @@ def test_a_notebook_shows_the_same_data_in_the_colours_of_light_mode() -> None:
 
 def test_a_run_shows_the_figures_of_its_page_in_a_notebook_and_lists_them_for_a_wrong_name() -> None:
     result = simnmt.run("@quickstart", requests=300, replications=1)
-    assert isinstance(result, simnmt.RunResult)
+    assert isinstance(result, simnmt.Run)
     figure = result.figure("latency", network="cp2", y="beyond")
     assert isinstance(figure, go.Figure)
     assert [trace.name for trace in figure.data] == list(result.cells[1].logs)

@@ -29,11 +29,11 @@ def comparison() -> Comparison:
             "mean_latency_s": 0.08, "baseline_latency_s": 0.09, "change_percent": change, "low_percent": low,
             "high_percent": high, "paired": name != "seeded",
             "unpaired_because": ["seed 2 instead of 1"] if name == "seeded" else [],
-            "unstable_in": [HOSTILE] if policy == HOSTILE else [], "verdict": verdict,
+            "unstable_in": [HOSTILE] if policy == HOSTILE else [], "effect": effect,
         }
         for name in names[1:]
         for workload, network in PLACES
-        for policy, (change, low, high), verdict in zip(POLICIES, CHANGES, VERDICTS, strict=True)
+        for policy, (change, low, high), effect in zip(POLICIES, CHANGES, VERDICTS, strict=True)
         if (network, policy) != ("far", "edge")
     ]  # fmt: skip
     best = {

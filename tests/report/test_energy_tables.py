@@ -15,7 +15,7 @@ from simnmt.report.run_tables import energy_table
 
 
 @pytest.fixture
-def priced(make_scenario: Callable[..., dict[str, Any]]) -> simnmt.RunResult:
+def priced(make_scenario: Callable[..., dict[str, Any]]) -> simnmt.Run:
     scenario = make_scenario(policies={"edge": {}, "cloud": {}, "cnmt": {}})
     scenario["devices"]["gateway"]["power"] = {"idle_w": 5, "busy_w": 15}
     scenario["devices"]["cloud"] |= {"power": {"idle_w": 100, "busy_w": 150}, "price_per_hour": 3, "workers": 4}
@@ -23,7 +23,7 @@ def priced(make_scenario: Callable[..., dict[str, Any]]) -> simnmt.RunResult:
     return simnmt.run(scenario, requests=200, replications=2)
 
 
-def test_a_page_shows_joules_and_money_of_each_policy(priced: simnmt.RunResult) -> None:
+def test_a_page_shows_joules_and_money_of_each_policy(priced: simnmt.Run) -> None:
     page, row = render(priced), priced.summary_rows[1]
     for key in ("mean_energy_j", "mean_static_j", "mean_dynamic_j", "mean_transfer_j", "mean_cost"):
         assert len(re.findall(f'data-column="{key}"', page)) == 3
@@ -33,7 +33,7 @@ def test_a_page_shows_joules_and_money_of_each_policy(priced: simnmt.RunResult) 
     assert line.cells[0].value == pytest.approx(row["mean_energy_j"])
 
 
-def test_the_terminal_has_a_table_of_them_with_the_columns_that_are_known(priced: simnmt.RunResult) -> None:
+def test_the_terminal_has_a_table_of_them_with_the_columns_that_are_known(priced: simnmt.Run) -> None:
     text = format_result(priced)
     header = next(line for line in text.splitlines() if "static J" in line)
     assert "money" in header

@@ -114,6 +114,7 @@ PRINTED = """() => [...document.querySelectorAll('figure[data-figure]')].map(fig
 })"""
 
 
+@pytest.mark.deep
 def test_it_fits_a_phone_and_a_desk_in_the_dark_in_the_light_and_on_paper(open_page: Any, file: Path) -> None:
     with open_page(file, viewport={"width": 390, "height": 844}, color_scheme="dark") as opened:
         page = opened.page
@@ -224,6 +225,7 @@ def rounds_to(text: str, value: float) -> bool:
     return abs(float(plain) - value) <= 0.5000001 * 10**-decimals or float(f"{value:.3g}") == float(plain)
 
 
+@pytest.mark.deep
 def test_the_page_of_a_real_run_shows_what_its_summary_says(
     tmp_path: Path, make_scenario: Callable[..., Any], open_page: Any
 ) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from simnmt.papers.cnmt.reproduction import Reproduction, reproduce
 from simnmt.papers.cnmt.table_replay import Part
-from simnmt.results.result import Cell
+from simnmt.results.run import Cell
 from tests.browser import assert_folded, part_of
 from tests.papers.stand_ins import write_stand_ins
 

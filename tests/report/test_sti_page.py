@@ -7,9 +7,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
-
-
 from simnmt.papers.kit.claim import ClaimRecord
 from simnmt.papers.kit.page import ChartSection, matrix_table
 from simnmt.papers.kit.report import PaperReport

@@ -25,14 +25,14 @@ ENERGY = metric("energy_j")
 
 def rows(metrics: tuple[Metric, ...] = LATENCIES) -> list[dict[str, Any]]:
     """Rows in which cnmt wins at 2/s, is not distinguishable from edge at 4/s, and nothing is stable at 8/s."""
-    verdicts = {2.0: (WORSE, BEST, BOUND), 4.0: (TIED, BEST, BOUND), 8.0: (UNSTABLE, UNSTABLE, BOUND)}
+    standings = {2.0: (WORSE, BEST, BOUND), 4.0: (TIED, BEST, BOUND), 8.0: (UNSTABLE, UNSTABLE, BOUND)}
     table = []
     points = [(rate, kind) for rate in RATES for kind in KINDS]
     for number, (rate, kind) in enumerate(points):
-        for place, (policy, verdict) in enumerate(zip(POLICIES, verdicts[rate], strict=True)):
+        for place, (policy, standing) in enumerate(zip(POLICIES, standings[rate], strict=True)):
             row: dict[str, Any] = {"point": number, RATE: rate, KIND: kind, "workload": "news", "network": "office"}
-            row |= {"policy": policy, "replications": 3, "requests": 100, "verdict": verdict}
-            row["unstable"] = "gateway: load 1.3" if verdict == UNSTABLE else None
+            row |= {"policy": policy, "replications": 3, "requests": 100, "standing": standing}
+            row["unstable"] = "gateway: load 1.3" if standing == UNSTABLE else None
             for known in metrics:
                 value = 100.0 * rate + 10.0 * number - place
                 row |= dict(zip(known.columns, (value, value - 5.0, value + 5.0), strict=True))

@@ -11,7 +11,7 @@ import pytest
 from simnmt.report.run_tables import device_table, policies_table, recommendation_badges
 from simnmt.report.table import Column, Table, TableCell, change, estimate, latency, share
 from simnmt.report.typography import number, signed, significant, typeset
-from simnmt.results import RunResult
+from simnmt.results import Run
 
 HOSTILE = "<script>alert(1)</script>|"
 
@@ -28,7 +28,7 @@ def table(*rows: dict[str, Any], **parts: Any) -> Table:
 
 EDGE = {"policy": "edge", "mean_s": 1.2345678, "sent": 0.0, "place": "cp1"}
 CLOUD = {"policy": HOSTILE, "mean_s": 0.1, "mean_s_low": 0.09, "mean_s_high": 0.112, "sent": 1.0, "place": "cp2"} | {
-    "change": {"change_percent": -1.0, "low_percent": -2.25, "high_percent": 0.25, "verdict": "not distinguishable"}
+    "change": {"change_percent": -1.0, "low_percent": -2.25, "high_percent": 0.25, "effect": "not distinguishable"}
 }
 
 
@@ -94,7 +94,7 @@ def one_row(**other: Any) -> dict[str, Any]:
 
 
 def policies(*rows: dict[str, Any], **parts: Any) -> Table:
-    return policies_table(RunResult("run", 1, list(rows), parts.pop("comparisons", []), [], [], **parts))
+    return policies_table(Run("run", 1, list(rows), **parts))
 
 
 def heads(shown: Table) -> list[str]:

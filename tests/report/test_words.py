@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from simnmt.report.words import gap_outcome, gap_words, verdicts
-from simnmt.results import RunResult
+from simnmt.results import Run
 from simnmt.results.recommendation import Goal, Roles, recommend
-from simnmt.results.result import LiveMeasurement
+from simnmt.results.run import LiveMeasurement
 from simnmt.results.service_level import Requirement
 from simnmt.results.stability import with_stability
 from simnmt.results.summary import Device, rows
@@ -54,7 +54,7 @@ def words_of(
     kept = {"cnmt": "up to 17 tokens"}
     reason = {"transfer_s": 0.08, "kept": kept, "best_offloaded_share": 0.6, "queues": True, "devices": list(devices)}
     record = recommend(table, runs, roles, goal or Goal(), reason)
-    (words,) = verdicts(RunResult("run", 1, table, [], [], [], recommendations=[record]))
+    (words,) = verdicts(Run("run", 1, table, recommendations=[record]))
     return words, record
 
 
@@ -120,7 +120,7 @@ def test_a_live_replay_states_what_was_measured(result: Any) -> None:
     live = LiveMeasurement("http://gateway", "gateway", "2026-07-01", "2026-07-01", outcomes, {"p99": 0.1}, 3)
     ends = {f"mean_latency_s_{end}": None for end in ("low", "high")}
     row = result.summary_rows[0] | ends | {"offloaded_share": 0.25}
-    (words,) = verdicts(RunResult("live", 1, [row], [], [], [], live=live))
+    (words,) = verdicts(Run("live", 1, [row], live=live))
     assert "9 of 10 requests" in words["sentence"] and "25 % of them went to the cloud" in words["sentence"]
     assert (words["gap"], words["reason"]) == ("", "")
 

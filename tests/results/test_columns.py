@@ -11,7 +11,7 @@ import pytest
 from simnmt.devices import Fifo
 from simnmt.devices.device import Clock, Execution
 from simnmt.devices.fifo import FifoDevice
-from simnmt.results.columns import COLUMNS, Column, columns_table
+from simnmt.results.columns import COLUMNS, RequestColumn, columns_table
 from simnmt.results.request_log import RequestLog
 from simnmt.results.requests import Requests
 from simnmt.world.reference import simulate
@@ -40,7 +40,9 @@ class Warm(Fifo):
 
 
 def test_a_column_is_one_line_from_the_world_to_the_log_and_the_docs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(COLUMNS, "heat_k", Column("heat_k", "f8", "K", "heat of its box", "heat_k", "on_request", np.nan))
+    monkeypatch.setitem(
+        COLUMNS, "heat_k", RequestColumn("heat_k", "f8", "K", "heat of its box", "heat_k", "on_request", np.nan)
+    )
     requests = Requests(
         src_len=np.array([3, 4]),
         execution_s=(np.ones(2), np.ones(2)),

@@ -74,7 +74,8 @@ def test_a_table_can_be_filtered_further_by_its_lengths(folder: Path) -> None:
 
 
 def test_a_unit_may_be_a_model_beside_the_scenario(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    sentencepiece = pytest.importorskip("sentencepiece", reason="the optional package sentencepiece is not installed")
+    import sentencepiece
+
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(["one old house", "ein altes Haus"] * 9),
         model_prefix=str(folder / "tiny"),

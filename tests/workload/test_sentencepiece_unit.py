@@ -9,13 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import sentencepiece
 
 from simnmt.workload.corpus import read_corpus
 from simnmt.workload.errors import CorpusError
 from simnmt.workload.length_table import read_table, write_table
 from simnmt.workload.length_units import TokeniserCounter, count_words, unit_and_counter, unit_of
-
-sentencepiece = pytest.importorskip("sentencepiece", reason="the optional package sentencepiece is not installed")
 
 TEXT = ["the house is old", "we see the old man", "the man sees an old house", "houses are seen by men"] * 20
 

@@ -8,14 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
+import tokenizers
 
 from simnmt.calibrate.overheads import tokenisation_s
 from simnmt.workload.configuration import TsvFile
 from simnmt.workload.corpus import read_corpus
 from simnmt.workload.errors import CorpusError
 from simnmt.workload.length_units import TokeniserCounter, source_and_target, tokeniser_in, unit_and_counter, unit_of
-
-tokenizers = pytest.importorskip("tokenizers", reason="the optional package tokenizers is not installed")
 
 TEXT = ["the house is old", "we see the old man", "the man sees an old house", "houses are seen by men"] * 20
 

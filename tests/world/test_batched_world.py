@@ -12,7 +12,7 @@ from simnmt.batching import Batching, maxi, mini, top_up
 from simnmt.devices import Batched, Fifo
 from simnmt.devices.batch import decode_all
 from simnmt.devices.device import Balancer, ByNode, InTurn, LeastWork
-from simnmt.policies.views import BatchView
+from simnmt.policies.batch_view import BatchView
 from simnmt.profile.batch_cost import DecodingCost
 from simnmt.results.requests import Requests
 from simnmt.world import reference

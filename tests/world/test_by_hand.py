@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from simnmt.devices import Fifo
 from simnmt.network.series import RttSeries
-from simnmt.policies import CLOUD, GATEWAY, CNmt, Decide, Oracle
+from simnmt.policies import CLOUD, GATEWAY, CNmt, Decide, LeastTotal
 from simnmt.profile.execution_plane import ExecutionPlane
 from simnmt.results.requests import Requests, Trail
 from simnmt.world.reference import Clients, DecideFor, Route, simulate
@@ -29,7 +29,7 @@ def believes(block: Requests) -> Decide:
 
 
 def oracle(block: Requests) -> Decide:
-    return Oracle(block.execution_s).prepare(block.src_len)
+    return LeastTotal(block.execution_s)
 
 
 def back_to_back(rtt_s: float | None = None) -> Requests:

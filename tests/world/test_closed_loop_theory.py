@@ -9,7 +9,7 @@ from simnmt.devices import Fifo, Kind
 from simnmt.devices.device import InTurn, LeastLoadedOfDrawn, LeastWork
 from simnmt.network.link import Hop, Link, MovingRoute
 from simnmt.network.series import constant_rtt
-from simnmt.policies import least_total
+from simnmt.policies import LeastTotal
 from simnmt.results.requests import Requests
 from simnmt.world.reference import Clients
 from tests.campaigns.harness import deep
@@ -88,7 +88,7 @@ def test_clients_are_throughput_times_response_and_thinking(pools: str, clients:
     think_s = random.gamma(0.5, 4.0, REQUESTS + clients)
     trail = simulate(
         requests,
-        lambda block: least_total([column[block.src_len] for column in predicted_s]),
+        lambda block: LeastTotal([column[block.src_len] for column in predicted_s]),
         believing(0.2),
         POOLS[pools],
         deciders=3,

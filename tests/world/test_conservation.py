@@ -7,7 +7,7 @@ import pytest
 
 from simnmt.devices import Fifo, Kind
 from simnmt.devices.device import InTurn, LeastLoadedOfDrawn, LeastWork
-from simnmt.policies import least_total
+from simnmt.policies import LeastTotal
 from simnmt.results.requests import Requests, Trail
 from simnmt.world import reference
 from simnmt.world.reference import Clients
@@ -39,7 +39,7 @@ class World:
         clients = {"route": self.route, "clients": Clients(60, NODES, random.exponential(0.3, 60 + REQUESTS))}
         self.trail: Trail = (reference.simulate if is_closed else simulate)(
             Requests(np.arange(REQUESTS), *columns),
-            lambda block: least_total([column[block.src_len] for column in predicted_s]),
+            lambda block: LeastTotal([column[block.src_len] for column in predicted_s]),
             believing(0.3),
             [Fifo(1, 3, LeastWork()), BALANCERS[balancer]],
             deciders=DECIDERS,

@@ -20,7 +20,7 @@ from simnmt.devices.device import LeastLoadedOfDrawn
 from simnmt.devices.failures import Failures
 from simnmt.network.down_times import DownTimes
 from simnmt.policies import Fixed, LeastTotal
-from simnmt.policies.views import DecisionView
+from simnmt.policies.decision import DecisionView
 from simnmt.profile.batch_cost import DecodingCost
 from simnmt.results.requests import Block, Requests, Trail
 from simnmt.world import engine as engines

@@ -19,7 +19,7 @@ from benchmarks import ciw_model, idiomatic
 from benchmarks.inputs import WorldInputs, cnmt_inputs
 from simnmt.devices import Fifo, Kind
 from simnmt.devices.device import ByNode, InTurn, LeastLoadedOfDrawn, LeastWork
-from simnmt.policies import Decide, least_total
+from simnmt.policies import Decide, LeastTotal
 from simnmt.results.requests import Requests
 from simnmt.world import reference
 from simnmt.world.reference import Clients
@@ -35,7 +35,7 @@ def ours(inputs: WorldInputs, workers: int = 1, back_to_back: bool = False) -> O
     """Completion times and targets; `src_len` holds the request's number, by which the rule finds its predictions."""
 
     def decide_for(block: Requests) -> Decide:
-        return least_total((inputs.local_predicted_s[block.src_len], inputs.remote_predicted_s[block.src_len]))
+        return LeastTotal((inputs.local_predicted_s[block.src_len], inputs.remote_predicted_s[block.src_len]))
 
     arrival_s, numbers = None if back_to_back else inputs.arrival_s, np.arange(inputs.requests)
     requests = two_devices(numbers, inputs.gateway_s, inputs.cloud_s, inputs.uplink_s, inputs.downlink_s, arrival_s)
@@ -185,7 +185,7 @@ class Deployment:
         requests = Requests(np.arange(self.n), tuple(self.execution_s), *ways_s, arrival_s, self.node)
         trail = (reference.simulate if clients else simulate)(
             requests,
-            lambda block: least_total([column[block.src_len] for column in self.predicted_s]),
+            lambda block: LeastTotal([column[block.src_len] for column in self.predicted_s]),
             believing(0.2),
             [Fifo(self.REGIONS, balancer=InTurn()), Fifo(self.CLOUDS, balancer=balancer)],
             deciders=self.GATEWAYS,

@@ -11,7 +11,7 @@ import pytest
 
 from simnmt.devices import Fifo, Streamed
 from simnmt.devices.device import Balancer, ByNode, InTurn, LeastLoadedOfDrawn, LeastWork
-from simnmt.policies import BacklogView, Oracle, PlanView, least_total
+from simnmt.policies import BacklogView, LeastTotal, PlanView
 from simnmt.results.requests import Block, Requests
 from simnmt.world import reference
 from tests.world.engines import simulate
@@ -66,7 +66,7 @@ def knowing(streamed: Streamed, requests: Requests) -> dict[str, Any]:
         return [column[block.first : block.first + len(block)] for column in expected_s]
 
     return {
-        "decide_for": lambda block: least_total(columns(block)),
+        "decide_for": lambda block: LeastTotal(columns(block)),
         "beliefs": believing(0.1, plan_views=(view, view)),
         "plan_beyond_for": lambda block: [streamed.beyond_s(block.src_len)] * 2,
         "expected_for": columns,
@@ -115,7 +115,7 @@ def test_the_oracle_loses_nothing_and_others_never_less(open_loop: bool) -> None
     oracle, other = (
         simulate(requests, decide_for, beliefs, [STREAMED.of(2)], deciders=2, local=STREAMED.of(2), judged_share=1.0)
         for decide_for, beliefs in (
-            (lambda block: Oracle(block.execution_s).prepare(block.src_len), believing(0.1, clairvoyant=True)),
+            (lambda block: LeastTotal(block.execution_s), believing(0.1, clairvoyant=True)),
             (alternately, believing(0.1)),
         )
     )

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from simnmt.base.configuration import checked_dataclass
 from simnmt.base.errors import describe_error
-from simnmt.base.files import is_vacant, read_bounded, sole_writer, written_whole
+from simnmt.base.files import read_bounded, sole_writer, written_whole
 from simnmt.nmt.architecture import architecture_of
 from simnmt.nmt.checkpoint import TRAINING_FILE, check_tensors, own_tensors, read_tensors, write_tensors
 from simnmt.nmt.devices import installed_versions, torch_device, torch_threads
@@ -71,7 +71,7 @@ class TrainingFolder:
         try:
             if path.exists() and not path.is_dir():
                 raise TrainingError("not a folder", path=path, remedy="give another --out")
-            if path.is_dir() and not is_vacant(path) and not self.account.is_file():
+            if path.is_dir() and any(path.iterdir()) and not self.account.is_file():
                 raise TrainingError("holds something else than a training", path=path, remedy="give another --out")
             if self.account.is_file() and not self.begun and "training" in read_account(path):
                 what = f"holds a trained model, but no {STATE_FILE} to go on from"

@@ -31,7 +31,7 @@ from simnmt.papers.kit.page import Row, Rows
 from simnmt.papers.kit.report import PaperReport
 from simnmt.papers.kit.table import Table, percent, record
 from simnmt.report.table import Column, TableCell
-from simnmt.results.result import doubtful_profiles
+from simnmt.results.run import doubtful_profiles
 
 TABLE_TITLE = "C-NMT, Table I: change of total time, %, negative is faster"
 RATIO_TITLE = "Total time over the gateway's"

@@ -17,7 +17,7 @@ from simnmt.papers.cnmt.claims import TRANSFORMER
 from simnmt.papers.cnmt.table_one import ALL_POLICIES, TableRun
 from simnmt.papers.kit.claim import ClaimRecord
 from simnmt.profile.device_profile import DeviceProfile
-from simnmt.results.result import Cell
+from simnmt.results.run import Cell
 from simnmt.results.summary import Row
 from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.scenario.document import Override

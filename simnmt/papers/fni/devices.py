@@ -18,7 +18,7 @@ from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.doubts import against_step, profile_doubts
 from simnmt.profile.profile_file import read_profile
 from simnmt.profile.profile_variant import DecoderChoice, with_decoder
-from simnmt.results.result import group_doubts
+from simnmt.results.run import group_doubts
 
 BEAMS = (1, BEAM)
 LONG_OUTPUT = {"europarl": 100, "opensubtitles": 40}

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from simnmt.base.errors import InputError
 from simnmt.base.random_streams import stream
 from simnmt.batching import Batching, half_empty, immediate, maxi, mini, top_up
-from simnmt.batching.batcher import schedule
 from simnmt.devices.batch import decode_all
 from simnmt.experiment.processes import run_tasks
 from simnmt.papers.fni.cases import LEAST_BATCHES
@@ -23,11 +22,13 @@ from simnmt.papers.fni.devices import Decoder
 from simnmt.papers.fni.published import BATCH, COLLECTED, SETS, TestSet
 from simnmt.papers.kit.page import estimate_bars, grouped
 from simnmt.papers.kit.table import Table
+from simnmt.profile.batch_cost import BatchCost, DecodingCost, LinearSurface
 from simnmt.report.charts import Chart
 from simnmt.report.table import Column, read_value
 from simnmt.results.device_accounts import SMALL_BATCH
 from simnmt.results.statistics import Estimate
 from simnmt.workload.lognormal_lengths import MIXES, SENTENCES
+from simnmt.world import engine
 
 COLLECT = COLLECTED // BATCH
 """Batches in a maxi-batch: ten, whatever the size of a batch."""
@@ -155,22 +156,28 @@ class StepOccupancy:
         return spread
 
 
+_ONE_SECOND_A_STEP = DecodingCost(
+    step=BatchCost(LinearSurface(1.0, 0.0, 0.0, 0.0), (1, BATCH), (0, 1)),
+    encoder=BatchCost(LinearSurface(0.0, 0.0, 0.0, 0.0), (1, BATCH), (0, 1)),
+)
+"""Costs of no device: which sentences are decoded together does not depend on costs if all are at hand."""
+
+
 def step_occupancy(
     test_set: str, strategy: str, seeds: Sequence[int] = SEEDS, sentences: int | None = None, batch: int = BATCH
 ) -> StepOccupancy:
     """Decode a set under a strategy, all of it at hand, once per seed."""
     batching = BY_KEY[strategy].batching(batch, inf)
-    by_seed = []
-    shares = np.zeros(batch + 1)
-    for seed in seeds:
-        src_len, tgt_len = lengths_of(test_set, seed, sentences)
-        plan = schedule(batching, src_len.tolist(), tgt_len.tolist())
-        by_seed.append(
-            (plan.share_full(batch), plan.share_below(SMALL_BATCH), float(plan.active.mean()), float(plan.active.size))
-        )
-        shares += np.bincount(plan.active, minlength=batch + 1) / plan.active.size
+    accounts = [
+        engine.decode_all(batching, _ONE_SECOND_A_STEP, *lengths_of(test_set, seed, sentences)).account for seed in seeds
+    ]
+    shares = sum(account.steps / account.steps.sum() for account in accounts) / len(accounts)
+    by_seed = [
+        (account.share_full, account.share_below(SMALL_BATCH), account.mean_active, float(account.steps.sum()))
+        for account in accounts
+    ]
     full, few, active, steps = (Spread(fmean(values), min(values), max(values)) for values in zip(*by_seed, strict=True))
-    return StepOccupancy(test_set, strategy, full, few, active, steps, tuple((shares[1:] / len(seeds)).tolist()))
+    return StepOccupancy(test_set, strategy, full, few, active, steps, tuple(shares[1:].tolist()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -56,9 +56,16 @@ class LiveMeasurement:
         return late_ms if late_ms > MOST_LATENESS_MS else None
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedCell:
-    """What a run directory holds of one workload on one network: replication 0, under every policy."""
+NOT_STORED: Any = None
+"""In place of the inputs that a run directory does not hold; figures and tables of them are of a run that was just made."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cell:
+    """The results of one workload on one network: replication 0, under every policy.
+
+    Of a run directory `logs` and `batches` are known; the rest has its defaults.
+    """
 
     workload: str
     network: str
@@ -66,23 +73,17 @@ class RecordedCell:
     """In the order of the targets."""
     logs: Mapping[str, RequestLog]
     """Policy -> request log."""
-    batches: Mapping[str, tuple[BatchAccount | None, ...]] = field(default_factory=dict, kw_only=True)
+    batches: Mapping[str, tuple[BatchAccount | None, ...]] = field(default_factory=dict)
     """Policy -> batches of each target, None for one that did not batch; without policies for which no target batched."""
-
-
-@dataclass(frozen=True, slots=True)
-class Cell(RecordedCell):
-    """The results of one workload on one network: replication 0, under every policy."""
-
-    lengths: LengthTable
-    series: RttSeries
-    regression_slope: float
-    regression_offset: float
-    planes: tuple[tuple[float, float, float], ...]
+    lengths: LengthTable = NOT_STORED
+    series: RttSeries = NOT_STORED
+    regression_slope: float = nan
+    regression_offset: float = nan
+    planes: tuple[tuple[float, float, float], ...] = ()
     """Plane of each target that C-NMT assumes: seconds per source token, per target token, fixed."""
-    profile_kinds: tuple[str, ...]
+    profile_kinds: tuple[str, ...] = ()
     """How the numbers of each target's profile are known."""
-    profile_names: tuple[str, ...]
+    profile_names: tuple[str, ...] = ()
     mean_transfers_s: tuple[float, ...] = ()
     """Mean transfer time to each target and back, the first included; empty if unknown."""
     misroutes: Mapping[str, Misroutes] = field(default_factory=dict)
@@ -171,43 +172,71 @@ def doubtful_profiles(cells: Iterable[Cell]) -> list[dict[str, Any]]:
     )
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class FinishedRun(ABC):
-    """The numbers of a finished run: of one that was just made (`RunResult`), or of a run directory (`LoadedRun`)."""
+@dataclass(frozen=True, repr=False)
+class Run:
+    """A finished run: one that was just made, or one that a run directory holds (`run_directory.load_run`)."""
 
     name: str
     seed: int
     summary_rows: list[Row]
     """One record per workload, network and policy (see `simnmt.results.summary`)."""
-    comparisons: list[Row]
-    fits: list[Row]
+    comparisons: list[Row] = field(default_factory=list)
+    fits: list[Row] = field(default_factory=list)
     """Fits per workload and device: the beliefs of the policies, with their errors."""
-    recommendations: list[Row] = field(default_factory=list, kw_only=True)
+    recommendations: list[Row] = field(default_factory=list)
     """The best deployable policy of each workload and network (see `simnmt.results.recommendation`)."""
-    gaps: list[Row] = field(default_factory=list, kw_only=True)
+    gaps: list[Row] = field(default_factory=list)
     """The gap analysis: one row per workload, network and removed source of loss (CNMT-19); empty if none was asked for."""
-    notes: list[str] = field(default_factory=list, kw_only=True)
+    notes: list[str] = field(default_factory=list)
     """Sentences that a reader needs to judge the numbers."""
-    replicated: dict[Place, dict[str, list[float | None]]] = field(default_factory=dict, kw_only=True)
+    cells: Sequence[Cell] = ()
+    """Of a run directory, read when they are used first."""
+    replicated: dict[Place, dict[str, list[float | None]]] = field(default_factory=dict)
     """Value of each replication by column, by which runs are compared and judged; in the manifest of a run directory."""
-    scenario: dict[str, Any] = field(default_factory=dict, kw_only=True)
+    scenario: dict[str, Any] = field(default_factory=dict)
     """The resolved scenario."""
-    live: LiveMeasurement | None = field(default=None, kw_only=True)
+    live: LiveMeasurement | None = None
     """How the numbers were measured live; None if they are simulated."""
-    directory: Path | None = field(default=None, kw_only=True)
+    directory: Path | None = None
     """The run directory; None if none was written."""
-    input_digests: dict[str, str] = field(default_factory=dict, kw_only=True)
+    input_digests: dict[str, str] = field(default_factory=dict)
     """SHA-256 of every file that the run read, by its name in the scenario."""
+    manifest: dict[str, Any] = field(default_factory=dict)
+    """Of the run directory that it was loaded from; else empty."""
+    warnings: list[str] = field(default_factory=list)
+    """Suspicious input, such as languages in the wrong order or a doubtful profile; also among the notes.
+
+    This and the next four are not part of a run directory."""
+    scope: list[str] = field(default_factory=list)
+    """Notes on what the run covers, which the console prints too; also among the notes."""
+    precision: str = ""
+    """Whether the replications sufficed for the precision asked for; empty if none was."""
+    engines: dict[str, str] = field(default_factory=dict)
+    """The engine of the world by policy."""
+    engine_reasons: dict[str, str] = field(default_factory=dict)
+    """Why a policy ran on its engine, by policy; without policies of which there is nothing to say."""
 
     @property
-    @abstractmethod
-    def drawn_cells(self) -> Sequence[RecordedCell]:
-        """The cells for figures: with the answered requests alone, and of many an even sample."""
+    def drawn_cells(self) -> list[Cell]:
+        """The cells for figures: with the requests alone that every policy answered, and of many an even sample."""
+        return [replace(cell, logs=drawn_logs(cell.logs, MOST_DRAWN)) for cell in self.cells]
 
     @property
-    @abstractmethod
+    def unknown_misroutes(self) -> str:
+        """Why a table has no column of misroutes."""
+        return UNKNOWN_MISROUTES if self.live is None else LIVE_MISROUTES
+
+    @property
     def requests(self) -> pd.DataFrame:
         """Every request of replication 0, with its workload, network and policy."""
+        import pandas as pd
+
+        frames = [
+            pd.DataFrame(dict(log)).assign(workload=cell.workload, network=cell.network, policy=policy)
+            for cell in self.cells
+            for policy, log in cell.logs.items()
+        ]
+        return pd.concat(frames, ignore_index=True).astype(dict.fromkeys(("workload", "network", "policy"), "category"))
 
     @property
     def totals_s(self) -> dict[Place, list[float]]:
@@ -264,46 +293,6 @@ class FinishedRun(ABC):
             True
         """
         return all(assessment.met for assessment in self.assess(text, workload, network))
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class RunResult(FinishedRun):
-    """The result of a scenario, with all data of its page."""
-
-    cells: list[Cell]
-    warnings: list[str] = field(default_factory=list)
-    """Suspicious input, such as languages in the wrong order or a doubtful profile; also among the notes."""
-    scope: list[str] = field(default_factory=list)
-    """Notes on what the run covers, which the console prints too; also among the notes."""
-    precision: str = ""
-    """Whether the replications sufficed for the precision asked for; empty if none was. Not part of a run directory: its
-    scenario asks for the replications that were made, and a repeat writes the same."""
-    engines: dict[str, str] = field(default_factory=dict)
-    """The engine of the world by policy."""
-    engine_reasons: dict[str, str] = field(default_factory=dict)
-    """Why a policy ran on its engine, by policy; without policies of which there is nothing to say."""
-
-    @property
-    def drawn_cells(self) -> list[Cell]:
-        """The cells for figures: with the answered requests alone, and of many an even sample."""
-        return [replace(cell, logs=drawn_logs(cell.logs, MOST_DRAWN)) for cell in self.cells]
-
-    @property
-    def unknown_misroutes(self) -> str:
-        """Why a table has no column of misroutes."""
-        return UNKNOWN_MISROUTES if self.live is None else LIVE_MISROUTES
-
-    @property
-    def requests(self) -> pd.DataFrame:
-        """Every request of replication 0, with its workload, network and policy."""
-        import pandas as pd
-
-        frames = [
-            pd.DataFrame(dict(log)).assign(workload=cell.workload, network=cell.network, policy=policy)
-            for cell in self.cells
-            for policy, log in cell.logs.items()
-        ]
-        return pd.concat(frames, ignore_index=True).astype(dict.fromkeys(("workload", "network", "policy"), "category"))
 
     def document(self) -> dict[str, Any]:
         """Return the content of summary.json."""
