@@ -430,9 +430,7 @@ def _directory(
         files.check_free(Path(out), replace=force)
         yield Path(out)
     elif under is not None:
-        # File systems take names of 255 bytes; a scenario's may have 80 characters of any script.
-        stem = name.encode()[:100].decode(errors="ignore")
-        with files.reserved(Path(under), stem) as directory:
+        with files.reserved(Path(under), name) as directory:
             yield directory
     else:
         yield None

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simnmt.api import check_jobs, notebook_progress
 from simnmt.base.errors import InputError
+from simnmt.experiment.processes import check_address
 from simnmt.experiment.run import Progress
-from simnmt.experiment.sweep.execution import check_address, run_tasks
-from simnmt.experiment.sweep.run import SweepResult, is_sweep_folder, new_folder, read_header, run_sweep
+from simnmt.experiment.sweep import SweepResult, is_sweep_folder, read_sweep_folder, run_sweep, run_tasks
 from simnmt.results.requests import Engine
+from simnmt.results.run_directory import reserved
 from simnmt.results.sweep_table import PAGE, read_frame
 from simnmt.scenario.document import Override, overrides_of_call
 from simnmt.scenario.source import open_source
@@ -65,30 +68,27 @@ def sweep(
     from simnmt.report.sweep_page import render_sweep
 
     check_jobs(jobs)
-    address = None if cluster is None else check_address(cluster)
-    folder = Path(given)
-    if is_sweep_folder(folder):
-        if any(option not in (None, (), []) for option in (grid, out, overrides, requests, replications, seed)):
+    if cluster is not None:
+        check_address(cluster)
+    options = overrides_of_call(overrides, requests=requests, replications=replications, seed=seed)
+    goes_on = is_sweep_folder(Path(given))
+    if goes_on:
+        if grid or options or out is not None:
             what = "a sweep goes on as it was begun, without further keys, values, numbers or another folder"
             raise InputError(what, remedy="begin a new sweep with them")
-        header = read_header(folder)
-        plan = header.sweep(folder)
-        source = open_source(plan.scenario, plan.overrides, allow_code=allow_code, base=Path(header.base))
+        plan, base = read_sweep_folder(Path(given))
     else:
-        options = overrides_of_call(overrides, requests=requests, replications=replications, seed=seed)
-        plan = read_sweep(os.fspath(given), grid, options)
-        source = open_source(plan.scenario, plan.overrides, allow_code=allow_code)
-        folder = new_folder(Path(under), f"{source.scenario.name}-sweep") if out is None else Path(out)
-    result = run_sweep(
-        plan,
-        source,
-        folder,
-        lambda tasks: run_tasks(tasks, jobs, engine, address),
-        progress or notebook_progress(),
-        announce=announce,
-        allow_code=allow_code,
-    )
-    write_page(folder / PAGE, render_sweep(result.table))
+        plan, base = read_sweep(os.fspath(given), grid, options), None
+    source = open_source(plan.scenario, plan.overrides, allow_code=allow_code, base=base)
+    if goes_on or out is not None:
+        place: AbstractContextManager[Path] = nullcontext(Path(given if out is None else out))
+    else:
+        place = reserved(Path(under), f"{source.scenario.name}-sweep")
+    with place as folder:
+        execute = partial(run_tasks, jobs=jobs, engine=engine, cluster=cluster)
+        progress = progress or notebook_progress()
+        result = run_sweep(plan, source, folder, execute, progress, announce=announce, allow_code=allow_code)
+        write_page(folder / PAGE, render_sweep(result.table))
     return result
 
 

@@ -8,7 +8,7 @@ from functools import cache
 
 from simnmt.base.errors import InputError
 
-LEFT_OUT = frozenset({"pandas", "pyarrow", "scipy", "plotly", "jinja2", "markupsafe", "joblib"})
+LEFT_OUT = frozenset({"pandas", "pyarrow", "scipy", "plotly", "jinja2", "markupsafe"})
 """Dependencies that the light installation of a gateway leaves out (docs/reference/boxes.md); they weigh most."""
 
 EXTRAS = {

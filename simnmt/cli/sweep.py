@@ -11,7 +11,7 @@ from simnmt.cli.progress import progress_bar
 from simnmt.cli.terminal import say, warn
 
 if TYPE_CHECKING:
-    from simnmt.experiment.sweep.run import SweepResult
+    from simnmt.experiment.sweep import SweepResult
 
 MOST_FAILURES = 10
 """Most errors of failed points that are printed; failed.json has all."""

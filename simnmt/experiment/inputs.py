@@ -30,8 +30,7 @@ from simnmt.scenario.configuration import DeviceConfiguration, ScenarioConfigura
 from simnmt.scenario.document import Document
 from simnmt.scenario.errors import ScenarioError, format_location
 from simnmt.scenario.source import profile_path
-from simnmt.workload.configuration import Lengths
-from simnmt.workload.custom import CustomLengths
+from simnmt.workload.configuration import CustomLengths, Lengths
 from simnmt.workload.fertility import Fertility, check_fertility, convert_units, counting_remedy
 from simnmt.workload.length_table import LengthTable
 from simnmt.workload.length_units import Side

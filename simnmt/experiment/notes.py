@@ -27,7 +27,6 @@ from simnmt.profile.execution_plane import PlaneFit
 from simnmt.profile.profile_variant import as_calibrated
 from simnmt.results.device_accounts import PlannedDevice, PlannedState
 from simnmt.results.number_text import digits, duration
-from simnmt.results.precision import spread_notes
 from simnmt.results.run import Cell, format_sources, shown_kind
 from simnmt.results.summary import Row, by_cell
 from simnmt.results.warm_up import warm_up_notes
@@ -133,7 +132,6 @@ def notes(plan: RunPlan, learnt: dict[str, Learnt], rows: Sequence[Row]) -> list
     lines += describe_energy(scenario, plan.cases)
     lines += _cell_notes(scenario, rows)
     lines += warm_up_notes(rows, by_rule=scenario.warm_up == "mser5")
-    lines += spread_notes(rows, scenario.objective)
     if scenario.replications == 1:
         lines.append("One replication: no intervals, so a difference may be chance.")
     return lines

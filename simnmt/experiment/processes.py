@@ -1,4 +1,4 @@
-"""Run tasks in parallel processes, each connected by its own pipe.
+"""Run tasks in parallel processes, each connected by its own pipe, or on the workers of a Dask cluster.
 
 `concurrent.futures` shares its queues among all processes: one that dies in the middle of an answer, killed for its memory or
 by an interrupt, leaves their reader waiting for ever (seen in one interrupt of thirty). Here its pipe ends. joblib's loky was
@@ -8,30 +8,40 @@ its workers, and when the parent was killed they worked on for more than 25 s, w
 
 from __future__ import annotations
 
+import ipaddress
 import itertools
+import logging
 import multiprocessing
 import os
 import pickle
+import re
 import signal
 import sys
 import threading
 import traceback
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import CancelledError
 from contextlib import closing, contextmanager, suppress
+from importlib import import_module
 from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar
 
 from simnmt.base.compile import NativeLibraryWarning
-from simnmt.base.errors import SimnmtError
-from simnmt.base.signals import signals_held
+from simnmt.base.errors import InputError, SimnmtError, describe_error
+from simnmt.base.packages import named_if_missing
 
 Task = TypeVar("Task")
 Answer = TypeVar("Answer")
-
+Answers = Generator[tuple[int, Answer], None, None]
+"""Index and answer of every task, in the order in which they finish."""
+Failed = Callable[[Task, str], Answer]
+"""Returns the answer of a task that could not be run, and why."""
 
 LEAST_WORK_S = 3.0
 """Seconds of work per process from which it is started: the start alone takes 1 s of processor time, mostly for imports."""
+CONNECT_S = 10.0
+"""Most seconds until a scheduler answers, and until it has a worker."""
 
 
 def worthwhile_processes(work_s: float) -> int:
@@ -44,39 +54,60 @@ def worthwhile_processes(work_s: float) -> int:
 
 
 def run_in_processes(
-    work: Callable[[Task], Answer], tasks: Sequence[Task], jobs: int
-) -> Generator[tuple[int, Answer], None, None]:
-    """Yield (index, work(task)) of every task in the order in which they finish, on `jobs` processes, at most one per task.
+    work: Callable[[Task], Answer], tasks: Sequence[Task], jobs: int, failed: Failed[Task, Answer] | None = None
+) -> Answers[Answer]:
+    """Run `work(task)` for every task on `jobs` processes, at most one per task. No process is left, however this ends.
 
-    `work`, tasks and answers must be picklable. An error of `work` is raised here. Raises `SimnmtError` if a process dies. No
-    process is left, however the generator ends.
+    `work`, tasks and answers must be picklable. An error of `work` is raised here. `failed`: of a task whose process died; if
+    None, that raises `SimnmtError`.
     """
     # Spawned, not forked: a notebook's threads would make a fork unsafe.
     context = multiprocessing.get_context("spawn")
-    processes = {}
-    waiting = enumerate(tasks)
+    processes: dict[Any, Any] = {}
     at_work: dict[Any, int] = {}
-    try:
-        with interrupts_held():
-            for _ in range(min(jobs, len(tasks))):
-                ours, theirs = context.Pipe()
-                process = context.Process(target=_serve, args=(work, theirs), daemon=True)
-                process.start()
-                theirs.close()
-                processes[ours] = process
+    waiting = enumerate(tasks)
+
+    def start() -> Any:
+        ours, theirs = context.Pipe()
+        process = context.Process(target=_serve, args=(work, theirs), daemon=True)
+        with _interrupts_ignored():
+            process.start()
+        theirs.close()
+        processes[ours] = process
+        return ours
+
+    def hand_out(pipe: Any = None) -> None:
         # One task at a time for each: a second in the pipe could block us while an answer blocks the other side.
-        for pipe, (index, task) in zip(processes, waiting, strict=False):
-            _send(pipe, task)
+        for index, task in itertools.islice(waiting, 1):
+            pipe = pipe or start()
             at_work[pipe] = index
+            with suppress(OSError):  # of a process that died, which its end of the pipe shows
+                pipe.send(task)
+
+    try:
+        for _ in range(min(jobs, len(tasks))):
+            hand_out()
         while at_work:
-            for ready in wait(list(at_work)):
-                answer, error, trace = _receive(ready)
-                if error is not None:
-                    raise error from RuntimeError(f"in another process:\n{trace}")
-                index = at_work.pop(ready)
-                for following, task in itertools.islice(waiting, 1):
-                    _send(ready, task)
-                    at_work[ready] = following
+            pipe: Any
+            for pipe in wait(list(at_work)):
+                index = at_work[pipe]
+                try:
+                    answer, error, trace = pipe.recv()
+                except (EOFError, OSError):
+                    if failed is None:
+                        raise SimnmtError(
+                            "a process of the run died, perhaps for lack of memory (give fewer jobs or requests; a script must "
+                            "call simnmt.run below `if __name__ == '__main__':`)"
+                        ) from None
+                    answer, error = failed(tasks[index], "its process died, perhaps for lack of memory"), None
+                    processes.pop(pipe).join()
+                    del at_work[pipe]
+                    hand_out()
+                else:
+                    if error is not None:
+                        raise error from RuntimeError(f"in another process:\n{trace}")
+                    del at_work[pipe]
+                    hand_out(pipe)
                 yield index, answer
     finally:
         for ours, process in processes.items():
@@ -84,22 +115,6 @@ def run_in_processes(
                 process.kill()  # SIGTERM is ignored where our parent ignores it
             ours.close()
             process.join()
-
-
-def _send(pipe: Any, task: Any) -> None:
-    with suppress(OSError):  # of a process that died, which `_receive` finds
-        pipe.send(task)
-
-
-def _receive(pipe: Any) -> tuple[Any, Exception | None, str]:
-    try:
-        content: tuple[Any, Exception | None, str] = pipe.recv()
-        return content
-    except (EOFError, OSError):
-        raise SimnmtError(
-            "a process of the run died, perhaps for lack of memory (give fewer jobs or requests; a script must call "
-            "simnmt.run below `if __name__ == '__main__':`)"
-        ) from None
 
 
 def run_tasks(
@@ -148,30 +163,87 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-_OF_GROUP = (signal.SIGINT, signal.SIGHUP) if hasattr(signal, "SIGHUP") else (signal.SIGINT,)
-"""Signals that reach all processes of a terminal."""
-
-
 @contextmanager
-def interrupts_held() -> Iterator[None]:
-    """Shield the processes started in this block from Ctrl-C and a closing terminal, which reach the whole group: the parent
-    handles them.
+def _interrupts_ignored() -> Iterator[None]:
+    """Ignore Ctrl-C and a closing terminal, which reach all processes of the terminal, for the moments of a start.
 
-    The processes inherit the mask, so it holds from their first moment, before Python itself runs. The parent handles signals
-    after the block: during a start it would leave a process with half of its instructions.
+    The process inherits that, so it holds from its first moment, before Python itself runs: the parent ends it.
     """
-    if not hasattr(signal, "pthread_sigmask"):
+    before = {}
+    if threading.current_thread() is threading.main_thread():
+        before = {
+            number: signal.signal(number, signal.SIG_IGN)
+            for number in (signal.SIGINT, getattr(signal, "SIGHUP", None))
+            if number
+        }
+    try:
         yield
-        return
-    from multiprocessing import resource_tracker
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
-    # The mask is this thread's alone; numpy's threads take the signal, and Python then handles it here.
-    with signals_held():
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, _OF_GROUP)
+
+class ClusterError(InputError):
+    """A cluster that cannot be used."""
+
+
+class ClusterLost(SimnmtError):
+    """A cluster that was lost during a sweep; the finished tasks are stored."""
+
+    exit_status = 4
+
+
+def check_address(address: str) -> str:
+    """Return the address of a scheduler that is on this machine or has TLS, since it executes what it is sent.
+
+    Raises `ClusterError`.
+    """
+    match = re.fullmatch(r"(tcp|tls)://(\[[0-9a-fA-F:]+\]|[^\s:/\[\]]+):([0-9]{1,5})", address)
+    if match is None or not 1 <= int(match[3]) <= 65_535:
+        raise ClusterError(f"cluster {address}: no address of a scheduler", remedy="write tcp://127.0.0.1:8786")
+    is_loopback = match[2] == "localhost"
+    with suppress(ValueError):
+        is_loopback = ipaddress.ip_address(match[2].strip("[]")).is_loopback
+    if match[1] == "tcp" and not is_loopback:
+        what = f"cluster {address}: a scheduler executes what it is sent, so another machine needs TLS"
+        raise ClusterError(what, remedy="write tls://HOST:PORT, or ssh -L 8786:HOST:8786 and tcp://127.0.0.1:8786")
+    return address
+
+
+def run_on_cluster(
+    work: Callable[[Task], Answer], tasks: Sequence[Task], address: str, failed: Failed[Task, Answer]
+) -> Answers[Answer]:
+    """Run `work(task)` for every task on the workers of a Dask scheduler; if one dies, Dask gives its tasks to others.
+
+    `address`: checked by `check_address`. Raises `ClusterError` if the cluster cannot be used, and `ClusterLost`.
+    """
+    with named_if_missing("cluster"):
+        distributed: Any = import_module("distributed")
+    for name in [name for name in logging.root.manager.loggerDict if name.startswith("distributed")]:
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # a lost connection is reported here, in one line
+    lost = ClusterLost(f"cluster {address}: its scheduler is gone; what was finished is kept")
+    client = None
+    try:
         try:
-            # A process of multiprocessing's own; started with the first of ours, it would let SIGINT through again on its way.
-            resource_tracker.ensure_running()
-            signal.pthread_sigmask(signal.SIG_BLOCK, _OF_GROUP)
-            yield
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            client = distributed.Client(address, timeout=CONNECT_S, set_as_default=False)
+            client.wait_for_workers(1, timeout=CONNECT_S)
+        except (OSError, TimeoutError, ValueError, RuntimeError, TypeError) as error:
+            what = f"cluster {address}: no scheduler or no worker answers ({describe_error(error, most=80)})"
+            remedy = "start one (docs/reference/sweep.md#run-it-on-a-cluster), or name no cluster"
+            raise ClusterError(what, remedy=remedy) from None
+        indices = {client.submit(work, task, pure=False): index for index, task in enumerate(tasks)}
+        for future in distributed.as_completed(indices, loop=client.loop):
+            index = indices[future]
+            if future.status == "finished":
+                yield index, future.result()
+            elif future.status == "error":
+                raised = future.exception()
+                yield index, failed(tasks[index], f"{type(raised).__name__}: {describe_error(raised)}")
+            else:
+                raise lost
+    except (OSError, CancelledError):
+        raise lost from None
+    finally:
+        if client is not None:
+            with suppress(Exception):  # the scheduler may be gone
+                client.close(timeout=2.0)

@@ -117,7 +117,7 @@ def _with_predictions(
         result,
         summary_rows=table,
         comparisons=compared,
-        notes=[*result.notes, *describe_predictions(table, uncertainty.profiles, uncertainty.confidence, exact)],
+        notes=[*result.notes, *describe_predictions(uncertainty.profiles, uncertainty.confidence, exact)],
         warnings=result.warnings + [describe_exact(exact)] * bool(exact),
     )
 
@@ -144,10 +144,8 @@ def _run(units: list[Unit], begin: int, jobs: int | None, progress: Progress | N
 def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> Run:
     scenario = plan.scenario
     roles = roles_of(scenario)
-    numbers = with_regret(_in_order(scenario, units, results), roles.oracle)
-    open_loops = {case.name: devices(scenario, case.name) for case in plan.cases.values() if case.arrivals.discipline == "open"}
-    table = rows(numbers, scenario.requests, metrics=scenario.measured_metrics, objective=scenario.objective)
-    table = with_stability(table, numbers, open_loops)
+    open_loops = [case.name for case in plan.cases.values() if case.arrivals.discipline == "open"]
+    numbers, table = summarise(scenario, _in_order(scenario, units, results), open_loops)
     compared = mark_unstable(comparisons(numbers, baselines(scenario)), table)
     by_place: dict[tuple[str, str], list[UnitResult]] = {}
     for unit, result in zip(units, results, strict=True):
@@ -184,6 +182,16 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> Run:
         engines=engines,
         engine_reasons=engine_reasons,
     )
+
+
+def summarise(scenario: ScenarioConfiguration, runs: Runs, open_loops: Sequence[str]) -> tuple[Runs, list[Row]]:
+    """Return the numbers of each replication with the regret, and the rows of the summary with the overloaded devices.
+
+    `open_loops`: workloads whose requests arrive by themselves, and so may overload a device.
+    """
+    runs = with_regret(runs, roles_of(scenario).oracle)
+    table = rows(runs, scenario.requests, metrics=scenario.measured_metrics)
+    return runs, with_stability(table, runs, {name: devices(scenario, name) for name in open_loops})
 
 
 def _engines(results: list[UnitResult]) -> tuple[dict[str, str], dict[str, str]]:

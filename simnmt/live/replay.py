@@ -376,7 +376,7 @@ def _run_result(plan: RunPlan, settings: ReplaySettings, served: _Served, replay
     case, learnt = first.unit.case, first.result.learnt
     place = case.name, first.unit.network, served.policy
     numbers = with_regret({place: [one.result.numbers[place] for one in replays]}, None)
-    table = rows(numbers, scenario.requests, metrics=scenario.measured_metrics, objective=scenario.objective)
+    table = rows(numbers, scenario.requests, metrics=scenario.measured_metrics)
     judged = [device for device in live_devices(first.unit) if device.servers == 1]
     table = with_stability(table, numbers, {case.name: judged} if case.arrivals.discipline == "open" else {})
     cell = cell_of(first.unit, first.result)

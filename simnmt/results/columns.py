@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import nan
@@ -12,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
-Recorder = Mapping[str, "array[Any]"]
+Recorder = Mapping[str, Array]
 """Columns that the world is filling, by name."""
 
 
@@ -35,7 +34,7 @@ class RequestColumn:
 
     def array(self, requests: int) -> Array:
         """Return the column of so many requests, nothing of which is known."""
-        return np.full(requests, self.unset, self.dtype)
+        return np.full(requests, self.unset, self.dtype) if self.unset else np.zeros(requests, self.dtype)
 
 
 COLUMNS = {
@@ -102,14 +101,12 @@ STREAMED_COLUMNS = ("state", "stall_s", "deadline_missed")
 
 
 def recorder(requests: int, wanted: Collection[str] = ()) -> Recorder:
-    """Return empty columns for a run of `requests` requests; `wanted`: names of those that are filled on request.
-
-    They are arrays of Python, whose elements are faster to change than those of numpy.
-    """
+    """Return empty columns for a run of `requests` requests; `wanted`: names of those that are filled on request."""
     if unknown := [name for name in wanted if name not in COLUMNS or COLUMNS[name].filled != "on_request"]:
         raise ValueError(f"no columns that are filled on request: {', '.join(unknown)}")
-    columns = [column for column in COLUMNS.values() if column.filled == "always" or column.name in wanted]
-    return {column.name: array(np.dtype(column.dtype).char.replace("?", "b"), [column.unset]) * requests for column in columns}
+    return {
+        column.name: column.array(requests) for column in COLUMNS.values() if column.filled == "always" or column.name in wanted
+    }
 
 
 def columns_table() -> str:

@@ -1,5 +1,5 @@
-"""Counts of what one device did in a run: its batches (FNI-12) or its streamed model (STI-16 to STI-18), with the columns of
-both in the summary.
+"""Counts of what one device did in a run: its batches (FNI-12), its streamed model (STI-16 to STI-18), and its faults, with the
+columns of the first two in the summary.
 
 A request of a streamed model is *cold* if nothing of the model was in memory. Otherwise it meets the buffer that was filled for
 its *turn* of an engagement.
@@ -359,3 +359,14 @@ def stream_columns(device: str, account: StreamAccount | None, makespan_s: float
 
 STREAMING_COLUMNS = tuple(name.removeprefix("_") for name in stream_columns("", None, 1.0))
 """Column names after the device's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class FaultAccount:
+    """The faults of one run under one policy: the executions that answered no request."""
+
+    failed_executions: int
+    """Requests that a failing box dropped."""
+    extra_work: tuple[NDArray[np.float64], ...]
+    """By target and box, the work of executions that answered no request: seconds, or target tokens with the end of the
+    sentence if the target batches."""

@@ -221,8 +221,6 @@ class Criteria:
 
     metrics: tuple[Metric, ...] = ()
     """Metrics to be measured beside the standard ones."""
-    tails: tuple[str, ...] = ()
-    """Percentiles such as `p90` beyond which requests are also summarised separately, beside `p95` and `p99`."""
     deadline_s: float | None = None
     """Deadline of the workload's requests; None if it has none."""
     good_within_s: float | None = None

@@ -3,7 +3,7 @@
 An interval over replications covers the mean of runs of the profiles as they are. The boxes differ from their profiles, so a
 prediction of a deployment needs the error of the calibration too. `with_predictions` forms it from runs with drawn profiles:
 
-- The shift of draw n is its number over that of the calibrated profiles in the same replication (for a share, the difference).
+- The shift of draw n is its number over that of the calibrated profiles in the same replication; for a share, the difference.
   Both met the same requests, so the shift contains hardly any noise of replications.
 - The error of the mean over replications has Student's distribution. It is independent of the shift, so the interval is that of
   all sums of a shift and of a quantile of Student's distribution.
@@ -21,16 +21,13 @@ from simnmt.base.suggestions import format_list
 from simnmt.results.number_text import format_interval
 from simnmt.results.summary import Numbers, Place, Row, Runs
 
-SHOWN = {
+PREDICTED = {
     "mean_latency_s": ("mean", 1e3, "ms"),
     "p95_latency_s": ("p95", 1e3, "ms"),
     "offloaded_share": ("offloaded", 100.0, "%"),
     "throughput_rps": ("throughput", 1.0, "requests/s"),
 }
 """Numbers with a prediction interval, as `..._predicted_low` and `..._predicted_high`: name, factor and unit in sentences."""
-PREDICTED = tuple(SHOWN)
-SHARES = ("offloaded_share",)
-"""Those whose shifts are differences; the others are positive, and their shifts are ratios."""
 QUANTILES = 499
 """Quantiles that stand for Student's distribution."""
 
@@ -66,7 +63,7 @@ def with_predictions(
             base, moved, before = values(row, row["policy"], name)
             low = high = None
             if not row.get("unstable") and not np.isnan([*base, *moved]).any():
-                if name in SHARES:
+                if name.endswith("_share"):
                     ends = prediction_interval(base.mean(), moved - before, base, confidence)
                     low, high = np.clip(ends, 0.0, 1.0).tolist()
                 elif (before > 0.0).all() and (moved > 0.0).all():
@@ -112,24 +109,13 @@ def prediction_interval(estimate: float, shifts: Floats, values: Floats, confide
     return ends
 
 
-def describe_predictions(rows: Sequence[Row], profiles: int, confidence: float, exact: Mapping[str, str]) -> list[str]:
+def describe_predictions(profiles: int, confidence: float, exact: Mapping[str, str]) -> list[str]:
     """Describe the prediction intervals of a run. `exact`: devices without a known error of calibration, with the reason."""
-    sentences = [
+    return [
         f"Prediction intervals of {100 * confidence:g} % contain the error of the calibration, by {profiles} drawn profiles of "
-        "each device, and the variation between replications. Not contained: a box that is slower in service than during the "
-        "calibration, and errors of links and lengths."
-    ]
-    if exact:
-        sentences.append(f"{describe_exact(exact).capitalize()}.")
-    sides = {
-        side: [f"{row['policy']} ({row['network']})" for row in rows if excluding_side(row, "mean_latency_s") == side]
-        for side in ("above", "below")
-    }
-    return sentences + [
-        f"The prediction interval lies {side} the mean for {format_list(places, 'and')}, as the cells or the disturbed "
-        "repeats of a calibration do: measure the profile again."
-        for side, places in sides.items()
-        if places
+        "each device, and the variation between replications; not a box that is slower in service than during the "
+        "calibration, nor errors of links and lengths.",
+        *([f"{describe_exact(exact).capitalize()}."] if exact else []),
     ]
 
 
@@ -139,18 +125,10 @@ def describe_exact(exact: Mapping[str, str]) -> str:
     return f"prediction intervals lack the calibration error of {reasons}"
 
 
-def excluding_side(row: Row, key: str) -> str | None:
-    """Return on which side of the number of a row its prediction interval lies, "above" or "below"; None if it contains it."""
-    low, high = row.get(f"{key}_predicted_low"), row.get(f"{key}_predicted_high")
-    if low is None or high is None or low <= row[key] <= high:
-        return None
-    return "above" if low > row[key] else "below"
-
-
 def prediction_sentences(row: Row) -> list[str]:
     """Return each number of a row with its prediction interval, such as `mean 21.3 ms, 19.8 to 23.0`, if that has a width."""
     sentences = []
-    for key, (name, factor, unit) in SHOWN.items():
+    for key, (name, factor, unit) in PREDICTED.items():
         low, high = row.get(f"{key}_predicted_low"), row.get(f"{key}_predicted_high")
         if low is not None and high is not None and low < high:
             text, interval = format_interval(factor * row[key], factor * low, factor * high, signs="minus")

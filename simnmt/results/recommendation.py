@@ -109,7 +109,7 @@ def recommend(rows: Sequence[Row], runs: Runs, roles: Roles, goal: Goal, reason:
         "slo_uncertain": [name for name in stable if cell.straddles(name)],
         "slo_assessments": [] if policy is None else [one.as_json() for one in cell.assessments(policy)],
         **cell.worth(policy if stable else None, eligible),
-        "caution": describe_short_tail(goal.objective, rows[0]["requests"], rows[0]["replications"]) if changes else "",
+        "caution": describe_short_tail(goal.objective, rows[0]["requests"]) if changes else "",
         "reason": reason or {},
     }
 

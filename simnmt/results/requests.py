@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from operator import itemgetter
@@ -12,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.results.columns import COLUMNS, Array
-from simnmt.results.device_accounts import BatchAccount, BoxesUntil, StreamAccount
+from simnmt.results.device_accounts import BatchAccount, BoxesUntil, FaultAccount, StreamAccount
 from simnmt.results.energy import RunEnergy
-from simnmt.results.fault_account import FaultAccount
 
 BLOCK = 4_096
 """Requests made into Python numbers at a time: few enough to stay in the processor's cache, so that the cost per request does
@@ -144,17 +142,16 @@ class Trail:
     @classmethod
     def recorded(
         cls,
-        columns: Mapping[str, array[Any] | Array],
+        columns: Mapping[str, Array],
         accounts: tuple[BatchAccount | BoxesUntil | None, ...],
     ) -> Trail:
         """Return the trail of a run from its columns; `accounts`: of each target's servers."""
-        arrays = {name: np.asarray(column).view(COLUMNS[name].dtype) for name, column in columns.items()}
         batches = tuple(account if isinstance(account, BatchAccount) else None for account in accounts)
         streamed = tuple(
             None if isinstance(account, BatchAccount) or not callable(account) else account for account in accounts
         )
         return cls(
-            arrays | {"decided_s": arrays["arrival_s"]},
+            {**columns, "decided_s": columns["arrival_s"]},
             batches=batches if any(batches) else (),
             streamed=streamed if any(streamed) else (),
         )

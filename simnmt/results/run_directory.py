@@ -49,7 +49,9 @@ def reserved(folder: Path, stem: str) -> Iterator[Path]:
 
     It is removed if it is empty in the end. Raises `RunDirectoryError` if none can be made.
     """
-    path = first = folder / f"{stem}-{datetime.now(timezone.utc):%Y%m%d-%H%M%S}"
+    # File systems take names of 255 bytes; a scenario's may have 80 characters of any script.
+    short = stem.encode()[:100].decode(errors="ignore")
+    path = first = folder / f"{short}-{datetime.now(timezone.utc):%Y%m%d-%H%M%S}"
     made = files.missing_parents(path)
     try:
         try:

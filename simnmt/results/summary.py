@@ -113,7 +113,7 @@ def measure(
         **quantiles,
         "offloaded_share": (requests - int(sent[0])) / requests,
         **_misrouted(decision_regret_s),
-        **_parts(log, quantiles, (*TAILS, *criteria.tails)),
+        **_parts(log, known(quantiles["p95_latency_s"])),
         "mean_estimate_age_s": float(log["rtt_estimate_age_s"].sum()) / requests,
         "mean_energy_j": None,
         "offered_rps": requests / (issued_s - start_s) if discipline != "back_to_back" and issued_s > start_s else None,
@@ -206,8 +206,6 @@ def _misrouted(decision_regret_s: NDArray[np.float32] | None) -> Numbers:
 
 Objective = str
 """What a deployment is judged by: the latency as `mean` or a percentile such as `p95`, or a spending such as `energy_j`."""
-OBJECTIVES: tuple[Objective, ...] = ("mean", "p95", "p99")
-"""Objectives that every summary has with their spread over the replications."""
 
 
 def objective_column(objective: Objective) -> str:
@@ -244,19 +242,16 @@ def format_objective(
 
 PARTS = {"queue": "t_queue_s", "execution": "t_exe_s", "transfer": "t_tx_s"}
 """Parts of a latency, and the columns that hold them."""
-TAILS = ("p95", "p99")
-"""Quantiles of the latency beyond which requests are also summarised separately."""
 
 
-def _parts(log: Log, quantiles: Numbers, tails: Sequence[str]) -> Numbers:
-    """Return the mean parts of all requests, and of those that take as long as a quantile (`tails`) or longer."""
-    latency_s = log["latency_s"]
-    slowest = {name: latency_s >= known(quantiles[objective_column(name)]) for name in tails}
+def _parts(log: Log, p95_s: float) -> Numbers:
+    """Return the mean parts of all requests, and of those that take as long as p95 or longer."""
+    slowest = log["latency_s"] >= p95_s
     means: Numbers = {}
     for part, column in PARTS.items():
         seconds = log[column]
         means[f"mean_{part}_s"] = float(seconds.sum()) / len(seconds)
-        means |= {f"beyond_{name}_{part}_s": float(seconds[those].mean()) for name, those in slowest.items()}
+        means[f"beyond_p95_{part}_s"] = float(seconds[slowest].mean())
     return means
 
 
@@ -277,14 +272,13 @@ WITH_INTERVAL = ("total_latency_s", "regret_s")
 """Numbers beside the metrics with a 95 % interval over replications, as `..._low` and `..._high`."""
 
 
-def rows(runs: Runs, requests: int, *, metrics: Sequence[Metric] = (), objective: Objective = "mean") -> list[Row]:
+def rows(runs: Runs, requests: int, *, metrics: Sequence[Metric] = ()) -> list[Row]:
     """Return one row per workload, network and policy: means over the replications, in the order of the runs.
 
     Args:
         runs: the numbers of each replication.
         requests: issued in each run.
         metrics: metrics that were measured beside the standard ones.
-        objective: a latency whose spread over the replications is shown, beside `OBJECTIVES`.
     """
     with_interval = {*WITH_INTERVAL, *columns_of(metrics)}
     table: list[Row] = []
@@ -296,12 +290,6 @@ def rows(runs: Runs, requests: int, *, metrics: Sequence[Metric] = (), objective
             "replications": len(replications),
             "requests": requests,
         }
-        for latency in dict.fromkeys((*OBJECTIVES, objective)):
-            key = objective_column(latency)
-            latencies_s = [known(numbers[key]) for numbers in replications if numbers.get(key)]
-            complete = len(latencies_s) == len(replications)
-            row[spread_key(latency)] = max(latencies_s) / min(latencies_s) if complete else None
-            row[f"{spread_key(latency)}_part"] = _most_spread_part(replications, latency)
         # The oracle is no bound if requests wait, nor if a policy moves the times at which requests meet the network.
         no_queues = all(value is None for name, value in replications[0].items() if name.endswith("_busiest_load"))
         for name in replications[0]:
@@ -322,30 +310,6 @@ def rows(runs: Runs, requests: int, *, metrics: Sequence[Metric] = (), objective
             row |= columns
         table.append(row)
     return table
-
-
-def spread_key(objective: Objective) -> str:
-    """Return the column with the ratio of the greatest to the least objective of the replications.
-
-    >>> spread_key("p95")
-    'p95_latency_spread'
-    """
-    return objective_column(objective).removesuffix("_s") + "_spread"
-
-
-def _most_spread_part(replications: Sequence[Numbers], objective: Objective) -> str | None:
-    """Return the part of the latency that differs most between replications; None if parts are unknown.
-
-    If the objective is a quantile, the parts are those of the tail.
-    """
-    if objective_metric(objective).label:
-        return None
-    over = "mean" if objective == "mean" else f"beyond_{objective}"
-    means = {part: [numbers.get(f"{over}_{part}_s") for numbers in replications] for part in PARTS}
-    if any(value is None for values in means.values() for value in values):
-        return None
-    ranges = {part: max(map(known, values)) - min(map(known, values)) for part, values in means.items()}
-    return max(ranges, key=ranges.__getitem__)
 
 
 def comparisons(runs: Runs, baselines: Iterable[str]) -> list[Row]:

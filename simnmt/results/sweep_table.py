@@ -79,7 +79,7 @@ def write_table(path: Path, table: SweepTable) -> None:
 def _array(values: Sequence[Any], name: str) -> Any:
     """Return a column as an arrow array; values of several kinds become texts."""
     kinds = {type(value) for value in values if value is not None}
-    if name in TEXTS or name.endswith("_spread_part"):
+    if name in TEXTS:
         return arrow_array(values, str)
     if name in WHOLE or kinds == {int}:
         return arrow_array(values, np.int64)

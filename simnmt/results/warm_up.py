@@ -32,7 +32,9 @@ def mser5_cut(latency_s: NDArray[np.float64]) -> int:
         >>> mser5_cut(np.array([0.0] * 5 + [9.0, 11.0, 10.0, 10.0, 10.0] * 7))
         5
     """
-    means = _batch_means(latency_s)
+    batches = latency_s[: len(latency_s) // BATCH * BATCH].reshape(-1, BATCH)
+    counts = (~np.isnan(batches)).sum(axis=1)
+    means = np.where(counts > 0, np.nansum(batches, axis=1) / np.maximum(counts, 1), np.nan)
     answered = np.flatnonzero(~np.isnan(means))
     if len(answered) < 2:
         return 0
@@ -46,29 +48,15 @@ def mser5_cut(latency_s: NDArray[np.float64]) -> int:
     return 0 if cut == 0 else BATCH * int(answered[cut])
 
 
-def _batch_means(latency_s: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the mean of every five latencies; a rest of fewer is left out."""
-    batches = latency_s[: len(latency_s) // BATCH * BATCH].reshape(-1, BATCH)
-    known = ~np.isnan(batches)
-    counts = known.sum(axis=1)
-    sums = np.where(known, batches, 0.0).sum(axis=1)
-    means: NDArray[np.float64] = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
-    return means
-
-
 def warm_up_notes(rows: Sequence[Row], *, by_rule: bool) -> Iterator[str]:
     """Yield a sentence for each workload and network on the requests that were left out as warm-up.
 
-    Args:
-        rows: of the summary.
-        by_rule: True if MSER-5 chose their number, False if the scenario states it.
+    `by_rule`: True if MSER-5 chose their number, False if the scenario states it.
     """
     for (workload, network), (row, *_) in by_cell(rows).items():
         if row.get("warm_up_requests"):
-            chosen = "chosen by MSER-5 (mean over the replications)" if by_rule else "as warm_up states"
-            cut, requests = f"{row['warm_up_requests']:,.0f}", f"{row['requests']:,}"
+            chosen = ", chosen by MSER-5 (mean over the replications)" if by_rule else ""
             yield (
-                f"{workload} on {network}: the first {cut} of {requests} requests are warm-up, {chosen}, the same for "
-                "all policies. No number of the summary counts them, except those of whole batches and streams, of energy "
-                "and money, and of faults; figures and requests.parquet show them."
+                f"{workload} on {network}: the first {row['warm_up_requests']:,.0f} of {row['requests']:,} requests are warm-up"
+                f"{chosen}. Only batches, streams, energy, money, faults, figures and requests.parquet count them."
             )

@@ -12,7 +12,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, StringConstraints, Tag, field_validator, model_validator
 
 from simnmt.base.configuration import NO_TRUTH_VALUE, Configuration, InputFile, misfit
+from simnmt.base.extension import Extensible, Parameters, installed_kinds
 from simnmt.batching.configuration import BatchingConfiguration
+from simnmt.batching.custom import custom_batching
 from simnmt.devices import KINDS as EXECUTION_KINDS
 from simnmt.devices.failures import FailureConfiguration, LateAnswers
 from simnmt.devices.streaming_configuration import StreamingConfiguration
@@ -20,10 +22,12 @@ from simnmt.network.configuration import LinkConfiguration, NetworkConfiguration
 from simnmt.network.overhead import OverheadConfiguration
 from simnmt.policies import KINDS, PolicyConfiguration
 from simnmt.policies.cnmt import CNmtPolicy
-from simnmt.profile.custom import CustomDevice
+from simnmt.policies.custom import custom_policy
+from simnmt.policies.decision import Estimation
+from simnmt.profile.custom import GIVEN, CustomDevice, custom_device
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.power import PowerConfiguration
-from simnmt.results.metrics import Criteria, Metric, objective_metric
+from simnmt.results.metrics import Criteria, Metric
 from simnmt.results.service_level import Requirement
 from simnmt.scenario.service_level import (
     MetricName,
@@ -47,8 +51,12 @@ def _profile_form(value: Any) -> str | None:
 
 
 PROFILE_FILE = InputFile("calibration")
+_COSTS = Extensible(custom_device, "simnmt.devices", GIVEN)
 ProfileConfiguration = Annotated[
-    Annotated[str, Tag("one")] | Annotated[dict[str, str], Tag("by_workload")], PROFILE_FILE, Discriminator(_profile_form)
+    Annotated[str, Tag("one")] | Annotated[dict[str, Annotated[str, _COSTS]], Tag("by_workload")],
+    PROFILE_FILE,
+    Discriminator(_profile_form),
+    _COSTS,
 ]
 """A device's profile: one, or one per workload."""
 
@@ -76,7 +84,7 @@ class DeviceConfiguration(Configuration):
     execution: str | None = None
     """Execution kind of its boxes by name, of those registered beside the shipped ones; left out: they batch with `batching`,
     stream their model with `sti`, and else execute requests first in, first out."""
-    batching: BatchingConfiguration | None = None
+    batching: Annotated[BatchingConfiguration, Extensible(custom_batching, "simnmt.batchers")] | None = None
     """How each box forms batches and decodes them, step by step, at the profile's step costs; left out: it executes one request
     after another, or `workers` of them side by side."""
     decoder: DecoderSettings | None = None
@@ -119,6 +127,15 @@ class DeviceConfiguration(Configuration):
         if self.execution is not None and (self.batching is not None or self.sti is not None):
             raise ValueError("execution stands beside batching or sti; remove one of them")
         return self
+
+
+class _PolicyParameters(Parameters, Estimation):
+    """Keys that every policy accepts: how it estimates its targets."""
+
+
+Policy = Annotated[
+    PolicyConfiguration, Extensible(custom_policy, "simnmt.policies", ("knowledge",), parameters=_PolicyParameters)
+]
 
 
 class FitConfiguration(Configuration):
@@ -183,7 +200,7 @@ class ScenarioConfiguration(Configuration):
     """What the first device does about requests whose answers do not come, such as `{timeout_ms: 500}`. Left out: it waits."""
     fit: FitConfiguration = FitConfiguration()
     """What the policies learn from."""
-    policies: Annotated[dict[Name, PolicyConfiguration], Field(min_length=1)]
+    policies: Annotated[dict[Name, Policy], Field(min_length=1)]
     """How targets are chosen, by name; a policy named after its kind needs no `kind`."""
     gap_analysis: bool = False
     """Also run the first C-NMT policy with one source of loss after another replaced by the truth (CNMT-19)."""
@@ -204,7 +221,7 @@ class ScenarioConfiguration(Configuration):
         policies = {}
         for name, policy in content["policies"].items():
             policy = {} if policy is None else policy
-            if isinstance(policy, dict) and "kind" not in policy and name in KINDS:
+            if isinstance(policy, dict) and "kind" not in policy and name in (*KINDS, *installed_kinds("simnmt.policies")):
                 policy = {"kind": name, **policy}
             policies[name] = policy
         return {**content, "policies": policies}
@@ -264,8 +281,7 @@ class ScenarioConfiguration(Configuration):
         ]
         deadline_s = None if deadline_ms is None else deadline_ms / 1e3
         good_within_s = min([deadline_s] if deadline_s is not None else within_s or limits_s, default=None)
-        tails = () if objective_metric(self.objective).quantile is None else (self.objective,)
-        return Criteria(self.measured_metrics, tails, deadline_s, good_within_s)
+        return Criteria(self.measured_metrics, deadline_s, good_within_s)
 
     def count_of(self, device: str, workload_name: str) -> int:
         """Return the number of boxes of a device that a workload meets."""

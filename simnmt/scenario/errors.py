@@ -53,6 +53,8 @@ def describe_value(value: object) -> str:
         return "a mapping"
     if isinstance(value, (list, tuple)):
         return "a list"
+    if not isinstance(value, (str, bool, int, float)):
+        return f"a {type(value).__name__} object"
     return f"the text {format_value(value)}" if isinstance(value, str) else format_value(value)
 
 

@@ -21,7 +21,6 @@ from simnmt.base.files import is_standard, written_whole
 from simnmt.policies import KINDS
 from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.scenario.errors import ScenarioError
-from simnmt.scenario.extensions import PLACES, schema_of_extension
 
 SCHEMA_FILE = "scenario.schema.json"
 """Name of the schema beside the scenario, which a template's first line gives to the editor."""
@@ -63,7 +62,6 @@ def schema_text() -> str:
         schema_generator=DescribedSchema
     )
     schema["title"] = "Scenario"
-    _accept_extensions(schema)
     schema["properties"]["policies"] |= _policies_by_name(schema)
     for mapping in schema["properties"].values():
         _refuse_other_names(mapping)
@@ -76,19 +74,6 @@ def _refuse_other_names(mapping: dict[str, Any]) -> None:
         ((pattern, value),) = mapping.pop("patternProperties").items()
         mapping["propertyNames"] = {**mapping.get("propertyNames", {}), "pattern": pattern}
         mapping["additionalProperties"] = value
-
-
-def _accept_extensions(schema: JsonSchemaValue) -> None:
-    """Let a mapping with the kind of an extension stand in every place of one."""
-    models = {"workloads": "WorkloadConfiguration", "devices": "DeviceConfiguration"}
-    for place in PLACES:
-        room, _, *keys = place.pattern
-        if place.group is None or len(keys) > 1:
-            continue
-        parts = schema["$defs"][models[room]]["properties"] if keys else schema["properties"][room]["patternProperties"]
-        name = keys[0] if keys else next(iter(parts))
-        about = {key: parts[name][key] for key in ("title", "description", "default") if key in parts[name]}
-        parts[name] = about | {"anyOf": [parts[name], schema_of_extension(place)]}
 
 
 def _policies_by_name(schema: dict[str, Any]) -> dict[str, Any]:

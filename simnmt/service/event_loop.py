@@ -15,9 +15,10 @@ from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
-from simnmt.base.signals import STOPPING
-
 Result = TypeVar("Result")
+
+STOPPING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGHUP", "SIGTERM") if hasattr(signal, name))
+"""Ctrl-C, a terminal that closes, and a polite request to end."""
 
 _SELECTABLE_DESCRIPTORS = 1024
 

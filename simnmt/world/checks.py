@@ -77,7 +77,7 @@ def check_run(
             f"{clients.count} clients at {clients.nodes} end nodes",
             "give at least 1",
         )
-        fits = len(clients.think_s) >= clients.count + count and bool(_is_sound(clients.think_s).all())
+        fits = len(clients.think_s) >= clients.count + count and _is_sound(clients.think_s)
         _require(
             fits, "think times below 0, infinite, NaN, or too few", "give seconds of 0 or more for each client and each request"
         )
@@ -102,10 +102,13 @@ class BlockChecks:
         if not self._foresees and not isinstance(choice, LeastTotal):
             only = choice.target if isinstance(choice, Fixed) else NO_TARGET
         for name, column in _columns(block, self._has_links, only):
-            _refuse_first(block, ~_is_sound(column), f"{name} of request {{}} is below 0, infinite or NaN", "give 0 or more")
+            if not _is_sound(column):
+                faulty = ~(np.isfinite(column) & (np.asarray(column) >= 0))
+                _refuse_first(block, faulty, f"{name} of request {{}} is below 0, infinite or NaN", "give 0 or more")
         if (arrival_s := block.arrival_s) is not None and len(arrival_s):
-            falls = np.diff(arrival_s, prepend=self._last_s) < 0.0
-            _refuse_first(block, falls, "arrival_s of request {} is before that of the request before", "sort the requests")
+            if arrival_s[0] < self._last_s or (arrival_s[1:] < arrival_s[:-1]).any():
+                falls = np.diff(arrival_s, prepend=self._last_s) < 0.0
+                _refuse_first(block, falls, "arrival_s of request {} is before that of the request before", "sort the requests")
             self._last_s = float(arrival_s[-1])
         targets = len(block.execution_s)
         if isinstance(choice, Fixed):
@@ -114,12 +117,12 @@ class BlockChecks:
             fits = len(choice.execution_s) == targets and all(len(column) == len(block) for column in choice.execution_s)
             _require(fits, "a policy that was prepared for other requests than those of the block", "prepare it for the block")
             for column in choice.execution_s:
-                _refuse_first(block, np.isnan(column), "a policy that estimates NaN for request {}", "give seconds")
+                if np.isnan(np.min(column, initial=0.0)):
+                    _refuse_first(block, np.isnan(column), "a policy that estimates NaN for request {}", "give seconds")
 
 
 def _refuse_first(block: Block, faulty: NDArray[np.bool_], fault: str, remedy: str) -> None:
-    if faulty.any():
-        raise InputError(fault.format(block.first + int(faulty.argmax())), remedy=remedy)
+    raise InputError(fault.format(block.first + int(faulty.argmax())), remedy=remedy)
 
 
 def _columns(requests: Requests, has_links: bool, only: int | None = None) -> Iterator[tuple[str, Any]]:
@@ -142,9 +145,9 @@ def _columns(requests: Requests, has_links: bool, only: int | None = None) -> It
                 yield f"{name}[{number}]", column
 
 
-def _is_sound(column: Any) -> NDArray[np.bool_]:
-    sound: NDArray[np.bool_] = (np.asarray(column) >= 0) & np.isfinite(column)
-    return sound
+def _is_sound(column: Any) -> bool:
+    """Return whether no number is below 0, infinite or NaN, by two passes that make no columns of their own."""
+    return bool(np.min(column, initial=0) >= 0 and np.max(column, initial=0) < np.inf)
 
 
 def _is_between(column: Any, end: int) -> bool:

@@ -176,8 +176,10 @@ class _Run:
         if self._targets > MOST_TARGETS:
             raise UncompiledError(f"{self._targets} targets are more than the compiled engine holds")
         optional = frozenset[str]().union(*(kind.records for kind in kinds if kind is not None))
-        self._recorder = recorder(len(requests), optional | ({"decision_regret_s"} if judged_share > 0.0 else frozenset()))
-        self._columns: dict[str, NDArray[Any]] = {name: np.asarray(column) for name, column in self._recorder.items()}
+        judged = {"decision_regret_s"} if judged_share > 0.0 else frozenset[str]()
+        self._columns = dict(recorder(len(requests), optional | judged))
+        if requests.arrival_s is not None:
+            self._columns["arrival_s"] = np.ascontiguousarray(requests.arrival_s, np.float64)
         self._node: NDArray[np.int32] | None = None
         self._decided_s: NDArray[np.float64] | None = None
         self._links: list[NDArray[np.float64] | None] = []
@@ -293,8 +295,6 @@ class _Run:
             made.choice, made.chosen = c.ALWAYS, choice.target
         else:
             made.choice, self._decide = c.CALLED, choice
-        if block.arrival_s is not None:
-            self._columns["arrival_s"][block.first : block.first + len(block)] = block.arrival_s
         made.arrival_s, made.access_s = kept.address(block.arrival_s), kept.address(block.access_s)
         made.node = kept.address(block.node if self._node is None else self._node, np.int32)
         columns: list[list[NDArray[np.float64]] | None] = [None] * self._targets
@@ -344,7 +344,7 @@ class _Run:
                 accounts[target] = _account(cdll, world, target, kind)
             elif isinstance(kind, Streamed):
                 accounts[target] = _streamed_until(cdll, world, target, kind)
-        trail = replace(Trail.recorded(self._recorder, tuple(accounts)), engine="compiled", engine_reason="")
+        trail = replace(Trail.recorded(self._columns, tuple(accounts)), engine="compiled", engine_reason="")
         return trail if self._node is None else trail.with_columns(node=self._node, decided_s=self._decided_s)
 
     def _pool(self, kind: Kind) -> Any:

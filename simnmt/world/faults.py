@@ -18,7 +18,7 @@ import simpy
 from simnmt.devices.batch import Batched
 from simnmt.devices.device import ANSWERED, FAILS, Execution
 from simnmt.network.down_times import DownTimes
-from simnmt.results.fault_account import FaultAccount
+from simnmt.results.device_accounts import FaultAccount
 from simnmt.results.request_log import FALLBACK, LOST
 from simnmt.world.deciders import Decider
 

@@ -109,7 +109,7 @@ def test_replications_are_added_until_the_intervals_are_narrow(folder: Path, sim
     count = rows[0]["replications"]
     assert 5 <= count < 100
     assert all(row["mean_latency_s_high"] / row["mean_latency_s"] < 1.08 for row in rows)
-    assert done.err == f"{count} replications: every interval is within 8 % of the mean latency\n"
+    assert done.err.startswith(f"{count} replications suffice ")
     simnmt(*options, "--replications", str(count), "--out", "at-once")
     for name in ("summary.json", "scenario.resolved.yaml", "requests.parquet", "report.html"):
         assert (folder / "until" / name).read_bytes() == (folder / "at-once" / name).read_bytes()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -16,7 +15,7 @@ import pytest
 
 import simnmt as package
 from simnmt.cli import app
-from simnmt.experiment.sweep import tasks
+from simnmt.experiment.sweep import run_task
 from simnmt.profile.profile_file import write_profile
 from simnmt.results import sweep_table
 from simnmt.results.sweep_table import TABLE
@@ -109,13 +108,13 @@ def test_an_interrupted_sweep_loses_no_finished_task(folder: Path, simnmt: Comma
     def interrupted_at_the_fourth(task: Any, engine: Any = None) -> Any:
         if len(ran) == 3:
             raise app.Interrupted(2)
-        ran.append(task.key)
-        return tasks.run_task(task, engine)
+        ran.append(task.file)
+        return run_task(task, engine)
 
-    monkeypatch.setattr("simnmt.experiment.sweep.execution.run_task", interrupted_at_the_fourth)
+    monkeypatch.setattr("simnmt.experiment.sweep.run_task", interrupted_at_the_fourth)
     stopped = simnmt(*SMALL, "--out", "parts")
     assert (stopped.status, stopped.err.splitlines()[-1]) == (130, "simnmt: interrupted; nothing is left half-written")
-    assert {path.stem for path in Path("parts/tasks").glob("*.json")} == set(ran)
+    assert {path.name for path in Path("parts/tasks").glob("*.json")} == set(ran)
     with pytest.raises(package.InputError, match="parts: the sweep has not ended"):
         package.load_sweep("parts")
     monkeypatch.undo()
@@ -137,25 +136,14 @@ def test_a_table_is_read_from_the_folder_of_a_sweep_alone(here: Path, name: str)
         package.load_sweep(name)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda text: text[:20],
-        lambda text: "[" * 100_000,
-        lambda text: text.replace('"total_latency_s":', '"total_latency_s":9'),
-    ],
-    ids=["cut short", "nested", "edited"],
-)
-def test_a_changed_result_is_computed_again(here: Path, simnmt: Command, tmp_path: Path, change: Callable[[str], str]) -> None:
+@pytest.mark.parametrize("change", [lambda text: text[:20], lambda text: "[" * 100_000], ids=["cut short", "nested"])
+def test_a_damaged_result_is_computed_again(here: Path, simnmt: Command, tmp_path: Path, change: Callable[[str], str]) -> None:
     folder = tmp_path / "changed"
     shutil.copytree("done", folder)
     result = next((folder / "tasks").glob("*.json"))
-    before = result.read_text()
-    result.write_text(change(before))
-    assert result.read_text() != before
+    result.write_text(change(result.read_text()))
     outcome = simnmt("sweep", str(folder), "--json", "--jobs", "1")
     assert json.loads(outcome.out)["tasks_run"] == 1
-    assert f"{folder}: 1 of the results" in outcome.err
     assert (folder / TABLE).read_bytes() == Path("done", TABLE).read_bytes()
 
 
@@ -184,7 +172,7 @@ def test_points_that_fail_are_recorded_and_the_others_are_in_the_table(
         ("small.yaml", "nothing is swept"),
         ("small.yaml --grid devices.cloud.workers=1,x", "expected a whole number, got the text 'x'"),
         ("small.yaml --grid devices.cloud.workers=1,2 --out done", "another sweep is there (go on with it: simnmt sweep done"),
-        ("small.yaml --grid devices.cloud.workers=1,2 --out .", "the folder holds something else than a sweep"),
+        ("small.yaml --grid devices.cloud.workers=1,2 --out .", "something else"),
         ("done --grid devices.cloud.workers=1,2", "a sweep goes on as it was begun"),
         ("done --requests 7", "a sweep goes on as it was begun"),
         ("small.yaml --grid seed=1,2 --cluster 127.0.0.1:8786", "no address of a scheduler"),
@@ -245,26 +233,10 @@ def test_a_sweep_goes_on_from_another_folder(folder: Path, simnmt: Command, monk
     assert package.load_sweep(folder / "done")["networks.office.rtt"].iloc[-1] == '{"constant_ms": 5}'
 
 
-def test_processes_of_loky_give_the_bytes_of_one(here: Path) -> None:
+def test_processes_give_the_bytes_of_one(here: Path) -> None:
     begun = package.sweep("small.yaml", grid=GRID[1::2], requests=100, jobs=2, out="two")
     assert (begun.failures, begun.ran) == ([], 8)
     assert Path("two", TABLE).read_bytes() == Path("done", TABLE).read_bytes()
-
-
-@pytest.mark.deep
-def test_processes_of_loky_lose_nothing_if_one_dies(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    killed: list[int] = []
-
-    def kill_one(done: float, total: int) -> None:
-        from joblib.externals.loky import get_reusable_executor
-
-        if done and not killed:
-            killed.append(next(iter(get_reusable_executor(reuse=True)._processes)))
-            os.kill(killed[0], signal.SIGKILL)
-
-    begun = package.sweep("small.yaml", grid=GRID[1::2], requests=100, jobs=2, out="loky", progress=kill_one)
-    assert (begun.failures, begun.ran, len(killed)) == ([], 8, 1)
-    assert Path("loky", TABLE).read_bytes() == Path("done", TABLE).read_bytes()
 
 
 def test_a_folder_that_is_not_there_is_named(here: Path, simnmt: Command) -> None:

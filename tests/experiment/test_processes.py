@@ -23,9 +23,8 @@ from tests.units import plan_of
 
 @pytest.fixture(autouse=True)
 def none_is_left() -> Iterator[None]:
-    before = multiprocessing.active_children()  # of a sweep's pool, which joblib keeps for the next
     yield
-    assert [child for child in multiprocessing.active_children() if child not in before] == []
+    assert multiprocessing.active_children() == []
 
 
 def test_every_task_is_answered_once() -> None:

@@ -82,9 +82,7 @@ def scenario_figures(name: str, engine: str) -> Figures:
 
 def _policy_numbers(row: Mapping[str, Any]) -> dict[str, float]:
     return {
-        column: value
-        for column, value in row.items()
-        if isinstance(value, (int, float)) and not column.startswith(("regret_s_", "mean_latency_spread", "p95_latency_spread"))
+        column: value for column, value in row.items() if isinstance(value, (int, float)) and not column.startswith("regret_s_")
     }
 
 

@@ -182,7 +182,7 @@ def make_rows(cell: Any, replications: int) -> list[dict[str, Any]]:
 
 
 def make_parts(log: Any, quantile: dict[str, float]) -> dict[str, float]:
-    slowest = {"mean": 0.0, "beyond_p95": quantile["p95"], "beyond_p99": quantile["p99"]}
+    slowest = {"mean": 0.0, "beyond_p95": quantile["p95"]}
     return {
         f"{name}_{part}_s": float(log[column][log["latency_s"] >= least_s].mean())
         for name, least_s in slowest.items()

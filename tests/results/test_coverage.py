@@ -129,7 +129,7 @@ def test_intervals_of_a_change_of_a_quantile_from_few_requests_do_not_cover_it_s
     """In 100 requests p99 is one request, the same under two policies in most replications: 59 to 98 intervals of 100 cover."""
     covering = [covered_change(population(load), pair, objective_column(objective), 5) for pair in PAIRS]
     assert min(covering) < LEAST
-    assert describe_short_tail(objective, REQUESTS, 2)
+    assert describe_short_tail(objective, REQUESTS)
 
 
 def covered_change(world: dict[str, dict[str, Floats]], pair: tuple[str, str], number: str, replications: int) -> float:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simnmt.results.prediction import PREDICTED, describe_predictions, excluding_side, prediction_interval, with_predictions
+from simnmt.results.prediction import PREDICTED, prediction_interval, with_predictions
 from simnmt.results.summary import comparisons, rows
 
 RANDOM = np.random.default_rng(3)
@@ -60,21 +60,6 @@ def test_larger_shifts_make_wider_intervals_and_equal_shifts_leave_a_change_alon
     assert change["predicted_low_percent"] == pytest.approx(100.0)
     assert change["predicted_high_percent"] == pytest.approx(100.0)
     assert {f"{name}_predicted_{end}" for name in PREDICTED for end in ("low", "high")} <= row.keys()
-
-
-@pytest.mark.parametrize(("factor", "side"), [(1.2, "above"), (0.8, "below"), (1.0, None)])
-def test_a_prediction_interval_that_excludes_its_mean_is_marked_with_its_side(factor: float, side: str | None) -> None:
-    """Each drawn profile is slower, as by disturbed repeats that the calibration left out, or faster."""
-    place = ("w", "n", "edge")
-    runs = {place: [numbers(2.0 + 0.001 * number) for number in range(3)]}
-    drawn = [
-        (number, {place: numbers((factor + 0.001 * shift) * (2.0 + 0.001 * number))})
-        for shift in range(-5, 6)
-        for number in range(3)
-    ]
-    table, _ = with_predictions(rows(runs, 10), [], runs, drawn, 0.9)
-    assert excluding_side(table[0], "mean_latency_s") == side
-    assert len(describe_predictions(table, 20, 0.9, {})) == 1 + (side is not None)
 
 
 def numbers(mean_s: float) -> dict[str, float | None]:

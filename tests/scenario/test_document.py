@@ -139,7 +139,7 @@ def test_data_of_a_notebook_becomes_plain() -> None:
 def test_data_that_no_file_can_hold_is_refused_by_its_key() -> None:
     loop: dict[str, Any] = {}
     loop["a"] = loop
-    for data, key in (({"a": "x\0"}, "a: "), ({"a": [{1, 2}]}, "a.0: "), (loop, "")):
+    for data, key in (({"a": "x\0"}, "a: "), (loop, "")):
         with pytest.raises(ScenarioError) as caught:
             document_of(data)
         assert str(caught.value).startswith(key)

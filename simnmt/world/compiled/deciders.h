@@ -29,14 +29,14 @@ static void decider_begin(World *world, Decider *self, int64_t number) {
     }
 }
 
-static void learn(Decider *self, int64_t target, double transfer_s, double at_s, double wait_s) {
+static inline void learn(Decider *self, int64_t target, double transfer_s, double at_s, double wait_s) {
     estimate_learn(self->estimates + target, transfer_s, at_s);
     self->delay_s[target] = self->estimates[target].value_s;
     self->reported_wait_s[target] = wait_s;
 }
 
 /* Let the client of a request receive its answer a little after the decider, think, and ask again. */
-static void answered(World *world, int64_t request, double received_s) {
+static inline void answered(World *world, int64_t request, double received_s) {
     const Clients *clients = world->settings.clients;
     note_moment(world, received_s);
     if (clients == NULL) return;
@@ -45,18 +45,20 @@ static void answered(World *world, int64_t request, double received_s) {
     clock_push(world->memory, &world->clock, (Entry){at_s, order_of(ASKS, number), NULL});
 }
 
-/* Learn from the answers received since the last decision; `waited_s`: by request, the reported wait. */
-static void hear(Decider *self, double now_s, const double *waited_s) {
-    while (self->answers.count && self->answers.items[0].received_s <= now_s) {
-        Answer answer = answers_pop(&self->answers);
-        int64_t target = answer.target, sent_as = answer.sent_as;
-        double wait_s = waited_s[answer.request], received_s = answer.received_s, transfer_s = answer.transfer_s;
-        const Views *views = self->views + target;
-        learn(self, target, transfer_s, received_s, wait_s);
-        if (views->plan != NULL && target)
-            plan_view_reported(views->plan, answer.request, answer.believed, answer.report, received_s - transfer_s / 2);
-        if (views->backlog != NULL) backlog_reported(views->backlog, sent_as, wait_s);
-        if (views->batch != NULL) batch_view_reported(views->batch, sent_as, wait_s, answer.report, answer.left_waiting, received_s);
+/* Learn from the answers received since the last decision. */
+static inline void hear(World *world, Decider *self, double now_s) {
+    while (self->answers.count && self->answers.items[0].at_s <= now_s) {
+        Entry answer = clock_pop(&self->answers);
+        RequestEvent *event = answer.event;
+        double received_s = answer.at_s, wait_s = event->wait_s;
+        const Views *views = self->views + event->target;
+        learn(self, event->target, event->transfer_s, received_s, wait_s);
+        if (views->plan != NULL && event->target)
+            plan_view_reported(views->plan, answer.order, event->believed, event->report, received_s - event->transfer_s / 2);
+        if (views->backlog != NULL) backlog_reported(views->backlog, event->sent_as, wait_s);
+        if (views->batch != NULL)
+            batch_view_reported(views->batch, event->sent_as, wait_s, event->report, event->left_waiting, received_s);
+        free_event(world, event);
     }
 }
 

@@ -26,7 +26,7 @@ static void estimate_begin(Memory *memory, TransferEstimate *self, const Estimat
     }
 }
 
-static void weighted_learn(TransferEstimate *self, double transfer_s, double at_s) {
+static inline void weighted_learn(TransferEstimate *self, double transfer_s, double at_s) {
     if (self->weight == 1.0)
         self->value_s = transfer_s;
     else
@@ -54,7 +54,7 @@ static void quantile_learn(TransferEstimate *self, double transfer_s, double at_
     self->measured_at_s = at_s;
 }
 
-static void estimate_learn(TransferEstimate *self, double transfer_s, double at_s) {
+static inline void estimate_learn(TransferEstimate *self, double transfer_s, double at_s) {
     if (self->kind == QUANTILE)
         quantile_learn(self, transfer_s, at_s);
     else

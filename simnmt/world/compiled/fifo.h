@@ -23,7 +23,7 @@ static void fifo_begin(Memory *memory, FifoBox *self, int64_t workers) {
 static inline double fifo_work_left(const FifoBox *self, double now_s) { return larger(0.0, self->first_s - now_s); }
 
 /* Let the first worker that comes free work until a moment. */
-static void fifo_occupy(Memory *memory, FifoBox *self, double until_s) {
+static inline void fifo_occupy(Memory *memory, FifoBox *self, double until_s) {
     moments_replace_first(&self->free_at_s, until_s);
     if (self->unused && self->free_at_s.items[0] > 0.0) {
         moments_push(memory, &self->free_at_s, 0.0);
@@ -33,7 +33,7 @@ static void fifo_occupy(Memory *memory, FifoBox *self, double until_s) {
 }
 
 /* Return when a request that enters now starts. */
-static double fifo_serve(Memory *memory, FifoBox *self, double entry_s, double service_s) {
+static inline double fifo_serve(Memory *memory, FifoBox *self, double entry_s, double service_s) {
     double start_s = larger(self->first_s, entry_s);
     fifo_occupy(memory, self, start_s + service_s);
     return start_s;

@@ -38,7 +38,7 @@ static void pool_begin(Memory *memory, Pool *self, int64_t target, const PoolSet
 }
 
 /* Return the box of a pool for a trial, a copy made on first access; outside a trial, the box itself. */
-static FifoBox *box_of(World *world, Pool *pool, int64_t box, int64_t trial) {
+static inline FifoBox *box_of(World *world, Pool *pool, int64_t box, int64_t trial) {
     if (!trial) return pool->boxes + box;
     if (pool->trial_of[box] != trial) {
         fifo_copy(world->memory, pool->trial_boxes + box, pool->boxes + box);
@@ -65,9 +65,10 @@ static double work_left(World *world, Pool *pool, int64_t box, double now_s, int
 }
 
 /* Return the box that a request enters; `next` is the state of a balancer that takes boxes in turn. */
-static int64_t chosen_box(World *world, Pool *pool, const Arrival *arrival, int64_t *next, int64_t trial) {
+static inline int64_t chosen_box(World *world, Pool *pool, const Arrival *arrival, int64_t *next, int64_t trial) {
     const PoolSettings *settings = &pool->settings;
     double now_s = arrival->entry_s;
+    if (settings->boxes == 1) return 0;
     if (settings->balancer == BY_NODE) return arrival->node % settings->boxes;
     if (settings->balancer == IN_TURN) {
         int64_t box = *next;
@@ -90,7 +91,7 @@ static int64_t chosen_box(World *world, Pool *pool, const Arrival *arrival, int6
 }
 
 /* Let a request enter a first-in first-out box; return when it starts, and set its box. In a trial only copies change. */
-static double enter_fifo(World *world, Pool *pool, const Arrival *arrival, int64_t *next, int64_t *box, int64_t trial) {
+static inline double enter_fifo(World *world, Pool *pool, const Arrival *arrival, int64_t *next, int64_t *box, int64_t trial) {
     double entry_s = arrival->entry_s, execution_s = arrival->execution_s;
     if (pool->settings.kind == LEAST_WORK_POOL) {
         LeastWorkPool *least_work = trial ? &pool->trial_least_work : &pool->least_work;
@@ -120,22 +121,24 @@ static StreamOutcome enter_stream(World *world, Pool *pool, const Arrival *arriv
 
 /* Record the box and the wait of a request that was executed, and send its answer, which the decider hears at `heard_s` if it is
  * of its own device. */
-static void answer(World *world, RequestEvent *event, double begin_s, double finish_s, int64_t box, double heard_s, int32_t report,
+static inline void answer(World *world, RequestEvent *event, double begin_s, double finish_s, int64_t box, double heard_s, int32_t report,
                    int32_t left_waiting) {
-    int64_t request = event->arrival.request, target = event->target;
-    double entry_s = event->arrival.entry_s, received_s = finish_s, transfer_s = 0.0;
-    if (begin_s > entry_s) world->settings.queue_s[request] = begin_s - entry_s;
-    if (target) {
+    int64_t request = event->arrival.request;
+    double entry_s = event->arrival.entry_s, received_s = finish_s;
+    world->settings.queue_s[request] = event->wait_s = begin_s - entry_s;
+    event->transfer_s = 0.0;
+    event->report = report;
+    event->left_waiting = left_waiting;
+    if (event->target) {
         if (box) world->settings.server[request] = (int16_t)box;
         heard_s = received_s = finish_s + event->downlink_s;
-        transfer_s = (received_s - event->sent_s) - (finish_s - entry_s);
-    }
-    if (target || hears_itself(event->decider)) {
-        Answer answer = {heard_s, transfer_s, request, event->sent_as, event->target, report, left_waiting, event->believed};
-        answers_push(world->memory, &event->decider->answers, answer);
+        event->transfer_s = (received_s - event->sent_s) - (finish_s - entry_s);
     }
     answered(world, request, received_s);
-    free_event(world, event);
+    if (event->target || hears_itself(event->decider))
+        clock_push(world->memory, &event->decider->answers, (Entry){heard_s, request, event});
+    else
+        free_event(world, event);
 }
 
 /* Put a box that batches on the clock for the moment at which it acts next. */
@@ -164,7 +167,7 @@ static void batch_acts(World *world, Pool *pool, int64_t box, double now_s) {
 }
 
 /* The request of an event has reached its target. */
-static void reaches(World *world, RequestEvent *event) {
+static inline void reaches(World *world, RequestEvent *event) {
     int64_t box = 0;
     Pool *pool = world->pools + event->target;
     const Arrival *arrival = &event->arrival;

@@ -22,6 +22,7 @@ static World *world_new(Memory *memory, const WorldSettings *settings) {
         if (stream != NULL && stream->columns > world->most_added) world->most_added = stream->columns;
         pool_begin(memory, world->pools + target, target, settings->pools + target);
     }
+    world->only_heard = !settings->true_transfer && !settings->true_backlog && !world->has_views;
     world->added = zeroed(memory, targets * world->most_added, sizeof(double));
     return world;
 }
@@ -111,11 +112,10 @@ static void serve_alone(World *world, const Block *block, int64_t in_block, doub
     const WorldSettings *settings = &world->settings;
     int64_t request = block->first + in_block;
     double now_s = world->now_s, least_s = 0.0;
-    Decider *decider = world->deciders + node_of(block, in_block) % settings->deciders;
+    Decider *decider = decider_of(world, block, in_block);
     if (settings->judged_limit) least_s = foresee_totals(world, decider, block, in_block, now_s);
-    int64_t target = decide(world, decider, block, in_block, delays(world, decider, block, in_block, now_s), now_s);
+    int64_t target = decide(world, decider, block, in_block, now_s);
     settings->arrival_s[request] = now_s;
-    note_decision(world, decider, request, target);
     if (settings->judged_limit) settings->decision_regret_s[request] = world->totals_s[target] - least_s;
     double transfer_s = transfer_of(block, target, in_block);
     Pool *pool = world->pools + target;
@@ -123,7 +123,8 @@ static void serve_alone(World *world, const Block *block, int64_t in_block, doub
     int64_t believed = plan == NULL ? 0 : plan_view_sent(plan, request, estimated_entry_s(decider, target, now_s));
     if (pool->settings.kind == STREAM_POOL) {
         int64_t box;
-        Arrival arrival = arrival_at(world, block, in_block, target, now_s);
+        Arrival arrival;
+        set_arrival(world, block, in_block, target, now_s, &arrival);
         StreamOutcome outcome = enter_stream(world, pool, &arrival, &box);
         now_s = outcome.finish_s + access_s + (target ? block->downlink_s[target][in_block] : 0.0);
         if (plan != NULL) plan_view_reported(plan, request, believed, outcome.state, now_s - access_s - transfer_s / 2);

@@ -9,21 +9,6 @@
 #include "estimates.h"
 #include "views.h"
 
-typedef struct {
-    double received_s, transfer_s;
-    int64_t request, sent_as;
-    int32_t target;
-    int32_t report;       /* of a box that batches, the sentences left active; of one that streams, the state */
-    int32_t left_waiting; /* at a box that batches */
-    int32_t believed;     /* the state that the decider had estimated */
-} Answer;
-
-static inline int is_heard_before(const Answer *one, const Answer *other) {
-    return one->received_s < other->received_s || (one->received_s == other->received_s && one->request < other->request);
-}
-
-DEFINE_HEAP(Answers, Answer, answers, is_heard_before)
-
 /* What a decider expects of a target beyond the plane; NULL where it has no such view. */
 typedef struct {
     BacklogView *backlog;
@@ -34,7 +19,7 @@ typedef struct {
 typedef struct {
     int64_t number;
     FifoBox device;
-    Answers answers;             /* only the next decision needs an answer, so that none is on the clock */
+    Clock answers;               /* only the next decision needs an answer, so that none is on the clock of the world */
     TransferEstimate *estimates; /* by target, as the following; that of target 0 stays at 0 */
     double *delay_s, *reported_wait_s;
     Views *views;
@@ -47,13 +32,16 @@ typedef struct {
     const double *added;
 } Arrival;
 
-/* A request between its decision and its answer. */
+/* A request between its decision and the moment at which its decider has heard of its answer. */
 typedef struct RequestEvent {
     Arrival arrival;
-    double sent_s, downlink_s, *added; /* `added`: room for the columns of the arrival */
+    double sent_s, downlink_s, transfer_s, wait_s, *added; /* `added`: room for the columns of the arrival */
     int64_t sent_as;
     Decider *decider;
-    int32_t target, believed;
+    int32_t target;
+    int32_t believed;     /* the state that the decider had estimated */
+    int32_t report;       /* of a box that batches, the sentences left active; of one that streams, the state */
+    int32_t left_waiting; /* at a box that batches */
     struct RequestEvent *next; /* of the unused ones */
 } RequestEvent;
 
@@ -78,6 +66,7 @@ typedef struct {
     Clock clock;
     Decider *deciders;
     int has_views;                        /* whether the deciders have any */
+    int only_heard;                       /* whether a policy knows what its decider has heard and no more */
     Pool *pools;                          /* by target */
     double *delay_s, *waits_s, *totals_s; /* by target, of one decision */
     int64_t waits_of;                     /* the request that `waits_s` is of */
@@ -95,6 +84,11 @@ typedef struct {
 } World;
 
 static inline int64_t node_of(const Block *block, int64_t in_block) { return block->node == NULL ? 0 : block->node[in_block]; }
+
+/* Return the decider of a request. A division costs as much as the rest of a decision. */
+static inline Decider *decider_of(const World *world, const Block *block, int64_t in_block) {
+    return world->settings.deciders == 1 ? world->deciders : world->deciders + node_of(block, in_block) % world->settings.deciders;
+}
 
 static inline void note_moment(World *world, double at_s) {
     if (at_s > world->latest_s) world->latest_s = at_s;

@@ -16,11 +16,12 @@ from typing import Any
 import pytest
 
 import simnmt
-from simnmt.experiment.sweep import execution
+from simnmt.experiment import processes
+from simnmt.experiment.sweep import run_tasks
 from simnmt.results.sweep_table import TABLE
 from simnmt.scenario.yaml_text import write_document
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 STARTED_S = 60.0
 
 
@@ -111,13 +112,13 @@ def test_a_cluster_loses_nothing_when_a_worker_or_the_scheduler_dies(
             os.kill(dask.scheduler.pid, signal.SIGKILL)
             dask.scheduler.wait()
 
-    with pytest.raises(execution.ClusterLost) as lost:
+    with pytest.raises(processes.ClusterLost) as lost:
         sweep("left", cluster=dask.address, progress=kill_the_scheduler)
     assert lost.value.exit_status == 4
     finished = len(list(Path("left/tasks").glob("*.json")))
     assert 0 < finished < 20
-    monkeypatch.setattr(execution, "CONNECT_S", 0.5)
-    with pytest.raises(execution.ClusterError):
+    monkeypatch.setattr(processes, "CONNECT_S", 0.5)
+    with pytest.raises(processes.ClusterError):
         simnmt.sweep("left", cluster=dask.address)
     assert simnmt.sweep("left", jobs=1).ran == 20 - finished
     assert Path("left", TABLE).read_bytes() == Path("here", TABLE).read_bytes()
@@ -125,7 +126,7 @@ def test_a_cluster_loses_nothing_when_a_worker_or_the_scheduler_dies(
 
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:8786", "tcp://localhost:1", "tcp://[::1]:8786", "tls://far.example:8786"])
 def test_a_scheduler_on_this_machine_or_with_tls_is_taken(address: str) -> None:
-    assert execution.check_address(address) == address
+    assert processes.check_address(address) == address
 
 
 @pytest.mark.parametrize(
@@ -133,10 +134,10 @@ def test_a_scheduler_on_this_machine_or_with_tls_is_taken(address: str) -> None:
     ["tcp://10.0.0.1:8786", "tcp://far.example:8786", "http://127.0.0.1:1", "tcp://127.0.0.1:0", "127.0.0.1:8786"],
 )
 def test_any_other_scheduler_is_refused(address: str) -> None:
-    with pytest.raises(execution.ClusterError):
-        execution.check_address(address)
+    with pytest.raises(processes.ClusterError):
+        processes.check_address(address)
 
 
 def test_tls_without_certificates_is_refused() -> None:
-    with pytest.raises(execution.ClusterError):
-        list(execution.run_tasks([], None, None, "tls://127.0.0.1:1"))
+    with pytest.raises(processes.ClusterError):
+        list(run_tasks([], None, None, "tls://127.0.0.1:1"))

@@ -1,18 +1,18 @@
-"""The points of a sweep and their tasks: which there are, that they share random numbers, and what their digests cover."""
+"""The points of a sweep and their tasks: which there are, that they share random numbers, and which fail."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import simnmt
 from simnmt.base.errors import InputError
-from simnmt.experiment.sweep.execution import _run_in_processes
-from simnmt.experiment.sweep.tasks import Point, Task, TaskResult, make_points, run_task, tasks_of_points
+from simnmt.experiment.processes import run_in_processes
+from simnmt.experiment.sweep import Point, Task, make_points, run_task
 from simnmt.scenario.source import open_source
 from simnmt.scenario.sweep_configuration import Sweep, checked
 from simnmt.scenario.varied_keys import parse_varied_key
@@ -60,45 +60,40 @@ def test_every_value_is_checked_before_anything_runs(given: str, grid: tuple[str
 
 
 def test_points_that_differ_in_the_network_alone_meet_the_same_requests(given: str) -> None:
-    tasks, _ = tasks_of_points(points_of(given, "networks.cp1.rtt_mean_ms=20,80"), {})
-    runs = [run_task(task).runs for task in tasks if task.replication == 0]
-    edge = [run[0]["numbers"] for run in runs]
-    cnmt = [run[1]["numbers"] for run in runs]
-    assert edge[0]["total_latency_s"] == edge[1]["total_latency_s"]
-    assert cnmt[0]["total_latency_s"] < cnmt[1]["total_latency_s"]
+    runs = [run_task(Task(point, 0, ())).runs for point in points_of(given, "networks.cp1.rtt_mean_ms=20,80")]
+    edge, cnmt = ([policies[place][-1]["total_latency_s"] for policies in runs] for place in (0, 1))
+    assert edge[0] == edge[1]
+    assert cnmt[0] < cnmt[1]
 
 
-def test_a_digest_covers_scenario_inputs_and_replication(given: str, tmp_path: Path) -> None:
-    def keys(*grid: str, code: dict[str, str] | None = None) -> list[str]:
-        tasks, _ = tasks_of_points(points_of(given, *grid), code or {})
-        return [task.key for task in tasks]
-
-    before = keys("devices.cloud.workers=1,2")
-    assert len(set(before)) == 4, "two points of two replications"
-    assert keys("devices.cloud.workers=2,1") == before[2:] + before[:2]
-    assert not set(keys("devices.cloud.workers=1,2", code={"mine.py": "0"})) & set(before)
-    profile = tmp_path / "cloud.json"
-    profile.write_text(profile.read_text() + "\n")
-    assert not set(keys("devices.cloud.workers=1,2")) & set(before)
-
-
-def test_equal_points_are_run_once(given: str) -> None:
-    points = points_of(given, "devices.cloud.workers=1,2")
-    tasks, digests = tasks_of_points([points[0], replace(points[0], number=1), replace(points[1], number=2)], {})
-    assert len(tasks) == 2 * 2, "two replications"
-    assert digests[0] == digests[1] != digests[2]
-
-
-def _exit_at_the_third(task: Task) -> TaskResult:
-    if task.point == 2:
+def _exit_at_the_third(task: int) -> int:
+    if task == 2:
         os._exit(1)
-    return TaskResult(task.key, task.point, task.replication)
+    return task
 
 
-@pytest.mark.deep
+def _died(task: int, why: str) -> int:
+    return -task
+
+
 def test_a_task_that_ends_its_process_fails_and_all_others_end() -> None:
-    scenario: Any = None
-    tasks = [Task(str(number), number, 0, scenario, {}) for number in range(12)]
-    results = list(_run_in_processes(tasks, _exit_at_the_third, 2))
-    assert sorted(result.point for result in results) == list(range(12))
-    assert [result.point for result in results if result.error] == [2]
+    assert dict(run_in_processes(_exit_at_the_third, range(6), 2, _died)) == {0: 0, 1: 1, 2: -2, 3: 3, 4: 4, 5: 5}
+
+
+@pytest.mark.parametrize("changed", ["cloud.json", "mine.py"])
+def test_a_task_whose_input_or_code_has_changed_since_the_sweep_began_fails(
+    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text("class Mine:\n    def prepare(self, src_len):\n        return lambda request, delay_s: 0\n")
+
+    def change(done: float, total: int) -> None:
+        if done == 1:
+            Path(changed).write_text(Path(changed).read_text() + "\n")
+
+    options = {"grid": ["devices.cloud.workers=1,2"], "overrides": ["policies={mine: {kind: 'mine.py:Mine'}}"]}
+    result = simnmt.sweep(given, **options, jobs=1, out="out", allow_code=True, progress=change)
+    assert [(failure.point, failure.replication) for failure in result.failures] == [(0, 1), (1, 0), (1, 1)]
+    assert all(changed in failure.error for failure in result.failures)
+    with pytest.raises(InputError, match=changed):
+        simnmt.sweep("out", jobs=1, allow_code=True)

@@ -1,0 +1,435 @@
+"""Run a scenario at many points of its keys, and gather the numbers in one table; a sweep that was stopped goes on.
+
+The folder of a sweep:
+
+    sweep.json                    what is swept, by which version of simnmt, and the SHA-256 of all inputs
+    scenario.input.yaml           the scenario as given
+    tasks/POINT-REPLICATION.json  the numbers of one replication of one point
+    failed.json                   errors of the tasks that failed at the last attempt
+    sweep.parquet                 the table, once all tasks have ended
+    sweep.html                    its page
+
+Each file is written whole, and a task that has its file does not run again. All policies and points meet random numbers of the
+same keys (common random numbers), since points share the seed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from functools import lru_cache, partial
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from simnmt.base import VERSION, files
+from simnmt.base.configuration import input_files
+from simnmt.base.errors import InputError, SimnmtError, describe_error
+from simnmt.experiment.cases import Unit
+from simnmt.experiment.criteria import check_criteria
+from simnmt.experiment.inputs import InputCache, read_inputs
+from simnmt.experiment.processes import Answers, run_in_processes, run_on_cluster, worthwhile_processes
+from simnmt.experiment.run import Progress, goal_of, roles_of, summarise
+from simnmt.experiment.units import run_unit
+from simnmt.results.metrics import Metric, metric_of_column, objective_metric
+from simnmt.results.recommendation import recommend
+from simnmt.results.requests import Engine
+from simnmt.results.run_directory import INPUT, sha256
+from simnmt.results.statistics import Estimate, change_percent, interval_columns
+from simnmt.results.summary import Numbers, Place, Row, Runs, by_cell
+from simnmt.results.sweep_table import (
+    BEST,
+    BOUND,
+    EQUAL,
+    HEADER,
+    POINT,
+    TABLE,
+    TIED,
+    UNSTABLE,
+    WORSE,
+    SweepTable,
+    write_table,
+)
+from simnmt.scenario.configuration import ScenarioConfiguration
+from simnmt.scenario.document import Override
+from simnmt.scenario.errors import format_location
+from simnmt.scenario.source import Source, describe_separate_runs
+from simnmt.scenario.sweep_configuration import Sweep
+from simnmt.scenario.varied_keys import VariedKey
+from simnmt.world.structures import library
+
+TASKS, FAILED = "tasks", "failed.json"
+FORMAT = 3
+"""Version of the folder's form."""
+NOT_MADE = (Override.of(("gap_analysis",), False, "sweep"), Override.of(("profile_uncertainty",), None, "sweep"))
+"""Parts of a run that a sweep leaves out at all points."""
+
+
+class SweepFolderError(InputError):
+    """A folder that holds no sweep, or one that cannot go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One point of a sweep."""
+
+    number: int
+    values: tuple[Any, ...]
+    """Value of each swept key, as plain data."""
+    scenario: ScenarioConfiguration
+    """The scenario at this point, with absolute paths."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One replication of one point."""
+
+    point: Point
+    replication: int
+    inputs: tuple[tuple[str, str], ...]
+    """Path and SHA-256 of each file that the sweep reads, users' code included."""
+    version: str = VERSION
+
+    @property
+    def file(self) -> str:
+        """Name of the file of its result."""
+        return f"{self.point.number}-{self.replication}.json"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskResult:
+    """The result of one task: the numbers of its runs, or the error that ended it."""
+
+    point: int
+    replication: int
+    runs: tuple[tuple[str, str, str, Numbers], ...] = ()
+    """Workload, network, policy and numbers of each run."""
+    open_loops: tuple[str, ...] = ()
+    """Workloads whose requests arrive by themselves, and so may overload a device."""
+    error: str = ""
+    """One line; empty if the task succeeded."""
+    trace: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SweepResult:
+    """A sweep that has ended, with its table and the tasks that failed."""
+
+    directory: Path
+    table: SweepTable
+    points: int
+    failures: list[TaskResult]
+    ran: int
+    """Tasks that ran now; the others had been finished before."""
+
+
+def make_points(sweep: Sweep, source: Source, *, allow_code: bool = False) -> list[Point]:
+    """Return all points of a sweep, each checked against the schema.
+
+    The files that the values of a key name are read too, with the other keys at their first value. Raises `ScenarioError`, or
+    the error of an input, which name the option of the value.
+    """
+
+    def with_values(values: Sequence[Any]) -> tuple[ScenarioConfiguration, Any]:
+        varied = [key.override(value) for key, value in zip(sweep.keys, values, strict=True)]
+        return source.with_overrides([*NOT_MADE, *varied], allow_code=allow_code)
+
+    inputs, firsts = InputCache(), [key.values[0] for key in sweep.keys]
+    for place, key in enumerate(sweep.keys):
+        for value in key.values:
+            scenario, document = with_values([*firsts[:place], value, *firsts[place + 1 :]])
+            check_criteria(read_inputs(scenario, source.base, document, inputs), document)
+    combinations = itertools.product(*(key.values for key in sweep.keys))
+    return [Point(number, values, with_values(values)[0]) for number, values in enumerate(combinations)]
+
+
+def run_task(task: Task, engine: Engine | None = None) -> TaskResult:
+    """Run a task in this process; an error is its result."""
+    try:
+        if task.version != VERSION:
+            raise InputError(f"this worker has simnmt {VERSION}, and the sweep is of {task.version}")
+        for path, digest in task.inputs:
+            status = Path(path).stat()
+            if _digest(path, status.st_size, status.st_mtime_ns) != digest:
+                raise InputError("an input that has changed since the sweep began", path=path, remedy="restore it")
+        plan = read_inputs(task.point.scenario, Path.cwd(), cache=_cache_of(task.inputs))
+        runs: list[tuple[str, str, str, Numbers]] = []
+        for case, (network, links) in itertools.product(plan.cases.values(), plan.networks.items()):
+            unit = Unit(plan.scenario, case, network, links, task.replication, engine=engine, keeps_requests=False)
+            for place, numbers in run_unit(unit).numbers.items():
+                # Without numpy's types, since results travel as JSON.
+                runs.append((*place, {name: None if value is None else float(value) for name, value in numbers.items()}))
+        open_loops = tuple(case.name for case in plan.cases.values() if case.arrivals.discipline == "open")
+        return TaskResult(task.point.number, task.replication, tuple(runs), open_loops)
+    except Exception as error:
+        line = str(error) if isinstance(error, SimnmtError) else f"{type(error).__name__}: {describe_error(error)}"
+        return _failed(task, line, traceback.format_exc())
+
+
+def _failed(task: Task, error: str, trace: str = "") -> TaskResult:
+    return TaskResult(task.point.number, task.replication, error=error, trace=trace)
+
+
+@lru_cache(maxsize=1024)
+def _digest(path: str, size: int, changed_ns: int) -> str:
+    return sha256(Path(path))
+
+
+@lru_cache(maxsize=1)
+def _cache_of(inputs: tuple[tuple[str, str], ...]) -> InputCache:
+    """Return what this process has read of the files of the last sweep."""
+    return InputCache()
+
+
+def run_tasks(tasks: Sequence[Task], jobs: int | None, engine: Engine | None, cluster: str | None) -> Answers[TaskResult]:
+    """Yield the results of tasks as they end.
+
+    Args:
+        tasks: the replications of each point one after another, since they share its inputs.
+        jobs: processes of this machine; None: as many as save time.
+        engine: of the world; None: the compiled one where it covers a unit.
+        cluster: address of a Dask scheduler whose workers run the tasks; None: this machine runs them.
+    """
+    run = partial(run_task, engine=engine)
+    if cluster is not None:
+        yield from run_on_cluster(run, tasks, cluster, _failed)
+        return
+    library()  # warns here, and not in every process, if it cannot be used
+    first = 0
+    if jobs is None and tasks:
+        started_s = time.process_time()
+        yield 0, run(tasks[0])
+        first = 1
+        jobs = worthwhile_processes((time.process_time() - started_s) * (len(tasks) - 1))
+    if jobs is not None and min(jobs, len(tasks) - first) > 1:
+        yield from ((first + index, result) for index, result in run_in_processes(run, tasks[first:], jobs, _failed))
+    else:
+        yield from enumerate(map(run, tasks[first:]), start=first)
+
+
+def is_sweep_folder(path: Path) -> bool:
+    """Return whether a folder holds a sweep, finished or not."""
+    return os.path.isfile(path / HEADER)  # noqa: PTH113 - Path.is_file raises for a name that no file can have
+
+
+def run_sweep(
+    sweep: Sweep,
+    source: Source,
+    folder: Path,
+    execute: Callable[[Sequence[Task]], Answers[TaskResult]],
+    progress: Progress | None = None,
+    *,
+    announce: Callable[[str], None] = lambda line: None,
+    allow_code: bool = False,
+) -> SweepResult:
+    """Run the tasks of a sweep that are not finished yet, and write its table.
+
+    Args:
+        sweep: what is swept.
+        source: the scenario with the overrides that hold at all points.
+        folder: the sweep's folder, new or of the same sweep.
+        execute: runs the tasks (`run_tasks`).
+        progress: called with the number of finished tasks and of all tasks.
+        announce: called with a line on the folder before the first task.
+        allow_code: whether modules and files that the scenario names may run.
+
+    Raises the errors of `make_points`, and `SweepFolderError` for another folder, all before anything runs.
+    """
+    points = make_points(sweep, source, allow_code=allow_code)
+    paths = dict.fromkeys(str(path) for point in points for path in input_files(point.scenario, Path.cwd()).values())
+    inputs = {path: sha256(Path(path)) for path in paths} | source.code_digests
+    tasks = [
+        Task(point, replication, tuple(inputs.items()))
+        for point in points
+        for replication in range(point.scenario.replications)
+    ]
+    _open_folder(folder, sweep, source, inputs)
+    announce(f"sweep folder: {folder} (if it stops: simnmt sweep {folder})")
+    if separate := describe_separate_runs(source.scenario):
+        announce(separate)
+    waiting = [task for task in tasks if _read_result(folder, task) is None]
+    failures, done = [], len(tasks) - len(waiting)
+    if progress is not None:
+        progress(done, len(tasks))
+    with closing(execute(waiting)) as results:
+        for number, (index, result) in enumerate(results, start=done + 1):
+            if result.error:
+                failures.append(result)
+            else:
+                _write_json(folder / TASKS / waiting[index].file, asdict(result))
+            if progress is not None:
+                progress(number, len(tasks))
+    failures.sort(key=lambda result: (result.point, result.replication))
+    _write_json(folder / FAILED, [asdict(result) for result in failures])
+    table = _make_table(sweep, source.scenario, points, tasks, folder)
+    write_table(folder / TABLE, table)
+    return SweepResult(folder, table, len(points), failures, len(waiting))
+
+
+def _header(sweep: Sweep, source: Source, inputs: dict[str, str]) -> dict[str, Any]:
+    """Return the content of sweep.json: enough to go on with the sweep, and to know another one."""
+    return {
+        "format": FORMAT,
+        "simnmt": VERSION,
+        "base": str(source.base),
+        "overrides": [[list(override.location), override.value] for override in sweep.overrides],
+        "keys": [[list(key.location), list(key.values)] for key in sweep.keys],
+        "inputs": {INPUT: hashlib.sha256(source.text).hexdigest(), **inputs, **source.packages},
+    }
+
+
+def _read_header(folder: Path) -> dict[str, Any]:
+    try:
+        header: dict[str, Any] = json.loads(files.read_bounded(folder / HEADER))
+        form, version = header["format"], header["simnmt"]
+    except (OSError, ValueError, TypeError, KeyError):
+        raise SweepFolderError(f"no sweep: {HEADER} is missing or damaged", path=folder, remedy="begin a new sweep") from None
+    if (form, version) != (FORMAT, VERSION):
+        what = f"a sweep that simnmt {version} began, and this is simnmt {VERSION}"
+        raise SweepFolderError(what, path=folder, remedy="use that version, or begin a new sweep")
+    return header
+
+
+def read_sweep_folder(folder: Path) -> tuple[Sweep, Path]:
+    """Return what a folder sweeps, and the folder at which relative paths of its scenario start.
+
+    Raises `SweepFolderError`, also for a sweep of another version.
+    """
+    header = _read_header(folder)
+    overrides = [
+        Override.of(location, value, f"--set {format_location(tuple(location))}") for location, value in header["overrides"]
+    ]
+    keys = [
+        VariedKey(tuple(location), f"--grid {format_location(tuple(location))}", tuple(values))
+        for location, values in header["keys"]
+    ]
+    return Sweep(str(folder / INPUT), tuple(overrides), tuple(keys)), Path(header["base"])
+
+
+def _open_folder(folder: Path, sweep: Sweep, source: Source, inputs: dict[str, str]) -> None:
+    """Make the folder of a sweep, or check that it holds the same sweep."""
+    header = _header(sweep, source, inputs)
+    if is_sweep_folder(folder):
+        recorded = _read_header(folder)
+        for name, digest in recorded["inputs"].items():
+            if name != INPUT and header["inputs"].get(name, digest) != digest:
+                what = f"input {name} has changed since the sweep began"
+                raise SweepFolderError(what, path=folder, remedy="restore it, or begin a new sweep")
+        if recorded != json.loads(json.dumps(header)):
+            remedy = f"go on with it: simnmt sweep {folder}, or choose another --out"
+            raise SweepFolderError("another sweep is there", path=folder, remedy=remedy)
+    else:
+        made = files.missing_parents(folder / HEADER)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            if any(folder.glob("[!.]*")):  # a killed start leaves a partial file, whose name begins with a dot
+                raise SweepFolderError(
+                    "the folder holds something else than a sweep", path=folder, remedy="choose another --out"
+                )
+            _write_json(folder / HEADER, header)
+        except OSError as error:
+            files.remove_empty(made)
+            if error.errno in files.NO_ROOM:
+                raise
+            raise SweepFolderError(f"cannot be written: {error.strerror}", path=folder, remedy="choose another --out") from None
+    with files.written_whole(folder / INPUT) as partial:
+        partial.write_bytes(source.text)
+    (folder / TASKS).mkdir(exist_ok=True)
+
+
+def _write_json(path: Path, content: Any) -> None:
+    with files.written_whole(path) as partial:
+        partial.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def _read_result(folder: Path, task: Task) -> TaskResult | None:
+    """Return the result of a finished task; None for none, or a damaged one."""
+    try:
+        return TaskResult(**json.loads(files.read_bounded(folder / TASKS / task.file)))
+    except (OSError, ValueError, TypeError, RecursionError):
+        return None
+
+
+def _make_table(
+    sweep: Sweep, scenario: ScenarioConfiguration, points: Sequence[Point], tasks: Sequence[Task], folder: Path
+) -> SweepTable:
+    """Return the table of all points whose tasks have finished, in the order of the points however they ran."""
+    keys = tuple(key.name for key in sweep.keys)
+    table: list[Row] = []
+    metrics: dict[str, Metric] = {}
+    finished = 0
+    for number, of_point in itertools.groupby(tasks, lambda task: task.point.number):
+        results = [_read_result(folder, task) for task in of_point]
+        if None in results:
+            continue
+        finished += 1
+        point, runs = points[number], dict[Place, list[Numbers]]()
+        for workload, network, policy, numbers in (run for result in results if result for run in result.runs):
+            runs.setdefault((workload, network, policy), []).append(numbers)
+        with_regrets, summary = summarise(point.scenario, runs, results[0].open_loops if results[0] else ())
+        for of_cell in by_cell(summary).values():
+            for row, standing in zip(of_cell, _standings(point.scenario, of_cell, with_regrets), strict=True):
+                place = {POINT: number, **dict(zip(keys, point.values, strict=True))}
+                place |= {name: row[name] for name in ("workload", "network", "policy", "replications", "requests")}
+                table.append(place | standing | _with_metrics(row, metrics))
+    known = tuple(metric for metric in metrics.values() if any(row.get(metric.name) is not None for row in table))
+    objective = objective_metric(scenario.objective).name
+    return SweepTable(scenario.name, scenario.seed, objective, keys, known, table, failed=len(points) - finished)
+
+
+def _standings(scenario: ScenarioConfiguration, of_cell: Sequence[Row], runs: Runs) -> Iterator[Row]:
+    """Yield, for each policy, its standing and its paired changes of the objective, percent.
+
+    They are against the best policy, and against the best policy that sends every request to one device.
+    """
+    roles, goal = roles_of(scenario), goal_of(scenario)
+    recommended = recommend(of_cell, runs, roles, goal)
+    column = objective_metric(goal.objective).column
+
+    def change(row: Row, baseline: str | None) -> Estimate | None:
+        ours, theirs = (
+            [run.get(column) for run in runs.get((row["workload"], row["network"], name or ""), ())]
+            for name in (row["policy"], baseline)
+        )
+        return change_percent(ours, theirs) if theirs and None not in (*ours, *theirs) else None  # type: ignore[arg-type]
+
+    for row in of_cell:
+        policy, standing = row["policy"], WORSE
+        if policy not in roles.deployable:
+            standing = BOUND
+        elif row["unstable"]:
+            standing = UNSTABLE
+        elif policy == recommended["policy"]:
+            standing = BEST
+        elif policy in recommended["as_good"]:
+            standing = EQUAL
+        elif policy in recommended["indistinguishable"]:
+            standing = TIED
+        met = None if not goal.requirements else float(not row["unstable"] and policy not in recommended["slo_missed_by"])
+        above_best = None if policy == recommended["policy"] else change(row, recommended["policy"])
+        yield {
+            "standing": standing,
+            "slo_met": met,
+            **interval_columns("above_best_percent", above_best),
+            **interval_columns("over_fixed_percent", change(row, recommended["best_fixed"])),
+        }
+
+
+def _with_metrics(row: Row, metrics: dict[str, Metric]) -> Row:
+    """Return a row with its metrics in their units in place of the summary's columns, and add them to `metrics`."""
+    changed: Row = {}
+    for name, value in row.items():
+        column = name.removesuffix("_low").removesuffix("_high")
+        if metric := metric_of_column(column):
+            metrics[column] = metric
+            name = f"{metric.name}{name.removeprefix(column)}"
+            value = None if value is None else min(value * metric.per_si_unit, metric.most or inf)
+        changed[name] = value
+    return changed
