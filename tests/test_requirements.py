@@ -165,8 +165,8 @@ SHOWN_BY = {
     ],
     "FVP-21": [*(f"FVP-21 ({letter})" for letter in "abcde"), "papers/test_vocab_published.py::test_tables_are_whole"],
     "STI-01": [
-        "streaming/test_shard_layout.py::test_a_shard_of_sti_01_has_196_608_weights_in_attention_and_in_each_feed_forward_matrix",
-        "streaming/test_shard_layout.py::test_the_shards_of_a_layer_summed_are_the_layer",
+        "streaming/test_quantisation.py::test_a_shard_of_sti_01_has_196_608_weights_in_attention_and_in_each_feed_forward_matrix",
+        "streaming/test_quantisation.py::test_the_shards_of_a_layer_summed_are_the_layer",
     ],
     "STI-02": [
         "streaming/test_elastic_encoder.py::test_every_submodel_gives_what_training_saw_of_it",
@@ -188,7 +188,7 @@ SHOWN_BY = {
     "STI-06": [
         "kernels/test_unpack.py::test_worked_example_of_sti_04",
         "kernels/test_unpack.py::test_every_weight_is_the_centroid_of_its_code_or_an_outlier",
-        "streaming/test_unpacking.py::test_shards_are_divided_among_the_threads_which_unpack_at_once",
+        "streaming/test_pipeline.py::test_shards_are_divided_among_the_threads_which_unpack_at_once",
     ],
     "STI-07": [
         "calibrate/test_sti_times.py::test_a_disk_is_a_fixed_part_and_a_rate",

@@ -122,16 +122,6 @@ def test_a_beam_chooses_only_among_the_best_beam_plus_one_tokens_of_each_row(
     assert len(plain) == len(fused)
 
 
-def test_fewer_than_beam_plus_one_tokens_of_each_row_change_the_search() -> None:
-    """A worked example: of the only row that counts at first the end is the best, and both that stay open come from it."""
-    table = torch.full((5, 5), -9.0)
-    table[2, 1], table[2, 3], table[2, 4] = 3.0, 2.0, 1.0
-    search = BeamSearch(Table(table), 2, fused=True)
-    search.join([Limit(3)])
-    assert search.choose(search.project(table[search.tokens].clone())) == []
-    assert (search.tokens.tolist(), search.parents.tolist()) == ([3, 4], [0, 0])
-
-
 @pytest.mark.parametrize("name", ["gru", "bilstm", "marian"])
 @pytest.mark.parametrize("width", [deep(1), 3])
 def test_neither_fusing_nor_batching_changes_a_translation(name: str, width: int) -> None:
@@ -191,17 +181,6 @@ def test_blocks_cover_every_column_and_the_last_block_is_not_short(monkeypatch: 
         assert [part.shape[1] for _, part in parts] == widths
         assert [first for first, _ in parts] == [sum(widths[:number]) for number in range(len(widths))]
         assert torch.allclose(torch.cat([part for _, part in parts], dim=1), layer(hidden))
-
-
-def test_outputs_that_are_not_numbers_are_refused_in_one_line() -> None:
-    """FNI-07."""
-    model = build_model(GRU, seed=1).eval()
-    with torch.no_grad():
-        model.projection.weight.fill_(torch.nan)
-    _, src, lengths = sources(GRU, [4, 3])
-    for width in (1, 2):
-        with pytest.raises(NmtError, match=r"^the model's outputs are no numbers to choose among: [^\n]*$"):
-            decode_batch(model, src, lengths, beam=width, max_len=3, fused=True)
 
 
 def test_a_decoder_uses_the_fused_layer_only_on_request(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from simnmt.streaming.encoder.elastic_encoder import ElasticEncoder
 from simnmt.streaming.encoder.encoder_configuration import EncoderConfiguration, EncoderWeights
 from simnmt.streaming.encoder.learner import ElasticClassifier
 from simnmt.streaming.store.shard_format import LayerBuffer, shard_of
-from tests.streaming.whole_logits import logits_of
+from tests.streaming.made_encoder import logits_of
 
 LAYERS, SLICES = 3, 4
 

@@ -14,7 +14,6 @@ from simnmt.profile.streaming_cost import BITS, StiCost
 from simnmt.streaming.plan.baselines import contestants, in_memory, load_and_execute, standard_pipeline
 from simnmt.streaming.plan.presets import PRESETS, preset
 from simnmt.streaming.plan.streaming_plan import make_plan, memory_of, model_bytes
-from simnmt.streaming.plan.submodel import PlanError
 from tests.streaming.plan.made_cost import LENGTH, costs, round_cost
 
 
@@ -113,8 +112,3 @@ def test_there_is_one_model_of_each_board() -> None:
     assert processor is not None
     assert processor.cost.t_comp(128, 12) == pytest.approx(published.LAYER_COMP_S) == pytest.approx(0.095)
     assert 12 * processor.cost.io_s[32] == pytest.approx(published.LAYER_LOAD_S) == pytest.approx(0.339)
-
-
-def test_a_baseline_needs_a_deadline() -> None:
-    with pytest.raises(PlanError, match="a deadline of 0 s"):
-        list(contestants(round_cost(), 0.0, length=LENGTH))
