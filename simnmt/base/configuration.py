@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError, PydanticKnownError
@@ -57,6 +57,13 @@ def describe_validation_error(error: ValidationError) -> str:
     first = error.errors(include_url=False, include_context=False)[0]
     message = message_of(first)
     return ": ".join([".".join(map(str, first["loc"])), message[:1].lower() + message[1:]]).removeprefix(": ")
+
+
+def literal_kind(model: Any) -> str | None:
+    """Return the word that a model requires as its `kind`; None for another type, or if it has none."""
+    fields = getattr(model, "model_fields", {})
+    annotation: Any = fields["kind"].annotation if "kind" in fields else None
+    return get_args(annotation)[0] if get_origin(annotation) is Literal else None
 
 
 Content = TypeVar("Content")

@@ -1,7 +1,8 @@
 """Kinds of users: a class, function or object in the place of a shipped kind.
 
 A scenario names code (`package.module:Name` or `file.py:Name`, which the user must allow) or an entry point of an installed
-package; in Python it may hold an object. Only `CodeName.load` imports anything. `scenario.extensions` checks the parameters.
+package; in Python it may hold an object. A key that accepts them is marked by `Extensible`, which loads an extension and checks
+its parameters while the scenario is checked.
 """
 
 from __future__ import annotations
@@ -9,21 +10,34 @@ from __future__ import annotations
 import copy
 import importlib
 import inspect
+import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from importlib import metadata
 from operator import attrgetter
 from pathlib import Path
 from traceback import extract_tb
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args, get_type_hints
 from zlib import crc32
 
-from pydantic import ConfigDict, model_serializer
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    create_model,
+    model_serializer,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, PydanticKnownError
+from pydantic_core.core_schema import with_info_wrap_validator_function
 
-from simnmt.base.configuration import Configuration
+from simnmt.base.configuration import Configuration, literal_kind, misfit
 from simnmt.base.errors import InputError, Interrupted, describe_error
 from simnmt.base.suggestions import did_you_mean
 
@@ -37,6 +51,12 @@ class ExtensionError(InputError):
     """A fault of a user's class, function or object."""
 
 
+class ListOfPython(list[Any]):
+    """A list or tuple of a scenario in Python, which may be an object; as a file would have it, with the `original`."""
+
+    original: Any = None
+
+
 @cache
 def installed_kinds(group: str) -> tuple[str, ...]:
     """Return the names of the kinds that installed packages add to a group of entry points; imports none of them."""
@@ -48,26 +68,30 @@ def is_code(kind: str) -> bool:
     return ":" in kind
 
 
-class CodeName(NamedTuple):
-    """The name of a class, function or object, as a scenario gives it."""
+class Code(NamedTuple):
+    """A class, function or object that a scenario names."""
 
     kind: str
-    """`package.module:Name`, `file.py:Name`, or the name of an entry point."""
+    """`package.module:Name` or `file.py:Name`, with an absolute path if it is no installed package; or an entry point."""
     group: str
     """The group of the entry point."""
-    folders: tuple[str, ...] = ()
-    """Folders in which a file or module is looked for before the installed packages."""
+    file: Path | None = None
+    """The file of the code; None for an installed package."""
 
-    @property
-    def file(self) -> Path | None:
-        """The file of the code; None for a module of an installed package."""
-        return None if self._place is None else self._place[1]
-
-    @property
-    def resolved(self) -> str:
-        """The kind with the absolute path of its file or module, so that it is valid from any folder."""
-        module, _, name = self.kind.rpartition(":")
-        return self.kind if self._place is None else f"{self._place[0] / Path(module).name}:{name}"
+    @staticmethod
+    def find(kind: str, group: str, folders: Sequence[str]) -> Code:
+        """Return the code of a kind; a file or module is looked for in `folders` first. Raises `ExtensionError`."""
+        module, _, name = kind.rpartition(":")
+        written = Path(module)
+        stem = written.name.replace(".", "/")
+        names = (written.name,) if written.suffix == ".py" else (f"{stem}/__init__.py", f"{stem}.py")
+        for folder in [(Path(folder) / written.parent).absolute() for folder in folders if is_code(kind)]:
+            for file in [folder / name for name in names]:
+                if file.is_file():
+                    return Code(f"{folder / written.name}:{name}", group, file)
+        if written.suffix == ".py":
+            raise ExtensionError(f"no file {module}", remedy=f"looked in {', '.join(folders)}")
+        return Code(kind, group)
 
     @property
     def distribution(self) -> tuple[str, str] | None:
@@ -78,57 +102,42 @@ class CodeName(NamedTuple):
     def load(self) -> Any:
         """Import the class, function or object. A file is executed at each call. Raises `ExtensionError`."""
         module, _, name = self.kind.rpartition(":")
-        if module.endswith(".py") and self.file is None:
-            raise ExtensionError(f"no file {module}", remedy=f"looked in {', '.join(self.folders)}")
         try:
             value: Any = self._module(module) if is_code(self.kind) else self._entry_point.load()
         except ModuleNotFoundError as error:
-            looked = f"; looked in {', '.join(self.folders)}" if self.folders else ""
-            remedy = "check the name, or install its package"
-            raise ExtensionError(f"{self.kind} cannot be imported: no module {error.name}{looked}", remedy=remedy) from None
+            what = f"{self.kind} cannot be imported: no module {error.name}"
+            raise ExtensionError(what, remedy="check the name, or install its package") from None
         except FAULTS as error:
             raise ExtensionError(f"{self.kind} cannot be imported: {describe_fault(error)}") from error
         try:
             return attrgetter(name)(value) if is_code(self.kind) else value
         except AttributeError:
             remedy = did_you_mean(name, [known for known in vars(value) if not known.startswith("_")])
-            raise ExtensionError(f"{module} has no {name}", remedy=remedy) from None
+            raise ExtensionError(f"{Path(module).name} has no {name}", remedy=remedy) from None
 
     @property
     def _entry_point(self) -> metadata.EntryPoint:
         (point, *_) = metadata.entry_points(group=self.group, name=self.kind)
         return point
 
-    @property
-    def _place(self) -> tuple[Path, Path] | None:
-        """The folder that has the file or module, and the file."""
-        written = Path(self.kind.rpartition(":")[0])
-        stem = written.name.replace(".", "/")
-        names = (written.name,) if written.suffix == ".py" else (f"{stem}/__init__.py", f"{stem}.py")
-        for folder in [(Path(folder) / written.parent).absolute() for folder in self.folders if is_code(self.kind)]:
-            for file in [folder / name for name in names]:
-                if file.is_file():
-                    return folder, file
-        return None
-
     def _module(self, written: str) -> ModuleType:
-        if self._place is None:
+        if self.file is None:
             return importlib.import_module(written)
-        folder, file = self._place
-        sys.path.insert(0, str(folder))
+        folder = str(Path(written).parent)
+        sys.path.insert(0, folder)
         try:
             if written.endswith(".py"):
                 # A name of its own, since scenarios in different folders may have files of one name.
-                alias = f"simnmt_code_{crc32(bytes(file)):x}"
+                alias = f"simnmt_code_{crc32(bytes(self.file)):x}"
                 module = sys.modules[alias] = ModuleType(alias)
-                module.__file__ = str(file)
-                exec(compile(file.read_bytes(), file, "exec"), vars(module))
+                module.__file__ = str(self.file)
+                exec(compile(self.file.read_bytes(), self.file, "exec"), vars(module))
                 return module
             importlib.invalidate_caches()
             module = importlib.import_module(Path(written).name)
         finally:
-            sys.path.remove(str(folder))
-        if module.__file__ is None or not file.samefile(module.__file__):
+            sys.path.remove(folder)
+        if module.__file__ is None or not self.file.samefile(module.__file__):
             raise ImportError(f"another module of that name was imported from {module.__file__}: start Python anew")
         return module
 
@@ -151,32 +160,33 @@ class Placement(NamedTuple):
     """Where a scenario names an extension."""
 
     key: str
-    """Its key; an option that set the key comes first."""
+    """Its key."""
     path: str | None = None
+    """The file, or the option that set the key."""
     line: int | None = None
     column: int | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Extension:
     """A class, function or object of a user for one place of a scenario, with its parameters."""
 
     value: Any
     label: str
     """Its name in messages."""
-    code: CodeName | None = None
+    code: Code | None = None
     """How it is loaded; None for an object of Python."""
     parameters: Mapping[str, Any] = field(default_factory=dict)
     """Checked values by the names of its parameters."""
     written: Mapping[str, Any] = field(default_factory=dict)
     """The keys as the scenario has them."""
     placement: Placement | None = None
-    """Where the scenario names it; None before that is known."""
+    """Where the scenario names it; None before the scenario is checked."""
 
     @property
     def document(self) -> Mapping[str, Any]:
         """The extension in a resolved scenario."""
-        return {OBJECT: self.label} if self.code is None else {**self.written, "kind": self.code.resolved}
+        return {OBJECT: self.label} if self.code is None else {**self.written, "kind": self.code.kind}
 
     def takes(self, name: str) -> bool:
         """Return whether it is a class or function with a parameter of this name."""
@@ -187,7 +197,7 @@ class Extension:
 
         `given`: arguments beside the parameters, of which those are passed that it takes. Raises `ExtensionError`.
         """
-        if not (inspect.isclass(self.value) or inspect.isroutine(self.value)):
+        if not is_callable_kind(self.value):
             return copied(self.value, self.label)
         try:
             return self.value(**self.parameters, **{name: value for name, value in given.items() if self.takes(name)})
@@ -209,7 +219,7 @@ class Extension:
         return _restored, (content, self.label, self.code, self.parameters, self.written, self.placement)
 
 
-def _restored(content: bytes | None, label: str, code: CodeName | None, *rest: Any) -> Extension:
+def _restored(content: bytes | None, label: str, code: Code | None, *rest: Any) -> Extension:
     import cloudpickle
 
     return Extension(cloudpickle.loads(content) if code is None else code.load(), label, code, *rest)
@@ -226,16 +236,21 @@ def copied(value: Any, label: str) -> Any:
 
 def of_object(value: Any) -> Extension:
     """Return an object of Python as an extension."""
-    named = value if inspect.isclass(value) or inspect.isroutine(value) else type(value)
+    named = value if is_callable_kind(value) else type(value)
     module, name = getattr(named, "__module__", None), getattr(named, "__qualname__", type(value).__name__)
     name = name.rpartition("<locals>.")[2]
     return Extension(value, name if module in (None, "builtins") else f"{module}.{name}")
 
 
+def is_callable_kind(value: Any) -> bool:
+    """Return whether a value is a class or function, which is called to make the object."""
+    return inspect.isclass(value) or inspect.isroutine(value)
+
+
 def signature_parameters(value: Any) -> Mapping[str, inspect.Parameter]:
     """Return the parameters of a class or function by name; empty for an object, and if they are unknown."""
     try:
-        return inspect.signature(value).parameters if inspect.isclass(value) or inspect.isroutine(value) else {}
+        return inspect.signature(value).parameters if is_callable_kind(value) else {}
     except (TypeError, ValueError):
         return {}
 
@@ -252,3 +267,129 @@ class Extended(Configuration):
     @model_serializer
     def _document(self) -> Mapping[str, Any]:
         return self.extension.document
+
+
+def extensions_in(value: Any, *place: str | int) -> Iterator[tuple[tuple[str | int, ...], Extension]]:
+    """Yield the extensions of a configuration with their places."""
+    if isinstance(value, Extended):
+        yield place, value.extension
+    elif isinstance(value, BaseModel):
+        for name in type(value).model_fields:
+            yield from extensions_in(getattr(value, name), *place, name)
+    elif isinstance(value, (dict, list)):
+        for part, below in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from extensions_in(below, *place, part)
+
+
+class Parameters(Configuration):
+    """Base of the models that are made of signatures; a parameter may have any type."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+
+@dataclass(slots=True)
+class UserCode:
+    """The context in which a scenario is checked: what code may be loaded, and the parameters of what was loaded."""
+
+    folders: Sequence[str] = ()
+    """Folders in which a file or module is looked for before the installed packages."""
+    is_allowed: bool = False
+    parameters: dict[str, type[BaseModel]] = field(default_factory=dict)
+    """The models that check the keys beside `kind`, by kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extensible:
+    """Mark, the last one, of a key that accepts an extension: `Annotated[Arrivals, Extensible(custom_arrivals, GROUP)]`."""
+
+    adopt: Callable[[Extension], Any]
+    """Returns the configuration with the extension. Raises `InputError` for a class or an object that does not fit."""
+    group: str | None = None
+    """The group of entry points; None if only objects may stand there."""
+    given: Sequence[str] = ()
+    """Arguments that simnmt passes to a class or function."""
+    parameters: type[Configuration] = Parameters
+    """Keys that are accepted beside the parameters."""
+    takes_lists: bool = False
+    """Whether a list or tuple of Python is an object."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Check extensions here, and any other value as the type that is marked."""
+        shipped = [kind for member in get_args(source) if (kind := literal_kind(member)) is not None]
+        return with_info_wrap_validator_function(partial(self._validate, shipped), handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Accept a mapping that names an extension; its parameters are known to the class alone."""
+        shipped = handler(schema)
+        if self.group is None:
+            return shipped
+        installed = installed_kinds(self.group)
+        kind = {"type": "string", "anyOf": [{"pattern": ":"}, *([{"enum": [*installed]}] if installed else [])]}
+        return {"anyOf": [shipped, {"type": "object", "properties": {"kind": kind}, "required": ["kind"]}]}
+
+    def _validate(self, shipped: list[str], value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+        if isinstance(value, dict) and OBJECT in value:
+            remedy = "run it from Python, or name its class: kind: package.module:Class"
+            raise misfit("", f"was an object of Python, {value[OBJECT]}, which no file holds ({remedy})")
+        if isinstance(value, dict) and self.group is not None and isinstance(kind := value.get("kind"), str):
+            installed = [name for name in installed_kinds(self.group) if name not in shipped]
+            if is_code(kind) or kind in installed:
+                code = info.context if isinstance(info.context, UserCode) else UserCode()
+                return self._adopted(self._loaded(kind, value, code), "kind")
+            if shipped and kind not in shipped:
+                known = {"discriminator": "'kind'", "tag": kind, "expected_tags": ", ".join(map(repr, [*shipped, *installed]))}
+                raise PydanticKnownError("union_tag_invalid", known)
+        if self.takes_lists and isinstance(value, ListOfPython):
+            return self._adopted(of_object(value.original))
+        if value is None or isinstance(value, (str, bool, int, float, dict, list)):
+            return handler(value)
+        return self._adopted(of_object(value))
+
+    def _adopted(self, extension: Extension, key: str = "") -> Any:
+        try:
+            return self.adopt(extension)
+        except InputError as error:
+            raise misfit(key, str(error)) from error
+
+    def _loaded(self, kind: str, content: Mapping[str, Any], context: UserCode) -> Extension:
+        """Return the extension with its checked parameters. Raises pydantic's errors."""
+        if is_code(kind) and not context.is_allowed:
+            remedy = "give --allow-code, or allow_code=True, if you trust the scenario"
+            raise misfit("kind", f"{kind} is code, which runs only if you allow it ({remedy})")
+        try:
+            code = Code.find(kind, str(self.group), context.folders)
+            value = code.load()
+            if not is_callable_kind(value):
+                return Extension(value, kind, code)
+            model, names = self._parameter_model(kind, value)
+        except InputError as error:
+            raise misfit("kind", str(error)) from error
+        context.parameters[kind] = model
+        keys = {key: part for key, part in content.items() if key != "kind"}
+        own_kind = {} if literal_kind(model) is None else {"kind": literal_kind(model)}
+        # As JSON, so that strict models accept what a file can express: lists for tuples, texts for paths and enums.
+        parameters = model.model_validate_json(json.dumps({**own_kind, **keys}, default=repr))
+        # A key that is left out stays so: the default of a dataclass may be a private sentinel, which is no value.
+        values = {name: getattr(parameters, name) for name in names if name in parameters.model_fields_set}
+        return Extension(value, kind, code, values, keys)
+
+    def _parameter_model(self, kind: str, value: Any) -> tuple[type[BaseModel], Sequence[str]]:
+        """Return the model that checks the parameters of a class or function, and the names of its own parameters.
+
+        A pydantic model is its own. Raises `ExtensionError` for parameters that have no name.
+        """
+        if inspect.isclass(value) and issubclass(value, BaseModel):
+            return value, list(value.model_fields)
+        fields: dict[str, Any] = {}
+        try:
+            hints = get_type_hints(value.__init__ if inspect.isclass(value) else value, include_extras=True)
+        except Exception:  # a name in an annotation that only a type checker imports
+            hints = {}
+        for name, parameter in signature_parameters(value).items():
+            if name in self.given or parameter.kind is parameter.VAR_KEYWORD:
+                continue
+            if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
+                raise ExtensionError(f"{kind} has the parameter {parameter}, which no key can give", remedy="give it a name")
+            fields[name] = (hints.get(name, Any), ... if parameter.default is parameter.empty else parameter.default)
+        make_model: Any = create_model
+        return make_model(kind.rpartition(":")[2], __base__=self.parameters, **fields), list(fields)

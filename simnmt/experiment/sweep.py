@@ -61,8 +61,7 @@ from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.scenario.document import Override
 from simnmt.scenario.errors import format_location
 from simnmt.scenario.source import Source, describe_separate_runs
-from simnmt.scenario.sweep_configuration import Sweep
-from simnmt.scenario.varied_keys import VariedKey
+from simnmt.scenario.varied_keys import Sweep, VariedKey
 from simnmt.world.structures import library
 
 TASKS, FAILED = "tasks", "failed.json"
@@ -375,17 +374,17 @@ def _make_table(
             runs.setdefault((workload, network, policy), []).append(numbers)
         with_regrets, summary = summarise(point.scenario, runs, results[0].open_loops if results[0] else ())
         for of_cell in by_cell(summary).values():
-            for row, verdict in zip(of_cell, _verdicts(point.scenario, of_cell, with_regrets), strict=True):
+            for row, standing in zip(of_cell, _standings(point.scenario, of_cell, with_regrets), strict=True):
                 place = {POINT: number, **dict(zip(keys, point.values, strict=True))}
                 place |= {name: row[name] for name in ("workload", "network", "policy", "replications", "requests")}
-                table.append(place | verdict | _with_metrics(row, metrics))
+                table.append(place | standing | _with_metrics(row, metrics))
     known = tuple(metric for metric in metrics.values() if any(row.get(metric.name) is not None for row in table))
     objective = objective_metric(scenario.objective).name
     return SweepTable(scenario.name, scenario.seed, objective, keys, known, table, failed=len(points) - finished)
 
 
-def _verdicts(scenario: ScenarioConfiguration, of_cell: Sequence[Row], runs: Runs) -> Iterator[Row]:
-    """Yield, for each policy, its verdict and its paired changes of the objective, percent.
+def _standings(scenario: ScenarioConfiguration, of_cell: Sequence[Row], runs: Runs) -> Iterator[Row]:
+    """Yield, for each policy, its standing and its paired changes of the objective, percent.
 
     They are against the best policy, and against the best policy that sends every request to one device.
     """
@@ -401,21 +400,21 @@ def _verdicts(scenario: ScenarioConfiguration, of_cell: Sequence[Row], runs: Run
         return change_percent(ours, theirs) if theirs and None not in (*ours, *theirs) else None  # type: ignore[arg-type]
 
     for row in of_cell:
-        policy, verdict = row["policy"], WORSE
+        policy, standing = row["policy"], WORSE
         if policy not in roles.deployable:
-            verdict = BOUND
+            standing = BOUND
         elif row["unstable"]:
-            verdict = UNSTABLE
+            standing = UNSTABLE
         elif policy == recommended["policy"]:
-            verdict = BEST
+            standing = BEST
         elif policy in recommended["as_good"]:
-            verdict = EQUAL
+            standing = EQUAL
         elif policy in recommended["indistinguishable"]:
-            verdict = TIED
+            standing = TIED
         met = None if not goal.requirements else float(not row["unstable"] and policy not in recommended["slo_missed_by"])
         above_best = None if policy == recommended["policy"] else change(row, recommended["policy"])
         yield {
-            "verdict": verdict,
+            "standing": standing,
             "slo_met": met,
             **interval_columns("above_best_percent", above_best),
             **interval_columns("over_fixed_percent", change(row, recommended["best_fixed"])),

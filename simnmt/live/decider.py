@@ -163,7 +163,7 @@ class LiveDecider:
 def replayed_targets(unit: Unit, policy: str, initial_s: Mapping[int, float], events: Iterable[DeciderRecord]) -> list[int]:
     """Return the targets that a policy chooses for the logged requests, given what the gateway had measured before each.
 
-    `events`: in the order in which they happened, see `read_decider_events`.
+    `events`: in the order in which they happened, see `LiveLog.decider_events`.
     """
     decider = LiveDecider(unit, policy, initial_s)
     decisions: dict[int, Decision] = {}

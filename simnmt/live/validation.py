@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -36,8 +36,9 @@ from simnmt.live.gateway import GatewaySettings, LiveGateway
 from simnmt.live.replay import ReplaySettings, send
 from simnmt.live.server import LiveServer, ServerSettings
 from simnmt.policies.estimates import TransferEstimate
-from simnmt.results.live_log import DecisionRecord, LiveColumns, read_live_log
+from simnmt.results.live_log import DecisionRecord, RequestRecord, read_live_log
 from simnmt.results.requests import Block, Requests
+from simnmt.results.summary import known
 from simnmt.service.event_loop import run_precisely
 from simnmt.service.load import LoadLog
 from simnmt.world.deciders import Beliefs
@@ -141,16 +142,18 @@ class LiveRun:
         return overhead_s
 
 
-def _engine_gaps_s(requests: LiveColumns, device: str) -> tuple[float, float]:
+def _engine_gaps_s(requests: Sequence[RequestRecord], device: str) -> tuple[float, float]:
     """Return the usual handover to an idle engine and its usual turnaround, by the log of its own box.
 
     Between two executions of which the second waits, the engine sends an answer, and its front may use the same processor.
     """
-    done = requests.at((requests.device == device) & (requests.outcome == "done"))
-    begin_s = done.decision_s + done.queue_s
+    done = [one for one in requests if (one.device, one.outcome) == (device, "done")]
+    times_s = np.array([(one.decision_s, one.queue_s, one.execution_s) for one in done], np.float64)
+    decision_s, queue_s, execution_s = times_s.reshape(-1, 3).T
+    begin_s = decision_s + queue_s
     order = np.argsort(begin_s)
-    gap_s = begin_s[order][1:] - (begin_s + done.execution_s)[order][:-1]
-    queue_s = done.queue_s[order][1:]
+    gap_s = begin_s[order][1:] - (begin_s + execution_s)[order][:-1]
+    queue_s = queue_s[order][1:]
     handover_s = queue_s[gap_s > IDLE_S]
     usual_s = float(np.median(handover_s)) if handover_s.size else USUAL_S
     turnaround_s = gap_s[(queue_s > 2.0 * usual_s + 1e-3) & (gap_s >= 0.0) & (gap_s < IDLE_S)]
@@ -232,12 +235,20 @@ def validate(
         engines: by device, in place of those that the profiles name.
         progress: called with a line before each run.
 
-    Raises `InputError` for a scenario that cannot run live on one box, and `SimnmtError` if a live run fails.
+    Raises `InputError` for a scenario that cannot run live on one box, or that answers no request when it is simulated, and
+    `SimnmtError` if a live run fails.
     """
     scenario = plan.scenario
     unit = replace(live_unit(plan), keeps_requests=False)
     names = list(policies) or [name for name, settings in scenario.policies.items() if not settings.knows_truth]
     _check(unit, names)
+    predicted: dict[tuple[str, str, int], Figures] = {}
+    for replication, (network, links) in product(range(scenario.replications), plan.networks.items()):
+        progress(f"simulating {network}, replication {replication + 1}")
+        simulated = run_unit(replace(unit, network=network, links=links, replication=replication))
+        for (_, _, policy), numbers in simulated.numbers.items():
+            columns = ("mean_latency_s", "p50_latency_s", "p95_latency_s", "offloaded_share")
+            predicted[network, policy, replication] = Figures(*(known(numbers[name]) for name in columns))
     with TemporaryDirectory(prefix="simnmt-", ignore_cleanup_errors=True) as folder:
         settings = _engines(unit, Path(folder), engines or {})
         runs = run_precisely(_replayed(plan, unit, names, settings, Path(folder), any_model, progress))
@@ -245,12 +256,6 @@ def validate(
     for target in unit.case.targets:
         seconds = np.concatenate([run.references_s[target.device] for run in runs])
         usual_s[target.device] = float(np.median(seconds)) if seconds.size else np.nan
-    predicted: dict[tuple[str, str, int], Figures] = {}
-    for of_run in {(run.unit.network, run.unit.replication): run.unit for run in runs}.values():
-        progress(f"simulating {of_run.network}, replication {of_run.replication + 1}")
-        for (_, network, policy), numbers in run_unit(of_run).numbers.items():
-            columns = ("mean_latency_s", "p50_latency_s", "p95_latency_s", "offloaded_share")
-            predicted[network, policy, of_run.replication] = Figures(*(float(numbers[name] or 0.0) for name in columns))
     rows = []
     for network in plan.networks:
         for policy in names:
@@ -354,7 +359,9 @@ async def _live_run(
     events, initial_s = read[0].decider_events, dict(enumerate(read[0].begin.initial_s, start=1))
     decided = [event.target for event in events if isinstance(event, DecisionRecord)]
     decides_again = replayed_targets(unit, policy, initial_s, events) == decided
-    references_s = {device: log.references.execution_s for device, log in zip(devices, read, strict=True)}
+    references_s = {
+        device: np.array([one.execution_s for one in log.references]) for device, log in zip(devices, read, strict=True)
+    }
     names = [devices[0], *("server" for _ in devices[1:])]
     gaps_s = [_engine_gaps_s(log.requests, name) for log, name in zip(read, names, strict=True)]
     handover_s, turnaround_s = zip(*gaps_s, strict=True)

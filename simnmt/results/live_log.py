@@ -7,17 +7,14 @@ the speed of the box), and all that a gateway's decider did and learnt, in that 
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-import numpy as np
-from numpy.typing import NDArray
-from pydantic import Field, Strict, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from simnmt.base.errors import InputError, short_repr
 from simnmt.base.files import MOST_STREAMED_BYTES, check_regular
@@ -27,12 +24,10 @@ Outcome = Literal["done", "fallback", "timeout", "refused", "failed"]
 LIVE_OUTCOMES: tuple[str, ...] = get_args(Outcome)
 OUTCOMES = (*LIVE_OUTCOMES, "lost")
 """How requests end, live or in a simulation; there a request may also be `lost`."""
-_REMEDY = "correct or remove the line; a gateway writes one JSON object a line"
 
-Clock = Annotated[float, Strict(), Field(allow_inf_nan=False)]
-Seconds = Annotated[float, Strict(), Field(ge=0.0, allow_inf_nan=False)]
-Whole = Annotated[int, Strict(), Field(ge=0, lt=2**53)]
-Name = Annotated[str, Strict()]
+Clock = Annotated[float, Field(allow_inf_nan=False)]
+Seconds = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+Whole = Annotated[int, Field(ge=0, lt=2**53)]
 
 
 class LiveLogError(InputError):
@@ -43,13 +38,14 @@ class LiveLogError(InputError):
 class BeginRecord:
     """First line of a log: what serves."""
 
-    policy: Name
-    devices: Annotated[tuple[Annotated[str, Strict(), Field(min_length=1)], ...], Field(min_length=1)]
+    event: Literal["begin"] = field(default="begin", kw_only=True)
+    policy: str
+    devices: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(min_length=1)]
     """Names of the targets, the gateway first; `RequestRecord.target` is an index into them."""
-    scenario: Name | None = None
-    model_hashes: Mapping[Name, Name] = field(default_factory=dict)
+    scenario: str | None = None
+    model_hashes: Mapping[str, str] = field(default_factory=dict)
     """Hash of the model by device."""
-    clock: Name = "monotonic"
+    clock: str = "monotonic"
     begin_s: Clock = 0.0
     """The moment that the decider's clock counts from."""
     initial_s: tuple[Clock, ...] = ()
@@ -60,6 +56,7 @@ class BeginRecord:
 class RequestRecord:
     """One request that ended; None for what did not happen or is not known. Times are seconds of one monotonic clock."""
 
+    event: Literal["request"] = field(default="request", kw_only=True)
     request: Whole
     ingress_s: Clock
     """The gateway had read the request."""
@@ -71,7 +68,7 @@ class RequestRecord:
     """Decode steps, the one of the end-of-sentence token included."""
     target: Whole | None
     """The policy's choice."""
-    device: Name | None
+    device: str | None
     """Where the answer was computed."""
     queue_s: Seconds | None
     execution_s: Seconds | None
@@ -81,7 +78,7 @@ class RequestRecord:
     outcome: Outcome
     batch: Annotated[Whole, Field(ge=1)] = 1
     """Most sentences with which this one was decoded at once."""
-    sender: Name = ""
+    sender: str = ""
     """The client's number of the request."""
 
 
@@ -89,6 +86,7 @@ class RequestRecord:
 class DecisionRecord:
     """A decision; `at_s` is of the decider's clock, as in the next three."""
 
+    event: Literal["decision"] = field(default="decision", kw_only=True)
     request: Whole
     at_s: Clock
     src_len: Whole
@@ -103,6 +101,7 @@ class DecisionRecord:
 class HeardRecord:
     """What a decider learnt from an answer, or at the gateway itself from the begin of an execution."""
 
+    event: Literal["heard"] = field(default="heard", kw_only=True)
     request: Whole
     at_s: Clock
     transfer_s: float
@@ -114,6 +113,7 @@ class HeardRecord:
 class LostRecord:
     """A request that its target did not answer."""
 
+    event: Literal["lost"] = field(default="lost", kw_only=True)
     request: Whole
     at_s: Clock
 
@@ -122,6 +122,7 @@ class LostRecord:
 class HandshakeRecord:
     """The first round trip to a target that answers again."""
 
+    event: Literal["handshake"] = field(default="handshake", kw_only=True)
     target: Whole
     at_s: Clock
     rtt_s: Seconds
@@ -131,7 +132,8 @@ class HandshakeRecord:
 class ReferenceRecord:
     """One execution of the fixed reference work of a device."""
 
-    device: Name
+    event: Literal["reference"] = field(default="reference", kw_only=True)
+    device: str
     at_s: Clock
     execution_s: Seconds
     busy_s: Seconds = 0.0
@@ -140,12 +142,11 @@ class ReferenceRecord:
 
 DeciderRecord = DecisionRecord | HeardRecord | LostRecord | HandshakeRecord
 Record = BeginRecord | RequestRecord | ReferenceRecord | DeciderRecord
-_KINDS: dict[str, type[Record]] = {
-    kind.__name__.removesuffix("Record").lower(): kind
-    for kind in (BeginRecord, RequestRecord, ReferenceRecord, *get_args(DeciderRecord))
-}
-_EVENTS = {kind: (event, tuple(part.name for part in fields(kind))) for event, kind in _KINDS.items()}
-_ENCODE = json.JSONEncoder(allow_nan=False).encode
+
+
+@cache
+def _adapter() -> TypeAdapter[Record]:
+    return TypeAdapter(Annotated[Record, Field(discriminator="event")])
 
 
 def format_record(record: Record) -> str:
@@ -153,52 +154,18 @@ def format_record(record: Record) -> str:
 
     Example:
         >>> format_record(ReferenceRecord("gateway", 12.5, 0.0051, 0.0074))
-        '{"event": "reference", "device": "gateway", "at_s": 12.5, "execution_s": 0.0051, "busy_s": 0.0074}\\n'
+        '{"event":"reference","device":"gateway","at_s":12.5,"execution_s":0.0051,"busy_s":0.0074}\\n'
     """
-    event, names = _EVENTS[type(record)]
-    return _ENCODE({"event": event} | {name: getattr(record, name) for name in names}) + "\n"
+    return _adapter().dump_json(record).decode() + "\n"
 
 
-_UNSET: dict[str, float | str] = {"request": 0, "target": -1, "batch": 1, "device": "", "outcome": "", "sender": ""}
-"""Values of a column where the log has null, whose type is that of the column; NaN in other columns."""
-
-
-class LiveColumns:
-    """Columns of the records of one kind by the names of its fields, in the order of their lines; `line` is 1 for the first."""
-
-    def __init__(self, columns: Mapping[str, NDArray[Any]]) -> None:
-        self._columns = columns
-
-    @classmethod
-    def of(cls, kind: type[Record], numbered: Sequence[tuple[int, Record]]) -> LiveColumns:
-        """Return the columns of records with the numbers of their lines."""
-        columns = {"line": np.array([number for number, _ in numbered], np.int64)}
-        for name in _EVENTS[kind][1]:
-            unset = _UNSET.get(name, np.nan)
-            values = [getattr(record, name) for _, record in numbered]
-            columns[name] = np.array([unset if value is None else value for value in values], type(unset))
-        return cls(columns)
-
-    def __getattr__(self, name: str) -> NDArray[Any]:
-        if name.startswith("_") or name not in self._columns:
-            raise AttributeError(name)
-        return self._columns[name]
-
-    def __len__(self) -> int:
-        return int(self.line.size)
-
-    def at(self, chosen: NDArray[np.bool_]) -> LiveColumns:
-        """Return the rows of a mask."""
-        return LiveColumns({name: column[chosen] for name, column in self._columns.items()})
-
-
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class LiveLog:
     """Content of a log."""
 
-    requests: LiveColumns
-    references: LiveColumns
-    decider_events: list[DeciderRecord]
+    requests: list[RequestRecord] = field(default_factory=list)
+    references: list[ReferenceRecord] = field(default_factory=list)
+    decider_events: list[DeciderRecord] = field(default_factory=list)
     """What a gateway's decider did and learnt, in that order."""
     begin: BeginRecord | None = None
     """The last one; a restarted gateway may append to its log."""
@@ -217,62 +184,33 @@ def read_live_log(path: str | os.PathLike[str]) -> LiveLog:
         check_regular(path, MOST_STREAMED_BYTES)
         lines = Path(path).read_bytes().split(b"\n")
     except OSError as error:
-        raise LiveLogError(
-            f"cannot read the log: {error.strerror}", path=path, remedy="name the gateway's --log file"
-        ) from None
-    requests, references = list[tuple[int, Record]](), list[tuple[int, Record]]()
-    events, begin, torn, unknown = list[DeciderRecord](), None, 0, 0
+        raise LiveLogError(f"cannot read the log: {error.strerror}", path=path) from None
+    log = LiveLog()
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
-            content = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            if number == len(lines):
-                torn = 1
-                continue
-            what = f"no JSON: {getattr(error, 'msg', 'nested too deeply, or no UTF-8')}"
-            column = getattr(error, "colno", None)
-            raise LiveLogError(what, path=path, line=number, column=column, remedy=_REMEDY) from None
-        if not isinstance(content, dict) or not isinstance(content.get("event"), str):
-            raise LiveLogError("no JSON object with an event", path=path, line=number, remedy=_REMEDY)
-        record = _record(content, number, path)
+            record = _adapter().validate_json(line, strict=True)
+        except ValidationError as error:
+            fault = error.errors()[0]
+            if fault["type"] == "union_tag_invalid":
+                log.unknown_events += 1
+            elif fault["type"] == "json_invalid" and number == len(lines):
+                log.torn_lines = 1
+            else:
+                raise LiveLogError(_describe(fault), path=path, line=number) from None
+            continue
         if isinstance(record, RequestRecord):
-            requests.append((number, record))
+            log.requests.append(record)
         elif isinstance(record, ReferenceRecord):
-            references.append((number, record))
+            log.references.append(record)
         elif isinstance(record, BeginRecord):
-            begin = record
-        elif record is None:
-            unknown += 1
+            log.begin = record
         else:
-            events.append(record)
-    columns = LiveColumns.of(RequestRecord, requests), LiveColumns.of(ReferenceRecord, references)
-    return LiveLog(*columns, events, begin, torn, unknown)
+            log.decider_events.append(record)
+    return log
 
 
-def read_decider_events(path: str | os.PathLike[str]) -> list[DeciderRecord]:
-    """Return what a gateway's decider did and learnt, in that order. Raises `LiveLogError`."""
-    return read_live_log(path).decider_events
-
-
-@cache
-def _adapter(event: str) -> TypeAdapter[Record]:
-    return TypeAdapter(_KINDS[event])
-
-
-def _record(content: Mapping[str, Any], line: int, path: str | os.PathLike[str]) -> Record | None:
-    """Return the record of a line; None for an unknown event. Raises `LiveLogError`."""
-    if content["event"] not in _KINDS:
-        return None
-    try:
-        record = _adapter(content["event"]).validate_python(content)
-    except ValidationError as error:
-        first = error.errors()[0]
-        what = f"{'.'.join(map(str, first['loc'][:1]))}: {first['msg']} ({short_repr(first['input'])})"
-        raise LiveLogError(what, path=path, line=line, remedy=_REMEDY) from None
-    if isinstance(record, RequestRecord) and record.outcome == "done":
-        for name in ("device", "src_len", "tgt_len", "execution_s"):
-            if getattr(record, name) is None:
-                raise LiveLogError(f"{name}: a request that is done has one", path=path, line=line, remedy=_REMEDY)
-    return record
+def _describe(fault: Any) -> str:
+    key = ".".join(map(str, fault["loc"][1:2]))
+    return f"{key}: {fault['msg']} ({short_repr(fault['input'])})" if key else fault["msg"]

@@ -12,7 +12,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, StringConstraints, Tag, field_validator, model_validator
 
 from simnmt.base.configuration import NO_TRUTH_VALUE, Configuration, InputFile, misfit
+from simnmt.base.extension import Extensible, Parameters, installed_kinds
 from simnmt.batching.configuration import BatchingConfiguration
+from simnmt.batching.custom import custom_batching
 from simnmt.devices import KINDS as EXECUTION_KINDS
 from simnmt.devices.failures import FailureConfiguration, LateAnswers
 from simnmt.devices.streaming_configuration import StreamingConfiguration
@@ -20,10 +22,12 @@ from simnmt.network.configuration import LinkConfiguration, NetworkConfiguration
 from simnmt.network.overhead import OverheadConfiguration
 from simnmt.policies import KINDS, PolicyConfiguration
 from simnmt.policies.cnmt import CNmtPolicy
-from simnmt.profile.custom import CustomDevice
+from simnmt.policies.custom import custom_policy
+from simnmt.policies.decision import Estimation
+from simnmt.profile.custom import GIVEN, CustomDevice, custom_device
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.power import PowerConfiguration
-from simnmt.results.metrics import Criteria, Metric
+from simnmt.results.metrics import Criteria, Metric, metric, objective_metric
 from simnmt.results.service_level import Requirement
 from simnmt.scenario.service_level import (
     MetricName,
@@ -31,8 +35,7 @@ from simnmt.scenario.service_level import (
     ServiceLevel,
     WarmUp,
     WarmUpRequests,
-    measured_metrics,
-    requirements,
+    requirement,
 )
 from simnmt.workload.arrivals import BackToBack
 from simnmt.workload.configuration import WorkloadConfiguration
@@ -47,8 +50,12 @@ def _profile_form(value: Any) -> str | None:
 
 
 PROFILE_FILE = InputFile("calibration")
+_COSTS = Extensible(custom_device, "simnmt.devices", GIVEN)
 ProfileConfiguration = Annotated[
-    Annotated[str, Tag("one")] | Annotated[dict[str, str], Tag("by_workload")], PROFILE_FILE, Discriminator(_profile_form)
+    Annotated[str, Tag("one")] | Annotated[dict[str, Annotated[str, _COSTS]], Tag("by_workload")],
+    PROFILE_FILE,
+    Discriminator(_profile_form),
+    _COSTS,
 ]
 """A device's profile: one, or one per workload."""
 
@@ -76,7 +83,7 @@ class DeviceConfiguration(Configuration):
     execution: str | None = None
     """Execution kind of its boxes by name, of those registered beside the shipped ones; left out: they batch with `batching`,
     stream their model with `sti`, and else execute requests first in, first out."""
-    batching: BatchingConfiguration | None = None
+    batching: Annotated[BatchingConfiguration, Extensible(custom_batching, "simnmt.batchers")] | None = None
     """How each box forms batches and decodes them, step by step, at the profile's step costs; left out: it executes one request
     after another, or `workers` of them side by side."""
     decoder: DecoderSettings | None = None
@@ -119,6 +126,15 @@ class DeviceConfiguration(Configuration):
         if self.execution is not None and (self.batching is not None or self.sti is not None):
             raise ValueError("execution stands beside batching or sti; remove one of them")
         return self
+
+
+class _PolicyParameters(Parameters, Estimation):
+    """Keys that every policy accepts: how it estimates its targets."""
+
+
+Policy = Annotated[
+    PolicyConfiguration, Extensible(custom_policy, "simnmt.policies", ("knowledge",), parameters=_PolicyParameters)
+]
 
 
 class FitConfiguration(Configuration):
@@ -166,7 +182,7 @@ class ScenarioConfiguration(Configuration):
     `energy_j` or `cost_per_request`."""
     slo: ServiceLevel | None = None
     """Service level that the recommended policy should meet, such as `{p95_ms: 300}` or
-    `{answered_within: {ms: 500, share: 0.99}}`."""
+    `{answered_within_500ms: 0.99}`."""
     metrics: list[MetricName] = Field(default_factory=list, max_length=100)
     """Metrics that are measured beside those of every summary, such as `p97.5_ms` or `answered_within_500ms`."""
     warm_up: WarmUp = "none"
@@ -183,7 +199,7 @@ class ScenarioConfiguration(Configuration):
     """What the first device does about requests whose answers do not come, such as `{timeout_ms: 500}`. Left out: it waits."""
     fit: FitConfiguration = FitConfiguration()
     """What the policies learn from."""
-    policies: Annotated[dict[Name, PolicyConfiguration], Field(min_length=1)]
+    policies: Annotated[dict[Name, Policy], Field(min_length=1)]
     """How targets are chosen, by name; a policy named after its kind needs no `kind`."""
     gap_analysis: bool = False
     """Also run the first C-NMT policy with one source of loss after another replaced by the truth (CNMT-19)."""
@@ -204,7 +220,7 @@ class ScenarioConfiguration(Configuration):
         policies = {}
         for name, policy in content["policies"].items():
             policy = {} if policy is None else policy
-            if isinstance(policy, dict) and "kind" not in policy and name in KINDS:
+            if isinstance(policy, dict) and "kind" not in policy and name in (*KINDS, *installed_kinds("simnmt.policies")):
                 policy = {"kind": name, **policy}
             policies[name] = policy
         return {**content, "policies": policies}
@@ -244,18 +260,19 @@ class ScenarioConfiguration(Configuration):
     @property
     def requirements(self) -> tuple[Requirement, ...]:
         """The requirements of the service level."""
-        return tuple(requirements(self.slo))
+        return tuple(requirement(name, limit) for name, limit in (self.slo or {}).items())
 
     @property
     def measured_metrics(self) -> tuple[Metric, ...]:
         """The metrics by which the run is judged: of the objective, the service level, and further ones."""
-        return measured_metrics(self.objective, self.slo, self.metrics)
+        required = [one.metric for one in self.requirements]
+        return tuple(dict.fromkeys((objective_metric(self.objective), *required, *map(metric, self.metrics))))
 
     def criteria_of(self, workload_name: str) -> Criteria:
         """Return what the runs of a workload are judged by.
 
-        An answer counts for the goodput within the workload's deadline; without one, within the time of `answered_within`, or
-        the tightest limit of a percentile of the latency; without any of them, always.
+        An answer counts for the goodput within the workload's deadline; without one, within the time of a limit such as
+        `answered_within_500ms`, or the tightest limit of a percentile of the latency; without any of them, always.
         """
         deadline_ms = self.workloads[workload_name].deadline_ms
         within_s = [one.metric.within_s for one in self.requirements if one.metric.within_s is not None]

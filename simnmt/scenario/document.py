@@ -11,12 +11,12 @@ import json
 import numbers
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from simnmt.base.errors import InputError, printable
-from simnmt.base.extension import OBJECT, of_object
+from simnmt.base.extension import OBJECT, ListOfPython, of_object
 from simnmt.base.files import read_bounded
 from simnmt.scenario.errors import Location, ScenarioError, describe_value, format_location, format_value, quote_text
 from simnmt.scenario.yaml_text import MAX_DEPTH, UNPRINTABLE, Mark, Marks, Place, parse_yaml, place_of
@@ -25,39 +25,22 @@ MAX_BYTES = 1 << 18
 """A scenario has a few thousand bytes; the parser takes some seconds for this many."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Held:
-    """An object of Python that no file can express, in a place where an extension may stand."""
-
-    value: Any
-
-    def __repr__(self) -> str:
-        """Return its class, for messages."""
-        return f"a {type(self.value).__name__} object"
-
-
 @dataclass(frozen=True, slots=True)
 class Document:
     """A scenario as it was written; only its form has been checked."""
 
     content: Any
-    """Plain data, and objects that are `Held`."""
+    """Plain data, and objects of Python."""
     marks: Marks = field(default_factory=dict)
     """Where values come from; none for data that comes from no file."""
     path: str | None = None
     """The file, as the user named it; None for data that comes from no file."""
-    around: Location = ()
-    """Where this document is a part of another one; marks and errors begin with it."""
-
-    @property
-    def json(self) -> str:
-        """The content as JSON, in which an object is the name of its class."""
-        return json.dumps(self.content, default=lambda held: {OBJECT: of_object(held.value).label})
 
     @property
     def data(self) -> dict[str, Any]:
         """A copy of the content, in which an object is the name of its class."""
-        data: dict[str, Any] = json.loads(self.json)
+        text = json.dumps(self.content, default=lambda value: {OBJECT: of_object(value).label})
+        data: dict[str, Any] = json.loads(text)
         return data
 
     def value(self, location: Location) -> Any:
@@ -69,9 +52,8 @@ class Document:
 
     def mark(self, location: Location) -> tuple[Mark, bool]:
         """Return the mark of the value at a location or of the nearest one around it, and whether it is of the value itself."""
-        whole = (*self.around, *location)
-        nearest = next((whole[:end] for end in range(len(whole), -1, -1) if whole[:end] in self.marks), ())
-        return self.marks.get(nearest, Mark()), nearest == whole
+        nearest = next((location[:end] for end in range(len(location), -1, -1) if location[:end] in self.marks), ())
+        return self.marks.get(nearest, Mark()), nearest == location
 
     def position(self, location: Location, *, key: bool = False) -> Place | None:
         """Return the place of the value at `location`, or of its key; None if it comes from no file.
@@ -85,9 +67,8 @@ class Document:
         """Return an error about `location`, with its place in the file or the option that set it."""
         override = self.mark(location)[0].override
         line, column = (None if override else self.position(location, key=key)) or (None, None)
-        text = f"{format_location((*self.around, *location))}: {what}".removeprefix(": ")
-        path = None if override else self.path
-        return ScenarioError(text, path=path, line=line, column=column, remedy=remedy, override=override)
+        text = f"{format_location(location)}: {what}".removeprefix(": ")
+        return ScenarioError(text, path=override or self.path, line=line, column=column, remedy=remedy)
 
 
 def child(value: Any, part: str | int) -> Any:
@@ -97,36 +78,34 @@ def child(value: Any, part: str | int) -> Any:
     return value[part] if isinstance(value, list) and isinstance(part, int) and 0 <= part < len(value) else None
 
 
-Holds = Callable[[Location, object], bool]
-"""Returns whether a value at a location is kept as an object."""
-
-
-def plain_data(value: object, *, override: str | None = None, location: Location = (), holds: Holds | None = None) -> Any:
+def plain_data(value: object, *, override: str | None = None, location: Location = (), objects: bool = False) -> Any:
     """Return data of a notebook as lists, texts, numbers, and mappings with texts as keys.
 
-    Values that no file can express are `Held` where `holds` returns True, and raise `ScenarioError` elsewhere.
+    Values that no file can express stay with `objects`, where the schema accepts them or not; else they raise `ScenarioError`.
     """
     value = os.fspath(value) if isinstance(value, os.PathLike) else value
     what = f"a {type(value).__name__} is no text, number, mapping or list"
     if len(location) > MAX_DEPTH:
         what, location = f"nested deeper than {MAX_DEPTH} levels", ()
-    elif holds is not None and holds(location, value):
-        return Held(value)
     elif isinstance(value, str) and UNPRINTABLE.search(value):
         what = f"{format_value(value)} holds a control character"
     elif isinstance(value, (Mapping, list, tuple)):
         parts = value.items() if isinstance(value, Mapping) else enumerate(value)
-        below = [(key, plain_data(part, override=override, location=(*location, key), holds=holds)) for key, part in parts]
+        below = [(key, plain_data(part, override=override, location=(*location, key), objects=objects)) for key, part in parts]
         if isinstance(value, Mapping):
             return {plain_data(str(key), override=override, location=location): part for key, part in below}
-        return [part for _, part in below]
+        listed = ListOfPython(part for _, part in below)
+        listed.original = value
+        return listed
     elif value is None or isinstance(value, bool):
         return value
     elif isinstance(value, str):
         return str.__str__(value)
     elif isinstance(value, numbers.Real):
         return int(value) if isinstance(value, numbers.Integral) else float(value)
-    raise ScenarioError(f"{format_location(location)}: {what}".removeprefix(": "), override=override)
+    elif objects:
+        return value
+    raise ScenarioError(f"{format_location(location)}: {what}".removeprefix(": "), path=override)
 
 
 def read_document(path: str | os.PathLike[str]) -> Document:
@@ -163,9 +142,9 @@ def parse_document(text: str, path: str | None = None) -> Document:
     return document
 
 
-def document_of(data: Mapping[str, object], holds: Holds | None = None) -> Document:
-    """Return a document of data that comes from no file, for instance a notebook's dict."""
-    return Document(plain_data(data, holds=holds))
+def document_of(data: Mapping[str, object]) -> Document:
+    """Return a document of data that comes from no file, for instance a notebook's dict, which may hold objects."""
+    return Document(plain_data(data, objects=True))
 
 
 _PART = re.compile(r'\s*(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<bare>[^."\'=]+?))\s*(?P<end>[.=])')
@@ -192,10 +171,10 @@ class Override:
         location, rest = parse_key(text, label)
         value = quote_shipped_names(rest.strip())
         if not value:
-            raise ScenarioError("nothing after the '='", remedy="write KEY=null for no value", override=label)
-        content, marks = parse_yaml(value, override=label)
+            raise ScenarioError("nothing after the '='", remedy="write KEY=null for no value", path=label)
+        content, marks = parse_yaml(value, option=label)
         if not marks or marks[()].text not in (None, value):
-            raise ScenarioError("not one YAML value", remedy=f"write KEY={quote_text(value)}", override=label)
+            raise ScenarioError("not one YAML value", remedy=f"write KEY={quote_text(value)}", path=label)
         return Override(location, content, label)
 
     @staticmethod
@@ -276,7 +255,7 @@ def _replaced(content: Any, location: Location, override: Override, marks: dict[
         below = _replaced(content[index], (*location, index), override, marks)
         return [*content[:index], below, *content[index + 1 :]]
     here = format_location(location)
-    raise ScenarioError(f"{here}: {describe_value(content)} has no {quote_text(part)}", override=override.label)
+    raise ScenarioError(f"{here}: {describe_value(content)} has no {quote_text(part)}", path=override.label)
 
 
 def parse_key(text: str, label: str) -> tuple[tuple[str, ...], str]:
@@ -285,8 +264,8 @@ def parse_key(text: str, label: str) -> tuple[tuple[str, ...], str]:
     at = 0
     while len(parts) < MAX_DEPTH and (match := _PART.match(text, at)):
         quoted = match["quoted"]
-        parts.append(match["bare"] if quoted is None else parse_yaml(f'"{quoted}"', override=label)[0])
+        parts.append(match["bare"] if quoted is None else parse_yaml(f'"{quoted}"', option=label)[0])
         at = match.end()
         if match["end"] == "=":
             return tuple(parts), text[at:]
-    raise ScenarioError("not KEY=VALUE", remedy="join keys by dots, quote one that holds a dot", override=label)
+    raise ScenarioError("not KEY=VALUE", remedy="join keys by dots, quote one that holds a dot", path=label)

@@ -10,9 +10,7 @@ from pathlib import Path
 
 from simnmt.base import shipped_files
 from simnmt.base.configuration import input_files, with_absolute_paths
-from simnmt.base.errors import InputError
-from simnmt.base.extension import Extension
-from simnmt.profile.custom import CustomDevice
+from simnmt.base.extension import Extension, Placement, UserCode, extensions_in
 from simnmt.results.run_directory import (
     INPUT,
     RESOLVED,
@@ -22,16 +20,9 @@ from simnmt.results.run_directory import (
     read_manifest,
     sha256,
 )
-from simnmt.scenario.configuration import PROFILE_FILE, ScenarioConfiguration
+from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.scenario.document import Document, Override, apply_overrides, document_of, read_document
-from simnmt.scenario.errors import ScenarioError, describe_value
-from simnmt.scenario.extensions import (
-    adopt_extensions,
-    find_extensions,
-    holds_object,
-    remedy_of_unknown_kind,
-    with_stand_ins,
-)
+from simnmt.scenario.errors import ScenarioError, describe_value, format_location
 from simnmt.scenario.topology import check_topology
 from simnmt.scenario.validation import validate
 from simnmt.scenario.yaml_text import write_document
@@ -51,13 +42,6 @@ def describe_separate_runs(scenario: ScenarioConfiguration) -> str:
     )
 
 
-def profile_path(profile: str | CustomDevice, base: Path) -> Path:
-    """Return the file of a device's profile. Raises `InputError` for a device that a user brings, which has none."""
-    if isinstance(profile, CustomDevice):
-        raise InputError(f"the costs of {profile.kind} are no file of a device profile")
-    return PROFILE_FILE.path(profile, base)
-
-
 @dataclass(frozen=True, slots=True)
 class Source:
     """A scenario, checked and with absolute paths, with its original text."""
@@ -69,8 +53,6 @@ class Source:
     """The scenario as given, for scenario.input.yaml."""
     resolved_text: str
     """The scenario with every default, override and absolute path written out."""
-    extensions: Mapping[str, Extension] = field(default_factory=dict)
-    """What users bring, by its place, such as `policies.mine`."""
     base: Path = field(default_factory=Path.cwd)
     """Folder at which relative paths of further overrides start."""
 
@@ -82,12 +64,12 @@ class Source:
         Raises `ScenarioError`.
         """
         document = apply_overrides(self.document, overrides)
-        return _checked_scenario(document, self.base, allow_code)[0], document
+        return _checked_scenario(document, self.base, allow_code), document
 
     @property
-    def objects(self) -> dict[str, str]:
-        """The objects of Python by their places: with any of them, no file can repeat the run."""
-        return {place: extension.label for place, extension in self.extensions.items() if extension.code is None}
+    def extensions(self) -> dict[str, Extension]:
+        """What users bring, by its place, such as `policies.mine`."""
+        return {format_location(place): extension for place, extension in extensions_in(self.scenario)}
 
     @property
     def code_digests(self) -> dict[str, str]:
@@ -123,7 +105,7 @@ def open_source(
     """
     here = Path.cwd()
     if isinstance(given, Mapping):
-        return _check_source(document_of(given, holds_object), overrides, here, None, allow_code)
+        return _check_source(document_of(given), overrides, here, None, allow_code)
     if not isinstance(given, (str, os.PathLike)):
         remedy = "give a file's path, a shipped @name, a run directory, a mapping or a simnmt.Scenario"
         raise ScenarioError(f"expected a scenario, got {describe_value(given)}", remedy=remedy)
@@ -157,21 +139,20 @@ def _check_source(
     a pipe)."""
     text = write_document(document.data).encode() if file is None else file.read_bytes()
     document = apply_overrides(document, overrides)
-    scenario, extensions = _checked_scenario(document, base, allow_code)
+    scenario = _checked_scenario(document, base, allow_code)
     size = (len(scenario.workloads), len(scenario.networks), len(scenario.devices), len(scenario.policies))
     _LOG.info("%s: %d workloads, %d networks, %d devices, %d policies", scenario.name, *size)
     if separate := describe_separate_runs(scenario):
         _LOG.info("%s: %s", scenario.name, separate)
-    return Source(scenario, document, text, write_document(scenario.document()), extensions, base)
+    return Source(scenario, document, text, write_document(scenario.document()), base)
 
 
-def _checked_scenario(document: Document, base: Path, allow_code: bool) -> tuple[ScenarioConfiguration, dict[str, Extension]]:
-    """Return the scenario of a document, with absolute paths, and what users bring to it."""
-    mentions = find_extensions(document)
-    scenario = validate(ScenarioConfiguration, with_stand_ins(document, mentions), unknown_kind=remedy_of_unknown_kind)
+def _checked_scenario(document: Document, base: Path, allow_code: bool) -> ScenarioConfiguration:
+    """Return the scenario of a document, with absolute paths, and with what users bring to it."""
+    folders = list(dict.fromkeys((str(base.absolute()), str(Path.cwd()))))
+    scenario = validate(ScenarioConfiguration, document, code=UserCode(folders, allow_code))
     check_topology(scenario, document)
-    extensions: dict[str, Extension] = {}
-    if mentions:
-        scenario, extensions = adopt_extensions(scenario, document, mentions, base, allow_code=allow_code)
-        check_topology(scenario, document)
-    return with_absolute_paths(scenario, base), extensions
+    for location, extension in extensions_in(scenario):
+        place = document.error((*location, "kind") if extension.code else location, "")
+        extension.placement = Placement(format_location(location), place.path, place.line, place.column)
+    return with_absolute_paths(scenario, base)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
-from pydantic_core.core_schema import ModelSchema
+from pydantic_core.core_schema import DictSchema, ModelSchema
 
 from simnmt.base import shipped_files
 from simnmt.base.configuration import Configuration
@@ -21,7 +21,6 @@ from simnmt.base.files import is_standard, written_whole
 from simnmt.policies import KINDS
 from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.scenario.errors import ScenarioError
-from simnmt.scenario.extensions import PLACES, schema_of_extension
 
 SCHEMA_FILE = "scenario.schema.json"
 """Name of the schema beside the scenario, which a template's first line gives to the editor."""
@@ -33,6 +32,14 @@ class DescribedSchema(GenerateJsonSchema):
     pydantic can do so itself (`use_attribute_docstrings`), but parses the source of every class at import: a quarter of what a
     process of a run takes to start. Here sources are read when a schema is asked for.
     """
+
+    def dict_schema(self, schema: DictSchema) -> JsonSchemaValue:
+        """State the pattern of names as one of all names: in pydantic's schema, other names pass unchecked."""
+        mapping = super().dict_schema(schema)
+        for pattern, value in mapping.pop("patternProperties", {}).items():
+            mapping["propertyNames"] = {**mapping.get("propertyNames", {}), "pattern": pattern}
+            mapping["additionalProperties"] = value
+        return mapping
 
     def model_schema(self, schema: ModelSchema) -> JsonSchemaValue:
         """Return the schema of one class, described."""
@@ -63,48 +70,19 @@ def schema_text() -> str:
         schema_generator=DescribedSchema
     )
     schema["title"] = "Scenario"
-    _accept_extensions(schema)
-    schema["properties"]["policies"] |= _policies_by_name(schema)
-    for mapping in schema["properties"].values():
-        _refuse_other_names(mapping)
+    _accept_policies_by_name(schema["properties"]["policies"], schema["$defs"])
     return json.dumps(schema, indent=1) + "\n"
 
 
-def _refuse_other_names(mapping: dict[str, Any]) -> None:
-    """State the pattern of names as one of all names: in pydantic's schema, other names pass unchecked."""
-    if "patternProperties" in mapping:
-        ((pattern, value),) = mapping.pop("patternProperties").items()
-        mapping["propertyNames"] = {**mapping.get("propertyNames", {}), "pattern": pattern}
-        mapping["additionalProperties"] = value
-
-
-def _accept_extensions(schema: JsonSchemaValue) -> None:
-    """Let a mapping with the kind of an extension stand in every place of one."""
-    models = {"workloads": "WorkloadConfiguration", "devices": "DeviceConfiguration"}
-    for place in PLACES:
-        room, _, *keys = place.pattern
-        if place.group is None or len(keys) > 1:
-            continue
-        parts = schema["$defs"][models[room]]["properties"] if keys else schema["properties"][room]["patternProperties"]
-        name = keys[0] if keys else next(iter(parts))
-        about = {key: parts[name][key] for key in ("title", "description", "default") if key in parts[name]}
-        parts[name] = about | {"anyOf": [parts[name], schema_of_extension(place)]}
-
-
-def _policies_by_name(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of policies in which a policy named after its kind needs no `kind`, as a scenario accepts it."""
-    policies, kinds = schema["properties"]["policies"], schema["$defs"]
-    ((pattern, union),) = policies.pop("patternProperties").items()
-    named, shipped = {}, union["anyOf"][0]
+def _accept_policies_by_name(policies: JsonSchemaValue, definitions: dict[str, Any]) -> None:
+    """Need no `kind` of a policy that is named after its kind, as a scenario does."""
+    union = policies["additionalProperties"]
+    policies["properties"] = {name: {"type": ["object", "null"]} for name in installed_kinds("simnmt.policies")}
     for name in KINDS:
-        kind = kinds[shipped["discriminator"]["mapping"][name].rpartition("/")[2]]
-        unsaid = kind | {"required": [key for key in kind["required"] if key != "kind"]}
-        nothing = [] if unsaid["required"] else [{"type": "null"}]
-        named[name] = {"anyOf": [unsaid, union, *nothing]}
-    for name in installed_kinds("simnmt.policies"):
-        named.setdefault(name, {"type": ["object", "null"]})
-    names = {**policies.get("propertyNames", {}), "pattern": pattern}
-    return {"propertyNames": names, "properties": named, "additionalProperties": union}
+        kind = definitions[union["anyOf"][0]["discriminator"]["mapping"][name].rpartition("/")[2]]
+        required = [key for key in kind["required"] if key != "kind"]
+        nothing = [] if required else [{"type": "null"}]
+        policies["properties"][name] = {"anyOf": [kind | {"required": required}, union, *nothing]}
 
 
 def write_template(name: str, path: Path, *, replace: bool = False) -> list[Path]:
@@ -114,8 +92,6 @@ def write_template(name: str, path: Path, *, replace: bool = False) -> list[Path
     given, or cannot be written.
     """
     text, beside = shipped_files.find("scenarios", name).read_bytes(), path.with_name(SCHEMA_FILE)
-    if path == beside:
-        raise ScenarioError("the schema beside the scenario has this name", path=str(path))
     written = [path]
     try:
         with written_whole(path, new=not replace) as partial:

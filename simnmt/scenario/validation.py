@@ -6,21 +6,20 @@ import inspect
 import math
 import re
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core.core_schema import ErrorType
 
-from simnmt.base.configuration import message_of
+from simnmt.base.configuration import literal_kind, message_of
+from simnmt.base.extension import UserCode
 from simnmt.base.removed import removed_key_remedy
 from simnmt.base.suggestions import did_you_mean, format_list
 from simnmt.scenario.document import Document, Override, apply_overrides, child
 from simnmt.scenario.errors import Location, ScenarioError, describe_value
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
-RemedyAt = Callable[[Location], str | None]
-"""Returns the remedy for an unknown kind at a place that resembles no known one; None for no remedy."""
 
 MAX_FAULTS = 10
 """Most faults that are shown, one a line."""
@@ -32,24 +31,23 @@ def validate(
     model: type[ModelT],
     document: Document | Mapping[str, object],
     overrides: Iterable[str | Override] = (),
-    *,
-    unknown_kind: RemedyAt = lambda location: None,
+    code: UserCode | None = None,
 ) -> ModelT:
     """Return the model's instance that the document, with the overrides applied, describes.
 
-    The data is checked as JSON, so that strict models accept what a file can express: lists for tuples, texts for paths and
-    enums. Raises `ScenarioError`: the first fault in the document's order, the others in its `others`.
+    `code`: code of users that may be loaded; None: no code. Raises `ScenarioError`:
+    the first fault in the document's order, the others in its `others`.
     """
-    document = apply_overrides(document, overrides)
+    document, code = apply_overrides(document, overrides), code or UserCode()
     try:
-        return model.model_validate_json(document.json)
+        return model.model_validate(document.content, context=code)
     except ValidationError as error:
         faults = [(_location(document.content, fault), fault) for fault in error.errors(include_url=False)]
     unknown = {location[:-1] for location, fault in faults if fault["type"] == "extra_forbidden"}
     # A misspelt key is not reported as a missing one, too.
     faults = [(location, fault) for location, fault in faults if fault["type"] != "missing" or location[:-1] not in unknown]
     faults.sort(key=lambda item: document.position(item[0], key=True) or (math.inf, math.inf))
-    first, *others = (_error(model, document, *fault, unknown_kind) for fault in faults[:MAX_FAULTS])
+    first, *others = (_error(model, document, *fault, code) for fault in faults[:MAX_FAULTS])
     first.others = list(dict.fromkeys(line for other in others if (line := str(other)) != str(first)))
     if len(faults) > MAX_FAULTS:
         first.others.append(f"... and {len(faults) - MAX_FAULTS} more")
@@ -78,12 +76,6 @@ def _forms(annotation: Any) -> list[Any]:
     return [] if annotation is types.NoneType else [annotation]
 
 
-def literal_kind(model: type[BaseModel]) -> str | None:
-    """Return the word that a model requires as its `kind`; None if it has none."""
-    annotation: Any = model.model_fields["kind"].annotation if "kind" in model.model_fields else None
-    return get_args(annotation)[0] if get_origin(annotation) is Literal else None
-
-
 def _fields(form: Any) -> dict[str, Any]:
     """Return the types of a model's fields by their keys; empty for any other type."""
     if not (inspect.isclass(form) and issubclass(form, BaseModel)):
@@ -91,7 +83,7 @@ def _fields(form: Any) -> dict[str, Any]:
     return {field.alias or name: field.annotation for name, field in form.model_fields.items()}
 
 
-def _forms_at(model: type[BaseModel], document: Document, location: Location) -> list[Any]:
+def _forms_at(model: type[BaseModel], document: Document, location: Location, code: UserCode) -> list[Any]:
     """Return the types that a value may have; of models with a kind, those of the value's kind."""
     forms: list[Any] = [model]
     for depth, part in enumerate(location, start=1):
@@ -103,11 +95,12 @@ def _forms_at(model: type[BaseModel], document: Document, location: Location) ->
                 below += _forms(_fields(form)[str(part)])
         kind = document.value((*location[:depth], "kind")) or part
         forms = [form for form in below if _fields(form) and literal_kind(form) == kind] or below
+        forms = [code.parameters[kind]] if kind in code.parameters else forms
     return forms
 
 
 def _error(
-    model: type[BaseModel], document: Document, location: Location, fault: Mapping[str, Any], unknown_kind: RemedyAt
+    model: type[BaseModel], document: Document, location: Location, fault: Mapping[str, Any], code: UserCode
 ) -> ScenarioError:
     """Return the line about one of pydantic's faults."""
     kind, value, context = fault["type"], fault["input"], fault.get("ctx", {})
@@ -118,21 +111,21 @@ def _error(
         return document.error(location, "removed", remedy=remedy, key=kind == "extra_forbidden")
     if kind == "extra_forbidden":
         given = document.value(location[:-1]).keys()
-        forms = [_fields(form) for form in _forms_at(model, document, location[:-1])]
+        forms = [_fields(form) for form in _forms_at(model, document, location[:-1], code)]
         meant = max((keys for keys in forms if location[-1] not in keys), key=lambda keys: len(given & keys), default={})
         return document.error(location, "unknown key", remedy=did_you_mean(location[-1], meant), key=True)
     if kind == "union_tag_not_found" and context["discriminator"] == "'kind'":
-        kinds = [literal_kind(form) for form in _forms_at(model, document, location) if _fields(form)]
+        kinds = [literal_kind(form) for form in _forms_at(model, document, location, code) if _fields(form)]
         remedy = _meant_name(document, location) or f"one of {format_list(filter(None, kinds), ',')}"
         return document.error((*location, "kind"), "missing key", remedy=remedy)
     if kind == "missing":
         return document.error(location, "missing key", remedy=_meant_name(document, location[:-1]))
     if kind == "union_tag_invalid":
         location, got = (*location, "kind"), describe_value(context["tag"])
-        remedy = did_you_mean(context["tag"], choices, "") or unknown_kind(location[:-1])
+        remedy = did_you_mean(context["tag"], choices, "") or None
         return document.error(location, f"must be one of {format_list(choices, ',')}, got {got}", remedy=remedy)
     if kind == "union_tag_not_found" or kind.endswith(("_type", "_parsing", "int_from_float")):
-        words = [_word(form) for form in _forms_at(model, document, location)]
+        words = [_word(form) for form in _forms_at(model, document, location, code)]
         return document.error(location, f"expected {' or '.join(dict.fromkeys(words)) or 'another value'}, got {got}")
     message = " ".join(message_of(fault).split()).replace("Input should be", "must be")
     for name, sign in _BOUNDS.items():

@@ -21,8 +21,11 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from simnmt.base.configuration import Configuration, EndOfSentence, InputFile, form_by_key
+from simnmt.base.extension import Extended, Extensible, Extension
 from simnmt.workload.arrivals import Arrivals, BackToBack
+from simnmt.workload.arrivals.custom import custom_arrivals
 from simnmt.workload.corpus import count_tokens, read_corpus
+from simnmt.workload.custom import lengths_in
 from simnmt.workload.fertility import Fertility
 from simnmt.workload.filters import FILTERS, RatioFilter, dropped_warning, keep
 from simnmt.workload.length_table import LengthTable, read_table
@@ -290,6 +293,22 @@ class SyntheticLengths(Lengths):
         return lengths.table(mix.sentences or sentences, mix.seed, name)
 
 
+class CustomLengths(Extended, Lengths):
+    """Lengths that a user brings in Python; they count in the unit of the first device profile."""
+
+    def load(self, base: Path) -> LengthTable:
+        """Return the lengths of texts in words, and of numbers as they are."""
+        return self.load_in("word", "word")
+
+    def load_in(self, src_unit: str, tgt_unit: str) -> LengthTable:
+        """Return the lengths in these units. Raises `ExtensionError`, or `CorpusError` for lengths that make no table."""
+        return lengths_in(self.extension.value, self.kind, src_unit, tgt_unit)
+
+
+def _custom_lengths(extension: Extension) -> CustomLengths:
+    return CustomLengths(kind=extension.label, extension=extension)
+
+
 _form_of_mapping = form_by_key(
     table=TableFile,
     source=TextFiles,
@@ -311,6 +330,7 @@ LengthsConfiguration = Annotated[
         custom_error_type="no_lengths",
         custom_error_message="expected the @name of a shipped table, or one of table, tsv, jsonl, source and target, lognormal",
     ),
+    Extensible(_custom_lengths, takes_lists=True),
 ]
 """Source of the lengths; a bare `@name` is the table of that name. The tags are no keys of a scenario."""
 
@@ -320,7 +340,7 @@ class WorkloadConfiguration(Configuration):
 
     lengths: LengthsConfiguration
     """`@name` of a shipped table of lengths, files of yours, or moments that lengths are drawn with."""
-    arrivals: Arrivals = BackToBack()
+    arrivals: Annotated[Arrivals, Extensible(custom_arrivals, "simnmt.arrivals", takes_lists=True)] = BackToBack()
     """When requests arrive."""
     end_nodes: int = Field(default=1, ge=1, le=1_000_000)
     """End nodes that share the gateway; their requests together make up the arrivals."""

@@ -2,47 +2,35 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from simnmt.base.extension import Extended, Extension, ExtensionError
-from simnmt.workload.configuration import Lengths
+from simnmt.base.extension import ExtensionError
 from simnmt.workload.length_table import LengthTable
 from simnmt.workload.length_units import UNITS
 
 FORMS = "give an array of shape (pairs, 2), a table with src_len and tgt_len or source and target, or pairs of texts"
 
 
-class CustomLengths(Extended, Lengths):
-    """The configuration of lengths that a user brings; they count in the unit of the first device profile."""
+def lengths_in(value: Any, label: str, src_unit: str, tgt_unit: str) -> LengthTable:
+    """Return lengths in these units: texts are counted, and numbers are as they are.
 
-    def load(self, base: Path) -> LengthTable:
-        """Return the lengths of texts in words, and of numbers as they are."""
-        return self.load_in("word", "word")
-
-    def load_in(self, src_unit: str, tgt_unit: str) -> LengthTable:
-        """Return the lengths in these units. Raises `ExtensionError`, or `CorpusError` for lengths that make no table."""
-        value, label = self.extension.value, self.kind
-        if isinstance(value, LengthTable):
-            return value
-        try:
-            pairs, counts = _pairs(value, src_unit, tgt_unit)
-            lengths = np.asarray(pairs)
-            if lengths.ndim != 2 or lengths.shape[1] != 2 or not len(lengths) or lengths.dtype.kind not in "iuf":
-                raise ValueError
-            whole = lengths.astype(np.int64)
-            if (whole != lengths).any():
-                raise ExtensionError(f"{label} holds lengths that are no whole numbers", remedy="give tokens")
-        except (TypeError, ValueError, LookupError):
-            raise ExtensionError(f"{label} holds no pairs of lengths or texts", remedy=FORMS) from None
-        return LengthTable.of_pairs(label, "given in Python", src_unit, tgt_unit, whole[:, 0], whole[:, 1], counts)
-
-
-def custom_lengths(extension: Extension) -> CustomLengths:
-    """Return the configuration of a user's lengths."""
-    return CustomLengths(kind=extension.label, extension=extension)
+    Raises `ExtensionError`, or `CorpusError` for lengths that make no table.
+    """
+    if isinstance(value, LengthTable):
+        return value
+    try:
+        pairs, counts = _pairs(value, src_unit, tgt_unit)
+        lengths = np.asarray(pairs)
+        if lengths.ndim != 2 or lengths.shape[1] != 2 or not len(lengths) or lengths.dtype.kind not in "iuf":
+            raise ValueError
+        whole = lengths.astype(np.int64)
+        if (whole != lengths).any():
+            raise ExtensionError(f"{label} holds lengths that are no whole numbers", remedy="give tokens")
+    except (TypeError, ValueError, LookupError):
+        raise ExtensionError(f"{label} holds no pairs of lengths or texts", remedy=FORMS) from None
+    return LengthTable.of_pairs(label, "given in Python", src_unit, tgt_unit, whole[:, 0], whole[:, 1], counts)
 
 
 def _pairs(value: Any, src_unit: str, tgt_unit: str) -> tuple[Any, Any]:

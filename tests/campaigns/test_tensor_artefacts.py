@@ -23,7 +23,7 @@ from simnmt.streaming.store.writer import write_store
 from tests.campaigns.harness import assert_short_lines, mutate, mutate_bytes, run_cases
 from tests.nmt.test_cluster_bundle import a_set
 from tests.nmt.tiny import GRU, lively
-from tests.streaming.random_weights import random_weights
+from tests.streaming.made_encoder import random_weights
 
 
 def mutated_header(content: bytes, generator: random.Random) -> bytes:

@@ -16,8 +16,7 @@ from simnmt.streaming.encoder.evaluation import Evaluator
 from simnmt.streaming.encoder.tokenizer import PIECES_FILE, learn_pieces, padded
 from simnmt.streaming.store.writer import write_store
 from simnmt.workload.length_units import unit_of_content
-from tests.streaming.made_encoder import made_weights
-from tests.streaming.whole_logits import logits_of
+from tests.streaming.made_encoder import logits_of, made_weights
 
 TEXTS = [f"{one} and {other}" for one in ("red", "blue", "green") for other in ("up", "down", "left")]
 PIECES = learn_pieces(TEXTS, 30)

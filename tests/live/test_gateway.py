@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from simnmt.base.configuration import end_tokens
@@ -24,7 +25,7 @@ from simnmt.live.decider import replayed_targets
 from simnmt.live.engine_process import EngineProcess
 from simnmt.live.front import Result
 from simnmt.live.gateway import GatewaySettings, LiveGateway, _Drift
-from simnmt.results.live_log import DecisionRecord, read_decider_events, read_live_log
+from simnmt.results.live_log import DecisionRecord, read_live_log
 from simnmt.service.client import Exchange, TranslationClient
 from simnmt.service.http_server import Access, Metrics
 from tests.calibrate.endpoint_stub import stub_service
@@ -58,12 +59,14 @@ def answered(answers: list[Any]) -> list[Exchange]:
 
 def logged(path: Path, gateway: LiveGateway, unit: Any, policy: str) -> Any:
     """The log of a gateway that was stopped; its decisions replay to the same targets."""
-    log, events = read_live_log(path), read_decider_events(path)
+    log = read_live_log(path)
+    events = log.decider_events
     assert log.begin is not None
     targets = replayed_targets(unit, policy, dict(enumerate(log.begin.initial_s, 1)), events)
     assert targets == [event.target for event in events if isinstance(event, DecisionRecord)]
-    assert len(set(log.requests.request.tolist())) == len(log.requests)
-    return log.requests
+    requests = pd.DataFrame(map(dataclasses.asdict, log.requests))
+    assert requests.request.is_unique
+    return requests
 
 
 @pytest.mark.parametrize(

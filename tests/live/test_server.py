@@ -375,8 +375,8 @@ def test_a_draining_server_finishes_what_is_under_way(services: Services, faulty
             socket.create_connection(host_port(server.front.service.url))
         services.stop(server)
     requests = read_live_log(tmp_path / "log.jsonl").requests
-    assert sorted(requests.request.tolist()) == list(range(20))
-    assert set(requests.outcome) == {"done"}
+    assert sorted(record.request for record in requests) == list(range(20))
+    assert {record.outcome for record in requests} == {"done"}
 
 
 def test_web_pages_of_the_allowed_origin_may_ask(services: Services, faulty: EngineProcess) -> None:

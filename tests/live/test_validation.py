@@ -165,9 +165,13 @@ def test_live_runs_are_compared_with_both_simulations(make_scenario: Scenario) -
         ("@tiers", ()),
         ("@quickstart", ()),
         ("@live-smoke", ("devices.cloud.count=2",)),
+        ("@live-smoke", ("requests=30", "devices.cloud.failures={intervals_s: [[0, 100000]]}")),
     ],
-    ids=["access link", "back to back", "boxes"],
+    ids=["access link", "back to back", "boxes", "no predicted answer"],
 )
-def test_what_no_box_can_run_live_is_refused_before_an_engine_starts(scenario: str, overrides: tuple[str, ...]) -> None:
+def test_what_cannot_be_compared_is_refused_before_an_engine_starts(
+    monkeypatch: pytest.MonkeyPatch, scenario: str, overrides: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr("simnmt.live.validation.EngineProcess", None)
     with pytest.raises(InputError):
         validate(plan_of(scenario, *overrides))

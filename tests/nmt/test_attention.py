@@ -6,13 +6,12 @@ import pytest
 import torch
 
 from simnmt.nmt.attentional_model import AttentionalModel
-from simnmt.nmt.errors import NmtError
 from simnmt.nmt.marian_model import MarianModel
-from simnmt.nmt.models import TranslationModel, build_model
+from simnmt.nmt.models import TranslationModel
 from simnmt.nmt.sharp_translator import SharpTranslator
 from simnmt.nmt.step_model import pad
 from simnmt.profile.decoder_settings import DecoderSettings
-from tests.nmt.tiny import ARCHITECTURES, BLIND, lively, sources
+from tests.nmt.tiny import ARCHITECTURES, lively, sources
 
 ATTENTIVE = ["bilstm", "gru", "marian", "own tokens", "sharp"]
 TARGETS = [[5, 6, 7], [9], [4, 4, 8, 10]]
@@ -69,9 +68,3 @@ def test_a_transformers_weights_are_those_that_make_its_contexts() -> None:
     expected = (queries @ keys.transpose(2, 3) / 8**0.5).softmax(dim=3).mean(dim=1)
     torch.testing.assert_close(weights, expected)
     assert model.hf.config._attn_implementation == usual
-
-
-def test_a_model_without_attention_is_refused() -> None:
-    _, src, lengths = sources(BLIND, [2])
-    with pytest.raises(NmtError):
-        build_model(BLIND).attention(src, lengths, torch.tensor([[2]]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Iterator
 from copy import deepcopy
 from functools import cache
@@ -17,7 +16,7 @@ from simnmt.nmt.agreement import Agreement, Difference, agreement, decode_alone
 from simnmt.nmt.engine import Hypothesis
 from simnmt.nmt.errors import NmtError, OutOfMemory
 from simnmt.nmt.linear_layers import has_half_weights
-from simnmt.nmt.slot_decoder import SlotDecoder, decode_batched
+from simnmt.nmt.slot_decoder import decode_batched
 from tests.batching.one_server import serve
 from tests.campaigns.harness import deep
 from tests.nmt.tiny import Table, lively, sources
@@ -165,49 +164,3 @@ def test_a_tie_excuses_only_the_difference_that_it_caused(beam: int, tie_first: 
     assert [difference.sentence for difference in compared.near_ties] == [0 if tie_first else 1]
     assert compared.disagreements == (Difference(1 if tie_first else 0, pytest.approx(3.0, abs=1e-5)),)
     assert compared.equal_tokens == pytest.approx(4 / 6)
-
-
-def test_a_difference_from_both_lone_decodings_is_no_near_tie() -> None:
-    logits = torch.full((6, 6), -50.0)
-    logits[2, 3], logits[2, 4], logits[3, 1], logits[4, 1] = 1e-6, 0.0, 9.0, 9.0
-    model = Table(logits.log_softmax(dim=1))
-    compared = agreement(model, [[5]], [Hypothesis((4,), None)], [Hypothesis((5,), None)], beam=2)
-    assert compared.disagreements == (Difference(0, float("inf")),)
-    assert agreement(model, [], [], []) == Agreement(0, (), (), equal_tokens=1.0)
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "third", "fourth", "gap"),
-    [(0.4, 0.3, 0.299999, 0.1, np.log(4 / 3)), (0.5, 0.3, 0.100001, 0.1, 1e-5), (0.300003, 0.3, 0.2, 0.1, 1e-5)],
-    ids=["inside", "at the edge", "at last"],
-)
-def test_the_gap_of_a_beam_includes_its_edge_and_the_final_choice(
-    first: float, second: float, third: float, fourth: float, gap: float
-) -> None:
-    """Of a beam of three, by one step: which of two comes second or third changes nothing."""
-    p = torch.full((7, 7), 1e-9)
-    p[2, 3:7] = torch.tensor([first, second, third, fourth])
-    assert decode_alone(Table(p.log()), [6], 3, 1).gap == pytest.approx(gap, abs=1e-6)
-
-
-def test_recording_a_step_costs_little_beside_choosing_tokens() -> None:
-    """128 sentences at once, with a model that takes no time: a step takes less than eight plain choices of all tokens.
-
-    By the least of many, in turn, so that a busy box slows both.
-    """
-    model = Table(torch.randn(8, 8))
-    decoder = SlotDecoder(model, capacity=128)
-    decoder.join(decoder.encode([[3, 1]] * 128), range(128), [200] * 128)
-    tokens, spent_s = torch.full((128,), 2), ([], [])
-    with torch.inference_mode():
-        while decoder.active:
-            marks = [time.perf_counter()]
-            decoder.step()
-            marks.append(time.perf_counter())
-            for _ in range(8):
-                tokens = model.table[tokens].argmax(dim=1)
-                tokens.tolist()
-            marks.append(time.perf_counter())
-            for account_s, took_s in zip(spent_s, np.diff(marks), strict=True):
-                account_s.append(took_s)
-    assert min(spent_s[0]) < min(spent_s[1])

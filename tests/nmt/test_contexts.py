@@ -10,7 +10,7 @@ from simnmt.nmt.searches import BeamSearch
 from simnmt.nmt.slot_decoder import decode_batch
 from simnmt.nmt.step_model import StepModel
 from simnmt.nmt.vocabulary.contexts import Contexts, collect, join_contexts
-from tests.nmt.tiny import ARCHITECTURES, VOCAB, Table, lively, sources
+from tests.nmt.tiny import ARCHITECTURES, Table, lively, sources
 
 LENGTHS = [3, 9, 5, 4, 7, 6, 5]
 each_architecture = pytest.mark.parametrize("name", ["gru", "marian", "sharp"])
@@ -82,27 +82,6 @@ def test_sources_without_tokens_have_no_contexts_but_keep_their_index() -> None:
     assert set(gaps.sentence.tolist()) == {1, 3}
     with pytest.raises(NmtError, match="text without a sentence"):
         collect(model, [[], []], 1)
-
-
-def test_progress_rises_to_the_end() -> None:
-    shares: list[float | None] = []
-    model, (alone, _, _) = lively("gru"), sources(ARCHITECTURES["gru"], LENGTHS)
-    collect(model, alone, 1, batch=2, progress=lambda stage, share: shares.append(share))
-    assert shares == sorted(shares) and shares[-1] == 1.0
-
-
-@pytest.mark.parametrize("top", [0, VOCAB, 10_000])
-def test_more_tokens_than_the_vocabulary_has_are_refused(top: int) -> None:
-    with pytest.raises(NmtError, match="likeliest tokens of a vocabulary of 50"):
-        collect(lively("gru"), [[4, 3]], top)
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_contexts_that_are_no_numbers_are_refused(value: float) -> None:
-    table = torch.zeros(6, 6)
-    table[2, 3] = value
-    with pytest.raises(NmtError, match="no numbers"):
-        collect(Table(table), [[4, 1]], 2)
 
 
 def test_joined_contexts_number_the_sentences_of_all_texts() -> None:

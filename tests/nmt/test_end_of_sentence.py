@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 
-from simnmt.base.errors import InputError
 from simnmt.batching import top_up
 from simnmt.calibrate.calibration import calibrate
 from simnmt.calibrate.settings import (
@@ -149,69 +145,3 @@ def test_a_beams_steps_are_kept_when_a_profile_is_measured_again_without_a_text(
     assert (tmp_path / "box.json").read_bytes() == kept
     completed = calibrated_with(trained, tmp_path / "box.json", text=None, parts=("step",))
     assert completed.beam_overrun == first.beam_overrun
-
-
-def test_a_beams_steps_are_kept_when_the_new_model_ends_too_few_sentences(
-    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Refused before anything is timed, with no journal that would stand in the way of another text."""
-    first = calibrated_with(trained, tmp_path / "box.json")
-    kept = (tmp_path / "box.json").read_bytes()
-    monkeypatch.setattr("simnmt.calibrate.parts.measure_overrun", lambda _: None)
-    engine = FakeEngine(weights="checkpoint", model=str(trained))
-    lost = r"would lose its beam_overrun: the model ended too few .* \(give another --text"
-    with pytest.raises(CalibrationError, match=lost) as refusal:
-        calibrated_with(trained, tmp_path / "box.json", engine=engine)
-    assert refusal.value.path == str(tmp_path / "box.json") and engine.calls == []
-    assert [path.name for path in tmp_path.iterdir()] == ["box.json"] and (tmp_path / "box.json").read_bytes() == kept
-    completed = calibrated_with(trained, tmp_path / "box.json", parts=("step",))
-    assert completed.beam_overrun == first.beam_overrun, "a profile that is completed keeps what it has"
-    assert calibrated_with(trained, tmp_path / "new.json").beam_overrun is None
-
-
-def no_subwords(folder: Path) -> dict[str, Any]:
-    """As a folder of Hugging Face has it."""
-    (folder / "source.model").unlink()
-    return {}
-
-
-def a_pipe(folder: Path) -> dict[str, Any]:
-    os.mkfifo(folder / "pipe")
-    return {"text": str(folder / "pipe")}
-
-
-def few_sentences(folder: Path) -> dict[str, Any]:
-    (folder / "few.txt").write_text("un\n\ndeux\n")
-    return {"text": str(folder / "few.txt")}
-
-
-def one_line_of_nothing(folder: Path) -> dict[str, Any]:
-    """Of 6 GB, and it is not read."""
-    (folder / "zeros").touch()
-    os.truncate(folder / "zeros", 6 << 30)
-    return {"text": str(folder / "zeros")}
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (no_subwords, r"model: cannot .* source\.model is missing \(give the --out of .*, or leave --text out\)$"),
-        (lambda folder: {"beam": 100_000}, r"steps: a beam of 100,000 with a vocabulary of \d+ \(give a smaller one\)$"),
-        (lambda folder: {"text": "/dev/zero"}, "/dev/zero: a device, not a file"),
-        (a_pipe, "a pipe can be read only once"),
-        (few_sentences, "2 sentences"),
-        (one_line_of_nothing, "a line of more than 1,048,576 bytes"),
-        (lambda folder: {"text": str(folder / "none.txt")}, "no such file"),
-    ],
-)
-def test_a_text_that_a_beam_cannot_decode_is_refused_before_anything_is_timed(
-    trained: Path, tmp_path: Path, change: Callable[[Path], dict[str, Any]], message: str
-) -> None:
-    folder = shutil.copytree(trained, tmp_path / "model")
-    text = str(trained.parent / "one.txt")
-    settings = Settings(str(folder), beam=4, text=text, mode="quick", threads=1, parts=("execution",))
-    engine = FakeEngine(weights="checkpoint", model=str(folder))
-    asked = replace(settings, **change(folder))
-    with pytest.raises(InputError, match=message):
-        calibrate(asked, tmp_path / "box.json", load=lambda *_, **__: engine)
-    assert engine.calls == [] and not (tmp_path / "box.json").exists()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 import json
-import os
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -80,24 +79,13 @@ def test_an_architecture_is_read_from_yaml_and_json(tmp_path: Path, name: str, s
     ("text", "message"),
     [
         ("kind: lstm", "kind: one of attentional, bilstm, gru, m2m100, mbart, transformer"),
-        ("- gru", "Input should be"),
-        ("kind: gru\nlayer: 2", "layers: Field required"),
         (
             "{kind: gru, layers: 1, hidden: 8, embedding: 8, src_vocab: 9, tgt_vocab: 9, hiden: 3}",
             "hiden: unknown key (did you mean hidden?)",
         ),
-        ("{kind: gru, layers: 0, hidden: 8, embedding: 8, src_vocab: 9, tgt_vocab: 9}", "layers: Input should be greater"),
-        ("{kind: bilstm, layers: 1, hidden: 7, embedding: 8, src_vocab: 9, tgt_vocab: 9}", "hidden: 7 cannot be halved"),
-        (
-            "{kind: gru, layers: 1, hidden: 8, embedding: 8, src_vocab: 9, tgt_vocab: 3}",
-            "eos_token: 3 is no token of a vocabulary of 3",
-        ),
         ("{kind: gru, layers: 1.5, hidden: 8}", "layers: Input should be a valid integer"),
-        ("kind: [", "no YAML"),
-        ("kind: &a {a: *b}", "no YAML"),
         ("kind: \x00", "no YAML"),
     ],
-    ids=range(11),
 )
 def test_a_wrong_architecture_is_refused_in_one_line(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "model.yaml"
@@ -146,10 +134,7 @@ def torch_saved(path: Path) -> None:
 
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "truncated": (truncate, "damaged, or no safetensors file"),
-    "a pickle": (pickled, "damaged, or no safetensors file"),
     "torch's own form": (torch_saved, "damaged, or no safetensors file"),
-    "empty": (lambda path: path.write_bytes(b""), "damaged, or no safetensors file"),
-    "missing": (Path.unlink, "cannot read the weights"),
     "a folder": (lambda path: (path.unlink(), path.mkdir()), "cannot read the weights"),
 }
 
@@ -170,11 +155,9 @@ def test_damaged_weights_are_refused_in_one_line(tmp_path: Path, damage: str) ->
     ("other", "message"),
     [
         (GRU.model_copy(update={"hidden": 8}), "is [48, 12] where architecture.json asks for [24, 12]"),
-        (GRU.model_copy(update={"attention": "none"}), "combine.weight is no weight of what architecture.json describes"),
-        (GRU.model_copy(update={"layers": 2}), "encoder.weight_ih_l1 is missing"),
         (MARIAN, "is missing"),
     ],
-    ids=["width", "no attention", "layers", "kind"],
+    ids=["width", "kind"],
 )
 def test_weights_of_another_architecture_are_refused(tmp_path: Path, other: RecurrentArchitecture, message: str) -> None:
     save_checkpoint(tmp_path, build_model(GRU), GRU)
@@ -182,17 +165,6 @@ def test_weights_of_another_architecture_are_refused(tmp_path: Path, other: Recu
     with pytest.raises(NmtError) as caught:
         load_model(str(tmp_path))
     assert message in str(caught.value)
-
-
-def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(NmtError, match=r"holds neither architecture\.json nor config\.json"):
-        load_model(str(tmp_path))
-
-
-def test_a_checkpoint_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "taken").write_text("a file")
-    with pytest.raises(NmtError, match="cannot be written"):
-        save_checkpoint(tmp_path / "taken", build_model(GRU), GRU)
 
 
 @pytest.fixture
@@ -213,55 +185,11 @@ def test_a_hugging_face_folder_translates_as_its_model(hugging_face: Path, capfd
     assert_same_speech(loaded.model, lively("marian"), src, lengths)
 
 
-@pytest.mark.parametrize(
-    ("hurt", "message"),
-    [
-        (lambda folder: truncate(folder / "model.safetensors"), "no usable weights"),
-        (lambda folder: (folder / "model.safetensors").unlink(), "no usable weights"),
-        (lambda folder: (folder / "config.json").write_text("{"), "no Hugging Face configuration"),
-        (
-            lambda folder: (folder / "config.json").write_text('{"model_type": "bert"}'),
-            "a model of type bert where one of marian, m2m_100, mbart is read",
-        ),
-        (lambda folder: edit(folder, encoder_layers=3), "the weights lack"),
-        (lambda folder: edit(folder, encoder_attention_heads=4), "attention heads: 4 in the encoder, 2 in the decoder"),
-        (lambda folder: edit(folder, d_model=18), "no usable weights"),
-    ],
-    ids=range(7),
-)
-def test_a_damaged_hugging_face_folder_is_refused(
-    hugging_face: Path, hurt: Callable[[Path], object], message: str, capfd: pytest.CaptureFixture[str]
-) -> None:
-    hurt(hugging_face)
-    capfd.readouterr()
-    with pytest.raises(NmtError) as caught:
-        load_model(str(hugging_face))
-    assert capfd.readouterr() == ("", "")
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-def edit(folder: Path, **fields: object) -> None:
-    path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
-
-
 def test_loading_a_pickle_runs_no_code(hugging_face: Path) -> None:
     """Weights in torch's form are read as weights only: what a pickle would call is not called."""
     (hugging_face / "model.safetensors").unlink()
     (hugging_face / "pytorch_model.bin").write_bytes(pickle.dumps(Trap()))
     with pytest.raises(NmtError, match="no usable weights"):
-        load_model(str(hugging_face))
-
-
-def test_a_pickle_is_not_opened_where_torch_would_run_it(hugging_face: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before 2.6, whatever the pickle holds."""
-    weights = load_model(str(hugging_face)).model.hf.state_dict()
-    (hugging_face / "model.safetensors").unlink()
-    torch.save(weights, hugging_face / "pytorch_model.bin")
-    assert load_model(str(hugging_face)).weights == "checkpoint"
-    monkeypatch.setattr("simnmt.nmt.models.WEIGHTS_ONLY_HOLDS", False)
-    with pytest.raises(NmtError, match=r"no file named model\.safetensors"):
         load_model(str(hugging_face))
 
 
@@ -285,15 +213,6 @@ def test_code_beside_a_configuration_is_neither_run_nor_asked_about(
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_configuration_cannot_name_code_to_be_fetched(hugging_face: Path) -> None:
-    edit(hugging_face, attn_implementation="kernels-community/flash-attn3")
-    loaded = load_model(str(hugging_face)).model
-    assert isinstance(loaded, MarianModel)
-    fresh = build_model(MARIAN)
-    assert isinstance(fresh, MarianModel)
-    assert loaded.hf.config._attn_implementation == fresh.hf.config._attn_implementation == "sdpa"
-
-
 def test_a_lack_of_memory_is_no_fault_of_the_weights(hugging_face: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from transformers import MarianMTModel
 
@@ -303,13 +222,6 @@ def test_a_lack_of_memory_is_no_fault_of_the_weights(hugging_face: Path, monkeyp
     monkeypatch.setattr(MarianMTModel, "from_pretrained", short)
     with pytest.raises(OutOfMemory, match="cpu has too little memory"):
         load_model(str(hugging_face))
-
-
-@pytest.mark.skipif(os.name == "nt", reason="Windows has no such permissions")
-def test_weights_have_the_permissions_of_other_files(tmp_path: Path) -> None:
-    save_checkpoint(tmp_path, build_model(GRU), GRU)
-    (tmp_path / "other").write_text("")
-    assert (tmp_path / "model.safetensors").stat().st_mode == (tmp_path / "other").stat().st_mode
 
 
 def test_the_encoder_states_of_both_directions_start_the_decoder_of_a_bilstm() -> None:

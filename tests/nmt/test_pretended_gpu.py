@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import replace
 from functools import cache
@@ -12,8 +12,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
-from torch.nn.utils.rnn import pack_padded_sequence
 
 from simnmt.kernels.columns import Centroids
 from simnmt.kernels.output_reference import reference_best
@@ -137,61 +135,3 @@ def test_a_gpu_that_emulates_bfloat16_is_not_offered_it(gpu: PretendedGpu, monke
     assert supported_types("cuda") == ["float32", "float16", "bfloat16"]
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
     assert supported_types("cuda") == ["float32", "float16"]
-
-
-def refusals() -> dict[str, Callable[[Tensor], object]]:
-    """Return uses of a tensor on a GPU that are mistakes."""
-    here = torch.ones(2, 2)
-    lengths = torch.tensor([2, 2])
-    return {
-        "a sum with a tensor of the processor": lambda there: there + here,
-        "a product in a module of the processor": lambda there: torch.nn.Linear(2, 2)(there),
-        "a tensor of the processor among those joined": lambda there: torch.cat([there, here]),
-        "an index on the GPU of a tensor of the processor": lambda there: here[there[0].long() - 1],
-        "an index on the processor where none may be": lambda there: there.index_select(0, lengths - 1),
-        "a value from the processor": lambda there: there.__setitem__(0, here[0]),
-        "an output on the processor": lambda there: torch.add(there, there, out=here),
-        "lengths on the GPU": lambda there: pack_padded_sequence(there[:, :, None], lengths.to("cuda"), batch_first=True),
-        "an array of numpy": lambda there: there.numpy(),
-        "a recurrent layer under autocast": lambda there: autocast_gru(there),
-    }
-
-
-def autocast_gru(there: Tensor) -> Tensor:
-    with torch.autocast("cuda", torch.bfloat16):
-        return torch.nn.GRU(2, 2).to("cuda")(there)[0]
-
-
-@pytest.mark.parametrize("mistake", refusals())
-def test_the_pretended_gpu_refuses(gpu: PretendedGpu, mistake: str) -> None:
-    with pytest.raises((RuntimeError, TypeError), match=r"same device|can't convert cuda|autocast"):
-        refusals()[mistake](torch.ones(2, 2, device="cuda"))
-
-
-def test_the_pretended_gpu_takes_what_a_gpu_takes(gpu: PretendedGpu) -> None:
-    """Numbers and indices from the processor, copies, and results in a given tensor; each copy and each answer waits once."""
-    there = torch.arange(6.0, device="cuda").view(2, 3)
-    assert not gpu.waits
-    there[torch.tensor([0])] = 9.0
-    there += torch.tensor(1.0)
-    out = torch.empty(2, 3).to(there)
-    assert torch.add(there, 1, out=out) is out
-    here = torch.zeros(2, 3)
-    assert here.copy_(out) is here
-    assert (here.tolist(), here.is_cpu, out.device, out.is_cuda) == ([[11.0] * 3, [5.0, 6.0, 7.0]], True, GPU, True)
-    assert out.to("cuda") is out
-    kept = out.cpu()
-    out.zero_()
-    assert kept.sum() == 51.0
-    assert {wait.split()[0] for wait in gpu.waits} == {"__setitem__", "to", "copy_", "cpu"}
-    assert gpu.waits.total() == 4
-
-
-def test_a_pretended_gpu_leaves_torch_as_it_was() -> None:
-    before = torch.cuda.Event, torch.cuda.synchronize, torch.cuda.is_available()
-    with pretended_gpu():
-        there = torch.ones(2, device="cuda")
-        assert torch.cuda.is_available()
-    assert (torch.cuda.Event, torch.cuda.synchronize, torch.cuda.is_available()) == before
-    with pytest.raises(RuntimeError, match="add of a tensor whose pretended GPU has gone"):
-        torch.add(there, 1)

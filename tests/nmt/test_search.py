@@ -8,16 +8,16 @@ from functools import partial
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from simnmt.nmt.engine import Hypothesis
-from simnmt.nmt.errors import NmtError
 from simnmt.nmt.marian_model import MarianModel
+from simnmt.nmt.output_layer import largest, largest_sums, log_softmax_
 from simnmt.nmt.searches import BeamSearch
 from simnmt.nmt.slot_decoder import SlotDecoder, decode_batch
 from tests.campaigns.harness import deep
-from tests.nmt.tiny import ARCHITECTURES, MARIAN, Table, lively, sources
+from tests.nmt.tiny import ARCHITECTURES, Table, lively, sources
 
 LENGTHS = [3, 9, 5, 7]
 
@@ -173,7 +173,6 @@ def random_table(seed: int, vocab: int = 5) -> torch.Tensor:
     return logits.log_softmax(dim=1)
 
 
-@settings(max_examples=40)
 @given(st.integers(0, 10_000))
 def test_a_beam_as_wide_as_all_outputs_finds_the_likeliest(seed: int) -> None:
     """By enumeration; with no length penalty, where stopping early loses nothing."""
@@ -204,19 +203,6 @@ def test_a_worked_example_where_the_beam_beats_greed() -> None:
     assert hypothesis == Hypothesis((4,), pytest.approx(torch.tensor(0.4).log().item(), abs=1e-5))
 
 
-def test_lengths_beyond_the_positions_are_refused() -> None:
-    model = lively("marian")
-    src = torch.full((1, MARIAN.max_positions + 1), 5)
-    with pytest.raises(NmtError, match="a source of 65 tokens where the model has 64 positions"):
-        decode_batch(model, src, torch.tensor([65]))
-    with pytest.raises(NmtError, match="a target of 65 tokens"):
-        decode_batch(model, src[:, :5], torch.tensor([5]), beam=2, forced_len=65)
-    with pytest.raises(NmtError, match=r"^forced_len must be at least 1 \(got 0\) \(give 1 or more\)$"):
-        decode_batch(model, src[:, :5], torch.tensor([5]), forced_len=0)
-    (longest,) = decode_batch(model, src[:, :64], torch.tensor([64]), forced_len=64)
-    assert len(longest.tokens) == 64
-
-
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_one_encoding_serves_any_number_of_starts(name: str) -> None:
     model = lively(name)
@@ -238,3 +224,41 @@ def test_greedy_search_chooses_equally_without_scores(name: str) -> None:
     scored, bare = (decode_batch(model, src, lengths, max_len=30, scored=scored) for scored in (True, False))
     assert [hypothesis.tokens for hypothesis in scored] == [hypothesis.tokens for hypothesis in bare]
     assert {hypothesis.score for hypothesis in bare} == {None}
+
+
+WIDTHS = [5, 1_025, 30_000, 32_000, 32_001]
+
+
+@pytest.mark.parametrize("columns", WIDTHS)
+def test_the_largest_column_equals_torchs_and_is_the_first_of_equals(columns: int) -> None:
+    draw = torch.Generator().manual_seed(1)
+    logits = torch.randn((70, columns), generator=draw)
+    assert torch.equal(largest(logits), logits.argmax(dim=1))
+    logits[0] = 0.0
+    logits[1] = float("-inf")
+    logits[1, columns - 1] = 0.0
+    logits[2, [columns // 2, columns - 1]] = 9.0
+    assert largest(logits)[:3].tolist() == [0, columns - 1, columns // 2]
+
+
+@pytest.mark.parametrize("columns", WIDTHS)
+def test_the_largest_sums_are_those_of_all_sums_sorted(columns: int) -> None:
+    draw = torch.Generator().manual_seed(2)
+    log_probs = torch.randn((14 * 5, columns), generator=draw, dtype=torch.float64).float()
+    scores = torch.randn((14, 5), generator=draw)
+    scores[0, 1:] = float("-inf")
+    count = min(10, columns)
+    sums, rows, words = largest_sums(log_probs, scores, count)
+    every = (log_probs.view(14, 5, columns) + scores[:, :, None]).flatten(1)
+    assert torch.equal(sums, every.sort(dim=1, descending=True).values[:, :count])
+    assert torch.equal(every.gather(1, rows * columns + words), sums)
+    assert all(len(set(places)) == count for places in (rows * columns + words).tolist())
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float16])
+def test_log_probabilities_take_the_place_of_the_logits(kind: torch.dtype) -> None:
+    logits = torch.randn((6, 32_001), generator=torch.Generator().manual_seed(3)).to(kind)
+    expected, place = logits.double().log_softmax(dim=1).float(), logits.data_ptr()
+    log_probs = log_softmax_(logits)
+    assert (log_probs.dtype, log_probs.data_ptr() == place) == (torch.float32, kind == torch.float32)
+    assert torch.allclose(log_probs, expected, atol=1e-5)

@@ -70,24 +70,10 @@ def test_compiled_kernels_time_the_stages_of_a_step(tmp_path: Path) -> None:
     assert min(stages.body_s, stages.product_s, stages.search_s) > 0
 
 
-def test_a_closed_engine_refuses_work_and_may_be_closed_again(tmp_path: Path) -> None:
-    engine = loaded(tmp_path)
-    engine.close()
-    engine.close()
-    with pytest.raises(NmtError, match="closed"):
-        engine.run(Work(2, 2))
-
-
 @pytest.mark.parametrize(
     ("how", "message"),
     [
         ({"name": "gru"}, "the sharp decoder runs no gru model (use the torch backend, or sharp, sharp-s1 to sharp-s7)"),
-        ({"device": "cuda"}, "the sharp decoder runs on the CPU, not on cuda:0 (use cpu)"),
-        ({"compute_type": "int8"}, "no int8 with the sharp decoder (one of float32, int16)"),
-        (
-            {"compute_type": "int16", "decoder": DecoderSettings(gemm="float32")},
-            "compute type int16, but a decoder of float32 (leave one of them out)",
-        ),
         (
             {"backend": "torch", "decoder": DecoderSettings()},
             "a decoder's settings are of the sharp backend, not of torch (leave decoder out)",
@@ -100,11 +86,6 @@ def test_requests_that_the_sharp_engine_does_not_support_are_refused_in_one_line
     with pytest.raises(NmtError) as caught:
         loaded(tmp_path, **how)  # type: ignore[arg-type]
     assert str(caught.value) == message
-
-
-def test_a_beam_wider_than_the_vocabulary_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(NmtError, match="a beam of 50 with a vocabulary of 50"):
-        loaded(tmp_path).run(Work(2, 2, beam=50))
 
 
 def test_weights_that_16_bit_products_would_clip_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

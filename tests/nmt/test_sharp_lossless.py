@@ -12,7 +12,6 @@ import torch
 
 from simnmt.nmt.architecture import AttentionalArchitecture, StackBlock
 from simnmt.nmt.attentional_model import AttentionalModel
-from simnmt.nmt.errors import NmtError
 from simnmt.nmt.models import build_model, load_model
 from simnmt.nmt.sharp_translator import SharpTranslator
 from simnmt.nmt.slot_decoder import decode_batch
@@ -145,14 +144,3 @@ def test_an_ensemble_averages_the_distributions_of_its_models(speller: Speller) 
         emitted = (*translation.tokens, SPELLER.eos_token)
         log_probs = [member.forced(member.encode(source), emitted).log_probs.astype(np.float64) for member in alone]
         assert math.isclose(translation.log_prob, float((np.logaddexp(*log_probs) - math.log(2)).sum()), abs_tol=1e-4)
-
-
-def test_models_that_form_no_ensemble_are_refused(speller: Speller) -> None:
-    other = build_model(SPELLER.model_copy(update={"tgt_vocab": 40})).eval()
-    assert isinstance(other, AttentionalModel)
-    with pytest.raises(NmtError, match="different vocabularies"):
-        SharpTranslator([speller.model, other], DecoderSettings())
-    with pytest.raises(NmtError, match="of no model"):
-        SharpTranslator([], DecoderSettings())
-    with pytest.raises(NmtError, match="a source of 0 tokens where 1 to 512 fit"):
-        speller.translator(1, {}).encode([])

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-import re
+import itertools
+import json
 import weakref
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from simnmt.nmt.agreement import LoneDecoding, decode_alone
-from simnmt.nmt.engine import Hypothesis
+from simnmt.nmt.decoder_timing import time_joining, time_steps_in_turn
+from simnmt.nmt.engine import Hypothesis, Work
+from simnmt.nmt.engines import load_engine
 from simnmt.nmt.errors import NmtError, OutOfMemory
+from simnmt.nmt.models import load_model
 from simnmt.nmt.recurrent_model import RecurrentSlots
 from simnmt.nmt.slot_decoder import SlotDecoder
-from tests.nmt.tiny import ARCHITECTURES, MARIAN, Table, lively, sources
+from tests.nmt.tiny import ARCHITECTURES, Table, lively, sources
 
 LENGTHS = [3, 9, 5, 7, 4, 8]
 MOST = 14
@@ -118,30 +123,6 @@ def test_a_sentence_forced_to_no_token_is_done_when_it_joins() -> None:
     assert set(decode_to_end(decoder)) == {6}
 
 
-@pytest.mark.parametrize("beam", [1, 3])
-def test_lengths_beyond_the_positions_are_refused_and_limits_end_there(beam: int) -> None:
-    decoder = SlotDecoder(lively("marian"), beam=beam, capacity=2, max_len=1_000)
-    with pytest.raises(NmtError, match="a source of 65 tokens where the model has 64 positions"):
-        decoder.encode([[5] * 65])
-    with pytest.raises(NmtError, match="a source of no token"):
-        decoder.encode([[5], []])
-    encoded = decoder.encode([[5] * 63 + [MARIAN.eos_token]])
-    for forced, most, complaint in (
-        (65, None, "a target of 65 tokens"),
-        (-1, None, "forced_len must be at least 0 (got -1) (give 0 or more)"),
-        (None, 0, "max_len must be at least 1 (got 0) (give 1 or more)"),
-    ):
-        with pytest.raises(NmtError, match=re.escape(complaint)):
-            decoder.join(encoded, [0], [forced], [most])
-    with pytest.raises(ValueError, match="3 sentences join 0 where 2 fit"):
-        decoder.join(encoded * 3, range(3))
-    assert decoder.active == 0
-    decoder.join(encoded, [0], [64])
-    decoder.join(encoded, [1])
-    hypotheses = decode_to_end(decoder)
-    assert (len(hypotheses[0].tokens), len(hypotheses[1].tokens) <= 64) == (64, True)
-
-
 @pytest.mark.parametrize("where", ["join", "body", "reorder"])
 def test_too_little_memory_drops_all_sentences_and_the_decoder_stays_usable(
     monkeypatch: pytest.MonkeyPatch, where: str
@@ -161,19 +142,6 @@ def test_too_little_memory_drops_all_sentences_and_the_decoder_stays_usable(
     decoder.join(encoded, range(3))
     hypotheses = decode_to_end(decoder)
     assert [hypotheses[at].tokens for at in range(3)] == [lone.hypothesis.tokens for lone in alone("gru", 2)[:3]]
-
-
-@pytest.mark.parametrize("beam", [1, 2])
-def test_slots_that_do_not_fit_in_memory_are_refused_in_one_line(monkeypatch: pytest.MonkeyPatch, beam: int) -> None:
-    """Really asked of the allocator: 2**53 bytes and more."""
-    made = type(lively("marian")).slots
-    monkeypatch.setattr(type(lively("marian")), "slots", lambda self, *_: made(self, 10**12))
-    decoder = SlotDecoder(lively("marian"), beam=beam, capacity=2)
-    encoded = decoder.encode(sentences("marian")[:1])
-    for _ in range(2):
-        with pytest.raises(OutOfMemory, match=r"^cpu has too little memory for this work \(try a smaller batch"):
-            decoder.join(encoded, [0])
-        assert decoder.active == 0
 
 
 @pytest.mark.parametrize("beam", [1, 2])
@@ -211,16 +179,6 @@ def test_dropped_sentences_free_their_memory_before_others_get_room(monkeypatch:
     assert decoder.active == 2
 
 
-def test_a_batch_that_no_memory_holds_is_refused_in_one_line() -> None:
-    """Really asked of the allocator: 2**40 tokens of source."""
-    decoder = SlotDecoder(lively("gru"), capacity=1)
-    src = torch.full((1, 1), 5).expand(2**20, 2**20)
-    with pytest.raises(OutOfMemory, match=r"^cpu has too little memory for this work \(try a smaller batch, beam or length\)$"):
-        decoder.encode_padded(src, torch.tensor([2**20]).expand(2**20))
-    decoder.join(decoder.encode([[5, 6, 3]]), [0], [2])
-    assert len(decode_to_end(decoder)[0].tokens) == 2
-
-
 def test_all_sentences_may_be_dropped() -> None:
     decoder = SlotDecoder(lively("gru"), beam=2, max_len=MOST, capacity=2)
     encoded = decoder.encode(sentences("gru")[:2])
@@ -231,3 +189,72 @@ def test_all_sentences_may_be_dropped() -> None:
     decoder.join(encoded[1:], [1])
     assert decoder.longest == LENGTHS[1]
     assert decode_to_end(decoder)[1].tokens == alone("gru", 2)[1].hypothesis.tokens
+
+
+TINY = {"kind": "gru", "layers": 1, "hidden": 8, "embedding": 8, "src_vocab": 20, "tgt_vocab": 20}
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> str:
+    path = tmp_path / "tiny.json"
+    path.write_text(json.dumps(TINY), encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize(("joining", "others", "beam"), [(1, 0, 1), (4, 0, 1), (3, 5, 1), (4, 4, 3)])
+def test_joining_and_leaving_are_timed_apart_from_each_other_and_from_the_step(
+    tiny: str, joining: int, others: int, beam: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a clock that advances by 1 s a join of guests and 0.25 s for each sentence that leaves, whatever steps take."""
+    now = [0.0]
+    from simnmt.nmt.slot_decoder import SlotDecoder
+
+    join, step = SlotDecoder.join, SlotDecoder.step
+
+    def slow_join(self: SlotDecoder, *given: object) -> object:
+        now[0] += 1.0
+        return join(self, *given)  # type: ignore[arg-type]
+
+    def slow_step(self: SlotDecoder) -> object:
+        done = step(self)
+        now[0] += 7.0 + 0.25 * len(done)
+        return done
+
+    monkeypatch.setattr(SlotDecoder, "join", slow_join)
+    monkeypatch.setattr(SlotDecoder, "step", slow_step)
+    sources = [[5, 6, 3]] * (joining + others)
+    took_s = time_joining(load_model(tiny).model, sources, joining, beam=beam, rounds=2, clock=lambda: now[0])
+    assert took_s == pytest.approx((1.0, 0.25 * joining))
+
+
+def test_an_engine_times_joining_and_still_runs(tiny: str) -> None:
+    engine = load_engine(tiny, threads=1)
+    join_s, leave_s = engine.joining_s(4, 2, src_len=5, beam=2, rounds=2)  # type: ignore[attr-defined]
+    assert 0.0 < join_s < 1.0
+    assert abs(leave_s) < 1.0
+    assert len(engine.in_turn_s(Work(3, 5, 2), Work(9, 5, 2))) == 4  # type: ignore[attr-defined]
+    assert 0.0 < engine.encoding_s([3, 1, 9]) < 10.0  # type: ignore[attr-defined]
+    assert engine.run(Work(5, 3)).total_s > 0.0
+    engine.close()
+    with pytest.raises(NmtError, match="closed"):
+        engine.joining_s(1, 0, src_len=5, beam=1, rounds=1)  # type: ignore[attr-defined]
+
+
+def test_steps_of_two_batches_alternate_and_are_timed_separately(tiny: str) -> None:
+    """On a clock whose span grows by 1 s from each step to the next: whoever goes first takes 1 s less."""
+    now, model = (
+        itertools.accumulate(itertools.chain.from_iterable((100, span) for span in itertools.count())),
+        load_model(tiny).model,
+    )
+    pairs = time_steps_in_turn(model, [[5, 3]], [[5, 6, 7, 3]] * 2, steps=4, beam=2, clock=lambda: next(now))
+    assert pairs == [(2, 3), (5, 4), (6, 7)], "the first of each is left out"
+
+
+def test_torch_refills_its_batches_and_ctranslate2_does_not(tiny: str) -> None:
+    from simnmt.calibrate.batch_corrections import TakesTurns
+    from simnmt.calibrate.overheads import Joins
+    from simnmt.nmt.ctranslate2_engine import CTranslate2Engine
+
+    assert isinstance(load_engine(tiny, threads=1), Joins)
+    assert isinstance(load_engine(tiny, threads=1), TakesTurns)
+    assert not isinstance(object.__new__(CTranslate2Engine), Joins | TakesTurns)

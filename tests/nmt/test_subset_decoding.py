@@ -16,7 +16,6 @@ from simnmt.nmt.engines import load_engine
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.linear_layers import has_half_weights
 from simnmt.nmt.models import TranslationModel, build_model
-from simnmt.nmt.searches import GreedySearch
 from simnmt.nmt.slot_decoder import (
     BatchedRun,
     SlotDecoder,
@@ -232,15 +231,6 @@ def test_sentences_encoded_as_one_padded_batch_keep_their_own_lists() -> None:
     assert asked == [tuple(source) for source in alone]
 
 
-def test_lists_refuse_sentences_without_source_tokens() -> None:
-    """A decoder that was not told of the vocabulary keeps no tokens: better an error than the few words all sentences share."""
-    model, (alone, _, _) = lively("gru"), sources(GRU, [3, 4])
-    part = listed(MadeLists([range(VOCAB)], VOCAB))
-    decoder = SlotDecoder(model, capacity=2, search=lambda: GreedySearch(model, vocabulary=part))
-    with pytest.raises(ValueError, match="without its source tokens"):
-        decoder.join(decoder.encode(alone), range(2))
-
-
 def test_stages_are_timed_by_the_clock_that_is_given(narrow: ClusterSet, alone: list[list[int]]) -> None:
     """A clock that ticks once at each look: every stage takes one."""
     ticks = iter(range(100_000))
@@ -326,10 +316,3 @@ def test_an_engine_times_joining_and_alternating_steps_with_a_bundle(saved: Call
     assert hasattr(engine, "joining_s") and hasattr(engine, "in_turn_s")
     assert engine.joining_s(1, 2, src_len=4, beam=1, rounds=1).join_s > 0
     assert len(engine.in_turn_s(Work(4, 3, batch=2), Work(4, 3, batch=2, beam=1))) == 2
-
-
-def test_an_engine_refuses_what_does_not_go_together(saved: Callable[[str], Path]) -> None:
-    with pytest.raises(NmtError, match=r"direction one where there is no bundle of clusters \(leave direction out\)"):
-        load_engine(str(saved("gru")), direction="one")
-    with pytest.raises(NmtError, match="a bundle for 50 target tokens, and a model of 32,000"):
-        load_engine("gru", vocabulary=str(saved("one")))

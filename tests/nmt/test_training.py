@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,8 +12,7 @@ from typing import Any
 import pytest
 import sacrebleu
 import torch
-from safetensors import safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from simnmt.nmt.errors import (
     TrainingError,
@@ -32,7 +29,6 @@ from simnmt.nmt.training.session import recorded
 from simnmt.nmt.training.trainer import train
 from simnmt.nmt.translation import Translator
 from tests.nmt import toy_language
-from tests.refusals import assert_one_line
 
 QUICK = Recipe(toy_language.GRU, heldout=60, batch_tokens=384, peak_rate=0.02, warmup_steps=30, dropout=0.0, validate_every=50)
 SHORT = replace(QUICK, dropout=0.2, validate_every=4, heldout=8, batch_tokens=200)
@@ -100,15 +96,6 @@ def test_two_trainings_do_not_write_one_folder(small_text: CorpusFiles, tmp_path
     with pytest.raises(TrainingError, match="heldout"):
         train(small_text, tmp_path / "deep" / "n", replace(SHORT, heldout=10**6), budget=Budget(steps=1))
     assert [path.name for path in tmp_path.iterdir()] == ["m"]
-
-
-def test_a_training_begins_beside_what_a_killed_first_write_left(small_text: CorpusFiles, tmp_path: Path) -> None:
-    """It was refused: a folder that holds something else than a training."""
-    left = tmp_path / "m" / ".simnmt-partial-0123abcd"
-    left.mkdir(parents=True)
-    (left / "content").write_text("half")
-    train(small_text, tmp_path / "m", SHORT, budget=Budget(steps=0), threads=1)
-    assert (tmp_path / "m" / "training.json").is_file()
 
 
 def test_a_tiny_model_learns_to_spell_numbers(trained: tuple[Path, dict[str, Any]], text: CorpusFiles) -> None:
@@ -294,13 +281,6 @@ def test_a_folder_that_cannot_be_used_is_refused_and_left_alone(small_text: Corp
         recorded(tmp_path / "full")
 
 
-def test_a_vocabulary_that_was_too_large_can_be_corrected_in_the_same_folder(small_text: CorpusFiles, tmp_path: Path) -> None:
-    large = replace(SHORT, architecture=toy_language.GRU.model_copy(update={"src_vocab": 900}))
-    with pytest.raises(TrainingError, match="give --vocab"):
-        train(small_text, tmp_path / "m", large, budget=Budget(steps=1))
-    assert train(small_text, tmp_path / "m", SHORT, budget=Budget(steps=1), threads=1)["training"]["step"] == 1
-
-
 def test_a_damaged_state_is_refused_in_one_line(small_text: CorpusFiles, tmp_path: Path) -> None:
     train(small_text, tmp_path / "m", SHORT, budget=Budget(steps=1), threads=1)
     state = tmp_path / "m" / "state.safetensors"
@@ -314,96 +294,7 @@ def test_a_damaged_state_is_refused_in_one_line(small_text: CorpusFiles, tmp_pat
         assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("hurt", "message"),
-    [
-        (lambda tensors: tensors.pop("weights.combine.weight"), "weights.combine.weight is missing"),
-        (lambda tensors: tensors.pop("exp_avg.combine.weight"), "exp_avg.combine.weight is missing"),
-        (lambda tensors: tensors.update({"exp_avg.combine.weight": torch.zeros(3)}), "exp_avg.combine.weight is 3, where "),
-        (lambda tensors: tensors.update({"rest.combine.weight": torch.zeros(3)}), "unknown tensor rest.combine.weight"),
-        (lambda tensors: tensors.update({"weights.combine.weight": torch.zeros(3)}), "weights.combine.weight is 3, where "),
-    ],
-    ids=["no weight", "no moment", "another moment", "another kind", "another weight"],
-)
-def test_a_state_of_other_tensors_is_refused_in_one_line(
-    begun: tuple[Path, CorpusFiles], tmp_path: Path, hurt: Callable[[dict[str, Any]], object], message: str
-) -> None:
-    folder, text = begun
-    state = shutil.copytree(folder, tmp_path / "m") / "state.safetensors"
-    with safe_open(state, framework="pt") as file:
-        note = file.metadata()
-    tensors = load_file(state)
-    hurt(tensors)
-    save_file(tensors, state, note)
-    with pytest.raises(
-        TrainingError, match=rf"state\.safetensors: the state cannot be used: {re.escape(message)}.*\(start again"
-    ):
-        train(text, tmp_path / "m", SHORT, budget=Budget(steps=2), threads=1)
-
-
-def test_a_finished_model_without_its_state_is_not_replaced(begun: tuple[Path, CorpusFiles], tmp_path: Path) -> None:
-    """The documentation lets the state be deleted; with another seed or the same, the weights must stay."""
-    folder, text = begun
-    kept = shutil.copytree(folder, tmp_path / "m")
-    (kept / "state.safetensors").unlink()
-    before = {path.name: path.read_bytes() for path in kept.iterdir()}
-    for recipe in (SHORT, replace(SHORT, seed=2)):
-        with pytest.raises(TrainingError, match=r"holds a trained model, but no state\.safetensors .* \(give another --out"):
-            train(text, kept, recipe, budget=Budget(steps=2), threads=1)
-    assert {path.name: path.read_bytes() for path in kept.iterdir()} == before
-
-
 def test_a_diverging_training_ends_with_one_line(small_text: CorpusFiles, tmp_path: Path) -> None:
     wild = replace(SHORT, peak_rate=1e36, warmup_steps=1)  # the summed loss exceeds float32 on any processor
     with pytest.raises(TrainingError, match=r"the loss of step \d+ is not a number \(start again .* smaller --rate"):
         train(small_text, tmp_path / "m", wild, budget=Budget(steps=20), threads=1)
-
-
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        ({"step": "one"}, 'step: input should be a valid integer, got "one"'),
-        ({"epoch": -1}, "epoch: input should be greater than or equal to 0, got -1"),
-        ({"batch": 1.5}, "batch: input should be a valid integer, got 1.5"),
-        ({"loss_tokens": 10**400}, "loss_tokens: "),
-        ({"tgt_tokens": 10**400}, "tgt_tokens: "),
-        ({"seconds": 10**400}, "seconds: "),
-        ({"loss_sum": 10**400}, "loss_sum: "),
-        ({"best_loss": 10**400}, "best_loss: "),
-        ({"best_step": 10**400}, "best_step: "),
-        ({"looked_at": 10**16}, "looked_at: input should be less than or equal to 1000000000000000, got 10000000000000000"),
-        ({"curves": [{"step": 10**400}]}, "curves.0.step: "),
-        ({"batch": 10**6}, "batch: 1,000,000 where an epoch has "),
-        ({"seconds": float("nan")}, "seconds: "),
-        ({"curves": [{"step": "x"}]}, 'curves.0.step: input should be a valid number, got "x"'),
-        ({"sittings": None}, "sittings: input should be a valid integer, got null"),
-        ({"unknown": 1}, "unknown: "),
-    ],
-)
-def test_a_state_with_a_wrong_counter_is_refused_and_the_counter_named(
-    begun: tuple[Path, CorpusFiles], tmp_path: Path, damage: dict[str, Any], message: str
-) -> None:
-    folder, text = begun
-    shutil.copytree(folder, tmp_path / "m")
-    path = tmp_path / "m" / "state.safetensors"
-    with safe_open(path, framework="pt") as file:
-        note = json.loads(file.metadata()["simnmt"])
-    note["standing"] |= damage
-    save_file(load_file(path), path, {"simnmt": json.dumps(note)})
-    with pytest.raises(TrainingError, match=re.escape(f"the state cannot be used: {message}")) as caught:
-        train(text, tmp_path / "m", SHORT, budget=Budget(steps=2), threads=1)
-    assert_one_line(f"simnmt: {caught.value}\n")
-
-
-def test_a_state_with_weights_that_are_not_finite_is_refused(begun: tuple[Path, CorpusFiles], tmp_path: Path) -> None:
-    folder, text = begun
-    shutil.copytree(folder, tmp_path / "m")
-    path = tmp_path / "m" / "state.safetensors"
-    with safe_open(path, framework="pt") as file:
-        notes = file.metadata()
-    tensors = load_file(path)
-    name = next(name for name, tensor in tensors.items() if tensor.is_floating_point() and tensor.ndim == 2)
-    tensors[name][0, 0] = math.nan
-    save_file(tensors, path, notes)
-    with pytest.raises(TrainingError, match=re.escape(f"the state cannot be used: {name} holds a number that is not finite")):
-        train(text, tmp_path / "m", SHORT, budget=Budget(steps=2), threads=1)

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import gzip
+import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from simnmt.nmt.errors import TrainingError
+from simnmt.nmt.errors import NmtError, TrainingError
 from simnmt.nmt.step_model import pad
 from simnmt.nmt.subwords import Subwords, learn_vocabulary
 from simnmt.nmt.training.learner import Lengths, epoch_batches
-from simnmt.nmt.training.recipe import CorpusFiles, read_training_corpus
+from simnmt.nmt.training.recipe import Budget, CorpusFiles, Recipe, read_training_corpus, recipe_for
 from simnmt.workload.errors import CorpusError
 from tests.nmt import toy_language
+from tests.nmt.test_training import QUICK
 
 MARKS = {"pad": 0, "unk": 1, "start": 2, "eos": 3}
 LINES = [" ".join(toy_language.OTHER[(7 * k + j * j) % 10] for j in range(1 + k % 5)) for k in range(200)]
@@ -84,17 +87,6 @@ def test_the_same_lines_give_the_same_vocabulary() -> None:
     assert learn_vocabulary(LINES, 26, side="target", **MARKS) == learn_vocabulary(LINES, 26, side="target", **MARKS)
 
 
-def test_an_impossible_vocabulary_is_refused_with_a_possible_size() -> None:
-    with pytest.raises(TrainingError, match=r"more than the target text has pieces for \(give --vocab \d+ or less") as caught:
-        learn_vocabulary(LINES, 5_000, side="target", **MARKS)
-    most = int(str(caught.value).split("--vocab ")[1].split()[0])
-    assert Subwords(learn_vocabulary(LINES, most, side="target", **MARKS)).size == most
-    with pytest.raises(TrainingError, match=r"less than the source text has characters \(give --vocab \d+ or more") as caught:
-        learn_vocabulary(LINES, 6, side="source", **MARKS)
-    least = int(str(caught.value).split("--vocab ")[1].split()[0])
-    assert Subwords(learn_vocabulary(LINES, least, side="source", **MARKS)).size == least
-
-
 def test_a_model_of_marians_marks_can_be_learnt() -> None:
     """The end mark first, the decoder started with padding."""
     subwords = Subwords(learn_vocabulary(LINES, 26, side="whole", eos=0, unk=1, pad=2, start=2))
@@ -102,7 +94,6 @@ def test_a_model_of_marians_marks_can_be_learnt() -> None:
     assert subwords.decode(subwords.encode(LINES)) == LINES
 
 
-@settings(max_examples=40)
 @given(
     st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=80), st.integers(1, 120), st.integers(0, 5)
 )
@@ -132,3 +123,34 @@ def test_every_epoch_has_another_order_and_little_padding() -> None:
 
 def test_padding_is_behind_the_sentence() -> None:
     assert pad([[5, 6, 3], [7, 3]], 0)[0].tolist() == [[5, 6, 3], [7, 3, 0]]
+
+
+def test_the_rate_rises_linearly_and_falls_with_the_root() -> None:
+    recipe = replace(QUICK, peak_rate=1e-3, warmup_steps=100)
+    assert [recipe.rate(step) for step in (1, 50, 100, 400)] == pytest.approx([1e-5, 5e-4, 1e-3, 5e-4])
+
+
+def test_the_first_reached_limit_uses_up_a_budget() -> None:
+    budget = Budget(epochs=2, steps=100, minutes=1)
+    assert budget.used(epochs=0.5, steps=10, seconds=6.0) == pytest.approx(0.25)
+    assert budget.used(epochs=0.5, steps=100, seconds=6.0) == 1.0
+    assert budget.used(epochs=0.5, steps=10, seconds=66.0) > 1.0
+
+
+def test_a_recipe_by_name_has_a_small_model_and_one_by_file_the_models_sizes(tmp_path: Path) -> None:
+    assert recipe_for("gru", vocab=500).architecture.src_vocab == recipe_for("gru", vocab=500).architecture.tgt_vocab == 500
+    assert recipe_for("transformer").architecture.src_vocab == 8_000
+    path = tmp_path / "mine.json"
+    path.write_text(toy_language.GRU.model_dump_json())
+    assert recipe_for(str(path), seed=9) == Recipe(toy_language.GRU, seed=9)
+    twice = tmp_path / "twice.json"
+    twice.write_text(toy_language.GRU.model_copy(update={"start_token": 3}).model_dump_json())
+    for keys in (
+        {"model": str(twice)},
+        {"model": "gur"},
+        {"model": str(path), "vocab": 7},
+        {"model": "gru", "batch_tokens": 0},
+        {"model": "gru", "peak_rate": math.nan},
+    ):
+        with pytest.raises(NmtError):
+            recipe_for(**keys)

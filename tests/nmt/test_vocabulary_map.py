@@ -69,21 +69,6 @@ def test_a_map_has_a_line_for_each_token_and_one_for_all(tmp_path: Path) -> None
     assert (tmp_path / "map").read_text(encoding="utf-8") == "\t</s> <unk>\nle\tthe </s>\nchat\tcat\n"
 
 
-@pytest.mark.parametrize(
-    ("source", "complaint"),
-    [
-        (["a", "b"], "2 source tokens, but lists for 3"),
-        (["a", "b c", "d"], "token 1, 'b c', is empty or holds white space"),
-        (["a", "", "d"], "token 1, '', is empty or holds white space"),
-    ],
-)
-def test_token_texts_that_a_map_cannot_hold_are_refused(tmp_path: Path, source: list[str], complaint: str) -> None:
-    lists = CandidateLists(np.zeros(4, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32), np.array([0], np.int32), 1)
-    with pytest.raises(NmtError, match=complaint):
-        write_vocabulary_map(tmp_path / "map", lists, source, ["x"])
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("beam", [1, 3])
 def test_ctranslate2_emits_only_mapped_tokens(name: str, beam: int) -> None:
@@ -129,18 +114,6 @@ def test_ctranslate2_may_translate_to_nothing() -> None:
         np.zeros(VOCAB + 1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32), np.zeros(1, np.int32), VOCAB
     )
     assert tokens_of(engine("marian", only_end), [[5, 7, 0]]) == [[]]
-
-
-def test_lists_with_padding_or_the_start_token_are_refused() -> None:
-    lists = CandidateLists(
-        np.array([0, 1, *[1] * (VOCAB - 1)]),
-        np.array([VOCAB - 1], np.int32),
-        np.ones(1, np.float32),
-        np.array([0], np.int32),
-        VOCAB,
-    )
-    with pytest.raises(NmtError, match="padding or the start token"):
-        engine("marian", lists)
 
 
 def test_an_engine_of_a_trained_folder_uses_its_bundle_and_translates_as_our_decoder(tmp_path: Path) -> None:

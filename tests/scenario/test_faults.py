@@ -108,7 +108,6 @@ def test_a_fault_is_one_line_at_its_key(text: str, place: str) -> None:
         ("networks: {a: {rt: x}}", "(did you mean rtt?)"),
         ("networks: {a: {rtt: {constant_ms: 1, csv: x}}}", "(known: constant_ms)"),
         ("policies: {x: {kind: edgy}}", "(did you mean edge?)"),
-        ("policies: {x: {kind: mine}}", "FILE.py"),
         ("workloads: {a: {lengths: '@x', arrivals: {kind: poisson, rate_rp: 1}}}", "(did you mean rate_rps?)"),
         ("networks: {a: {rtt: {csv: a, time_unit: seconds}}}", "'s' or 'ms'"),
     ],

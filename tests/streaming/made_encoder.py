@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from simnmt.streaming.encoder.elastic_encoder import ElasticEncoder
 from simnmt.streaming.encoder.encoder_configuration import EncoderConfiguration, EncoderWeights, LayerWeights
+from simnmt.streaming.store.shard_format import FULL, SEGMENTS, LayerBuffer, decode, dequantised, shard_of
 from simnmt.streaming.store.shard_store import ShardStore
 from simnmt.streaming.store.writer import write_store
 
@@ -77,3 +81,55 @@ def stored(weights: EncoderWeights, path: Path) -> ShardStore:
     """Sharded at all bitwidths, and opened."""
     write_store(weights, path)
     return ShardStore.open(path)
+
+
+def random_layer(width: int, ffn: int, seed: int = 0, scale: float = 0.04) -> LayerWeights:
+    generator = torch.Generator().manual_seed(seed)
+    shapes = [(width, width)] * 4 + [(ffn, width), (width, ffn)]
+    return LayerWeights(*(scale * torch.randn(shape, generator=generator) for shape in shapes))
+
+
+def random_weights(layers: int = 3, heads: int = 4, width: int = 16, ffn: int = 32, seed: int = 0) -> EncoderWeights:
+    configuration = EncoderConfiguration(
+        kind="elastic", layers=layers, heads=heads, width=width, ffn=ffn, vocabulary=8, positions=8, classes=2
+    )
+    resident = {"classifier.weight": torch.full((2, width), 0.5), "classifier.bias": torch.zeros(2)}
+    made = [random_layer(width, ffn, 100 * seed + layer) for layer in range(layers)]
+    return EncoderWeights(configuration, resident, made.__getitem__, origin="made", random=True)
+
+
+@torch.inference_mode()
+def logits_of(
+    weights: EncoderWeights, token_ids: Tensor, mask: Tensor, *, layers: int | None = None, slices: Sequence[int] | None = None
+) -> Tensor:
+    """Logits [b, classes] of the bottom `layers` with the same `slices` of each, all by default, straight from the weights."""
+    encoder, geometry = ElasticEncoder.of(weights), weights.geometry
+    chosen = range(geometry.heads) if slices is None else slices
+    buffer = LayerBuffer(geometry, len(chosen))
+    hidden = encoder.embed(token_ids, mask)
+    for index in range(geometry.layers if layers is None else layers):
+        matrices = weights.layer(index)
+        for position, number in enumerate(chosen):
+            buffer.put(position, shard_of(geometry, matrices, number))
+        hidden = encoder.layer(hidden, mask, index, list(chosen), buffer)
+    return encoder.logits(hidden, mask)
+
+
+def stored_layer(store: ShardStore, layer: int, bits: Mapping[int, int]) -> LayerBuffer:
+    """Return a layer's shards by slice, each at its bits, in the mapping's order: the reference of the pipeline."""
+    buffer = LayerBuffer(store.geometry, len(bits))
+    for position, (index, width) in enumerate(bits.items()):
+        buffer.put(position, dequantised(decode(store.read(store.record(layer, index, width)))))
+    return buffer
+
+
+def stored_weights(store: ShardStore) -> EncoderWeights:
+    """Return the model of a store in full precision."""
+
+    def layer_weights(layer: int) -> LayerWeights:
+        buffer = stored_layer(store, layer, dict.fromkeys(range(store.geometry.heads), FULL))
+        parts = {name: torch.from_numpy(buffer.segment(name)) for name in SEGMENTS}
+        return LayerWeights(**parts | {name: parts[name].T for name in ("o", "ffn_out")})
+
+    index = store.index
+    return EncoderWeights(store.configuration, store.resident(), layer_weights, origin=index.origin, random=index.random)

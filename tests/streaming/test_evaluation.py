@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from simnmt.papers.sti.comparison import mcnemar, paired_difference
 from simnmt.streaming.encoder.elastic_encoder import ElasticEncoder
 from simnmt.streaming.encoder.evaluation import Evaluator
+from simnmt.streaming.encoder.task import Task, read_task
 from simnmt.streaming.errors import StreamingError
 from simnmt.streaming.store.shard_store import ShardStore
-from tests.streaming.made_encoder import made_texts, made_weights, stored
-from tests.streaming.whole_logits import logits_of
+from tests.streaming.made_encoder import logits_of, made_texts, made_weights, stored
 
 WEIGHTS = made_weights()
 TEXTS = made_texts()
@@ -56,7 +57,6 @@ SUBMODELS = st.integers(1, 3).flatmap(
 )
 
 
-@settings(max_examples=15)
 @given(submodels=st.lists(SUBMODELS, min_size=2, max_size=4), kept_bytes=st.sampled_from((0, 40_000, 10**9)))
 def test_what_was_computed_before_changes_no_answer(submodels: list[list[dict[int, int]]], kept_bytes: int) -> None:
     store = _STORE[0]
@@ -92,12 +92,6 @@ def test_the_accuracy_proxy_rises_with_bits_and_shards_to_1_for_the_full_model(s
     by_shards = {(n, m): used.evaluate(uniform(32, n, m)).agreement(full) for n in (1, 2, 3) for m in (1, 2, 3, 4)}
     few, many = ([outcome for (n, m), outcome in by_shards.items() if (n * m > 6) == large] for large in (False, True))
     assert np.mean(few) < 0.8 < np.mean(many)
-
-
-@pytest.mark.parametrize("bits", [{}, {(1, 0): 2}, {(0, 0): 2, (2, 0): 2}, {(3, 0): 2}])
-def test_a_submodel_is_the_bottom_layers_without_a_gap(store: ShardStore, bits: dict[tuple[int, int], int]) -> None:
-    with pytest.raises(StreamingError, match="bottom ones"):
-        evaluator(store).evaluate(bits)
 
 
 def test_a_task_of_another_model_is_refused(store: ShardStore) -> None:
@@ -140,9 +134,49 @@ def test_mcnemar_is_the_binomial_test() -> None:
         assert mcnemar(only_first, only_second) == pytest.approx(min(1.0, 2.0 * bdtr(least, total, 0.5)))
 
 
-def test_equal_answers_are_not_distinguishable_and_unequal_columns_are_refused() -> None:
-    same = paired_difference([True, False], [True, False])
-    assert (same.difference, same.low, same.high, same.p_value) == (0.0, 0.0, 0.0, 1.0)
-    assert paired_difference([0.5, 0.25], [0.5, 0.0]).p_value is None
-    with pytest.raises(ValueError, match="two columns of one length"):
-        paired_difference([1.0], [1.0, 2.0])
+def task_of(folder: Path, content: str | bytes, **told: object) -> Task:
+    path = folder / "task.tsv"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return read_task(path, **told)  # type: ignore[arg-type]
+
+
+def test_sentences_and_their_classes_in_order(tmp_path: Path) -> None:
+    task = task_of(tmp_path, 'sentence\tlabel\na "good film\t1\nbad\t0\ngood\t1\n')
+    assert task.texts == ('a "good film', "bad", "good")
+    assert (task.labels.tolist(), task.label_names, task.majority) == ([1, 0, 1], ("0", "1"), pytest.approx(2 / 3))
+
+
+def test_columns_are_found_by_name_and_pairs_stay_pairs(tmp_path: Path) -> None:
+    task = task_of(tmp_path, "index\tlabel\tsentence1\tsentence2\r\n7\tnot\tone\tother\r\n8\tentailment\ta\tb\r\n")
+    assert task.texts == (("one", "other"), ("a", "b"))
+    assert (task.labels.tolist(), task.label_names) == ([1, 0], ("entailment", "not"))
+
+
+def test_a_question_and_a_sentence_are_a_pair(tmp_path: Path) -> None:
+    assert task_of(tmp_path, "question\tsentence\tlabel\nq\ts\t0\nr\tt\t1\n").texts[0] == ("q", "s")
+
+
+def test_the_models_classes_decide_what_a_label_means(tmp_path: Path) -> None:
+    names = ("entailment", "not_entailment")
+    assert task_of(tmp_path, "sentence\tlabel\nx\tnot_entailment\n", label_names=names).labels.tolist() == [1]
+    unnamed = ("LABEL_0", "LABEL_1", "LABEL_2")
+    assert task_of(tmp_path, "sentence\tlabel\nx\t2\n", label_names=unnamed).labels.tolist() == [2]
+
+
+def test_the_same_bytes_have_the_same_sum(tmp_path: Path) -> None:
+    one = task_of(tmp_path, "sentence\tlabel\nx\t1\ny\t0\n").sha256
+    assert one != task_of(tmp_path, "sentence\tlabel\nx\t0\ny\t0\nz\t1\n").sha256 and len(one) == 64
+
+
+@pytest.mark.parametrize(
+    ("content", "line", "said"),
+    [
+        (b"", None, "is empty"),
+        (b"sentence\tlabel\nx\t1\ny\tz\t0\n", 3, "3 fields"),
+        (b"sentence\tlabel\nx\tyes\ny\tyes\n", None, "every label is yes"),
+    ],
+)
+def test_a_bad_line_is_named_with_the_remedy(tmp_path: Path, content: bytes, line: int | None, said: str) -> None:
+    with pytest.raises(StreamingError, match=said) as caught:
+        task_of(tmp_path, content)
+    assert (caught.value.line, caught.value.path) == (line, str(tmp_path / "task.tsv")) and caught.value.remedy

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from simnmt.streaming.encoder.tokenizer import HuggingFaceTokenizer
 from simnmt.streaming.errors import StreamingError
 from simnmt.streaming.store.shard_store import ShardStore
 from simnmt.streaming.store.writer import write_store
-from tests.streaming.whole_logits import logits_of
+from tests.streaming.made_encoder import logits_of
 
 SIZES = {
     "hidden_size": 32,
@@ -153,53 +152,6 @@ def test_the_preset_is_of_the_papers_size() -> None:
     assert torch.equal(layer.q, weights.layer(11).q) and not torch.equal(layer.q, weights.layer(10).q)
 
 
-def without_classifier(folder: Path) -> None:
-    saved(folder, form="Model")
-
-
-def of_another_kind(folder: Path) -> None:
-    (folder / "config.json").write_text(json.dumps({"model_type": "gpt2"}))
-
-
-def damaged(folder: Path) -> None:
-    saved(folder)
-    (folder / "model.safetensors").write_bytes(b"no tensors")
-
-
-def with_other_activation(folder: Path) -> None:
-    saved(folder, hidden_act="silu")
-
-
-def with_neurons_that_do_not_divide(folder: Path) -> None:
-    saved(folder, intermediate_size=66)
-
-
-def with_a_number_for_an_answer(folder: Path) -> None:
-    saved(folder, num_labels=1)
-
-
-def with_a_gap_in_its_classes(folder: Path) -> None:
-    saved(folder)
-    changed(folder, id2label={"0": "no", "5": "yes"})
-
-
-def with_a_word_for_a_size(folder: Path) -> None:
-    saved(folder)
-    changed(folder, hidden_size="abc")
-
-
-def with_less_than_no_words(folder: Path) -> None:
-    (folder / "config.json").write_text(json.dumps({"model_type": "bert"} | SIZES | {"vocab_size": -3}))
-
-
-def without_a_padding_token(folder: Path) -> None:
-    (folder / "config.json").write_text(json.dumps({"model_type": "roberta"} | SIZES | {"pad_token_id": None}))
-
-
-def that_reads_from_left_to_right(folder: Path) -> None:
-    saved(folder, is_decoder=True)
-
-
 def changed(folder: Path, **values: Any) -> None:
     told = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(told | values))
@@ -207,30 +159,6 @@ def changed(folder: Path, **values: Any) -> None:
 
 def nothing(folder: Path) -> None:
     pass
-
-
-@pytest.mark.parametrize(
-    ("break_it", "said"),
-    [
-        (without_classifier, "no classifier: the weights lack"),
-        (of_another_kind, "a model of type gpt2"),
-        (damaged, "no usable weights"),
-        (with_other_activation, "activation is silu"),
-        (with_neurons_that_do_not_divide, "66 does not divide by 4 heads"),
-        (with_a_number_for_an_answer, "a number and no class"),
-        (with_a_gap_in_its_classes, "names the classes 0, 5"),
-        (with_a_word_for_a_size, 'hidden_size|width: input should be a valid integer, got "abc"'),
-        (with_less_than_no_words, "vocabulary: input should be greater than or equal to 1, got -3"),
-        (without_a_padding_token, "no pad_token_id"),
-        (that_reads_from_left_to_right, "from left to right"),
-        (nothing, "no configuration"),
-    ],
-)
-def test_what_cannot_be_used_is_refused_with_its_folder(break_it: Callable[[Path], None], said: str, tmp_path: Path) -> None:
-    break_it(tmp_path)
-    with pytest.raises(StreamingError, match=said) as caught:
-        load_encoder(tmp_path)
-    assert caught.value.path == str(tmp_path) and caught.value.remedy and "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "vocab.txt", "merges.txt"])
@@ -243,16 +171,3 @@ def test_a_text_of_the_folder_that_is_too_large_is_named_and_not_read(name: str,
         load_encoder(tmp_path)
     assert caught.value.path == str(tmp_path / name)
     assert caught.value.what == "cannot be read: more than 268,435,456 bytes"
-
-
-def test_a_tokenizer_that_is_none_is_refused_with_its_folder(tmp_path: Path) -> None:
-    saved(tmp_path)
-    (tmp_path / "tokenizer.json").write_text("[1, 2")
-    with pytest.raises(StreamingError, match="no usable tokenizer") as caught:
-        load_encoder(tmp_path)
-    assert caught.value.path == str(tmp_path) and "\n" not in str(caught.value)
-
-
-def test_a_name_that_is_no_model() -> None:
-    with pytest.raises(StreamingError, match=r"no such model .*bert-base"):
-        load_encoder("bert-huge")

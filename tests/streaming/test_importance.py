@@ -98,11 +98,3 @@ def test_the_journal_of_another_store_or_task_is_refused(
     measured(fresh, journal=tmp_path / "j.jsonl")
     with pytest.raises(CalibrationError, match=says):
         measured(fresh, journal=tmp_path / "j.jsonl", **other)
-
-
-def test_what_is_no_journal_is_refused_and_left_as_it_is(fresh: Evaluator, tmp_path: Path) -> None:
-    other = tmp_path / "letter.txt"
-    other.write_text("Dear all,\n")
-    with pytest.raises(CalibrationError, match="not a journal of a calibration"):
-        measured(fresh, journal=other)
-    assert other.read_text() == "Dear all,\n"

@@ -15,11 +15,9 @@ import torch
 from simnmt.kernels.measurement import library_threads
 from simnmt.profile.streaming_cost import (
     BITS,
-    ShardGeometry,
     StiCost,
 )
 from simnmt.streaming.encoder.elastic_encoder import ElasticEncoder
-from simnmt.streaming.errors import StoreError, StreamingError
 from simnmt.streaming.pipeline.pipeline import Pipeline, load_then_run
 from simnmt.streaming.pipeline.shard_reader import PreloadBuffer, ShardReader
 from simnmt.streaming.pipeline.turns import (
@@ -30,11 +28,9 @@ from simnmt.streaming.pipeline.turns import (
     run_engagement,
 )
 from simnmt.streaming.plan.streaming_plan import StreamingPlan, make_plan
-from simnmt.streaming.plan.submodel import PlanError
 from simnmt.streaming.store.shard_store import ShardStore
 from simnmt.streaming.store.writer import write_store
-from tests.streaming.made_encoder import made_weights
-from tests.streaming.whole_logits import logits_of, stored_layer
+from tests.streaming.made_encoder import logits_of, made_weights, stored_layer
 
 WEIGHTS = made_weights(layers=3, heads=4, width=32, ffn=64)
 LENGTH, ENLARGED = 6, 20_000
@@ -208,41 +204,6 @@ def test_paced_reads_take_as_long_as_their_bytes(store: ShardStore, monkeypatch:
         reader.read((0, piece), 6)
     size = sum(store.record(0, piece, 6).size for piece in range(4))
     assert sum(slept_s) == pytest.approx(size / 1e6)
-
-
-def test_a_flipped_bit_is_told_as_soon_as_its_shard_is_read(path: Path, tmp_path: Path) -> None:
-    import shutil
-
-    copy = Path(shutil.copytree(path, tmp_path / "copy"))
-    with ShardStore.open(copy) as opened:
-        record = opened.record(1, 2, 3)
-        [shards] = [path for path in copy.iterdir() if path.stat().st_size >= record.offset + record.size]
-        raw = bytearray(shards.read_bytes())
-        raw[record.offset + 70] ^= 4
-        shards.write_bytes(raw)
-        [(token_ids, mask)] = inputs_of(opened, (), LENGTH, 1)
-        assert Pipeline(opened, encoder_of(opened), whole(2), PreloadBuffer(0)).run(token_ids, mask).bytes_read > 0
-        with pytest.raises(StoreError, match="checksum differs"):
-            Pipeline(opened, encoder_of(opened), whole(3), PreloadBuffer(0)).run(token_ids, mask)
-
-
-def test_what_means_nothing_is_refused(store: ShardStore) -> None:
-    for pace in (0.0, -1.0, float("inf"), float("nan")):
-        with pytest.raises(StreamingError, match="give a positive number of MB/s"):
-            ShardReader(store, pace)
-    with pytest.raises(StreamingError, match="give 0 or more"):
-        PreloadBuffer(-1)
-    with pytest.raises(StreamingError, match="1000 padded tokens, the model takes 1 to 40"):
-        inputs_of(store, (), 1000, 1)
-    with pytest.raises(StoreError, match="without a tokenizer"):
-        inputs_of(store, ("a text",), LENGTH, 1)
-    with pytest.raises(PlanError):
-        engaged(store, deadline_s=0.0)
-    other = replace(cost_of(store), geometry=ShardGeometry(3, 4, 32, 32))
-    with pytest.raises(StreamingError, match="the profile is of another model"):
-        next(
-            run_engagement(store, encoder_of(store), other, EngagementSettings(0.1, 0, LENGTH), inputs_of(store, (), LENGTH, 1))
-        )
 
 
 def test_a_plan_of_the_planner_runs(store: ShardStore) -> None:

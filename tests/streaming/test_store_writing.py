@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
+import signal
+import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -17,7 +19,7 @@ from simnmt.streaming.errors import StoreError
 from simnmt.streaming.store import writer
 from simnmt.streaming.store.shard_store import ShardStore
 from simnmt.streaming.store.writer import write_store
-from tests.streaming.random_weights import random_layer, random_weights
+from tests.streaming.made_encoder import random_weights
 
 WEIGHTS = random_weights()
 Tree = dict[str, bytes]
@@ -139,22 +141,6 @@ def test_another_model_may_start_over(interrupted: Path) -> None:
         store.check()
 
 
-def test_starting_over_that_is_refused_leaves_what_was_done(interrupted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two layers are done: neither a model that cannot be quantised nor too little room takes them away."""
-    before = content(interrupted.parent)
-    cannot = with_layers(lambda index: LayerWeights(*(0.0 * each for each in WEIGHTS.layer(index).named().values())))
-    with pytest.raises(StoreError, match=r"layer 0: all weights are -?0"):
-        write_store(cannot, interrupted, resume=False)
-    assert content(interrupted.parent) == before
-    with monkeypatch.context() as patched, pytest.raises(StoreError, match="needs 0 MB"):
-        patched.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=10))
-        write_store(WEIGHTS, interrupted, resume=False)
-    assert content(interrupted.parent) == before
-    asked: list[int] = []
-    write_store(asking(asked), interrupted)
-    assert asked == [2, 2], "still gone on with"
-
-
 def test_two_runs_cannot_write_one_store(tmp_path: Path) -> None:
     complaints = []
 
@@ -166,49 +152,6 @@ def test_two_runs_cannot_write_one_store(tmp_path: Path) -> None:
 
     write_store(with_layers(layer), tmp_path / "store")
     assert complaints == [str(tmp_path / "store.partial")] * 6
-
-
-def test_what_cannot_be_written_is_refused_before_anything_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def write(out: Path, **options: object) -> None:
-        write_store(with_layers(lambda index: pytest.fail("began")), out, **options)  # type: ignore[arg-type]
-
-    (tmp_path / "there").mkdir()
-    (tmp_path / "there" / "letter").touch()
-    with pytest.raises(StoreError, match=r"there: is there already \(remove it, or choose another --out\)"):
-        write(tmp_path / "there")
-    monkeypatch.chdir(tmp_path / "there")
-    with pytest.raises(StoreError, match=r"there: is there already"):
-        write(Path())
-    with pytest.raises(StoreError, match="its folder does not exist"):
-        write(tmp_path / "no" / "store")
-    with pytest.raises(StoreError, match=r"no shards of 7 bits \(choose from 2, 3, 4, 5, 6, 32\)"):
-        write(tmp_path / "store", bits=(2, 7))
-    with pytest.raises(StoreError, match="no bits"):
-        write(tmp_path / "store", bits=())
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=10))
-    with pytest.raises(StoreError) as refused:
-        write(tmp_path / "store")
-    assert refused.value.__cause__.errno == errno.ENOSPC
-    assert names(tmp_path) == ["there"]  # what would stand in another model's way
-
-
-@pytest.mark.parametrize(
-    ("factor", "complaint"),
-    [(0.0, "layer 2: all weights are -?0,"), (2000.0, r"layer 2: with a deviation of [\d.]+ every weight")],
-)
-def test_a_layer_that_cannot_be_quantised_is_named_before_anything_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, factor: float, complaint: str
-) -> None:
-    """Even the last: hours into a large model would be too late."""
-
-    def layer(index: int) -> LayerWeights:
-        made = random_layer(16, 32)
-        return made if index < 2 else LayerWeights(*(factor * each for each in made.named().values()))
-
-    monkeypatch.setattr(writer, "_write", lambda file, content: pytest.fail("written"))
-    with pytest.raises(StoreError, match=complaint):
-        write_store(EncoderWeights(WEIGHTS.configuration, WEIGHTS.resident, layer), tmp_path / "store")
-    assert names(tmp_path) == []
 
 
 def test_an_empty_folder_may_become_the_store_and_resident_tensors_may_share_memory(tmp_path: Path) -> None:
@@ -231,3 +174,100 @@ def test_an_unfinished_store_with_links_is_refused_and_nothing_is_written_throug
             write_store(WEIGHTS, interrupted, resume=resume)
         assert refusal.value.path == str(partial)
     assert (elsewhere.read_bytes() if name else content(elsewhere)) == before
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Tree:
+    path = tmp_path_factory.mktemp("stores") / "store"
+    write_store(WEIGHTS, path, beside={"tokens.json": b"{}"})
+    return content(path)
+
+
+def in_a_process(work: Callable[[], None], limit_s: float = 120.0) -> int:
+    """How it ended: the number of the signal that killed it, 0 for none; SIGABRT for one that never ends.
+
+    Forked, for a new one would load torch each time. What it does is done by numpy: no thread of torch is missed.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # forking beside threads: the child takes no lock of theirs
+        child = os.fork()
+    if not child:
+        try:
+            work()
+        finally:
+            os._exit(0)
+    until = time.monotonic() + limit_s
+    while not (ended := os.waitpid(child, os.WNOHANG))[0]:
+        if time.monotonic() > until:
+            os.kill(child, signal.SIGABRT)
+        time.sleep(1e-3)
+    return os.WTERMSIG(ended[1])
+
+
+def killed() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+LAYER = 6 * 4 + 1
+"""Writes of one: its records and its line of the journal."""
+
+
+@pytest.mark.parametrize("at", [1, 2, LAYER + 1, LAYER + 9, 2 * LAYER + 1, 3 * LAYER + 1])
+def test_a_run_killed_amid_a_write_is_gone_on_with_and_the_same_in_the_end(tmp_path: Path, finished: Tree, at: int) -> None:
+    def work() -> None:
+        count, write = 0, writer._write
+
+        def cut(file: Any, content: bytes) -> None:
+            nonlocal count
+            count += 1
+            if count == at:
+                write(file, content[: len(content) // 2])
+                killed()
+            write(file, content)
+
+        writer._write = cut
+        write_store(WEIGHTS, tmp_path / "store", beside={"tokens.json": b"{}"})
+
+    assert in_a_process(work) == signal.SIGKILL
+    assert [path.name for path in tmp_path.iterdir()] == ["store.partial"]
+    told: list[int] = []
+    write_store(WEIGHTS, tmp_path / "store", beside={"tokens.json": b"{}"}, progress=lambda done, total: told.append(done))
+    assert told[0] == max(0, at - 2) // LAYER, "no finished layer is done twice"
+    assert content(tmp_path / "store") == finished
+    assert [path.name for path in tmp_path.iterdir()] == ["store"]
+
+
+def test_a_run_killed_in_its_last_step_leaves_nothing_behind_in_the_store(tmp_path: Path, finished: Tree) -> None:
+    def work() -> None:
+        replace = Path.replace
+        Path.replace = lambda path, target: killed() if target.name == "store.json" else replace(path, target)  # type: ignore
+        write_store(WEIGHTS, tmp_path / "store")
+
+    assert in_a_process(work) == signal.SIGKILL
+    assert any("simnmt-partial" in path.name for path in (tmp_path / "store.partial").iterdir())
+    write_store(WEIGHTS, tmp_path / "store", beside={"tokens.json": b"{}"})
+    assert content(tmp_path / "store") == finished
+
+
+def test_everything_is_on_the_disk_before_the_store_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    named: list[int] = []
+    fsync, replace = os.fsync, Path.replace
+
+    def noted(file: int) -> None:
+        synced.append(os.fstat(file).st_ino)
+        fsync(file)
+
+    def renamed(path: Path, target: Path) -> Path:
+        if path.suffix == ".partial":
+            named.append(len(synced))
+        return replace(path, target)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    monkeypatch.setattr(Path, "replace", renamed)
+    store = tmp_path / "store"
+    write_store(WEIGHTS, store, beside={"tokens.json": b"{}"})
+    before = {path.stat().st_ino: path.name for path in (store, *store.rglob("*"))}
+    assert set(before) <= set(synced[: named[0]]), "all files and folders of it"
+    assert len(before) == 6
+    assert tmp_path.stat().st_ino in synced[named[0] :], "and its name afterwards"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
-import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -13,21 +11,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors import safe_open
-from safetensors.torch import load_file, save_file
 
 from simnmt.nmt.checkpoint import TRAINING_FILE, WEIGHTS_FILE
 from simnmt.nmt.errors import TrainingError
 from simnmt.nmt.training import session
 from simnmt.nmt.training.session import STATE_FILE
-from simnmt.streaming.encoder.elastic_encoder import ElasticEncoder
 from simnmt.streaming.encoder.encoder_folder import load_encoder
-from simnmt.streaming.encoder.learner import ElasticClassifier, ElasticLearner, ElasticRecipe, recipe_with
+from simnmt.streaming.encoder.learner import ElasticClassifier, ElasticLearner, ElasticRecipe
 from simnmt.streaming.encoder.task import Task, read_task
 from simnmt.streaming.encoder.tokenizer import PADDING, Pieces, learn_pieces, padded, tokenizer_from
 from simnmt.streaming.encoder.trainer import configuration_of, epoch_batches, in_order, train
 from simnmt.streaming.errors import StreamingError
-from tests.streaming.whole_logits import logits_of
+from tests.pretended_gpu import GPU, pretended_gpu
+from tests.streaming.made_encoder import logits_of, made_weights
 
 RECIPE = ElasticRecipe(
     layers=2,
@@ -220,117 +216,6 @@ def test_a_damaged_folder_is_named(trained: tuple[Path, dict[str, Any]], task: T
         train(task, folder, RECIPE)
 
 
-@pytest.mark.parametrize(
-    ("standing", "tensors", "message"),
-    [
-        ({"epoch": -1}, {}, "epoch: input should be greater than or equal to 0, got -1"),
-        ({"batch": 10**6}, {}, "batch: 1,000,000 where an epoch has "),
-        ({"step": 10**400}, {}, "step: "),
-        ({"seconds": 10**400}, {}, "seconds: "),
-        ({"losses": [10**400]}, {}, "losses"),
-        ({}, {"weights.word.weight": None}, "weights.word.weight is missing"),
-        ({}, {"mean.word.weight": torch.zeros(3)}, "mean.word.weight is 3, where "),
-        ({}, {"exp_avg.word.weight": torch.full((1,), torch.nan)}, "exp_avg.word.weight is 1, where "),
-        ({}, {"other": torch.zeros(3)}, "unknown tensor other"),
-    ],
-)
-def test_a_state_that_does_not_fit_is_refused_and_what_is_wrong_named(
-    trained: tuple[Path, dict[str, Any]],
-    task: Task,
-    tmp_path: Path,
-    standing: dict[str, Any],
-    tensors: dict[str, torch.Tensor | None],
-    message: str,
-) -> None:
-    state = shutil.copytree(trained[0], tmp_path / "m") / STATE_FILE
-    with safe_open(state, framework="pt") as file:
-        note = json.loads(file.metadata()["simnmt"])
-    note["standing"] |= standing
-    changed = {name: tensor for name, tensor in (load_file(state) | tensors).items() if tensor is not None}
-    save_file(changed, state, {"simnmt": json.dumps(note)})
-    with pytest.raises(TrainingError) as caught:
-        train(task, tmp_path / "m", RECIPE, threads=1)
-    assert caught.value.what.startswith(f"the state cannot be used: {message}")
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"heads": "2"}, 'heads: input should be a valid integer, got "2"'),
-        ({"heads": True}, "heads: input should be a valid integer, got true"),
-        ({"activation": "swish"}, "activation: input should be 'gelu' or 'relu'"),
-        ({"classes": 7}, "classifier.weight is 2 x 16 float32, where the encoder needs 7 x 16"),
-        ({"positions": 99_999}, "embeddings.position"),
-        ({"layers": 10**9}, "layers.2"),
-        ({"norm": "post"}, "lacks the encoder's embeddings.norm.weight"),
-        ({"norm_epsilon": "small"}, "norm_epsilon"),
-        ({"padding_token": 99}, "padding_token 99 in a vocabulary of"),
-        ({"odd": 1}, "odd: "),
-        ({"kind": None}, "kind: "),
-    ],
-)
-def test_a_tampered_configuration_is_refused_by_its_field(
-    change: dict[str, Any], message: str, trained: tuple[Path, dict[str, Any]], tmp_path: Path
-) -> None:
-    folder = tmp_path / "copy"
-    shutil.copytree(trained[0], folder)
-    configuration = json.loads((folder / "encoder.json").read_text())
-    (folder / "encoder.json").write_text(json.dumps(configuration | change))
-    with pytest.raises(StreamingError, match=message) as caught:
-        load_encoder(folder)
-    assert caught.value.path is not None and "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("names", [3, None, ["0"], ["0", "0"], ["0", 1], {"0": 1, "1": 2}])
-def test_an_account_that_does_not_name_the_classes_is_refused(
-    names: Any, trained: tuple[Path, dict[str, Any]], tmp_path: Path
-) -> None:
-    folder = tmp_path / "copy"
-    shutil.copytree(trained[0], folder)
-    account = json.loads((folder / TRAINING_FILE).read_text())
-    (folder / TRAINING_FILE).write_text(
-        json.dumps({k: v for k, v in (account | {"label_names": names}).items() if v is not None})
-    )
-    with pytest.raises(StreamingError, match="no label_names of 2 classes"):
-        load_encoder(folder)
-
-
-def test_weights_that_lack_a_norm_or_hold_more_are_refused(trained: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
-    folder = tmp_path / "copy"
-    shutil.copytree(trained[0], folder)
-    held = load_file(folder / WEIGHTS_FILE)
-    without = {name: tensor for name, tensor in held.items() if name != "final_norm.bias"}
-    halves = held | {"final_norm.bias": held["final_norm.bias"].half()}
-    more = held | {"odd": held["final_norm.bias"].clone()}
-    for tensors, message in ((without, "lacks the encoder's final_norm.bias"), (halves, "float16"), (more, "holds odd")):
-        save_file(tensors, folder / WEIGHTS_FILE)
-        with pytest.raises(StreamingError, match=message):
-            load_encoder(folder)
-
-
-def test_an_encoder_is_not_made_of_anothers_tensors(trained: tuple[Path, dict[str, Any]]) -> None:
-    """As of a store whose index was changed: nothing else looks at both."""
-    weights = load_encoder(trained[0]).weights
-    with pytest.raises(StreamingError, match="lacks the encoder's layers"):
-        ElasticEncoder(replace(weights.configuration, layers=3), weights.resident)
-
-
-def test_what_cannot_be_trained_is_refused_before_it_begins() -> None:
-    for fields, message in (
-        ({"width": 100}, "do not divide into 12 slices"),
-        ({"ffn": 100}, "do not divide"),
-        ({"dropout": 1.0}, "--dropout 1.0"),
-        ({"pooling": "last"}, "--pooling last"),
-        ({"rate": float("nan")}, "--rate nan"),
-        ({"epochs": 2.0, "minutes": 1.0}, "--epochs beside --minutes"),
-        ({"batch_tokens": 0}, "--batch-tokens 0"),
-        ({"vocab": 3}, "--vocab 3"),
-    ):
-        with pytest.raises(StreamingError, match=message):
-            recipe_with(**fields)
-    assert recipe_with(minutes=2.0).epochs is None
-
-
 def test_the_rate_rises_and_falls_to_nothing() -> None:
     rates = [RECIPE.rate_at(share) for share in np.linspace(0.0, 1.0, 101)]
     assert rates[0] == 0.0 and max(rates) == RECIPE.rate == rates[8] and rates[-1] == pytest.approx(0.0)
@@ -347,17 +232,6 @@ def test_each_epoch_deals_every_example_once_within_the_batch() -> None:
     assert [len(batch) for batch in in_order(np.array([100, 3, 3]), np.arange(3), 8)] == [1, 2]
 
 
-def test_a_vocabulary_below_the_characters_of_a_text_is_refused_with_the_least_that_holds_them() -> None:
-    """sentencepiece's message names a line of its source and gives the number at its end."""
-    texts = ["the good film", "the bad film"] * 5
-    with pytest.raises(StreamingError) as refusal:
-        learn_pieces(texts, 9)
-    least = re.fullmatch(
-        r"a vocabulary of 9 is less than the text has characters \(give --vocab (\d+) or more\)", str(refusal.value)
-    )
-    assert least is not None and learn_pieces(texts, int(least[1])).size == int(least[1])
-
-
 def test_our_tokenizer_begins_texts_parts_pairs_and_is_made_anew_from_its_file() -> None:
     pieces = learn_pieces(["the good film", "the bad film"] * 5, 24)
     again = tokenizer_from(pieces.files)
@@ -367,3 +241,27 @@ def test_our_tokenizer_begins_texts_parts_pairs_and_is_made_anew_from_its_file()
     assert again.encode(["good film the bad film"], 4) == [pieces.encode(["good film the bad film"], 99)[0][:4]]
     ids, mask = padded([[2, 5], [2]], PADDING, 3)
     assert ids.tolist() == [[2, 5, 0], [2, 0, 0]] and mask.tolist() == [[True, True, False], [True, False, False]]
+
+
+GPU_RECIPE = ElasticRecipe(layers=2, slices=4, width=16, ffn=32, vocab=50, positions=40, dropout=0.0, embedding_dropout=0.0)
+
+
+def test_a_training_on_a_gpu_has_the_losses_of_the_processor_and_waits_little() -> None:
+    configuration = made_weights(layers=2).configuration
+    tokens, labels = torch.arange(5, 17).view(3, 4), torch.tensor([0, 1, 1])
+    mask = torch.arange(4)[None, :] < torch.tensor([4, 2, 3])[:, None]
+
+    def losses(learner: ElasticLearner, steps: range) -> list[float]:
+        return [learner.step(tokens, mask, labels, step=step, share=0.1) for step in steps]
+
+    on_processor = ElasticLearner(configuration, GPU_RECIPE, torch.device("cpu"))
+    expected = losses(on_processor, range(1, 5))
+    with pretended_gpu() as gpu:
+        learner = ElasticLearner(configuration, GPU_RECIPE, GPU)
+        gpu.waits.clear()
+        assert losses(learner, range(1, 3)) == pytest.approx(expected[:2], rel=1e-5)
+        assert sum(count for place, count in gpu.waits.items() if not place.startswith("to ")) <= 2 * 2, gpu.waits
+        restored = ElasticLearner(configuration, GPU_RECIPE, GPU)
+        restored.restore({name: tensor.cpu() for name, tensor in learner.tensors().items()})
+        assert losses(restored, range(3, 5)) == pytest.approx(expected[2:], rel=1e-5)
+        assert torch.equal(restored.predicted(tokens, mask), on_processor.predicted(tokens, mask))

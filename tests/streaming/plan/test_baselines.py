@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from simnmt.papers.sti import published
@@ -14,7 +14,6 @@ from simnmt.profile.streaming_cost import BITS, StiCost
 from simnmt.streaming.plan.baselines import contestants, in_memory, load_and_execute, standard_pipeline
 from simnmt.streaming.plan.presets import PRESETS, preset
 from simnmt.streaming.plan.streaming_plan import make_plan, memory_of, model_bytes
-from simnmt.streaming.plan.submodel import PlanError
 from tests.streaming.plan.made_cost import LENGTH, costs, round_cost
 
 
@@ -43,7 +42,6 @@ def test_worked_example_of_sti_19() -> None:
     )
 
 
-@settings(max_examples=30)
 @given(costs(), st.floats(0.05, 5.0))
 def test_sti_computes_no_fewer_shards_than_any_pipeline(cost: StiCost, deadline_s: float) -> None:
     """STI-19: its size is bound by computing alone; theirs by reading too."""
@@ -54,7 +52,6 @@ def test_sti_computes_no_fewer_shards_than_any_pipeline(cost: StiCost, deadline_
     assert len(in_memory(cost, deadline_s, 6, length=LENGTH).bits) == shards
 
 
-@settings(max_examples=20)
 @given(costs(), st.floats(0.05, 5.0))
 def test_no_submodel_loaded_before_it_runs_ends_nearer_to_the_deadline(cost: StiCost, deadline_s: float) -> None:
     chosen = load_and_execute(cost, deadline_s, length=LENGTH)
@@ -113,8 +110,3 @@ def test_there_is_one_model_of_each_board() -> None:
     assert processor is not None
     assert processor.cost.t_comp(128, 12) == pytest.approx(published.LAYER_COMP_S) == pytest.approx(0.095)
     assert 12 * processor.cost.io_s[32] == pytest.approx(published.LAYER_LOAD_S) == pytest.approx(0.339)
-
-
-def test_a_baseline_needs_a_deadline() -> None:
-    with pytest.raises(PlanError, match="a deadline of 0 s"):
-        list(contestants(round_cost(), 0.0, length=LENGTH))
