@@ -8,7 +8,7 @@ from statistics import mean
 
 from simnmt.experiment.plan.capacity import INTERVAL_OVER, SURE, Capacities, Capacity
 from simnmt.experiment.plan.deployment import Candidate, DeploymentPlan, describe_choice, headroom
-from simnmt.report.charts import SYMBOLS, Axis, Chart, Control, Mark, Panel, panel, series_colour, short
+from simnmt.report.charts import SYMBOLS, Axis, Chart, Control, Mark, Panel, series_colour, short
 from simnmt.report.page_template import Section, render_page
 from simnmt.report.run_tables import PLACE
 from simnmt.report.table import Column, Table
@@ -122,7 +122,7 @@ def rate_panel(capacities: Capacities) -> Panel:
         limit = [Mark("line", [min(rates), max(rates)], [1.0, 1.0], "limit", "ink", "dash", 1.4, hover="")] if rates else []
         return Chart([*marks, *limit], Axis("requests per second"), Axis("worst value over its limit", from_zero=True))
 
-    return panel(
+    return Panel(
         "rates",
         "Value over limit by rate",
         "Worst value over its limit of each simulated run, against the rate of requests",
