@@ -8,7 +8,6 @@ import scipy.optimize
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simnmt.base.least_squares import bounded_least_squares
 from simnmt.profile.execution_fit import (
     cell_samples,
     fit_execution,
@@ -19,6 +18,7 @@ from simnmt.profile.execution_fit import (
     samples_by_tgt_len,
 )
 from simnmt.profile.execution_plane import ExecutionPlane, LognormalResidual, fit_plane
+from simnmt.profile.least_squares import bounded_least_squares
 
 PLANE = ExecutionPlane(0.0004, 0.003, 0.005)
 SRC, TGT = (axis.ravel() for axis in np.meshgrid([1, 5, 10, 20, 40, 80], [1, 5, 10, 20, 40, 80]))
