@@ -189,6 +189,39 @@ def profile_path(profile: str | Path) -> Path:
     return shipped_files.find("calibration", str(profile)) if str(profile).startswith("@") else Path(profile)
 
 
+def outlines(
+    kinds: Sequence[shipped_files.Kind], local: Path | None, outline: Callable[[Path], Sequence[Mapping[str, Any]]]
+) -> tuple[list[Mapping[str, Any]], list[str]]:
+    """Return the outlines of shipped files and then of files in a folder, each with its `name`, and why others are left out.
+
+    Args:
+        kinds: kinds of shipped files, in one folder and with one suffix.
+        local: a folder, whose own folders are searched too, except those of runs; None: the kind's, if there is one here.
+        outline: returns the outlines of one file, or raises `InputError`.
+
+    Raises `InputError` if `local` is no folder.
+    """
+    folder = Path(kinds[0].partition("/")[0]) if local is None else local
+    if local is not None and not local.is_dir():
+        raise InputError("no such folder", path=local, remedy=f"name a folder; left out, it is {kinds[0].partition('/')[0]}/")
+    files = {f"@{name}": shipped_files.find(kind, name) for kind in kinds for name in shipped_files.names(kind)}
+    # In a checkout of the source the folder holds the shipped files.
+    shipped = {shipped_files.folder(kind).resolve() for kind in shipped_files.KINDS}
+    suffix = next(iter(files.values())).suffix
+    for path in sorted([*folder.glob(f"*{suffix}"), *folder.glob(f"*/*{suffix}")]):
+        # Runs have a manifest beside their tables and documents.
+        if shipped.isdisjoint(path.resolve().parents) and not (path.parent / "manifest.json").exists():
+            files[str(path)] = path
+    rows: list[Mapping[str, Any]] = []
+    faults: list[str] = []
+    for name, path in files.items():
+        try:
+            rows.extend({"name": name, **row} for row in outline(path))
+        except InputError as error:  # noqa: PERF203
+            faults.append(str(error))
+    return rows, faults
+
+
 AsJson = Annotated[bool, flag("--json", "Print JSON in SI units and nothing else.")]
 Device = Annotated[str, option("cpu|cuda", "Where the model runs.", "--device")]
 Threads = Annotated[int | None, option("T", "CPU threads. [default: torch's own]", "--threads", min=1)]

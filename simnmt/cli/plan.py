@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from simnmt.base.errors import InputError
-from simnmt.base.files import is_standard
+from simnmt.base.files import is_standard, written_whole
 from simnmt.cli.options import (
     AllowCode,
     AsJson,
@@ -27,13 +28,14 @@ from simnmt.cli.terminal import warn
 
 if TYPE_CHECKING:
     from simnmt.experiment.plan.capacity import Capacities
-    from simnmt.experiment.plan.deployment import DeploymentPlan
+    from simnmt.experiment.plan.deployment import Candidate, DeploymentPlan
 
 Minimised = Literal["servers", "cost", "energy", "latency"]
 MISSED = 3
 """Exit status if no deployment keeps the service level."""
 UNSAVED = "SCENARIO.yaml"
 """What commands call a scenario from standard input, which no file holds."""
+MODEL = "your translation model, since the profile of the device was not measured with one that simnmt can load"
 
 
 def plan(
@@ -86,6 +88,7 @@ def plan(
     from simnmt.plans import plan as find_plan
     from simnmt.scenario.document import overrides_of_call
     from simnmt.scenario.varied_keys import parse_varied_key
+    from simnmt.scenario.yaml_text import write_document
 
     given = overrides_of_call(overrides or [], as_options=True, requests=requests, replications=replications, seed=seed)
     for path in (out, page):
@@ -107,58 +110,82 @@ def plan(
             allow_code=allow_code,
         )
     if out is not None and not isinstance(answer, Capacities) and answer.is_met:
-        write_scenario(answer, out)
+        with written_whole(out) as partial:
+            partial.write_text(write_document(answer.scenario.document()), encoding="utf-8")
     if page is not None:
         from simnmt.report.deployment_page import render_plan
         from simnmt.report.page_template import write_page
 
         write_page(page, render_plan(answer))
-    for warning in answer.basis.warnings:
+    for warning in answer.warnings:
         warn(warning)
     if as_json:
         print_json(answer.document())
-    elif isinstance(answer, Capacities):
-        print(format_capacities(answer))
     else:
-        print(format_plan(answer, scenario, out))
+        print(format_answer(answer, scenario, out))
     if page is not None and not is_standard(page) and not as_json:
         print(f"page: {page}")
     if not answer.is_met:
         raise typer.Exit(MISSED)
 
 
-def write_scenario(plan: DeploymentPlan, path: Path) -> None:
-    """Write the scenario of a plan's choice, whole or not at all."""
-    from simnmt.base.files import written_whole
-    from simnmt.scenario.yaml_text import write_document
+def format_answer(plan: Capacities | DeploymentPlan, scenario: str, out: Path | None) -> str:
+    """Return the text of a plan. `scenario`: as the user named it; `out`: the file to which the choice is written."""
+    from simnmt.experiment.plan.capacity import Capacities
+    from simnmt.report.deployment_page import capacities_table, describe_answer
 
-    with written_whole(path) as partial:
-        partial.write_text(write_document(plan.scenario.document()), encoding="utf-8")
-
-
-def format_capacities(capacities: Capacities) -> str:
-    """Return the text of the capacities of a scenario."""
-    from simnmt.experiment.plan.messages import describe_capacities
-    from simnmt.report.deployment_page import capacities_table
-
-    title = f"{capacities.name}: highest rate with {capacities.level}"
-    answer = "\n".join(describe_capacities(capacities))
-    return f"{title}\n{capacities.basis.sources}\n\n{answer}\n\n{capacities_table(capacities).to_text()}"
-
-
-def format_plan(plan: DeploymentPlan, scenario: str, out: Path | None) -> str:
-    """Return the text of a deployment plan. `scenario`: as the user named it; `out`: the file that holds the choice."""
-    from simnmt.experiment.plan.messages import PLACEHOLDERS, deploy_commands, describe_plan
-
-    lines = [f"{plan.name}: deployment for {plan.rate_rps:g} requests/s with {plan.level}"]
-    lines += [plan.basis.sources, "", *describe_plan(plan)]
-    if plan.choice is None:
+    lines = [plan.sources, "", *describe_answer(plan)]
+    if isinstance(plan, Capacities):
+        lines = [f"{plan.name}: highest rate with {plan.level}", *lines, "", capacities_table(plan).to_text()]
         return "\n".join(lines)
-    written = None if out is None or is_standard(out) else str(out)
-    name = UNSAVED if is_standard(scenario) else scenario
-    commands = deploy_commands(plan, name, written)
-    lines += ["", "Deploy it:", *(f"  {command}" for command in commands)]
-    words = {word for command in commands for word in command.split()}
-    lines += [f"{word}: {meaning}." for word, meaning in PLACEHOLDERS.items() if word in words]
-    lines += ["" if written is None else f"scenario: {written}", f"{plan.requests_simulated:,} requests were simulated."]
+    lines.insert(0, f"{plan.name}: deployment for {plan.rate_rps:g} requests/s with {plan.level}")
+    if plan.choice is not None:
+        written = None if out is None or is_standard(out) else str(out)
+        commands = deploy_commands(plan, plan.choice, UNSAVED if is_standard(scenario) else scenario, written)
+        lines += ["", "Deploy it:", *(f"  {command}" for command in commands)]
+        if any(" --model MODEL" in command for command in commands):
+            lines.append(f"MODEL: {MODEL}.")
+        if written is not None:
+            lines += ["", f"scenario: {written}"]
     return "\n".join(lines)
+
+
+def deploy_commands(plan: DeploymentPlan, choice: Candidate, name: str, written: str | None) -> list[str]:
+    """Return the commands that deploy a choice: a server for each box of every device but the first, and the gateway.
+
+    Args:
+        plan: the plan.
+        choice: its choice.
+        name: the scenario as the user named it.
+        written: the file to which the choice was written; None: the commands set its values.
+    """
+    from simnmt.experiment.plan.deployment import format_choice
+    from simnmt.scenario.configuration import END_NODE
+    from simnmt.scenario.errors import format_location
+
+    devices = plan.scenario.devices
+    if streamed := [device for device, part in devices.items() if part.sti is not None]:
+        return [f"# services of your own, since {', '.join(streamed)} streams a model, which no live service of simnmt does"]
+    given = shlex.quote(name if written is None else written)
+    settings = [f"{format_location(part.location)}={format_choice(part.value)}" for part in choice.overrides]
+    sets = "" if written is not None else "".join(f" --set {shlex.quote(setting)}" for setting in settings)
+    model = {device: " --model MODEL" if device in plan.without_engine else "" for device in devices}
+    first, *others = devices
+    commands = {device: f"simnmt live server {given} --device {device}{model[device]}{sets}" for device in devices}
+    if not others:
+        return [commands[first]]
+    servers = [device for device in others if device in choice.sites[0].used]
+    for device in servers:
+        count, balancer = devices[device].count or 1, str(plan.scenario.balancer_of(device))
+        if count > 1:
+            attached = "one URL for each share of the end nodes"
+            where = attached if balancer == "attached" else f"behind a load balancer at {_address(device)}"
+            commands[device] += f"   # on each of {count} boxes, {where} (simulated: {balancer})"
+    addresses = "".join(f" --server {device}={_address(device)}" for device in servers)
+    nodes = "   # on every end node" if first == END_NODE else ""
+    gateway = f"simnmt live gateway {given} --policy {choice.policy}{model[first]}{addresses}{sets}{nodes}"
+    return [*(commands[device] for device in servers), gateway]
+
+
+def _address(device: str) -> str:
+    return f"http://{device.upper()}:5001"

@@ -10,7 +10,7 @@ import typer
 
 from simnmt.base.files import is_standard
 from simnmt.base.text_tables import format_pairs, format_table, shorten_on_terminal
-from simnmt.cli.options import AsJson, Force, Page, argument, check_output, print_json, print_result, profile_path
+from simnmt.cli.options import AsJson, Force, Page, argument, check_output, outlines, print_json, print_result, profile_path
 from simnmt.cli.terminal import note
 
 app = typer.Typer(help="Device profiles: the measured costs of a device that runs a model.", no_args_is_help=True)
@@ -27,13 +27,11 @@ def list_(
 
     Example: simnmt profile list
     """
-    from simnmt.base import shipped_files
     from simnmt.profile.profile_file import read_profile
     from simnmt.profile.profile_summary import outline
     from simnmt.results.number_text import digits
 
-    files = shipped_files.listing(["calibration"], folder, "calibration")
-    profiles, left_out = shipped_files.outlines(files, lambda path: [outline(read_profile(path))])
+    profiles, left_out = outlines(["calibration"], folder, lambda path: [outline(read_profile(path))])
     if as_json:
         print_json({"profiles": profiles, "left_out": left_out})
         return

@@ -19,6 +19,7 @@ from simnmt.cli.options import (
     check_output,
     chosen,
     option,
+    outlines,
     parse_bit_rate,
     parse_duration,
     parse_seconds,
@@ -106,13 +107,11 @@ def list_(
 
     Example: simnmt trace list
     """
-    from simnmt.base import shipped_files
     from simnmt.network.traces.readings import NOUN
     from simnmt.network.traces.summary import format_duration, format_value, outline
     from simnmt.network.traces.trace_file import read_trace
 
-    files = shipped_files.listing(["traces/rtt", "traces/bandwidth"], folder, "traces")
-    traces, left_out = shipped_files.outlines(files, lambda path: [*map(outline, read_trace(path))])
+    traces, left_out = outlines(["traces/rtt", "traces/bandwidth"], folder, lambda path: [*map(outline, read_trace(path))])
     if as_json:
         print_json({"traces": traces, "left_out": left_out})
         return

@@ -284,7 +284,6 @@ def cell_of(unit: Unit, result: UnitResult) -> Cell:
         profile_names=tuple(map(_profile_name, case.targets)),
         profile_warnings=tuple(target.doubts for target in case.targets),
         logs={name: RequestLog.of(truth, trail) for name, trail in trails.items()},
-        mean_transfers_s=tuple(float(column.mean()) for column in truth.transfer_s if not result.live),
         misroutes={name: misroutes(truth, trail) for name, trail in trails.items() if known},
         batches={name: trail.batches for name, trail in trails.items() if trail.batches},
         streams={name: trail.streams for name, trail in trails.items() if trail.streams},

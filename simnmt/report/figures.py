@@ -1,6 +1,6 @@
-"""The figures of one workload on one network: latency and its parts, load, the network, lengths and devices, batches.
+"""The figures of one workload on one network: latency and its parts, load, the network, lengths and devices.
 
-A figure is thinned first (`thinning.py`), so that a page does not grow with the number of requests. Times are milliseconds
+A figure is thinned first, so that a page does not grow with the number of requests. Times are milliseconds
 here, because a person reads them.
 """
 
@@ -15,9 +15,22 @@ from numpy.typing import NDArray
 
 from simnmt.base.suggestions import format_list
 from simnmt.network.traces.summary import time_unit
-from simnmt.report import thinning
-from simnmt.report.charts import DASHES, SYMBOLS, Axis, Chart, Control, Mark, Panel, panel, plain, short
-from simnmt.report.run_tables import batches_of, batching_devices
+from simnmt.report.charts import (
+    DASHES,
+    SYMBOLS,
+    Axis,
+    Chart,
+    Control,
+    Mark,
+    Panel,
+    extremes,
+    numbers,
+    panel,
+    plain,
+    quantile_shares,
+    quantiles,
+    short,
+)
 from simnmt.report.typography import number, significant
 from simnmt.results import Cell
 from simnmt.results.device_timeline import device_timeline
@@ -36,10 +49,6 @@ MANY_MS = 1e5
 LEAST_SHOWN = 0.01
 """Least backlog on a logarithmic axis."""
 PLANE_REQUESTS = 1_500
-REGION_CELLS = 60
-"""Cells of the map of regions in each direction."""
-MOST_BARS = 64
-"""Most groups of batch sizes; larger batches are grouped evenly."""
 _MIDDLE_DEVICES = (4, 6, 5, 8, 7, 10, 9, 11, 3, 2)
 _PART_NAMES = {"queue": "waiting", "execution": "execution", "transfer": "transfer"}
 
@@ -94,10 +103,10 @@ def _time_scale(greatest_ms: float) -> tuple[str, float]:
 def latency(view: CellView) -> Panel:
     """Draw the share of requests answered within a time; requests that never ended are left out."""
     done = {policy: log["latency_s"][were_answered(log["outcome"])] for policy, log in view.cell.logs.items()}
-    grid = thinning.shares(max((values.size for values in done.values()), default=1))
-    quantiles = {policy: thinning.quantiles(values, grid) * 1e3 for policy, values in done.items()}
-    unit, factor = _time_scale(max((float(values.max(initial=0.0)) for values in quantiles.values()), default=0.0))
-    shown = {policy: thinning.numbers(ms * factor) for policy, ms in quantiles.items()}
+    grid = quantile_shares(max((values.size for values in done.values()), default=1))
+    times_ms = {policy: quantiles(values, grid) * 1e3 for policy, values in done.items()}
+    unit, factor = _time_scale(max((float(values.max(initial=0.0)) for values in times_ms.values()), default=0.0))
+    shown = {policy: numbers(ms * factor) for policy, ms in times_ms.items()}
     share = [round(value, 7) for value in grid.tolist()]
 
     def draw(y: str) -> Chart:
@@ -127,7 +136,7 @@ def parts(view: CellView) -> Panel:
     unit, factor = _time_scale(max(total_ms, default=0.0))
     per_s, at, hover = 1e3 * factor, [*range(len(rows))], f"%{{x:,.4~g}} {unit}"
     marks = [
-        Mark("bars", thinning.numbers(np.array([per_s * row[f"mean_{part}_s"] for row in rows])), at, _PART_NAMES[part],
+        Mark("bars", numbers(np.array([per_s * row[f"mean_{part}_s"] for row in rows])), at, _PART_NAMES[part],
              f"part-{part}", level=True, hover=hover)
         for part in PARTS
     ]  # fmt: skip
@@ -173,7 +182,7 @@ def timeline(view: CellView) -> Panel:
         marks = []
         for policy, run in runs.items():
             values = run.waiting[number] if backlog else 100.0 * run.busy_share[number]
-            shown = thinning.numbers(np.where(log & backlog & (values < LEAST_SHOWN), np.nan, values), 3)
+            shown = numbers(np.where(log & backlog & (values < LEAST_SHOWN), np.nan, values), 3)
             marks.append(view.line(policy, edges[policy], [*shown, shown[-1]], width=1.4, step=True, hover=hover))
         height = Axis("requests waiting", log=log, from_zero=not log) if backlog else Axis("workers busy, %", span=(0.0, 102.0))
         span = (0.0, arrivals) if arrivals > 0.0 else None
@@ -207,7 +216,7 @@ def rtt(view: CellView) -> Panel:
     first, last = np.searchsorted(series.time_s, (begin_s, end_s), side="right")
     first = max(int(first) - 1, 0)
     rtt_s = series.rtt_s[first:last]
-    kept = thinning.extremes(rtt_s, RTT_POINTS - 1)
+    kept = extremes(rtt_s, RTT_POINTS - 1)
     time_s = np.append(series.time_s[first:last][kept], end_s)
     length_s, unit = time_unit(end_s - begin_s)
     policy = estimating_policy(cell.logs)
@@ -249,7 +258,7 @@ def _estimate_on_lap(log: Log, duration_s: float) -> tuple[NDArray[np.float64], 
         time_s = time_s % duration_s
     order = np.argsort(time_s[lap], kind="stable")
     time_s, estimate_s = time_s[lap][order], estimate_s[lap][order]
-    kept = thinning.extremes(estimate_s, RTT_POINTS)
+    kept = extremes(estimate_s, RTT_POINTS)
     return time_s[kept], estimate_s[kept]
 
 
@@ -264,8 +273,7 @@ def _used_span_s(cell: Cell) -> tuple[float, float] | None:
 def plane(view: CellView) -> Panel:
     """Draw a sample of the requests by source and target length, coloured by the device that a policy chose.
 
-    Between two devices the border is where the believed planes make both equally fast at the mean RTT of the trace. With more
-    devices each point of the plane has the colour of the device that is believed fastest at the mean transfer times. A policy
+    Between two devices the border is where the believed planes make both equally fast at the mean RTT of the trace. A policy
     that predicts lengths follows its own curve.
     """
     cell = view.cell
@@ -275,7 +283,7 @@ def plane(view: CellView) -> Panel:
     src_len, tgt_len = log["src_len"][sampled].tolist(), log["tgt_len"][sampled].tolist()
     ends = axis_ends(cell)
     axes = Axis("source length N, tokens", span=(0.0, ends[0])), Axis("target length M, tokens", span=(0.0, ends[1]))
-    belief, looks = _belief(view, ends), [view.device_look(number) for number in range(len(cell.devices))]
+    border, looks = _border(cell, ends), [view.device_look(number) for number in range(len(cell.devices))]
     names = [plain(device.name) for device in cell.devices]
 
     def draw(policy: str) -> Chart:
@@ -291,19 +299,19 @@ def plane(view: CellView) -> Panel:
             Mark("points", [None], [None], device, colour, symbol=symbol)
             for device, (colour, symbol) in zip(names, looks, strict=True)
         ]
-        return Chart([*belief, points, *legend, *_assumption(view, name)], *axes)
+        return Chart([*border, points, *legend, *_assumption(view, name)], *axes)
 
     estimating = estimating_policy(cell.logs)
-    what = "border where both devices are believed equally fast" if len(cell.devices) == 2 else "fastest device by belief"
+    line = ", and the border where both are believed equally fast, queues left out" if border else ""
     options = [(str(place), name) for place, name in enumerate(cell.logs)]
     return panel(
         "plane",
         "Who sent what where",
-        f"Requests in the plane of source and target length, by the device they went to, with the {what}, {view.place}",
+        f"Requests in the plane of source and target length, by the device they went to{line}, {view.place}",
         draw,
         [Control("policy", "Policy", options, "" if estimating is None else str([*cell.logs].index(estimating)))],
         caption=f"{number(sampled.size, 0)} of {number(log.requests, 0)} requests by source length N and target length M, "
-        f"coloured by the device that translated them, and the {what} at the mean transfer times, queues left out.",
+        f"coloured by the device that translated them{line}.",
     )
 
 
@@ -314,33 +322,21 @@ def axis_ends(cell: Cell) -> Ends:
     return src, tgt
 
 
-def _belief(view: CellView, ends: Ends) -> list[Mark]:
-    """Return the border between two devices, or the regions of more, that policies believe in; none if these are not known."""
-    cell = view.cell
-    if len(cell.planes) == 2:
-        border = _border(cell, *ends)
-        return [] if border is None else [Mark("line", *border, "equally fast", hover="")]
-    if not cell.mean_transfers_s:
+def _border(cell: Cell, ends: Ends) -> list[Mark]:
+    """Return the line where two devices are believed equally fast; none if no line divides the plane, or for more devices."""
+    if len(cell.planes) != 2:
         return []
-    src, tgt = ((np.arange(REGION_CELLS) + 0.5) * end / REGION_CELLS for end in ends)
-    planes = zip(cell.planes, cell.mean_transfers_s, strict=True)
-    seconds = np.stack([a * src[None] + b * tgt[:, None] + c + transfer_s for (a, b, c), transfer_s in planes])
-    devices = len(cell.devices)
-    scale = [((number + end) / devices, view.device_look(number)[0]) for number in range(devices) for end in (0, 1)]
-    values = seconds.argmin(0).tolist()
-    look: dict[str, Any] = {"scale": scale, "limits": (-0.5, devices - 0.5), "opacity": 0.28, "hover": ""}
-    return [Mark("heat map", src.tolist(), tgt.tolist(), values=values, **look)]
-
-
-def _border(cell: Cell, src_end: float, tgt_end: float) -> tuple[list[Any], list[Any]] | None:
-    """Return two points of the line where both devices are believed equally fast; None where no line divides the plane."""
     gateway, cloud = cell.planes
     per_src, per_tgt, fixed = (a - b for a, b in zip(gateway, cloud, strict=True))
-    rest = float(cell.series.mean_s) - fixed
+    rest, (src_end, tgt_end) = float(cell.series.mean_s) - fixed, ends
     if abs(per_tgt) * tgt_end > 1e-6 * abs(per_src) * src_end:
         src = np.array([0.0, src_end])
-        return thinning.numbers(src), thinning.numbers((rest - per_src * src) / per_tgt)
-    return (thinning.numbers(np.full(2, rest / per_src)), [0.0, tgt_end]) if per_src != 0 else None
+        tgt = (rest - per_src * src) / per_tgt
+    elif per_src != 0:
+        src, tgt = np.full(2, rest / per_src), np.array([0.0, tgt_end])
+    else:
+        return []
+    return [Mark("line", numbers(src), numbers(tgt), "equally fast", hover="")]
 
 
 def _assumption(view: CellView, policy: str) -> list[Mark]:
@@ -349,38 +345,4 @@ def _assumption(view: CellView, policy: str) -> list[Mark]:
     known = np.isfinite(predicted)
     src, first = np.unique(src_len[known], return_index=True)
     look: dict[str, Any] = {"name": "assumed M", "dash": "dash", "width": 2.4, "hover": "N %{x}, M assumed %{y}"}
-    return [view.line(policy, src.tolist(), thinning.numbers(predicted[known][first], 4), **look)] if src.size else []
-
-
-def batches(view: CellView) -> list[Panel]:
-    """Return the figure of how full batches are; empty without batches."""
-    cell, devices = view.cell, batching_devices(view.cell)
-    if not devices:
-        return []
-
-    def draw(device: str) -> Chart:
-        marks = []
-        for place, policy in enumerate(cell.logs):
-            account = batches_of(cell, policy, int(device))
-            if account is None or not account.steps.sum():
-                continue
-            wide = -(-account.size // MOST_BARS)
-            # Sizes begin at 1: every step has an active sentence.
-            first = list(range(1, account.size + 1, wide))
-            steps = np.add.reduceat(account.steps[1:], np.array(first) - 1)
-            labels = [f"{low} to {min(low + wide - 1, account.size)}" if wide > 1 else f"{low}" for low in first]
-            look: dict[str, Any] = {"symbol": SYMBOLS[place % len(SYMBOLS)], "width": 1.6, "text": labels}
-            percent = thinning.numbers(100.0 * steps / steps.sum(), 4)
-            marks.append(view.line(policy, first, percent, hover="%{text} active: %{y:.2f} %", **look))
-        return Chart(marks, Axis("active sentences", from_zero=True), Axis("share of the decode steps, %", from_zero=True))
-
-    return [
-        panel(
-            "sizes",
-            "How full the batches are",
-            f"Percentage of decode steps by active sentences, one line per policy, {view.place}",
-            draw,
-            [Control("device", "At the", [(str(device), cell.devices[device].name) for device in devices])],
-            caption="Share of the decode steps by the number of sentences active in them.",
-        )
-    ]
+    return [view.line(policy, src.tolist(), numbers(predicted[known][first], 4), **look)] if src.size else []

@@ -15,7 +15,6 @@ from simnmt.report.run_tables import (
     batch_table,
     boxes,
     cell_of,
-    device_table,
     energy_table,
     fits_table,
     gaps_table,
@@ -99,7 +98,6 @@ def _cell_section(index: int, cell: Cell, result: Run) -> Section:
     tables = [
         batch_table(cell, view.rows),
         energy_table(view.rows) if cell.energies else None,
-        device_table(cell, view.rows) if len(cell.devices) > 2 else None,
     ]
     parts = []
     if gaps := [row for row in result.gaps if cell_of(row) == (cell.workload, cell.network)]:
@@ -172,7 +170,7 @@ def run_panels(result: Run, cell: Cell) -> list[Panel]:
     queues = any(row.get("offered_rps") is not None for row in view.rows)
     timelines = [figures.timeline(view)] if queues else []
     inputs = [figures.rtt(view), figures.plane(view)] if cell.series is not NOT_STORED else []
-    return [figures.latency(view), figures.parts(view), *timelines, *inputs, *figures.batches(view)]
+    return [figures.latency(view), figures.parts(view), *timelines, *inputs]
 
 
 def view_of(result: Run, cell: Cell) -> CellView:

@@ -13,8 +13,7 @@ from simnmt.profile.blocks import EncoderBlock, StepBlock
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.doubts import heldout_errors, profile_doubts
 from simnmt.profile.profile_summary import facts, percent, title
-from simnmt.report import thinning
-from simnmt.report.charts import Axis, Chart, Kind, Mark, Panel, panel
+from simnmt.report.charts import Axis, Chart, Kind, Mark, Panel, numbers, panel
 from simnmt.report.page_template import Section, render_page
 from simnmt.report.words import words
 
@@ -59,7 +58,7 @@ def _execution_panel(profile: DeviceProfile) -> Panel:
     execution = profile.execution
     if any(sample.batch == 1 for sample in execution.samples):
         length, mean, sd, believed = means_per_tgt_len(profile)
-        low, high = (thinning.numbers(1e3 * edge, 6) for edge in (np.maximum(mean - sd, 0.0), mean + sd))
+        low, high = (numbers(1e3 * edge, 6) for edge in (np.maximum(mean - sd, 0.0), mean + sd))
         marks = [
             Mark("band", length.tolist(), [], "one standard deviation", "rtt", low=low, high=high, opacity=0.25, hover=""),
             _line("the profile's plane", length, believed),
@@ -113,7 +112,7 @@ def _mark(kind: Kind, name: str, x: Floats, seconds: Floats, place: int | None =
     """Return marks with milliseconds on the y axis, in the colour of `place` among the series, or of a single series."""
     shade = "accent" if place is None else f"policy-{place}"
     look = {"colour": shade, "hover": "%{y:,.4~g} ms at %{x:,.4~g}"} | style
-    return Mark(kind, thinning.numbers(x, 9), thinning.numbers(1e3 * seconds, 6), name, **look)
+    return Mark(kind, numbers(x, 9), numbers(1e3 * seconds, 6), name, **look)
 
 
 _line = partial(_mark, "line")

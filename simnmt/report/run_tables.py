@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from simnmt.report.table import Column, Table, change, estimate, latency, read_value, share
 from simnmt.report.typography import is_number, significant
 from simnmt.report.words import gap_outcome, words
 from simnmt.results import Cell, Run
-from simnmt.results.device_accounts import BatchAccount, PlannedDevice, PlannedState
+from simnmt.results.device_accounts import PlannedDevice, PlannedState
 from simnmt.results.energy import HEADS
 from simnmt.results.number_text import digits
 from simnmt.results.recommendation import by_objective
@@ -36,7 +37,7 @@ def policies_table(result: Run, colours: Mapping[str, int] | None = None) -> Tab
     rows = []
     for row in by_objective(result.summary_rows, result.recommendations):
         key = (*cell_of(row), row["policy"])
-        rows.append(row | {"key": key, "about": badges.get(key, "")})
+        rows.append(_steady(row) | {"key": key, "about": badges.get(key, "")})
 
     def vs(name: str) -> Column:
         # A bound is not bad to miss.
@@ -68,58 +69,57 @@ def policies_table(result: Run, colours: Mapping[str, int] | None = None) -> Tab
 
 def _policies_facts(result: Run) -> Row:
     """Return what the words below the table of policies depend on."""
-    rows, cells = result.summary_rows, result.cells
+    rows = result.summary_rows
     limits_s = {row["good_within_s"] for row in rows if row.get("good_within_s") is not None}
-    misroutes = [(cell, misroutes) for cell in cells for misroutes in cell.misroutes.values()]
-    requests = {id(cell): next(iter(cell.logs.values())).requests for cell, _ in misroutes}
-    missing = any(not cell.misroutes for cell in cells)
-    unknown = result.unknown_misroutes if missing else ""
+    judged = [(cell, misroutes) for cell in result.cells for misroutes in cell.misroutes.values()]
+    requests = {id(cell): next(iter(cell.logs.values())).requests for cell, _ in judged}
     return {
         "compared": bool(result.comparisons) and rows[0]["replications"] > 1,
         "unclear": any(row["effect"] == "not distinguishable" for row in result.comparisons),
         "unstable": any(row.get("unstable") for row in rows),
         "goodput": "" if not limits_s else f"{1e3 * limits_s.pop():g} ms" if len(limits_s) == 1 else "the workload's deadline",
-        "misrouted": bool(misroutes),
-        "foreseen": any(misroutes.foreseen for _, misroutes in misroutes),
-        "sampled": any(of.judged is not None and of.judged < requests[id(cell)] for cell, of in misroutes),
-        "unknown_misroutes": unknown,
+        "misrouted": bool(judged),
+        "foreseen": any(misroutes.foreseen for _, misroutes in judged),
+        "sampled": any(of.judged is not None and of.judged < requests[id(cell)] for cell, of in judged),
+        "unknown_misroutes": "" if all(cell.misroutes for cell in result.cells) else result.unknown_misroutes,
     }
 
 
+def _steady(row: Row) -> Row:
+    """Return a row without the latencies of an unstable policy, which has no steady state."""
+    if not row.get("unstable"):
+        return row
+    latencies = [key for key in row if key.endswith("_latency_s") and key != "total_latency_s"]
+    return row | dict.fromkeys([*latencies, "mean_queue_s"]) | {"mean_latency_s": "unstable"}
+
+
 def _latency_columns(result: Run) -> list[Column]:
-    """Return columns for mean and percentiles; without a steady state there is no latency, but an overloaded device."""
+    """Return columns for mean and percentiles."""
     first = result.summary_rows[0]
     keys = [key.removesuffix("_latency_s") for key in first if re.fullmatch(r"p\d{2,3}_latency_s", key)]
     objectives = [record["objective"] for record in result.recommendations]
     asked = [key for key in keys if key not in ALWAYS or key in objectives]
-    columns = []
+    columns = [
+        latency("mean ms", "mean_latency_s", small=_below_mean, outcome=lambda row: "unstable" if row.get("unstable") else "")
+    ]
     for name in dict.fromkeys(("p50", "p95", "p99", *asked)):
         key = objective_column(name) if name in objectives else f"{name}_latency_s"
-        columns.append(latency(f"{name[:3]}.{name[3:]}".rstrip(".") + " ms", key))
+        columns.append(latency(f"{name[:3]}.{name[3:]}".rstrip(".") + " ms", key, small=partial(_predicted, key)))
     if any(is_number(row.get("mean_queue_s")) and row["mean_queue_s"] > 0 for row in result.summary_rows):
         columns.append(latency("waiting ms", "mean_queue_s", on_terminal=False))
-    columns.insert(0, latency("mean ms", "mean_latency_s"))
-    return [_steady(column) for column in columns]
+    return columns
 
 
-def _steady(column: Column) -> Column:
-    """Return a column that has no number where a policy has no steady state."""
-    key, is_mean = str(column.value), column.head == "mean ms"
-    ends = (f"{key}_predicted_low", f"{key}_predicted_high")
+def _below_mean(row: Row) -> str:
+    return row.get("unstable") or _predicted("mean_latency_s", row)
 
-    def value(row: Row) -> Any:
-        return row.get(key) if not row.get("unstable") else "unstable" if is_mean else None
 
-    def small(row: Row) -> str:
-        if row.get("unstable"):
-            return row["unstable"] if is_mean else ""
-        low, high = (row.get(end) for end in ends)
-        return "" if low is None or high is None else f"predicted [{digits(1e3 * low)}, {digits(1e3 * high)}]"
-
-    return Column(
-        column.head, value, scale=1e3, interval=column.interval, rounded=True, small=small, on_terminal=column.on_terminal,
-        outcome=lambda row: "unstable" if is_mean and row.get("unstable") else "", key=key,
-    )  # fmt: skip
+def _predicted(key: str, row: Row) -> str:
+    """Return the prediction interval of a latency for small print."""
+    low, high = (row.get(f"{key}_predicted_{end}") for end in ("low", "high"))
+    if low is None or high is None or row.get("unstable"):
+        return ""
+    return f"predicted [{digits(1e3 * low)}, {digits(1e3 * high)}]"
 
 
 def _share_columns(rows: Sequence[Row]) -> list[Column]:
@@ -135,8 +135,7 @@ def _share_columns(rows: Sequence[Row]) -> list[Column]:
     columns += [share(f"within {key.split('_')[2].removesuffix('ms')} ms %", key, on_terminal=False) for key in within]
     if any(row.get("good_within_s") is not None for row in rows):
         columns.append(estimate("goodput /s", "goodput_rps"))
-    names = device_names(rows[0])
-    columns += [_load_column(name) for name in names] if len(names) <= 2 else []
+    columns += _device_columns(rows)
     optional = ("lost_share", "fallback_share")
     return [
         column
@@ -145,11 +144,20 @@ def _share_columns(rows: Sequence[Row]) -> list[Column]:
     ]
 
 
-def _load_column(name: str) -> Column:
-    def overloaded(row: Row) -> str:
-        return "overloaded" if is_overloaded(row, name) else ""
+def _device_columns(rows: Sequence[Row]) -> list[Column]:
+    """Return a column for the load of each device's busiest box; of more than two devices, also for their requests."""
+    names = device_names(rows[0])
 
-    return Column(f"{name} load", name + LOAD_SUFFIX, 2, small=overloaded, outcome=overloaded, on_terminal=False)
+    def column(name: str) -> Column:
+        def overloaded(row: Row) -> str:
+            return "overloaded" if is_overloaded(row, name) else ""
+
+        if len(names) <= 2:
+            return Column(f"{name} load", name + LOAD_SUFFIX, 2, small=overloaded, outcome=overloaded, on_terminal=False)
+        load = _small(name + LOAD_SUFFIX, "load {}")
+        return Column(f"{name} %", f"{name}_share", 1, scale=100.0, small=load, outcome=overloaded, on_terminal=False)
+
+    return [column(name) for name in names]
 
 
 def _origin(cell: Cell) -> str:
@@ -275,24 +283,13 @@ def _device_rows(rows: Sequence[Row], used: Iterable[tuple[str, str]]) -> list[R
     ]
 
 
-def batching_devices(cell: Cell) -> list[int]:
-    """Return the places of the devices that formed batches under any policy."""
-    return [number for number in range(len(cell.devices)) if any(batches_of(cell, policy, number) for policy in cell.batches)]
-
-
-def batches_of(cell: Cell, policy: str, device: int) -> BatchAccount | None:
-    """Return the batches of one device under one policy; None if it formed none."""
-    accounts = cell.batches.get(policy, ())
-    return accounts[device] if device < len(accounts) else None
-
-
 def batch_table(cell: Cell, rows: Sequence[Row]) -> Table | None:
     """Return the numbers of each batching device under each policy that used it; None without any. `rows`: of the cell."""
     used = [
-        (cell.devices[number].name, policy)
-        for number in batching_devices(cell)
+        (device.name, policy)
+        for place, device in enumerate(cell.devices)
         for policy in cell.logs
-        if (account := batches_of(cell, policy, number)) is not None and account.sentences
+        if (accounts := cell.batches.get(policy)) and (account := accounts[place]) is not None and account.sentences
     ]
     note = (
         "Means over replications. Sentences and tokens a second are those of the whole run; below them, of the time in which "
@@ -317,44 +314,25 @@ def plans_table(device: str, planned: PlannedDevice) -> Table:
     """Return the plans of a streamed model by how much of it is in memory when a request comes."""
     states = [(state.name, state) for state in planned.states]
     states += [(f"{state.name}, from {change.at_s:,.0f} s on", state) for change in planned.changes for state in change.states]
-    heads = ("plan", "reads, MB", "held before, MB", "shards by bits", "predicted, ms", "of it stalled, ms")
-    rows = [(name, *_plan_texts(state)) for name, state in states]
-    return Table.of_texts(f"Plans of the {device}", heads, rows, id="plans")
 
+    def bits(row: tuple[str, PlannedState]) -> str:
+        return ", ".join(f"{count} of {width}" for width, count in row[1].bits)
 
-def _plan_texts(state: PlannedState) -> tuple[str, ...]:
-    shards = ", ".join(f"{count} of {width}" for width, count in state.bits)
-    numbers = (1e-6 * state.read_bytes, 1e-6 * state.held_bytes, 1e3 * state.latency_s, 1e3 * state.stall_s)
-    read, held, predicted, stalled = map(significant, numbers)
-    return read, held, shards, predicted, stalled
+    columns = [
+        Column("plan", lambda row: row[0], words=True),
+        Column("reads, MB", lambda row: row[1].read_bytes, scale=1e-6),
+        Column("held before, MB", lambda row: row[1].held_bytes, scale=1e-6),
+        Column("shards by bits", bits),
+        Column("predicted, ms", lambda row: row[1].latency_s, scale=1e3),
+        Column("of it stalled, ms", lambda row: row[1].stall_s, scale=1e3),
+    ]
+    return Table(f"Plans of the {device}", columns, states, id="plans")
 
 
 def boxes(device: Device) -> str:
     """Return the number of boxes and of workers in each; empty for one box with one worker."""
     parts = [f"{device.servers:,} boxes"] * (device.servers > 1) + [f"{device.workers:,} workers"] * (device.workers > 1)
     return " of ".join(parts)
-
-
-def device_table(cell: Cell, rows: Sequence[Row]) -> Table:
-    """Return the share of the requests and the load of each device under each policy."""
-    by_policy = {row["policy"]: row for row in rows}
-
-    def column(policy: str) -> Column:
-        row = by_policy.get(policy, {})
-
-        def loads(device: Device) -> str:
-            load, busiest = (row.get(device.name + suffix) for suffix in ("_load", LOAD_SUFFIX))
-            return f"load {load:.2f}, busiest {busiest:.2f}" if is_number(load) and is_number(busiest) else ""
-
-        def overloaded(device: Device) -> str:
-            return "overloaded" if is_overloaded(row, device.name) else ""
-
-        return Column(
-            policy, lambda device: row.get(f"{device.name}_share") or None, 1, scale=100.0, small=loads, outcome=overloaded
-        )
-
-    columns = [Column("device", "name", small=boxes, words=True), *map(column, cell.logs)]
-    return Table("Who worked how much", columns, cell.devices, "Share of the requests, %, and load of the device's boxes.")
 
 
 def energy_table(rows: Sequence[Row]) -> Table | None:
@@ -369,20 +347,16 @@ def energy_table(rows: Sequence[Row]) -> Table | None:
 def fits_table(fits: Sequence[Row]) -> Table:
     """Return how well the beliefs of the policies fit."""
 
-    def r2(row: Row) -> str:
-        text = share_explained(row.get("pairs_r2", row.get("r2")))
-        return f"{text} (means per N {share_explained(row['means_r2'])})" if "means_r2" in row else text
-
     def error(row: Row) -> str:
         if "pairs_mse" in row:
-            return f"{significant(row['pairs_mse'])} tokens² (means per N {significant(row['means_mse'])})"
+            return f"{significant(row['pairs_mse'])} tokens²"
         return f"{significant(row['mse_ms2'])} ms²" if "mse_ms2" in row else "the profile's own plane, not fitted again"
 
     columns = [
         Column("workload", "workload", words=True),
         Column("fit", "of", small="kind", words=True),
         Column("samples", "samples", digits=0),
-        Column("R²", r2),
+        Column("R²", lambda row: share_explained(row.get("pairs_r2", row.get("r2")))),
         Column("mean squared error", error),
     ]
     return Table("How well the fits hold", columns, fits, id="fits")

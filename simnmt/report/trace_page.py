@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from simnmt.network.traces.readings import NOUN, Trace
 from simnmt.network.traces.summary import format_facts, format_title, lost_runs, summarise, time_unit
-from simnmt.report import thinning
-from simnmt.report.charts import Axis, Chart, Mark, Panel, panel
+from simnmt.report.charts import Axis, Chart, Mark, Panel, extremes, numbers, panel, quantile_shares, quantiles
 from simnmt.report.page_template import Section, render_page
 
 POINTS = 4_000
@@ -34,19 +33,19 @@ def trace_panels(trace: Trace) -> list[Panel]:
     per_unit, unit = (1e3, "ms") if trace.quantity == "rtt" else (1e-6, "Mbit/s")
     length_s, unit_of_time = time_unit(lap_s)
     title = f"{NOUN[trace.quantity]}, {unit}"
-    kept = thinning.extremes(trace.value, POINTS)
+    kept = extremes(trace.value, POINTS)
     value, until = trace.value * per_unit, np.append(trace.time_s, lap_s) / length_s
-    time = thinning.numbers(np.append(trace.time_s[kept], lap_s) / length_s, 7)
+    time = numbers(np.append(trace.time_s[kept], lap_s) / length_s, 7)
     hover = f"%{{y:,.4~g}} {unit} at %{{x:.4~g}} {unit_of_time}"
     series = Mark("line", time, np.append(value[kept], value[-1]), colour="accent", width=1.2, step=True, hover=hover)
     lost = _outages(trace, until, unit_of_time)
     over_time = Chart([series, *lost], Axis(f"time, {unit_of_time}"), Axis(title, from_zero=True))
     arrived = value[~trace.lost]
-    grid = thinning.shares(arrived.size)
-    quantiles = thinning.numbers(thinning.quantiles(arrived, grid))
+    grid = quantile_shares(arrived.size)
+    drawn = numbers(quantiles(arrived, grid))
     share = np.round(grid, 7).tolist()
-    symbol = "circle" if quantiles and quantiles[0] == quantiles[-1] else ""
-    curve = Mark("line", quantiles, share, colour="accent", symbol=symbol, hover=f"%{{y:.2%}} up to %{{x:,.4~g}} {unit}")
+    symbol = "circle" if drawn and drawn[0] == drawn[-1] else ""
+    curve = Mark("line", drawn, share, colour="accent", symbol=symbol, hover=f"%{{y:.2%}} up to %{{x:,.4~g}} {unit}")
     distribution = Chart([curve], Axis(title), Axis("share of samples", span=(0.0, 1.01), tick_format=".0%"))
     return [
         panel("time", "Over time, lost samples held", f"{title} over time", lambda: over_time, across=True),

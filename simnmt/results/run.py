@@ -84,8 +84,6 @@ class Cell:
     profile_kinds: tuple[str, ...] = ()
     """How the numbers of each target's profile are known."""
     profile_names: tuple[str, ...] = ()
-    mean_transfers_s: tuple[float, ...] = ()
-    """Mean transfer time to each target and back, the first included; empty if unknown."""
     misroutes: Mapping[str, Misroutes] = field(default_factory=dict)
     """Policy -> its misroutes; empty if the truth is unknown."""
     streams: Mapping[str, tuple[StreamAccount | None, ...]] = field(default_factory=dict)

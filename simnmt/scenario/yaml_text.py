@@ -1,14 +1,14 @@
 """Read YAML 1.2 in its core schema into plain data and the place of every value in the text, and write it.
 
 `no` and `10:30` are texts, `1e5` is a float, and every key is a text. Constructs that a scenario never needs are refused:
-duplicate keys, anchors, tags, several documents. ruamel.yaml supplies only the parser's events, so no object is constructed.
+duplicate keys, anchors, tags, several documents. ruamel.yaml supplies the nodes with their places and constructs no object.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from simnmt.scenario.errors import Location, ScenarioError, format_location, quo
 MAX_DEPTH = 40
 UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that YAML does not allow in a text."""
+_SHIPPED_TAG = re.compile(r"tag:yaml\.org,2002:\w+|!?")
 _INTEGER = re.compile(r"[-+]?[0-9]{1,64}|0o[0-7]{1,64}|0x[0-9a-fA-F]{1,64}")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _WORDS: dict[str, bool | None] = {
@@ -56,22 +57,24 @@ def parse_yaml(text: str, path: str | None = None, *, override: str | None = Non
 
     Errors name `path` with line and column, or `override`. Raises `ScenarioError`.
     """
-    text = text.removeprefix("\ufeff")
-    value, marks = None, dict[Location, Mark]()
+    from ruamel.yaml import YAML
+
+    text, marks = text.removeprefix("\ufeff"), dict[Location, Mark]()
     try:
         if odd := UNPRINTABLE.search(text):
             raise _fault(f"character U+{ord(odd[0]):04X} is no part of a text", place_of(text, odd.start()))
-        events = _events(text)
-        if first := next(events, None):
-            value = _value(first, events, (), marks)
-        if second := next(events, None):
-            raise _fault("a second document begins", _place(second.start_mark))
+        node = YAML(typ="safe", pure=True).compose(text)
+        return None if node is None else _value(node, (), marks), marks
     except ScenarioError as error:
         error.path, error.override = None if path is None else name_of_path(path), override
         if override:
             error.line = error.column = None
         raise
-    return value, marks
+    except Exception as error:  # ruamel lets AssertionError, OverflowError and others out beside its own
+        mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+        what = " ".join(str(getattr(error, "problem", None) or error or type(error).__name__).split())
+        line, column = (None, None) if override else (1, 1) if mark is None else _place(mark)
+        raise ScenarioError(f"no YAML: {what}", path=path, line=line, column=column, override=override) from None
 
 
 def _fault(what: str, place: Place, remedy: str | None = None) -> ScenarioError:
@@ -82,74 +85,41 @@ def _place(mark: Any) -> Place:
     return mark.line + 1, mark.column + 1
 
 
-def _events(text: str) -> Iterator[Any]:
-    """Yield the parser's events for values and the ends of mappings and lists."""
-    from ruamel.yaml import YAML
-    from ruamel.yaml.events import DocumentStartEvent, MappingEndEvent, NodeEvent, SequenceEndEvent
+def _value(node: Any, location: Location, marks: dict[Location, Mark]) -> Any:
+    """Return the value of a node, and add its marks."""
+    from ruamel.yaml.nodes import ScalarNode, SequenceNode
 
-    place = (1, 1)
-    try:
-        for event in YAML(typ="safe", pure=True).parse(text):
-            place = _place(event.end_mark)
-            if isinstance(event, DocumentStartEvent) and tuple(event.version or (1, 2)) != (1, 2):
-                raise _fault("scenarios are YAML 1.2", place)
-            if isinstance(event, (NodeEvent, MappingEndEvent, SequenceEndEvent)):
-                yield event
-    except ScenarioError:
-        raise
-    except Exception as error:  # ruamel lets AssertionError, OverflowError and others out beside its own
-        mark, begin = getattr(error, "problem_mark", None), getattr(error, "context_mark", None)
-        what = " ".join(str(getattr(error, "problem", None) or error or type(error).__name__).split())
-        if begin is not None and mark is not None and begin.line < mark.line:
-            what += f", {error.context} from line {begin.line + 1}"  # type: ignore[attr-defined]
-        raise _fault(f"no YAML: {what}", place if mark is None else _place(mark)) from None
-
-
-def _value(event: Any, events: Iterator[Any], location: Location, marks: dict[Location, Mark]) -> Any:
-    """Return the value that begins with an event, and add its marks."""
-    from ruamel.yaml.events import MappingStartEvent, ScalarEvent, SequenceStartEvent
-
-    place = _place(event.start_mark)
-    if event.anchor is not None:
+    place = _place(node.start_mark)
+    if node.anchor is not None:
         raise _fault("anchors and aliases are not read", place, "write the value out")
-    if event.tag is not None:
+    if not _SHIPPED_TAG.fullmatch(node.tag):
         raise _fault("tags are not read", place, "remove the tag")
     if len(location) > MAX_DEPTH:
         raise _fault(f"nested deeper than {MAX_DEPTH} levels", place)
     marks[location] = Mark(place, place)
-    if isinstance(event, SequenceStartEvent):
-        return [_value(item, events, (*location, at), marks) for at, item in enumerate(_items(events))]
-    if not isinstance(event, MappingStartEvent):
-        if UNPRINTABLE.search(event.value):
+    if isinstance(node, SequenceNode):
+        return [_value(item, (*location, at), marks) for at, item in enumerate(node.value)]
+    if isinstance(node, ScalarNode):
+        if UNPRINTABLE.search(node.value):
             raise _fault("an escape stands for a character that is no part of a text", place)
-        if event.style:  # quoted, or a block: always a text
-            return event.value
-        marks[location] = Mark(place, place, event.value)
-        return _scalar(event.value)
+        if node.style:  # quoted, or a block: always a text
+            return node.value
+        marks[location] = Mark(place, place, node.value)
+        return _scalar(node.value)
     content: dict[str, Any] = {}
-    for item in _items(events):
-        key_place = _place(item.start_mark)
-        if not isinstance(item, ScalarEvent):
+    for key_node, below in node.value:
+        key_place = _place(key_node.start_mark)
+        if not isinstance(key_node, ScalarNode):
             raise _fault("only a text can be a key", key_place)
-        key = (*location, str(item.value))
-        _value(item, events, key, marks)  # checks it
-        if item.value in content:
+        key = (*location, str(key_node.value))
+        _value(key_node, key, marks)  # checks it
+        if key_node.value in content:
             raise _fault(f"{format_location(key)}: given twice", key_place, "keep one")
-        content[item.value] = _value(next(events), events, key, marks)
+        content[key_node.value] = _value(below, key, marks)
         mark = marks[key]
         # The parser places an empty value at the next token.
         marks[key] = replace(mark, place=key_place if mark.text == "" else mark.place, key_place=key_place)
     return content
-
-
-def _items(events: Iterator[Any]) -> Iterator[Any]:
-    """Yield the events with which the items of a list, or the keys of a mapping, begin; the caller reads each item."""
-    from ruamel.yaml.events import MappingEndEvent, SequenceEndEvent
-
-    for event in events:
-        if isinstance(event, (MappingEndEvent, SequenceEndEvent)):
-            return
-        yield event
 
 
 def _scalar(text: str) -> str | int | float | bool | None:

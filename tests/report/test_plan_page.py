@@ -30,6 +30,6 @@ def test_a_browser_draws_the_page_of_a_plan_without_complaint(
         opened.page.wait_for_function("n => document.querySelectorAll('.js-plotly-plot .main-svg').length >= n", arg=figures)
         assert opened.page.locator("#answer p").count() >= 2
         shown = opened.page.locator("#warnings li").all_inner_texts()
-        assert len(shown) == len(answer.basis.warnings) >= 1 and "give 400 requests or more" in shown[0]
+        assert len(shown) == len(answer.warnings) >= 1 and "give 400 requests or more" in shown[0]
         assert opened.page.evaluate("() => document.documentElement.scrollWidth") == 400
         assert not opened.problems

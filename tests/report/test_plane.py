@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simnmt.report.figures import PLANE_REQUESTS, REGION_CELLS, axis_ends, plane
+from simnmt.report.figures import PLANE_REQUESTS, plane
 from simnmt.results.summary import Device
 
 from .conftest import MadeUpLog, view_of
@@ -57,29 +57,7 @@ def test_every_policy_is_shown_at_the_same_requests(result: Any) -> None:
     assert set(points["edge"].text) == {"gateway"} and set(points["cloud"].text) == {"cloud"}
 
 
-@pytest.fixture
-def tiers(result: Any) -> Any:
-    """A device between the two, 20 ms away and quicker than the end node; the cloud, quickest of all, is 110 ms away."""
+def test_of_more_than_two_devices_no_border_is_drawn(result: Any) -> None:
     devices = (Device("end_node", 9, 1), Device("gateway", 2, 1), Device("cloud", 1, 4))
     planes = ((0.001, 0.010, 0.001), (0.001, 0.004, 0.005), (0.0001, 0.001, 0.004))
-    return replace(result.cells[0], devices=devices, mean_transfers_s=(0.005, 0.025, 0.115), planes=planes)
-
-
-def test_with_more_devices_each_point_of_the_plane_has_the_one_believed_fastest(tiers: Any) -> None:
-    marks = marks_of(tiers)
-    assert "equally fast" not in marks
-    (heat,) = marks["heat map"]
-    fastest = np.array(heat.values)
-    assert fastest.shape == (REGION_CELLS, REGION_CELLS) and set(fastest.ravel()) == {0, 1, 2}
-    src_end, tgt_end = axis_ends(tiers)
-    for row, column in ((0, 0), (3, 5), (10, 10), (30, 20), (59, 59)):
-        src, tgt = (column + 0.5) * src_end / REGION_CELLS, (row + 0.5) * tgt_end / REGION_CELLS
-        assert (heat.x[column], heat.y[row]) == pytest.approx((src, tgt))
-        transfer_s = (0.0, 0.020, 0.110)
-        seconds = [a * src + b * tgt + c + extra for (a, b, c), extra in zip(tiers.planes, transfer_s, strict=True)]
-        assert fastest[row, column] == int(np.argmin(seconds))
-
-
-def test_no_region_is_claimed_if_the_transfer_times_are_not_known(tiers: Any) -> None:
-    unknown = replace(tiers, mean_transfers_s=())
-    assert "heat map" not in marks_of(unknown)
+    assert "equally fast" not in marks_of(replace(result.cells[0], devices=devices, planes=planes))

@@ -71,9 +71,9 @@ def test_policies_that_used_the_model_have_a_line_of_the_summarys_numbers(stream
 
 
 def test_each_state_of_the_plan_has_a_line() -> None:
-    rows = plans_table("gateway", PLANNED).rows
-    assert [row[0] for row in rows] == ["cold", "turn 1 on"]
-    assert rows[0][1:] == ("32.2", "0", "4 of 2, 2 of 6", "550", "50")
+    lines = plans_table("gateway", PLANNED).lines[()]
+    assert [line.name.text for line in lines] == ["cold", "turn 1 on"]
+    assert [cell.text for cell in lines[0].cells] == ["32.2", "0", "4 of 2, 2 of 6", "550", "50"]
 
 
 def test_the_picture_has_a_box_for_each_layer_at_its_time_and_numbers_the_decoders_on() -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from simnmt.report.run_tables import device_table, policies_table, recommendation_badges
+from simnmt.report.run_tables import policies_table, recommendation_badges
 from simnmt.report.table import Column, Table, TableCell, change, estimate, latency, share
 from simnmt.report.typography import number, signed, significant, typeset
 from simnmt.results import Run
@@ -139,18 +138,12 @@ def test_each_policy_has_the_badge_of_the_recommendation(result: Any) -> None:
     }  # fmt: skip
 
 
-def test_the_table_of_devices_shows_shares_and_loads(result: Any) -> None:
-    cell = replace(result.cells[0], logs=dict.fromkeys(("edge", "cnmt", "queue")))
-    rows = [
-        {
-            "policy": policy, "gateway_share": share, "gateway_load": load, "gateway_busiest_load": busiest, "cloud_share": 0.0,
-            "cloud_load": 0.0, "cloud_busiest_load": 0.0, "unstable": "gateway: load 1.20" if busiest > 1 else None,
-            "replications": 2, "gateway_overload": busiest if busiest > 1 else None, "gateway_overloaded_in": 2,
-        }
-        for policy, share, load, busiest in (("edge", 1.0, 0.9, 1.2), ("cnmt", 0.5, 0.5, 0.5))
+def test_of_more_than_two_devices_the_table_shows_shares_and_loads() -> None:
+    row = one_row(unstable="cloud: load 1.20", unstable_device="cloud", cloud_overload=1.2)
+    for name, load in (("node", 0.5), ("gateway", 0.25), ("cloud", 1.2)):
+        row |= {f"{name}_share": 0.5, f"{name}_busiest_load": load}
+    ((line,),) = policies(row).lines.values()
+    shown = {cell.key: (cell.text, cell.small, cell.outcome) for cell in line.cells}
+    assert [shown[f"{name}_share"] for name in ("node", "gateway", "cloud")] == [
+        ("50.0", "load 0.5", ""), ("50.0", "load 0.25", ""), ("50.0", "load 1.2", "overloaded"),
     ]  # fmt: skip
-    gateway, cloud = device_table(cell, rows).lines[()]
-    assert [(item.text, item.small, item.outcome) for item in gateway.cells] == [
-        ("100.0", "load 0.90, busiest 1.20", "overloaded"), ("50.0", "load 0.50, busiest 0.50", ""), ("\u2013", "", ""),
-    ]  # fmt: skip
-    assert [item.text for item in cloud.cells] == ["\u2013"] * 3

@@ -69,12 +69,12 @@ def test_a_loaded_run_draws_the_figures_of_its_directory_as_the_run_itself_did(b
     for fresh, stored in zip(result.drawn_cells, loaded.drawn_cells, strict=True):
         drawn = {panel.name: panel for panel in run_panels(result, fresh)}
         read = {panel.name: panel for panel in run_panels(loaded, stored)}
-        assert {"latency", "parts", "timeline", "sizes"} == set(read) == set(drawn) - {*NOT_RECORDED}
+        assert {"latency", "parts", "timeline"} == set(read) == set(drawn) - {*NOT_RECORDED}
         for name, panel in read.items():
             assert {options: chart.figure() for options, chart in panel.charts.items()} == {
                 options: chart.figure() for options, chart in drawn[name].charts.items()
             }
-    for name in ("latency", "sizes"):
+    for name in ("latency", "timeline"):
         assert loaded.figure(name).to_dict() == result.figure(name).to_dict()
 
 

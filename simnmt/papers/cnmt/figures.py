@@ -13,8 +13,7 @@ from simnmt.papers.cnmt.claims import TRANSFORMER
 from simnmt.papers.cnmt.device_claims import TimesRow
 from simnmt.papers.cnmt.table_replay import Part
 from simnmt.papers.kit.page import Drawing
-from simnmt.report import thinning
-from simnmt.report.charts import Axis, Chart, Control, Mark, Panel, panel
+from simnmt.report.charts import Axis, Chart, Control, Mark, Panel, numbers, panel
 from simnmt.report.figures import CellView, plane, rtt
 from simnmt.report.page_template import render_fragment
 from simnmt.report.run_tables import share_explained
@@ -159,7 +158,7 @@ def _length_chart(cell: Cell, fit: Row | None) -> Chart:
     means = means_by_source_length(cell.lengths, LengthRegression(slope, offset))
     src, pairs, mean = (np.array([getattr(row, key) for row in means]) for key in ("src_len_from", "pairs", "mean_tgt_len"))
     sd = np.array([np.nan if row.sd_tgt_len is None else row.sd_tgt_len for row in means])
-    low, high = thinning.numbers(np.maximum(mean - sd, 0.0)), thinning.numbers(mean + sd)
+    low, high = numbers(np.maximum(mean - sd, 0.0)), numbers(mean + sd)
     # The axes show 99 % of the pairs.
     longest = src[np.searchsorted(np.cumsum(pairs), 0.99 * pairs.sum())]
     end = float(min(1.2 * longest, 1.03 * src[-1] + 1))
@@ -167,10 +166,10 @@ def _length_chart(cell: Cell, fit: Row | None) -> Chart:
     # No policy expects less than one token: the line has a bend where it would.
     bend = (1.0 - offset) / slope if slope else 0.0
     along = [0.0, *([bend] if 0.0 < bend < end else []), end]
-    at = thinning.numbers(src, 4)
+    at = numbers(src, 4)
     marks = [
         Mark("band", at, [], colour="policy-4", opacity=0.18, low=low, high=high, hover=""),
-        Mark("points", at, thinning.numbers(mean, 4), "mean M", "policy-4", symbol="circle", size=5.0, hover="N %{x}: M %{y}"),
+        Mark("points", at, numbers(mean, 4), "mean M", "policy-4", symbol="circle", size=5.0, hover="N %{x}: M %{y}"),
         Mark("line", along, [max(slope * place + offset, 1.0) for place in along], "fitted line", width=1.6, hover=""),
     ]
     reading = f"Line: M = {significant(slope)} N {MINUS if offset < 0 else '+'} {significant(abs(offset))}"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import simnmt
-from simnmt.experiment.plan import deployment
+from simnmt.experiment.plan import capacity
 from tests.campaigns.harness import deep
 from tests.plans import queue_of
 from tests.world.theory import m_g_1_wait, m_m_c_wait
@@ -63,7 +63,7 @@ QUEUE_AWARE = {"kind": "cnmt", "batch": "reported", "sees_backlog": True}
 def test_the_interval_of_a_capacity_holds_that_of_a_fine_grid_of_rates(
     batching: Any, policy: Any, requests: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deployment, "find_sure_rate", lambda *arguments: None)  # of other runs, with drawn profiles
+    monkeypatch.setattr(capacity, "SURE_STEPS", 1)
     devices = TIERS["devices"] | {"cloud": TIERS["devices"]["cloud"] | {"batching": batching}}
     scenario = TIERS | {"devices": devices, "policies": {"p": policy}, "requests": requests}
     best = simnmt.plan(scenario, "p95_ms<=300", precision=0.04).best
@@ -99,7 +99,7 @@ def test_a_device_is_named_that_is_saturated_before_a_latency_misses_its_limit()
 
 def test_a_plan_warns_of_runs_that_are_too_short_or_too_few() -> None:
     short = simnmt.plan(queue_of(1, "constant", requests=180), "p95_ms<=100", replications=2, precision=0.5)
-    assert len(short.basis.warnings) >= 2 and short.document()["warnings"] == short.basis.warnings
+    assert len(short.warnings) >= 2 and short.document()["warnings"] == short.warnings
     long = simnmt.plan(queue_of(1, "constant", requests=2_000), "p95_ms<=100", replications=3, precision=0.5)
-    assert long.basis.warnings == []
-    assert long.sure is None, "the error of no calibration is known"
+    assert long.warnings == []
+    assert long.certainty is None, "the error of no calibration is known"
