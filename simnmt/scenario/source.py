@@ -81,11 +81,6 @@ class Source:
         return {format_location(place): extension for place, extension in extensions_in(self.scenario)}
 
     @property
-    def objects(self) -> dict[str, str]:
-        """The objects of Python by their places: with any of them, no file can repeat the run."""
-        return {place: extension.label for place, extension in self.extensions.items() if extension.code is None}
-
-    @property
     def code_digests(self) -> dict[str, str]:
         """SHA-256 of each file of users' code that the scenario names."""
         codes = [extension.code for extension in self.extensions.values() if extension.code is not None]

@@ -110,7 +110,7 @@ def test_a_run_shows_the_figures_of_its_page_in_a_notebook_and_lists_them_for_a_
     for trace in figure.data:
         assert np.interp(-0.5, -np.array(trace.y), trace.x) == pytest.approx(p50_ms[trace.name], rel=0.05)
     assert figure.layout.yaxis.type == "log"
-    with pytest.raises(simnmt.InputError, match=r"no figure speed.*latency, parts, plane, rtt"):
+    with pytest.raises(simnmt.InputError, match=r"speed.*latency, parts, plane, rtt"):
         result.figure("speed")
     with pytest.raises(simnmt.InputError, match=r"no choice y = 'round'.*y = within, beyond"):
         result.figure("latency", y="round")
