@@ -102,7 +102,7 @@ def run_policy(policies: Mapping[str, Any], engine: str | None, requests: int) -
 
 
 def least_cpu_s(rounds: int, contestants: Mapping[str, Callable[[], Any]]) -> dict[str, float]:
-    """Return the least processor seconds of a call of each contestant, over rounds in which short ones are called repeatedly."""
+    """Return the least processor seconds of a call of each contestant, over rounds in which short ones repeat."""
     least_s = dict.fromkeys(contestants, float("inf"))
     for _ in range(rounds):
         for name, work in contestants.items():
