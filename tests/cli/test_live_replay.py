@@ -30,7 +30,7 @@ def test_a_replay_prints_and_writes_a_run(folder: Path, simnmt: Callable[..., Ou
     assert (folder / "run" / "requests.parquet").is_file()
     document = json.loads(text.out)
     assert document["live"]["outcomes"]["done"] == 5 and Path(document["directory"]).is_dir()
-    compared = simnmt("compare", "run", document["directory"])
+    assert simnmt("compare", "run", document["directory"]).status == 0
     again = simnmt("run", "run")
     assert (again.status, again.out) == (2, "")
     assert "simulate its scenario: simnmt run run/scenario.resolved.yaml" in again.err

@@ -182,7 +182,7 @@ def test_a_library_of_other_sources_is_not_used_and_a_warning_names_it(library: 
     with (library.folder / changed).open("a") as file:
         file.write("/* changed */\n")
     with pytest.warns(
-        UserWarning, match=r"libkernels-portable.so were not compiled from these sources: fallbacks .*base.compile"
+        UserWarning, match=r"libkernels-portable.so was not compiled from these sources: fallbacks .*base.compile"
     ):
         assert load(library=library) is None
 

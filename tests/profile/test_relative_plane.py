@@ -10,7 +10,6 @@ import scipy.optimize
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simnmt.base.least_squares import bounded_least_squares
 from simnmt.profile.blocks import ProfileError
 from simnmt.profile.execution_fit import (
     cell_samples,
@@ -22,6 +21,7 @@ from simnmt.profile.execution_fit import (
     samples_by_tgt_len,
 )
 from simnmt.profile.execution_plane import ExecutionPlane, LognormalResidual, fit_plane
+from simnmt.profile.least_squares import bounded_least_squares
 from simnmt.profile.profile_file import checked_profile
 from simnmt.profile.residual_quantiles import ResidualQuantiles
 from tests.profile.made_profile import whole_profile
