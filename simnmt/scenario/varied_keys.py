@@ -65,14 +65,14 @@ class VariedKey:
             parts = key.split(".")
             pairs = list(zip(parts, self.location, strict=False))
             if len(pairs) == len(parts) and all(pattern in ("*", part) for pattern, part in pairs):
-                raise ScenarioError(f"{self.name} cannot be varied: {reason}", override=self.label)
+                raise ScenarioError(f"{self.name} cannot be varied: {reason}", path=self.label)
         if not self.values:
-            raise ScenarioError(f"{self.name}: no values", remedy=_FORMS, override=self.label)
+            raise ScenarioError(f"{self.name}: no values", remedy=_FORMS, path=self.label)
         seen = set()
         for value in self.values:
             text = json.dumps(value, sort_keys=True)
             if text in seen:
-                raise ScenarioError(f"{self.name}: {format_value(value)} is given twice", override=self.label)
+                raise ScenarioError(f"{self.name}: {format_value(value)} is given twice", path=self.label)
             seen.add(text)
 
 
@@ -81,7 +81,7 @@ def check_disjoint(keys: Sequence[VariedKey]) -> None:
     for first, second in combinations(keys, 2):
         shared = min(len(first.location), len(second.location))
         if first.location[:shared] == second.location[:shared]:
-            raise ScenarioError(f"{second.name} and {first.name} set the same key", override=second.label)
+            raise ScenarioError(f"{second.name} and {first.name} set the same key", path=second.label)
 
 
 _NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
@@ -108,9 +108,9 @@ def parse_varied_key(text: str, option: str = "") -> VariedKey:
 def _parse_values(text: str, label: str) -> list[Any]:
     if ends := _RANGE.fullmatch(text):
         return _spaced_numbers(ends[1], ends[2], ends[3], label)
-    values, _ = parse_yaml(f"[{quote_shipped_names(text)}]", override=label)
+    values, _ = parse_yaml(f"[{quote_shipped_names(text)}]", option=label)
     if not values:
-        raise ScenarioError("no values", remedy=_FORMS, override=label)
+        raise ScenarioError("no values", remedy=_FORMS, path=label)
     return list(values)
 
 
@@ -119,12 +119,12 @@ def _spaced_numbers(begin: str, end: str, number: str | None, label: str) -> lis
     low, high = (int(end) if re.fullmatch("[-+]?[0-9]{1,18}", end) else float(end) for end in (begin, end))
     are_whole = isinstance(low, int) and isinstance(high, int)
     if not isfinite(high - low) or low >= high:
-        raise ScenarioError(f"{low:g} to {high:g} is no range", remedy="write FROM:TO:N, FROM below TO", override=label)
+        raise ScenarioError(f"{low:g} to {high:g} is no range", remedy="write FROM:TO:N, FROM below TO", path=label)
     if number is None and not are_whole:
-        raise ScenarioError(f"how many numbers from {low:g} to {high:g}?", remedy="write FROM:TO:N", override=label)
+        raise ScenarioError(f"how many numbers from {low:g} to {high:g}?", remedy="write FROM:TO:N", path=label)
     steps = high - low if number is None else float(number) - 1
     if not 1 <= steps < MOST_VALUES:
-        raise ScenarioError(f"{steps + 1:,.0f} values", remedy=f"give 2 to {MOST_VALUES:,}", override=label)
+        raise ScenarioError(f"{steps + 1:,.0f} values", remedy=f"give 2 to {MOST_VALUES:,}", path=label)
     # Binary fractions would put 0.1 + 2 * 0.1 beside 0.3, and floats have no whole numbers above 2**53 but even ones.
     first, last = Fraction(str(low)), Fraction(str(high))
     exact = [first + (last - first) * at / int(steps) for at in range(int(steps) + 1)]
@@ -209,7 +209,7 @@ def checked(sweep: Sweep) -> Sweep:
         key.check(UNSWEPT)
         for override in sweep.overrides:
             if override.location[: len(key.location)] == key.location:
-                raise ScenarioError(f"{key.name} is varied, and set to one value by {override.label}", override=key.label)
+                raise ScenarioError(f"{key.name} is varied, and set to one value by {override.label}", path=key.label)
     check_disjoint(sweep.keys)
     points = prod(len(key.values) for key in sweep.keys)
     if points > MOST_VALUES:
