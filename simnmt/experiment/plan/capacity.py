@@ -186,10 +186,10 @@ def find_capacities(
         if row.rate_rps > 0.0:
             answers.append((site, trials[0]))
     scenario = plan.scenario
-    found = Capacities(scenario.name, describe_level(level), tuple(rows), sources_of(plan, answers), [], None, None)
-    rate_rps, certainty = _sure_rate(sites[rows.index(found.best)], found.best.rate_rps, open_plan)
+    undoubted = Capacities(scenario.name, describe_level(level), tuple(rows), sources_of(plan, answers), [], None, None)
+    rate_rps, certainty = _sure_rate(sites[rows.index(undoubted.best)], undoubted.best.rate_rps, open_plan)
     doubts = doubts_of(plan, level, answers, min(len(row.roots) for row in rows))
-    return Capacities(found.name, found.level, found.rows, found.sources, doubts, rate_rps, certainty)
+    return Capacities(undoubted.name, undoubted.level, undoubted.rows, undoubted.sources, doubts, rate_rps, certainty)
 
 
 def find_capacity(
