@@ -270,9 +270,8 @@ def _cost(profile: DeviceProfile, beam: int, fused: bool) -> DecodingCost:
 
 def _print(document: dict[str, Any]) -> None:
     for mix, part in document["mixes"].items():
-        print(
-            f"{mix}: {document['sentences']:,} sentences, {document['model']}, batch {document['batch']}, beam {document['beam']}"
-        )
+        settings = f"{document['model']}, batch {document['batch']}, beam {document['beam']}"
+        print(f"{mix}: {document['sentences']:,} sentences, {settings}")
         for row in part["batchers"]:
             line = f"  {row['batcher']:<11} {row['total_s']:8.1f} s  mean active {row['mean_active']:6.2f}"
             line += f"  {row['sentences_per_s']:7.2f} sentences/s"
