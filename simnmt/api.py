@@ -151,7 +151,7 @@ class Run(results.Run):
             if value not in choices.get(key, {}):
                 known = "; ".join(f"{control} = {', '.join(values)}" for control, values in choices.items()) or "none"
                 raise InputError(f"figure {name}: no choice {key} = {value!r}", remedy=f"the choices are: {known}")
-        return _plotly_figure(panel.charts[tuple(options.get(control.name, control.shown) for control in panel.controls)])
+        return _plotly_figure(panel.draw(*(options.get(control.name, control.shown) for control in panel.controls)))
 
 
 class Comparison(comparison.Comparison):

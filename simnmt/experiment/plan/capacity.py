@@ -99,8 +99,6 @@ class Capacity:
     """Load of each device at the capacity."""
     lost_share: float
     """Share of the requests that are lost at the capacity."""
-    points: tuple[tuple[float, float], ...]
-    """Rate and ratio of the worst value to its limit of every run."""
 
     def document(self) -> Row:
         """Return the capacity as JSON."""
@@ -120,7 +118,7 @@ class Capacities:
     """Of the scenario."""
     level: str
     rows: tuple[Capacity, ...]
-    """Those of the simplest policy first."""
+    """Those of fixed policies first."""
     sources: str
     """Kinds of the device profiles and of the round trips."""
     warnings: list[str]
@@ -217,25 +215,23 @@ def find_capacity(
     while not scanned or (scanned[-1].excess > 0.0 and scanned[-1].rate_rps > LEAST_SHARE * most_rps):
         scanned.append(site.at_rate(most_rps * SCAN ** len(scanned)).trial(0, requests))
     if scanned[-1].excess > 0.0:
-        return _capacity(site, [], scanned[-1:], scanned), []
+        return _capacity(site, [], scanned[-1:]), []
     roots: list[float] = []
     trials: list[Trial] = []
-    points: list[Trial] = []
     wanted = site.plan.scenario.replications
     find = partial(find_root, site, start_rps=scanned[-1].rate_rps)
     while len(roots) < wanted:
         for root, of_replication in run_tasks(find, range(len(roots), wanted), jobs, progress):
             roots.append(root)
-            points += of_replication
             kept = [trial for trial in of_replication if trial.excess <= 0.0]
             if not kept:
-                return _capacity(site, [], of_replication[-1:], points), []
+                return _capacity(site, [], of_replication[-1:]), []
             trials.append(max(kept, key=lambda trial: trial.rate_rps))
         wanted = _replications_for(roots, precision)
-    return _capacity(site, roots, trials, points), trials
+    return _capacity(site, roots, trials), trials
 
 
-def _capacity(site: Site, roots: Sequence[float], trials: Sequence[Trial], points: Sequence[Trial]) -> Capacity:
+def _capacity(site: Site, roots: Sequence[float], trials: Sequence[Trial]) -> Capacity:
     """Return the capacity of a site. `trials`: a run of each replication at its root, or at the lowest rate without roots."""
     loads = {name: mean(trial.loads[name] for trial in trials) for name in trials[0].loads}
     # One run is overloaded beyond what chance makes of a load of 1; the mean over the replications must not be above 1.
@@ -254,7 +250,6 @@ def _capacity(site: Site, roots: Sequence[float], trials: Sequence[Trial], point
         values={str(requirement): mean(trial.values[requirement] for trial in trials) for requirement in site.level},
         loads={name: load / overload for name, load in loads.items()},
         lost_share=mean(trial.lost_share for trial in trials),
-        points=tuple((trial.rate_rps, exp(trial.excess)) for trial in points),
     )
 
 
