@@ -1,21 +1,16 @@
-"""What the answer of a plan rests on: the kinds of its inputs, doubts about them, and runs that are too short or too few.
-
-Runs that are too short warn; runs that are too short for the faults that they are to show are refused.
-"""
+"""What the answer of a plan rests on: the kinds of its inputs, doubts about them, and runs that are too short or too few."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import ceil, floor, log10, sqrt
 
-from simnmt.base.errors import InputError
 from simnmt.experiment.cases import RunPlan
 from simnmt.experiment.criteria import fewest_counted
 from simnmt.experiment.fault_setup import faults_outside
 from simnmt.experiment.notes import describe_sources, warnings
-from simnmt.experiment.plan.trial import Level, Site, Trial, describe_level
-from simnmt.network.outages import DrawnOutages
+from simnmt.experiment.plan.trial import Level, Site, Trial
 from simnmt.results.number_text import digits, duration
 from simnmt.results.service_level import Requirement
 from simnmt.scenario.source import describe_separate_runs
@@ -29,10 +24,6 @@ LIMITS_IN_A_RUN = 20
 """Length of a run in limits of a latency below which a plan warns: a run begins with empty queues, and at a load of 0.9 the
 queue of M/M/1 takes 13 times its 95th percentile to lose the memory of that (for a mean service time s, the relaxation time is
 s / (1 - sqrt(0.9))^2 = 380 s, and the percentile 30 s). Source: J. W. Cohen, The Single Server Queue (1982)."""
-FAULTS_IN_A_RUN = 20
-"""Faults of a kind that a run must hold to be judged: the time that 20 of them take varies by sqrt(2 / 20), 32 %."""
-RARE = 0.1
-"""Faults need fall into no run if they are under way for less than this part of the share of requests that may be late."""
 FEW_REPLICATIONS = 3
 """Replications below which a plan warns: with two, a t-interval is 13 standard errors wide to either side."""
 
@@ -130,42 +121,3 @@ def _rounded_up(requests: float) -> int:
     """Return a number of requests with two digits, no less."""
     unit: int = 10 ** max(floor(log10(requests)) - 1, 0)
     return ceil(requests / unit - 1e-9) * unit
-
-
-def check_faults(sites: Iterable[Site]) -> int:
-    """Return how many requests a run needs to hold enough of the random faults that the policies of sites meet.
-
-    Sites are judged at their rates. Raises `InputError` if that is more than the runs have.
-    """
-    most = 0
-    for site in sites:
-        requests = site.plan.scenario.requests
-        spared = min((_share_beyond(requirement) or 0.0 for requirement in site.level), default=0.0)
-        for name, parts, mean_up_s, mean_down_s in _random_faults(site):
-            between_s = (mean_up_s + mean_down_s) / parts
-            needed = ceil(FAULTS_IN_A_RUN * between_s * site.rate_rps)
-            if mean_down_s / between_s < RARE * spared:
-                continue
-            if needed > requests:
-                run_s = requests / site.rate_rps
-                what = f"{name} begin every {duration(between_s)}, and a run lasts {duration(run_s)}: too short to judge "
-                raise InputError(what + describe_level(site.level), remedy=f"give {_rounded_up(needed):,} requests or more")
-            most = max(most, needed)
-    return most
-
-
-def _random_faults(site: Site) -> Iterator[tuple[str, int, float, float]]:
-    """Yield the random faults in the path of a policy's requests: a name, the number of parts, and mean times up and down."""
-    scenario, network = site.plan.scenario, site.plan.networks[site.network]
-    devices = list(scenario.devices)
-    used = [device for device in devices if device in site.used]
-    for device in used:
-        failures = scenario.devices[device].failures
-        if failures is not None and failures.mttf_s is not None and failures.mttr_s is not None:
-            yield f"failures of {device}", scenario.count_of(device, site.workload), failures.mttf_s, failures.mttr_s
-    for device in devices[1 : devices.index(used[-1]) + 1]:
-        links = (network.link,) if device == devices[-1] else network.hops[device]
-        for link in dict.fromkeys(links):
-            if isinstance(outages := link.outages, DrawnOutages):
-                name = f"outages of the link to {device}"
-                yield name, links.count(link), outages.mean_between_s, outages.mean_duration_s

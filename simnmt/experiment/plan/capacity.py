@@ -15,7 +15,7 @@ from math import ceil, exp, log
 from statistics import mean
 
 from simnmt.base.errors import InputError
-from simnmt.experiment.plan.basis import check_faults, doubts_of, sources_of
+from simnmt.experiment.plan.basis import doubts_of, sources_of
 from simnmt.experiment.plan.trial import (
     STABLE,
     Certainty,
@@ -206,13 +206,12 @@ def find_capacity(
         jobs: processes.
         progress: called with the number of finished replications and of all.
     """
-    # No higher rate can be served, so that the runs at every rate last as long, and hold as many faults, or more.
     most_rps = sum(
         device.servers * box_saturation_rps(site.case, target, device)
         for target, device in zip(site.case.targets, site.devices, strict=True)
         if device.name in site.used
     )
-    requests = site.short_run(check_faults([site.at_rate(most_rps)]))
+    requests = site.short_run
     scanned: list[Trial] = []
     while not scanned or (scanned[-1].excess > 0.0 and scanned[-1].rate_rps > LEAST_SHARE * most_rps):
         scanned.append(site.at_rate(most_rps * SCAN ** len(scanned)).trial(0, requests))

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from simnmt.base.errors import InputError
 from simnmt.experiment.cases import RunPlan
-from simnmt.experiment.plan.basis import check_faults, doubts_of, sources_of
+from simnmt.experiment.plan.basis import doubts_of, sources_of
 from simnmt.experiment.plan.capacity import Binding, binding_of
 from simnmt.experiment.plan.trial import (
     Certainty,
@@ -319,13 +319,12 @@ def find_deployment(
         return open_plan([*overrides, Override.of("objective", objective, f"minimise {minimised}")])
 
     candidates = make_candidates(keys or [default_key(plan, rate_rps)], open_candidate, level, rate_rps)
-    least = check_faults(site for candidate in candidates for site in candidate.sites)
 
     def judge(candidate: Candidate, *, to_end: bool) -> Certainty:
         drawn = draw_profiles(candidate.overrides, open_candidate, certainty)
         return judge_certainty(candidate.sites, drawn, certainty, to_end=to_end)
 
-    kept = _kept(candidates, minimised, objective_metric(objective).column, least, progress)
+    kept = _kept(candidates, minimised, objective_metric(objective).column, progress)
     judged: list[Candidate] = []
     for candidate in islice(kept, MOST_UNSURE):
         candidate.certainty = judge(candidate, to_end=False)
@@ -367,12 +366,11 @@ def _kept(
     candidates: Sequence[Candidate],
     minimised: Minimised,
     column: str,
-    least: int,
     progress: Callable[[float, int], None] | None,
 ) -> Iterator[Candidate]:
     """Yield the candidates that keep the level, the least first; of equal ones, those of the simplest policy.
 
-    More boxes than those of the answer are not simulated if the fewest servers are asked for. `least`: requests of a short run.
+    More boxes than those of the answer are not simulated if the fewest servers are asked for.
     """
 
     def servers(candidate: Candidate) -> int:
@@ -388,17 +386,17 @@ def _kept(
         kept = []
         for candidate in group:
             done += 1
-            if _keeps_level(candidate, least):
+            if _keeps_level(candidate):
                 kept.append(candidate)
             if progress is not None:
                 progress(done, len(candidates))
         yield from sorted(kept, key=rank)
 
 
-def _keeps_level(candidate: Candidate, least: int) -> bool:
+def _keeps_level(candidate: Candidate) -> bool:
     """Simulate a candidate, and return whether it keeps the level in all replications together."""
     scenario = candidate.sites[0].plan.scenario
-    candidate.trials = [[site.trial(0, site.short_run(least)) for site in candidate.sites]]
+    candidate.trials = [[site.trial(0, site.short_run) for site in candidate.sites]]
     if candidate.excess <= SLACK:
         numbers = range(scenario.replications)
         candidate.trials = [[site.trial(number, scenario.requests) for site in candidate.sites] for number in numbers]

@@ -142,13 +142,12 @@ class Site:
         case = replace(self.case, arrivals=self.case.arrivals.at_rate(rate_rps))
         return replace(self, plan=replace(self.plan, cases={**self.plan.cases, self.workload: case}))
 
-    def short_run(self, least: int) -> int:
-        """Return the requests of a short run: `least` or more, and as many as every metric of the level needs."""
-        scenario = self.plan.scenario
-        warm_up = scenario.warm_up.requests if isinstance(scenario.warm_up, WarmUpRequests) else 0
-        counted = max((requirement.metric.least_requests for requirement in self.level), default=1)
-        of_metrics = ceil(counted * scenario.requests / max(scenario.requests - warm_up, 1)) + 1
-        return min(max(scenario.requests // SHORT, least, of_metrics), scenario.requests)
+    @property
+    def short_run(self) -> int:
+        """Requests of a short run: an eighth, or all if a percentile needs many."""
+        requests = self.plan.scenario.requests
+        needs_many = any(requirement.metric.least_requests > 1 for requirement in self.level)
+        return requests if needs_many else -(-requests // SHORT)
 
     def trial(self, replication: int, requests: int) -> Trial:
         """Return one run of so many requests; a warm-up of a number of requests is the same share of them."""

@@ -111,34 +111,26 @@ FAILING: dict[str, Any] = {
 
 def test_a_deployment_that_loses_requests_misses_a_latency_and_states_their_share() -> None:
     plan = simnmt.plan(FAILING, "p95_ms<=60000", rate=20.0, vary=["devices.cloud.count=1"])
-    assert plan.choice is None and plan.nearest_miss.lost_share > 0.05
+    assert plan.choice is None and plan.nearest_miss.lost_share >= 0.05
     assert list(plan.nearest_miss.values.values()) == [inf]
     assert plan.document()["nearest_miss"]["values"] == {"p95_ms<=60000": None}
     json.dumps(plan.document(), allow_nan=False)
 
 
-@pytest.mark.parametrize(("place", "rate"), [("device", 20.0), ("link", None)])
-def test_a_plan_whose_runs_hold_too_few_failures_is_refused_with_the_requests_that_would(place: str, rate: Any) -> None:
-    """A box that is down ten minutes an hour is up in most runs of 40 s."""
-    down = {"mttf_s": 3_000.0, "mttr_s": 600.0}
-    seldom = {**FAILING, "devices": {"gateway": GATEWAY, "cloud": {**GATEWAY, "failures": down if place == "device" else None}}}
-    if place == "link":
-        seldom["networks"] = {
-            "n": {"rtt": {"constant_ms": 20.0}, "outages": {"mean_between_s": 3_000.0, "mean_duration_s": 600.0}}
-        }
-    vary = ["devices.cloud.count=1:2"] if rate else []
-    with pytest.raises(simnmt.InputError) as caught:
-        simnmt.plan(seldom, "p95_ms<=60000", rate=rate, vary=vary)
-    assert rate is None or "1,500,000" in caught.value.remedy
+def test_the_probability_of_a_plan_counts_the_runs_in_which_a_box_is_down() -> None:
+    """A box is down in a sixth of the runs from begin to end; the chance that both of two are is 3 %."""
+    down = {"failures": {"mttf_s": 3_000.0, "mttr_s": 600.0}, "balancer": "least_work"}
+    scenario = {**FAILING, "devices": {"gateway": GATEWAY, "cloud": {**GATEWAY, **down}}}
+    one = simnmt.plan(scenario, "p95_ms<=60000", rate=20.0, vary=["devices.cloud.count=1"], requests=100)
+    several = simnmt.plan(scenario, "p95_ms<=60000", rate=20.0, vary=["devices.cloud.count=1:3"], requests=100)
+    assert not one.is_sure and several.is_sure and several.choice.servers > 1
 
 
-def test_failures_that_are_too_rare_for_a_level_need_fall_into_no_run() -> None:
+def test_a_plan_warns_of_failures_of_which_none_falls_into_its_runs() -> None:
     rare = {"gateway": GATEWAY, "cloud": {**GATEWAY, "failures": {"mttf_s": 1e6, "mttr_s": 1.0}}}
     plan = simnmt.plan({**FAILING, "devices": rare}, "p95_ms<=60000", rate=20.0, vary=["devices.cloud.count=1"], requests=100)
     assert plan.is_sure
     assert [warning for warning in plan.warnings if "no failure of cloud" in warning]
-    with pytest.raises(simnmt.InputError):
-        simnmt.plan({**FAILING, "devices": rare}, "mean_ms<=60000", rate=20.0, vary=["devices.cloud.count=1"])
 
 
 def offices(gateway_s: float) -> dict[str, Any]:
