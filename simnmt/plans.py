@@ -35,9 +35,9 @@ def plan(
     progress: Progress | None = None,
     allow_code: bool = False,
 ) -> Capacities | DeploymentPlan:
+    from simnmt.experiment.plan.basis import opener, parse_level
     from simnmt.experiment.plan.capacity import find_capacities
     from simnmt.experiment.plan.deployment import find_deployment
-    from simnmt.experiment.plan.trial import opener, parse_level
 
     check_jobs(jobs)
     keys = [parse_varied_key(key) if isinstance(key, str) else key for key in vary]

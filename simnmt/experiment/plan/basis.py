@@ -1,19 +1,29 @@
-"""What the answer of a plan rests on: the kinds of its inputs, doubts about them, and runs that are too short or too few."""
+"""The scenario and the service level of a plan, opened and checked, and what its answer rests on.
+
+That is the kinds of the inputs, doubts about them, and runs that are too short or too few.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from math import ceil, floor, log10, sqrt
+from pathlib import Path
 
+from simnmt.base.errors import InputError
 from simnmt.experiment.cases import RunPlan
-from simnmt.experiment.criteria import fewest_counted
+from simnmt.experiment.criteria import check_assertion, check_criteria, fewest_counted, with_metrics
 from simnmt.experiment.fault_setup import faults_outside
+from simnmt.experiment.inputs import InputCache, read_inputs
 from simnmt.experiment.notes import describe_sources, warnings
-from simnmt.experiment.plan.trial import Level, Site, Trial
+from simnmt.experiment.plan.trial import STABLE, Level, Site, Trial
 from simnmt.results.number_text import digits, duration
-from simnmt.results.service_level import Requirement
-from simnmt.scenario.source import describe_separate_runs
+from simnmt.results.service_level import Assertion, Requirement
+from simnmt.scenario.document import Override
+from simnmt.scenario.source import Source, describe_separate_runs
+
+Open = Callable[[Iterable[Override]], RunPlan]
+"""Returns the scenario with further overrides, checked, with its inputs."""
 
 REQUESTS_BEYOND = 20
 """Requests beyond a percentile in a run, below which a plan warns: chance moves 20 by 1 / sqrt(20), 22 %; queues, in which
@@ -36,16 +46,51 @@ SHORT_RUN = (
     "latencies may be too low (give {more:,} requests or more)"
 )
 FEW_RUNS = "replications: {replications} show little of how runs differ by chance (give {needed} or more)"
-FREE_REFILLS = "{device}: joining a running batch is taken as free; a real server takes fewer requests ({remedy})"
+FREE_REFILLS = (
+    "{device}: joining a running batch is taken as free; a real server takes fewer requests "
+    "(calibrate it with refills, and give refill: measured)"
+)
 
 
-def sources_of(plan: RunPlan, trials: Sequence[tuple[Site, Trial]]) -> str:
-    """Return the kinds of the device profiles and of the round trips; of several workloads, that they are separate runs."""
-    return "; ".join(filter(None, (describe_sources(_in_use(plan, trials)), describe_separate_runs(plan.scenario))))
+def parse_level(texts: Iterable[str], source: Source) -> Level:
+    """Return the requirements of some texts, or those of the scenario. Raises `InputError` if there are none."""
+    requirements = [Requirement.parse(text) for text in texts] or source.scenario.requirements
+    if not requirements:
+        raise InputError("no service level", remedy="give one as slo, such as 'p95_ms<=300', or in the scenario")
+    return tuple(requirement for requirement in requirements if requirement.metric.name != STABLE)
 
 
-def doubts_of(plan: RunPlan, level: Level, trials: Sequence[tuple[Site, Trial]], replications: int) -> list[str]:
-    """Return the warnings about an answer.
+def describe_level(level: Level) -> str:
+    """Return a level on one line."""
+    return " and ".join(map(str, level)) or STABLE
+
+
+def opener(source: Source, level: Level, *, allow_code: bool) -> Open:
+    """Return the function that opens a scenario with further overrides, after a check of the scenario as it stands.
+
+    Raises `InputError` for a metric of the level or an objective that a run will not know, and for arrivals without a rate.
+    """
+    asserted = [Assertion(requirement) for requirement in level]
+    cache = InputCache()
+
+    def open_plan(overrides: Iterable[Override]) -> RunPlan:
+        scenario, document = source.with_overrides(overrides, allow_code=allow_code)
+        plan = with_metrics(read_inputs(scenario, Path.cwd(), document, cache), asserted)
+        for workload, case in plan.cases.items():
+            if case.arrivals.discipline != "open" or case.arrivals.mean_rate_rps is None:
+                what = f"arrivals of kind {scenario.workloads[workload].arrivals.kind} have no rate that a plan could set"
+                remedy = "give {kind: poisson, rate_rps: 10}"
+                raise document.error(("workloads", workload, "arrivals"), what, remedy=remedy, key=True)
+        check_criteria(plan, document)
+        for assertion in asserted:
+            check_assertion(plan, assertion)
+        return plan
+
+    return open_plan
+
+
+def basis_of(plan: RunPlan, level: Level, trials: Sequence[tuple[Site, Trial]], replications: int) -> tuple[str, list[str]]:
+    """Return the kinds of the device profiles and of the round trips, and the warnings about an answer.
 
     Args:
         plan: the scenario of the answer with its inputs.
@@ -53,31 +98,27 @@ def doubts_of(plan: RunPlan, level: Level, trials: Sequence[tuple[Site, Trial]],
         trials: the runs on which the answer rests, each with its site.
         replications: of each run by which deployments were compared.
     """
-    plan = _in_use(plan, trials)
-    place = ("workload", "network", "policy")
-    rows = [{name: getattr(site, name) for name in place} | trial.numbers for site, trial in trials if trial.numbers]
-    doubts = [*_few_requests(plan, level), *_short_runs(plan, level, [trial for _, trial in trials])]
-    if replications < FEW_REPLICATIONS:
-        doubts.append(FEW_RUNS.format(replications=replications, needed=FEW_REPLICATIONS))
-    return [*doubts, *_free_refills(plan), *faults_outside(plan, rows), *warnings(plan, rows)]
-
-
-def _in_use(plan: RunPlan, trials: Sequence[tuple[Site, Trial]]) -> RunPlan:
-    """Return the plan without the inputs of devices on which no policy of the answer executes requests."""
+    # Inputs of devices on which no policy of the answer executes requests do not matter.
     used = {device for site, _ in trials for device in site.used} or set(plan.scenario.devices)
     cases = {
         name: replace(case, targets=tuple(target for target in case.targets if target.device in used))
         for name, case in plan.cases.items()
     }
-    return replace(plan, cases=cases)
+    plan = replace(plan, cases=cases)
+    sources = "; ".join(filter(None, (describe_sources(plan), describe_separate_runs(plan.scenario))))
+    place = ("workload", "network", "policy")
+    rows = [{name: getattr(site, name) for name in place} | trial.numbers for site, trial in trials if trial.numbers]
+    doubts = [*_few_requests(plan, level), *_short_runs(plan, level, [trial for _, trial in trials])]
+    if replications < FEW_REPLICATIONS:
+        doubts.append(FEW_RUNS.format(replications=replications, needed=FEW_REPLICATIONS))
+    return sources, [*doubts, *_free_refills(plan), *faults_outside(plan, rows), *warnings(plan, rows)]
 
 
 def _free_refills(plan: RunPlan) -> Iterator[str]:
-    for target in {target.device: target for case in plan.cases.values() for target in case.targets}.values():
+    targets = {target.device: target for case in plan.cases.values() for target in case.targets}
+    for device, target in targets.items():
         if target.decoding is not None and target.decoding.free_refills and target.decoding.batching.threshold:
-            knows_refills = target.profile.knows_refills
-            remedy = "give refill: measured" if knows_refills else "calibrate it with refills, and give refill: measured"
-            yield FREE_REFILLS.format(device=target.device, remedy=remedy)
+            yield FREE_REFILLS.format(device=device)
 
 
 def _few_requests(plan: RunPlan, level: Level) -> Iterator[str]:
