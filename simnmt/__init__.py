@@ -17,54 +17,25 @@ from simnmt.base import VERSION as __version__
 # The library reports on the loggers `simnmt.ROOM` and leaves it to the program where that goes.
 logging.getLogger("simnmt").addHandler(logging.NullHandler())
 
-_HOMES = {
-    "run": "simnmt.api",
-    "load": "simnmt.api",
-    "compare": "simnmt.api",
-    "sweep": "simnmt.sweeps",
-    "load_sweep": "simnmt.sweeps",
-    "plan": "simnmt.plans",
-    "Scenario": "simnmt.api",
-    "InputError": "simnmt.base.errors",
-    "Run": "simnmt.api",
-    "Comparison": "simnmt.api",
-    "Knowledge": "simnmt.policies.decision",
-    "PolicySettings": "simnmt.policies.decision",
-    "DecisionView": "simnmt.policies.decision",
-    "OpenProcess": "simnmt.workload.arrivals.process",
-    "LengthTable": "simnmt.workload.length_table",
-    "RttSeries": "simnmt.network.series",
-    "BandwidthSeries": "simnmt.network.series",
-    "DeviceProfile": "simnmt.profile.device_profile",
-    "Batcher": "simnmt.batching.batcher",
-    "Encode": "simnmt.batching.batcher",
-    "Join": "simnmt.batching.batcher",
+_MODULES = {
+    "simnmt.api": ("Comparison", "Run", "Scenario", "compare", "load", "run"),
+    "simnmt.base.errors": ("InputError",),
+    "simnmt.batching.batcher": ("Batcher", "Encode", "Join"),
+    "simnmt.network.series": ("BandwidthSeries", "RttSeries"),
+    "simnmt.plans": ("plan",),
+    "simnmt.policies.decision": ("DecisionView", "Knowledge", "PolicySettings"),
+    "simnmt.profile.device_profile": ("DeviceProfile",),
+    "simnmt.sweeps": ("load_sweep", "sweep"),
+    "simnmt.workload.arrivals.process": ("OpenProcess",),
+    "simnmt.workload.length_table": ("LengthTable",),
 }
-"""The public names with their modules: stable by promise (docs/reference/python.md); everything else may change."""
+"""The public names by module: stable by promise (docs/reference/python.md); everything else may change."""
+_HOMES = {name: module for module, names in _MODULES.items() for name in names}
 __all__ = [
-    "BandwidthSeries",
-    "Batcher",
-    "Comparison",
-    "DecisionView",
-    "DeviceProfile",
-    "Encode",
-    "InputError",
-    "Join",
-    "Knowledge",
-    "LengthTable",
-    "OpenProcess",
-    "PolicySettings",
-    "RttSeries",
-    "Run",
-    "Scenario",
-    "__version__",
-    "compare",
-    "load",
-    "load_sweep",
-    "plan",
-    "run",
-    "sweep",
-]
+    "BandwidthSeries", "Batcher", "Comparison", "DecisionView", "DeviceProfile", "Encode", "InputError", "Join", "Knowledge",
+    "LengthTable", "OpenProcess", "PolicySettings", "RttSeries", "Run", "Scenario", "__version__", "compare", "load",
+    "load_sweep", "plan", "run", "sweep",
+]  # fmt: skip
 
 if TYPE_CHECKING:
     from simnmt.api import Comparison, Run, Scenario, compare, load, run

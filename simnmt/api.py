@@ -6,10 +6,9 @@ import html
 import os
 import platform
 import sys
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from importlib import import_module
 from numbers import Integral, Real
@@ -21,6 +20,7 @@ from simnmt.base.configuration import input_files
 from simnmt.base.errors import InputError
 from simnmt.base.packages import library_versions, named_if_missing
 from simnmt.base.suggestions import did_you_mean
+from simnmt.experiment.cases import RunPlan
 from simnmt.experiment.criteria import check_assertion, check_criteria, with_metrics
 from simnmt.experiment.inputs import read_inputs
 from simnmt.experiment.run import Progress, run_plan
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
     from simnmt.live.replay import ReplaySettings
-    from simnmt.report.charts import Chart, Panel
+    from simnmt.report.charts import Chart
 
 
 class Scenario:
@@ -135,25 +135,23 @@ class Run(results.Run):
             >>> result = simnmt.run("@quickstart", requests=1000)  # doctest: +SKIP
             >>> result.figure("latency", network="cp2", y="beyond").show()  # doctest: +SKIP
         """
-        return _figure(self._panel(name, workload, network), options)
-
-    def _panel(self, name: str, workload: str | None, network: str | None) -> Panel:
         from simnmt.report.page import NOT_RECORDED, run_panels
 
-        cells = self.drawn_cells
-        fitting = [cell for cell in cells if workload in (None, cell.workload) and network in (None, cell.network)]
-        if not fitting:
-            known = ", ".join(f"{cell.workload} on {cell.network}" for cell in cells)
-            place = " on ".join(part for part in (workload, network) if part is not None)
-            raise InputError(f"figure {name}: no results of {place}", remedy=f"this run has: {known}")
-        by_name = {panel.name: panel for panel in reversed(run_panels(self, fitting[0]))}
-        if name not in by_name:
-            known = f"the figures of this run are: {', '.join(sorted(by_name))}"
-            if name in NOT_RECORDED:
-                what = f"figure {name}: a run directory does not hold its data"
-                raise InputError(what, remedy=f"run the scenario anew; {known}")
-            raise InputError(f"no figure {name}", remedy=known)
-        return by_name[name]
+        cells = [cell for cell in self.drawn_cells if workload in (None, cell.workload) and network in (None, cell.network)]
+        if not cells:
+            known = ", ".join(f"{cell.workload} on {cell.network}" for cell in self.drawn_cells)
+            raise InputError(f"figure {name}: no results of that workload and network", remedy=f"this run has: {known}")
+        panels = {panel.name: panel for panel in run_panels(self, cells[0])}
+        if name not in panels:
+            what = "a run directory does not hold its data" if name in NOT_RECORDED else "no such figure"
+            raise InputError(f"figure {name}: {what}", remedy=f"the figures of this run are: {', '.join(sorted(panels))}")
+        panel = panels[name]
+        choices = {control.name: dict(control.options) for control in panel.controls}
+        for key, value in options.items():
+            if value not in choices.get(key, {}):
+                known = "; ".join(f"{control} = {', '.join(values)}" for control, values in choices.items()) or "none"
+                raise InputError(f"figure {name}: no choice {key} = {value!r}", remedy=f"the choices are: {known}")
+        return _plotly_figure(panel.draw(*(options.get(control.name, control.shown) for control in panel.controls)))
 
 
 class Comparison(comparison.Comparison):
@@ -175,24 +173,14 @@ class Comparison(comparison.Comparison):
         """
         from simnmt.report.comparison_page import change_chart
 
-        places = list(dict.fromkeys((row["workload"], row["network"]) for row in self.changes))
-        fitting = [place for place in places if workload in (None, place[0]) and network in (None, place[1])]
-        if not fitting:
-            known = ", ".join(" on ".join(place) for place in places) or "nothing"
-            place = " on ".join(part for part in (workload, network) if part is not None)
-            raise InputError(f"figure: no changes of {place or 'any policy'}", remedy=f"the runs have in common: {known}")
-        rows = [row for row in self.changes if (row["workload"], row["network"]) == fitting[0]]
-        return _plotly_figure(change_chart(rows, self.names[1:]))
-
-
-def _figure(panel: Panel, options: Mapping[str, str]) -> Figure:
-    """Return the chart of a panel with these options. Raises `InputError` for an option that does not exist."""
-    known = {control.name: dict(control.options) for control in panel.controls}
-    for key, value in options.items():
-        if value not in known.get(key, {}):
-            choices = "; ".join(f"{control} = {', '.join(values)}" for control, values in known.items()) or "none"
-            raise InputError(f"figure {panel.name}: no choice {key} = {value!r}", remedy=f"the choices are: {choices}")
-    return _plotly_figure(panel.charts[tuple(options.get(control.name, control.shown) for control in panel.controls)])
+        rows = [row for row in self.changes if workload in (None, row["workload"]) and network in (None, row["network"])]
+        if not rows:
+            known = ", ".join(dict.fromkeys(f"{row['workload']} on {row['network']}" for row in self.changes)) or "nothing"
+            what = "figure: no changes on that workload and network"
+            raise InputError(what, remedy=f"the runs have in common: {known}")
+        place = rows[0]["workload"], rows[0]["network"]
+        shown = [row for row in rows if (row["workload"], row["network"]) == place]
+        return _plotly_figure(change_chart(shown, self.names[1:]))
 
 
 def _plotly_figure(chart: Chart) -> Figure:
@@ -319,28 +307,18 @@ def run(
     given = overrides_of_call(
         overrides, requests=requests, replications=replications, seed=seed, profile_uncertainty=profile_uncertainty
     )
-    started = time.time()
-    if isinstance(scenario, Scenario):
-        source = scenario.open(given)
-    else:
-        source = open_source(scenario, given, allow_code=allow_code)
+    source = _opened(scenario, given, allow_code)
     asserted = [Assertion.parse(text, source.scenario.policies) for text in assertions]
-    progress = progress or notebook_progress()
-    with _directory(source.scenario.name, out, under, force) as directory:
-        plan = with_metrics(read_inputs(source.scenario, Path.cwd(), source.document), asserted)
+
+    def measure(inputs: RunPlan) -> results.Run:
+        plan = with_metrics(inputs, asserted)
         check_criteria(plan, source.document)
         for assertion in asserted:
             check_assertion(plan, assertion)
-        inputs = _digests(source)
-        replay_started = time.time()
-        measured = run_plan(plan, jobs=jobs, progress=progress, until_precision=until_precision, engine=engine)
-        result = replace(Run(**vars(measured)), input_digests=inputs)
-        source = replace(source, resolved_text=write_document(result.scenario))
-        times = Times(started, time.time() - replay_started)
-        if directory is None:
-            return result
-        write(result, source, directory, inputs, times, replace_run=force)
-        return replace(result, directory=directory)
+        shown = progress or notebook_progress()
+        return run_plan(plan, jobs=jobs, progress=shown, until_precision=until_precision, engine=engine)
+
+    return _measured(source, measure, out, under, force)
 
 
 @named_if_missing("live")
@@ -372,105 +350,72 @@ def replay(
     from simnmt.live.replay import replay_plan
 
     given = overrides_of_call(overrides, requests=requests, replications=replications, seed=seed)
-    source = open_source(scenario, given, allow_code=allow_code)
-    with _directory(source.scenario.name, out, under, force) as directory:
-        inputs = {} if directory is None else _digests(source)
+    source = _opened(scenario, given, allow_code)
+    return _measured(source, lambda plan: replay_plan(plan, settings, announce=announce, progress=progress), out, under, force)
+
+
+def _opened(
+    scenario: str | os.PathLike[str] | Mapping[str, object] | Scenario, overrides: Iterable[Override], allow_code: bool
+) -> Source:
+    if isinstance(scenario, Scenario):
+        return scenario.open(overrides)
+    return open_source(scenario, overrides, allow_code=allow_code)
+
+
+def _measured(
+    source: Source,
+    measure: Callable[[RunPlan], results.Run],
+    out: str | os.PathLike[str] | None,
+    under: str | os.PathLike[str] | None,
+    force: bool,
+) -> Run:
+    """Return what was measured, also written as a run directory if one is asked for, whole or not at all."""
+    from simnmt.report import render
+
+    started = datetime.now(timezone.utc)
+    place: AbstractContextManager[Path | None] = nullcontext(None if out is None else Path(out))
+    if out is not None:
+        files.check_free(Path(out), replace=force)
+    elif under is not None:
+        place = files.reserved(Path(under), source.scenario.name)
+    with place as directory:
         plan = read_inputs(source.scenario, Path.cwd(), source.document)
-        started = time.time()
-        result = Run(**vars(replay_plan(plan, settings, announce=announce, progress=progress)))
+        # Taken before the run: a file that changes meanwhile is not recorded as the one that was read.
+        read = input_files(source.scenario, Path.cwd())
+        inputs = {name: files.sha256(path) for name, path in read.items()} | source.code_digests
+        result = Run(**{**vars(measure(plan)), "input_digests": inputs})
         if directory is None:
             return result
-        write(result, source, directory, inputs, Times(started, time.time() - started), replace_run=force)
+        with files.whole(directory, replace=force) as folder:
+            (folder / files.INPUT).write_bytes(source.text)
+            (folder / files.RESOLVED).write_text(write_document(result.scenario), encoding="utf-8")
+            files.write_json(folder / files.SUMMARY, result.document())
+            files.write_rows(folder / files.TABLE, result.summary_rows)
+            files.write_requests(folder / files.REQUESTS, result.cells)
+            (folder / files.PAGE).write_text(render(result), encoding="utf-8")
+            outputs = {path.name: files.sha256(path) for path in sorted(folder.iterdir())}
+            files.write_json(folder / files.MANIFEST, _manifest(result, source, started, outputs))
         return replace(result, directory=directory)
 
 
-@dataclass(frozen=True, slots=True)
-class Times:
-    """Start and duration of a run; real time, in seconds."""
-
-    started: float
-    """Since the epoch."""
-    replay_s: float
-    """For all requests under all policies, the gap analysis included, on all processes together, without reading and
-    writing."""
-
-
-def write(result: Run, source: Source, out: Path, inputs: dict[str, str], times: Times, *, replace_run: bool = False) -> None:
-    """Write the run directory, whole or not at all; `inputs`: SHA-256 by name. Raises `RunDirectoryError`.
-
-    `replace_run`: whether a run directory at `out` is replaced.
-    """
-    from simnmt.report import render
-
-    with files.whole(out, replace=replace_run) as folder:
-        (folder / files.INPUT).write_bytes(source.text)
-        (folder / files.RESOLVED).write_text(source.resolved_text, encoding="utf-8")
-        files.write_json(folder / files.SUMMARY, result.document())
-        files.write_rows(folder / files.TABLE, result.summary_rows)
-        files.write_requests(folder / files.REQUESTS, result.cells)
-        (folder / files.PAGE).write_text(render(result), encoding="utf-8")
-        outputs = {path.name: files.sha256(path) for path in sorted(folder.iterdir())}
-        files.write_json(folder / files.MANIFEST, _manifest(result, times, inputs, outputs, source.objects, source.packages))
-
-
-def _digests(source: Source) -> dict[str, str]:
-    """Return the SHA-256 of every input, taken before the replay: a file that changes meanwhile is not recorded as the one
-    read."""
-    read = input_files(source.scenario, Path.cwd())
-    return {name: files.sha256(path) for name, path in read.items()} | source.code_digests
-
-
-@contextmanager
-def _directory(
-    name: str, out: str | os.PathLike[str] | None, under: str | os.PathLike[str] | None, force: bool
-) -> Iterator[Path | None]:
-    """Yield the run directory to write, which is free and writable: `out`, or one named after scenario and moment (UTC); None
-    for none. `force`: `out` may hold a run directory."""
-    if out is not None:
-        files.check_free(Path(out), replace=force)
-        yield Path(out)
-    elif under is not None:
-        with files.reserved(Path(under), name) as directory:
-            yield directory
-    else:
-        yield None
-
-
-def _engine(engines: dict[str, str]) -> str | dict[str, str]:
-    """Return the engine of all policies, or of each."""
-    return next(iter(engines.values())) if len(set(engines.values())) == 1 else engines
-
-
-def _manifest(
-    result: Run,
-    times: Times,
-    inputs: dict[str, str],
-    outputs: dict[str, str],
-    objects: Mapping[str, str] | None = None,
-    packages: Mapping[str, str] | None = None,
-) -> dict[str, Any]:
+def _manifest(result: Run, source: Source, started: datetime, outputs: Mapping[str, str]) -> dict[str, Any]:
     """Return the record of the run: the only file of a run directory that differs between repeats."""
-    paced = [row for row in result.summary_rows if row.get("rtt_pace_s") is not None]
-    replayed = result.summary_rows[0]["requests"] * sum(row["replications"] for row in (*result.summary_rows, *result.gaps))
     return {
         "simnmt": VERSION,
         "argv": sys.argv[1:],
         "seed": result.seed,
-        "engine": _engine(result.engines),
-        **({"engine_reasons": result.engine_reasons} if result.engine_reasons else {}),
-        "rtt_pace_s": {f"{row['workload']} on {row['network']}": row["rtt_pace_s"] for row in paced},
-        "started": datetime.fromtimestamp(times.started, timezone.utc).isoformat(timespec="seconds"),
-        "duration_s": round(time.time() - times.started, 3),
-        "replay_s_per_100k_requests": round(times.replay_s / replayed * 100_000, 4),
+        "engines": result.engines,
+        "engine_reasons": result.engine_reasons,
+        "started": started.isoformat(timespec="seconds"),
+        "duration_s": round((datetime.now(timezone.utc) - started).total_seconds(), 3),
         "python": platform.python_version(),
         "platform": platform.platform(),
         "processors": os.cpu_count(),
         "libraries": dict(library_versions()),
         **({} if result.live is None else {"live": asdict(result.live)}),
-        **({"objects": objects} if objects else {}),
-        **({files.PACKAGES: packages} if packages else {}),
+        files.PACKAGES: source.packages,
         files.DEVICES: {cell.workload: [asdict(device) for device in cell.devices] for cell in result.cells},
         files.REPLICATIONS: files.replications_document(result.replicated),
-        "inputs": inputs,
+        "inputs": result.input_digests,
         "outputs": outputs,
     }

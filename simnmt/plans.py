@@ -35,6 +35,25 @@ def plan(
     progress: Progress | None = None,
     allow_code: bool = False,
 ) -> Capacities | DeploymentPlan:
+    """Return how many requests per second a deployment takes under a service level or, for a rate, the least deployment.
+
+    Args:
+        scenario, overrides, requests, replications, seed, allow_code: as of `run`.
+        slo: requirements that all must hold, such as `"p95_ms<=300"`; empty: those of the scenario's `slo`.
+        rate: requests per second of every workload; None: the highest one is found, of the scenario as it stands.
+        minimise: what is to be least at that rate: `servers` (if None), `cost`, `energy` or `latency`.
+        vary: keys with the values of the candidates, such as `"devices.cloud.count=1:8"`; empty: boxes of the last device.
+        precision: without a rate, replications are added until the interval reaches no further than this share; None: 0.02.
+        certainty: with a rate, probability from which a deployment counts as keeping the service level; None: 0.95.
+        jobs: processes by which the highest rate is found; None: one per processor.
+        progress: called with the number of finished policies or candidates, a part of one included, and of all.
+
+    Raises `InputError` for any fault of the input, also for arrivals that have no rate.
+
+    Example:
+        >>> simnmt.plan("@load-sweep", "p95_ms<=300").best.rate_rps  # doctest: +SKIP
+        >>> simnmt.plan("@load-sweep", "p95_ms<=300", rate=200).choice  # doctest: +SKIP
+    """
     from simnmt.experiment.plan.basis import opener, parse_level
     from simnmt.experiment.plan.capacity import find_capacities
     from simnmt.experiment.plan.deployment import find_deployment

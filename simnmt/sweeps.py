@@ -19,8 +19,7 @@ from simnmt.results.run_directory import reserved
 from simnmt.results.sweep_table import PAGE, read_frame
 from simnmt.scenario.document import Override, overrides_of_call
 from simnmt.scenario.source import open_source
-from simnmt.scenario.sweep_configuration import read_sweep
-from simnmt.scenario.varied_keys import VariedKey
+from simnmt.scenario.varied_keys import VariedKey, read_sweep
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -22,8 +22,8 @@ SHOWN_BY = {
     "CNMT-03": ["policies/test_worked_examples.py::test_cnmt_03_a_request_of_108_bytes_takes_8_64_us"],
     "CNMT-04": [
         "network/test_rtt_series.py::test_lookup_at_between_and_after_sample_times_holds_the_last_sample",
-        "network/test_connection_profiles.py::test_cp1_is_slower_on_average_and_more_restless_than_cp2",
-        "network/test_connection_profiles.py::test_shipped_profiles_state_that_they_are_synthetic_and_what_they_represent",
+        "network/test_shared_traces.py::test_cp1_is_slower_on_average_and_more_restless_than_cp2",
+        "network/test_shared_traces.py::test_shipped_profiles_state_that_they_are_synthetic_and_what_they_represent",
     ],
     "CNMT-05": [
         "policies/test_worked_examples.py::test_cnmt_05_four_exact_rows_give_their_plane_back",
@@ -35,7 +35,7 @@ SHOWN_BY = {
         "workload/test_shipped_tables.py::test_french_takes_more_words_than_english",
         "workload/test_shipped_tables.py::test_chinese_takes_more_han_characters_than_english_words",
     ],
-    "CNMT-08": ["workload/test_mismatched_pairs.py::test_every_filter_halves_the_shift_on_made_up_text"],
+    "CNMT-08": ["workload/test_filters.py::test_every_filter_halves_the_shift_on_made_up_text"],
     "CNMT-09": [
         "policies/test_worked_examples.py::test_cnmt_09_a_sentence_of_24_tokens_stays_and_one_of_25_goes",
         "policies/test_worked_examples.py::test_cnmt_09_the_border_lies_at_24_7368_tokens",
@@ -251,10 +251,10 @@ SHOWN_BY = {
         "kernels/test_products.py::test_the_largest_allowed_sum_does_not_overflow",
     ],
     "SHARP-06": [
-        "kernels/test_sharp_source.py::test_sharp_06_kept_products_of_source_embeddings_change_no_bit",
-        "kernels/test_sharp_operations.py::test_sharp_06_kept_embeddings_take_a_tenth_of_the_memory_for_most_words_of_a_text",
+        "kernels/test_sharp_search.py::test_sharp_06_kept_products_of_source_embeddings_change_no_bit",
+        "kernels/test_sharp_cells.py::test_sharp_06_kept_embeddings_take_a_tenth_of_the_memory_for_most_words_of_a_text",
     ],
-    "SHARP-07": ["kernels/test_sharp_operations.py::test_sharp_07_products_with_the_source_are_made_once_a_sentence"],
+    "SHARP-07": ["kernels/test_sharp_cells.py::test_sharp_07_products_with_the_source_are_made_once_a_sentence"],
     "SHARP-08": [
         "SHARP-08",
         "kernels/test_activations.py::test_worked_bounds_of_sharp_08",
@@ -272,7 +272,7 @@ SHOWN_BY = {
         "papers/test_sharp_published.py::test_factors_and_steps_of_the_ladder_follow_from_its_speeds",
     ],
     "SHARP-12": ["kernels/test_sharp_cells.py::test_sharp_12_connected_layers_with_their_skips"],
-    "SHARP-13": ["SHARP-13", "kernels/test_sharp_operations.py::test_sharp_13_a_recurrent_layer_costs_6_or_8_connected_ones"],
+    "SHARP-13": ["SHARP-13", "kernels/test_sharp_cells.py::test_sharp_13_a_recurrent_layer_costs_6_or_8_connected_ones"],
     "SHARP-14": [
         "nmt/test_sharp_lossless.py::test_an_ensemble_of_one_model_twice_is_that_model",
         "nmt/test_sharp_lossless.py::test_an_ensemble_averages_the_distributions_of_its_models",
@@ -280,7 +280,7 @@ SHOWN_BY = {
     "SHARP-15": [
         "SHARP-15 (a)",
         "SHARP-15 (b)",
-        "kernels/test_sharp_operations.py::test_sharp_15_the_counts_order_the_decoders_as_the_paper_measured_them",
+        "kernels/test_sharp_cells.py::test_sharp_15_the_counts_order_the_decoders_as_the_paper_measured_them",
     ],
     "SHARP-16": ["nmt/test_sharp_model.py::test_the_models_of_table_2_have_their_sizes"],
     "SHARP-17": [f"SHARP-17 ({letter})" for letter in "abcd"],

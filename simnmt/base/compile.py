@@ -68,41 +68,30 @@ class Library:
             digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
         return digest.hexdigest()[:16]
 
-    def compiled(self) -> tuple[dict[str, Path], bytes]:
-        """Return the libraries that were made from the present sources, by level, and the hash of the sources.
-
-        Opens no library. Warns of libraries that were made from other sources.
-        """
+    def compiled(self) -> dict[str, Path]:
+        """Return the libraries that were made from the present sources, by level; warn of others. Opens none."""
         sources = self.sources_hash().encode()
         paths = {level: path for level in self.level_flags if (path := self.path(level)).is_file()}
         sound = {level: path for level, path in paths.items() if sources in path.read_bytes()}
-        self._warn_unusable(
-            [path for level, path in paths.items() if level not in sound], "were not compiled from these sources"
-        )
-        return sound, sources
+        for level in paths.keys() - sound.keys():
+            self._warn_unusable(paths[level], "was not compiled from these sources")
+        return sound
 
-    def opened(self, path: Path, sources: bytes) -> ctypes.CDLL | None:
-        """Open a library; warn and return None if it cannot be opened or was compiled from other sources in the meantime."""
+    def opened(self, path: Path) -> ctypes.CDLL | None:
+        """Open a library; warn and return None if it cannot be opened."""
         try:
-            cdll = ctypes.CDLL(str(path))
-            cdll.simnmt_sources.restype = ctypes.c_char_p
-        except (OSError, AttributeError):
-            self._warn_unusable([path], "cannot be loaded")
+            return ctypes.CDLL(str(path))
+        except OSError:
+            self._warn_unusable(path, "cannot be loaded")
             return None
-        if cdll.simnmt_sources() != sources:
-            self._warn_unusable([path], "were not compiled from these sources")
-            return None
-        return cdll
 
     @property
     def remedy(self) -> str:
         """What messages say of a library that cannot be used."""
         return f"{self.instead} used until you run `python -m simnmt.base.compile`"
 
-    def _warn_unusable(self, paths: list[Path], why: str) -> None:
-        if paths:
-            names = ", ".join(path.name for path in paths)
-            warnings.warn(f"the native libraries {names} {why}: {self.remedy}", NativeLibraryWarning, stacklevel=5)
+    def _warn_unusable(self, path: Path, why: str) -> None:
+        warnings.warn(f"the native library {path.name} {why}: {self.remedy}", NativeLibraryWarning, stacklevel=5)
 
     def compile_level(self, level: str = PORTABLE) -> Path:
         """Compile the library of one level, whole or not at all. Raises `CompileError`."""

@@ -160,8 +160,9 @@ class Placement(NamedTuple):
     """Where a scenario names an extension."""
 
     key: str
-    """Its key; an option that set the key comes first."""
+    """Its key."""
     path: str | None = None
+    """The file, or the option that set the key."""
     line: int | None = None
     column: int | None = None
 

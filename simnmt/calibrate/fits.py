@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simnmt.base.arrays import Floats
-from simnmt.base.least_squares import bounded_least_squares, nonnegative_line
 from simnmt.profile.batch_cost import LinearSurface, Surface, TableSurface
 from simnmt.profile.blocks import (
     EncoderBlock,
@@ -28,6 +27,7 @@ from simnmt.profile.execution_fit import (
     heldout_plane_error,
     r_squared,
 )
+from simnmt.profile.least_squares import bounded_least_squares, nonnegative_line
 from simnmt.profile.profile_variant import LEAST_WEIGHED, overhead_line
 
 

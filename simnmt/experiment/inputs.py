@@ -26,10 +26,9 @@ from simnmt.profile.device_profile import DeviceProfile, LengthUnit
 from simnmt.profile.doubts import profile_doubts
 from simnmt.profile.profile_file import read_profile
 from simnmt.profile.profile_variant import DecoderChoice, with_decoder
-from simnmt.scenario.configuration import DeviceConfiguration, ScenarioConfiguration
+from simnmt.scenario.configuration import PROFILE_FILE, DeviceConfiguration, ScenarioConfiguration
 from simnmt.scenario.document import Document
 from simnmt.scenario.errors import ScenarioError, format_location
-from simnmt.scenario.source import profile_path
 from simnmt.workload.configuration import CustomLengths, Lengths
 from simnmt.workload.fertility import Fertility, check_fertility, convert_units, counting_remedy
 from simnmt.workload.length_table import LengthTable
@@ -93,10 +92,7 @@ def _name_key_in_errors(document: Document | None, *location: str | int) -> Iter
             raise
         what = error.what if error.path is None else f"{error.path}: {error.what}"
         place = document.error(location, what, remedy=error.remedy)
-        label = f"{place.override}: " if place.override else ""
-        raise type(error)(
-            f"{label}{place.what}", path=place.path, line=place.line, column=place.column, remedy=place.remedy
-        ) from error
+        raise type(error)(place.what, path=place.path, line=place.line, column=place.column, remedy=place.remedy) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +115,7 @@ class _CaseReader:
     def path(self, device: str) -> Path | None:
         """Return the file of a device's profile; None if a user brings it."""
         profile = self.scenario.profile_of(device, self.workload)
-        return None if isinstance(profile, CustomDevice) else profile_path(profile, self.base)
+        return None if isinstance(profile, CustomDevice) else PROFILE_FILE.path(profile, self.base)
 
     def measured(self, device: str) -> DeviceProfile | None:
         """Return the profile of a device as it was measured or brought; None for a cost function."""
@@ -127,7 +123,7 @@ class _CaseReader:
         with self.naming_profile(device):
             if isinstance(profile, CustomDevice):
                 return profile.profile
-            return self.cache.get((profile, self.base), lambda: read_profile(profile_path(profile, self.base)))
+            return self.cache.get((profile, self.base), lambda: read_profile(PROFILE_FILE.path(profile, self.base)))
 
     def cost(self, device: str) -> CostFunction | None:
         """Return the cost function of a device; None if it has a profile."""

@@ -11,7 +11,7 @@ from itertools import chain, product
 from simnmt.experiment.cases import RunPlan, ShareDone, Unit
 from simnmt.experiment.comparisons import baselines, gap_rows
 from simnmt.experiment.draws import Learnt
-from simnmt.experiment.notes import describe_bound, describe_engines, describe_scope, fits, notes, stopped_sending, warnings
+from simnmt.experiment.notes import describe_scope, fits, notes, warnings
 from simnmt.experiment.processes import run_in_processes, worthwhile_processes
 from simnmt.experiment.targets import Target
 from simnmt.experiment.units import UnitResult, devices, expected_s, known_misroutes, run_unit
@@ -167,13 +167,7 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> Run:
         recommendations=recommendations,
         fits=[row for case in plan.cases.values() for row in fits(case, learnt[case.name])],
         cells=cells,
-        notes=[
-            *notes(plan, learnt, table),
-            *describe_engines(engine_reasons),
-            *describe_bound(plan),
-            *stopped_sending(scenario, cells),
-            *cautions,
-        ],
+        notes=[*notes(plan, learnt, table, engine_reasons), *cautions],
         warnings=warnings(plan, table),
         scope=list(describe_scope(plan)),
         gaps=_gaps(scenario, by_place),
@@ -229,7 +223,6 @@ def roles_of(scenario: ScenarioConfiguration) -> Roles:
         deployable=[name for name, policy in policies.items() if not policy.knows_truth],
         fixed=[name for name, policy in policies.items() if policy.single_device],
         oracle=next((name for name, policy in policies.items() if policy.knows_truth), None),
-        settings={name: policy.settings_given for name, policy in policies.items()},
     )
 
 

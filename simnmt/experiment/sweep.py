@@ -61,8 +61,7 @@ from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.scenario.document import Override
 from simnmt.scenario.errors import format_location
 from simnmt.scenario.source import Source, describe_separate_runs
-from simnmt.scenario.sweep_configuration import Sweep
-from simnmt.scenario.varied_keys import VariedKey
+from simnmt.scenario.varied_keys import Sweep, VariedKey
 from simnmt.world.structures import library
 
 TASKS, FAILED = "tasks", "failed.json"

@@ -178,7 +178,7 @@ def load(
     library: Library = KERNEL_LIBRARY,
     *,
     named: str = "level",
-    compiled: Callable[[], tuple[dict[str, Path], bytes]] | None = None,
+    compiled: Callable[[], Mapping[str, Path]] | None = None,
 ) -> NativeLibrary | None:
     """Open the widest level of a library as `choose` does, without remembering the result.
 
@@ -186,12 +186,11 @@ def load(
     """
     if asked == NONE:
         return None
-    known, sources = library.compiled() if compiled is None else compiled()
-    paths = dict(known)
-    portable = _opened(library, paths.get("portable"), sources)
+    paths = dict(library.compiled() if compiled is None else compiled())
+    portable = _opened(library, paths.get("portable"))
     features = processor_features(portable)
     while (level := choose(features, paths, asked, named=named)) is not None:
-        cdll = portable if level == "portable" else _opened(library, paths[level], sources)
+        cdll = portable if level == "portable" else _opened(library, paths[level])
         if cdll is not None:
             return NativeLibrary(level, cdll)
         del paths[level]
@@ -199,7 +198,7 @@ def load(
 
 
 @functools.cache
-def _compiled_at_first_use() -> tuple[dict[str, Path], bytes]:
+def _compiled_at_first_use() -> Mapping[str, Path]:
     """Return the compiled kernels, whose files are read and hashed once for all levels."""
     return KERNEL_LIBRARY.compiled()
 
@@ -209,8 +208,8 @@ def processor_features(portable: ctypes.CDLL | None) -> int:
     return 0 if portable is None else int(portable.simnmt_features())
 
 
-def _opened(library: Library, path: Path | None, sources: bytes) -> ctypes.CDLL | None:
-    cdll = None if path is None else library.opened(path, sources)
+def _opened(library: Library, path: Path | None) -> ctypes.CDLL | None:
+    cdll = None if path is None else library.opened(path)
     if cdll is not None:
         declare(cdll, SIGNATURES)
     return cdll

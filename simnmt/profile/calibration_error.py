@@ -29,11 +29,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simnmt.base.arrays import Floats
-from simnmt.base.least_squares import bounded_least_squares
 from simnmt.profile.blocks import CellSample, EncoderBlock, StepBlock
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.execution_fit import LEAST, LEAST_CELLS, PlaneOfMeans, fit_plane_of_means
 from simnmt.profile.execution_plane import ExecutionPlane, PlaneCoefficients
+from simnmt.profile.least_squares import bounded_least_squares
 
 Block = TypeVar("Block", StepBlock, EncoderBlock)
 

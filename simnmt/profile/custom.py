@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from simnmt.base import VERSION
 from simnmt.base.configuration import EndOfSentence
 from simnmt.base.extension import FAULTS, Extended, Extension, ExtensionError, describe_fault
-from simnmt.base.least_squares import bounded_least_squares
 from simnmt.profile.device_profile import (
     Device,
     DeviceProfile,
@@ -23,6 +22,7 @@ from simnmt.profile.device_profile import (
     ValidRange,
 )
 from simnmt.profile.execution_plane import LEAST_REQUEST_S, PlaneCoefficients
+from simnmt.profile.least_squares import bounded_least_squares
 
 Tokens = NDArray[np.int64]
 Seconds = NDArray[np.float64]

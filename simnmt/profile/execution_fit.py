@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simnmt.base.arrays import Floats
-from simnmt.base.least_squares import bounded_least_squares
 from simnmt.profile.blocks import CellSample, ExecutionFit
 from simnmt.profile.device_profile import MOST_RELATIVE_SD, Execution
 from simnmt.profile.execution_plane import ExecutionPlane, PlaneCoefficients, PlaneFit, fit_plane
+from simnmt.profile.least_squares import bounded_least_squares
 from simnmt.profile.residual_quantiles import ResidualQuantiles
 
 Mask = NDArray[np.bool_]

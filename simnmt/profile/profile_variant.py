@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simnmt.base.arrays import Floats
-from simnmt.base.least_squares import nonnegative_line
 from simnmt.profile.blocks import Kind, Overhead, Overheads, ProfileError, StepBlock
 from simnmt.profile.decoder_block import (
     ActiveShare,
@@ -26,6 +25,7 @@ from simnmt.profile.decoder_block import (
 )
 from simnmt.profile.decoder_settings import DecoderOptions, DecoderSettings
 from simnmt.profile.device_profile import DeviceProfile
+from simnmt.profile.least_squares import nonnegative_line
 
 How = Literal["base", "measured"]
 CALIBRATE = "measure it with simnmt calibrate --part decoder"

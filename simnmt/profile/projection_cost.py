@@ -12,8 +12,8 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from simnmt.base.configuration import Configuration
-from simnmt.base.least_squares import bounded_least_squares
 from simnmt.profile.blocks import Kind, Rising
+from simnmt.profile.least_squares import bounded_least_squares
 
 Cost = Annotated[float, Field(ge=0.0)]
 """Seconds, or seconds per number or column."""

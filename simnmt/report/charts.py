@@ -1,4 +1,4 @@
-"""Charts: lines, points, bars, bands and heat maps as plain plotly data, for a page and for a notebook.
+"""Charts: lines, points, bars and bands as plain plotly data, for a page and for a notebook.
 
 A `Chart` is a list of `Mark`s on two `Axis`. A `Panel` is a chart on a page, with the choices that its reader has: it holds
 one chart for each combination of options. Colours are names of the style sheet (`policy-4`, `ink`), so that light mode, dark
@@ -16,6 +16,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.resources import files
 from typing import Any, Literal
 
@@ -36,7 +37,7 @@ DASHES = (
 )  # fmt: skip
 SYMBOLS = ("circle", "diamond", "square", "triangle-up", "x", "pentagon", "star", "triangle-down", "hexagon", "cross")
 
-Kind = Literal["line", "points", "bars", "band", "heat map"]
+Kind = Literal["line", "points", "bars", "band"]
 Values = Sequence[Any] | NDArray[Any]
 
 
@@ -158,10 +159,6 @@ class Mark:
     level: bool = False
     """Horizontal bars and whiskers: `x` is the value."""
     pattern: str = ""
-    values: Values | None = None
-    """Of a heat map: a row for each y, coloured by `scale` between the `limits`."""
-    scale: Sequence[tuple[float, str]] = ()
-    limits: tuple[float, float] = (0.0, 1.0)
 
     def trace(self) -> dict[str, Any]:
         """Return the marks as one plotly trace."""
@@ -173,10 +170,6 @@ class Mark:
             trace["hovertemplate"] = f"{self.hover}<extra>{name}</extra>"
         else:
             trace["hoverinfo"] = "skip"
-        if self.kind == "heat map":
-            scale = [[place, _token(colour)] for place, colour in self.scale]
-            limits = {"zmin": self.limits[0], "zmax": self.limits[1]}
-            return trace | {"type": "heatmap", "z": self.values, "showscale": False, "colorscale": scale, **limits}
         if self.kind == "band":
             look = {"mode": "lines", "fill": "toself", "fillcolor": _token(self.colour), "line": {"width": 0}}
             return trace | self._outline() | {"type": "scatter", **look}
@@ -263,7 +256,7 @@ class Control:
         return self.chosen or self.options[0][0]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Panel:
     """A figure of a page: heading, caption, and a chart for each combination of options."""
 
@@ -271,32 +264,24 @@ class Panel:
     heading: str
     alt: str
     """Description for screen readers."""
-    charts: Mapping[tuple[str, ...], Chart]
+    draw: Callable[..., Chart]
+    """Takes an option of each control."""
     controls: Sequence[Control] = ()
     caption: str = ""
     """May be Markup."""
     across: bool = False
     """True for a panel as wide as the page."""
 
+    @cached_property
+    def charts(self) -> Mapping[tuple[str, ...], Chart]:
+        """All charts by the options of the controls."""
+        combinations = itertools.product(*([value for value, _ in control.options] for control in self.controls))
+        return {options: self.draw(*options) for options in combinations}
+
     @property
     def chart(self) -> Chart:
         """The chart that is shown first."""
-        return self.charts[tuple(control.shown for control in self.controls)]
-
-
-def panel(
-    name: str,
-    heading: str,
-    alt: str,
-    draw: Callable[..., Chart],
-    controls: Sequence[Control] = (),
-    *,
-    caption: str = "",
-    across: bool = False,
-) -> Panel:
-    """Return a panel with `draw(*options)` for each combination of options."""
-    combinations = itertools.product(*([value for value, _ in control.options] for control in controls))
-    return Panel(name, heading, alt, {options: draw(*options) for options in combinations}, controls, caption, across)
+        return self.draw(*(control.shown for control in self.controls))
 
 
 def pack(panels: Sequence[Panel]) -> Markup:

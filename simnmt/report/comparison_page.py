@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from simnmt.base.errors import shorten
-from simnmt.report.charts import SYMBOLS, Axis, Chart, Control, Mark, Panel, panel, series_colour, short
+from simnmt.report.charts import SYMBOLS, Axis, Chart, Control, Mark, Panel, series_colour, short
 from simnmt.report.page_template import Section, render_page
 from simnmt.report.run_tables import PLACE, format_best
 from simnmt.report.table import Column, Table, change
@@ -95,7 +95,7 @@ def change_panel(comparison: Comparison) -> Panel:
     """Return the figure of the changes: a row for each policy of a workload and network, a point with whiskers for each run."""
     places = by_cell(comparison.changes)
     control = Control("place", "Workload and network", [(str(at), " on ".join(place)) for at, place in enumerate(places)])
-    return panel(
+    return Panel(
         "changes",
         "Change of the mean latency",
         f"Change of the mean latency of each policy against {comparison.names[0]}, percent, with 95 % intervals",

@@ -1,4 +1,4 @@
-"""A plan: its sentences, tables and figure, and the page with them."""
+"""A plan: its sentences and tables, and the page with them."""
 
 from __future__ import annotations
 
@@ -7,16 +7,12 @@ from math import isfinite
 from simnmt.experiment.plan.capacity import INTERVAL_OVER, SURE, Capacities, Capacity
 from simnmt.experiment.plan.deployment import Candidate, DeploymentPlan
 from simnmt.experiment.plan.outcome import Outcome
-from simnmt.report.charts import SYMBOLS, Axis, Chart, Control, Mark, Panel, panel, series_colour, short
 from simnmt.report.page_template import Section, render_page
 from simnmt.report.run_tables import PLACE
 from simnmt.report.table import Column, Table
 from simnmt.report.words import words
 from simnmt.results.number_text import digits, format_interval, percent
 from simnmt.results.summary import format_objective, objective_name
-
-SHOWN = 4.0
-"""Greatest ratio of a value to its limit that is drawn; greater ones, of overloads, are drawn there."""
 
 
 def describe_answer(plan: Capacities | DeploymentPlan) -> list[str]:
@@ -90,43 +86,10 @@ def render_plan(plan: Capacities | DeploymentPlan) -> str:
     """Return the page as text; the same plan gives the same text, and every name of the input is escaped."""
     if isinstance(plan, Capacities):
         title = f"{plan.name}: highest rate with {plan.level}"
-        details = [
-            Section("Figures", "figures", panels=[rate_panel(plan)]),
-            Section("Policies", "policies", tables=[capacities_table(plan)]),
-        ]
+        details = Section("Policies", "policies", tables=[capacities_table(plan)])
     else:
         title = f"{plan.name}: deployment for {digits(plan.rate_rps)} requests/s with {plan.level}"
-        details = [Section("Candidates", "candidates", tables=[candidates_table(plan)])]
+        details = Section("Candidates", "candidates", tables=[candidates_table(plan)])
     doubts = [Section("Warnings", "warnings", notes=plan.warnings, style="doubts")] if plan.warnings else []
     answer = Section("Answer", "answer", text=[*describe_answer(plan), f"{plan.sources}."])
-    return render_page("simnmt plan", title, [answer, *doubts, *details])
-
-
-def rate_panel(capacities: Capacities) -> Panel:
-    """Return the figure of the worst value over its limit against the rate, one point for each simulated run."""
-    places = list(dict.fromkeys((row.workload, row.network) for row in capacities.rows))
-
-    def draw(at: str) -> Chart:
-        rows = [row for row in capacities.rows if (row.workload, row.network) == places[int(at)]]
-        marks = [_points(place, row) for place, row in enumerate(rows)]
-        rates = [rate for mark in marks for rate in mark.x]
-        limit = [Mark("line", [min(rates), max(rates)], [1.0, 1.0], "limit", "ink", "dash", 1.4, hover="")] if rates else []
-        return Chart([*marks, *limit], Axis("requests per second"), Axis("worst value over its limit", from_zero=True))
-
-    return panel(
-        "rates",
-        "Value over limit by rate",
-        "Worst value over its limit of each simulated run, against the rate of requests",
-        draw,
-        [Control("place", "Workload and network", [(str(at), " on ".join(place)) for at, place in enumerate(places)])],
-        caption="One point for each run. Below 1 a run keeps the level.",
-        across=True,
-    )
-
-
-def _points(place: int, row: Capacity) -> Mark:
-    points = sorted(row.points)
-    rates, ratios = [rate for rate, _ in points], [min(ratio, SHOWN) for _, ratio in points]
-    hover = "%{y:.3~g} of the limit at %{x:,.4~g} requests/s"
-    symbol = SYMBOLS[place % len(SYMBOLS)]
-    return Mark("points", rates, ratios, short(row.policy, 40), series_colour(place), symbol=symbol, hover=hover)
+    return render_page("simnmt plan", title, [answer, *doubts, details])

@@ -25,7 +25,6 @@ from simnmt.report.charts import (
     Panel,
     extremes,
     numbers,
-    panel,
     plain,
     quantile_shares,
     quantiles,
@@ -118,7 +117,7 @@ def latency(view: CellView) -> Panel:
         answered = Axis("share of requests answered", span=(0.0, 1.01), tick_format=".0%")
         return Chart(marks, Axis(f"latency of a request, {unit}", log=True), slower if beyond else answered)
 
-    return panel(
+    return Panel(
         "latency",
         "How long requests take",
         f"Cumulative distribution of latency, one line per policy, {view.place}",
@@ -156,7 +155,7 @@ def parts(view: CellView) -> Panel:
         stacked=True,
         message="" if rows else "no policy has a steady mean",
     )
-    return panel(
+    return Panel(
         "parts",
         "What the time is made of",
         f"Mean waiting, execution and transfer time, one stacked bar per policy, {view.place}",
@@ -192,7 +191,7 @@ def timeline(view: CellView) -> Panel:
     busiest = busiest_device([row for row in view.rows if row["policy"] == (estimating or row["policy"])])
     names = [device.name for device in cell.devices]
     devices = [(str(number), name) for number, name in enumerate(names)]
-    return panel(
+    return Panel(
         "timeline",
         "Backlog and utilisation",
         f"Requests waiting, or share of workers busy, over the time of the run, one line per policy, {view.place}",
@@ -233,7 +232,7 @@ def rtt(view: CellView) -> Panel:
     learns = (
         "" if policy is None else f", and the transfer time that {policy} assumes, which learns only from what it sends away"
     )
-    return panel(
+    return Panel(
         "rtt",
         "The network, and what was believed of it",
         f"Round-trip time in milliseconds over the time of the trace, with the transfer estimate over it, {view.place}",
@@ -304,7 +303,7 @@ def plane(view: CellView) -> Panel:
     estimating = estimating_policy(cell.logs)
     line = ", and the border where both are believed equally fast, queues left out" if border else ""
     options = [(str(place), name) for place, name in enumerate(cell.logs)]
-    return panel(
+    return Panel(
         "plane",
         "Who sent what where",
         f"Requests in the plane of source and target length, by the device they went to{line}, {view.place}",

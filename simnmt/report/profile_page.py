@@ -13,7 +13,7 @@ from simnmt.profile.blocks import EncoderBlock, StepBlock
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.doubts import heldout_errors, profile_doubts
 from simnmt.profile.profile_summary import facts, percent, title
-from simnmt.report.charts import Axis, Chart, Kind, Mark, Panel, numbers, panel
+from simnmt.report.charts import Axis, Chart, Kind, Mark, Panel, numbers
 from simnmt.report.page_template import Section, render_page
 from simnmt.report.words import words
 
@@ -105,7 +105,7 @@ def _grid_panel(
 
 def _panel(title: str, caption: str, x: str, marks: list[Mark]) -> Panel:
     chart = Chart(marks, Axis(x, from_zero=True), Axis("time, ms", from_zero=True))
-    return panel(title, title, f"{title}: time, ms over {x}", lambda: chart, caption=caption)
+    return Panel(title, title, f"{title}: time, ms over {x}", lambda: chart, caption=caption)
 
 
 def _mark(kind: Kind, name: str, x: Floats, seconds: Floats, place: int | None = None, **style: Any) -> Mark:

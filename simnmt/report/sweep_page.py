@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from simnmt.base.suggestions import format_list
-from simnmt.report.charts import Axis, Chart, Control, Mark, Panel, panel, plain, short
+from simnmt.report.charts import Axis, Chart, Control, Panel, plain, short
 from simnmt.report.figures import policy_line
 from simnmt.report.page import colours_of
 from simnmt.report.page_template import Section, render_page
@@ -16,7 +15,6 @@ from simnmt.report.run_tables import cell_of
 from simnmt.report.table import Column, Table, estimate
 from simnmt.report.words import words
 from simnmt.results.metrics import Metric
-from simnmt.results.number_text import digits
 from simnmt.results.summary import Row
 from simnmt.results.sweep_table import BEST, BOUND, EQUAL, POINT, TABLE, TIED, SweepTable
 
@@ -25,10 +23,8 @@ MOST_ROWS = 500
 MOST_CASES = 48
 """Most choices of place and of values of the keys that a figure does not show; of more, an even selection."""
 MOST_METRICS = 10
-MOST_PAIRS = 6
 LOG_FROM = 10.0
 """Ratio of the greatest to the least value from which an axis is logarithmic."""
-SHADES = ((0.0, "wash"), (1.0, "accent"))
 GAIN = "over_fixed_percent"
 """Column with the change of the objective against the best policy that sends every request to one device."""
 INTERVALS = "with 95 % intervals over replications"
@@ -121,42 +117,13 @@ def response_panel(table: SweepTable, number: int, key: str) -> Panel:
         up = Axis(plain(axis_title(known)), log=log, span=span, from_zero=True)
         return Chart(marks, across, up, reading, message="" if shown else NOTHING)
 
-    return panel(
+    return Panel(
         f"response-{number}",
         f"Response over {short_key(key)}",
         f"Metric of each policy over {key}, {INTERVALS}",
         draw,
         _controls(metrics.values(), cases),
         caption=f"Every policy over {key}, {INTERVALS}.",
-        across=True,
-    )
-
-
-def heat_panel(table: SweepTable, number: int, keys: tuple[str, str]) -> Panel:
-    """Return a heat map over two keys of the metrics of each policy."""
-    (across, columns), (up, lines) = (_scale(table, key) for key in keys)
-    metrics, cases = _metrics(table), _cases(table, keys)
-    policies = Control("policy", "Policy", [(str(place), policy) for place, policy in enumerate(_policies(table))])
-
-    def draw(metric: str, case: str, policy: str) -> Chart:
-        known, name = metrics[metric], dict(policies.options)[policy]
-        rows = [row for row in [*cases.values()][int(case)] if row["policy"] == name]
-        values = {tuple(json.dumps(row[key]) for key in keys): row[metric] for row in rows if not row["unstable"]}
-        shown = [value for value in values.values() if value is not None]
-        limits = (min(shown), max(shown)) if shown else (0.0, 1.0)
-        cells = [[values.get((column, line)) for column in columns] for line in lines]
-        hover = f"%{{z:,.4~g}} {plain(known.unit)} at %{{x}}, %{{y}}"
-        heat = Mark("heat map", [*columns.values()], [*lines.values()], values=cells, scale=SHADES, limits=limits, hover=hover)
-        reading = f"Faint: {digits(limits[0])}, strong: {digits(limits[1])} {plain(known.unit)}. Empty: unstable."
-        return Chart([heat], across, up, reading if shown else "", message="" if shown else NOTHING)
-
-    return panel(
-        f"heat-{number}",
-        " and ".join(map(short_key, keys)),
-        f"Heat map of a metric over {keys[0]} and {keys[1]}",
-        draw,
-        [*_controls(metrics.values(), cases), policies],
-        caption=f"One policy over {keys[0]} (across) and {keys[1]} (up).",
         across=True,
     )
 
@@ -169,9 +136,7 @@ def describe_no_best(rows: Sequence[Row]) -> str:
 
 def render_sweep(table: SweepTable) -> str:
     """Return the page as text; the same table gives the same text, and every name of the input is escaped."""
-    pairs = itertools.islice(itertools.combinations(table.keys, 2), MOST_PAIRS)
     panels = [response_panel(table, number, key) for number, key in enumerate(table.keys) if table.rows]
-    panels += [heat_panel(table, number, pair) for number, pair in enumerate(pairs) if table.rows]
     first = table.rows[0] if table.rows else {}
     counts = [(name, first.get(name)) for name in ("replications", "requests") if name not in table.keys]
     facts = [

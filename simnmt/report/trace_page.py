@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from simnmt.network.traces.readings import NOUN, Trace
 from simnmt.network.traces.summary import format_facts, format_title, lost_runs, summarise, time_unit
-from simnmt.report.charts import Axis, Chart, Mark, Panel, extremes, numbers, panel, quantile_shares, quantiles
+from simnmt.report.charts import Axis, Chart, Mark, Panel, extremes, numbers, quantile_shares, quantiles
 from simnmt.report.page_template import Section, render_page
 
 POINTS = 4_000
@@ -48,8 +48,8 @@ def trace_panels(trace: Trace) -> list[Panel]:
     curve = Mark("line", drawn, share, colour="accent", symbol=symbol, hover=f"%{{y:.2%}} up to %{{x:,.4~g}} {unit}")
     distribution = Chart([curve], Axis(title), Axis("share of samples", span=(0.0, 1.01), tick_format=".0%"))
     return [
-        panel("time", "Over time, lost samples held", f"{title} over time", lambda: over_time, across=True),
-        panel("distribution", "Share of samples up to a value", f"Distribution of {title}", lambda: distribution),
+        Panel("time", "Over time, lost samples held", f"{title} over time", lambda: over_time, across=True),
+        Panel("distribution", "Share of samples up to a value", f"Distribution of {title}", lambda: distribution),
     ]
 
 

@@ -254,6 +254,8 @@ def load_run(directory: Path, scenario: Row) -> Run:
             scenario=scenario,
             directory=directory,
             input_digests=manifest["inputs"],
+            engines=manifest["engines"],
+            engine_reasons=manifest["engine_reasons"],
             manifest=manifest,
         )
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -27,7 +27,7 @@ from simnmt.policies.decision import Estimation
 from simnmt.profile.custom import GIVEN, CustomDevice, custom_device
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.power import PowerConfiguration
-from simnmt.results.metrics import Criteria, Metric
+from simnmt.results.metrics import Criteria, Metric, metric, objective_metric
 from simnmt.results.service_level import Requirement
 from simnmt.scenario.service_level import (
     MetricName,
@@ -35,8 +35,7 @@ from simnmt.scenario.service_level import (
     ServiceLevel,
     WarmUp,
     WarmUpRequests,
-    measured_metrics,
-    requirements,
+    requirement,
 )
 from simnmt.workload.arrivals import BackToBack
 from simnmt.workload.configuration import WorkloadConfiguration
@@ -183,7 +182,7 @@ class ScenarioConfiguration(Configuration):
     `energy_j` or `cost_per_request`."""
     slo: ServiceLevel | None = None
     """Service level that the recommended policy should meet, such as `{p95_ms: 300}` or
-    `{answered_within: {ms: 500, share: 0.99}}`."""
+    `{answered_within_500ms: 0.99}`."""
     metrics: list[MetricName] = Field(default_factory=list, max_length=100)
     """Metrics that are measured beside those of every summary, such as `p97.5_ms` or `answered_within_500ms`."""
     warm_up: WarmUp = "none"
@@ -261,18 +260,19 @@ class ScenarioConfiguration(Configuration):
     @property
     def requirements(self) -> tuple[Requirement, ...]:
         """The requirements of the service level."""
-        return tuple(requirements(self.slo))
+        return tuple(requirement(name, limit) for name, limit in (self.slo or {}).items())
 
     @property
     def measured_metrics(self) -> tuple[Metric, ...]:
         """The metrics by which the run is judged: of the objective, the service level, and further ones."""
-        return measured_metrics(self.objective, self.slo, self.metrics)
+        required = [one.metric for one in self.requirements]
+        return tuple(dict.fromkeys((objective_metric(self.objective), *required, *map(metric, self.metrics))))
 
     def criteria_of(self, workload_name: str) -> Criteria:
         """Return what the runs of a workload are judged by.
 
-        An answer counts for the goodput within the workload's deadline; without one, within the time of `answered_within`, or
-        the tightest limit of a percentile of the latency; without any of them, always.
+        An answer counts for the goodput within the workload's deadline; without one, within the time of a limit such as
+        `answered_within_500ms`, or the tightest limit of a percentile of the latency; without any of them, always.
         """
         deadline_ms = self.workloads[workload_name].deadline_ms
         within_s = [one.metric.within_s for one in self.requirements if one.metric.within_s is not None]

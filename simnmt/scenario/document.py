@@ -68,8 +68,7 @@ class Document:
         override = self.mark(location)[0].override
         line, column = (None if override else self.position(location, key=key)) or (None, None)
         text = f"{format_location(location)}: {what}".removeprefix(": ")
-        path = None if override else self.path
-        return ScenarioError(text, path=path, line=line, column=column, remedy=remedy, override=override)
+        return ScenarioError(text, path=override or self.path, line=line, column=column, remedy=remedy)
 
 
 def child(value: Any, part: str | int) -> Any:
@@ -106,7 +105,7 @@ def plain_data(value: object, *, override: str | None = None, location: Location
         return int(value) if isinstance(value, numbers.Integral) else float(value)
     elif objects:
         return value
-    raise ScenarioError(f"{format_location(location)}: {what}".removeprefix(": "), override=override)
+    raise ScenarioError(f"{format_location(location)}: {what}".removeprefix(": "), path=override)
 
 
 def read_document(path: str | os.PathLike[str]) -> Document:
@@ -172,10 +171,10 @@ class Override:
         location, rest = parse_key(text, label)
         value = quote_shipped_names(rest.strip())
         if not value:
-            raise ScenarioError("nothing after the '='", remedy="write KEY=null for no value", override=label)
-        content, marks = parse_yaml(value, override=label)
+            raise ScenarioError("nothing after the '='", remedy="write KEY=null for no value", path=label)
+        content, marks = parse_yaml(value, option=label)
         if not marks or marks[()].text not in (None, value):
-            raise ScenarioError("not one YAML value", remedy=f"write KEY={quote_text(value)}", override=label)
+            raise ScenarioError("not one YAML value", remedy=f"write KEY={quote_text(value)}", path=label)
         return Override(location, content, label)
 
     @staticmethod
@@ -256,7 +255,7 @@ def _replaced(content: Any, location: Location, override: Override, marks: dict[
         below = _replaced(content[index], (*location, index), override, marks)
         return [*content[:index], below, *content[index + 1 :]]
     here = format_location(location)
-    raise ScenarioError(f"{here}: {describe_value(content)} has no {quote_text(part)}", override=override.label)
+    raise ScenarioError(f"{here}: {describe_value(content)} has no {quote_text(part)}", path=override.label)
 
 
 def parse_key(text: str, label: str) -> tuple[tuple[str, ...], str]:
@@ -265,8 +264,8 @@ def parse_key(text: str, label: str) -> tuple[tuple[str, ...], str]:
     at = 0
     while len(parts) < MAX_DEPTH and (match := _PART.match(text, at)):
         quoted = match["quoted"]
-        parts.append(match["bare"] if quoted is None else parse_yaml(f'"{quoted}"', override=label)[0])
+        parts.append(match["bare"] if quoted is None else parse_yaml(f'"{quoted}"', option=label)[0])
         at = match.end()
         if match["end"] == "=":
             return tuple(parts), text[at:]
-    raise ScenarioError("not KEY=VALUE", remedy="join keys by dots, quote one that holds a dot", override=label)
+    raise ScenarioError("not KEY=VALUE", remedy="join keys by dots, quote one that holds a dot", path=label)

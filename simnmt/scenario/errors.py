@@ -13,9 +13,8 @@ from simnmt.base.errors import InputError, printable
 class ScenarioError(InputError):
     """A scenario that cannot be run: a fault of its file, of an option that overrides a key, or of data in memory."""
 
-    def __init__(self, what: str, *, override: str | None = None, **place: Any) -> None:
-        self.override = override
-        """The option that caused the fault, as the user wrote it; None if the file did."""
+    def __init__(self, what: str, **place: Any) -> None:
+        """`place`: as of an `InputError`; the `path` may be an option as the user wrote it, such as `--set seed=2`."""
         self.others: list[str] = []
         """Further faults of the same scenario, one a line."""
         super().__init__(what, **place)
@@ -23,8 +22,7 @@ class ScenarioError(InputError):
     @property
     def lines(self) -> list[str]:
         """This fault and the further ones."""
-        first = super().__str__()
-        return [f"{printable(self.override)}: {first}" if self.override else first, *self.others]
+        return [super().__str__(), *self.others]
 
     def __str__(self) -> str:
         return "\n".join(self.lines)

@@ -5,72 +5,33 @@ Metrics and requirements themselves, and how a run is judged by them, are in `si
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Annotated, Any, Literal
+from collections.abc import Callable, Mapping
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Discriminator, Field, Tag
 
 from simnmt.base.configuration import Configuration, misfit
 from simnmt.base.errors import InputError
-from simnmt.results.metrics import (
-    SPENDINGS,
-    Metric,
-    answered_within,
-    metric,
-    objective_metric,
-)
+from simnmt.results.metrics import SPENDINGS, Metric, metric, objective_metric
 from simnmt.results.service_level import LEAST_LIMIT, Requirement
 
-Limit = Annotated[float, Field(ge=LEAST_LIMIT, le=1e9)]
-"""In the unit of the metric's name."""
-Share = Annotated[float, Field(ge=LEAST_LIMIT, le=1.0)]
+
+def requirement(name: str, limit: float) -> Requirement:
+    """Return the requirement of a metric. Raises `InputError` for an unknown metric or another limit."""
+    if isinstance(limit, bool) != (name == "stable"):
+        raise InputError(f"takes {'true' if name == 'stable' else 'one number'}")
+    return Requirement.of(metric(name), float(limit))
 
 
-class AnsweredWithin(Configuration):
-    """A share of the requests that must be answered within a time."""
-
-    ms: Limit
-    """The time, milliseconds."""
-    share: Share
-    """Least share of the requests."""
-
-
-def _form_of_limit(value: Any) -> str:
-    return "share_within" if isinstance(value, (dict, AnsweredWithin)) else "yes" if isinstance(value, bool) else "limit"
-
-
-LimitConfiguration = Annotated[
-    Annotated[Limit, Tag("limit")] | Annotated[AnsweredWithin, Tag("share_within")] | Annotated[Literal[True], Tag("yes")],
-    Discriminator(_form_of_limit),
-]
-"""A number in the metric's unit; `{ms: 500, share: 0.99}` for `answered_within`; `true` for `stable`."""
-
-
-def requirements(level: Mapping[str, Any] | None) -> Iterator[Requirement]:
-    """Yield the requirements of a service level, in its order. Raises `InputError` for an unknown metric or another limit."""
-    for name, limit in (level or {}).items():
-        if isinstance(limit, AnsweredWithin) != (name == "answered_within") or isinstance(limit, bool) != (name == "stable"):
-            form = {"answered_within": "{ms: 500, share: 0.99}", "stable": "true"}.get(name, "one number")
-            raise InputError(f"takes {form}")
-        if isinstance(limit, AnsweredWithin):
-            yield Requirement.of(answered_within(limit.ms), limit.share)
-        else:
-            yield Requirement.of(metric(name), float(limit))
-
-
-def _checked_level(level: Mapping[str, Any]) -> Mapping[str, Any]:
+def _checked_level(level: Mapping[str, float]) -> Mapping[str, float]:
     if not level:
         raise misfit("", "limits nothing (write a limit, such as p95_ms: 300, or remove slo)")
     for name, limit in level.items():
-        _check_limit(name, limit)
+        try:
+            requirement(name, limit)
+        except InputError as error:  # noqa: PERF203
+            raise misfit(name, str(error)) from None
     return level
-
-
-def _check_limit(name: str, limit: Any) -> None:
-    try:
-        list(requirements({name: limit}))
-    except InputError as error:
-        raise misfit(name, str(error)) from None
 
 
 def _checked_name(lookup: Callable[[str], Metric]) -> AfterValidator:
@@ -86,9 +47,12 @@ def _checked_name(lookup: Callable[[str], Metric]) -> AfterValidator:
     return AfterValidator(check)
 
 
-ServiceLevel = Annotated[
-    dict[str, LimitConfiguration], AfterValidator(_checked_level), Field(json_schema_extra={"minProperties": 1})
+Limit = Annotated[
+    Annotated[float, Field(ge=LEAST_LIMIT, le=1e9), Tag("number")] | Annotated[Literal[True], Tag("truth_value")],
+    Discriminator(lambda value: "truth_value" if isinstance(value, bool) else "number"),
 ]
+"""A number in the unit of the metric's name; `true` for `stable`."""
+ServiceLevel = Annotated[dict[str, Limit], AfterValidator(_checked_level), Field(json_schema_extra={"minProperties": 1})]
 """Limits of metrics; a policy that misses one is recommended only if all do."""
 
 _OBJECTIVES = rf"^(mean|p[5-9][0-9](\.[1-9])?|{'|'.join(SPENDINGS)})$"
@@ -110,9 +74,3 @@ WarmUp = Annotated[
     Discriminator(lambda value: "number" if isinstance(value, (dict, WarmUpRequests)) else "rule"),
 ]
 """`none`; `mser5`: the requests that the rule MSER-5 cuts, in open and closed loops; or `{requests: 1000}`."""
-
-
-def measured_metrics(objective: str, level: Mapping[str, Any] | None, names: Iterable[str]) -> tuple[Metric, ...]:
-    """Return the metrics of an objective, a service level and further names, each once."""
-    metrics = [objective_metric(objective), *(one.metric for one in requirements(level)), *map(metric, names)]
-    return tuple(dict.fromkeys(metrics))

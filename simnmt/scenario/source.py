@@ -10,9 +10,7 @@ from pathlib import Path
 
 from simnmt.base import shipped_files
 from simnmt.base.configuration import input_files, with_absolute_paths
-from simnmt.base.errors import InputError
 from simnmt.base.extension import Extension, Placement, UserCode, extensions_in
-from simnmt.profile.custom import CustomDevice
 from simnmt.results.run_directory import (
     INPUT,
     RESOLVED,
@@ -22,7 +20,7 @@ from simnmt.results.run_directory import (
     read_manifest,
     sha256,
 )
-from simnmt.scenario.configuration import PROFILE_FILE, ScenarioConfiguration
+from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.scenario.document import Document, Override, apply_overrides, document_of, read_document
 from simnmt.scenario.errors import ScenarioError, describe_value, format_location
 from simnmt.scenario.topology import check_topology
@@ -42,13 +40,6 @@ def describe_separate_runs(scenario: ScenarioConfiguration) -> str:
         f"the {len(scenario.workloads)} workloads are separate runs: each has all devices and links to itself, and their rates "
         "do not add up to one load"
     )
-
-
-def profile_path(profile: str | CustomDevice, base: Path) -> Path:
-    """Return the file of a device's profile. Raises `InputError` for a device that a user brings, which has none."""
-    if isinstance(profile, CustomDevice):
-        raise InputError(f"the costs of {profile.kind} are no file of a device profile")
-    return PROFILE_FILE.path(profile, base)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +70,6 @@ class Source:
     def extensions(self) -> dict[str, Extension]:
         """What users bring, by its place, such as `policies.mine`."""
         return {format_location(place): extension for place, extension in extensions_in(self.scenario)}
-
-    @property
-    def objects(self) -> dict[str, str]:
-        """The objects of Python by their places: with any of them, no file can repeat the run."""
-        return {place: extension.label for place, extension in self.extensions.items() if extension.code is None}
 
     @property
     def code_digests(self) -> dict[str, str]:
@@ -168,6 +154,5 @@ def _checked_scenario(document: Document, base: Path, allow_code: bool) -> Scena
     check_topology(scenario, document)
     for location, extension in extensions_in(scenario):
         place = document.error((*location, "kind") if extension.code else location, "")
-        option = f"{place.override}: " if place.override else ""
-        extension.placement = Placement(f"{option}{format_location(location)}", place.path, place.line, place.column)
+        extension.placement = Placement(format_location(location), place.path, place.line, place.column)
     return with_absolute_paths(scenario, base)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
-from pydantic_core.core_schema import ModelSchema
+from pydantic_core.core_schema import DictSchema, ModelSchema
 
 from simnmt.base import shipped_files
 from simnmt.base.configuration import Configuration
@@ -32,6 +32,14 @@ class DescribedSchema(GenerateJsonSchema):
     pydantic can do so itself (`use_attribute_docstrings`), but parses the source of every class at import: a quarter of what a
     process of a run takes to start. Here sources are read when a schema is asked for.
     """
+
+    def dict_schema(self, schema: DictSchema) -> JsonSchemaValue:
+        """State the pattern of names as one of all names: in pydantic's schema, other names pass unchecked."""
+        mapping = super().dict_schema(schema)
+        for pattern, value in mapping.pop("patternProperties", {}).items():
+            mapping["propertyNames"] = {**mapping.get("propertyNames", {}), "pattern": pattern}
+            mapping["additionalProperties"] = value
+        return mapping
 
     def model_schema(self, schema: ModelSchema) -> JsonSchemaValue:
         """Return the schema of one class, described."""
@@ -62,34 +70,19 @@ def schema_text() -> str:
         schema_generator=DescribedSchema
     )
     schema["title"] = "Scenario"
-    schema["properties"]["policies"] |= _policies_by_name(schema)
-    for mapping in schema["properties"].values():
-        _refuse_other_names(mapping)
+    _accept_policies_by_name(schema["properties"]["policies"], schema["$defs"])
     return json.dumps(schema, indent=1) + "\n"
 
 
-def _refuse_other_names(mapping: dict[str, Any]) -> None:
-    """State the pattern of names as one of all names: in pydantic's schema, other names pass unchecked."""
-    if "patternProperties" in mapping:
-        ((pattern, value),) = mapping.pop("patternProperties").items()
-        mapping["propertyNames"] = {**mapping.get("propertyNames", {}), "pattern": pattern}
-        mapping["additionalProperties"] = value
-
-
-def _policies_by_name(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of policies in which a policy named after its kind needs no `kind`, as a scenario accepts it."""
-    policies, kinds = schema["properties"]["policies"], schema["$defs"]
-    ((pattern, union),) = policies.pop("patternProperties").items()
-    named, shipped = {}, union["anyOf"][0]
+def _accept_policies_by_name(policies: JsonSchemaValue, definitions: dict[str, Any]) -> None:
+    """Need no `kind` of a policy that is named after its kind, as a scenario does."""
+    union = policies["additionalProperties"]
+    policies["properties"] = {name: {"type": ["object", "null"]} for name in installed_kinds("simnmt.policies")}
     for name in KINDS:
-        kind = kinds[shipped["discriminator"]["mapping"][name].rpartition("/")[2]]
-        unsaid = kind | {"required": [key for key in kind["required"] if key != "kind"]}
-        nothing = [] if unsaid["required"] else [{"type": "null"}]
-        named[name] = {"anyOf": [unsaid, union, *nothing]}
-    for name in installed_kinds("simnmt.policies"):
-        named.setdefault(name, {"type": ["object", "null"]})
-    names = {**policies.get("propertyNames", {}), "pattern": pattern}
-    return {"propertyNames": names, "properties": named, "additionalProperties": union}
+        kind = definitions[union["anyOf"][0]["discriminator"]["mapping"][name].rpartition("/")[2]]
+        required = [key for key in kind["required"] if key != "kind"]
+        nothing = [] if required else [{"type": "null"}]
+        policies["properties"][name] = {"anyOf": [kind | {"required": required}, union, *nothing]}
 
 
 def write_template(name: str, path: Path, *, replace: bool = False) -> list[Path]:
@@ -99,8 +92,6 @@ def write_template(name: str, path: Path, *, replace: bool = False) -> list[Path
     given, or cannot be written.
     """
     text, beside = shipped_files.find("scenarios", name).read_bytes(), path.with_name(SCHEMA_FILE)
-    if path == beside:
-        raise ScenarioError("the schema beside the scenario has this name", path=str(path))
     written = [path]
     try:
         with written_whole(path, new=not replace) as partial:

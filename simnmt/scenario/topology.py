@@ -9,7 +9,6 @@ from simnmt.base.suggestions import did_you_mean
 from simnmt.network.configuration import links_of
 from simnmt.network.outages import TraceOutages
 from simnmt.policies.baselines import FixedPolicy
-from simnmt.results.device_accounts import BATCH_COLUMNS, STREAMING_COLUMNS
 from simnmt.scenario.configuration import END_NODE, ScenarioConfiguration
 from simnmt.scenario.document import Document
 from simnmt.scenario.errors import Location
@@ -34,13 +33,11 @@ def _devices(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
         yield ("devices", END_NODE), f"devices are listed nearest first, so {END_NODE} comes first"
     for name, device in scenario.devices.items():
         place = ("devices", name)
-        if name in _RESERVED_NAMES or name.endswith("_busiest") or f"{name}_share" in _own_columns(scenario):
-            yield place, f"{name}_share or {name}_load would stand for another number of the summary; choose another name"
+        if name in _RESERVED_NAMES or name.endswith("_busiest"):
+            yield place, f"{name}_share or {name}_load is another number of the summary; choose another name"
         if isinstance(device.profile, dict) and device.profile.keys() != scenario.workloads.keys():
-            yield (
-                (*place, "profile"),
-                f"needs one profile for all workloads, or one for each of {', '.join(scenario.workloads)}",
-            )
+            workloads = ", ".join(scenario.workloads)
+            yield (*place, "profile"), f"needs one profile for all workloads, or one for each of {workloads}"
         if name == first and device.balancer not in (None, "attached"):
             yield (*place, "balancer"), f"end nodes are attached to the boxes of {first}, the first device"
         if name == END_NODE and device.count is not None:
@@ -62,15 +59,6 @@ def _devices(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
             given = {"batching": device.batching, "decoder": device.decoder, "failures": device.failures}
             for key in [key for key, value in given.items() if value is not None] + ["workers"] * (device.workers > 1):
                 yield (*place, key), "a box that streams its model decodes one sentence at a time as its profile says"
-
-
-def _own_columns(scenario: ScenarioConfiguration) -> set[str]:
-    """Return the columns of the summary that devices have by their kind of execution (`results.device_accounts`)."""
-    kinds = {
-        name: [BATCH_COLUMNS] * bool(device.batching) + [STREAMING_COLUMNS] * bool(device.sti)
-        for name, device in scenario.devices.items()
-    }
-    return {f"{name}_{column}" for name, groups in kinds.items() for columns in groups for column in columns}
 
 
 def _hops(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
@@ -110,10 +98,7 @@ def _clocks(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
     """Yield clocks that do not fit the arrivals: `pace` is for requests back to back, faults need moments of arrival."""
     for name, part in scenario.workloads.items():
         if scenario.has_faults and isinstance(part.arrivals, BackToBack):
-            yield (
-                ("workloads", name),
-                f"requests back to back meet no faults (give workloads.{name}.arrivals)",
-            )
+            yield ("workloads", name), f"requests back to back meet no faults (give workloads.{name}.arrivals)"
     if scenario.late_answers is not None and len(scenario.devices) == 1:
         yield ("late_answers",), "the only device sends no request"
     for name, network in scenario.networks.items():

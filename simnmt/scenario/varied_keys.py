@@ -1,29 +1,33 @@
 """Keys of a scenario with several values: what a sweep runs and what a plan chooses among, in one notation.
 
 A varied key is an override of the scenario (`--set KEY=VALUE`) with several values: `KEY=V1,V2,...`, `KEY=FROM:TO:N` (N evenly
-spaced numbers, both ends included) or `KEY=FROM:TO` (all whole numbers between whole ends).
+spaced numbers, both ends included) or `KEY=FROM:TO` (all whole numbers between whole ends). A sweep file has the same after
+the key. All values are checked before anything runs; an error names the option, or the place in the sweep file.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
-from math import isfinite
-from typing import Any
+from math import isfinite, prod
+from pathlib import Path
+from typing import Annotated, Any
 
+from pydantic import Field
+
+from simnmt.base.configuration import Configuration
 from simnmt.base.errors import printable, shorten
-from simnmt.base.suggestions import did_you_mean
-from simnmt.scenario.configuration import ScenarioConfiguration
-from simnmt.scenario.document import Override, parse_key, quote_shipped_names
+from simnmt.scenario.document import Document, Override, parse_key, quote_shipped_names, read_document
 from simnmt.scenario.errors import ScenarioError, format_location, format_value
+from simnmt.scenario.validation import validate
 from simnmt.scenario.yaml_text import parse_yaml
 
 MOST_VALUES = 100_000
-"""Most values of a key."""
+"""Most values of a key, and most points of a sweep."""
 _FORMS = "write KEY=V1,V2, KEY=FROM:TO:N or KEY=FROM:TO"
 
 
@@ -52,7 +56,7 @@ class VariedKey:
         return Override(self.location, value, self.label)
 
     def check(self, fixed: Mapping[str, str]) -> None:
-        """Raise `ScenarioError` for a key that is unknown or fixed, and for values that are missing or given twice.
+        """Raise `ScenarioError` for a key that is fixed, and for values that are missing or given twice.
 
         Args:
             fixed: keys that cannot be varied, with the reason. `*` in a key stands for any one part of it.
@@ -61,28 +65,15 @@ class VariedKey:
             parts = key.split(".")
             pairs = list(zip(parts, self.location, strict=False))
             if len(pairs) == len(parts) and all(pattern in ("*", part) for pattern, part in pairs):
-                raise ScenarioError(f"{self.name} cannot be varied: {reason}", override=self.label)
-        if self.location[0] not in ScenarioConfiguration.model_fields:
-            known = [name for name in ScenarioConfiguration.model_fields if name not in fixed]
-            remedy = did_you_mean(self.location[0], known)
-            raise ScenarioError(f"{self.name}: unknown key", remedy=remedy, override=self.label)
+                raise ScenarioError(f"{self.name} cannot be varied: {reason}", path=self.label)
         if not self.values:
-            raise ScenarioError(f"{self.name}: no values", remedy=_FORMS, override=self.label)
+            raise ScenarioError(f"{self.name}: no values", remedy=_FORMS, path=self.label)
         seen = set()
         for value in self.values:
-            text = json.dumps(_comparable(value), sort_keys=True)
+            text = json.dumps(value, sort_keys=True)
             if text in seen:
-                raise ScenarioError(f"{self.name}: {format_value(value)} is given twice", override=self.label)
+                raise ScenarioError(f"{self.name}: {format_value(value)} is given twice", path=self.label)
             seen.add(text)
-
-
-def _comparable(value: Any) -> Any:
-    """Return a value with whole numbers as int, so that 2 and 2.0 have the same text."""
-    if isinstance(value, dict):
-        return {key: _comparable(below) for key, below in value.items()}
-    if isinstance(value, list):
-        return list(map(_comparable, value))
-    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def check_disjoint(keys: Sequence[VariedKey]) -> None:
@@ -90,7 +81,7 @@ def check_disjoint(keys: Sequence[VariedKey]) -> None:
     for first, second in combinations(keys, 2):
         shared = min(len(first.location), len(second.location))
         if first.location[:shared] == second.location[:shared]:
-            raise ScenarioError(f"{second.name} and {first.name} set the same key", override=second.label)
+            raise ScenarioError(f"{second.name} and {first.name} set the same key", path=second.label)
 
 
 _NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
@@ -111,30 +102,116 @@ def parse_varied_key(text: str, option: str = "") -> VariedKey:
     """
     label = f"{option} {shorten(printable(text), 100)}".strip()
     location, rest = parse_key(text, label)
-    if ends := _RANGE.fullmatch(rest):
-        low, high = (int(end) if re.fullmatch("[-+]?[0-9]{1,18}", end) else float(end) for end in ends.groups()[:2])
-        count = None if ends[3] is None else float(ends[3])
-        return VariedKey(location, label, tuple(spaced_numbers(low, high, count, label)))
-    listed, _ = parse_yaml(f"[{quote_shipped_names(rest)}]", override=label)
-    if not listed:
-        raise ScenarioError("no values", remedy=_FORMS, override=label)
-    return VariedKey(location, label, tuple(listed))
+    return VariedKey(location, label, tuple(_parse_values(rest, label)))
 
 
-def spaced_numbers(low: float, high: float, count: float | None, label: str) -> Sequence[float]:
-    """Return evenly spaced numbers, both ends included; without `count`, all whole numbers between whole ends.
+def _parse_values(text: str, label: str) -> list[Any]:
+    if ends := _RANGE.fullmatch(text):
+        return _spaced_numbers(ends[1], ends[2], ends[3], label)
+    values, _ = parse_yaml(f"[{quote_shipped_names(text)}]", option=label)
+    if not values:
+        raise ScenarioError("no values", remedy=_FORMS, path=label)
+    return list(values)
 
-    Whole numbers between whole ends are of type int. Raises `ScenarioError`, which names `label`.
-    """
+
+def _spaced_numbers(begin: str, end: str, number: str | None, label: str) -> list[float]:
+    """Return evenly spaced numbers, both ends included, which are of type int if they and the ends are whole."""
+    low, high = (int(end) if re.fullmatch("[-+]?[0-9]{1,18}", end) else float(end) for end in (begin, end))
     are_whole = isinstance(low, int) and isinstance(high, int)
     if not isfinite(high - low) or low >= high:
-        raise ScenarioError(f"{low:g} to {high:g} is no range", remedy="write FROM:TO:N, FROM below TO", override=label)
-    if count is None and not are_whole:
-        raise ScenarioError(f"how many numbers from {low:g} to {high:g}?", remedy="write FROM:TO:N", override=label)
-    steps = int(high - low) if count is None else count - 1
+        raise ScenarioError(f"{low:g} to {high:g} is no range", remedy="write FROM:TO:N, FROM below TO", path=label)
+    if number is None and not are_whole:
+        raise ScenarioError(f"how many numbers from {low:g} to {high:g}?", remedy="write FROM:TO:N", path=label)
+    steps = high - low if number is None else float(number) - 1
     if not 1 <= steps < MOST_VALUES:
-        raise ScenarioError(f"{steps + 1:,.0f} values", remedy=f"give 2 to {MOST_VALUES:,}", override=label)
+        raise ScenarioError(f"{steps + 1:,.0f} values", remedy=f"give 2 to {MOST_VALUES:,}", path=label)
     # Binary fractions would put 0.1 + 2 * 0.1 beside 0.3, and floats have no whole numbers above 2**53 but even ones.
-    begin, end = Fraction(str(low)), Fraction(str(high))
-    exact = [begin + (end - begin) * at / int(steps) for at in range(int(steps) + 1)]
-    return [int(number) if are_whole and number.denominator == 1 else float(f"{float(number):.15g}") for number in exact]
+    first, last = Fraction(str(low)), Fraction(str(high))
+    exact = [first + (last - first) * at / int(steps) for at in range(int(steps) + 1)]
+    return [int(value) if are_whole and value.denominator == 1 else float(f"{float(value):.15g}") for value in exact]
+
+
+UNSWEPT = {
+    "version": "it is the form of the file",
+    **dict.fromkeys(("name", "description"), "it changes no number of a run"),
+    "objective": "it chooses among the numbers of a run and changes none",
+    "slo": "it judges the numbers of a run and changes none",
+    "metrics": "it adds numbers to a run and changes none",
+    **dict.fromkeys(("gap_analysis", "profile_uncertainty"), "it is not made in a sweep"),
+}
+"""Keys that no sweep varies, and the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """What a sweep runs: a scenario with overrides for all points, and the swept keys."""
+
+    scenario: str
+    """A file's path, a shipped `@name` or a run directory."""
+    overrides: tuple[Override, ...]
+    keys: tuple[VariedKey, ...]
+
+
+class SweepConfiguration(Configuration):
+    """A sweep file."""
+
+    scenario: Annotated[str, Field(min_length=1)]
+    """The scenario: a path relative to the sweep file, a shipped `@name`, or a run directory."""
+    overrides: Annotated[dict[str, Any], Field(alias="set", default_factory=dict)]
+    """Values in place of the scenario's, by dotted key, the same at all points."""
+    grid: Annotated[dict[str, list[Any] | str], Field(min_length=1)]
+    """Values of each swept key, by dotted key: a list, `FROM:TO:N` or `FROM:TO`."""
+
+
+def is_sweep_file(document: Document) -> bool:
+    """Return whether a document is a sweep file rather than a scenario."""
+    return "workloads" not in document.content and ("scenario" in document.content or "grid" in document.content)
+
+
+def read_sweep(given: str, grid: Sequence[str | VariedKey] = (), overrides: Sequence[Override] = ()) -> Sweep:
+    """Return the sweep of a sweep file or of a scenario, with further options. Raises `ScenarioError`.
+
+    Args:
+        given: a sweep file, or a scenario as `open_source` takes it.
+        grid: varied keys, or texts such as `devices.cloud.count=1,2,4` or `KEY=FROM:TO:N`.
+        overrides: values in place of the scenario's, the same at all points.
+    """
+    keys = [parse_varied_key(key) if isinstance(key, str) else key for key in grid]
+    if not given.startswith("@") and given != "-":
+        if not Path(given).exists():
+            raise ScenarioError("no such file or folder", path=given, remedy="give a sweep file or a scenario")
+        if Path(given).is_file() and is_sweep_file(document := read_document(given)):
+            configuration = validate(SweepConfiguration, document)
+            scenario = configuration.scenario
+            given = scenario if scenario.startswith("@") else str(Path(given).parent / scenario)
+            in_file = [
+                VariedKey(location, label, tuple(values if isinstance(values, list) else _parse_values(values, label)))
+                for values, location, label in _entries(document, "grid")
+            ]
+            keys = [*in_file, *keys]
+            overrides = [*(Override(at, value, label) for value, at, label in _entries(document, "set")), *overrides]
+    return checked(Sweep(given, tuple(overrides), tuple(keys)))
+
+
+def _entries(document: Document, block: str) -> Iterator[tuple[Any, tuple[str, ...], str]]:
+    """Yield the value of each dotted key of a block, its location, and the name of its place in errors."""
+    for key, value in document.content.get(block, {}).items():
+        line, column = document.position((block, key), key=True) or (1, 1)
+        label = f"{document.path}:{line}:{column}"
+        yield value, parse_key(f"{key}=", label)[0], label
+
+
+def checked(sweep: Sweep) -> Sweep:
+    """Return the sweep if its keys can be swept and do not contradict each other. Raises `ScenarioError`."""
+    if not sweep.keys:
+        raise ScenarioError("nothing is swept", remedy="give a grid, KEY=V1,V2,... or KEY=FROM:TO:N, or a sweep file")
+    for key in sweep.keys:
+        key.check(UNSWEPT)
+        for override in sweep.overrides:
+            if override.location[: len(key.location)] == key.location:
+                raise ScenarioError(f"{key.name} is varied, and set to one value by {override.label}", path=key.label)
+    check_disjoint(sweep.keys)
+    points = prod(len(key.values) for key in sweep.keys)
+    if points > MOST_VALUES:
+        raise ScenarioError(f"{points:,} points, more than {MOST_VALUES:,}")
+    return sweep

@@ -52,10 +52,10 @@ Marks = Mapping[Location, Mark]
 """The marks of values by their locations."""
 
 
-def parse_yaml(text: str, path: str | None = None, *, override: str | None = None) -> tuple[Any, Marks]:
+def parse_yaml(text: str, path: str | None = None, *, option: str | None = None) -> tuple[Any, Marks]:
     """Return the one value of a YAML text and its marks, which are empty for a text without a value.
 
-    Errors name `path` with line and column, or `override`. Raises `ScenarioError`.
+    Errors name `path` with line and column, or the `option`. Raises `ScenarioError`.
     """
     from ruamel.yaml import YAML
 
@@ -66,15 +66,15 @@ def parse_yaml(text: str, path: str | None = None, *, override: str | None = Non
         node = YAML(typ="safe", pure=True).compose(text)
         return None if node is None else _value(node, (), marks), marks
     except ScenarioError as error:
-        error.path, error.override = None if path is None else name_of_path(path), override
-        if override:
+        error.path = option or (None if path is None else name_of_path(path))
+        if option:
             error.line = error.column = None
         raise
     except Exception as error:  # ruamel lets AssertionError, OverflowError and others out beside its own
         mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
         what = " ".join(str(getattr(error, "problem", None) or error or type(error).__name__).split())
-        line, column = (None, None) if override else (1, 1) if mark is None else _place(mark)
-        raise ScenarioError(f"no YAML: {what}", path=path, line=line, column=column, override=override) from None
+        line, column = (None, None) if option else (1, 1) if mark is None else _place(mark)
+        raise ScenarioError(f"no YAML: {what}", path=option or path, line=line, column=column) from None
 
 
 def _fault(what: str, place: Place, remedy: str | None = None) -> ScenarioError:

@@ -44,9 +44,8 @@ DecideCallback = ctypes.CFUNCTYPE(NUMBER, NUMBER)
 @functools.cache
 def library() -> ctypes.CDLL | None:
     """Return the compiled world; None if it was not compiled, or from other sources, which a warning says."""
-    compiled, sources = WORLD_LIBRARY.compiled()
-    path = compiled.get(PORTABLE)
-    cdll = None if path is None else WORLD_LIBRARY.opened(path, sources)
+    path = WORLD_LIBRARY.compiled().get(PORTABLE)
+    cdll = None if path is None else WORLD_LIBRARY.opened(path)
     if cdll is None:
         return None
     signatures: dict[str, tuple[Any, ...]] = {

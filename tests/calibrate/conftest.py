@@ -16,8 +16,7 @@ from simnmt.calibrate.calibration import Calibrated, calibrate
 from simnmt.calibrate.energy_meter import FoundMeter, Obstacle
 from simnmt.calibrate.journal import Journal
 from simnmt.calibrate.settings import Settings
-from tests.calibrate.engines import FakeEngine
-from tests.calibrate.whole_box import BOX, QUICK, disk_samples
+from tests.calibrate.engines import BOX, QUICK, FakeEngine, disk_samples
 
 
 @pytest.fixture(autouse=True)

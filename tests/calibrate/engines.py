@@ -8,6 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from simnmt.calibrate.box import BoxDescription
+from simnmt.calibrate.disk import DiskReads
+from simnmt.calibrate.settings import Settings
 from simnmt.nmt.engine import EngineAccount, Timing, Work
 from simnmt.nmt.errors import OutOfMemory
 
@@ -117,3 +120,17 @@ class FakeEngine:
 
     def close(self) -> None:
         self.closed = True
+
+
+QUICK = Settings("gru", mode="quick", threads=1)
+BOX = BoxDescription(
+    machine="x86_64", system="Linux 6.1", cpu_model="Abacus 3000", logical_cores=4, allowed_cpus=(0, 1, 2, 3),
+    governor="performance", frequency_mhz=3000.0, load_average=(0.1, 0.2, 0.3),
+)  # fmt: skip
+CANDIDATES = {"gemm": "float32", "candidates": 500}
+"""How an engine's decoder was written."""
+
+
+def disk_samples(*_: Any, **__: Any) -> DiskReads:
+    read_s = {size: [0.001 + size / 2e8] * 3 for size in (10**6, 4 * 10**6, 16 * 10**6)}
+    return DiskReads(read_s, cold=True, cold_check="made up", file_system="none")

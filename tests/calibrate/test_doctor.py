@@ -114,11 +114,6 @@ def test_a_gpu_that_torch_sees_can_and_one_that_only_the_driver_sees_cannot(monk
     assert unseen.status == "cannot" and "built for CPUs only" in str(unseen)
 
 
-def test_a_jetson_whose_torch_was_replaced_is_led_to_the_documentation(tmp_path: Path) -> None:
-    (finding,) = doctor.gpu_finding(describe(orin(tmp_path)))
-    assert finding.status == "cannot" and "docs/how-to/measure.md" in str(finding)
-
-
 @pytest.mark.parametrize(
     ("versions", "message"),
     [
@@ -145,17 +140,6 @@ def test_a_device_that_a_backend_cannot_use_gives_the_reason(monkeypatch: pytest
     cpu, cuda = doctor.ctranslate2_finding(box(versions={"ctranslate2": "4.8"}))
     assert cpu.what == "CTranslate2 4.8 on cpu: float32, int8"
     assert (cuda.status, cuda.what) == ("cannot", "CTranslate2 4.8 on cuda: CUDA driver version is insufficient")
-
-
-def test_a_library_that_the_engine_needs_beside_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def types(backend: str, device: str) -> list[str]:
-        raise ModuleNotFoundError("No module named 'torch'", name="torch")
-
-    monkeypatch.setattr(doctor, "loaded", lambda name: SimpleNamespace(get_cuda_device_count=lambda: 0))
-    monkeypatch.setattr(doctor, "supported_types", types)
-    (finding,) = doctor.ctranslate2_finding(box())
-    assert finding.status == "cannot" and "needs torch, which is not installed" in finding.what
-    assert finding.remedy == install_command("models")
 
 
 @pytest.mark.deep

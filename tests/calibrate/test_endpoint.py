@@ -22,8 +22,17 @@ from simnmt.calibrate.journal import journal_path
 from simnmt.calibrate.measurement import Listener, Silent
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.profile.profile_file import read_profile
-from tests.calibrate.endpoint_simulation import Noise, SimulatedService, run_simulated
-from tests.calibrate.endpoint_stub import FIXED_S, SRC_S, TGT_S, StubService, stub_service, translation
+from tests.calibrate.endpoint_stub import (
+    FIXED_S,
+    SRC_S,
+    TGT_S,
+    Noise,
+    SimulatedService,
+    StubService,
+    run_simulated,
+    stub_service,
+    translation,
+)
 
 FAST = 0.02
 """Pace of a stub whose times do not matter."""

@@ -16,16 +16,14 @@ from simnmt.calibrate import parts as parts_module
 from simnmt.calibrate import profile_assembly
 from simnmt.calibrate.disk import DiskError, DiskReads
 from simnmt.calibrate.journal import journal_path
-from simnmt.calibrate.plan import plan_benches
 from simnmt.calibrate.settings import CalibrationError, Settings
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.doubts import alone_vs_plane
-from simnmt.profile.profile_file import checked_profile, read_profile, write_profile
+from simnmt.profile.profile_file import read_profile
 from simnmt.profile.profile_variant import with_decoder
-from tests.calibrate.engines import FakeEngine
+from tests.calibrate.engines import QUICK, FakeEngine
 from tests.calibrate.test_decoder_variants import Torchlike
-from tests.calibrate.whole_box import CANDIDATES, QUICK
 
 
 @pytest.mark.parametrize("stop_at", [6, 25, 90])
@@ -74,14 +72,6 @@ def test_no_profile_is_replaced_by_a_profile_with_fewer_blocks(measured: Any, tm
     assert measured().replaced
 
 
-def test_no_profile_is_replaced_by_one_of_another_engine(measured: Any, tmp_path: Path) -> None:
-    measured()
-    kept = (tmp_path / "box.json").read_bytes()
-    with pytest.raises(CalibrationError, match=r"the existing profile is of beam 1 \(gru\)"):
-        measured(replace(QUICK, beam=5))
-    assert (tmp_path / "box.json").read_bytes() == kept
-
-
 def test_other_settings_do_not_go_on_with_the_journal(measured: Any, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         measured(engine=FakeEngine(stop_at=20))
@@ -91,25 +81,6 @@ def test_other_settings_do_not_go_on_with_the_journal(measured: Any, tmp_path: P
     with pytest.raises(CalibrationError, match=r"engine\.versions\.abacus"):
         measured(engine=FakeEngine(versions={"abacus": "3.1"}))
     assert journal_path(tmp_path / "box.json").read_bytes() == kept
-
-
-def test_another_plan_or_simnmt_does_not_go_on_with_the_journal(
-    measured: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Under equal settings: the places of its samples would mean other works."""
-    with pytest.raises(KeyboardInterrupt):
-        measured(engine=FakeEngine(stop_at=20))
-    with monkeypatch.context() as patched:
-        patched.setattr(
-            run_module, "plan_benches", lambda *a, **k: [replace(plan, readings=5) for plan in plan_benches(*a, **k)]
-        )
-        with pytest.raises(CalibrationError, match=r"the journal has plan .* remove the journal"):
-            measured()
-    with monkeypatch.context() as patched:
-        patched.setattr(run_module, "VERSION", "99.0")
-        with pytest.raises(CalibrationError, match=r"the journal has simnmt .* this calibration \"99\.0\""):
-            measured()
-    assert measured().profile.conditions.model_extra["sessions"] == 2
 
 
 def test_memory_that_suffices_in_a_later_sitting_is_used(measured: Any) -> None:
@@ -141,14 +112,6 @@ def test_a_part_that_failed_is_tried_again_in_a_later_sitting(measured: Any, mon
     assert calls == ["full"]
     assert done.profile.disk is not None
     assert not any("no disk" in warning for warning in done.warnings)
-
-
-def test_another_box_does_not_go_on_with_the_journal(measured: Any, box: Any) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        measured(engine=FakeEngine(stop_at=20))
-    box(cpu_model="Slide rule")
-    with pytest.raises(CalibrationError, match=r"box\.cpu_model"):
-        measured()
 
 
 def test_single_parts_complete_a_profile_of_the_same_engine(measured: Any) -> None:
@@ -220,59 +183,10 @@ def test_completing_keeps_the_names_units_and_date_of_the_profile(measured: Any,
     assert len(done.conditions.later) == 2, "a second completion does not drop the first"
 
 
-@pytest.mark.parametrize("side", ["src", "tgt"])
-def test_completing_refuses_another_unit_because_costs_per_token_are_not_converted(
-    measured: Any, tmp_path: Path, side: str
-) -> None:
-    before = measured(replace(QUICK, parts=("execution",), src_unit="char", tgt_unit="char"))
-    message = rf"costs per token of unit char, --{side}-unit \(or --unit\) is word \(leave --{side}-unit and --unit out"
-    with pytest.raises(CalibrationError, match=message):
-        measured(replace(QUICK, parts=("overheads",), **{f"{side}_unit": "word"}))
-    (there,) = tmp_path.glob("*.json")
-    assert read_profile(there) == before.profile
-
-
-def test_another_version_of_a_library_completes_no_profile(measured: Any) -> None:
-    measured(replace(QUICK, parts=("execution",)))
-    with pytest.raises(CalibrationError, match=r"is of versions \{'abacus': '3\.0'\}, this is \{'abacus': '3\.1'\}"):
-        measured(replace(QUICK, parts=("overheads",)), FakeEngine(versions={"abacus": "3.1"}))
-
-
 def test_single_parts_of_another_engine_do_not(measured: Any) -> None:
     measured(replace(QUICK, parts=("execution",)))
     with pytest.raises(CalibrationError, match="the profile to complete is of compute_type 'float32', this is 'int8'"):
         measured(replace(QUICK, parts=("step",)), FakeEngine(compute_type="int8"))
-
-
-def test_parts_of_a_decoder_written_otherwise_complete_and_replace_no_profile(measured: Any, tmp_path: Path) -> None:
-    measured(replace(QUICK, parts=("execution",)))
-    with pytest.raises(CalibrationError, match="the profile to complete is of fused False, this is True"):
-        measured(replace(QUICK, parts=("step",)), FakeEngine(fused=True))
-    with pytest.raises(CalibrationError, match="the existing profile is of fused False"):
-        measured(replace(QUICK, parts=("execution",)), FakeEngine(fused=True))
-    (tmp_path / "box.json").unlink()
-    measured(replace(QUICK, parts=("execution",)), FakeEngine(decoder=CANDIDATES))
-    other = FakeEngine(decoder=CANDIDATES | {"candidates": 200})
-    with pytest.raises(CalibrationError, match=r"to complete is of decoder\.candidates 500, this is 200"):
-        measured(replace(QUICK, parts=("step",)), other)
-    with pytest.raises(CalibrationError, match=r"the existing profile is of decoder\.candidates 500"):
-        measured(replace(QUICK, parts=("execution",)), other)
-    assert measured(replace(QUICK, parts=("overheads",)), FakeEngine(decoder=CANDIDATES)).profile.overheads is not None
-
-
-def test_a_profile_from_before_decoders_were_kept_is_read_and_completed(measured: Any, tmp_path: Path) -> None:
-    """Its engine says neither, and was neither fused nor asked for other candidates than ours."""
-    content = measured(replace(QUICK, parts=("execution",))).profile.model_dump(mode="json")
-    for key in ("fused", "decoder"):
-        del content["engine"][key]
-    write_profile(tmp_path / "box.json", checked_profile(content))
-    done = measured(replace(QUICK, parts=("overheads",)), FakeEngine(decoder=CANDIDATES)).profile
-    assert done.overheads is not None
-
-
-def test_single_parts_need_a_profile_to_complete(measured: Any) -> None:
-    with pytest.raises(CalibrationError, match="a profile needs the part execution"):
-        measured(replace(QUICK, parts=("disk",)))
 
 
 def test_on_a_box_whose_speed_wanders_whole_executions_and_their_parts_agree(measured: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,12 +20,10 @@ from simnmt.calibrate.energy_meter import FoundMeter
 from simnmt.calibrate.settings import CalibrationError, Settings
 from simnmt.nmt.errors import OutOfMemory
 from simnmt.profile.decoder_settings import DecoderOptions
-from simnmt.profile.device_profile import DeviceProfile
-from simnmt.profile.profile_file import checked_profile, read_profile, write_profile
+from simnmt.profile.profile_file import read_profile
 from simnmt.profile.profile_summary import facts
 from simnmt.profile.profile_variant import as_calibrated
-from tests.calibrate.engines import PLANE, FakeEngine
-from tests.calibrate.whole_box import CANDIDATES, QUICK, disk_samples
+from tests.calibrate.engines import CANDIDATES, PLANE, QUICK, FakeEngine, disk_samples
 
 NO_STAGES = "no variants of the decoder: the backend does not time the stages of a step"
 """Of an engine made of numbers."""
@@ -131,19 +128,6 @@ def test_the_engine_of_a_profile_records_the_options_of_its_decoder(measured: An
         "decoder beam 1, fused, float32, 500 candidates: as calibrated, exact, among"
     )
     assert dict(facts(profile))["engine"].endswith("beam 1, fused, float32, 500 candidates, random weights")
-
-
-@pytest.mark.parametrize(
-    ("decoder", "message"),
-    [({"beam": 5}, "decoder.beam: unknown key"), ({"candidate": 5}, "decoder.candidate: ")],
-)
-def test_an_engines_decoder_that_cannot_be_is_named_when_the_profile_is_read(
-    measured: Any, decoder: dict[str, Any], message: str
-) -> None:
-    content = measured(replace(QUICK, parts=("execution",))).profile.model_dump(mode="json")
-    content["engine"]["decoder"] = decoder
-    with pytest.raises(InputError, match=re.escape(message)):
-        checked_profile(content)
 
 
 def test_a_disk_that_cannot_be_measured_spoils_nothing_else(measured: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,11 +235,7 @@ def nothing_is_loaded(*_: Any, **__: Any) -> FakeEngine:
     ("make", "out", "keys", "message"),
     [
         ((), "none/box.json", {}, "its folder does not exist"),
-        (("box.json/",), "box.json", {}, "not a file"),
-        (("box.json",), "box.json", {}, "the existing file is not a device profile"),
         ((), ".", {}, "not a file"),
-        ((), "box.json", {"threads": 5}, "5 threads on 4 CPUs would wait for each other (give --threads 4 or fewer)"),
-        ((), "box.json", {"mode": "paper", "lengths": "@de-en-nws"}, "did you mean @de-en-news?"),
         ((), "box.json", {"mode": "paper", "lengths": "missing.csv"}, "missing.csv"),
     ],
 )
@@ -267,20 +247,6 @@ def test_what_cannot_end_well_is_refused_before_the_model_is_loaded(
     with pytest.raises(InputError) as refused:
         calibrate(replace(QUICK, **keys), tmp_path / out, load=nothing_is_loaded)
     assert message in str(refused.value)
-
-
-@pytest.mark.parametrize("keys", [{"max_tgt_len": 65}, {"mode": "paper"}])
-def test_lengths_beyond_the_model_are_refused_before_anything_is_measured(measured: Any, tmp_path: Path, keys: Any) -> None:
-    engine = FakeEngine(architecture={"max_positions": 64})
-    with pytest.raises(CalibrationError, match=r"\d+ tokens where the model takes 64"):
-        measured(replace(QUICK, **({"max_src_len": 60} | keys)), engine)
-    assert (engine.calls, engine.closed, list(tmp_path.iterdir())) == ([], True, [])
-
-
-def test_a_model_file_is_not_written_over(box: Any, tmp_path: Path, make_profile: Callable[..., DeviceProfile]) -> None:
-    write_profile(tmp_path / "model.json", make_profile())
-    with pytest.raises(InputError, match="would replace what is read"):
-        calibrate(replace(QUICK, model=str(tmp_path / "model.json")), tmp_path / "model.json", load=nothing_is_loaded)
 
 
 def test_paper_mode_draws_its_lengths_from_the_table(measured: Any) -> None:

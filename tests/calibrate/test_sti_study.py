@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,19 +12,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simnmt.base.errors import InputError
 from simnmt.calibrate.settings import CalibrationError
-from simnmt.papers.kit.study import read_study, study_text, write_study
-from simnmt.papers.sti.study import METHODS, PARTS, PLANNED, Point, Study, StudySource, packed_correct
+from simnmt.papers.kit.study import read_study, write_study
+from simnmt.papers.sti.study import METHODS, PARTS, PLANNED, ImportanceOrder, Study, StudySource, packed_correct
 from simnmt.papers.sti.study_bench import LENGTH, StudySettings, paper_boards
-from simnmt.papers.sti.study_run import continued_study, measure, study_classifier
+from simnmt.papers.sti.study_run import Ranking, continued_study, measure, study_classifier
 from simnmt.profile.profile_file import write_profile
 from simnmt.profile.streaming_block import StiBlock
 from simnmt.profile.streaming_cost import BERT_BASE, Shard
 from simnmt.streaming.encoder.encoder_configuration import EncoderWeights
 from simnmt.streaming.encoder.evaluation import Evaluation
+from simnmt.streaming.encoder.task import Task
 from simnmt.streaming.encoder.tokenizer import learn_pieces
-from simnmt.streaming.errors import StoreError, StreamingError
 from simnmt.streaming.store.writer import write_store
 from tests.papers.sti_stand_ins import SETTINGS, Imagined, begun, bench, study
 from tests.profile.made_sti import sti_block
@@ -45,8 +43,6 @@ def test_a_study_is_read_as_it_was_written_with_the_answer_to_every_example(tmp_
     ("change", "messages"),
     [
         ({"task": {"examples": 999}}, "outcomes are not of 999 examples"),
-        ({"devices": []}, "not one of the devices"),
-        ({"schema_version": 2}, "schema_version"),
         ({"odd": 1}, "odd"),
     ],
 )
@@ -57,18 +53,6 @@ def test_a_file_that_is_no_study_is_refused_by_its_place(change: dict[str, Any],
     (tmp_path / "study.json").write_text(json.dumps(held))
     with pytest.raises(CalibrationError, match=messages):
         read_study(tmp_path / "study.json", Study)
-
-
-def test_a_file_that_is_no_json_is_named_as_no_study_and_nobody_is_sent_to_make_it_again(tmp_path: Path) -> None:
-    (tmp_path / "own.yaml").write_text("version: 1\nname: x\n")
-    with pytest.raises(CalibrationError, match=r"own\.yaml: not a study: .*\(name the JSON file of a study\)"):
-        read_study(tmp_path / "own.yaml", Study)
-
-
-def test_points_whose_bits_do_not_add_up_are_refused() -> None:
-    point = study().grid[0].model_dump()
-    with pytest.raises(ValueError, match="not of n x m shards"):
-        Point.model_validate(point | {"layers": point["layers"] + 1})
 
 
 def test_the_boards_costs_are_the_papers_own_times_of_a_layer() -> None:
@@ -237,31 +221,6 @@ def test_a_study_of_the_first_examples_records_their_largest_class(places: tuple
     assert (measured.task.examples, measured.task.largest_class) == (5, 0.6) and measured.importance.examples == 5
 
 
-def test_the_judged_examples_rank_no_shards_without_the_option_for_it(
-    places: tuple[Path, Path], make_profile: Any, tmp_path: Path
-) -> None:
-    """A model of random weights gains from an order that was measured on what judges it."""
-    store, task = places
-    sums = {"task_sha256": hashlib.sha256(task.read_bytes()).hexdigest()}
-    ranked = made_block(fingerprint=None, device_name="a phone", importance=sti_block(2, 4, 16, 32)["importance"] | sums)
-    write_profile(tmp_path / "same.json", make_profile(sti=ranked))
-    shutil.copy(task, tmp_path / "copy.tsv")
-    refused: list[dict[str, Any]] = [
-        {},
-        {"profiles": [tmp_path / "same.json"]},
-        {"importance_task": task},
-        {"importance_task": tmp_path / "copy.tsv"},
-        {"importance_task": task.with_name("ranking.tsv"), "importance_on_task": True},
-    ]
-    for given in refused:
-        with pytest.raises(CalibrationError, match="--importance-task") as error:
-            studied(store, task, **given)
-        assert "\n" not in str(error.value)
-    measured = studied(store, task, profiles=[tmp_path / "same.json"], importance_on_task=True, parts=["uniform"])
-    assert measured.importance.task_sha256 == measured.task.sha256
-    assert measured.importance.order == ranked.importance.order  # type: ignore[union-attr]
-
-
 def made_block(**changed: Any) -> StiBlock:
     """Of the small classifier's sizes."""
     return StiBlock.model_validate_json(json.dumps(sti_block(2, 4, 16, 32) | changed))
@@ -316,32 +275,75 @@ def test_embedding_and_head_of_a_profile_are_part_of_every_deadline(
     }
 
 
-def test_an_unsuitable_store_task_or_file_is_refused_in_one_line_before_any_measurement(
-    places: tuple[Path, Path], tmp_path: Path
-) -> None:
-    store, task = places
-    write_store(made_weights(layers=1), tmp_path / "random.store")
-    write_store(made_weights(layers=1), tmp_path / "few.store", bits=(2, 32))
-    (tmp_path / "other.tsv").write_text("sentence\tlabel\nfine\t2\ndull\t0\n")
-    (tmp_path / "s.json").write_text(study_text(study()))
-    wrong: list[tuple[type[InputError], Path, Path, Path | None]] = [
-        (CalibrationError, tmp_path / "random.store", task, None),
-        (CalibrationError, tmp_path / "few.store", task, None),
-        (StoreError, tmp_path, task, None),
-        (StreamingError, store, tmp_path / "no.tsv", None),
-        (StreamingError, store, tmp_path / "other.tsv", None),
-        (CalibrationError, store, task, tmp_path / "no" / "s.json"),
-        (InputError, store, task, task),
-        (CalibrationError, store, task, tmp_path / "s.json"),
-    ]
-    for error, small_study, examples, out in wrong:
-        messages: list[str] = []
-        with pytest.raises(error) as refused:
-            studied(small_study, examples, importance_on_task=True, out=out, say=messages.append)
-        assert "\n" not in str(refused.value) and not [line for line in messages if line.startswith(PARTS)]
+JUDGED, OTHER = "a" * 64, "b" * 64
 
 
-def test_settings_that_leave_nothing_to_measure_are_refused() -> None:
-    for wrong in ({"deadline_shares": ()}, {"deadline_shares": (0.0,)}, {"random_orders": 0}, {"size_shares": (-0.1,)}):
-        with pytest.raises(CalibrationError):
-            StudySettings(**wrong)
+def task_of(sha256: str, *texts: str) -> Task:
+    """Examples of one class."""
+    return Task("films.tsv", texts, np.zeros(len(texts), np.int64), ("0", "1"), sha256)
+
+
+FILMS = task_of(JUDGED, "fine", "dull", "warm")
+APART = task_of(OTHER, "cold", "dull", "dull", "warm")
+
+
+def ranked_on(sha256: str, examples: int = 4) -> StiBlock:
+    """A profile's block whose shards were ranked on that many first examples of that file."""
+    made = sti_block(2, 4, 16, 32)
+    made["importance"] |= {"task_sha256": sha256, "examples": examples}
+    return StiBlock.model_validate_json(json.dumps(made))
+
+
+def held_order(sha256: str) -> Study:
+    """A study that was begun with an order found on that file."""
+    study = begun()
+    return study.model_copy(update={"importance": study.importance.model_copy(update={"task_sha256": sha256})})
+
+
+def known(ranking: Ranking, *on: str, held: str | None = None) -> ImportanceOrder | None:
+    """The order taken where profiles were ranked on these files."""
+    return ranking.known([ranked_on(sha256) for sha256 in on], None if held is None else held_order(held))
+
+
+def test_an_order_from_other_examples_is_preferred_to_one_from_the_judged_examples() -> None:
+    for order in (
+        known(Ranking(FILMS), JUDGED, OTHER),
+        known(Ranking(FILMS), OTHER, JUDGED),
+        known(Ranking(FILMS), JUDGED, held=OTHER),
+        known(Ranking(FILMS), OTHER, held=JUDGED),
+    ):
+        assert order is not None and order.task_sha256 == OTHER and order.shared is None
+
+
+def test_an_order_from_the_judged_examples_needs_the_option_for_it() -> None:
+    for on, held in (((JUDGED, JUDGED), None), ((JUDGED,), JUDGED), ((), JUDGED)):
+        with pytest.raises(CalibrationError, match="the very examples"):
+            known(Ranking(FILMS), *on, held=held)
+        order = known(Ranking(FILMS, on_judged=True), *on, held=held)
+        assert order is not None and (order.task_sha256, order.shared) == (JUDGED, 3)
+    with pytest.raises(CalibrationError, match="no option names"):
+        known(Ranking(FILMS))
+    assert known(Ranking(FILMS, on_judged=True), OTHER, held=OTHER) is None
+
+
+def test_shared_texts_are_counted_if_the_ranking_file_is_given() -> None:
+    """Three of its four, one of its first two."""
+    by_file = Ranking(FILMS, APART)
+    for blocks, held in (([ranked_on(OTHER)], None), ([], held_order(OTHER))):
+        order = by_file.known(blocks, held)
+        assert order is not None and order.shared == 3
+    fewer = by_file.known([ranked_on(OTHER, examples=2)], None)
+    assert fewer is not None and (fewer.examples, fewer.shared) == (2, 1)
+    apart = Ranking(FILMS, replace(APART, texts=("cold",), labels=APART.labels[:1])).known([ranked_on(OTHER)], None)
+    assert apart is not None and apart.shared == 0
+
+
+def test_a_study_continues_with_and_without_a_count_of_shared_texts(tmp_path: Path) -> None:
+    study = begun()
+    counted = study.model_copy(update={"importance": study.importance.model_copy(update={"shared": 3})})
+    for held, again in ((study, counted), (counted, study)):
+        write_study(tmp_path / "study.json", held)
+        assert continued_study(again, tmp_path / "study.json").importance == counted.importance
+    other = study.model_copy(update={"importance": study.importance.model_copy(update={"shared": 4})})
+    with pytest.raises(CalibrationError, match="another importance"):
+        continued_study(other, tmp_path / "study.json")

@@ -12,19 +12,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from simnmt.calibrate.settings import CalibrationError, StiSettings
+from simnmt.calibrate.settings import StiSettings
 from simnmt.calibrate.streaming.decoder_times import DecoderLayers, random_shards, record_bytes
 from simnmt.calibrate.streaming.encoder_block import measure_reads, reads_block
 from simnmt.calibrate.streaming.layer_times import THREAD, measure_layers, slowed_by_reads
-from simnmt.calibrate.streaming.profile_blocks import check_translator, translator_blocks
+from simnmt.calibrate.streaming.profile_blocks import translator_blocks
 from simnmt.calibrate.streaming.whole_models import encoder_execution
 from simnmt.nmt.architecture import TransformerArchitecture
 from simnmt.profile.streaming_cost import BERT_BASE, BITS, ShardGeometry
 from simnmt.streaming.errors import StoreError
 from simnmt.streaming.store.index import SHARDS
 from simnmt.streaming.store.shard_format import decode
-from simnmt.streaming.store.shard_store import ShardStore
-from simnmt.streaming.store.writer import write_store
 from tests.streaming.made_encoder import made_weights, stored
 
 PACE = 100_000.0
@@ -56,12 +54,6 @@ def test_a_disk_is_a_fixed_part_and_a_rate() -> None:
     block = reads_block(sizes, read_s, cold=True, pace=None, file_system=None)
     assert (block.s_fixed, block.bytes_per_s) == pytest.approx((3e-4, 80e6))
     assert block.r2 == pytest.approx(1.0)
-
-
-def test_a_store_without_some_bits_cannot_be_profiled(tmp_path: Path) -> None:
-    write_store(made_weights(), tmp_path / "store", bits=(2, 32))
-    with ShardStore.open(tmp_path / "store") as store, pytest.raises(CalibrationError, match="no shards of 3, 4, 5, 6 bits"):
-        measure_reads(store, StiSettings())
 
 
 def test_a_disk_that_is_no_faster_at_small_shards_gets_no_line() -> None:
@@ -215,38 +207,3 @@ def test_the_records_of_a_model_that_was_not_sharded_are_as_large_as_stores_have
     outliers = -(-4 * round(0.0015 * weights) // 64) * 64
     assert record_bytes(BERT_BASE, 2) == 64 + 147_456 + 64 + 2 * outliers
     assert record_bytes(BERT_BASE, 32) == 64 + 2_359_296
-
-
-@pytest.mark.parametrize(
-    ("changed", "lengths", "says"),
-    [
-        ({}, (8, 200), "200 tokens where the model takes 80"),
-        ({}, (8,), "--lengths: one length does not determine a plane"),
-        ({"ffn": 30}, (4, 8), "--model: ffn: 30 does not divide by 4 heads"),
-        ({"d_model": 12, "heads": 6}, (4, 8), "--model: ffn"),
-    ],
-)
-def test_a_translator_that_cannot_be_measured_is_refused_at_once(
-    changed: dict[str, Any], lengths: tuple[int, ...], says: str
-) -> None:
-    with pytest.raises(CalibrationError) as caught:
-        check_translator(_translator(**changed), StiSettings(lengths=lengths))
-    assert caught.value.what.startswith(says)
-
-
-@pytest.mark.parametrize(
-    ("changed", "says"),
-    [
-        ({"lengths": ()}, "no lengths"),
-        ({"lengths": (32, 16)}, "no lengths, or some twice or out of order"),
-        ({"lengths": (0, 16)}, "--lengths: 0"),
-        ({"repeats": 0}, "--repeats: 0"),
-        ({"threads": 0}, "--threads: 0"),
-        ({"pace_bytes_per_s": 0.0}, "--pace: not a rate"),
-        ({"pace_bytes_per_s": float("nan")}, "--pace: not a rate"),
-    ],
-)
-def test_settings_that_make_no_measurement_are_refused(changed: dict[str, Any], says: str) -> None:
-    with pytest.raises(CalibrationError) as caught:
-        StiSettings(**changed)
-    assert caught.value.what.startswith(says)

@@ -8,11 +8,9 @@ from typing import Any
 
 import pytest
 
-from simnmt.base.errors import InputError
 from simnmt.batching import mini
 from simnmt.calibrate.calibration import calibrate
 from simnmt.calibrate.settings import (
-    CalibrationError,
     Settings,
 )
 from simnmt.calibrate.vocabulary_variants import (
@@ -20,7 +18,6 @@ from simnmt.calibrate.vocabulary_variants import (
     _scaled,
     restricted_steps,
 )
-from simnmt.nmt.architecture import RecurrentArchitecture
 from simnmt.nmt.checkpoint import save_checkpoint
 from simnmt.nmt.slot_decoder import decode_batched
 from simnmt.nmt.subwords import SOURCE_TOKENIZER, TARGET_TOKENIZER, learn_vocabulary
@@ -148,43 +145,3 @@ def test_the_slope_over_the_active_share_is_scaled_as_the_layer(slope_s: float |
     assert (scaled.body_s, scaled.product_s, scaled.search_s) == pytest.approx((0.006, 0.001, 0.0005))
     assert scaled.active is not None
     assert scaled.active.s_per_share == (None if slope_s is None else pytest.approx(slope_s * 0.0015 / 0.003))
-
-
-def test_unusable_models_texts_and_bundles_are_refused_before_anything_is_measured(folder: Path, tmp_path: Path) -> None:
-    one, two = (str(folder / f"{name}.clusters") for name in ("one", "two"))
-    (tmp_path / "tiny.json").write_text(RecurrentArchitecture(**GRU.model_dump()).model_dump_json())
-    (tmp_path / "empty.txt").write_text("\n")
-    save_checkpoint(tmp_path / "other", lively("bilstm"), lively("bilstm").architecture)
-    for name in (SOURCE_TOKENIZER, TARGET_TOKENIZER):
-        (tmp_path / "other" / name).write_bytes((folder / name).read_bytes())
-    cases: list[tuple[dict[str, Any], str]] = [
-        ({"model": str(tmp_path / "tiny.json")}, "random weights, whose contexts say nothing of text"),
-        ({"model": str(tmp_path / "other")}, "a bundle"),
-        ({"text": str(tmp_path / "empty.txt")}, "no sentence of at most"),
-        ({"text": str(tmp_path / "none.txt")}, "none.txt"),
-        ({"vocabulary": (one, one)}, "a second bundle of clustered columns"),
-        ({"vocabulary": (two,)}, "name one with --direction"),
-        ({"vocabulary": (one,), "direction": "three"}, "no direction three in this bundle"),
-        ({"vocabulary": (str(folder / "text.txt"),)}, "damaged, or no vocabulary bundle"),
-    ]
-    for changed, message in cases:
-        with pytest.raises(InputError, match=message):
-            calibrate(settings(folder, **changed), tmp_path / "box.json")
-    assert not list(tmp_path.glob("box.json*"))
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"text": None}, "depends on a text"),
-        ({"backend": "ctranslate2"}, "only measured with torch's decoder"),
-        ({"parts": ("execution",)}, "only measured with torch's decoder"),
-        ({"compute_type": "bfloat16"}, "in float32, not in bfloat16"),
-        ({"vocabulary": (), "text": None, "direction": "fr-en"}, "a direction without a bundle"),
-    ],
-)
-def test_settings_that_contradict_each_other_are_refused_in_one_line(wrong: dict[str, Any], message: str) -> None:
-    with pytest.raises(CalibrationError, match=message) as raised:
-        replace(TRAINED, **({"vocabulary": ("a.clusters",), "text": "t.txt"} | wrong))
-    assert "\n" not in str(raised.value)
-    assert raised.value.remedy

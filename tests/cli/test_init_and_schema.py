@@ -126,10 +126,3 @@ def test_the_schema_rejects_what_the_reader_rejects(
     assert not validator.is_valid(data)
     Path("wrong.yaml").write_text(json.dumps(data))
     assert simnmt("run", "wrong.yaml").status == 2
-
-
-def test_a_scenario_may_not_have_the_name_of_its_schema(folder: Path, simnmt: Callable[..., Any]) -> None:
-    done = simnmt("init", "scenario.schema.json")
-    assert (done.status, done.out) == (2, "")
-    assert done.err.startswith("simnmt: scenario.schema.json: ") and done.err.count("\n") == 1
-    assert not Path("scenario.schema.json").exists()

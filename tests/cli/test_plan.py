@@ -47,7 +47,7 @@ def test_capacity_is_printed_with_its_interval_and_what_is_at_its_limit(folder: 
     assert "for de-en on office. At its limit: " in done.out
     assert "requests/s are kept with a probability of 95 % (" in done.out
     page = Path("page.html").read_text(encoding="utf-8")
-    assert "simnmt plan" in page and 'data-figure="rates"' in page
+    assert "simnmt plan" in page and 'data-table="capacities"' in page
 
 
 def assert_warnings(err: str) -> None:

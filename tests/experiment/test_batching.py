@@ -52,12 +52,12 @@ def complaint(tmp_path: Path, text: str, *overrides: str) -> str:
 
 
 CASES = {
-    "a threshold that no batch is above": (BATCHING, "batching: {kind: top_up, threshold: 32}", 11, "batching.threshold"),
+    "a threshold that no batch is above": (BATCHING, "batching: {kind: top_up, threshold: 32}", 11, "batching"),
     "a collection that fills no batch": (
         BATCHING,
         "batching: {kind: maxi, size: 32, collect: 31}",
         11,
-        "batching.collect",
+        "batching",
     ),
     "a kind misspelt": (BATCHING, "batching: {kind: topup, size: 32}", 11, "batching.kind"),
     "a key misspelt": (BATCHING, "batching: {kind: mini, sise: 32}", 11, "batching.sise"),

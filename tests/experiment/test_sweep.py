@@ -14,8 +14,7 @@ from simnmt.base.errors import InputError
 from simnmt.experiment.processes import run_in_processes
 from simnmt.experiment.sweep import Point, Task, make_points, run_task
 from simnmt.scenario.source import open_source
-from simnmt.scenario.sweep_configuration import Sweep, checked
-from simnmt.scenario.varied_keys import parse_varied_key
+from simnmt.scenario.varied_keys import Sweep, checked, parse_varied_key
 from simnmt.scenario.yaml_text import write_document
 
 MakeScenario = Callable[..., dict[str, Any]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -137,12 +136,10 @@ def off_pace(result: simnmt.Run) -> list[str]:
     return [note for note in result.notes if "transfer estimates age" in note]
 
 
-def test_a_clock_far_from_the_pace_of_the_run_alone_is_noted(make_scenario: MakeScenario, tmp_path: Path) -> None:
-    result = simnmt.run(make_scenario(requests=400, networks=SPREAD), out=tmp_path / "run")
+def test_a_clock_far_from_the_pace_of_the_run_alone_is_noted(make_scenario: MakeScenario) -> None:
+    result = simnmt.run(make_scenario(requests=400, networks=SPREAD))
     (note,) = off_pace(result)
     assert "edge, cloud, oracle, naive, cnmt" in note
-    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
-    assert manifest["rtt_pace_s"] == {"de-en on cp1": result.summary_rows[0]["rtt_pace_s"]}
     assert off_pace(simnmt.run(make_scenario(requests=400))) == []
 
 

@@ -102,18 +102,6 @@ def test_values_rise_within_the_range_of_the_function(level: str, function: Func
     assert np.diff(values).min() >= -5e-7
 
 
-def test_an_output_that_overlaps_part_of_the_input_is_refused() -> None:
-    """An out that begins within x would be read again after it was written, or not, as the vectors fall."""
-    memory = np.linspace(-1, 1, 100, dtype=np.float32)
-    kept = memory.copy()
-    for x, out in ((memory[:-1], memory[1:]), (memory[1:], memory[:-1]), (memory[:60], memory[20:80])):
-        with pytest.raises(KernelError, match="out holds a part of x"):
-            activate("tanh", x, "polynomial", out)
-    assert np.array_equal(memory, kept)
-    activate("tanh", memory[:50], "library", memory[50:])
-    assert np.allclose(memory[50:], np.tanh(kept[:50]), atol=1e-6)
-
-
 def test_wrong_arrays_and_names_are_refused() -> None:
     x = np.zeros((2, 3), np.float32)
     for wrong, message in (

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,15 +15,11 @@ from numpy.typing import NDArray
 from typer.testing import CliRunner
 
 from simnmt.base.errors import InputError
-from simnmt.base.packages import MissingPackage
-from simnmt.cli import app as command_line
 from simnmt.cli.kernels import app
 from simnmt.kernels import bench as benching
-from simnmt.kernels import bench_cases, sharp_cases
-from simnmt.kernels.arrays import HUGE_PAGE
-from simnmt.kernels.bench import KERNELS, UnknownKernel, UnmeasurableKernel, bench, kernel
-from simnmt.kernels.bench_cases import argmax_cases, best_cases, best_error, gathered_cases, in_place, unpack_cases
-from simnmt.kernels.errors import need, need_torch
+from simnmt.kernels import sharp_cases
+from simnmt.kernels.bench import KERNELS, UnknownKernel, bench, kernel
+from simnmt.kernels.bench_cases import argmax_cases, best_cases, gathered_cases, in_place, unpack_cases
 from simnmt.kernels.measurement import (
     Case,
     Comparison,
@@ -35,23 +29,17 @@ from simnmt.kernels.measurement import (
     Times,
     Work,
     interleaved,
-    last_cache_bytes,
-    library_threads,
     measure_roofline,
-    nearer_cache_bytes,
     target_at,
 )
 from simnmt.kernels.native_library import NONE, level_name
-from simnmt.kernels.output_layer import fused_best
 from simnmt.kernels.sharp.decoder import SharpDecoder
 from simnmt.kernels.sharp_cases import (
     BASELINE,
     LAST,
-    LIBRARY_VARIANTS,
     RUNG_TARGET,
     TABLE,
     Ladder,
-    ProductVariants,
     activation_cases,
     float32_cases,
     int16_cases,
@@ -74,39 +62,6 @@ def test_runs_alternate_and_the_first_one_changes() -> None:
     assert times.rounds == 3
 
 
-def test_the_restoring_before_a_run_is_not_timed() -> None:
-    now = [0.0]
-
-    def passing(seconds: float) -> None:
-        now[0] += seconds
-
-    runs = {"a": partial(passing, 2.0), "b": partial(passing, 3.0)}
-    for warm in (False, True):
-        now[0] = 0.0
-        before = {"a": partial(passing, 100.0)}
-        times = interleaved(runs, 2, before, warm=warm, least_s=0.0, clock=lambda: now[0])
-        assert times.of == {"a": (2.0, 2.0), "b": (3.0, 3.0)}
-        assert now[0] == (2.0 + 3.0 + 100.0) * 3 * (2 if warm else 1), "of each, one round more"
-
-
-def test_a_warm_run_follows_its_own_untimed_run_and_its_input_is_restored_each_time() -> None:
-    """Otherwise a hot run follows others that used 20 MB: a cache of 32 MB keeps more of smaller weights."""
-    order: list[str] = []
-    runs, before = {name: partial(order.append, name) for name in "ab"}, {"a": partial(order.append, "-")}
-    interleaved(runs, 1, before, warm=True, least_s=0.0)
-    assert "".join(order) == "-a-abb" * 2
-
-
-def test_short_runs_get_more_rounds() -> None:
-    now = [0.0]
-
-    def passing() -> None:
-        now[0] += 0.25
-
-    assert interleaved({"a": passing}, 2, least_s=1.0, clock=lambda: now[0]).rounds == 4
-    assert interleaved({"a": passing}, 2, least_s=1e9, clock=lambda: now[0]).rounds == 40
-
-
 def test_a_slow_moment_of_the_box_changes_no_ratio() -> None:
     """The third round met a box of half the speed; the ratio of the medians would be 3."""
     times = Times({"ours": (1.0, 1.0, 2.0), "theirs": (2.0, 3.0, 6.0)})
@@ -117,15 +72,6 @@ def test_a_slow_moment_of_the_box_changes_no_ratio() -> None:
 # Rates of the box.
 
 
-def test_the_least_time_is_the_longer_of_moving_and_multiplying() -> None:
-    assert ROOFLINE.least_s(100, 8, cold=False) == 2.0
-    assert ROOFLINE.least_s(100, 80, cold=False) == 10.0
-    assert ROOFLINE.least_s(100, 320, cold=False, number="int16") == 10.0
-    assert ROOFLINE.least_s(101, 0, cold=False) == pytest.approx(101 / 20.0)
-    assert ROOFLINE.least_s(100, 0, cold=True) == 10.0
-    assert ROOFLINE.least_s(2000, 0, cold=False) == 200.0
-
-
 def test_a_box_has_copy_and_product_rates(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("simnmt.kernels.measurement.last_cache_bytes", lambda: 2**20)
     roofline = measure_roofline(1, lambda rounds: (1.0, 3e9), rounds=1)
@@ -134,21 +80,6 @@ def test_a_box_has_copy_and_product_rates(monkeypatch: pytest.MonkeyPatch) -> No
     assert roofline.float32_per_s > 1e7  # the library's: ours was made up slower
     assert roofline.int16_per_s == 3e9
     json.dumps(asdict(roofline), allow_nan=False)
-
-
-def test_the_largest_cache_is_the_last(tmp_path: Path) -> None:
-    assert (last_cache_bytes(tmp_path), nearer_cache_bytes(tmp_path)) == (32 * 2**20, 4 * 2**20)
-    for number, size in enumerate(["32K", "1024K", "96M", "odd"]):
-        (tmp_path / f"index{number}").mkdir()
-        (tmp_path / f"index{number}" / "size").write_text(f"{size}\n")
-    assert (last_cache_bytes(tmp_path), nearer_cache_bytes(tmp_path)) == (96 * 2**20, 2**20)
-
-
-def test_library_threads_are_restored() -> None:
-    before = torch.get_num_threads()
-    with library_threads(before + 1):
-        assert torch.get_num_threads() == before + 1
-    assert torch.get_num_threads() == before
 
 
 # The cases.
@@ -165,10 +96,6 @@ SMALL_CASES: dict[str, Callable[[], Iterator[Case]]] = {
     "sharp_decoder": lambda: ladder_cases(1, LADDER),
     "unpack": lambda: unpack_cases(1, weights=480),
 }
-
-
-def test_the_small_cases_cover_every_kernel_of_the_processor() -> None:
-    assert set(SMALL_CASES) == {kernel.name for kernel in KERNELS if kernel.device == "cpu"}
 
 
 @pytest.mark.parametrize("name", SMALL_CASES)
@@ -215,47 +142,6 @@ def test_all_variants_return_the_same_product(monkeypatch: pytest.MonkeyPatch, c
         np.testing.assert_allclose(result, results["packed float32"], rtol=0, atol=tolerance)
 
 
-@pytest.mark.skipif(
-    level_name() in (NONE, "portable"), reason="this processor or build has no kernels wider than the portable ones"
-)
-@pytest.mark.parametrize("cases", [best_cases, argmax_cases])
-def test_the_portable_level_is_measured_at_every_size(
-    monkeypatch: pytest.MonkeyPatch, cases: Callable[..., Iterator[Case]]
-) -> None:
-    taken: list[str | None] = []
-    for name in ("fused_best", "fused_argmax"):
-        kernel = getattr(bench_cases, name)
-        monkeypatch.setattr(bench_cases, name, lambda *a, f=kernel, level=None, **k: (taken.append(level), f(*a, **k))[1])
-    known = list(cases(1, vocab=203))
-    sizes = {
-        level: {case.text for case in known if case.level == level and case.comparisons[0].target}
-        for level in (level_name(), "portable")
-    }
-    assert len(sizes["portable"]) == {best_cases: 7, argmax_cases: 4}[cases]
-    assert sizes["portable"] <= sizes[level_name()]
-    assert {"portable", level_name()} <= set(taken) <= {"portable", level_name(), None}
-
-
-def test_data_larger_than_the_cache_are_not_called_hot(monkeypatch: pytest.MonkeyPatch) -> None:
-    """128 rows of 85,000 products are 44 MB, here a hundredth of that; only rows that fit are warmed before they are timed."""
-    monkeypatch.setattr(bench_cases, "last_cache_bytes", lambda: 32 * 2**20 // 100)
-    memory = {case.text: case.memory for case in [*best_cases(1, vocab=850), *argmax_cases(1, vocab=850)]}
-    rows = {int(text.split()[0]): memory[text] for text in memory if text.endswith("float32")}
-    assert rows == {1: "hot", 5: "hot", 8: "hot", 32: "hot", 40: "hot", 128: "beyond", 160: "beyond", 512: "beyond"}
-
-
-def test_the_error_of_the_best_sees_a_wrong_column_in_any_row() -> None:
-    products, bias = torch.randn(20, 50, generator=torch.Generator().manual_seed(1)), torch.zeros(50)
-    best = fused_best(products, bias, 3)
-    assert best_error(best, products, bias) < 1e-5
-    for row in (0, 19):
-        wrong = fused_best(products, bias, 3)
-        wrong.columns[row, 2] = int(products[row].argmin())
-        assert best_error(wrong, products, bias) > 0.1
-        wrong.columns[row, 2] = wrong.columns[row, 1]
-        assert best_error(wrong, products, bias) >= 1.0, "returned twice"
-
-
 @pytest.mark.skipif(level_name() == NONE, reason="nothing was compiled: there was no C compiler")
 def test_a_random_models_beam_branches_as_the_papers_does() -> None:
     """SHARP-09: 70 % of states differ at beam 6; with a collapsing beam, merging would save more than in the paper."""
@@ -265,17 +151,6 @@ def test_a_random_models_beam_branches_as_the_papers_does() -> None:
     translation = SharpDecoder(weights, settings, max_len=28, most_src_len=25).decode(states, candidates, 28)
     assert translation.distinct_share == pytest.approx(0.70, abs=0.05)
     assert len(set(translation.tokens)) > 20
-
-
-def test_the_weights_of_all_variants_are_on_huge_pages() -> None:
-    """A pass over small pages takes longer, which would favour our kernels: their weights are on huge pages."""
-    variants = ProductVariants.of(1024, cold=False)
-    for name in LIBRARY_VARIANTS:
-        assert variants.copies[name]
-        for copy in variants.copies[name]:
-            weights = np.asarray(copy)
-            np.testing.assert_array_equal(weights, variants.weight.T)
-            assert weights.ctypes.data % HUGE_PAGE == 0
 
 
 def test_the_rungs_of_the_ladder_differ_in_one_technique_each() -> None:
@@ -295,11 +170,6 @@ def test_every_rung_is_compared_with_the_rung_before_and_reports_its_distinct_st
         [name for name in LADDER.rungs() if name != BASELINE], target_at(level_name(), avx512=RUNG_TARGET, avx2=RUNG_TARGET)
     )
     assert all("% of states distinct" in comparison.remark for comparison in case.comparisons)
-
-
-def test_a_level_that_nobody_measured_has_no_target() -> None:
-    targets = [target_at(level, avx512=5.0, avx2=4.0) for level in ("avx512", "avx2", "portable", NONE)]
-    assert targets == [5.0, 4.0, None, None]
 
 
 def test_an_identity_that_changes_the_translation_is_an_error() -> None:
@@ -366,28 +236,6 @@ def test_a_result_has_its_target_and_whether_it_was_reached(
     }
 
 
-def test_the_listing_for_json_has_no_field_that_only_the_benchmark_uses() -> None:
-    for described in benching.listing().as_json()["kernels"]:
-        assert described.keys() == {"name", "meaning", "source", "reference", "bound", "cost", "baselines", "device"}
-
-
-@pytest.mark.parametrize(("memory", "warm"), [("hot", True), ("cold", True), ("beyond", False)])
-def test_hot_and_cold_cases_run_untimed_before_they_are_timed(
-    monkeypatch: pytest.MonkeyPatch, memory: Memory, warm: bool
-) -> None:
-    asked: list[bool] = []
-
-    def spied(runs: Any, rounds: int, before: Any, *, warm: bool) -> Times:
-        asked.append(warm)
-        return Times(dict.fromkeys(runs, (1.0,)))
-
-    monkeypatch.setattr(benching, "KERNELS", (fake(1.0, memory=memory),))
-    monkeypatch.setattr(benching, "measure_roofline", lambda *arguments: ROOFLINE)
-    monkeypatch.setattr(benching, "interleaved", spied)
-    [result] = bench(rounds=1).results
-    assert (asked, result.memory) == ([warm], memory)
-
-
 def test_targets_hold_for_one_thread_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(benching, "KERNELS", (fake(1e9),))
     monkeypatch.setattr(benching, "measure_roofline", lambda *arguments: replace(ROOFLINE, threads=2))
@@ -404,38 +252,6 @@ def test_a_misspelt_kernel_is_refused_with_the_nearest_name() -> None:
         bench("tanh", rounds=0)
     with pytest.raises(InputError, match="no more threads than CPUs"):
         bench("tanh", threads=100_000)
-
-
-@pytest.mark.parametrize("options", [[], ["--json"]])
-def test_a_kernel_for_cuda_is_refused_before_anything_is_measured(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], options: list[str]
-) -> None:
-    monkeypatch.setattr(benching, "measure_roofline", lambda *arguments: pytest.fail("the box was measured first"))
-    monkeypatch.setattr(sys, "argv", ["simnmt", "kernels", "bench", "--part", "triton_best", *options])
-    status = command_line._status()  # main would leave this process without its signals
-    printed = capsys.readouterr()
-    assert (status, printed.out, printed.err.count("\n")) == (2, "", 1)
-    assert "triton_best needs a CUDA device and Triton: " in printed.err
-    assert "benchmarks.kernels_cuda" in printed.err
-
-
-def test_a_kernel_that_needs_compiled_kernels_is_refused_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(benching, "KERNELS", (replace(fake(1.0), compiled_only=True),))
-    monkeypatch.setattr(benching, "level_name", lambda: NONE)
-    monkeypatch.setattr(benching, "measure_roofline", lambda *arguments: pytest.fail("the box was measured first"))
-    assert kernel("fake").compiled_only and [each.name for each in KERNELS if each.compiled_only] == ["sharp_decoder"]
-    with pytest.raises(
-        UnmeasurableKernel, match=r"^fake needs compiled kernels: none are in use \(`simnmt kernels` says why\)$"
-    ):
-        bench("fake")
-
-
-def test_a_missing_package_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(MissingPackage, match=r"^this needs the package no_such_package \(do without\)$"):
-        need("no_such_package", "do without")
-    monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(MissingPackage, match="torch"):
-        need_torch()
 
 
 def output(*arguments: str) -> str:

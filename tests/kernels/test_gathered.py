@@ -5,16 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from simnmt.kernels.arrays import CACHE_LINE, HUGE_PAGE, allocated_size, huge_pages
-from simnmt.kernels.columns import GATHERED_FROM_ROWS, default_method, gathered_products, scatter
+from simnmt.kernels.bench_cases import in_place
+from simnmt.kernels.columns import GATHERED_FROM_ROWS, Centroids, ColumnSets, default_method, gathered_products, scatter
 from simnmt.kernels.errors import KernelError
 from simnmt.kernels.output_layer import fused_best
 from simnmt.profile.projection_cost import PRODUCT_METHODS, ProductMethod
 from tests.kernels.each_level import each_level
+from tests.nmt.made_subsets import drawn
+from tests.pretended_gpu import GPU, pretended_gpu
 
 WEIGHT = torch.tensor([[1, 0, 2, -1, 0.5], [0, 1, -1, 1, 0.5]]).T.contiguous()
 BIAS = torch.tensor([0, 0.1, 0, 0, 0.2])
@@ -50,7 +52,6 @@ def test_worked_examples_of_fvp_01_and_fvp_07(method: ProductMethod, level: str)
 
 
 @each_level
-@settings(max_examples=60)
 @given(st.integers(0, 26), st.integers(1, 90), st.integers(1, 140), st.floats(0.0, 1.0), st.integers(0, 999))
 def test_every_product_method_differs_from_float64_only_by_rounding(
     level: str, rows: int, vocab: int, width: int, share: float, seed: int
@@ -69,7 +70,6 @@ def test_every_product_method_differs_from_float64_only_by_rounding(
 
 
 @each_level
-@settings(max_examples=40)
 @given(st.integers(0, 5), st.integers(1, 90), st.booleans(), st.integers(0, 999))
 def test_scatter_writes_active_columns_to_their_places_and_masks_the_others(
     level: str, rows: int, vocab: int, with_bias: bool, seed: int
@@ -132,13 +132,6 @@ def test_parameters_of_a_decoder_are_accepted() -> None:
         assert not out.requires_grad
 
 
-def test_memory_on_huge_pages_counts_whole_pages() -> None:
-    for elements in (100, HUGE_PAGE // 8, HUGE_PAGE // 4 + 1):
-        array = huge_pages(elements, np.float32)
-        small, whole_pages = array.nbytes < HUGE_PAGE // 2, -(-array.nbytes // HUGE_PAGE) * HUGE_PAGE
-        assert allocated_size(array.nbytes) == (array.nbytes + CACHE_LINE if small else whole_pages)
-
-
 @each_level
 def test_invalid_columns_are_refused(level: str) -> None:
     weight, hidden = torch.ones(10, 4), torch.ones(2, 4)
@@ -156,25 +149,6 @@ def test_invalid_columns_are_refused(level: str) -> None:
             scatter(torch.ones(2, len(columns)), columns, 10, level=level)
 
 
-def test_wrong_tensors_are_refused() -> None:
-    weight, hidden, columns = torch.ones(10, 4), torch.ones(2, 4), int32(1, 3)
-    for arguments, message in (
-        ((weight, torch.ones(2, 5), columns), r"hidden is float32 \[2, 5\]: contiguous .* \[any, 4\] is needed"),
-        ((weight.double(), hidden, columns), "weight is float64"),
-        ((torch.ones(4, 10).T, hidden, columns), r"weight is float32 \[10, 4\]: contiguous"),
-        (([[1.0]], hidden, columns), "weight of type list: a dense torch tensor is needed"),
-        ((weight, hidden.to("meta"), columns), "without memory of its own"),
-    ):
-        with pytest.raises(KernelError, match=message):
-            gathered_products(*arguments)  # type: ignore[arg-type]
-    with pytest.raises(KernelError, match="method 'fast': one of row_wise, gather is needed"):
-        gathered_products(weight, hidden, columns, method="fast")  # type: ignore[arg-type]
-    with pytest.raises(KernelError, match=r"out is float32 \[2, 3\]: contiguous float32 \[2, 2\] is needed"):
-        gathered_products(weight, hidden, columns, out=torch.empty(2, 3))
-    with pytest.raises(KernelError, match=r"bias is float32 \[2\]: contiguous float32 \[10\] is needed"):
-        scatter(torch.ones(2, 2), columns, 10, torch.ones(2))
-
-
 def test_the_default_product_method_depends_only_on_the_rows() -> None:
     """Straight from the weight's rows for a sentence, a beam and forty rows; gathered for a full batch server."""
     assert [default_method(rows) for rows in (0, 1, 8, 40, GATHERED_FROM_ROWS - 1, GATHERED_FROM_ROWS, 500)] == [
@@ -182,3 +156,33 @@ def test_the_default_product_method_depends_only_on_the_rows() -> None:
         *["gather"] * 2,
     ]
     assert 64 < GATHERED_FROM_ROWS <= 160
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_torchs_own_sequence_runs_on_the_gpu_of_its_products(count: int) -> None:
+    products, bias = torch.randn(4, 20), torch.randn(20)
+    expected = in_place(products.clone(), bias, count)()
+    with pretended_gpu():
+        values, columns = in_place(products.to("cuda"), bias.to("cuda"), count)()
+        assert columns.device == GPU
+        assert torch.equal(columns.cpu(), expected[1])
+        assert torch.equal(values.cpu(), expected[0])
+
+
+def test_products_of_some_columns_are_those_of_the_processor() -> None:
+    clusters, hidden, weight = drawn(40, 8, 5, 0.3, [0], seed=1), torch.randn(6, 8), torch.randn(40, 8)
+    columns = clusters.sets.union(clusters.centroids.nearest(hidden))
+    expected = gathered_products(weight, hidden, columns)
+    with pretended_gpu() as gpu:
+        points, there, matrix = (tensor.to("cuda") for tensor in (clusters.centroids.points, hidden, weight))
+        sets = ColumnSets(clusters.sets.starts, clusters.sets.columns.to("cuda"), 40)
+        chosen = Centroids.of(points).nearest(there)
+        gpu.waits.clear()
+        union = sets.union(chosen)
+        assert gpu.waits.total() <= 3, gpu.waits
+        assert torch.equal(union.cpu(), columns)
+        products = gathered_products(matrix, there, union)
+        assert torch.allclose(products.cpu(), expected, atol=1e-5)
+        logits = scatter(products, union, 40, torch.zeros(40, device="cuda"))
+        assert logits.device == GPU
+        assert torch.allclose(logits.cpu()[:, columns.long()], expected, atol=1e-5)

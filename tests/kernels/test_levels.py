@@ -8,18 +8,19 @@ import re
 import shutil
 import subprocess
 import sys
+import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simnmt.base.compile import KERNEL_LIBRARY, levels_of
+from simnmt.base import compile as compiling
+from simnmt.base.compile import KERNEL_LIBRARY, Library, levels_of
 from simnmt.base.errors import InputError
 from simnmt.kernels import native_library
-from simnmt.kernels.native_library import AVX2, AVX512, LEVELS, choose, supported
-from simnmt.kernels.output_layer import fused_argmax
+from simnmt.kernels.native_library import AVX2, AVX512, LEVELS, choose, load, supported
 
 NEEDS = {"avx512": AVX2 | AVX512, "avx2": AVX2, "portable": 0}
 
@@ -46,18 +47,6 @@ def test_a_misspelt_level_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch
         native_library.native_at.__wrapped__(None)
 
 
-@pytest.mark.parametrize(("asked", "meant"), [("AVX2", "avx2"), ("avx2 ", "avx2"), ("NONE", "none"), ("portabel", "portable")])
-def test_a_level_in_capitals_or_with_a_blank_is_refused_with_the_nearest_level(asked: str, meant: str) -> None:
-    """The value stands in quotes, so that a blank shows."""
-    with pytest.raises(InputError, match=rf"^SIMNMT_KERNELS='{asked}': no such level of kernels \(did you mean {meant}\?\)$"):
-        choose(0, LEVELS, asked, named="SIMNMT_KERNELS")
-
-
-def test_a_misspelt_argument_is_not_blamed_on_the_environment() -> None:
-    with pytest.raises(InputError, match=r"^level='avx1024': no such level"):
-        fused_argmax(torch.zeros(1, 2), None, level="avx1024")
-
-
 def printed(code: str, **environment: str) -> str:
     """By a Python of its own."""
     run = subprocess.run([sys.executable, "-c", code], env=os.environ | environment, capture_output=True, text=True, check=True)
@@ -74,19 +63,6 @@ def test_the_environment_limits_the_level_of_a_process(asked: str) -> None:
     code = "from simnmt.kernels.native_library import level_name\nprint(level_name())"
     assert printed(code, SIMNMT_KERNELS=asked) == wanted
     assert (wanted == "none") == (asked == "none")
-
-
-def test_the_sources_are_hashed_once_for_all_levels() -> None:
-    code = """
-from simnmt.base.compile import Library
-from simnmt.kernels import native_library
-original, hashed = Library.sources_hash, []
-Library.sources_hash = lambda library: hashed.append(library) or original(library)
-for level in (None, "avx512", "avx2", "portable", "none", None):
-    native_library.native_at(level)
-print(len(hashed))
-"""
-    assert printed(code) == "1"
 
 
 @pytest.mark.parametrize(("features", "mapped"), [(0, ["portable"]), (AVX2, ["avx2", "portable"])])
@@ -151,21 +127,6 @@ def above(level: str, disassembled: str) -> list[str]:
     return wider
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        "vmulsd %xmm1,%xmm0,%xmm0",
-        "vpaddd %xmm1,%xmm0,%xmm0",
-        "pmulld %xmm1,%xmm0",
-        "roundsd $0x9,%xmm0,%xmm0",
-        "popcnt %eax,%eax",
-    ],
-)
-def test_instructions_beyond_sse2_are_recognised(code: str) -> None:
-    assert above("portable", f"    1a2b:\t{code}") == [f"1a2b:\t{code}"]
-    assert above("portable", "    1a2b:\tmulsd %xmm1,%xmm0\n    1a2f:\tpaddd %xmm1,%xmm0") == []
-
-
 @pytest.mark.parametrize("level", MNEMONICS)
 def test_a_level_contains_no_instruction_of_a_higher_level(level: str) -> None:
     path = KERNEL_LIBRARY.path(level)
@@ -176,3 +137,70 @@ def test_a_level_contains_no_instruction_of_a_higher_level(level: str) -> None:
     code = subprocess.run(["objdump", "-d", "--no-show-raw-insn", str(path)], capture_output=True, text=True, check=True).stdout
     assert "xmm" in code
     assert above(level, code) == []
+
+
+TINY = """
+#include "features.h"
+#pragma GCC visibility push(default)
+const char *simnmt_sources(void) { return SIMNMT_SOURCES; }
+int simnmt_features(void) { return FEATURES; }
+"""
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Library:
+    """Kernels that compile in no time."""
+    folder = tmp_path / "native"
+    folder.mkdir()
+    (folder / "kernels.c").write_text(TINY)
+    (folder / "features.h").write_text("#define FEATURES 0\n")
+    return replace(KERNEL_LIBRARY, folder=folder)
+
+
+needs_compiler = pytest.mark.skipif(not any(map(shutil.which, ("cc", "gcc", "clang"))), reason="no C compiler is installed")
+
+
+@needs_compiler
+def test_compiled_libraries_are_loaded(library: Library) -> None:
+    assert load(library=library) is None
+    made, complaints = library.compile_all()
+    assert complaints == []
+    assert made == [library.path(), *made[1:]]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loaded = load(library=library)
+    assert loaded is not None
+    assert loaded.level == "portable"
+    assert load("none", library) is None
+    assert sorted(path.name for path in library.folder.iterdir() if path.name.startswith(".")) == []
+
+
+@needs_compiler
+@pytest.mark.parametrize("changed", ["kernels.c", "features.h", "new.h"])
+def test_a_library_of_other_sources_is_not_used_and_a_warning_names_it(library: Library, changed: str) -> None:
+    library.compile_level()
+    with (library.folder / changed).open("a") as file:
+        file.write("/* changed */\n")
+    with pytest.warns(
+        UserWarning, match=r"libkernels-portable.so was not compiled from these sources: fallbacks .*base.compile"
+    ):
+        assert load(library=library) is None
+
+
+@needs_compiler
+def test_a_failed_compilation_keeps_the_previous_library(library: Library) -> None:
+    made = library.compile_level()
+    before = made.read_bytes()
+    (library.folder / "features.h").write_text("#error no such luck\n")
+    with pytest.raises(compiling.CompileError, match=r"could not compile level portable of kernels: .*no such luck") as error:
+        library.compile_level()
+    assert "\n" not in str(error.value)
+    assert made.read_bytes() == before
+    assert [path.name for path in library.folder.iterdir() if path.name.startswith(".")] == []
+
+
+def test_a_missing_compiler_is_reported_in_one_line(library: Library, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(compiling.CompileError, match=r"no C compiler \(cc, gcc, clang\) is installed"):
+        library.compile_level()

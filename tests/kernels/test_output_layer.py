@@ -11,12 +11,12 @@ import warnings
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
 from simnmt.kernels import native_library, output_layer
-from simnmt.kernels.native_library import at_once, level_name, native_at
+from simnmt.kernels.native_library import level_name, native_at
 from simnmt.kernels.output_layer import Best, Partial, combine, fused_argmax, fused_best, partial
 from simnmt.kernels.output_reference import reference_best
 from tests.kernels.each_level import ALL, each_level
@@ -108,7 +108,6 @@ def test_worked_example_of_fni_04() -> None:
 
 
 @given(st.data())
-@settings(max_examples=40, deadline=None)
 def test_any_split_and_order_of_a_row_combine_to_the_same_result(data: st.DataObject) -> None:
     """FNI-04: to 1e-6; of equal maxima the lowest column, whichever part came first."""
     width = data.draw(st.integers(2, 300))
@@ -151,7 +150,6 @@ SIZES = st.one_of(st.integers(1, 70), st.sampled_from([255, 256, 257, 1023, 1024
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
 def test_any_size_and_any_values_agree_with_float64(data: st.DataObject) -> None:
     """Also with ties, which a few whole numbers make many of, with masked columns, and at addresses that fit no vector."""
     rows, width = data.draw(st.integers(0, 4)), data.draw(SIZES)
@@ -259,13 +257,6 @@ def assert_refused(products: Tensor, bias: Tensor | None, why: str) -> None:
         partial(products, bias)
 
 
-def test_a_nan_among_masked_columns_is_refused(level: str) -> None:
-    products = torch.full((1, 3000), -INF)
-    products[0, 2000] = math.nan
-    with pytest.raises(output_layer.KernelError, match="row 0 has NaN at column 2000"):
-        fused_best(products, None, 1)
-
-
 def test_large_values_do_not_overflow(level: str) -> None:
     """FNI-07: up to 1e4 and beyond, rising by more than a float's exponent from block to block, and rising_all as much."""
     for rising in (torch.linspace(-1e4, 1e4, 5000), torch.linspace(1e4, -1e4, 5000), torch.linspace(-1.5e38, 1.5e38, 4100)):
@@ -322,22 +313,6 @@ def test_a_sum_that_overflows_is_distinguished_from_an_infinite_input(level: str
     assert_refused(products, bias, r"row 0 has \+inf at column 1$")
     products[0, 1], bias[1] = -INF, INF
     assert_refused(products, bias, r"row 0 has NaN at column 1: product plus bias, -inf \+ inf$")
-
-
-def test_an_interrupt_waits_for_the_other_threads() -> None:
-    """They read and write tensors that are freed as soon as the caller is left."""
-    ended = []
-
-    def interrupt() -> None:
-        raise KeyboardInterrupt
-
-    def work() -> None:
-        time.sleep(0.05)
-        ended.append(True)
-
-    with pytest.raises(KeyboardInterrupt):
-        at_once([interrupt, work, work])
-    assert ended == [True, True]
 
 
 def test_threads_are_those_of_torch_where_its_runtime_can_be_called(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -409,7 +384,6 @@ def test_more_best_columns_than_the_kernels_list_are_found(level: str) -> None:
 
 
 @given(st.data())
-@settings(max_examples=25, deadline=None)
 def test_the_reference_agrees_with_float64(data: st.DataObject) -> None:
     """FNI-01: it is what the fused one is held to, so it has an oracle of its own; ties too."""
     rows, width = data.draw(st.integers(1, 4)), data.draw(SIZES)
@@ -422,11 +396,18 @@ def test_the_reference_agrees_with_float64(data: st.DataObject) -> None:
     assert torch.allclose(double.log_sum, (products.double() + bias.double()).logsumexp(1), rtol=1e-13)
 
 
-def test_the_reference_refuses_the_same_rows_as_the_fused_layer() -> None:
-    for value, why in ((math.nan, "NaN at column 3"), (INF, r"\+inf at column 3")):
-        products = torch.zeros(2, 10)
-        products[1, 3] = value
-        with pytest.raises(output_layer.KernelError, match=f"row 1 has {why}"):
-            reference_best(products, None, 2)
-    with pytest.raises(output_layer.KernelError, match="row 0 has no finite value"):
-        reference_best(torch.full((1, 4), -INF), None, 2)
+ROWS, BIAS = torch.zeros(2, 10), torch.zeros(10)
+
+
+@pytest.mark.parametrize(
+    ("products", "bias", "count", "why"),
+    [
+        (ROWS.double(), BIAS, 1, "products is float64"),
+        (ROWS, BIAS[None], 1, r"bias is float32 \[1, 10\]"),
+        (ROWS, BIAS.tolist(), 1, "bias of type list: a dense torch tensor is needed"),
+        (ROWS.to_mkldnn(), BIAS, 1, "products: a tensor without plain memory"),
+    ],
+)
+def test_invalid_arguments_are_refused(products: Tensor, bias: Tensor, count: int, why: str) -> None:
+    with pytest.raises(output_layer.KernelError, match=why):
+        fused_best(products, bias, count)

@@ -8,13 +8,13 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from simnmt.kernels.bench_cases import SHARDS, WEIGHTS_COPY, WORD, torch_unpack_runs, unpack_cases
-from simnmt.kernels.errors import KernelError, KernelLevelError
-from simnmt.kernels.native_library import LEVELS, NONE, at_once
-from simnmt.kernels.unpack import PACKED_BITS, WHOLE_BITS, PackedWeights, Place, codes_of, unpack
+from simnmt.kernels.errors import KernelError
+from simnmt.kernels.native_library import NONE, at_once
+from simnmt.kernels.unpack import PACKED_BITS, PackedWeights, Place, codes_of, unpack
 from tests.kernels.each_level import each_level
 
 each_bits = pytest.mark.parametrize("bits", PACKED_BITS)
@@ -53,7 +53,6 @@ def test_every_weight_is_the_centroid_of_its_code_or_an_outlier(level: str, bits
 
 
 @each_level
-@settings(max_examples=50)
 @given(
     bits=st.sampled_from(PACKED_BITS),
     counts=st.lists(st.integers(0, 90), min_size=1, max_size=6),
@@ -149,19 +148,7 @@ def test_the_torch_baselines_unpack_the_same_weights(bits: int) -> None:
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "bits": ({"bits": 7}, "7 bits: one of 2, 3, 4, 5, 6 or 32"),
-    "codes": ({"codes": np.zeros(4, np.int8)}, "codes is int8, not uint8"),
-    "few codes": ({"codes": np.zeros(5, np.uint8)}, "codes of 5 bytes hold 13 weights of 3 bits, not 16"),
-    "centroids": ({"centroids": np.zeros(4, np.float32)}, r"centroids has the shape \[4\], not \[8\]"),
-    "outliers": ({"outlier_at": np.zeros(2, np.int32)}, r"outlier_values has the shape \[1\], not \[2\]"),
-    "order": (
-        {"outlier_at": np.array([3, 3], np.int32), "outlier_values": np.zeros(2, np.float32)},
-        "outlier_at: not ascending",
-    ),
     "negative": ({"outlier_at": np.array([-1], np.int32)}, "outlier_at: not ascending from 0"),
-    "small out": ({"out": np.zeros(15, np.float32)}, "places reach to 16 of an out of 15"),
-    "out": ({"out": np.zeros(16)}, "out is float64"),
-    "strided": ({"out": np.zeros(32, np.float32)[::2]}, "out is not contiguous"),
-    "within a byte": ({"places": [(4, 0, 4)]}, "weight 4 is within a byte"),
     "before": ({"places": [(0, -1, 4)]}, "before the first"),
 }
 
@@ -183,11 +170,3 @@ def test_arrays_that_do_not_fit_are_refused_before_memory_is_touched(wrong: str,
     fields = {name: change.get(name, value) for name, value in sound.items()}
     with pytest.raises(KernelError, match=message):
         unpack(PackedWeights(**fields), **{name: change.get(name, value) for name, value in target.items()})
-
-
-def test_an_unknown_level_is_refused() -> None:
-    none = np.zeros(0, np.float32)
-    with pytest.raises(KernelLevelError, match="avx51"):
-        packed = PackedWeights(WHOLE_BITS, 1, np.zeros(4, np.uint8), none, np.zeros(0, np.int32), none)
-        unpack(packed, none.copy(), [(0, 0, 0)], level="avx51")
-    assert NONE not in LEVELS

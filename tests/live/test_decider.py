@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from simnmt.base.errors import InputError
@@ -79,7 +79,6 @@ STEPS = st.lists(
 
 @pytest.mark.parametrize("policy", POLICIES)
 @given(steps=STEPS)
-@settings(max_examples=15, deadline=None)
 def test_a_log_replays_to_the_same_decisions(unit: Unit, policy: str, steps: list[tuple[int, float, float, int]]) -> None:
     targets, events = play(unit, policy, steps)
     assert replayed_targets(unit, policy, {1: 0.05}, events) == targets

@@ -124,7 +124,7 @@ def test_every_request_has_one_row_and_failures_their_outcome(make_scenario: Sce
     def seconds(number: int) -> float:
         return refusing(statuses[number]) if number in statuses else 2.0 if number == slow else 0.001
 
-    scenario = make_scenario(**poisson(60.0), slo={"answered_within": {"ms": 1, "share": 0.5}})
+    scenario = make_scenario(**poisson(60.0), slo={"answered_within_1ms": 0.5})
     for part in scenario["workloads"].values():
         part["deadline_ms"] = 500
     with sleeping(seconds, workers=100, falls_back=True) as service:

@@ -6,9 +6,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
 
-from simnmt.network.errors import TraceError
 from simnmt.network.link import Link, bytes_per_token
+from simnmt.network.overhead import (
+    ConstantOverhead,
+    EmpiricalOverhead,
+    LognormalOverhead,
+    Overhead,
+    OverheadConfiguration,
+)
 from simnmt.network.series import BandwidthSeries, RttSeries, constant_rtt
 
 LINK = Link(constant_rtt(0.05), 100e6, 100e6)
@@ -90,12 +97,65 @@ def test_one_request_and_columns_of_them_agree_to_the_last_bit(link: Link, reque
     assert link.rtt.at(at_s).tolist() == [link.rtt_one_s(moment) for moment, _, _ in requests]
 
 
-@pytest.mark.parametrize("rate_bps", [0.0, -1.0, math.nan, math.inf])
-def test_a_bandwidth_that_is_none_is_refused(rate_bps: float) -> None:
-    with pytest.raises(TraceError, match="downlink_bps"):
-        Link(constant_rtt(0.05), 1e6, rate_bps)
+DRAWS = 20_000
+MICROSECONDS = st.integers(0, 10**9).map(lambda microseconds: microseconds / 1e3)
+"""In milliseconds."""
+OVERHEAD: TypeAdapter[Overhead] = TypeAdapter(OverheadConfiguration)
 
 
-def test_a_vocabulary_of_nothing_is_refused() -> None:
-    with pytest.raises(TraceError, match="vocabulary of 0"):
-        bytes_per_token(0)
+@given(st.floats(1e-3, 1e4), st.floats(0.0, 1.5), st.integers(0, 2**32))
+def test_a_lognormal_overhead_has_its_mean_and_deviation(mean_ms: float, relative_sd: float, seed: int) -> None:
+    overhead = LognormalOverhead(mean_ms=mean_ms, sd_ms=relative_sd * mean_ms)
+    drawn_ms = 1e3 * overhead.draw_s(np.random.default_rng(seed), DRAWS)
+    assert drawn_ms.min() > 0.0
+    assert overhead.mean_s == mean_ms / 1e3
+    # Six standard errors; that of the deviation is large where the tail is heavy.
+    assert drawn_ms.mean() == pytest.approx(mean_ms, rel=6 * relative_sd / DRAWS**0.5 + 1e-12)
+    if relative_sd <= 0.3:
+        assert drawn_ms.std() == pytest.approx(relative_sd * mean_ms, rel=0.05, abs=1e-9 * mean_ms)
+
+
+@given(st.lists(MICROSECONDS, min_size=2, max_size=40).map(sorted), st.integers(0, 2**32))
+def test_an_empirical_overhead_has_the_mean_and_the_quantiles_that_were_measured(quantiles_ms: list[float], seed: int) -> None:
+    overhead = EmpiricalOverhead(quantiles_ms=quantiles_ms)
+    drawn_ms = 1e3 * overhead.draw_s(np.random.default_rng(seed), DRAWS)
+    spread_ms = quantiles_ms[-1] - quantiles_ms[0]
+    assert quantiles_ms[0] * (1 - 1e-12) <= drawn_ms.min() <= drawn_ms.max() <= quantiles_ms[-1] * (1 + 1e-12)
+    assert 1e3 * overhead.mean_s == pytest.approx(drawn_ms.mean(), rel=1e-9, abs=6 * spread_ms / 2 / DRAWS**0.5 + 1e-9)
+
+
+def test_quantiles_of_a_measurement_keep_its_mean() -> None:
+    """Also with a tail as heavy as that of the first testbed's remote path."""
+    measured_ms = np.random.default_rng(3).lognormal(0.0, 0.9, 5_000)
+    for quantiles_ms in (np.quantile(measured_ms, np.linspace(0, 1, 1_001)), np.sort(measured_ms)):
+        overhead = EmpiricalOverhead(quantiles_ms=quantiles_ms.tolist())
+        assert 1e3 * overhead.mean_s == pytest.approx(measured_ms.mean(), rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "content", [2, 2.0, {"constant_ms": 2.0}, {"mean_ms": 2.0, "sd_ms": 0.0}, {"quantiles_ms": [2.0, 2.0]}]
+)
+def test_each_form_can_state_a_constant(content: object) -> None:
+    overhead = OVERHEAD.validate_python(content)
+    assert overhead.mean_s == pytest.approx(0.002, rel=1e-15)
+    np.testing.assert_allclose(overhead.draw_s(np.random.default_rng(0), 5), 0.002, rtol=1e-15)
+    assert "2 ms" in overhead.describe()
+
+
+def test_a_plain_number_is_written_as_a_constant() -> None:
+    written = OVERHEAD.dump_python(OVERHEAD.validate_python(0.8), mode="json")
+    assert written == {"constant_ms": 0.8}
+    assert OVERHEAD.validate_python(written) == ConstantOverhead(constant_ms=0.8)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (True, "give a number of ms"),
+        ({"mean_ms": 0.0, "sd_ms": 0.1}, "greater than or equal to 0.000001"),
+        ({"mean_ms": 1.0, "sd_ms": 0.1, "quantiles_ms": [1.0, 2.0]}, "not permitted"),
+    ],
+)
+def test_what_is_no_overhead_is_refused(content: object, message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        OVERHEAD.validate_python(content)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from simnmt.network.errors import TraceError
 from simnmt.network.series_csv import read_bandwidth_csv, read_notes, read_rtt_csv
 from simnmt.network.traces.readings import Readings, Trace, align_starts, mended
-from simnmt.network.traces.trace_file import output_paths, read_trace, with_kind, write_traces
+from simnmt.network.traces.trace_file import output_paths, read_trace, write_traces
 
 
 def readings(samples: list[tuple[float, float | None]], quantity="rtt", **more) -> Readings:
@@ -122,16 +122,6 @@ def test_several_series_take_a_word_into_their_names(tmp_path: Path) -> None:
     assert "one sample alone" in notes["taken for granted"]
 
 
-def test_a_kind_can_be_stated_for_a_log_without_one(tmp_path: Path) -> None:
-    log = tmp_path / "log.csv"
-    log.write_text("time_s,rtt_ms\n0,50\n")
-    (path,) = write_traces(with_kind(read_trace(log), "measured"), tmp_path / "x.csv")
-    assert read_rtt_csv(path).kind == "measured"
-    assert [trace.kind for trace in with_kind([trace_of("rtt")], "synthetic")] == ["measured"], "the log said so itself"
-    with pytest.raises(TraceError, match=r"--kind real: no such kind \(one of measured"):
-        with_kind([trace_of("rtt")], "real")
-
-
 def test_tenths_of_a_unix_clock_stay_tenths() -> None:
     """A Unix time is known to a quarter of a microsecond only, and differences of such would show it."""
     clock = [1_700_000_603.0 + tenth / 10 for tenth in range(30)]
@@ -142,9 +132,3 @@ def test_tenths_of_a_unix_clock_stay_tenths() -> None:
     for trace in traces:
         assert trace.time_s.tolist() == [tenth / 10 for tenth in range(19)]
         assert trace.value[0] in (0.05, 1e6 + clock[11])
-
-
-@pytest.mark.parametrize("quantity", ["downlink", "uplink"])
-def test_the_remedy_for_a_wrong_unit_names_the_way_that_is_meant(quantity) -> None:
-    with pytest.raises(TraceError, match=f"--column {quantity}=NAME:UNIT"):
-        mended(readings([(0, 1e14), (1, 1e14)], quantity=quantity))

@@ -2,12 +2,18 @@ from __future__ import annotations
 
 import copy
 import pickle
+from itertools import islice, pairwise
+from math import inf
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simnmt.network.configuration import NetworkConfiguration, load_network
+from simnmt.network.down_times import ALWAYS_UP, DownTimes, describe_bad_spans, drawn_spans, spans_of_laps
 from simnmt.network.errors import TraceError
 from simnmt.network.series import RttSeries, constant_rtt
 
@@ -112,14 +118,7 @@ def test_a_series_survives_pickling_and_cannot_be_written_to() -> None:
     ("times", "rtts"),
     [
         ([], []),
-        ([0, 1], [0.1]),
-        ([1, 2], [0.1, 0.1]),
-        ([0, 2, 1], [0.1, 0.1, 0.1]),
         ([0, 1, 1], [0.1, 0.1, 0.1]),
-        ([0, np.nan], [0.1, 0.1]),
-        ([0, 1], [0.1, np.nan]),
-        ([0, 1], [0.1, 0.0]),
-        ([0, 1], [0.1, -1.0]),
         ([0, 1], [0.1, np.inf]),
     ],
 )
@@ -128,7 +127,103 @@ def test_columns_that_make_no_function_of_time_are_refused(times, rtts) -> None:
         series(times, rtts)
 
 
-@pytest.mark.parametrize("when", [np.nan, np.inf, -np.inf])
-def test_a_lookup_at_no_time_is_refused(when: float) -> None:
-    with pytest.raises(TraceError, match="not finite"):
-        THREE.at(np.array([0.0, when]))
+LOST = "time_s,rtt_ms\n0,50\n1,\n2,\n3,60\n4,\n5,55\n6,\n"
+"""Samples are lost from 1 to 3, from 4 to 5 and from 6 to the end of the lap at 7."""
+
+
+def outages_of(folder: Path, *, begin_s: float = 0.0, replication: int = 0, **keys: Any) -> DownTimes:
+    (folder / "lost.csv").write_text(LOST)
+    config = NetworkConfiguration.model_validate({"rtt": "lost.csv", **keys})
+    link = load_network(config, folder, "n").link
+    assert link.outages is not None
+    return DownTimes(link.outages.spans((1, replication, "n"), link.rtt, begin_s))
+
+
+def test_lost_samples_of_a_trace_are_outages_lap_after_lap(tmp_path: Path) -> None:
+    of_trace = outages_of(tmp_path, outages="trace")
+    down = [at_s for at_s in range(14) if of_trace.is_down(at_s + 0.5)]
+    assert down == [1, 2, 4, 6, 8, 9, 11, 13]
+    shifted = outages_of(tmp_path, outages="trace", begin_s=3.0)
+    assert [at_s for at_s in range(7) if shifted.is_down(at_s + 0.5)] == [1, 3, 5, 6]
+
+
+def test_listed_outages_are_at_their_times(tmp_path: Path) -> None:
+    listed = outages_of(tmp_path, outages={"intervals_s": [[1, 2], [5, 5.5]]})
+    assert [listed.is_down(at_s) for at_s in (0.9, 1.0, 1.9, 2.0, 5.2, 5.5)] == [False, True, True, False, True, False]
+
+
+def test_all_replications_have_their_own_outages_and_all_policies_the_same(tmp_path: Path) -> None:
+    outages = {"mean_between_s": 5.0, "mean_duration_s": 5.0}
+    first, again, other = (outages_of(tmp_path, outages=outages, replication=number) for number in (0, 0, 1))
+    at_s = [float(moment) for moment in range(100)]
+    assert [first.is_down(moment) for moment in at_s] == [again.is_down(moment) for moment in reversed(at_s)][::-1]
+    assert [first.is_down(moment) for moment in at_s] != [other.is_down(moment) for moment in at_s]
+
+
+def test_a_trace_without_lost_samples_has_no_outages() -> None:
+    config = NetworkConfiguration.model_validate({"rtt": {"constant_ms": 50}, "outages": "trace"})
+    with pytest.raises(TraceError, match="no sample in it is lost, so it has no outages"):
+        load_network(config, Path(), "n")
+
+
+SPANS = [(1.0, 2.0), (4.0, 4.5), (4.5, 6.0)]
+
+
+@given(st.lists(st.floats(0.0, 100.0), min_size=2, max_size=20, unique=True), st.floats(0.0, 120.0))
+def test_every_question_agrees_with_the_list_of_intervals(bounds: list[float], at_s: float) -> None:
+    ends = sorted(bounds)[: len(bounds) // 2 * 2]
+    spans = list(zip(ends[::2], ends[1::2], strict=True))
+    down = DownTimes(iter(spans))
+    holding = [end_s for begin_s, end_s in spans if begin_s <= at_s < end_s]
+    assert down.is_down(at_s) == bool(holding)
+    assert down.up_from(at_s) == (holding or [at_s])[0]
+    assert down.next_begin(at_s) == min((begin_s for begin_s, _ in spans if begin_s > at_s), default=inf)
+    assert down.last_begin(at_s) == max((begin_s for begin_s, _ in spans if begin_s <= at_s), default=-inf)
+    assert down.down_s(at_s) == pytest.approx(sum(min(end_s, at_s) - begin_s for begin_s, end_s in spans if begin_s < at_s))
+
+
+def test_what_is_always_up_never_fails() -> None:
+    assert (ALWAYS_UP.is_down(5.0), ALWAYS_UP.next_begin(0.0), ALWAYS_UP.down_s(1e9)) == (False, inf, 0.0)
+
+
+def test_a_drawn_process_is_down_for_its_share_of_the_time() -> None:
+    shares = [DownTimes(drawn_spans(1, number, "x", 30.0, 10.0)).down_s(200_000.0) / 200_000.0 for number in range(6)]
+    assert np.mean(shares) == pytest.approx(0.25, abs=0.01)
+
+
+def test_a_drawn_process_is_down_at_its_begin_as_often_as_later() -> None:
+    processes = [DownTimes(drawn_spans(1, number, "x", 30.0, 10.0)) for number in range(2_000)]
+    for at_s in (0.0, 5.0, 100.0):
+        assert np.mean([process.is_down(at_s) for process in processes]) == pytest.approx(0.25, abs=0.03)
+    left_s = [process.up_from(0.0) for process in processes if process.is_down(0.0)]
+    assert np.mean(left_s) == pytest.approx(10.0, rel=0.15)
+
+
+def test_a_drawn_process_is_the_same_however_it_is_read_and_different_in_each_replication() -> None:
+    late, early = (DownTimes(drawn_spans(1, 0, "x", 3.0, 1.0)) for _ in range(2))
+    asked = [early.is_down(float(at_s)) for at_s in range(0, 5_000, 7)]
+    assert late.down_s(5_000.0) == early.down_s(5_000.0)
+    assert [late.is_down(float(at_s)) for at_s in range(0, 5_000, 7)] == asked
+    assert next(drawn_spans(1, 1, "x", 3.0, 1.0)) != next(drawn_spans(1, 0, "x", 3.0, 1.0))
+
+
+def test_intervals_of_a_trace_come_again_in_each_lap() -> None:
+    spans = list(islice(spans_of_laps([(1.0, 2.0), (8.0, 10.0)], 10.0, 9.0), 4))
+    assert spans == [(0.0, 1.0), (2.0, 3.0), (9.0, 11.0), (12.0, 13.0)]
+    assert all(before[1] <= after[0] for before, after in pairwise(spans))
+
+
+@pytest.mark.parametrize(
+    ("spans", "fault"),
+    [
+        ([[3.0, 1.0]], "interval 1 is [3.0, 1.0], but an interval is [from, to]"),
+        ([[1.0]], "interval 1 is [1.0], but an interval is [from, to]"),
+        ([[-1.0, 1.0]], "interval 1 is [-1.0, 1.0], but"),
+        ([[1.0, 3.0], [2.0, 4.0]], "interval 2, [2.0, 4.0], begins before the end of [1.0, 3.0]"),
+    ],
+)
+def test_numbers_that_are_no_intervals_in_order_are_described(spans: list[list[float]], fault: str) -> None:
+    message = describe_bad_spans(spans)
+    assert message is not None
+    assert message.startswith(fault)
+    assert describe_bad_spans(SPANS) is None

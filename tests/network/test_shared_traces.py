@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from simnmt.base import shipped_files
+from simnmt.network.connection_profiles import PROFILES, connection_profile, main
 from simnmt.network.errors import TraceError
-from simnmt.network.series_csv import read_rtt_csv
+from simnmt.network.series_csv import read_notes, read_rtt_csv
 from simnmt.network.trace_options import ReadOptions
 from simnmt.network.traces.summary import summarise
 from simnmt.network.traces.trace_file import read_trace, write_traces
 from tests.campaigns.harness import thinned
 
 REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "rtt"
-pytestmark = pytest.mark.skipif(not REAL.is_dir(), reason=f"the RTT series are not in {REAL}")
+needs_traces = pytest.mark.skipif(not REAL.is_dir(), reason=f"the RTT series are not in {REAL}")
 
 PINGS, CELLS = (sorted((REAL / folder).glob("*.csv")) for folder in ("ripe_atlas_ping", "cell_5g"))
 SAMPLES = [REAL / f"ripe_atlas_{kind}_samples.json" for kind in ("ping", "traceroute")]
@@ -23,10 +27,12 @@ BACK_BY_2_S = {"probe11297.csv", "probe11824.csv", "probe12919.csv"}
 SOME_PINGS = [path for number, path in enumerate(PINGS) if path.name in BACK_BY_2_S or number % 8 == 0]
 
 
+@needs_traces
 def test_all_are_there() -> None:
     assert (len(PINGS), len(CELLS)) == (34, 5)
 
 
+@needs_traces
 @pytest.mark.parametrize("path", thinned(PINGS, SOME_PINGS), ids=lambda path: path.stem)
 def test_every_ping_series_is_imported_and_then_read_by_a_scenario(path: Path, tmp_path: Path) -> None:
     (trace,) = read_trace(path)
@@ -46,6 +52,7 @@ def test_every_ping_series_is_imported_and_then_read_by_a_scenario(path: Path, t
         assert direct.rtt_s == pytest.approx(trace.value)
 
 
+@needs_traces
 @pytest.mark.parametrize("path", CELLS, ids=lambda path: path.stem)
 def test_every_cellular_log_gives_rtt_and_both_bandwidths_at_their_own_clocks(path: Path) -> None:
     rtt, down, up = (summarise(trace) for trace in read_trace(path))
@@ -79,6 +86,7 @@ EXPECTED_MS = {
 """The least reply that counts and comes from the destination, read off by eye; None where there is none."""
 
 
+@needs_traces
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
 def test_every_sample_of_a_firmware_has_the_value_of_its_text(path: Path, tmp_path: Path) -> None:
     with pytest.raises(TraceError, match=r"results of \d+ probes: .*choose one by --probe"):
@@ -96,7 +104,53 @@ def test_every_sample_of_a_firmware_has_the_value_of_its_text(path: Path, tmp_pa
     assert least_ms == EXPECTED_MS[path.stem.split("_")[2]]
 
 
+@needs_traces
 def test_one_probe_of_several_makes_a_series() -> None:
     (trace,) = read_trace(SAMPLES[0], ReadOptions(probe=165))
     assert (trace.value * 1e3).tolist() == pytest.approx([123.894, 193.059, 95.389, 65.975])
     assert trace.lost_samples == 0
+
+
+CP = {name: read_rtt_csv(shipped_files.find("traces/rtt", name)) for name in PROFILES}
+
+
+def test_cp1_is_slower_on_average_and_more_restless_than_cp2() -> None:
+    assert CP["cp1"].mean_s > CP["cp2"].mean_s
+    spread_s = {name: np.subtract(*np.quantile(series.rtt_s, [0.95, 0.05])) for name, series in CP.items()}
+    assert spread_s["cp1"] > 5 * spread_s["cp2"]
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_shipped_profiles_state_that_they_are_synthetic_and_what_they_represent(name: str) -> None:
+    assert CP[name].kind == "synthetic"
+    assert CP[name].source.startswith(f"synthetic stand-in for the C-NMT paper's {name.upper()}")
+    for message in ("RIPE Atlas probe", "measurement 1010", "commit d090227", "MIT", "seed"):
+        assert message in CP[name].source
+    assert CP[name].duration_s == PROFILES[name].hours * 3600
+
+
+@pytest.mark.parametrize(
+    ("name", "digest"),
+    [
+        ("cp1", "e590e794fd5921b0892c4f6dfc85ef7bbcb84215b846180ccee04e039d31296d"),
+        ("cp2", "d1bb88e0a21b06027301face0180871e59921dd36bf564d21f547ad883653387"),
+    ],
+)
+def test_the_samples_that_table_one_was_inferred_on_are_still_these(name: str, digest: str) -> None:
+    """Whoever draws them anew has to infer the shipped device profiles anew, too."""
+    assert hashlib.sha256(shipped_files.find("traces/rtt", name).read_bytes()).hexdigest() == digest
+
+
+def test_the_command_in_the_header_writes_the_shipped_files_again(tmp_path: Path) -> None:
+    made = read_notes(shipped_files.find("traces/rtt", "cp1"))["made"].split()
+    assert made[:3] == ["python", "-m", "simnmt.network.connection_profiles"]
+    assert main([*made[3:], "--out", str(tmp_path)]) == 0
+    for name in PROFILES:
+        assert (tmp_path / f"{name}.csv").read_bytes() == shipped_files.find("traces/rtt", name).read_bytes()
+
+
+def test_another_mean_moves_the_series_and_keeps_its_fluctuations() -> None:
+    moved = connection_profile("cp1", 0.060)
+    assert moved.mean_s == pytest.approx(0.060)
+    assert moved.rtt_s - CP["cp1"].rtt_s == pytest.approx(0.060 - CP["cp1"].mean_s, abs=1e-6)
+    assert "moved by -240.844 ms for a mean of 60 ms" in moved.source

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from simnmt.network.errors import TraceError
@@ -166,16 +166,8 @@ NO_RTT["round_trips"][1]["delay"] = {}
     ("documents", "message"),
     [
         ([NAN], ": result 1 has intervals[0].sum.bits_per_second nan, which is no number from 0"),
-        ([WITHOUT], ": result 1 has no intervals[1].sum (the file is damaged"),
-        ([FAILED], ": result 1 has no interval of iperf3: unable to connect to server: Connection refused"),
-        ([iperf3({"sum": part(0, 1e7)}), iperf3({"sum": part(0, 2e7)})], ": 2 different runs of iperf3 (give each run a file"),
         ([iperf3()], ": result 1 has no interval of iperf3 (run iperf3 -J with -i 1"),
-        ([{"event": "start", "data": {}}] * 2, ":2: the result begins a second run of iperf3"),
-        ([NO_RTT], ": result 1 has no round_trips[1].delay.rtt"),
         ([irtt()], ": result 1 has no round_trips of irtt"),
-        ([irtt(None, None)], ": RTT: no sample of 2 arrived"),
-        ([irtt(1.0)] * 2, ": 2 runs of irtt"),
-        ([{"type": "FeatureCollection", "features": []}], ": result 1 is of no known tool, keys: type, features (give results"),
         ([{}], ": result 1 is of no known tool, keys: none"),
     ],
 )
@@ -199,7 +191,6 @@ def test_a_cut_report_is_refused_with_line_and_column(file: Path, report: dict[s
 rtts = st.lists(st.none() | st.floats(0.01, 5e3), min_size=1, max_size=30).filter(lambda values: values[0] is not None)
 
 
-@settings(max_examples=40)
 @given(rtts)
 def test_round_trips_of_irtt_survive_writing_and_reading(
     tmp_path_factory: pytest.TempPathFactory, rtts_ms: list[float | None]
@@ -236,7 +227,6 @@ REPORTS = {
 }
 
 
-@settings(max_examples=40)
 @given(st.sampled_from(sorted(REPORTS)), st.data(), json_values)
 def test_any_change_of_a_report_is_read_or_refused_in_one_line(
     tmp_path_factory: pytest.TempPathFactory, tool: str, data: st.DataObject, value: Any

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from simnmt.kernels.columns import gathered_products
@@ -50,7 +50,6 @@ def tables(draw: st.DrawFn) -> tuple[dict[tuple[int, int], int], int, int]:
 
 
 @given(tables(), st.integers(1, 9), st.data())
-@settings(max_examples=60)
 def test_a_sentence_has_exactly_the_best_candidates_of_its_tokens(
     table: tuple[dict[tuple[int, int], int], int, int], count: int, data: st.DataObject
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -101,7 +101,6 @@ def decodings(draw: st.DrawFn) -> tuple[Tensor, int, list[Limit]]:
     return tables, draw(st.integers(2, 5)), limits
 
 
-@settings(max_examples=40, derandomize=True, deadline=None)
 @given(decodings(), st.sampled_from([None, 4, 9]))
 def test_a_beam_chooses_only_among_the_best_beam_plus_one_tokens_of_each_row(
     drawn: tuple[Tensor, int, list[Limit]], block: int | None

@@ -7,7 +7,7 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -80,7 +80,6 @@ def test_the_textbooks_example_gives_its_numbers() -> None:
 
 
 @given(corpora(), st.integers(1, 4))
-@settings(max_examples=60)
 def test_ibm_model1_equals_the_textbooks_loops(pairs: Pairs, iterations: int) -> None:
     model = learnt(pairs, iterations)
     chance, likelihoods = by_loops(pairs, iterations)
@@ -91,7 +90,6 @@ def test_ibm_model1_equals_the_textbooks_loops(pairs: Pairs, iterations: int) ->
 
 
 @given(corpora())
-@settings(max_examples=60)
 def test_the_likelihood_never_falls_and_each_row_sums_to_one(pairs: Pairs) -> None:
     model = learnt(pairs, 8)
     steps = np.diff(model.log_likelihood)

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from simnmt.nmt.vocabulary import contexts as contexts_module
@@ -60,7 +60,6 @@ def test_as_many_clusters_as_different_contexts_give_each_its_own_cluster() -> N
     assert len({*zip(often.tolist(), clustering.labels.tolist(), strict=True)}) == 40
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.integers(2, 30), st.integers(0, 1_000), st.data())
 def test_restarting_empty_clusters_lowers_the_inertia(clusters: int, seed: int, data: st.DataObject) -> None:
     points = cloud(data.draw(st.integers(clusters, 60)), seed=seed)
@@ -82,7 +81,6 @@ def test_worked_example_of_fvp_04() -> None:
     assert active_sets(labels, top, 2, [], vocab=10).of(1).tolist() == [2, 4, 6, 8, 9]
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10_000), st.integers(1, 6))
 def test_sets_equal_the_union_of_their_members_tokens_and_grow_with_k(seed: int, clusters: int) -> None:
     draw = torch.Generator().manual_seed(seed)

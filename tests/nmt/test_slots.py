@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from simnmt.nmt.errors import NmtError
@@ -74,7 +74,6 @@ def turns(draw: st.DrawFn) -> list[tuple[list[int], list[int], list[int], int]]:
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-@settings(max_examples=8)
 @given(turns(), st.sampled_from([1, 3]), st.integers(1, 8))
 def test_a_sentence_has_the_logits_it_has_alone_whoever_joins_and_leaves(
     name: str, drawn: list[tuple[list[int], list[int], list[int], int]], beam: int, capacity_rows: int

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -119,7 +119,6 @@ def decodings(draw: st.DrawFn) -> tuple[Tensor, int, list[Limit], float, int]:
     return tables, draw(st.integers(1, 5)), limits, draw(st.sampled_from([0.0, 0.1, 0.4, 1.0])), draw(st.integers(0, 99))
 
 
-@settings(max_examples=30, derandomize=True, deadline=None)
 @given(decodings())
 def test_columns_straight_to_the_fused_kernel_give_the_tokens_of_scatter_and_softmax(
     drawing: tuple[Tensor, int, list[Limit], float, int],
@@ -144,7 +143,6 @@ def test_columns_straight_to_the_fused_kernel_give_the_tokens_of_scatter_and_sof
         assert one[3] == pytest.approx(other[3], abs=1e-4)
 
 
-@settings(max_examples=20, derandomize=True, deadline=None)
 @given(decodings())
 def test_all_clusters_active_is_dense(drawing: tuple[Tensor, int, list[Limit], float, int]) -> None:
     """FVP-07: the same tokens and parents at every step."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from simnmt.nmt.errors import NmtError, TrainingError
@@ -94,7 +94,6 @@ def test_a_model_of_marians_marks_can_be_learnt() -> None:
     assert subwords.decode(subwords.encode(LINES)) == LINES
 
 
-@settings(max_examples=40)
 @given(
     st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=80), st.integers(1, 120), st.integers(0, 5)
 )

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simnmt.calibrate.fits import fit_grid
+from simnmt.calibrate.fits import fit_grid, fit_overhead, split_totals
 from simnmt.profile.batch_cost import LinearSurface, Surface, TableSurface
 from simnmt.profile.blocks import EncoderBlock, StepBlock
 
@@ -178,16 +178,6 @@ def test_a_linear_device_stays_linear_before_its_judges() -> None:
     assert block.coefficients == fit_grid(StepBlock, BATCH[known], POSITION[known], time_s[known]).coefficients
 
 
-def test_judges_beyond_what_was_fitted_judge_nothing() -> None:
-    """Memory ran out below them: neither form is made to extrapolate, and the others are left out in turn."""
-    block = fit_grid(StepBlock, *kernel_steps({128: 300.0}), judged_batches=[128])
-    assert (block.judged_batch, block.judged_cells) == ((), ())
-    assert block.heldout_how is not None and block.heldout_how.startswith("batch sizes left out in turn")
-    assert 128 not in block.batch
-    with pytest.raises(ValueError, match="only to judge"):
-        fit_grid(StepBlock, [4, 4], [0, 1], [0.1, 0.2], judged_batches=[4])
-
-
 def test_the_first_step_is_a_position_like_others() -> None:
     """It starts from the encoder's output and may take longer than those after it."""
     batch, position = (axis.ravel() for axis in np.meshgrid([1, 2, 4, 8], [0, 1, 8, 63]))
@@ -243,21 +233,6 @@ def test_the_encoder_is_fitted_alike() -> None:
     assert cost.outside([10, 65], [20, 20]).tolist() == [False, True]
 
 
-@pytest.mark.parametrize(
-    ("columns", "says"),
-    [
-        (([0], [1], [0.1]), "whole numbers from 1"),
-        (([1.5], [1], [0.1]), "whole numbers from 1"),
-        (([1], [-1], [0.1]), "lengths from 0"),
-        (([1], [1], [-0.1]), "must be positive"),
-        (([], [], []), "three columns of one length"),
-    ],
-)
-def test_impossible_measurements_are_refused(columns: tuple[list[float], list[float], list[float]], says: str) -> None:
-    with pytest.raises(ValueError, match=says):
-        fit_grid(StepBlock, *columns)
-
-
 def test_a_block_computes_by_its_form() -> None:
     both = {
         "kind": "synthetic",
@@ -268,3 +243,71 @@ def test_a_block_computes_by_its_form() -> None:
     }
     assert StepBlock.model_validate(both | {"form": "table"}).cost.seconds(2, 4) == 4.0
     assert StepBlock.model_validate(both | {"form": "linear"}).cost.seconds(2, 4) == 9.0
+
+
+LENGTHS = np.array([1, 2, 8, 32, 128])
+
+
+def totals(fixed: float, first: float, per_position: float, tgt_len: np.ndarray) -> np.ndarray:
+    """Step after step, as a device takes them."""
+    return np.array([fixed + sum(first + per_position * at for at in range(length)) for length in tgt_len.tolist()])
+
+
+@pytest.mark.parametrize("parts", [(0.002, 0.003, 1e-5), (0.0, 0.003, 1e-5), (0.002, 0.003, 0.0), (0.002, 0.0, 1e-5)])
+def test_the_parts_of_a_whole_translation_are_found(parts: tuple[float, float, float]) -> None:
+    assert split_totals(LENGTHS, totals(*parts, LENGTHS)) == pytest.approx(parts, rel=1e-9, abs=1e-12)
+
+
+def test_noise_moves_the_parts_little_and_never_below_nothing() -> None:
+    tgt_len = np.repeat(LENGTHS, 20)
+    for seed in range(20):
+        noise = np.random.default_rng(seed).normal(1.0, 0.03, tgt_len.size)
+        fixed, first, per_position = split_totals(tgt_len, totals(0.004, 0.003, 1e-5, tgt_len) * noise)
+        assert (fixed, first, per_position) == pytest.approx((0.004, 0.003, 1e-5), rel=0.15)
+        assert min(split_totals(tgt_len, totals(0.0, 0.003, 0.0, tgt_len) * noise)) >= 0.0
+
+
+def test_two_lengths_give_equal_steps() -> None:
+    assert split_totals([2, 10], [0.012, 0.036]) == pytest.approx((0.006, 0.003, 0.0))
+
+
+SIZES = np.array([1, 2, 4, 8, 16, 32, 64, 128])
+
+
+def test_both_parts_are_found() -> None:
+    found = fit_overhead(SIZES, 0.0003 + 2e-5 * SIZES)
+    assert (found.s_fixed, found.s_per_sentence) == (pytest.approx(0.0003), pytest.approx(2e-5))
+    assert found.error == pytest.approx(0.0, abs=1e-9)
+
+
+def test_neither_part_is_negative() -> None:
+    """A cost that falls with the size is a fixed one, one from the origin grows alone."""
+    falling = fit_overhead(SIZES, 0.001 / SIZES**0.1)
+    assert falling.s_per_sentence == 0.0 < falling.s_fixed
+    steep = fit_overhead(SIZES, 1e-5 * (SIZES - 0.5))
+    assert steep.s_fixed == 0.0 < steep.s_per_sentence
+
+
+def test_small_sizes_count_as_much_as_large_ones() -> None:
+    """Noise of 5 % of the largest is four times the smallest: it must not decide over that."""
+    noisy = 0.0003 + 2e-5 * SIZES
+    noisy[-1] *= 1.05
+    assert fit_overhead(SIZES, noisy).s_fixed == pytest.approx(0.0003, rel=0.05)
+
+
+def test_sizes_that_judge_do_not_fit() -> None:
+    straight = 0.0003 + 2e-5 * SIZES
+    bent = np.where(SIZES == 8, 2 * straight, straight)
+    found = fit_overhead(SIZES, bent, judged=(8,))
+    assert found.s_fixed == pytest.approx(0.0003)
+    assert (found.error, found.how) == (pytest.approx(0.5), "batch sizes 8, never fitted")
+
+
+def test_what_drowns_in_the_clocks_noise_costs_nothing() -> None:
+    found = fit_overhead([1, 2, 4], [-1e-7, 0.0, 1e-7])
+    assert (found.s_fixed, found.s_per_sentence, found.error) == (0.0, 0.0, None)
+
+
+def test_one_size_alone_does_not_determine_growth() -> None:
+    found = fit_overhead([1], [0.0004])
+    assert (found.s_fixed, found.s_per_sentence) == (pytest.approx(0.0004), 0.0)

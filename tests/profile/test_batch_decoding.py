@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simnmt.profile.batch_cost import BatchCost, DecodingCost, LinearSurface, TableSurface
-from simnmt.profile.blocks import ProfileError
 from simnmt.profile.profile_file import checked_profile
 from simnmt.profile.profile_summary import facts
 from tests.profile.made_profile import whole_profile
@@ -178,13 +177,6 @@ def test_recurrent_encoders_are_given_packed_sequences(kind: str | None, packs: 
     assert decoding.packs == packs
     mixed_s, padded_s = decoding.encode_s([3, 9, 50]), decoding.encode_s([50, 50, 50])
     assert mixed_s < padded_s if packs else mixed_s == padded_s
-
-
-@pytest.mark.parametrize("block", ["step", "encoder"])
-def test_a_profile_without_steps_or_encoder_names_the_missing_block(block: str) -> None:
-    profile = checked_profile(whole() | {block: None})
-    with pytest.raises(ProfileError, match=rf"block {block}.*simnmt calibrate"):
-        _ = profile.decoding_cost
 
 
 def test_unmeasured_overheads_count_as_zero_and_the_summary_shows_it() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from simnmt.base import shipped_files
@@ -41,14 +41,12 @@ def means(profile: DeviceProfile, draws: int = 60) -> np.ndarray:
     return np.array([error.draw(generator).plane.seconds(SRC, TGT).mean() / usual_s for _ in range(draws)])
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(1, 6), st.integers(0, 2**32 - 1))
 def test_repeats_are_restored_exactly_up_to_six_of_a_cell(count: int, seed: int) -> None:
     repeats = np.sort(np.random.default_rng(seed).lognormal(0.0, 0.3, count))
     assert sample_times(CellSample.of(repeats, src_len=1, tgt_len=1)) == pytest.approx(repeats)
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.integers(7, 40), st.integers(0, 2**32 - 1))
 def test_more_repeats_keep_the_mean_and_nearly_the_quantiles(count: int, seed: int) -> None:
     repeats = np.random.default_rng(seed).lognormal(0.0, 0.1, count)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from simnmt.profile.blocks import ProfileError
 from simnmt.profile.decoder_settings import DecoderOptions, DecoderSettings
@@ -151,12 +152,6 @@ def test_the_engine_of_a_profile_that_is_moved_is_written_as_the_variant() -> No
     assert (moved.engine.beam, moved.engine.fused, moved.engine.decoder) == (5, True, None)
 
 
-def test_the_short_description_mentions_a_beam_other_than_the_profiles() -> None:
-    assert with_decoder(profile(), BEAMS_BY_FUSED[3])[1].short == (
-        "decoder beam 5, fused: measured, exact (the profile is of beam 1)"
-    )
-
-
 def of_beam_5() -> DeviceProfile:
     variants = [variant(settings, times=0.1) for settings in BEAMS_BY_FUSED]
     block = {"kind": "measured", "base": DecoderSettings(beam=5).model_dump(), "variants": variants}
@@ -180,17 +175,6 @@ LISTED = DecoderSettings(candidates=500)
 def of_500_candidates(*others: DecoderSettings) -> DeviceProfile:
     kept = [settings.model_copy(update={"candidates": 500}) for settings in (FUSED, *others)]
     return profile(decoder_block([LISTED, *kept]))
-
-
-def test_candidates_that_are_not_named_are_those_of_the_profile() -> None:
-    """They are how far the search reaches, no technique that plain decoding would do without."""
-    moved, choice = with_decoder(of_500_candidates(), FUSED)
-    assert (choice.how, choice.settings.candidates) == ("measured", 500)
-    assert choice.short == "decoder beam 1, fused, 500 candidates: measured, exact, among its candidates"
-    assert moved.plane.s_per_tgt_token < profile().plane.s_per_tgt_token
-    assert with_decoder(of_500_candidates(), PLAIN)[1].how == "base"
-    with pytest.raises(ProfileError, match="was not measured"):
-        with_decoder(of_500_candidates(), DecoderSettings(fused=True, candidates=None))
 
 
 def test_frequent_words_that_are_not_named_are_those_measured_where_there_is_one_number() -> None:
@@ -263,35 +247,6 @@ def test_a_variant_that_hardly_searches_faster_leaves_something_of_a_step_whose_
         assert after.step.seconds(1, position) == pytest.approx(ratio * before.step.seconds(1, position))
 
 
-MALFORMED: dict[str, tuple[dict[str, Any], str]] = {
-    "a variant twice": (decoder_block([PLAIN, FUSED, FUSED]), "decoder: variants: beam 1, fused at batch 1 is listed twice"),
-    "a base that is not there": (
-        decoder_block() | {"base": MERGED.model_dump()},
-        "decoder: base: beam 1, states merged is not among the variants at batch 1",
-    ),
-    "stages that are not the step": (
-        decoder_block() | {"variants": [variant(PLAIN) | {"step_s": 1.0}]},
-        "decoder.variants.0: stages of 0.0036 s together where the step takes 1 s",
-    ),
-    "another beam than the rest of the profile": (
-        decoder_block(BEAMS_BY_FUSED[2:]),
-        "decoder.base: beam 5 where the profile's other costs are of beam 1",
-    ),
-    "an unknown option": (
-        decoder_block() | {"base": {"beem": 1}},
-        "decoder.base.beem: unknown key here (did you mean beam?)",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", MALFORMED.values(), ids=MALFORMED.keys())
-def test_a_block_that_cannot_be_used_is_named_when_the_profile_is_read(case: tuple[dict[str, Any], str]) -> None:
-    block, message = case
-    with pytest.raises(ProfileError) as refused:
-        checked_profile(EVERYTHING | {"decoder": block})
-    assert message in str(refused.value)
-
-
 def test_inspecting_shows_each_variant_with_the_shares_of_its_stages() -> None:
     """FNI-17: shares sum to 100 %."""
     lines = dict(facts(profile(decoder_block((*BEAMS_BY_FUSED, INT16)))))
@@ -323,3 +278,38 @@ def test_variants_that_were_measured_under_other_conditions_are_warned_of() -> N
     assert re.search(message, doubt.message)
     fitting = [variant(settings, 1, times=1.0 / alike[1]) for settings in (PLAIN, FUSED)]
     assert not [doubt for doubt in profile_doubts(with_variants(*fitting)) if "decoder's base" in doubt.message]
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (DecoderSettings(), "beam 1, plain"),
+        (DecoderSettings(beam=5, fused=True), "beam 5, fused"),
+        (DecoderSettings(beam=6, embeddings="frequent", attention="precomputed", merge=True),
+         "beam 6, 8,000 embeddings kept, attention kept, states merged"),
+        (DecoderSettings(gemm="int16", activations="table", candidates=500),
+         "beam 1, int16, table activations, 500 candidates"),
+    ],
+)  # fmt: skip
+def test_settings_say_in_words_what_they_change(settings: DecoderSettings, words: str) -> None:
+    assert settings.describe() == words
+
+
+def test_identities_are_exact_and_noise_is_not() -> None:
+    """XP-03, SHARP-10: fusing, pre-computation and merging leave every translation as it is."""
+    identities = DecoderSettings(
+        beam=5, fused=True, gemm="float32", embeddings="precomputed", attention="precomputed", merge=True
+    )
+    assert identities.exact
+    for noise in ({"gemm": "int16"}, {"activations": "table"}, {"activations": "polynomial"}):
+        assert not identities.model_copy(update=noise).exact
+        assert identities.model_copy(update=noise).noise == tuple(noise)
+    listed = identities.model_copy(update={"candidates": 500})
+    assert not listed.exact
+    assert listed.noise == (), "a list says what may be chosen, and rounds nothing"
+
+
+def test_settings_serve_as_keys_and_refuse_what_they_do_not_know() -> None:
+    assert {DecoderSettings(beam=5): 1}[DecoderSettings(beam=5)] == 1
+    with pytest.raises(ValidationError, match="fuse"):
+        DecoderSettings.model_validate({"fuse": True})

@@ -6,23 +6,33 @@ import json
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
 from simnmt.profile.blocks import ProfileError
-from simnmt.profile.decoder_block import ActiveShare
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.profile_file import checked_profile
 from simnmt.profile.profile_summary import facts
-from simnmt.profile.profile_variant import with_decoder
-from tests.profile.made_decoder import BEAMS_BY_FUSED, decoder_block, variant
+from simnmt.profile.profile_variant import DecoderChoice, with_decoder
+from tests.profile.made_decoder import (
+    BEAMS_BY_FUSED,
+    EVERYTHING,
+    FUSED,
+    INT16,
+    MERGED,
+    PLAIN,
+    RUNGS,
+    decoder_block,
+    profile,
+    variant,
+    with_variants,
+)
 from tests.profile.made_profile import whole_profile
-from tests.profile.made_vocabulary import CLUSTERED, LISTED, VOCAB, restricted
+from tests.profile.made_vocabulary import CLUSTERED, LISTED, restricted
 
 SAID = "likeliest token of all active in 99 % of its own steps, 93 % of sentences as the exact decoder's"
 
 
-def profile(**more: Any) -> DeviceProfile:
+def restricted_profile(**more: Any) -> DeviceProfile:
     block = decoder_block() | {"variants": [*decoder_block()["variants"], *restricted(CLUSTERED), *restricted(LISTED)]}
     return checked_profile(whole_profile() | {"decoder": block | more})
 
@@ -39,12 +49,6 @@ def test_a_number_of_candidates_means_a_list() -> None:
     assert DecoderSettings().model_copy(update={"candidates": 500}) == listed
 
 
-@pytest.mark.parametrize("vocabulary", ["full", "clustered"])
-def test_candidates_of_another_vocabulary_are_refused_in_one_line(vocabulary: str) -> None:
-    with pytest.raises(ValidationError, match=f"candidates: 500 beside vocabulary: {vocabulary} contradict each other"):
-        DecoderSettings.model_validate({"candidates": 500, "vocabulary": vocabulary})
-
-
 def test_a_restricted_vocabulary_is_not_an_identity() -> None:
     """XP-03: approximations carry their agreement; a fixed list is told apart, as before."""
     assert [each.exact for each in (CLUSTERED, LISTED, DecoderSettings(candidates=9))] == [False] * 3
@@ -54,7 +58,7 @@ def test_a_restricted_vocabulary_is_not_an_identity() -> None:
 
 
 def test_a_measured_vocabulary_gives_its_share_and_agreement_at_each_batch_size() -> None:
-    moved, choice = with_decoder(profile(), CLUSTERED)
+    moved, choice = with_decoder(restricted_profile(), CLUSTERED)
     assert (choice.how, choice.fidelity.agreement, choice.fidelity.likeliest_active, choice.fidelity.identical) == (
         "measured",
         None,
@@ -67,32 +71,20 @@ def test_a_measured_vocabulary_gives_its_share_and_agreement_at_each_batch_size(
     told = json.loads(json.dumps(choice.as_json()))
     assert told["active_share"] == {"1": pytest.approx(0.05), "8": pytest.approx(0.12), "32": pytest.approx(0.36)}
     assert (told["identical"], told["likeliest_active"]) == (0.93, 0.99)
-    assert moved.plane.s_per_tgt_token < profile().plane.s_per_tgt_token
+    assert moved.plane.s_per_tgt_token < restricted_profile().plane.s_per_tgt_token
 
 
 def test_an_agreement_of_tokens_is_described_as_such() -> None:
     """Only of what was teacher-forced: one less the misses of a decoder's own path is another number."""
     forced = [each | {"agreement": 0.98, "likeliest_active": None} for each in restricted(CLUSTERED)]
-    _, choice = with_decoder(profile(variants=[*decoder_block()["variants"], *forced]), CLUSTERED)
+    _, choice = with_decoder(restricted_profile(variants=[*decoder_block()["variants"], *forced]), CLUSTERED)
     assert choice.fidelity.describe() == "98 % of tokens as the exact decoder's, 93 % of sentences"
 
 
 def test_an_exact_decoder_does_not_mention_vocabularies() -> None:
-    _, choice = with_decoder(profile(), DecoderSettings(fused=True))
+    _, choice = with_decoder(restricted_profile(), DecoderSettings(fused=True))
     assert choice.describe_active() == ""
     assert (choice.as_json()["active_share"], choice.as_json()["identical"]) == ({}, None)
-
-
-def test_an_unnamed_vocabulary_is_that_of_the_profile() -> None:
-    fixed = DecoderSettings(candidates=500)
-    settings = (fixed, fixed.model_copy(update={"fused": True}))
-    listed = checked_profile(whole_profile() | {"decoder": decoder_block(settings)})
-    _, choice = with_decoder(listed, DecoderSettings(fused=True))
-    assert choice.settings == settings[1]
-    _, choice = with_decoder(listed, DecoderSettings(vocabulary="candidates", fused=True))
-    assert choice.settings == settings[1]
-    with pytest.raises(ProfileError, match="was not measured"):
-        with_decoder(listed, DecoderSettings(vocabulary="full", fused=True))
 
 
 def test_a_vocabulary_that_was_not_measured_is_refused_with_those_that_were() -> None:
@@ -104,13 +96,57 @@ def test_a_vocabulary_that_was_not_measured_is_refused_with_those_that_were() ->
 
 
 def test_inspecting_a_profile_shows_active_shares() -> None:
-    told = dict(facts(profile()))["decoder beam 1, clustered vocabulary"]
+    told = dict(facts(restricted_profile()))["decoder beam 1, clustered vocabulary"]
     assert "5 % of 12,000 tokens active" in told
     assert SAID in told
 
 
-def test_a_full_vocabulary_has_no_active_share() -> None:
-    share = ActiveShare.of([9], VOCAB).model_dump()
-    block = decoder_block((DecoderSettings(),)) | {"variants": [variant(DecoderSettings(), active=share)]}
-    with pytest.raises(ProfileError, match="only a restricted vocabulary has an active share"):
-        checked_profile(whole_profile() | {"decoder": block})
+def test_noise_carries_its_agreement_and_identities_none() -> None:
+    """XP-03: a variant that rounds has the agreement that was measured, with the same noise and whatever identities."""
+    both = DecoderSettings(gemm="int16", merge=True)
+    variants = [variant(PLAIN), variant(MERGED), variant(INT16, agreement=0.999), variant(both)]
+
+    def choice(settings: DecoderSettings) -> DecoderChoice:
+        return with_decoder(with_variants(*variants, variant(RUNGS[3])), settings)[1]
+
+    assert (choice(MERGED).fidelity.describe(), choice(INT16).fidelity.describe()) == (
+        "exact",
+        "99.9 % of tokens as the exact decoder's",
+    )
+    assert choice(both).fidelity.agreement == 0.999
+    assert choice(RUNGS[3]).fidelity.describe() == "not exact (activations), agreement not measured"
+
+
+def test_agreement_is_known_with_a_candidate_list_which_is_mentioned_separately() -> None:
+    """All of a sharp profile's variants have one: what rounds is held against the exact decoder with the same list."""
+    listed = {settings: settings.model_copy(update={"candidates": 500}) for settings in (PLAIN, MERGED, INT16, RUNGS[3])}
+    variants = [variant(listed[PLAIN]), variant(listed[MERGED]), variant(listed[INT16], agreement=0.999)]
+    with_lists = with_variants(*variants, variant(listed[RUNGS[3]], agreement=0.998))
+
+    def fidelity(**options: Any) -> str:
+        return with_decoder(with_lists, DecoderSettings(candidates=500, **options))[1].fidelity.describe()
+
+    assert fidelity(merge=True) == "exact, among its candidates"
+    assert fidelity(gemm="int16") == "99.9 % of tokens as the exact decoder's, among its candidates"
+    assert not with_decoder(with_lists, listed[MERGED])[1].exact
+    assert dict(facts(with_lists))[f"decoder {listed[INT16].describe()}"].endswith(
+        "; 99.9 % of tokens as the exact decoder's, among its candidates"
+    )
+
+
+def in_type(compute_type: str, block: dict[str, Any] | None = None) -> DeviceProfile:
+    return profile(block, engine=EVERYTHING["engine"] | {"compute_type": compute_type})
+
+
+def test_an_engine_that_rounds_is_not_exact_whatever_the_techniques() -> None:
+    """XP-03: fusing changes nothing, and 8 bits do."""
+    rounding = in_type("bfloat16")
+    _, choice = with_decoder(rounding, FUSED)
+    assert (choice.exact, choice.fidelity.describe()) == (False, "exact but for rounding in bfloat16")
+    assert choice.as_json()["exact"] is False
+    assert dict(facts(rounding))["decoder beam 1, fused"].endswith("; exact but for rounding in bfloat16")
+    polynomial = RUNGS[3]
+    _, choice = with_decoder(in_type("int8", decoder_block([PLAIN, polynomial])), polynomial)
+    assert choice.fidelity.describe() == "not exact (activations), agreement not measured, rounding in int8 aside"
+    named = decoder_block([DecoderSettings(gemm="int16"), DecoderSettings(gemm="float32")])
+    assert with_decoder(in_type("int16", named), DecoderSettings(gemm="float32"))[1].fidelity.describe() == "exact"

@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 import pytest
 import scipy.linalg
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from simnmt.profile.execution_plane import ExecutionPlane, LognormalResidual, fit_plane
@@ -24,7 +24,6 @@ def test_seconds_are_the_plane_and_never_negative() -> None:
     assert plane.seconds(np.arange(3)[:, None], np.arange(4)).shape == (3, 4)
 
 
-@settings(derandomize=True, deadline=None, max_examples=100)
 @given(st.integers(0, 2**32 - 1), st.integers(4, 60))
 def test_least_squares_agrees_with_the_normal_equations_and_with_scipy(seed: int, inferences: int) -> None:
     random = np.random.default_rng(seed)
@@ -90,15 +89,6 @@ def test_10_000_noisy_inferences_find_the_plane_and_its_error() -> None:
     fit = fit_plane(src_len, tgt_len, plane.seconds(src_len, tgt_len) + random.normal(0.0, 0.004, 10_000))
     assert coefficients(fit.plane) == pytest.approx(coefficients(plane), rel=0.05)
     assert fit.mse_ms2 == pytest.approx(16.0, rel=0.05)
-
-
-@pytest.mark.parametrize(
-    "columns",
-    [([], [], []), ([1, 2], [1, 2], [1.0]), ([1], [1, 2], [1.0, 2.0]), ([[1]], [[1]], [[1.0]]), (1, 1, 1.0)],
-)
-def test_columns_that_do_not_fit_together_are_refused(columns: tuple[object, object, object]) -> None:
-    with pytest.raises(ValueError, match="three columns of one length are needed"):
-        fit_plane(*columns)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("relative_sd", [0.01, 0.1, 0.5])

@@ -9,13 +9,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 from simnmt.base.errors import InputError
 from simnmt.base.shipped_files import find
 from simnmt.profile.blocks import ProfileError
 from simnmt.profile.device_profile import DeviceProfile, LengthUnit
+from simnmt.profile.doubts import profile_doubts
+from simnmt.profile.endpoint_block import EndpointBlock, RoundTrip
 from simnmt.profile.execution_plane import ExecutionPlane
 from simnmt.profile.profile_file import checked_profile, read_profile, write_profile
+from simnmt.profile.profile_summary import facts
 from tests.profile.made_profile import whole_profile
 
 MakeProfile = Callable[..., DeviceProfile]
@@ -111,22 +115,6 @@ def test_a_wrong_value_is_named_by_its_key(
     assert complaint(path).what.startswith(says)
 
 
-@pytest.mark.parametrize("missing", ["name", "device", "model", "length_unit", "valid_range", "execution", "provenance"])
-def test_a_missing_block_is_named(tmp_path: Path, content: dict[str, Any], missing: str) -> None:
-    del content[missing]
-    path = tmp_path / "profile.json"
-    path.write_text(json.dumps(content), encoding="utf-8")
-    assert complaint(path).what.startswith(f"{missing}: ")
-
-
-@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "-1e999"])
-def test_numbers_that_are_none_are_refused(tmp_path: Path, content: dict[str, Any], number: str) -> None:
-    content["execution"]["plane"]["s_fixed"] = 12345.678
-    path = tmp_path / "profile.json"
-    path.write_text(json.dumps(content).replace("12345.678", number), encoding="utf-8")
-    assert complaint(path).path == str(path)
-
-
 def test_the_error_of_a_truncated_file_names_the_place_where_it_ends(tmp_path: Path, make_profile: MakeProfile) -> None:
     path = tmp_path / "profile.json"
     write_profile(path, make_profile())
@@ -159,11 +147,6 @@ def test_a_file_that_is_not_a_profile_is_refused(tmp_path: Path, content: bytes,
     error = complaint(path)
     assert error.what.startswith(says)
     assert len(str(error)) < 400
-
-
-def test_a_file_that_is_not_there_or_is_a_folder_is_refused(tmp_path: Path) -> None:
-    assert "No such file" in complaint(tmp_path / "missing.json").what
-    assert "directory" in complaint(tmp_path).what
 
 
 def test_a_plane_holds_for_lengths_that_count_the_end_of_the_sentence_otherwise() -> None:
@@ -213,3 +196,37 @@ def test_a_beam_keeps_its_steps_where_lengths_are_counted_otherwise() -> None:
     for one, lengths, other, same in ((unconverted, (10, 20), moved, (11, 21)), (counted, (9 + 1, 25 + 1), words, (4, 6))):
         assert one.energy_cost is not None and other.energy_cost is not None
         assert other.energy_cost.joules(*same, 1.0) == pytest.approx(one.energy_cost.joules(*lengths, 1.0))
+
+
+def block(**fields: Any) -> EndpointBlock:
+    given = {"kind": "measured", "api": "libretranslate", "url": "http://box:5000", "source": "de", "target": "en"}
+    numbers = {"sentences": 12, "requests": 48, "mean_s": 0.1, "round_trip": RoundTrip(how="included")}
+    return EndpointBlock.model_validate(given | numbers | fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "complaint"),
+    [
+        ({"round_trip": {"how": "echo"}}, "seconds: needed with how echo"),
+        ({"round_trip": {"how": "included", "echo": "GET /languages"}}, "echo and seconds go together"),
+        ({"round_trip": {"how": "included", "taken_off_s": 0.1}}, "taken_off_s: must be 0 with how included"),
+    ],
+)
+def test_contradictions_are_refused(fields: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ValidationError, match=complaint):
+        block(**fields)
+
+
+def test_a_profile_shows_its_service_and_repeats_its_doubts(make_profile: Any) -> None:
+    profile = make_profile((0.001, 0.008, 0.010)).model_copy(update={"endpoint": block(doubts=("answers are cut",))})
+    assert "answers are cut" in [doubt.message for doubt in profile_doubts(profile, ["execution"])]
+    shown = facts(profile)
+    place = [label for label, _ in shown].index("endpoint network")
+    assert ("warning", "answers are cut") in shown[place + 1 : place + 3]
+    included, recorded = profile_doubts(profile, ["execution"])
+    assert included.effect and not recorded.effect
+    assert dict(shown)["endpoint network"] == "round trip included"
+
+
+def test_the_profile_of_a_box_has_no_place_for_a_service(make_profile: Any) -> None:
+    assert "endpoint" not in make_profile((0.001, 0.008, 0.010)).model_dump(mode="json")

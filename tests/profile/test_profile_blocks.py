@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from simnmt.base import shipped_files
 from simnmt.profile.blocks import ProfileError
-from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.profile_file import checked_profile, read_profile, write_profile
 from tests.profile.made_profile import whole_profile
 
@@ -44,7 +43,7 @@ def test_what_was_written_is_read_back_byte_for_byte(whole: dict[str, Any], tmp_
     assert (tmp_path / "one.json").read_bytes() == (tmp_path / "two.json").read_bytes()
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(share=st.floats(0.0, 0.999))
 def test_a_profile_cut_off_anywhere_is_refused_in_one_line(whole: dict[str, Any], tmp_path: Path, share: float) -> None:
     text = json.dumps(whole, indent=1)
@@ -57,25 +56,9 @@ def test_a_profile_cut_off_anywhere_is_refused_in_one_line(whole: dict[str, Any]
 
 WRONG = [
     (("step", "batch"), [4, 2, 1, 8, 16, 32], "step.batch: values must rise"),
-    (("step", "seconds"), [[1.0, 1.0, 1.0]], "step: seconds: 6 rows (batch) of 3 (position) are needed"),
-    (("step", "judged_batch"), [7], "step: judged_batch: other batch sizes than those of judged_cells"),
-    (("step", "coefficients"), None, "step: coefficients: needed by form linear"),
-    (("encoder", "form"), "cubic", "encoder.form: "),
     (("encoder", "coefficients", "s_fixed"), -1.0, "encoder.coefficients.s_fixed: "),
-    (("disk", "bytes_per_s"), 0.0, "disk.bytes_per_s: "),
-    (("disk", "form"), "cubic", "disk.form: "),
-    (("disk", "colour"), "red", "disk.colour: unknown key here"),
-    (("energy", "active_w"), 0.0, "energy.active_w: "),
     (("energy", "j_fixed"), 1.0, "energy: j_per_src_token, j_per_tgt_token and j_fixed go together"),
-    (("overheads", "decision_s"), 0.1, "overheads.decision_s: "),
-    (("engine", "threads"), 0, "engine.threads: "),
-    (("engine", "architecture"), {"layers": 10**400}, "engine: architecture.layers: a number beyond"),
-    (("engine", "architecture"), {"stack": [{"layers": 10**16}]}, "engine: architecture.stack: a number beyond"),
     (("encoder", "coefficients", "s_fixed"), 1e-310, "encoder.coefficients.s_fixed: 1e-310 s is no cost"),
-    (("execution", "fit", "heldout_error"), "small", "execution.fit.heldout_error: "),
-    (("execution", "fit", "mode"), "seven_cells", "execution.fit.mode: "),
-    (("execution", "samples", 0, "median_s"), 0.0, "execution.samples.0.median_s: "),
-    (("execution", "samples", 0, "min_s"), 999.0, "execution.samples.0: quantiles must rise"),
     (("schema_version",), 3, "schema_version: 3 where this simnmt reads 1"),
 ]
 
@@ -115,26 +98,9 @@ def test_the_cost_models_of_a_profile_compute(whole: dict[str, Any]) -> None:
     assert profile.execution_s(src, tgt, np.zeros(1)) == pytest.approx([0.07 * 1.02], rel=0.02)
 
 
-def test_asking_for_a_missing_cost_model_names_its_block(whole: dict[str, Any]) -> None:
-    blocks = ("step", "encoder", "disk", "energy", "engine", "overheads", "conditions")
-    bare = checked_profile({key: value for key, value in whole.items() if key not in blocks})
-    for block, cost in (("step", "decoding_cost"), ("sti", "sti_cost")):
-        with pytest.raises(ProfileError, match=f"profile everything has no costs .* \\(block {block}\\)"):
-            getattr(bare, cost)
-    assert bare.energy_cost is None
-
-
 @pytest.mark.parametrize("name", shipped_files.names("calibration"))
 def test_shipped_profiles_are_written_as_they_were(name: str, tmp_path: Path) -> None:
     path = shipped_files.find("calibration", name)
     profile = read_profile(path)
     write_profile(tmp_path / "again.json", profile)
     assert (tmp_path / "again.json").read_bytes() == path.read_bytes()
-
-
-def test_content_that_no_json_can_hold_is_refused(whole: dict[str, Any]) -> None:
-    with pytest.raises(ProfileError, match="not JSON content"):
-        checked_profile(whole | {"name": object()})
-    with pytest.raises(ProfileError, match="not JSON content"):
-        checked_profile(whole | {"name": float("nan")})
-    assert isinstance(checked_profile(whole), DeviceProfile)

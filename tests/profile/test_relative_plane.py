@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import scipy.optimize
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from simnmt.base.least_squares import bounded_least_squares
+from simnmt.profile.blocks import ProfileError
 from simnmt.profile.execution_fit import (
     cell_samples,
     fit_execution,
@@ -19,6 +21,10 @@ from simnmt.profile.execution_fit import (
     samples_by_tgt_len,
 )
 from simnmt.profile.execution_plane import ExecutionPlane, LognormalResidual, fit_plane
+from simnmt.profile.least_squares import bounded_least_squares
+from simnmt.profile.profile_file import checked_profile
+from simnmt.profile.residual_quantiles import ResidualQuantiles
+from tests.profile.made_profile import whole_profile
 
 PLANE = ExecutionPlane(0.0004, 0.003, 0.005)
 SRC, TGT = (axis.ravel() for axis in np.meshgrid([1, 5, 10, 20, 40, 80], [1, 5, 10, 20, 40, 80]))
@@ -34,7 +40,6 @@ def repeated(repeats: int, relative_sd: float, seed: int = 1) -> tuple[np.ndarra
     return src, tgt, PLANE.seconds(src, tgt) * LognormalResidual(relative_sd).factor(normal)
 
 
-@settings(max_examples=60)
 @given(st.integers(0, 2**32 - 1), st.integers(5, 30), st.integers(1, 4))
 def test_bounded_least_squares_agree_with_scipy(seed: int, rows: int, columns: int) -> None:
     random = np.random.default_rng(seed)
@@ -242,16 +247,41 @@ def test_cells_are_summed_up_by_their_quantiles() -> None:
     assert samples[0].sd_s is None
 
 
+@given(
+    times=st.lists(st.floats(0.1, 50.0), min_size=30, max_size=300),
+)
+def test_the_residual_has_the_mean_one_and_the_quantiles_of_its_executions(times: list[float]) -> None:
+    factors = np.array(times)
+    residual = ResidualQuantiles.of(factors)
+    grid = (np.arange(50_000) + 0.5) / 50_000
+    drawn = np.interp(grid, residual.shares, residual.factors)
+    assert drawn.mean() == pytest.approx(1.0, abs=1e-4)
+    assert drawn.std() == pytest.approx(residual.relative_sd, rel=1e-2, abs=1e-4)
+    scale = residual.factors[-1] / factors.max()
+    for share in (0.05, 0.5, 0.95, 0.99):
+        assert np.quantile(drawn, share) == pytest.approx(scale * np.quantile(factors, share), rel=1e-2, abs=0.02)
+
+
+@given(st.integers(0, 2**16))
+def test_a_factor_is_drawn_at_the_quantile_of_its_normal_number(seed: int) -> None:
+    residual = ResidualQuantiles.of(np.random.default_rng(seed).lognormal(0.0, 0.3, 500))
+    normal = np.random.default_rng(seed + 1).standard_normal(50_000)
+    drawn = residual.factor(normal)
+    assert (np.argsort(drawn) == np.argsort(normal)).mean() > 0.99, "the same requests are slow on every device profile"
+    assert np.quantile(drawn, 0.99) == pytest.approx(np.interp(0.99, residual.shares, residual.factors), rel=0.05)
+    assert drawn.mean() == pytest.approx(1.0, abs=0.01)
+
+
 @pytest.mark.parametrize(
-    ("columns", "says"),
+    "quantiles",
     [
-        (([], [], []), "three columns of one length"),
-        (([1, 2], [1], [1.0, 2.0]), "three columns of one length"),
-        (([1], [1], [0.0]), "measurements must be positive"),
-        (([1], [1], [float("nan")]), "measurements must be positive"),
-        (([float("inf")], [1], [1.0]), "measurements must be positive"),
+        {"shares": [0.0, 1.0], "factors": [0.5, 1.6]},
+        {"shares": [0.0, 0.5, 1.0], "factors": [0.5, 1.5]},
     ],
 )
-def test_invalid_measurements_are_refused(columns: tuple[list[float], list[float], list[float]], says: str) -> None:
-    with pytest.raises(ValueError, match=says):
-        fit_relative_plane(*columns)
+def test_quantiles_that_are_no_distribution_of_mean_one_are_refused_with_their_key(quantiles: dict[str, Any]) -> None:
+    content = whole_profile()
+    content["execution"] = content["execution"] | {"residual_quantiles": quantiles}
+    with pytest.raises(ProfileError) as refused:
+        checked_profile(content)
+    assert "execution.residual_quantiles" in str(refused.value)

@@ -18,9 +18,9 @@ from simnmt.report.charts import (
     Chart,
     Control,
     Mark,
+    Panel,
     light_palette,
     pack,
-    panel,
     plain,
     short,
 )
@@ -72,7 +72,7 @@ def test_a_panel_has_a_chart_for_every_combination_of_options() -> None:
         Control("device", "At", [("0", "only")]),
         Control("y", "Axis", [("log", "log"), ("linear", "linear")]),
     ]
-    drawn = panel("p", "P", "a chart", lambda of, device, y: Chart([], reading=f"{of}{device}{y}"), controls)
+    drawn = Panel("p", "P", "a chart", lambda of, device, y: Chart([], reading=f"{of}{device}{y}"), controls)
     assert {options: chart.reading for options, chart in drawn.charts.items()} == {
         ("0", "0", "log"): "00log", ("0", "0", "linear"): "00linear",
         ("1", "0", "log"): "10log", ("1", "0", "linear"): "10linear",
@@ -83,7 +83,7 @@ def test_a_panel_has_a_chart_for_every_combination_of_options() -> None:
 def test_long_lists_travel_once_however_many_charts_show_them() -> None:
     values = np.arange(100.0)
     chart = Chart([line_series("a", values, values, 0), line_series("b", values, [1.0, 2.0], 1)])
-    content = unpacked(pack([panel("p", "P", "", lambda: chart)]))
+    content = unpacked(pack([Panel("p", "P", "", lambda: chart)]))
     assert content["pool"] == [values.tolist()]
     first, second = content["charts"][0][""]["data"]
     assert first["x"] == first["y"] == second["x"] == {"pool": 0}
@@ -110,7 +110,7 @@ def test_a_run_shows_the_figures_of_its_page_in_a_notebook_and_lists_them_for_a_
     for trace in figure.data:
         assert np.interp(-0.5, -np.array(trace.y), trace.x) == pytest.approx(p50_ms[trace.name], rel=0.05)
     assert figure.layout.yaxis.type == "log"
-    with pytest.raises(simnmt.InputError, match=r"no figure speed.*latency, parts, plane, rtt"):
+    with pytest.raises(simnmt.InputError, match=r"speed.*latency, parts, plane, rtt"):
         result.figure("speed")
     with pytest.raises(simnmt.InputError, match=r"no choice y = 'round'.*y = within, beyond"):
         result.figure("latency", y="round")

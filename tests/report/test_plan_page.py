@@ -14,20 +14,14 @@ from tests.plans import queue_of
 
 
 @pytest.mark.parametrize(
-    ("options", "figures"),
-    [
-        ({"precision": 0.5}, 1),
-        ({"rate": 200.0, "vary": ["devices.gateway.workers=3:4"], "minimise": "latency"}, 0),
-    ],
+    "options",
+    [{"precision": 0.5}, {"rate": 200.0, "vary": ["devices.gateway.workers=3:4"], "minimise": "latency"}],
 )
-def test_a_browser_draws_the_page_of_a_plan_without_complaint(
-    open_page: Any, tmp_path: Path, options: dict[str, Any], figures: int
-) -> None:
+def test_a_browser_shows_the_page_of_a_plan_without_complaint(open_page: Any, tmp_path: Path, options: dict[str, Any]) -> None:
     answer = simnmt.plan(queue_of(1, "exponential", requests=300), "mean_ms<=40", replications=2, **options)
     write_page(tmp_path / "plan.html", render_plan(answer))
     with open_page(tmp_path / "plan.html", viewport={"width": 400, "height": 800}) as opened:
         opened.unfold()
-        opened.page.wait_for_function("n => document.querySelectorAll('.js-plotly-plot .main-svg').length >= n", arg=figures)
         assert opened.page.locator("#answer p").count() >= 2
         shown = opened.page.locator("#warnings li").all_inner_texts()
         assert len(shown) == len(answer.warnings) >= 1 and "give 400 requests or more" in shown[0]

@@ -10,8 +10,7 @@ import pytest
 from simnmt.experiment.plan.deployment import FIXED_KEYS
 from simnmt.scenario.document import Override
 from simnmt.scenario.errors import ScenarioError
-from simnmt.scenario.sweep_configuration import UNSWEPT, read_sweep
-from simnmt.scenario.varied_keys import VariedKey, check_disjoint, parse_varied_key
+from simnmt.scenario.varied_keys import UNSWEPT, VariedKey, check_disjoint, parse_varied_key, read_sweep
 
 
 def values(key: VariedKey) -> list[object]:
@@ -57,8 +56,7 @@ def test_values_are_yaml_between_commas_or_numbers_between_two_ends(text: str, e
         "devices.cloud.count=1:20000000",
         "fit.share=0.2:0.6",
         "devices.cloud.count=2,2",
-        "devices.cloud.batching={size: 8, kind: mini},{kind: mini, size: 8.0}",
-        "device.cloud.count=1,2",
+        "devices.cloud.batching={size: 8, kind: mini},{kind: mini, size: 8}",
     ],
 )
 def test_a_wrong_key_or_value_is_one_short_line_that_names_its_option(text: str, option: str) -> None:
@@ -109,7 +107,7 @@ set:
   requests: 500
 grid:
   devices.cloud.count: [1, 2]
-  networks.cp1.rtt_mean_ms: {from: 20, to: 60, steps: 3}
+  networks.cp1.rtt_mean_ms: 20:60:3
 """
 
 
@@ -134,9 +132,8 @@ def test_a_sweep_file_names_its_scenario_beside_it(tmp_path: Path) -> None:
         ("grid:", "grdi:", "4:1: grdi: "),
         ("[1, 2]", "[]", "5:3: devices.cloud.count: "),
         ("[1, 2]", "[1, 1]", "5:3: devices.cloud.count: "),
-        ("from: 20", "from: 90", "6:3: "),
-        ("steps: 3", "steps: 1", '6:55: grid."networks.cp1.rtt_mean_ms".steps: '),
-        ("devices.cloud.count", "device.count", "5:3: device.count: "),
+        ("20:60", "90:60", "6:3: "),
+        ("20:60:3", "{from: 20}", '6:29: grid."networks.cp1.rtt_mean_ms": '),
     ],
 )
 def test_a_fault_of_a_sweep_file_has_its_place(tmp_path: Path, before: str, after: str, place: str) -> None:

@@ -6,7 +6,7 @@ from typing import Literal
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
@@ -57,7 +57,6 @@ def test_all_shards_give_what_the_trained_model_gives(pooling: Literal["mean", "
 
 
 @given(st.integers(1, LAYERS), st.sets(st.integers(0, SLICES - 1), min_size=1))
-@settings(max_examples=15, deadline=None)
 def test_every_submodel_gives_what_training_saw_of_it(depth: int, chosen: set[int]) -> None:
     """Slices as the trained module leaves them out, in whatever order they lie in the buffer."""
     model, (tokens, mask) = MODEL, batch()

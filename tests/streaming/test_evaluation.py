@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from simnmt.papers.sti.comparison import mcnemar, paired_difference
@@ -57,7 +57,6 @@ SUBMODELS = st.integers(1, 3).flatmap(
 )
 
 
-@settings(max_examples=15)
 @given(submodels=st.lists(SUBMODELS, min_size=2, max_size=4), kept_bytes=st.sampled_from((0, 40_000, 10**9)))
 def test_what_was_computed_before_changes_no_answer(submodels: list[list[dict[int, int]]], kept_bytes: int) -> None:
     store = _STORE[0]

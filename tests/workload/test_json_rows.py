@@ -92,13 +92,6 @@ def test_a_bad_row_is_named_with_its_line_and_the_remedy(tmp_path: Path, content
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 400
 
 
-def test_many_and_long_keys_are_shown_shortened(tmp_path: Path) -> None:
-    path = written(tmp_path, json.dumps({f"{'k' * 60}{n}\n": "a" for n in range(50)}))
-    with pytest.raises(CorpusError, match=r"there are texts under 'k+\.\.\.', .* and 38 more \(") as caught:
-        read(path)
-    assert "\n" not in str(caught.value) and len(str(caught.value)) < 1000
-
-
 @given(st.dictionaries(st.text(max_size=3), st.none() | st.text(max_size=3) | st.integers() | st.lists(st.text(max_size=2))))
 def test_whatever_a_row_holds_there_is_a_pair_or_one_clear_line(tmp_path_factory: pytest.TempPathFactory, row) -> None:
     path = written(tmp_path_factory.getbasetemp(), json.dumps(row))
@@ -107,15 +100,3 @@ def test_whatever_a_row_holds_there_is_a_pair_or_one_clear_line(tmp_path_factory
         assert (src, tgt) == (row["a"], row["b"])
     except CorpusError as error:
         assert str(error).startswith(f"{path}:1: ") and "\n" not in str(error)
-
-
-def test_the_error_for_json_rows_read_as_columns_names_the_keys(tmp_path: Path) -> None:
-    path = written(tmp_path, '{"translation": {"de": "a", "en": "b"}}\n')
-    with pytest.raises(CorpusError, match=r":1: a row of JSON Lines with texts under 'de', 'en', .* --keys de:en, "):
-        read_corpus(path, src_unit="word", tgt_unit="word")
-
-
-def test_keys_beside_two_files_are_refused(tmp_path: Path) -> None:
-    path = written(tmp_path, "a\n")
-    with pytest.raises(CorpusError, match=r"keys are for one file of JSON Lines"):
-        read_corpus(path, path, keys=("de", "en"), src_unit="word", tgt_unit="word")

@@ -3,13 +3,12 @@ from __future__ import annotations
 import math
 import pickle
 import re
-import time
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -100,13 +99,7 @@ def test_a_table_goes_to_another_process_and_back() -> None:
     ("src_len", "tgt_len", "count", "what"),
     [
         ([], [], [], "no pairs"),
-        ([1], [1, 2], [1], "differ in shape"),
-        ([[1]], [[1]], [[1]], "differ in shape"),
-        ([0], [1], [1], "below 1"),
         ([1], [1], [0], "below 1"),
-        ([2, 1], [1, 1], [1, 1], "not distinct and sorted"),
-        ([1, 1], [1, 1], [1, 1], "not distinct and sorted"),
-        ([1, 1], [2, 1], [1, 1], "not distinct and sorted"),
         ([1, 2], [1, 1], [2**62, 2**62], "more than 999999999 pairs"),
     ],
 )
@@ -114,21 +107,6 @@ def test_columns_that_are_no_table_are_refused(src_len, tgt_len, count, what: st
     columns = [np.array(column, dtype=np.int64) for column in (src_len, tgt_len, count)]
     with pytest.raises(CorpusError, match=rf"length table t: .*{what}.* \("):
         LengthTable("t", "s", "word", "word", *columns)
-
-
-@pytest.mark.parametrize(
-    ("unit", "message"),
-    [
-        ("mixd", r"unknown unit 'mixd' \(did you mean mixed\?\)"),
-        ("words", r"unknown unit 'words' \(did you mean word\?\)"),
-        ("", r"'' is no name of a unit"),
-        ("two\nlines", r"'two\\nlines' is no name of a unit"),
-        ("x" * 101, r"is no name of a unit \(give a short text"),
-    ],
-)
-def test_what_is_no_unit_is_refused(unit: str, message: str) -> None:
-    with pytest.raises(CorpusError, match=message):
-        LengthTable.of_pairs("t", "s", "word", unit, [1], [1])
 
 
 def test_a_unit_that_nothing_here_counts_is_taken_as_it_is(tmp_path: Path) -> None:
@@ -186,13 +164,6 @@ def test_no_length_falls_below_one_token() -> None:
     assert counts(scaled) == {(1, 1): 10, (4, 4): 10}
 
 
-@pytest.mark.parametrize("factor", [0.0, -1.3, math.inf, math.nan])
-def test_a_fertility_that_is_none_is_refused(factor: float) -> None:
-    for factors in ((factor, 1.0), (1.0, factor)):
-        with pytest.raises(CorpusError, match=r"no pair of positive numbers \("):
-            table_of({(1, 1): 10}).with_fertility(*factors, "subword", "subword")
-
-
 # --- filters over a table ---
 
 
@@ -236,17 +207,6 @@ def test_a_split_draws_without_replacement() -> None:
     assert np.all(np.abs(drawn.var(axis=0) / variance - 1) < 4 * np.sqrt(2 / 600))
 
 
-@pytest.mark.parametrize("share", [0.0, 1.0, -0.1, 1.5, float("nan")])
-def test_a_share_that_is_none_is_refused(share: float) -> None:
-    with pytest.raises(CorpusError, match=r"share of pairs to fit on is .* \(give a number between 0 and 1"):
-        table_of({(1, 1): 10}).split(share, 1)
-
-
-def test_a_single_pair_cannot_be_split() -> None:
-    with pytest.raises(CorpusError, match=r"one pair cannot be split \(give a corpus of two or more pairs\)"):
-        table_of({(1, 1): 1}).split(0.5, 1)
-
-
 # --- sample ---
 
 
@@ -279,20 +239,9 @@ def test_seed_replication_and_stream_name_each_change_the_sample() -> None:
     assert len({table.sample(*key, 50)[0].tobytes() for key in keys}) == 4
 
 
-def test_a_hundred_thousand_requests_are_drawn_in_milliseconds() -> None:
-    table = table_of({(n, m): n + m for n in range(1, 60) for m in range(1, 60)})
-    took = []
-    for _ in range(5):
-        began = time.process_time()
-        table.sample(1, 0, "lengths", 100_000)
-        took.append(time.process_time() - began)
-    assert min(took) < 0.080  # 0.007 on an idle machine
-
-
 # --- the file ---
 
 
-@settings(max_examples=30)
 @given(tables)
 def test_what_is_written_is_read_back(tmp_path_factory: pytest.TempPathFactory, table: LengthTable) -> None:
     folder = tmp_path_factory.mktemp("table")
@@ -387,22 +336,6 @@ def test_a_bad_table_is_named_with_line_and_remedy(tmp_path: Path, content: str,
     path.write_text(content, encoding="utf-8", newline="")
     with pytest.raises(CorpusError, match=f"^{re.escape(str(path))}{message}"):
         read_table(path)
-
-
-def test_undecodable_bytes_in_a_table_are_placed(tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_bytes(HEADER.encode() + b"1,1,\xff\n")
-    with pytest.raises(CorpusError, match=r"t\.csv:8:5: byte 0xff is not UTF-8"):
-        read_table(tmp_path / "t.csv")
-
-
-def test_a_table_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
-    table = table_of({(1, 1): 1})
-    with pytest.raises(CorpusError, match=r"none/t\.csv: cannot be written: No such file.*\(name a file in a folder"):
-        write_table(tmp_path / "none" / "t.csv", table)
-    (tmp_path / "folder").mkdir()
-    with pytest.raises(CorpusError, match=r"folder: cannot be written: .*\(name a file"):
-        write_table(tmp_path / "folder", table)
-    assert names_in(tmp_path) == ["folder"] and not names_in(tmp_path / "folder")
 
 
 def test_a_table_states_whether_its_lengths_count_the_end_of_the_sentence(tmp_path: Path) -> None:

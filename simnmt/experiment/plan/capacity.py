@@ -56,12 +56,10 @@ class Capacity:
     """The rate of each replication."""
     outcome: Outcome
     """What the runs at the capacity show, or those at the lowest rate if no rate keeps the level."""
-    points: tuple[tuple[float, float], ...]
-    """Rate and ratio of the worst value to its limit of every run."""
 
     def document(self) -> Row:
         """Return the capacity as JSON."""
-        shown = ("workload", "network", "policy", "rate_rps", "low", "high", "roots", "points")
+        shown = ("workload", "network", "policy", "rate_rps", "low", "high", "roots")
         return {name: getattr(self, name) for name in shown} | self.outcome.document()
 
 
@@ -73,7 +71,7 @@ class Capacities:
     """Of the scenario."""
     level: str
     rows: tuple[Capacity, ...]
-    """Those of the simplest policy first."""
+    """Those of fixed policies first."""
     sources: str
     """Kinds of the device profiles and of the round trips."""
     warnings: list[str]
@@ -170,25 +168,23 @@ def find_capacity(
     while not scanned or (scanned[-1].excess > 0.0 and scanned[-1].rate_rps > LEAST_SHARE * most_rps):
         scanned.append(site.at_rate(most_rps * SCAN ** len(scanned)).trial(0, requests))
     if scanned[-1].excess > 0.0:
-        return _capacity(site, [], scanned[-1:], scanned), scanned[-1]
+        return _capacity(site, [], scanned[-1:]), scanned[-1]
     roots: list[float] = []
     trials: list[Trial] = []
-    points: list[Trial] = []
     wanted = site.plan.scenario.replications
     find = partial(find_root, site, start_rps=scanned[-1].rate_rps)
     while len(roots) < wanted:
         for root, of_replication in run_tasks(find, range(len(roots), wanted), jobs, progress):
             roots.append(root)
-            points += of_replication
             kept = [trial for trial in of_replication if trial.excess <= 0.0]
             if not kept:
-                return _capacity(site, [], of_replication[-1:], points), of_replication[-1]
+                return _capacity(site, [], of_replication[-1:]), of_replication[-1]
             trials.append(max(kept, key=lambda trial: trial.rate_rps))
         wanted = _replications_for(roots, precision)
-    return _capacity(site, roots, trials, points), trials[0]
+    return _capacity(site, roots, trials), trials[0]
 
 
-def _capacity(site: Site, roots: Sequence[float], trials: Sequence[Trial], points: Sequence[Trial]) -> Capacity:
+def _capacity(site: Site, roots: Sequence[float], trials: Sequence[Trial]) -> Capacity:
     """Return the capacity of a site. `trials`: a run of each replication at its root, or at the lowest rate without roots."""
     outcome = Outcome.of(site, trials)
     # One run is overloaded beyond what chance makes of a load of 1; the mean over the replications must not be above 1.
@@ -196,8 +192,7 @@ def _capacity(site: Site, roots: Sequence[float], trials: Sequence[Trial], point
     outcome = replace(outcome, loads={name: load / overload for name, load in outcome.loads.items()})
     roots = tuple(root / overload for root in roots)
     rate = _estimate(roots) if roots else Estimate(0.0, None, None)
-    runs = tuple((trial.rate_rps, exp(trial.excess)) for trial in points)
-    return Capacity(site.workload, site.network, site.policy, rate.mean, rate.low, rate.high, roots, outcome, runs)
+    return Capacity(site.workload, site.network, site.policy, rate.mean, rate.low, rate.high, roots, outcome)
 
 
 def _estimate(roots: Sequence[float]) -> Estimate:

@@ -297,10 +297,10 @@ def make_candidates(keys: Sequence[VariedKey], open_plan: Open, level: Level, ra
 def _kept(
     candidates: Sequence[Candidate], columns: Sequence[str], by_servers: bool, progress: Callable[[float, int], None] | None
 ) -> Iterator[Candidate]:
-    """Yield the candidates that keep the level, the least first; of equal ones, those of the simplest policy.
+    """Yield the candidates that keep the level, the least first; of equal ones, those of a fixed policy.
 
     Args:
-        candidates: those of the simplest policy first.
+        candidates: those of fixed policies first.
         columns: numbers of a run that are to be least, the first one first.
         by_servers: whether the fewest servers come first, so that more boxes than those of the answer are not simulated.
         progress: called with the number of simulated candidates and of all.

@@ -13,7 +13,7 @@ from simnmt.papers.cnmt.claims import TRANSFORMER
 from simnmt.papers.cnmt.device_claims import TimesRow
 from simnmt.papers.cnmt.table_replay import Part
 from simnmt.papers.kit.page import Drawing
-from simnmt.report.charts import Axis, Chart, Control, Mark, Panel, numbers, panel
+from simnmt.report.charts import Axis, Chart, Control, Mark, Panel, numbers
 from simnmt.report.figures import CellView, plane, rtt
 from simnmt.report.page_template import render_fragment
 from simnmt.report.run_tables import share_explained
@@ -52,7 +52,7 @@ def _times(times: Sequence[TimesRow]) -> Drawing:
         axes = Axis("target length M, tokens", from_zero=True), Axis("execution time, ms", from_zero=True)
         return Chart(marks, *axes, " ".join(map(_describe_times, rows)))
 
-    drawn = panel(
+    drawn = Panel(
         "times",
         "Gateway and server",
         "Mean execution time in milliseconds per target length on gateway and server, with lines",
@@ -100,15 +100,15 @@ def _planes(parts: Sequence[Part]) -> Drawing:
     cells = [(part.name, cell) for part in parts for cell in part.cells]
     # The paper's own example, the Transformer, is shown first; a stable sort keeps the rest in order.
     cells.sort(key=lambda named_cell: (named_cell[1].workload != TRANSFORMER, named_cell[0] == "inferred"))
-    charts: dict[tuple[str, ...], Chart] = {}
-    for place, (_, cell) in enumerate(cells):
+
+    def draw(place: str) -> Chart:
+        _, cell = cells[int(place)]
         drawn = plane(CellView(cell, [], dict(zip(cell.logs, map(_colour, cell.logs), strict=True))))
-        policy = str(list(cell.logs).index("cnmt"))
-        chart = drawn.charts[policy,]
-        charts[str(place),] = replace(chart, reading=_coefficients(cell))
+        return replace(drawn.draw(str(list(cell.logs).index("cnmt"))), reading=_coefficients(cell))
+
     controls = [Control("of", "Of", [(str(place), _name(name, cell)) for place, (name, cell) in enumerate(cells)])]
     alt = "Requests in the plane of source and target length with the border where both devices are equally fast"
-    shown = Panel("planes", "Where each device is the faster one", alt, charts, controls, across=True)
+    shown = Panel("planes", "Where each device is the faster one", alt, draw, controls, across=True)
     note = (
         "Requests by source length N and target length M, coloured by the device that C-NMT chose, and the border on which "
         "both devices are believed equally fast."
@@ -144,7 +144,7 @@ def _lengths(parts: Sequence[Part]) -> Drawing:
             heading = f"{workload}, {pairs} pairs of @{table.name} by {units}; published R² {r2}, MSE {mse}"
             fit = next((fit for fit in part.fits if fit["workload"] == cell.workload and "pairs_r2" in fit), None)
             alt = f"Mean target length per source length in tokens, with the fitted line, {workload} by {units}"
-            panels[key] = panel(f"lengths-{len(panels)}", heading, alt, partial(_length_chart, cell, fit))
+            panels[key] = Panel(f"lengths-{len(panels)}", heading, alt, partial(_length_chart, cell, fit))
     note = (
         "Counted on real text; the target length is the reference translation's. Bands: one standard deviation of single pairs."
     )
@@ -190,7 +190,7 @@ def _traces(parts: Sequence[Part]) -> Drawing:
         for cell in part.cells:
             if not alike or cell.workload == part.cells[0].workload:
                 groups.setdefault(part.name if alike else _name(part.name, cell, network=False), []).append(cell)
-    drawn = panel(
+    drawn = Panel(
         "traces",
         "CP1 and CP2",
         "Round-trip time in milliseconds over the time of the trace, CP1 and CP2",

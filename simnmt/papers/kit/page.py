@@ -53,10 +53,9 @@ class ChartSection:
         several = len(names) > 1
         options = [(str(place), name) for place, name in enumerate(names)]
         controls = [Control("of", "Of", options, str(names.index(self.chosen or names[0])))] if several else []
-        charts: dict[tuple[str, ...], Chart] = {
-            (str(place),) if several else (): chart for place, chart in enumerate(self.charts.values())
-        }
-        return [Panel(self.id, self.heading, f"{self.title}: {self.heading}", charts, controls, across=True)]
+        charts = list(self.charts.values())
+        alt = f"{self.title}: {self.heading}"
+        return [Panel(self.id, self.heading, alt, lambda place="0": charts[int(place)], controls, across=True)]
 
 
 def drawing_section(drawing: Drawing | ChartSection, *, folded: bool | None = None) -> Section:

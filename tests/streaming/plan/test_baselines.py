@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from simnmt.papers.sti import published
@@ -42,7 +42,6 @@ def test_worked_example_of_sti_19() -> None:
     )
 
 
-@settings(max_examples=30)
 @given(costs(), st.floats(0.05, 5.0))
 def test_sti_computes_no_fewer_shards_than_any_pipeline(cost: StiCost, deadline_s: float) -> None:
     """STI-19: its size is bound by computing alone; theirs by reading too."""
@@ -53,7 +52,6 @@ def test_sti_computes_no_fewer_shards_than_any_pipeline(cost: StiCost, deadline_
     assert len(in_memory(cost, deadline_s, 6, length=LENGTH).bits) == shards
 
 
-@settings(max_examples=20)
 @given(costs(), st.floats(0.05, 5.0))
 def test_no_submodel_loaded_before_it_runs_ends_nearer_to_the_deadline(cost: StiCost, deadline_s: float) -> None:
     chosen = load_and_execute(cost, deadline_s, length=LENGTH)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import accumulate, product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from simnmt.profile.streaming_cost import BERT_BASE, BITS, Shard, ShardGeometry, StiCost
@@ -105,7 +105,6 @@ def test_part_of_a_shard_counted_as_preloaded_stalls_the_paper_s_plan_but_not_th
     assert stalled > 0
 
 
-@settings(max_examples=40)
 @given(costs(beside=True), DEADLINES, CAPACITIES)
 def test_a_first_plan_stalls_only_where_not_even_2_bits_arrive(cost: StiCost, deadline_s: float, capacity: int) -> None:
     plan = make_plan(cost, deadline_s, capacity, length=LENGTH)
@@ -120,7 +119,6 @@ def test_a_first_plan_stalls_only_where_not_even_2_bits_arrive(cost: StiCost, de
     assert computed_s <= deadline_s * (1 + 1e-9) or (plan.layers, plan.slices_per_layer) == (1, 1)
 
 
-@settings(max_examples=40)
 @given(costs(beside=True), DEADLINES, st.data())
 def test_no_single_further_upgrade_is_possible(cost: StiCost, deadline_s: float, data: st.DataObject) -> None:
     """Brute force over upgrades, on what the buffer holds, a prefix or not; and what it holds keeps its bits."""
@@ -149,7 +147,6 @@ def test_no_single_further_upgrade_is_possible(cost: StiCost, deadline_s: float,
                 assert bits <= plan.bits[shard] or late(dict(plan.bits) | {shard: bits})
 
 
-@settings(max_examples=40)
 @given(costs(beside=True), DEADLINES, CAPACITIES, st.booleans())
 def test_a_filled_deadline_is_met_wherever_it_can_be(cost: StiCost, deadline_s: float, capacity: int, cold: bool) -> None:
     cached: dict[Shard, int] | None = {} if cold else None
@@ -164,7 +161,6 @@ def test_a_filled_deadline_is_met_wherever_it_can_be(cost: StiCost, deadline_s: 
         assert sum(filled.bits.values()) >= sum(plain.bits.values())
 
 
-@settings(max_examples=60)
 @given(costs(beside=True), DEADLINES, CAPACITIES, st.booleans())
 def test_a_plan_that_waits_for_nothing_meets_its_deadline_however_reads_slow_it(
     cost: StiCost, deadline_s: float, capacity: int, cold: bool
@@ -201,7 +197,6 @@ def test_reads_that_slower_computing_hides_are_in_time() -> None:
     assert (list(undisturbed.bits.values()), undisturbed.short_of_io) == ([2, 2], True)
 
 
-@settings(max_examples=30)
 @given(costs(), DEADLINES, st.sampled_from([0.1, 0.4]), st.sampled_from([0.0, 0.3]))
 def test_embedding_and_head_leave_the_layers_less_of_the_deadline(
     cost: StiCost, deadline_s: float, embed_s: float, head_s: float
@@ -283,7 +278,6 @@ def best_by_trying(cost: StiCost, plan: StreamingPlan) -> float | None:
     return best
 
 
-@settings(max_examples=16)
 @given(
     costs(beside=True).filter(lambda cost: cost.geometry.layers * cost.geometry.heads <= 3),
     st.integers(0, 40),
