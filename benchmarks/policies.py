@@ -27,7 +27,7 @@ from simnmt.experiment.draws import Learnt, learn
 from simnmt.experiment.inputs import read_inputs
 from simnmt.experiment.units import Unit, run_unit
 from simnmt.profile.execution_plane import ExecutionPlane
-from simnmt.results.stability import busiest_load
+from simnmt.results.stability import LOAD_SUFFIX, device_names
 from simnmt.results.statistics import change_percent
 from simnmt.scenario.source import open_source
 
@@ -144,6 +144,11 @@ def _workloads(case: Case, requests: int) -> dict[str, Any]:
     return {name: {**lengths, "arrivals": case.arrivals(float(f"{rate_rps:.4g}"))} for name, rate_rps in rates.items()}
 
 
+def busiest_load(row: Row) -> float:
+    """The load of the busiest box of any device."""
+    return max(row[name + LOAD_SUFFIX] or 0.0 for name in device_names(row))
+
+
 def _full_rps(case: Case, lengths: dict[str, Any], requests: int) -> float:
     """The rate at which the busiest box would have load 1 if nobody saw queues; told from a short run at 1 request/s a box."""
     if case.full_rps is not None:
@@ -153,9 +158,7 @@ def _full_rps(case: Case, lengths: dict[str, Any], requests: int) -> float:
     few = {"quiet": {**lengths, "arrivals": poisson(rate_rps)}}
     blind = {plain: {**case.policies[plain], "sees_backlog": False}}
     runs = run(_scenario(case, few, min(requests, 5_000), 1) | {"policies": blind})
-    load = busiest_load(runs["quiet", next(iter(case.networks)), plain][0])
-    assert load is not None
-    return rate_rps / load
+    return rate_rps / busiest_load(runs["quiet", next(iter(case.networks)), plain][0])
 
 
 def _placed(case: Case, place: tuple[str, str], theirs: Sequence[Row]) -> Row:

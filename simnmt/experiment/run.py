@@ -223,7 +223,6 @@ def roles_of(scenario: ScenarioConfiguration) -> Roles:
         deployable=[name for name, policy in policies.items() if not policy.knows_truth],
         fixed=[name for name, policy in policies.items() if policy.single_device],
         oracle=next((name for name, policy in policies.items() if policy.knows_truth), None),
-        settings={name: policy.settings_given for name, policy in policies.items()},
     )
 
 

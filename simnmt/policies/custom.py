@@ -30,11 +30,6 @@ class CustomPolicy(Extended, PolicySettings):
     estimating: Estimation
 
     @property
-    def settings_given(self) -> int:
-        """Number of settings that the scenario gives it beside its kind: the fewer, the simpler it is."""
-        return len(self.extension.written.keys() - {"kind"})
-
-    @property
     def estimation(self) -> Estimation:
         return self.estimating
 

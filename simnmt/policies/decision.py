@@ -108,11 +108,6 @@ class PolicySettings(Configuration):
     single_device: ClassVar[bool] = False
     """True if it sends every request to one device."""
 
-    @property
-    def settings_given(self) -> int:
-        """Number of settings that the scenario gives it beside its kind: the fewer, the simpler it is."""
-        return len(self.model_fields_set - {"kind"})
-
     @abstractmethod
     def policy(self, knowledge: Knowledge) -> Policy:
         """Return the policy."""

@@ -15,8 +15,8 @@ from simnmt.report.typography import significant
 from simnmt.results.number_text import digits, duration, percent, percent_interval
 from simnmt.results.run import LiveMeasurement, Run
 from simnmt.results.service_level import Assessment
-from simnmt.results.simplicity import is_tie
 from simnmt.results.stability import device_names
+from simnmt.results.statistics import is_tie
 from simnmt.results.summary import Row, format_objective, objective_name
 
 

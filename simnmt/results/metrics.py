@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from math import ceil, inf
@@ -30,8 +31,6 @@ class Metric:
     """Unit of values and limits; empty for a share."""
     comparison: Comparison
     """The comparison of a useful limit: `<=` if less is better."""
-    phrase: str
-    """A requirement in words, with `{limit}` for its limit, such as `p95 within {limit} ms`."""
     per_si_unit: float = 1.0
     """Factor from the column to the unit, such as 1000 for milliseconds."""
     most: float | None = None
@@ -91,41 +90,28 @@ REQUESTS_BEYOND = 10
 """Requests that a percentile above the 99th needs beyond it: p99.9 is known from 10,000 requests on."""
 
 
-def _spending(name: str, column: str, unit: str, label: str) -> Metric:
-    return Metric(name, column, unit, "<=", f"{label} within {{limit}} {unit}".rstrip(), label=label)
-
-
-SPENDINGS: dict[str, Metric] = {
-    known.name: known
-    for known in (
-        _spending("energy_j", "mean_energy_j", "J", "mean energy"),
-        _spending("energy_j_per_thousand_tokens", "energy_j_per_thousand_tokens", "J", "mean energy per thousand tokens"),
-        _spending("cost_per_request", "mean_cost", "", "mean cost"),
-        _spending("cost_per_thousand_tokens", "cost_per_thousand_tokens", "", "mean cost per thousand tokens"),
+SPENDINGS = {
+    name: Metric(name, column, unit, "<=", label=label)
+    for name, column, unit, label in (
+        ("energy_j", "mean_energy_j", "J", "mean energy"),
+        ("energy_j_per_thousand_tokens", "energy_j_per_thousand_tokens", "J", "mean energy per thousand tokens"),
+        ("cost_per_request", "mean_cost", "", "mean cost"),
+        ("cost_per_thousand_tokens", "cost_per_thousand_tokens", "", "mean cost per thousand tokens"),
     )
 }
 """Metrics of energy and money (`results.energy`), which a run knows only with powers and prices."""
 PLAIN_METRICS: Mapping[str, Metric] = SPENDINGS | {
     known.name: known
     for known in (
-        Metric("mean_ms", "mean_latency_s", "ms", "<=", "mean within {limit} ms", 1e3, sample="latency"),
-        Metric(
-            "first_token_ms",
-            "mean_first_token_s",
-            "ms",
-            "<=",
-            "first token within {limit} ms on average",
-            1e3,
-            sample="first_token",
-        ),
-        Metric("deadline_met_share", "deadline_met_share", "", ">=", "{limit} answered within the deadline", most=1.0),
-        Metric("goodput_rps", "goodput_rps", "requests/s", ">=", "goodput of {limit} requests/s"),
-        Metric("stable", "stable", "", ">=", "stable", most=1.0),
+        Metric("mean_ms", "mean_latency_s", "ms", "<=", 1e3, sample="latency"),
+        Metric("first_token_ms", "mean_first_token_s", "ms", "<=", 1e3, sample="first_token"),
+        Metric("deadline_met_share", "deadline_met_share", "", ">=", most=1.0),
+        Metric("goodput_rps", "goodput_rps", "requests/s", ">="),
+        Metric("stable", "stable", "", ">=", most=1.0),
     )
 }
 """Metrics with fixed names. A further one needs a line here, and a column of the same numbers in the summary."""
 _PERCENTILE = re.compile(r"(first_token_)?p([5-9]\d)(?:\.([1-9]))?_ms")
-_NO_PERCENTILE = re.compile(r"(?:first_token_)?p(\d{1,3}(?:\.\d{1,9})?)_ms")
 _ANSWERED_WITHIN = re.compile(r"answered_within_(\d{1,9}(?:\.\d{1,6})?)ms")
 _PROPOSED = (
     *PLAIN_METRICS,
@@ -145,15 +131,10 @@ def metric(name: str) -> Metric:
         return PLAIN_METRICS[name]
     if match := _PERCENTILE.fullmatch(name):
         sample: Sample = "first_token" if match[1] else "latency"
-        label, tenths = f"p{match[2]}{match[3] or ''}", f".{match[3]}" if match[3] else ""
         quantile = (10 * int(match[2]) + int(match[3] or 0)) / 1000
-        column = f"{label}_{sample}_s"
-        phrase = f"{'first token ' if match[1] else ''}p{match[2]}{tenths} within {{limit}} ms"
-        return Metric(name, column, "ms", "<=", phrase, 1e3, sample=sample, quantile=quantile)
+        return Metric(name, f"p{match[2]}{match[3] or ''}_{sample}_s", "ms", "<=", 1e3, sample=sample, quantile=quantile)
     if (match := _ANSWERED_WITHIN.fullmatch(name)) and float(match[1]) > 0.0:
         return answered_within(float(match[1]))
-    if (match := _NO_PERCENTILE.fullmatch(name)) and not 50.0 <= float(match[1]) <= 99.9 and float(match[1]) <= 100.0:
-        raise InputError(f"unknown metric {shorten(name)}", remedy="percentiles go from p50_ms to p99.9_ms, in tenths")
     remedy = did_you_mean(
         name,
         _PROPOSED,
@@ -187,8 +168,7 @@ def answered_within(limit_ms: float) -> Metric:
     'answered_within_500ms'
     """
     name = f"answered_within_{limit_ms:.12g}ms"
-    phrase = f"{{limit}} answered within {limit_ms:.12g} ms"
-    return Metric(name, f"{name}_share", "", ">=", phrase, most=1.0, sample="latency", within_s=limit_ms / 1e3)
+    return Metric(name, f"{name}_share", "", ">=", most=1.0, sample="latency", within_s=limit_ms / 1e3)
 
 
 def objective_metric(objective: str) -> Metric:
@@ -199,20 +179,14 @@ def objective_metric(objective: str) -> Metric:
     >>> objective_metric("p99.9").column, objective_metric("cost_per_thousand_tokens").label
     ('p999_latency_s', 'mean cost per thousand tokens')
     """
-    known = SPENDINGS.get(objective)
+    if objective in SPENDINGS:
+        return SPENDINGS[objective]
     if re.fullmatch(r"mean|p[\d.]+", objective):
-        try:
-            known = metric(f"{objective}_ms")
-        except InputError:
-            known = None
-    if known is None:
-        remedy = did_you_mean(
-            objective,
-            ("mean", "p50", "p90", "p95", "p99", "p99.9", *SPENDINGS),
-            "mean, a percentile from p50 to p99.9, energy_j, cost_per_request",
-        )
-        raise InputError(f"unknown objective {shorten(objective)}", remedy=remedy)
-    return known
+        with suppress(InputError):
+            return metric(f"{objective}_ms")
+    remedy = "objectives are mean, a percentile from p50 to p99.9, energy_j, cost_per_request"
+    proposed = ("mean", "p50", "p90", "p95", "p99", "p99.9", *SPENDINGS)
+    raise InputError(f"unknown objective {shorten(objective)}", remedy=did_you_mean(objective, proposed, remedy))
 
 
 @dataclass(frozen=True, slots=True)

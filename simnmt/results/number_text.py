@@ -5,6 +5,9 @@ from __future__ import annotations
 from math import floor, inf, log10
 from typing import Literal
 
+Signs = Literal["both", "minus"]
+"""Signs that a number shows: plus and minus, as of a change; or minus alone."""
+
 
 def duration(seconds: float, low_s: float | None = None, high_s: float | None = None, *, interval: bool = False) -> str:
     """Return a duration in a convenient unit, with as many digits as its interval allows, or three without one.
@@ -16,12 +19,12 @@ def duration(seconds: float, low_s: float | None = None, high_s: float | None = 
     >>> duration(0.0682, 0.051, 0.089, interval=True)
     '68 ms [51, 89]'
     """
-    shown_s = _rounded(seconds)
     units = (("ms", 1e-3, 1.0), ("s", 1.0, 120.0), ("min", 60.0, 7200.0), ("h", 3600.0, inf))
-    unit, length_s = next((unit, length_s) for unit, length_s, below_s in units if shown_s < below_s)
-    low, high = (None if end is None else end / length_s for end in (low_s, high_s))
-    ends = format_interval(seconds / length_s, low, high, signs="minus")[1] if interval else ""
-    return f"{format_estimate(seconds / length_s, low, high)} {unit} {ends}".rstrip()
+    unit, length_s = next((unit, length_s) for unit, length_s, below_s in units if _rounded(seconds) < below_s)
+    if low_s is None or high_s is None:
+        return f"{digits(seconds / length_s)} {unit}"
+    text, ends = format_interval(seconds / length_s, low_s / length_s, high_s / length_s, signs="minus")
+    return f"{text} {unit} {ends if interval else ''}".rstrip()
 
 
 def digits(value: float) -> str:
@@ -56,75 +59,48 @@ def percent(share: float, *, signed: bool = False) -> str:
     return f"{value:{'+' if signed else ''}.{decimals}f} %"
 
 
-def interval_decimals(low: float, high: float, most: int = 2) -> int:
-    """Return how many decimals a number and its interval need to show the interval's width with two digits.
+def format_interval(
+    value: float, low: float | None, high: float | None, *, signs: Signs = "both", most: int = 2
+) -> tuple[str, str]:
+    """Return a number and its interval as texts, with so many decimals that the interval's width has two digits.
 
-    At most `most`. There are more than the width needs if the bound next to zero would otherwise be rounded to zero.
+    There are more if the bound next to zero would otherwise be rounded to zero. Zero has no sign.
 
-    >>> interval_decimals(90.92, 110.63), interval_decimals(-1.93, -1.71), interval_decimals(0.31, 24.8)
-    (0, 2, 1)
+    Args:
+        value: the number.
+        low, high: the ends of its interval, in the same unit; None for no interval, whose text is then empty.
+        signs: signs to show.
+        most: decimals at most, and those of a number without an interval.
+
+    >>> format_interval(100.54, 90.92, 110.63), format_interval(9.0, 0.31, 24.8)
+    (('+101', '[+91, +111]'), ('+9.0', '[+0.3, +24.8]'))
     """
+    if low is None or high is None:
+        return _fixed(value, most, signs), ""
     width = abs(high - low)
     decimals = min(max(1 - floor(log10(width)), 0), most) if width > 0.0 else most
     nearest = min(abs(low), abs(high)) if low * high > 0.0 else 1.0
     while decimals < most and round(nearest, decimals) == 0.0:
         decimals += 1
-    return decimals
+    return _fixed(value, decimals, signs), f"[{_fixed(low, decimals, signs)}, {_fixed(high, decimals, signs)}]"
 
 
-Signs = Literal["both", "minus", "none"]
-"""Signs that a number shows: plus and minus, as of a change; minus alone; or none, if a sentence gives the direction."""
-
-
-def format_interval(
-    value: float, low: float | None, high: float | None, *, signs: Signs = "both", most: int = 2
-) -> tuple[str, str]:
-    """Return a number and its interval as texts, with as many decimals as the interval allows (`interval_decimals`).
-
-    Args:
-        value: the number.
-        low, high: the ends of its interval, in the same unit; None for no interval, whose text is then empty.
-        signs: signs to show; without signs the smaller bound comes first. Zero has no sign.
-        most: decimals at most, and those of a number without an interval.
-
-    >>> format_interval(100.54, 90.92, 110.63)
-    ('+101', '[+91, +111]')
-    >>> format_interval(-12.34, -15.1, -9.6, signs="none")
-    ('12.3', '[9.6, 15.1]')
-    """
-    if low is None or high is None:
-        return _fixed(value, most, signs), ""
-    decimals = interval_decimals(low, high, most)
-    first, second = sorted((low, high), key=abs) if signs == "none" else (low, high)
-    return _fixed(value, decimals, signs), f"[{_fixed(first, decimals, signs)}, {_fixed(second, decimals, signs)}]"
-
-
-def format_estimate(value: float, low: float | None = None, high: float | None = None) -> str:
-    """Return a number without its interval, but with as many digits as that allows; three digits without an interval.
-
-    >>> format_estimate(7850.46, 7830.1, 7865.5), format_estimate(68.42, 66.9, 70.0), format_estimate(68.4231)
-    ('7,850', '68.4', '68.4')
-    """
-    return digits(value) if low is None or high is None else format_interval(value, low, high, signs="minus")[0]
-
-
-def percent_interval(value: float, low: float | None, high: float | None, *, signs: Signs = "both", unit: str = "%") -> str:
-    """Return a percentage with its interval for a sentence; a number other than 0 is not shown as 0.
+def percent_interval(value: float, low: float | None, high: float | None, *, unit: str = "%") -> str:
+    """Return a change in percent with its interval for a sentence; a number other than 0 is not shown as 0.
 
     `unit`: text after the number, such as `points` for a difference of percentages.
 
     >>> percent_interval(1.234, 1.11, 1.36), percent_interval(0.04, -0.9, 0.9), percent_interval(2.5, None, None)
     ('+1.23 % [+1.11, +1.36]', 'less than 0.1 % [-0.9, +0.9]', '+2.50 %')
     """
-    text, interval = format_interval(value, low, high, signs=signs)
+    text, interval = format_interval(value, low, high)
     if value != 0.0 and not text.strip("0."):
         text = f"less than {text[:-1]}1"
     return f"{text} {unit} {interval}".rstrip()
 
 
 def _fixed(value: float, decimals: int, signs: Signs) -> str:
-    """Return a number with `decimals` decimals and its signs; zero has no sign."""
-    text = f"{abs(value) if signs == 'none' else value:{'+' if signs == 'both' else ''},.{decimals}f}"
+    text = f"{value:{'+' if signs == 'both' else ''},.{decimals}f}"
     return text if text.strip("+-0.") else text.lstrip("+-")
 
 

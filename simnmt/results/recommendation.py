@@ -7,15 +7,14 @@ can reach and never a recommendation.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf
 
 from simnmt.base.errors import InputError
 from simnmt.base.suggestions import format_list
 from simnmt.results.precision import describe_short_tail
 from simnmt.results.service_level import Assessment, Requirement
-from simnmt.results.simplicity import is_tie, simplest
-from simnmt.results.statistics import Estimate, change_percent, interval_columns, over_replications
+from simnmt.results.statistics import Estimate, change_percent, interval_columns, is_tie, over_replications
 from simnmt.results.summary import Objective, Row, Runs, known, objective_column
 
 TRIVIAL_SPREAD = 0.05
@@ -34,8 +33,6 @@ class Roles:
     fixed: Sequence[str] = ()
     """Deployable policies that send every request to one device."""
     oracle: str | None = None
-    settings: Mapping[str, int] = field(default_factory=dict)
-    """Number of settings that the scenario gives each policy: the fewer, the simpler it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +48,8 @@ def recommend(rows: Sequence[Row], runs: Runs, roles: Roles, goal: Goal, reason:
     """Return the recommendation for one workload and network, as a record for `summary.json`.
 
     Policies are left out in this order, unless that would leave none: unstable ones, those that lose more requests than
-    another, and those that miss the service level. Of the policies that are as good as the best of the others (they differ by
-    less than `simplicity.TIE`) the simplest is recommended.
+    another, and those that miss the service level. Of the policies that are as good as the best of the others (`is_tie`), one
+    that sends every request to one device is recommended, else the first of the scenario.
 
     Args:
         rows: the rows of the workload and network in the summary, judged for stability (`stability.with_stability`).
@@ -80,7 +77,7 @@ def recommend(rows: Sequence[Row], runs: Runs, roles: Roles, goal: Goal, reason:
     if eligible:
         best = min(map(score, eligible))
         tied = [name for name in eligible if is_tie(score(name), best)]
-        policy, *as_good = simplest(tied, roles.settings, roles.fixed)
+        policy, *as_good = sorted(tied, key=lambda name: name not in roles.fixed)
     elif roles.deployable:
         policy = min(roles.deployable, key=lambda name: (by_policy[name]["backlog_growth"], cell.mean_s(name)))
     rivals = [name for name in eligible if name != policy and name not in as_good]
@@ -125,11 +122,9 @@ class _Cell:
     goal: Goal
     roles: Roles
 
-    def values(self, policy: str, key: str) -> list[float]:
-        return [known(numbers[key]) for numbers in self.runs[self.workload, self.network, policy]]
-
     def objective_values(self, policy: str) -> list[float]:
-        return self.values(policy, objective_column(self.goal.objective))
+        column = objective_column(self.goal.objective)
+        return [known(numbers[column]) for numbers in self.runs[self.workload, self.network, policy]]
 
     def mean_s(self, policy: str) -> float:
         return over_replications(self.objective_values(policy)).mean
@@ -161,44 +156,36 @@ class _Cell:
         """Return the worth of the choice: the spread of the policies, the gain over a fixed policy, the gap to the oracle.
 
         The spread is over all deployable policies: one that misses the service level is a choice too, and a costly one.
-
-        Args:
-            policy: the recommended one; None if nothing stable is deployable.
-            eligible: the deployable policies of which it is recommended.
+        `policy`: None if nothing stable is deployable; `eligible`: those among which it was chosen.
         """
         roles, unstable = self.roles, {name for name, row in self.by_policy.items() if row.get("unstable")}
-        worst, best_fixed, oracle, gap_left = None, None, None, None
-        spread, over_fixed, above_oracle = None, None, None
-        fixed_suffices, trivial = None, False
+        worth: Row = {"worst": None, "best_fixed": None, "oracle": None, "gap_left": None, "trivial": False}
+        spread = over_fixed = above_oracle = fixed_suffices = None
         if policy is not None:
-            worst = max((name for name in roles.deployable if name != policy), key=self.mean_s, default=None)
-            if unstable.intersection(roles.deployable):
-                worst = None
-            if worst is not None:
-                spread = self.change(worst, policy)
+            others = [] if unstable.intersection(roles.deployable) else [name for name in roles.deployable if name != policy]
+            if others:
+                worth["worst"] = max(others, key=self.mean_s)
+                spread = self.change(worth["worst"], policy)
                 most = spread.mean if spread.high is None else spread.high
-                trivial = all(name in eligible for name in roles.deployable) and most < 100.0 * TRIVIAL_SPREAD
+                worth["trivial"] = {*roles.deployable} <= {*eligible} and most < 100.0 * TRIVIAL_SPREAD
+            widest_s = 0.0
             if fixed := [name for name in roles.fixed if name in eligible]:
-                best_fixed = policy if policy in fixed else min(fixed, key=self.mean_s)
+                best_fixed = worth["best_fixed"] = policy if policy in fixed else min(fixed, key=self.mean_s)
                 over_fixed = self.change(policy, best_fixed)
-                routing = [name for name in eligible if name not in roles.fixed]
-                gains = [self.change(name, best_fixed) for name in (routing if policy in fixed else [policy])]
-                fixed_suffices = bool(routing) and all(_matters_little(gain) for gain in gains)
+                routing = [name for name in eligible if name not in roles.fixed] if policy in fixed else [policy]
+                fixed_suffices = bool(routing) and all(_matters_little(self.change(name, best_fixed)) for name in routing)
+                widest_s = self.mean_s(best_fixed)
             if roles.oracle is not None and roles.oracle not in unstable:
-                oracle, above_oracle = roles.oracle, self.change(policy, roles.oracle)
-                bound_s = self.mean_s(oracle)
-                widest_s = self.mean_s(best_fixed) - bound_s if best_fixed is not None else 0.0
-                gap_left = (self.mean_s(policy) - bound_s) / widest_s if widest_s > 1e-9 * bound_s else None
+                worth["oracle"], above_oracle = roles.oracle, self.change(policy, roles.oracle)
+                bound_s = self.mean_s(roles.oracle)
+                if widest_s - bound_s > 1e-9 * bound_s:
+                    worth["gap_left"] = (self.mean_s(policy) - bound_s) / (widest_s - bound_s)
         return {
-            "worst": worst,
+            **worth,
             **interval_columns("spread", spread, 100.0),
-            "best_fixed": best_fixed,
             **interval_columns("over_fixed", over_fixed, 100.0),
             "fixed_suffices": fixed_suffices,
-            "oracle": oracle,
             **interval_columns("above_oracle", above_oracle, 100.0),
-            "gap_left": gap_left,
-            "trivial": trivial,
         }
 
 

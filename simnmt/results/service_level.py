@@ -14,7 +14,7 @@ from typing import Any
 from simnmt.base.errors import InputError, shorten
 from simnmt.base.suggestions import did_you_mean, format_list
 from simnmt.results.metrics import Comparison, Metric, metric
-from simnmt.results.number_text import digits, format_interval
+from simnmt.results.number_text import digits, format_interval, percent
 
 Row = Mapping[str, Any]
 
@@ -50,11 +50,9 @@ class Requirement:
             raise InputError(f"{shorten(text)!r} is no requirement", remedy="write a metric and its limit, as in p95_ms<=300")
         name, sign, limit = match.groups()
         known = metric(name)
-        if known.name == "stable":
-            raise InputError("stable takes no limit", remedy="write stable alone")
-        if sign.replace("≤", "<=").replace("≥", ">=") != known.comparison:
-            remedy = shorten(f"write {name}{known.comparison}{limit}")
-            raise InputError(f"{known.name} is limited by {known.comparison}, not by {sign}", remedy=remedy)
+        if known.name == "stable" or sign.replace("≤", "<=").replace("≥", ">=") != known.comparison:
+            remedy = "stable" if known.name == "stable" else f"{name}{known.comparison}{limit}"
+            raise InputError(f"{known.name} has no limit {sign}", remedy=shorten(f"write {remedy}"))
         return cls.of(known, limit)
 
     @classmethod
@@ -63,24 +61,14 @@ class Requirement:
         try:
             value = float(limit[:-1]) / 100.0 if isinstance(limit, str) and limit.endswith("%") else float(limit)
         except ValueError:
-            what = f"the limit {shorten(limit)!r} of {known.name} is no number"
-            raise InputError(what, remedy=f"give a number in its unit, {known.unit}" if known.unit else None) from None
-        if not isfinite(value) or value < LEAST_LIMIT or (known.most is not None and value > known.most):
-            bounds = f"{LEAST_LIMIT:g} or more" + ("" if known.most is None else f", at most {known.most:g}")
-            raise InputError(f"{known.name} cannot be limited by {value:g}", remedy=f"give {bounds}")
+            raise InputError(f"the limit {shorten(limit)!r} of {known.name} is no number") from None
+        most = inf if known.most is None else known.most
+        if not isfinite(value) or not LEAST_LIMIT <= value <= most:
+            raise InputError(f"{known.name} cannot be limited by {value:g}", remedy=f"give {LEAST_LIMIT:g} to {most:g}")
         return cls(known, value)
 
     def __str__(self) -> str:
         return self.metric.name if self.metric.name == "stable" else f"{self.metric.name}{self.comparison}{self.limit:.15g}"
-
-    def describe(self) -> str:
-        """Return the requirement in words.
-
-        >>> Requirement.parse("p95_ms<=300").describe(), Requirement.parse("answered_within_500ms>=0.99").describe()
-        ('p95 within 300 ms', '99 % answered within 500 ms')
-        """
-        limit = f"{self.limit:.10g}" if self.metric.most is None else f"{100.0 * self.limit:.10g} %"
-        return self.metric.phrase.format(limit=limit)
 
     def is_met_by(self, value: float) -> bool:
         """Return whether a value in the metric's unit meets the requirement."""
@@ -97,13 +85,12 @@ class Requirement:
     ) -> Assessment:
         """Return whether the mean over replications meets the requirement, with its interval and the single replications.
 
+        Without a steady state, or if the metric is infinite since requests are lost, no requirement is met. Raises `InputError`
+        if the run does not have the metric.
+
         Args:
             values: the metric's column of each replication, in SI units.
-            unstable: the overloaded devices of the run, if there are any: without a steady state no requirement is met.
-            lost_share: share of the requests that were lost.
-            lost: whether so many are lost that the metric of all requests is infinite (`Metric.of_answered`).
-
-        Raises `InputError` if the run does not have the metric.
+            unstable, lost_share, lost: of the `Assessment`.
         """
         known = [value for value in values if isinstance(value, (int, float))]
         if not known or len(known) < len(values):
@@ -112,7 +99,6 @@ class Requirement:
         estimate = self.metric.estimate(known)
         ends = [end for end in (estimate.low, estimate.high) if end is not None]
         each_met = [self.is_met_by(self.metric.per_si_unit * value) for value in known]
-        sign = 1.0 if self.comparison == "<=" else -1.0
         is_failed = lost or unstable is not None
         return Assessment(
             requirement=self,
@@ -121,7 +107,7 @@ class Requirement:
             high=estimate.high,
             met=not is_failed and self.is_met_by(estimate.mean),
             sure=is_failed or len({self.is_met_by(end) for end in ends}) == 1,
-            headroom=sign * (self.limit - estimate.mean) / self.limit,
+            headroom=(1.0 if self.comparison == "<=" else -1.0) * (self.limit - estimate.mean) / self.limit,
             met_share=0.0 if is_failed else sum(each_met) / len(known),
             replications=len(known),
             unstable=unstable,
@@ -137,12 +123,13 @@ class Requirement:
         place = {key: row.get(key, "") for key in ("workload", "network", "policy")}
         unstable: str | None = row.get("unstable")
         if self.metric.name == "stable":
-            steady = [1.0] * (row["replications"] - (row.get("unstable_replications") or 0))
-            return replace(self.assess([*steady, *[0.0] * (row["replications"] - len(steady))], unstable=unstable), **place)
+            failed = row.get("unstable_replications") or 0
+            values: Sequence[float | None] = [*[1.0] * (row["replications"] - failed), *[0.0] * failed]
+            return replace(self.assess(values, unstable=unstable), **place)
         self.metric.check_requests(row["requests"])
         lost_share: float = row.get("lost_share") or 0.0
         further = self.metric.of_answered(lost_share)
-        values: Sequence[float | None] = () if further is None else columns.get(further.column, ())
+        values = () if further is None else columns.get(further.column, ())
         lost = lost_share > 0.0 and (not values or None in values)
         # The values of the answered requests are shown where those of all are infinite.
         values = columns.get(self.metric.column, ()) if lost else values
@@ -201,33 +188,29 @@ class Assessment:
 
     def format_value(self) -> str:
         """Return the value with its interval and unit; empty for the requirement of being stable."""
-        known, ends = self.requirement.metric, (self.low, self.high)
+        known = self.requirement.metric
         if known.name == "stable":
             return ""
-        factor = 1.0 if known.most is None else 100.0
-        low, high = (None if end is None else factor * end for end in ends)
+        factor, unit = (1.0, known.unit) if known.most is None else (100.0, "%")
+        low, high = (None if end is None else factor * end for end in (self.low, self.high))
         # A price of a request may be as small as a millionth.
         most = max(2, 2 - floor(log10(self.value))) if known.label and self.value > 0.0 else 2
         text, interval = format_interval(factor * self.value, low, high, signs="minus", most=most)
-        text = text if interval else digits(factor * self.value)
-        return " ".join(part for part in (text, interval, known.unit if factor == 1.0 else "%") if part)
+        return " ".join(filter(None, (text if interval else digits(factor * self.value), interval, unit)))
 
     def format_outcome(self) -> str:
         """Return whether the requirement is met, and how clearly."""
-        if self.unstable is not None:
-            return f"missed, since it is unstable ({self.unstable})"
-        if self.lost:
-            return f"missed, since {100.0 * self.lost_share:.2g} % of the requests are lost (the value is of the others)"
         outcome = "met" if self.met else "missed"
+        if self.unstable is not None:
+            return f"{outcome}, unstable ({self.unstable})"
+        if self.lost:
+            return f"{outcome}, {100.0 * self.lost_share:.2g} % of the requests are lost (the value is of the others)"
         if self.requirement.metric.name == "stable":
             return outcome
         unsure = "" if self.sure or self.low is None else ", not surely"
-        side = "below" if self.value < self.requirement.limit else "above"
+        distance = f"{percent(abs(self.headroom))} {'below' if self.value < self.requirement.limit else 'above'} the limit"
         met = f"met in {round(self.met_share * self.replications)} of {self.replications} replications"
-        size = 100.0 * abs(self.headroom)
-        judged = self.requirement.metric.of_answered(self.lost_share)
-        losses = f"; {100.0 * self.lost_share:.2g} % lost, so by {judged.name}" if judged and self.lost_share > 0.0 else ""
-        return f"{outcome}{unsure} ({size:,.{0 if size >= 10.0 else 1}f} % {side} the limit; {met}{losses})"
+        return f"{outcome}{unsure} ({distance}; {met})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, log, sqrt
+from operator import itemgetter
 from statistics import NormalDist
+from typing import NamedTuple
 
 from simnmt.results.summary import Device, Numbers, Row, Runs, known
 
@@ -45,19 +47,10 @@ def device_names(row: Row) -> list[str]:
     return [key.removesuffix(LOAD_SUFFIX) for key in row if key.endswith(LOAD_SUFFIX)]
 
 
-def busiest_load(row: Row) -> float | None:
-    """Return the load of the busiest box of any device; None back to back, where no device has a load."""
-    return max((row[name + LOAD_SUFFIX] for name in device_names(row) if row[name + LOAD_SUFFIX] is not None), default=None)
-
-
 def busiest_device(rows: Sequence[Row]) -> str | None:
     """Return the device whose busiest box has the greatest load of all rows; None if no device has a load."""
-    loads: dict[str, float] = {}
-    for row in rows:
-        for name in device_names(row):
-            if row[name + LOAD_SUFFIX] is not None:
-                loads[name] = max(loads.get(name, 0.0), row[name + LOAD_SUFFIX])
-    return max(loads, key=loads.__getitem__, default=None)
+    loads = [(row[name + LOAD_SUFFIX], name) for row in rows for name in device_names(row)]
+    return max(((load, name) for load, name in loads if load is not None), key=itemgetter(0), default=(0.0, None))[1]
 
 
 def overloads(replications: Sequence[Numbers], requests: int, devices: Sequence[Device]) -> list[Overload]:
@@ -78,8 +71,7 @@ def overloads(replications: Sequence[Numbers], requests: int, devices: Sequence[
     return sorted(overloaded, key=lambda overload: (-overload.replications, -overload.load))
 
 
-@dataclass(frozen=True, slots=True)
-class _Load:
+class _Load(NamedTuple):
     """A device's load in one replication, with its uncertainty."""
 
     shown: float
@@ -88,15 +80,6 @@ class _Load:
     """Logarithm of the load by which it is judged."""
     variance: float
     """Variance of that logarithm by chance."""
-
-    @staticmethod
-    def of(shown: float, load: float, requests: float) -> _Load:
-        """Return the load of so many requests.
-
-        Its logarithm is that of a ratio of two sums, of service times and of gaps, and spreads evenly to both sides; with
-        exponential times its variance is twice the trigamma function of the requests, about 2 / (requests - 1/2).
-        """
-        return _Load(shown, log(load) if load > 0.0 else -inf, 2.0 / (max(requests, 1.0) - 0.5))
 
 
 def judged_load(numbers: Numbers, requests: int, device: Device) -> float:
@@ -117,12 +100,17 @@ def excess_load(numbers: Numbers, requests: int, device: Device) -> float:
 def _load(numbers: Numbers, requests: int, device: Device) -> _Load:
     load, busiest = numbers[f"{device.name}_load"], numbers[device.name + LOAD_SUFFIX]
     if load is None or busiest is None:
-        return _Load.of(0.0, 0.0, 1.0)
+        return _Load(0.0, -inf, 4.0)
     there = known(numbers[f"{device.name}_share"]) * requests
     box_requests = max(there / device.servers, 1.0)
     uneven = device.servers == 1 or busiest > _by_chance(device.servers, box_requests) * load
     shown = busiest if load >= 1.0 or uneven else load
-    candidates = [_Load.of(shown, load, there)] + [_Load.of(shown, busiest, box_requests)] * uneven
+    # The logarithm of a ratio of two sums, of service times and of gaps, spreads evenly to both sides; with exponential times
+    # its variance is twice the trigamma function of the requests, about 2 / (requests - 1/2).
+    candidates = [
+        _Load(shown, log(of) if of > 0.0 else -inf, 2.0 / (max(count, 1.0) - 0.5))
+        for of, count in [(load, there), (busiest, box_requests)][: 1 + uneven]
+    ]
     return max(candidates, key=lambda candidate: candidate.log / sqrt(candidate.variance))
 
 
@@ -154,21 +142,20 @@ def with_stability(rows: Sequence[Row], runs: Runs, open_loops: Mapping[str, Seq
     """
     judged = []
     for row in rows:
-        place = row["workload"], row["network"], row["policy"]
         counted = row["requests"] - round(row.get("warm_up_requests") or 0)
+        place = row["workload"], row["network"], row["policy"]
         overloaded = overloads(runs[place], counted, open_loops.get(row["workload"], ()))
-        judged.append(
-            row
-            | {
-                "unstable": ", ".join(map(str, overloaded)) or None,
-                "unstable_device": overloaded[0].device if overloaded else None,
-                "unstable_replications": overloaded[0].replications if overloaded else None,
-                "backlog_growth": overloaded[0].growth if overloaded else None,
-            }
-            | {f"{name}{key}": None for name in device_names(row) for key in (_LOAD, _IN)}
-            | {overload.device + _LOAD: overload.load for overload in overloaded}
-            | {overload.device + _IN: overload.replications for overload in overloaded}
-        )
+        worst = overloaded[0] if overloaded else None
+        columns: Row = {
+            "unstable": ", ".join(map(str, overloaded)) or None,
+            "unstable_device": worst and worst.device,
+            "unstable_replications": worst and worst.replications,
+            "backlog_growth": worst and worst.growth,
+            **{f"{name}{key}": None for name in device_names(row) for key in (_LOAD, _IN)},
+        }
+        for overload in overloaded:
+            columns |= {overload.device + _LOAD: overload.load, overload.device + _IN: overload.replications}
+        judged.append(row | columns)
     return judged
 
 
@@ -185,8 +172,6 @@ def mark_unstable(comparisons: Sequence[Row], rows: Sequence[Row]) -> list[Row]:
     without_mean = {(row["workload"], row["network"], row["policy"]) for row in rows if row.get("unstable")}
     marked = []
     for pair in comparisons:
-        ours = (pair["workload"], pair["network"], pair["policy"]) in without_mean
-        theirs = (pair["workload"], pair["network"], pair["baseline"]) in without_mean
-        which = "both" if ours and theirs else "policy" if ours else "baseline" if theirs else None
-        marked.append(pair | {"unstable": which})
+        sides = [side for side in ("policy", "baseline") if (pair["workload"], pair["network"], pair[side]) in without_mean]
+        marked.append(pair | {"unstable": "both" if len(sides) == 2 else sides[0] if sides else None})
     return marked

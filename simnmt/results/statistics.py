@@ -28,6 +28,19 @@ LEAST_FREEDOM = 2 / 3
 not make them cover the truth more often."""
 
 
+TIE = 0.001
+"""Relative difference of a number below which two policies or deployments are equally good."""
+
+
+def is_tie(value: float, best: float) -> bool:
+    """Return whether a number is as good as the best one: they differ by less than `TIE` of the best.
+
+    >>> is_tie(1.0009, 1.0), is_tie(1.002, 1.0)
+    (True, False)
+    """
+    return value == best or abs(value - best) < TIE * abs(best)
+
+
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """A mean over replications, or a ratio of two means, with its 95 % interval."""

@@ -16,12 +16,12 @@ from simnmt.results.device_accounts import BatchAccount, StreamAccount, batch_co
 from simnmt.results.metrics import NO_CRITERIA, STANDARD_METRICS, Criteria, Metric, columns_of, objective_metric
 from simnmt.results.number_text import digits, duration
 from simnmt.results.request_log import Log, read_once
-from simnmt.results.simplicity import is_tie
 from simnmt.results.statistics import (
     Estimate,
     change_columns,
     change_percent,
     interval_columns,
+    is_tie,
     latency_quantiles,
     over_replications,
 )

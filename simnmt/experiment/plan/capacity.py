@@ -118,7 +118,7 @@ class Capacities:
     """Of the scenario."""
     level: str
     rows: tuple[Capacity, ...]
-    """Those of the simplest policy first."""
+    """Those of fixed policies first."""
     sources: str
     """Kinds of the device profiles and of the round trips."""
     warnings: list[str]

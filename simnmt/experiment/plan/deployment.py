@@ -370,7 +370,7 @@ def _kept(
     least: int,
     progress: Callable[[float, int], None] | None,
 ) -> Iterator[Candidate]:
-    """Yield the candidates that keep the level, the least first; of equal ones, those of the simplest policy.
+    """Yield the candidates that keep the level, the least first; of equal ones, those of a fixed policy.
 
     More boxes than those of the answer are not simulated if the fewest servers are asked for. `least`: requests of a short run.
     """

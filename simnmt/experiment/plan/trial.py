@@ -20,7 +20,6 @@ from simnmt.experiment.targets import Target
 from simnmt.experiment.units import SATURATION_SAMPLE, devices, run_unit, saturated_s
 from simnmt.profile.blocks import ProfileError
 from simnmt.results.service_level import Assertion, Requirement
-from simnmt.results.simplicity import simplest
 from simnmt.results.stability import excess_load, judged_load
 from simnmt.results.summary import Device, Numbers
 from simnmt.scenario.document import Override
@@ -209,12 +208,11 @@ def finite(value: float) -> float | None:
 
 
 def deployable_sites(plan: RunPlan, level: Level) -> Iterator[tuple[Site, ...]]:
-    """Yield the sites of each policy that a real decider could run, the simplest policy first: every workload and network."""
+    """Yield the sites of each policy that a real decider could run, fixed policies first: every workload and network."""
     policies = {name: policy for name, policy in plan.scenario.policies.items() if not policy.knows_truth}
     if not policies:
         raise InputError("no policy of the scenario can be deployed", remedy="add one that is no oracle")
-    settings = {name: policy.settings_given for name, policy in policies.items()}
-    for policy in simplest(list(policies), settings, [name for name, part in policies.items() if part.single_device]):
+    for policy in sorted(policies, key=lambda name: not policies[name].single_device):
         yield tuple(Site(plan, level, workload, network, policy) for workload, network in product(plan.cases, plan.networks))
 
 
