@@ -13,12 +13,13 @@ from pathlib import Path
 from simnmt.base.errors import InputError
 from simnmt.experiment.cases import RunPlan
 from simnmt.experiment.criteria import check_assertion, check_criteria, fewest_counted, with_metrics
-from simnmt.experiment.fault_setup import faults_outside
+from simnmt.experiment.fault_setup import AVAILABILITY
 from simnmt.experiment.inputs import InputCache, read_inputs
 from simnmt.experiment.notes import describe_sources, warnings
 from simnmt.experiment.plan.trial import STABLE, Level, Site, Trial
 from simnmt.results.number_text import digits, duration
 from simnmt.results.service_level import Assertion, Requirement
+from simnmt.results.summary import Row
 from simnmt.scenario.document import Override
 from simnmt.scenario.source import Source, describe_separate_runs
 
@@ -111,7 +112,7 @@ def basis_of(plan: RunPlan, level: Level, trials: Sequence[tuple[Site, Trial]], 
     doubts = [*_few_requests(plan, level), *_short_runs(plan, level, [trial for _, trial in trials])]
     if replications < FEW_REPLICATIONS:
         doubts.append(FEW_RUNS.format(replications=replications, needed=FEW_REPLICATIONS))
-    return sources, [*doubts, *_free_refills(plan), *faults_outside(plan, rows), *warnings(plan, rows)]
+    return sources, [*doubts, *_free_refills(plan), *_no_failures(plan, rows), *warnings(plan, rows)]
 
 
 def _free_refills(plan: RunPlan) -> Iterator[str]:
@@ -119,6 +120,12 @@ def _free_refills(plan: RunPlan) -> Iterator[str]:
     for device, target in targets.items():
         if target.decoding is not None and target.decoding.free_refills and target.decoding.batching.threshold:
             yield FREE_REFILLS.format(device=device)
+
+
+def _no_failures(plan: RunPlan, rows: Sequence[Row]) -> Iterator[str]:
+    for device, part in plan.scenario.devices.items():
+        if part.failures is not None and rows and all(row.get(device + AVAILABILITY) == 1.0 for row in rows):
+            yield f"no failure of {device} falls into these runs"
 
 
 def _few_requests(plan: RunPlan, level: Level) -> Iterator[str]:
