@@ -21,7 +21,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from simnmt.base.configuration import Configuration, EndOfSentence, InputFile, form_by_key
-from simnmt.base.extension import Extended, Extensible, Extension
+from simnmt.base.extension import Extended, Extensible
 from simnmt.workload.arrivals import Arrivals, BackToBack
 from simnmt.workload.arrivals.custom import custom_arrivals
 from simnmt.workload.corpus import count_tokens, read_corpus
@@ -305,10 +305,6 @@ class CustomLengths(Extended, Lengths):
         return lengths_in(self.extension.value, self.kind, src_unit, tgt_unit)
 
 
-def _custom_lengths(extension: Extension) -> CustomLengths:
-    return CustomLengths(kind=extension.label, extension=extension)
-
-
 _form_of_mapping = form_by_key(
     table=TableFile,
     source=TextFiles,
@@ -330,7 +326,7 @@ LengthsConfiguration = Annotated[
         custom_error_type="no_lengths",
         custom_error_message="expected the @name of a shipped table, or one of table, tsv, jsonl, source and target, lognormal",
     ),
-    Extensible(_custom_lengths, takes_lists=True),
+    Extensible(CustomLengths.of, takes_lists=True),
 ]
 """Source of the lengths; a bare `@name` is the table of that name. The tags are no keys of a scenario."""
 

@@ -12,7 +12,6 @@ from math import ceil, floor, log10, sqrt
 from simnmt.base.errors import InputError
 from simnmt.experiment.cases import RunPlan
 from simnmt.experiment.criteria import fewest_counted
-from simnmt.experiment.fault_setup import faults_outside
 from simnmt.experiment.notes import describe_sources, warnings
 from simnmt.experiment.plan.trial import Level, Site, Trial, describe_level
 from simnmt.network.outages import DrawnOutages
@@ -68,7 +67,7 @@ def doubts_of(plan: RunPlan, level: Level, trials: Sequence[tuple[Site, Trial]],
     doubts = [*_few_requests(plan, level), *_short_runs(plan, level, [trial for _, trial in trials])]
     if replications < FEW_REPLICATIONS:
         doubts.append(FEW_RUNS.format(replications=replications, needed=FEW_REPLICATIONS))
-    return [*doubts, *_free_refills(plan), *faults_outside(plan, rows), *warnings(plan, rows)]
+    return [*doubts, *_free_refills(plan), *warnings(plan, rows)]
 
 
 def _in_use(plan: RunPlan, trials: Sequence[tuple[Site, Trial]]) -> RunPlan:

@@ -136,7 +136,6 @@ def test_failures_that_are_too_rare_for_a_level_need_fall_into_no_run() -> None:
     rare = {"gateway": GATEWAY, "cloud": {**GATEWAY, "failures": {"mttf_s": 1e6, "mttr_s": 1.0}}}
     plan = simnmt.plan({**FAILING, "devices": rare}, "p95_ms<=60000", rate=20.0, vary=["devices.cloud.count=1"], requests=100)
     assert plan.is_sure
-    assert [warning for warning in plan.warnings if "no failure of cloud" in warning]
     with pytest.raises(simnmt.InputError):
         simnmt.plan({**FAILING, "devices": rare}, "mean_ms<=60000", rate=20.0, vary=["devices.cloud.count=1"])
 
