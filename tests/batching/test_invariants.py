@@ -229,7 +229,7 @@ def test_closing_takes_all_that_wait_in_as_many_batches_as_it_takes() -> None:
 
 
 def test_a_batcher_that_has_no_move_has_none_when_it_is_asked_again() -> None:
-    """Sentence 0 is encoded and too long to join; the live decoder asks before every step, the simulation after changes alone."""
+    """Sentence 0 is too long to join. The live decoder asks before every step, the simulation after changes alone."""
     batcher = Batching(size=4, threshold=3, padded_tokens=20).batcher()
     batcher.arrive(0, 8, 0.0)
     batcher.arrive(1, 12, 0.0)
