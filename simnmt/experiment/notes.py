@@ -153,7 +153,6 @@ def _target_facts(scenario: ScenarioConfiguration, case: Case, target: Target, f
     return {
         "overhead": None if overhead is None else overhead.describe(),
         "outside": 100.0 * outside_share(target.profile, case.replayed),
-        "counted": "counted on the corpus" if target.conversion is not None and target.conversion.counted else "as stated",
         "decoder": decoder,
         "unmeasured": _unmeasured_batch_costs(target),
         "collinear": fit is not None and fit.collinear,
