@@ -10,7 +10,7 @@ from pathlib import Path
 
 from simnmt.base import shipped_files
 from simnmt.base.configuration import input_files, with_absolute_paths
-from simnmt.base.extension import Extension, Placement, UserCode, extensions_in
+from simnmt.base.extension import Extension, UserCode, extensions_in
 from simnmt.results.run_directory import (
     INPUT,
     RESOLVED,
@@ -151,6 +151,5 @@ def _checked_scenario(document: Document, base: Path, allow_code: bool) -> Scena
     scenario = validate(ScenarioConfiguration, document, code=UserCode(folders, allow_code))
     check_topology(scenario, document)
     for location, extension in extensions_in(scenario):
-        place = document.error((*location, "kind") if extension.code else location, "")
-        extension.placement = Placement(format_location(location), place.path, place.line, place.column)
+        extension.place = document.error((*location, "kind") if extension.code else location, "")
     return with_absolute_paths(scenario, base)

@@ -43,7 +43,7 @@ AT = "simnmt: policy mine (workload news, network office, replication 0)"
 FAULTS = {
     "a class that is not there": ("Mien", "", "0", f"{KEY}.kind: "),
     "no method but an attribute": ("Held", "", "0", f"{KEY}.kind: "),
-    "a function": ("function", "", "0", f"{KEY}: mine.py:function "),
+    "a function": ("function", "", "0", f"{KEY}.kind: mine.py:function "),
     "another decide": ("NoDelays", "", "0", f"{AT}, request 0: decide raised TypeError"),
     "raises in prepare": ("Mine", "self.weights", "0", f"{AT}: prepare raised AttributeError"),
     "raises in decide": ("Mine", "", "[0][request // 7]", f"{AT}, request 7: decide raised IndexError"),
@@ -59,12 +59,12 @@ OTHERS = {
     "arrivals that raise": (
         "lengths: {source: news.de, target: news.en, src_unit: word, tgt_unit: word}",
         'lengths: {source: news.de, target: news.en, src_unit: word, tgt_unit: word}\n    arrivals: {kind: "mine.py:Late"}',
-        "simnmt: own.yaml:9:22: workloads.news.arrivals: mine.py:Late: times raised ValueError",
+        "simnmt: own.yaml:9:22: workloads.news.arrivals.kind: mine.py:Late: times raised ValueError",
     ),
     "a cost function that raises later": (
         "cloud: {profile: cloud.json}",
         'cloud: {profile: {kind: "mine.py:cost_of_few"}}',
-        "simnmt: own.yaml:13:27: devices.cloud.profile: cost function mine.py:cost_of_few raised ValueError",
+        "simnmt: own.yaml:13:27: devices.cloud.profile.kind: cost function mine.py:cost_of_few raised ValueError",
     ),
 }
 CODE = """\
