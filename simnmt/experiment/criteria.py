@@ -10,10 +10,9 @@ from simnmt.experiment.cases import Case, RunPlan
 from simnmt.experiment.energy_setup import unknown_spending
 from simnmt.results.metrics import Metric, columns_of, metric, objective_metric
 from simnmt.results.service_level import Assertion
-from simnmt.scenario.configuration import ScenarioConfiguration
+from simnmt.scenario.configuration import ScenarioConfiguration, WarmUpRequests
 from simnmt.scenario.document import Document
 from simnmt.scenario.errors import Location, ScenarioError, format_location
-from simnmt.scenario.service_level import WarmUpRequests
 
 
 def check_criteria(plan: RunPlan, document: Document | None = None) -> None:

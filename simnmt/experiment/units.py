@@ -33,8 +33,7 @@ from simnmt.results.request_log import RequestLog, Truth, decision_regret_s, wer
 from simnmt.results.requests import Block, Engine, Trail
 from simnmt.results.summary import BatchesOfDevice, Device, Numbers, Place, known, measure
 from simnmt.results.warm_up import mser5_cut
-from simnmt.scenario.configuration import ScenarioConfiguration
-from simnmt.scenario.service_level import WarmUpRequests
+from simnmt.scenario.configuration import ScenarioConfiguration, WarmUpRequests
 from simnmt.world.engine import decode_all, simulate
 from simnmt.world.reference import DecideFor
 from simnmt.world.structures import library
