@@ -307,7 +307,10 @@ def run(
     given = overrides_of_call(
         overrides, requests=requests, replications=replications, seed=seed, profile_uncertainty=profile_uncertainty
     )
-    source = _opened(scenario, given, allow_code)
+    if isinstance(scenario, Scenario):
+        source = scenario.open(given)
+    else:
+        source = open_source(scenario, given, allow_code=allow_code)
     asserted = [Assertion.parse(text, source.scenario.policies) for text in assertions]
 
     def measure(inputs: RunPlan) -> results.Run:
@@ -323,16 +326,11 @@ def run(
 
 @named_if_missing("live")
 def replay(
-    scenario: str | os.PathLike[str] | Mapping[str, object],
+    scenario: Scenario,
     settings: ReplaySettings,
     *,
     out: str | os.PathLike[str] | None = None,
     under: str | os.PathLike[str] | None = None,
-    overrides: Iterable[str | Override] = (),
-    requests: int | None = None,
-    replications: int | None = None,
-    seed: int | None = None,
-    allow_code: bool = False,
     announce: Callable[[str], None] = lambda line: None,
     progress: Progress = lambda done, total: None,
     force: bool = False,
@@ -340,26 +338,20 @@ def replay(
     """Send a scenario's requests to a live gateway or server, and return what was measured.
 
     Args:
-        scenario, out, under, overrides, requests, replications, seed, allow_code, force: as of `run`.
-        settings: where the service is, and what is sent.
+        scenario: what is sent, and by which arrivals.
+        settings: where the service is.
+        out, under, force: as of `run`.
         announce: called with a line on what is sent, before each replication.
         progress: called with the number of requests that have ended and of all requests.
 
-    Raises `simnmt.base.errors.InputError` for any fault of the input, and for a service that does not answer.
+    Raises `InputError` for any fault of the input, and for a service that does not answer.
     """
     from simnmt.live.replay import replay_plan
 
-    given = overrides_of_call(overrides, requests=requests, replications=replications, seed=seed)
-    source = _opened(scenario, given, allow_code)
-    return _measured(source, lambda plan: replay_plan(plan, settings, announce=announce, progress=progress), out, under, force)
+    def measure(plan: RunPlan) -> results.Run:
+        return replay_plan(plan, settings, announce=announce, progress=progress)
 
-
-def _opened(
-    scenario: str | os.PathLike[str] | Mapping[str, object] | Scenario, overrides: Iterable[Override], allow_code: bool
-) -> Source:
-    if isinstance(scenario, Scenario):
-        return scenario.open(overrides)
-    return open_source(scenario, overrides, allow_code=allow_code)
+    return _measured(scenario.source, measure, out, under, force)
 
 
 def _measured(

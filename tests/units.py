@@ -53,10 +53,10 @@ def watched(patch: pytest.MonkeyPatch, unit: Unit) -> tuple[list[Run], UnitResul
     simulate = unit_module.simulate
 
     def noting(
-        requests: Requests, decide_for: DecideFor, beliefs: Beliefs, servers: Any, *, engine: Any, **keywords: Any
+        requests: Requests, decide_for: DecideFor, beliefs: Beliefs, kinds: Any, *, engine: Any, **keywords: Any
     ) -> Trail:
-        idle_pools = deepcopy(servers)
-        trail = simulate(requests, decide_for, beliefs, servers, engine=engine, **keywords)
+        idle_pools = deepcopy(kinds)
+        trail = simulate(requests, decide_for, beliefs, kinds, engine=engine, **keywords)
         runs.append(Run(requests, decide_for, beliefs, idle_pools, keywords, trail))
         return trail
 

@@ -36,6 +36,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticKnownError
 from pydantic_core.core_schema import with_info_wrap_validator_function
+from typing_extensions import Self
 
 from simnmt.base.configuration import Configuration, literal_kind, misfit
 from simnmt.base.errors import InputError, Interrupted, describe_error
@@ -263,6 +264,11 @@ class Extended(Configuration):
     kind: str
     """Its name in messages and pages."""
     extension: Extension
+
+    @classmethod
+    def of(cls, extension: Extension) -> Self:
+        """Return the configuration of an extension."""
+        return cls(kind=extension.label, extension=extension)
 
     @model_serializer
     def _document(self) -> Mapping[str, Any]:

@@ -136,7 +136,7 @@ class Batcher:
         self._ready: deque[_WaitingSentence] = deque()
         """Encoded sentences."""
         self._encodings = 0
-        """Number of encodings of the present refill."""
+        """Number of encodings since sentences last joined."""
         self._let_go = 0
         """Number of the first waiting sentences that need not wait for company."""
 
@@ -175,6 +175,8 @@ class Batcher:
     def drop_encoded(self, requests: Sequence[int]) -> None:
         """Forget sentences whose encoding failed after `next` had returned it."""
         self._ready = deque(sentence for sentence in self._ready if sentence.request not in requests)
+        if not self._ready:
+            self._encodings = 0
 
     def close(self) -> None:
         """Stop waiting for company, since no sentence will arrive for now; sentences that arrive later wait again."""
@@ -184,11 +186,10 @@ class Batcher:
         """Return the move before the next step; None: take a step, or wait if no sentence is active.
 
         `active`: number of active sentences; `longest`: the longest source among them, in tokens, needed with `padded_tokens`.
-        A returned move counts as made.
+        A returned move counts as made. None changes nothing: asked again at the same moment, the batcher has the same answer.
         """
         batching = self.batching
         if active > batching.threshold or not self.waiting:
-            self._encodings = 0
             return None
         free = batching.size - active
         together = batching.encoded_together or batching.size
@@ -200,9 +201,11 @@ class Batcher:
                 self._let_go = max(self._let_go - len(group), 0)
             self._ready.extend(group)
             return Encode(tuple(sentence.request for sentence in group))
-        self._encodings = 0
         joining = self._taken(self._ready, free, active, longest)
-        return Join(tuple(sentence.request for sentence in joining)) if joining else None
+        if not joining:
+            return None
+        self._encodings = 0
+        return Join(tuple(sentence.request for sentence in joining))
 
     def _may_begin(self, active: int, now_s: float) -> bool:
         """Return whether sentences that are not encoded yet may be taken now; collect and sort them if due."""

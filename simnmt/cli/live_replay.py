@@ -87,12 +87,10 @@ def replay(
     given = overrides_of_call(overrides or [], as_options=True, requests=requests, replications=replications, seed=seed)
     with progress_bar() as bar, prints_of_users():
         result = simnmt.api.replay(
-            scenario,
+            simnmt.api.Scenario(scenario, given, allow_code=allow_code),
             settings,
             out=out,
             under=None if out else "reports",
-            overrides=given,
-            allow_code=allow_code,
             announce=bar.say if bar.is_drawn else note,
             progress=lambda done, total: bar.runs(done, total, "requests"),
             force=force,

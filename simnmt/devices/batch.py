@@ -131,7 +131,7 @@ class BatchBox:
     after all requests have arrived.
     """
 
-    idle_since_s = 0.0
+    idle_since_s = wasted_s = 0.0
 
     def __init__(self, clock: Clock, kind: Batched, number: int, leaves: Callable[[Sentence], None]) -> None:
         """`number`: among all boxes on the clock; `leaves`: called with each sentence that is done."""
@@ -355,6 +355,10 @@ class BatchDevice:
         (_, request, node), now_s = arrivals[-1], self._clock.now
         box = self._balancer.copy().choose(self.boxes, now_s, request, node)
         return self.boxes[box].work_left(now_s) * self._full_step_s
+
+    def work_of(self, execution: Execution) -> float:
+        """Return the steps of a request and one for its encoding; 0 if it was not done."""
+        return self._tgt_len[execution.request] + 1.0 if execution.ended.value else 0.0
 
     def state_view(self, box: int) -> StateView | None:
         """Return None: a box has no states."""

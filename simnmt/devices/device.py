@@ -169,7 +169,7 @@ class Device(Protocol):
 
     @property
     def boxes(self) -> Sequence[Any]:
-        """The boxes."""
+        """The boxes; each has the seconds of its executions that started over, `wasted_s`."""
         ...
 
     def enter(self, execution: Execution) -> None:
@@ -178,6 +178,10 @@ class Device(Protocol):
 
     def wait_s(self, arrivals: Sequence[Arrival]) -> float:
         """Return the seconds beyond execution alone of the last arrival if it entered after the others. Has no side effects."""
+        ...
+
+    def work_of(self, execution: Execution) -> float:
+        """Return the work of an execution that has ended: its seconds, or in batches its steps and its encoding."""
         ...
 
     def state_view(self, box: int) -> StateView | None:

@@ -197,6 +197,10 @@ class FifoDevice:
             wait_s = boxes[box].start_s(self._down[box].up_from(entry_s), self._execution_s[request]) - entry_s
         return float(wait_s)
 
+    def work_of(self, execution: Execution) -> float:
+        """Return the seconds of an execution that has ended."""
+        return execution.finish_s - execution.begin_s
+
     def state_view(self, box: int) -> StateView | None:
         """Return None: a box has no states."""
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -167,7 +167,7 @@ class StreamBox:
     request. Reads that slow computing slow only their own request, not the one before it during which they run ahead.
     """
 
-    idle_since_s = 0.0
+    idle_since_s = wasted_s = 0.0
 
     def __init__(self, streamed: Streamed) -> None:
         self.free_s = -inf
@@ -206,14 +206,22 @@ class StreamBox:
         self._streamed_bytes = [state.streamed_bytes for state in streamed.states]
         self._shard_bytes = [state.held_bytes + state.streamed_bytes for state in streamed.states]
 
-    def resume(self, state: int, counts: list[int], numbers: Mapping[str, float | int]) -> None:
-        """Take the state of a box that has worked in the compiled engine, which knows one set of plans.
+    def set_totals(
+        self,
+        state: int,
+        counts: list[int],
+        free_s: float,
+        compute_s: float,
+        held_byte_s: float,
+        peak_bytes: int,
+        peak_shard_bytes: int,
+    ) -> None:
+        """Take over the totals of a box that has worked in the compiled engine, which knows one set of plans.
 
-        `state`: of the last request; `counts`: requests by state; `numbers`: other attributes by name, without the underscore.
+        `state`: of the last request; `counts`: requests by state.
         """
-        self.state, self._counts = state, [counts]
-        for name, value in numbers.items():
-            setattr(self, name if hasattr(self, name) else f"_{name}", value)
+        self.state, self._counts, self.free_s, self.compute_s = state, [counts], free_s, compute_s
+        self._held_byte_s, self.peak_bytes, self.peak_shard_bytes = held_byte_s, peak_bytes, peak_shard_bytes
 
     def _replan(self, now_s: float) -> None:
         """Apply the changes up to a moment: each ends the engagement and fills the buffer for its plans."""
@@ -421,6 +429,10 @@ class StreamDevice:
             box = boxes[balancer.choose(boxes, entry_s, request, node)]
             _, finish_s, _, _ = box.serve(entry_s, self._execution_s[request], self._rows[request], 2)
         return float(finish_s - entry_s - self._execution_s[request])
+
+    def work_of(self, execution: Execution) -> float:
+        """Return the seconds of an execution that has ended."""
+        return execution.finish_s - execution.begin_s
 
     def state_view(self, box: int) -> DeviceState:
         """Return the state of a box as its own device knows it."""

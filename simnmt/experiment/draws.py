@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base import random_streams
-from simnmt.experiment.cases import Case, ShareDone, Unit
+from simnmt.experiment.cases import Case, Unit
 from simnmt.experiment.energy_setup import request_costs
 from simnmt.experiment.routes import Routes, clock_pace_s, half_overheads_s, routes
 from simnmt.network.link import bytes_per_token
@@ -156,8 +156,8 @@ class Drawn:
         return replace(truth, node=node, transfer_s=ways.transfer_s, rtt_time_s=trace_s)
 
 
-def draw(unit: Unit, learnt: Learnt, progress: ShareDone | None = None) -> Drawn:
-    """Draw the requests of a unit; `progress` is called with the share that is drawn."""
+def draw(unit: Unit, learnt: Learnt) -> Drawn:
+    """Draw the requests of a unit."""
     scenario, case, size = unit.scenario, unit.case, unit.scenario.requests
     arrivals = case.arrivals
     issued_s = arrivals.times(size, *unit.stream("arrivals")) if arrivals.discipline == "open" else None
@@ -175,7 +175,7 @@ def draw(unit: Unit, learnt: Learnt, progress: ShareDone | None = None) -> Drawn
     else:
         moments_s = issued_s
     columns: dict[str, Array] = {}
-    for rows, block in _blocks(unit, learnt, network_routes, moments_s, progress):
+    for rows, block in _blocks(unit, learnt, network_routes, moments_s):
         if not columns:
             columns = {name: np.empty(size, part.dtype) for name, part in block.items()}
         for name, part in block.items():
@@ -213,16 +213,12 @@ def draw(unit: Unit, learnt: Learnt, progress: ShareDone | None = None) -> Drawn
     )
 
 
-def _blocks(
-    unit: Unit, learnt: Learnt, network_routes: Routes, moments_s: Array, progress: ShareDone | None
-) -> Iterator[tuple[slice, dict[str, Array]]]:
+def _blocks(unit: Unit, learnt: Learnt, network_routes: Routes, moments_s: Array) -> Iterator[tuple[slice, dict[str, Array]]]:
     """Yield each block of requests with its columns by name; columns per target are numbered."""
     case, size = unit.case, unit.scenario.requests
     ranks = case.arrivals.size_ranks(size, *unit.stream("arrivals"))
     node_of = _nodes_of_engagements(unit)
     for block, rows in random_streams.blocks(size):
-        if progress is not None and rows.start:
-            progress(rows.start / size)
         count = rows.stop - rows.start
 
         def stream(name: str, block: int = block) -> np.random.Generator:

@@ -14,7 +14,7 @@ from simnmt.devices.streaming_configuration import MEGABYTE
 from simnmt.experiment.cases import Case, RunPlan
 from simnmt.experiment.draws import Learnt
 from simnmt.experiment.energy_setup import describe_energy
-from simnmt.experiment.fault_setup import describe_faults, lost_requests
+from simnmt.experiment.fault_setup import AVAILABILITY
 from simnmt.experiment.inputs import outside_share
 from simnmt.experiment.targets import Target
 from simnmt.network.link import Link
@@ -70,10 +70,14 @@ def notes(plan: RunPlan, learnt: Mapping[str, Learnt], rows: Sequence[Row], engi
         "scope": list(describe_scope(plan)),
         "is_drawn": {name: isinstance(part.lengths, SyntheticLengths) for name, part in scenario.workloads.items()},
         "by_target": targets,
-        "messages": [*lost_requests(rows), *_doubts(plan)],
+        "up_percent": {
+            name: digits(100.0 * sum(row[name + AVAILABILITY] for row in rows) / len(rows))
+            for name, part in scenario.devices.items()
+            if part.failures is not None and name + AVAILABILITY in rows[0]
+        },
+        "messages": [*_lost_requests(rows), *_doubts(plan)],
         "links": _links(plan),
         "lines": [
-            *describe_faults(plan, rows),
             *describe_energy(scenario, plan.cases),
             *warm_up_notes(rows, by_rule=scenario.warm_up == "mser5"),
         ],
@@ -94,7 +98,21 @@ def warnings(plan: RunPlan, rows: Sequence[Row]) -> list[str]:
     `rows`: the rows of the summary.
     """
     of_lengths = [f"{case.name}: {warning}" for case in plan.cases.values() for warning in case.warnings]
-    return [*of_lengths, *_late_plans(plan), *lost_requests(rows), *_doubts(plan)]
+    return [*of_lengths, *_late_plans(plan), *_lost_requests(rows), *_doubts(plan)]
+
+
+def _lost_requests(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield a warning for each workload and network on which policies lose requests."""
+    cells = dict.fromkeys((row["workload"], row["network"]) for row in rows)
+    for workload, network in cells:
+        of_cell = [row for row in rows if (row["workload"], row["network"]) == (workload, network)]
+        losing = {row["policy"]: row["lost_share"] for row in of_cell if row.get("lost_share")}
+        if losing:
+            shares = format_list((f"{policy} {digits(100 * share)} %" for policy, share in losing.items()), "and")
+            yield (
+                f"{workload} on {network}: requests are lost ({shares}); latencies are over the answered ones, so a policy "
+                "that loses more may look faster"
+            )
 
 
 def describe_sources(plan: RunPlan) -> str:
@@ -135,7 +153,6 @@ def _target_facts(scenario: ScenarioConfiguration, case: Case, target: Target, f
     return {
         "overhead": None if overhead is None else overhead.describe(),
         "outside": 100.0 * outside_share(target.profile, case.replayed),
-        "counted": "counted on the corpus" if target.conversion is not None and target.conversion.counted else "as stated",
         "decoder": decoder,
         "unmeasured": _unmeasured_batch_costs(target),
         "collinear": fit is not None and fit.collinear,

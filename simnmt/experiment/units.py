@@ -1,13 +1,15 @@
 """Run a unit of work: one workload on one network in one replication, under every policy.
 
-Units share nothing, so any number of processes may run them and the numbers stay the same. A unit builds the servers, simulates
-each policy, and measures the log. The load of a batching server is judged by the time it would need with full batches.
+Units share nothing, so any number of processes may run them and the numbers stay the same. A unit draws its requests and makes
+its world once, simulates each policy in it, and measures the log. The load of a batching server is judged by the time it would
+need with full batches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,16 +18,17 @@ from simnmt.base import random_streams
 from simnmt.batching.custom import CustomBatchingConfiguration
 from simnmt.devices import KINDS, Fifo, Kind
 from simnmt.devices.device import Balancer, ByNode, InTurn, LeastLoadedOfDrawn, LeastWork
+from simnmt.devices.failures import Failures
 from simnmt.experiment.cases import Case, ShareDone, Unit
 from simnmt.experiment.comparisons import truths_by_source
 from simnmt.experiment.draws import Drawn, Learnt, draw, learn
 from simnmt.experiment.energy_setup import unit_energy
-from simnmt.experiment.fault_setup import failures_of, fault_numbers, faults, refuse_without_answers, with_faults
+from simnmt.experiment.fault_setup import down_times, fault_numbers, link_faults, refuse_without_answers, with_faults
 from simnmt.experiment.policy_setup import PolicySetup, set_up_policy
 from simnmt.experiment.routes import estimate_age_s
 from simnmt.experiment.targets import Decoding, Target
+from simnmt.network.down_times import DownTimes
 from simnmt.policies import Decide
-from simnmt.policies.custom import CustomPolicy
 from simnmt.results.device_accounts import StreamAccount, stream_account
 from simnmt.results.request_log import RequestLog, Truth, decision_regret_s, were_answered
 from simnmt.results.requests import Block, Engine, Trail
@@ -38,22 +41,36 @@ from simnmt.world.reference import DecideFor
 from simnmt.world.structures import library
 
 
-def kinds(unit: Unit) -> list[Kind]:
-    """Return the boxes of every target."""
-    return [_kind(unit, target) for target in unit.case.targets]
+def devices(scenario: ScenarioConfiguration, workload: str) -> list[Device]:
+    """Return the devices that a workload meets, in the targets' order."""
+    return [
+        Device(
+            name,
+            scenario.count_of(name, workload),
+            part.workers,
+            None if part.batching is None else part.batching.size,
+            part.sti is not None,
+        )
+        for name, part in scenario.devices.items()
+    ]
 
 
-def _kind(unit: Unit, target: Target) -> Kind:
+def kinds(unit: Unit, down: Mapping[str, Sequence[DownTimes]] | None = None) -> list[Kind]:
+    """Return the boxes of every target; `down`: when the boxes of devices that fail are down."""
+    return [_kind(unit, target, (down or {}).get(target.device)) for target in unit.case.targets]
+
+
+def _kind(unit: Unit, target: Target, down: Sequence[DownTimes] | None) -> Kind:
     device, boxes = unit.scenario.devices[target.device], unit.scenario.count_of(target.device, unit.case.name)
     first = next(iter(unit.scenario.devices))
     balancer = ByNode() if target.device == first else _balancer(unit, target.device, boxes)
     settings = target.streamed or (target.decoding if unit.case.batches else None)
     name = device.execution or ("fifo" if settings is None else settings.name)
     kind = KINDS[name].of_device(boxes, device.workers, balancer, settings)
-    failures = failures_of(unit, target.device)
-    if failures is None:
+    if down is None or device.failures is None:
         return kind
-    failing: Kind = replace(kind, failures=failures)  # type: ignore[type-var]  # the kinds of which boxes fail are dataclasses
+    # The kinds of which boxes fail are dataclasses.
+    failing: Kind = replace(kind, failures=Failures(down, device.failures.requests))  # type: ignore[type-var]
     return failing
 
 
@@ -136,49 +153,75 @@ def run_unit(unit: Unit, progress: ShareDone | None = None) -> UnitResult:
     scenario, case = unit.scenario, unit.case
     # Policies know the profiles as calibrated, also where the boxes have drawn ones.
     learnt = learn(unit.known)
-    stages = len(scenario.policies) + 1
-
-    def at_stage(number: int) -> ShareDone | None:
-        return None if progress is None else lambda share: progress((number + share) / stages)
-
-    drawn = draw(unit, learnt, at_stage(0))
-    finished, cut = _run_policies(unit, learnt, drawn, lambda number: at_stage(number + 1))
-    gap_totals_s: dict[str, float] = {}
+    drawn = draw(unit, learnt)
+    world = UnitWorld(unit, drawn)
+    # Misroutes of runs with drawn profiles are shown nowhere.
+    judged_share = _judged_share(scenario, case) if unit.calibrated is None else 0.0
+    trails = dict[str, Trail]()
+    for number, (name, settings) in enumerate(scenario.policies.items()):
+        setup = set_up_policy(unit.known, learnt, drawn, settings)
+        if progress is not None:
+            decide_for = partial(_decide_and_report, setup.decide_for, progress, number, scenario)
+            setup = replace(setup, decide_for=decide_for)
+        trail = world.trail(setup, judged_share)
+        refuse_without_answers(unit, name, trail.outcome)
+        trails[name] = replace(trail, energy=unit_energy(unit, RequestLog.of(drawn.truth, trail).answered, trail))
+    cut = _warm_up(unit, drawn, list(trails.values()))
+    numbers = dict[Place, Numbers]()
+    for name, trail in trails.items():
+        refuse_without_answers(unit, name, trail.outcome, cut)
+        numbers[case.name, unit.network, name] = world.measured(trail, cut)
+        if scenario.policies[name].knows_truth or scenario.policies[name].single_device:
+            numbers[case.name, unit.network, name]["mean_estimate_age_s"] = None  # it uses none
+    gap_totals_s = dict[str, float]()
     if scenario.gap_analysis and scenario.analysed_policy is not None and unit.calibrated is None:
         settings = scenario.policies[scenario.analysed_policy]
         for removed, truths in truths_by_source(case.queues, case.streams).items():
-            trail = _trail(unit, drawn, set_up_policy(unit, learnt, drawn, settings, truths))
+            trail = world.trail(set_up_policy(unit, learnt, drawn, settings, truths))
             refuse_without_answers(unit, settings.kind, trail.outcome, cut)
             counted = RequestLog.of(drawn.truth, trail, slice(cut, scenario.requests)).answered
-            gap_totals_s[removed] = float(counted["latency_s"].sum()) * _per_counted(unit, cut) / _answered_share(trail, cut)
-    is_kept = unit.is_kept
+            answered = 1.0 if trail.outcome is None else float(were_answered(trail.outcome[cut:]).mean())
+            gap_totals_s[removed] = float(counted["latency_s"].sum()) * _per_counted(unit, cut) / answered
+    last = len(case.targets) - 1
+    measured_s = [trail.transfer_s[trail.target == last] for trail in trails.values() if trail.transfer_s is not None]
+    if not sum(map(len, measured_s)):
+        measured_s = [drawn.truth.transfer_s[last]]
     return UnitResult(
-        numbers={(case.name, unit.network, name): of_run for name, (_, of_run) in finished.items()},
+        numbers=numbers,
         best_offloaded_share=drawn.truth.best_offloaded_share,
-        mean_transfer_s=_mean_transfer_s(drawn, [trail for trail, _ in finished.values()]),
+        mean_transfer_s=float(np.concatenate(measured_s).mean()),
         learnt=learnt,
         gap_totals_s=gap_totals_s,
-        engines={name: (trail.engine, trail.engine_reason) for name, (trail, _) in finished.items()},
-        truth=drawn.truth if is_kept else None,
-        trails={name: trail for name, (trail, _) in finished.items() if is_kept},
+        engines={name: (trail.engine, trail.engine_reason) for name, trail in trails.items()},
+        truth=drawn.truth if unit.is_kept else None,
+        trails=trails if unit.is_kept else {},
     )
 
 
-def _mean_transfer_s(drawn: Drawn, trails: Sequence[Trail]) -> float:
-    """Return the mean transfer time to the last device: measured under all policies, if messages delay each other."""
-    last = len(drawn.truth.execution_s) - 1
-    measured_s = [trail.transfer_s[trail.target == last] for trail in trails if trail.transfer_s is not None]
-    together_s = np.concatenate([*measured_s, np.empty(0)])
-    return float(together_s.mean()) if together_s.size else float(drawn.truth.transfer_s[-1].mean())
+def _decide_and_report(
+    decide_for: DecideFor, progress: ShareDone, number: int, scenario: ScenarioConfiguration, block: Block
+) -> Decide:
+    """Prepare policy number `number` for a block, after a call of `progress` with the share that is done by then."""
+    progress((number + block.first / scenario.requests) / len(scenario.policies))
+    return decide_for(block)
 
 
-REQUEST_S: dict[Engine, dict[str, float]] = {
-    "compiled": {"alone": 0.5e-6, "queued": 0.8e-6, "foreseen": 10e-6},
-    "reference": {"alone": 12e-6, "queued": 40e-6, "foreseen": 200e-6},
-}
-"""Seconds of processor time that a request takes under one policy, with its part of drawing and summary: if no request waits
-for another, if requests queue, and if an oracle foresees streams. Measured on @quickstart, @load-sweep and
-@batched-cloud; only the number of processes depends on them."""
+def _warm_up(unit: Unit, drawn: Drawn, trails: Sequence[Trail]) -> int:
+    """Return how many requests are left out as warm-up.
+
+    One cut by MSER-5 holds for all policies, the largest, so that they are compared over the same requests.
+    """
+    warm_up = unit.scenario.warm_up
+    if isinstance(warm_up, WarmUpRequests):
+        return warm_up.requests
+    if warm_up == "mser5" and not unit.case.arrivals.is_finite:
+        return max(mser5_cut(RequestLog.of(drawn.truth, trail)["latency_s"]) for trail in trails)
+    return 0
+
+
+REQUEST_S: dict[Engine, float] = {"compiled": 1e-6, "reference": 40e-6}
+"""About how many seconds of processor time a request takes under one policy, with its part of drawing and summary. Only the
+number of processes depends on them."""
 
 
 def expected_s(unit: Unit) -> float:
@@ -187,103 +230,12 @@ def expected_s(unit: Unit) -> float:
     batches_in_python = any(isinstance(part.batching, CustomBatchingConfiguration) for part in scenario.devices.values())
     has_faults = case.queues and scenario.has_faults
     in_reference = unit.engine == "reference" or library() is None or batches_in_python or has_faults
-    kind = "foreseen" if case.streams and scenario.foresee_misroutes else "queued" if case.queues or case.batches else "alone"
-    return scenario.requests * len(scenario.policies) * REQUEST_S["reference" if in_reference else "compiled"][kind]
-
-
-def devices(scenario: ScenarioConfiguration, workload: str) -> list[Device]:
-    """Return the devices that a workload meets, in the targets' order."""
-    return [
-        Device(
-            name,
-            scenario.count_of(name, workload),
-            part.workers,
-            None if part.batching is None else part.batching.size,
-            part.sti is not None,
-        )
-        for name, part in scenario.devices.items()
-    ]
-
-
-def _run_policies(
-    unit: Unit, learnt: Learnt, drawn: Drawn, progress_of: Callable[[int], ShareDone | None]
-) -> tuple[dict[str, tuple[Trail, Numbers]], int]:
-    """Run every policy; return its trail and its numbers by name, and how many requests are left out of these as warm-up.
-
-    One cut by MSER-5 holds for all policies, the largest, so that they are compared over the same requests.
-    """
-    scenario = unit.scenario
-    # Misroutes of runs with drawn profiles are shown nowhere.
-    judged_share = _judged_share(scenario, unit.case) if unit.calibrated is None else 0.0
-    trails, estimating = dict[str, Trail](), set[str]()
-    for number, (name, settings) in enumerate(scenario.policies.items()):
-        setup = set_up_policy(unit.known, learnt, drawn, settings)
-        trail = _trail(unit, drawn, setup, judged_share, progress_of(number))
-        refuse_without_answers(unit, name, trail.outcome)
-        trails[name] = replace(trail, energy=unit_energy(unit, RequestLog.of(drawn.truth, trail).answered, trail))
-        # A policy that predicts target lengths uses estimates of the transfer time, and a user's may.
-        if setup.predicted_tgt_len is not None or isinstance(settings, CustomPolicy):
-            estimating.add(name)
-    cut = scenario.warm_up.requests if isinstance(scenario.warm_up, WarmUpRequests) else 0
-    if scenario.warm_up == "mser5" and not unit.case.arrivals.is_finite:
-        cut = max(mser5_cut(RequestLog.of(drawn.truth, trail)["latency_s"]) for trail in trails.values())
-    finished = {}
-    for name, trail in trails.items():
-        refuse_without_answers(unit, name, trail.outcome, cut)
-        numbers = _measured(unit, drawn, trail, cut)
-        if name not in estimating:
-            numbers["mean_estimate_age_s"] = None
-        finished[name] = (trail, numbers)
-    return finished, cut
-
-
-def _measured(unit: Unit, drawn: Drawn, trail: Trail, cut: int) -> Numbers:
-    """Return the numbers of one policy's run without its first `cut` requests."""
-    case = unit.case
-    counted = slice(cut, unit.scenario.requests)
-    judged = unit.calibrated is None and known_misroutes(unit.scenario, case)
-    lost = decision_regret_s(drawn.truth, trail) if judged else None
-    lost = lost[counted] if lost is not None and cut else lost
-    log = RequestLog.of(drawn.truth, trail, counted).answered
-    batches: list[BatchesOfDevice | None] = []
-    for number, (account, target) in enumerate(zip(trail.batches, case.targets, strict=False)):
-        if account is None or target.decoding is None:
-            batches.append(None)
-            continue
-        there = np.flatnonzero(log["target"] == number)
-        full_s = saturated_s(target.decoding, log["src_len"][there], log["tgt_len"][there], unit.engine)
-        batches.append(BatchesOfDevice(account, full_s))
-    criteria = unit.scenario.criteria_of(case.name)
-    extra_work = () if trail.faults is None else [work / _per_counted(unit, cut) for work in trail.faults.extra_work]
-    numbers = measure(
-        log,
-        lost,
-        devices(unit.scenario, case.name),
-        case.arrivals.discipline,
-        batches,
-        trail.streams,
-        extra_work,
-        criteria=criteria,
-        start_s=float(trail.arrival_s[slice(cut, cut + 1)][0]) if cut else 0.0,
-    )
-    # As if all requests were like those that count, so that totals of replications with different cuts are of as many.
-    numbers["total_latency_s"] = known(numbers["total_latency_s"]) * _per_counted(unit, cut)
-    numbers = with_faults(numbers, fault_numbers(unit, drawn, trail, counted, known(numbers["makespan_s"])), criteria)
-    if (overhead_s := drawn.mean_overhead_s(trail.target, cut)) is not None:
-        numbers["mean_overhead_s"] = overhead_s
-    if trail.energy is not None:
-        numbers |= trail.energy.numbers()
-    return numbers | {"rtt_pace_s": drawn.pace_s, "warm_up_requests": float(cut)}
+    return scenario.requests * len(scenario.policies) * REQUEST_S["reference" if in_reference else "compiled"]
 
 
 def _per_counted(unit: Unit, cut: int) -> float:
     """Return how many requests were issued per request that counts; 1 without a warm-up."""
     return unit.scenario.requests / (unit.scenario.requests - cut)
-
-
-def _answered_share(trail: Trail, cut: int) -> float:
-    """Return the share of the requests that count which were answered."""
-    return 1.0 if trail.outcome is None else float(were_answered(trail.outcome[cut:]).mean())
 
 
 def known_misroutes(scenario: ScenarioConfiguration, case: Case) -> bool:
@@ -307,66 +259,97 @@ def _judged_share(scenario: ScenarioConfiguration, case: Case) -> float:
     return min(JUDGED / scenario.requests, 1.0) if case.queues else 0.0
 
 
-def _with_progress(decide_for: DecideFor, requests: int, progress: ShareDone | None) -> DecideFor:
-    """Return `decide_for`, reporting the share of the requests that were decided on before each block."""
-    if progress is None:
-        return decide_for
+class UnitWorld:
+    """The boxes, the links and the faults of a unit, in which every policy meets the same requests."""
 
-    def decide_and_report(block: Block) -> Decide:
-        progress(block.first / requests)
-        return decide_for(block)
+    def __init__(self, unit: Unit, drawn: Drawn) -> None:
+        self._unit, self._drawn = unit, drawn
+        self._down = down_times(unit)
+        own, *others = kinds(unit, self._down)
+        first, device = next(iter(unit.scenario.devices.items()))
+        self._deciders = unit.scenario.count_of(first, unit.case.name)
+        self._simulate = partial(
+            simulate,
+            drawn.requests,
+            kinds=others,
+            engine=unit.engine,
+            deciders=self._deciders,
+            workers=device.workers,
+            route=drawn.route,
+            clients=drawn.clients,
+            local=None if isinstance(own, Fifo) else own,
+            faults=link_faults(unit, drawn),
+        )
 
-    return decide_and_report
+    def trail(self, setup: PolicySetup, judged_share: float = 0.0) -> Trail:
+        """Simulate a policy; return the trail of the requests in the order of issue."""
+        drawn = self._drawn
+        trail = self._simulate(
+            decide_for=setup.decide_for,
+            beliefs=setup.beliefs,
+            expected_for=setup.expected_for,
+            plan_beyond_for=setup.plan_beyond_for,
+            judged_share=judged_share,
+        )
+        issued_s, decided_s, measured_at_s = trail.arrival_s, trail.decided_s, trail.measured_at_s
+        node = drawn.requests.node if trail.node is None else trail.node
+        assert node is not None
+        moments_s = drawn.moments_s
+        if moments_s is not None and drawn.decided_order is not None:
+            moments_s = moments_s[drawn.decided_order]
+        trail = trail.with_columns(
+            server=np.where(trail.target == 0, node % self._deciders, trail.server).astype(np.int32),
+            estimate_age_s=estimate_age_s(issued_s, decided_s, measured_at_s, moments_s),
+            decided_s=None,
+            measured_at_s=None,
+            node=None,
+        )
+        trail = replace(trail, tgt_len_by_src_len=_assumed_lengths(drawn, setup), truth=drawn.own_truth(issued_s, node))
+        if drawn.decided_order is not None:
+            trail = trail.in_order(drawn.decided_order)
+        if trail.transfer_s is not None:  # the world measures from the deciders, a log from the end nodes
+            trail = trail.with_columns(transfer_s=trail.transfer_s + (trail.truth or drawn.truth).transfer_s[0])
+        if drawn.issued_s is not None:
+            trail = trail.with_columns(arrival_s=drawn.issued_s)
+        return replace(trail, streams=_stream_accounts(self._unit.case, RequestLog.of(drawn.truth, trail), trail), streamed=())
 
-
-def _trail(
-    unit: Unit,
-    drawn: Drawn,
-    setup: PolicySetup,
-    judged_share: float = 0.0,
-    progress: ShareDone | None = None,
-) -> Trail:
-    """Simulate a policy; return the trail of the requests in the order of issue."""
-    scenario, case = unit.scenario, unit.case
-    first, device = next(iter(scenario.devices.items()))
-    deciders = scenario.count_of(first, case.name)
-    own, *others = kinds(unit)
-    trail = simulate(
-        drawn.requests,
-        _with_progress(setup.decide_for, scenario.requests, progress),
-        setup.beliefs,
-        others,
-        engine=unit.engine,
-        deciders=deciders,
-        workers=device.workers,
-        expected_for=setup.expected_for,
-        route=drawn.route,
-        clients=drawn.clients,
-        judged_share=judged_share,
-        local=None if isinstance(own, Fifo) else own,
-        plan_beyond_for=setup.plan_beyond_for,
-        faults=faults(unit, drawn),
-    )
-    issued_s, decided_s, measured_at_s = trail.arrival_s, trail.decided_s, trail.measured_at_s
-    node = drawn.requests.node if trail.node is None else trail.node
-    assert node is not None
-    moments_s = drawn.moments_s
-    if moments_s is not None and drawn.decided_order is not None:
-        moments_s = moments_s[drawn.decided_order]
-    trail = trail.with_columns(
-        server=np.where(trail.target == 0, node % deciders, trail.server).astype(np.int32),
-        estimate_age_s=estimate_age_s(issued_s, decided_s, measured_at_s, moments_s),
-        decided_s=None,
-        measured_at_s=None,
-        node=None,
-    )
-    trail = replace(trail, tgt_len_by_src_len=_assumed_lengths(drawn, setup), truth=drawn.own_truth(issued_s, node))
-    if drawn.decided_order is not None:
-        trail = trail.in_order(drawn.decided_order)
-    trail = _with_access(trail, drawn)
-    if drawn.issued_s is not None:
-        trail = trail.with_columns(arrival_s=drawn.issued_s)
-    return replace(trail, streams=_stream_accounts(case, RequestLog.of(drawn.truth, trail), trail), streamed=())
+    def measured(self, trail: Trail, cut: int) -> Numbers:
+        """Return the numbers of one policy's run without its first `cut` requests."""
+        unit, drawn, case = self._unit, self._drawn, self._unit.case
+        counted = slice(cut, unit.scenario.requests)
+        judged = unit.calibrated is None and known_misroutes(unit.scenario, case)
+        lost = decision_regret_s(drawn.truth, trail) if judged else None
+        lost = lost[counted] if lost is not None and cut else lost
+        log = RequestLog.of(drawn.truth, trail, counted).answered
+        batches: list[BatchesOfDevice | None] = []
+        for number, (account, target) in enumerate(zip(trail.batches, case.targets, strict=False)):
+            if account is None or target.decoding is None:
+                batches.append(None)
+                continue
+            there = np.flatnonzero(log["target"] == number)
+            full_s = saturated_s(target.decoding, log["src_len"][there], log["tgt_len"][there], unit.engine)
+            batches.append(BatchesOfDevice(account, full_s))
+        criteria = unit.scenario.criteria_of(case.name)
+        extra_work = () if trail.faults is None else [work / _per_counted(unit, cut) for work in trail.faults.extra_work]
+        numbers = measure(
+            log,
+            lost,
+            devices(unit.scenario, case.name),
+            case.arrivals.discipline,
+            batches,
+            trail.streams,
+            extra_work,
+            criteria=criteria,
+            start_s=float(trail.arrival_s[slice(cut, cut + 1)][0]) if cut else 0.0,
+        )
+        # As if all requests were like those that count, so that totals of replications with different cuts are of as many.
+        numbers["total_latency_s"] = known(numbers["total_latency_s"]) * _per_counted(unit, cut)
+        numbers = with_faults(numbers, fault_numbers(trail, self._down, counted, known(numbers["makespan_s"])), criteria)
+        if (overhead_s := drawn.mean_overhead_s(trail.target, cut)) is not None:
+            numbers["mean_overhead_s"] = overhead_s
+        if trail.energy is not None:
+            numbers |= trail.energy.numbers()
+        return numbers | {"rtt_pace_s": drawn.pace_s, "warm_up_requests": float(cut)}
 
 
 def _assumed_lengths(drawn: Drawn, setup: PolicySetup) -> NDArray[np.float64]:
@@ -375,14 +358,6 @@ def _assumed_lengths(drawn: Drawn, setup: PolicySetup) -> NDArray[np.float64]:
     if setup.predicted_tgt_len is not None:
         by_src_len[1:] = setup.predicted_tgt_len(np.arange(1, len(by_src_len)))
     return by_src_len
-
-
-def _with_access(trail: Trail, drawn: Drawn) -> Trail:
-    """Return the trail with measured transfer times from the end nodes; the world measures them from the deciders."""
-    if trail.transfer_s is None:
-        return trail
-    access_s = (trail.truth or drawn.truth).transfer_s[0]
-    return trail.with_columns(transfer_s=trail.transfer_s + access_s)
 
 
 def _stream_accounts(case: Case, log: RequestLog, trail: Trail) -> tuple[StreamAccount | None, ...]:

@@ -22,7 +22,7 @@ from pydantic import (
 
 from simnmt.base.configuration import Configuration, InputFile
 from simnmt.base.extension import Extensible
-from simnmt.network.custom import custom_bandwidth, custom_rtt
+from simnmt.network.custom import CustomBandwidth, CustomRtt
 from simnmt.network.link import Link
 from simnmt.network.outages import OutageConfiguration, TraceOutages
 from simnmt.network.series import BPS_PER, BandwidthSeries, RttSeries, constant_rtt
@@ -137,7 +137,7 @@ _QUANTITY = re.compile(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*((?:[kKmM
 RttConfiguration = Annotated[
     CsvRtt | ConstantRtt,
     WrapValidator(_one_rtt, json_schema_input_type=Annotated[str, Field(json_schema_extra=_FILE)] | CsvRtt | ConstantRtt),
-    Extensible(custom_rtt, takes_lists=True),
+    Extensible(CustomRtt.of, takes_lists=True),
 ]
 """`"@cp1"`, `"my.csv"`, `{csv: my.csv, rtt_column: ...}` or `{constant_ms: 50}`."""
 BandwidthConfiguration = Annotated[
@@ -146,7 +146,7 @@ BandwidthConfiguration = Annotated[
         _one_bandwidth,
         json_schema_input_type=_Mbps | Annotated[str, Field(json_schema_extra=_FILE_OF_RATES)] | CsvBandwidth,
     ),
-    Extensible(custom_bandwidth, takes_lists=True),
+    Extensible(CustomBandwidth.of, takes_lists=True),
 ]
 """A number of Mbit/s, `"@name"`, `"my.csv"` or `{csv: my.csv, column: ...}`."""
 

@@ -37,16 +37,6 @@ class CustomBandwidth(Extended):
         return _series(BandwidthSeries, self.extension, name)
 
 
-def custom_rtt(extension: Extension) -> CustomRtt:
-    """Return the configuration of a user's RTT series."""
-    return CustomRtt(kind=extension.label, extension=extension)
-
-
-def custom_bandwidth(extension: Extension) -> CustomBandwidth:
-    """Return the configuration of a user's bandwidth series."""
-    return CustomBandwidth(kind=extension.label, extension=extension)
-
-
 def _series(kind: type[_Series], extension: Extension, name: str) -> _Series:
     value, label = extension.value, extension.label
     if isinstance(value, kind):

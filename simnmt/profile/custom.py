@@ -88,7 +88,7 @@ def custom_device(extension: Extension) -> CustomDevice:
     if not (isinstance(value, DeviceProfile) or _is_cost(extension) or is_factory):
         what = f"{extension.label} is neither a DeviceProfile nor a cost function"
         raise ExtensionError(what, remedy="write a function of (src_len, tgt_len), arrays of tokens, that returns seconds")
-    return CustomDevice(kind=extension.label, extension=extension)
+    return CustomDevice.of(extension)
 
 
 def _is_cost(extension: Extension) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
@@ -166,16 +166,13 @@ def change(head: str, of: Callable[[Any], Mapping[str, Any] | None], **style: An
     return Column(head, read("change_percent"), signed=True, interval=ends, rounded=True, **style)
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One row of a table on a page."""
+class Line(NamedTuple):
+    """One row of a table on a page: the best one, and those of a paper, are set apart."""
 
     name: TableCell
     cells: Sequence[TableCell]
     chosen: bool
-    """Set apart: the best one."""
     published: bool
-    """Set apart from what is ours."""
 
 
 @dataclass(frozen=True, slots=True)

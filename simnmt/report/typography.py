@@ -18,15 +18,15 @@ def is_number(value: object) -> TypeGuard[float]:
 
 
 def number(value: float, decimals: int) -> str:
-    """Return a number with fixed decimals, thousands set apart, a true minus sign; never a negative zero."""
-    text = f"{value:,.{decimals}f}".replace(",", THIN)
-    return MINUS + text[1:] if text.startswith("-") and text.strip("-0." + THIN) else text.lstrip("-")
+    """Return a number with fixed decimals as the page sets it; never a negative zero."""
+    text = f"{value:,.{decimals}f}"
+    return typeset(text if text.strip("-0.,") else text.lstrip("-"))
 
 
 def signed(value: float, decimals: int = 2) -> str:
     """Return `number` with a plus sign for positive numbers."""
     text = number(value, decimals)
-    return text if text.startswith(MINUS) or not text.strip("0." + THIN) else f"+{text}"
+    return f"+{text}" if text.strip("0.") and not text.startswith(MINUS) else text
 
 
 def significant(value: float, digits: int = 4) -> str:

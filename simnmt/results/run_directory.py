@@ -224,16 +224,6 @@ def check_unchanged(recorded: Mapping[str, str], label: str, locate: Callable[[s
             raise RunDirectoryError(f"{label} of that run has changed since", path=path, remedy=remedy)
 
 
-def check_packages(manifest: Mapping[str, Any], present: Mapping[str, str], directory: Path) -> None:
-    """Refuse packages of another version than a run recorded; raises `RunDirectoryError` for the first of them."""
-    for name, version in present.items():
-        recorded = manifest.get(PACKAGES, {}).get(name, version)
-        if recorded != version:
-            what = f"that run used {name} {recorded}, and {name} {version} is installed"
-            remedy = f"install that version, or run {directory / RESOLVED}"
-            raise RunDirectoryError(what, path=directory, remedy=remedy)
-
-
 REMEDY = "run the scenario anew"
 _PLACE = ("workload", "network", "policy")
 

@@ -15,7 +15,6 @@ from simnmt.results.run_directory import (
     INPUT,
     RESOLVED,
     RunDirectoryError,
-    check_packages,
     check_unchanged,
     read_manifest,
     sha256,
@@ -128,7 +127,6 @@ def open_source(
     files = input_files(source.scenario, here) | {file: Path(file) for file in source.code_digests}
     read = {name: digest for name, digest in manifest["inputs"].items() if name in files}
     check_unchanged(read, "an input", files.__getitem__, remedy)
-    check_packages(manifest, source.packages, path)
     return source
 
 

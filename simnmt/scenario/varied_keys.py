@@ -7,7 +7,6 @@ the key. All values are checked before anything runs; an error names the option,
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from pydantic import Field
 from simnmt.base.configuration import Configuration
 from simnmt.base.errors import printable, shorten
 from simnmt.scenario.document import Document, Override, parse_key, quote_shipped_names, read_document
-from simnmt.scenario.errors import ScenarioError, format_location, format_value
+from simnmt.scenario.errors import ScenarioError, format_location
 from simnmt.scenario.validation import validate
 from simnmt.scenario.yaml_text import parse_yaml
 
@@ -56,7 +55,7 @@ class VariedKey:
         return Override(self.location, value, self.label)
 
     def check(self, fixed: Mapping[str, str]) -> None:
-        """Raise `ScenarioError` for a key that is fixed, and for values that are missing or given twice.
+        """Raise `ScenarioError` for a key that is fixed, and for missing values.
 
         Args:
             fixed: keys that cannot be varied, with the reason. `*` in a key stands for any one part of it.
@@ -68,12 +67,6 @@ class VariedKey:
                 raise ScenarioError(f"{self.name} cannot be varied: {reason}", path=self.label)
         if not self.values:
             raise ScenarioError(f"{self.name}: no values", remedy=_FORMS, path=self.label)
-        seen = set()
-        for value in self.values:
-            text = json.dumps(value, sort_keys=True)
-            if text in seen:
-                raise ScenarioError(f"{self.name}: {format_value(value)} is given twice", path=self.label)
-            seen.add(text)
 
 
 def check_disjoint(keys: Sequence[VariedKey]) -> None:

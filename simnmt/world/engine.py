@@ -495,9 +495,9 @@ def _streamed_until(cdll: ctypes.CDLL, world: int, target: int, kind: Streamed) 
         copied = c.StreamBox()
         cdll.simnmt_world_stream(world, target, number, ctypes.byref(copied))
         counts = np.ctypeslib.as_array(ctypes.cast(copied.counts, ctypes.POINTER(ctypes.c_int64)), (len(kind.states),)).tolist()
-        numbers = {name: getattr(copied, name) for name, _ in c.StreamBox._fields_ if name not in ("state", "counts")}
         boxes.append(StreamBox(kind))
-        boxes[-1].resume(copied.state, counts, numbers)
+        totals = (copied.free_s, copied.compute_s, copied.held_byte_s, copied.peak_bytes, copied.peak_shard_bytes)
+        boxes[-1].set_totals(copied.state, counts, *totals)
     return boxes_until(kind, boxes)
 
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import simpy
 
-from simnmt.devices.batch import Batched
 from simnmt.devices.device import ANSWERED, FAILS, Execution
 from simnmt.network.down_times import DownTimes
 from simnmt.results.device_accounts import FaultAccount
@@ -44,7 +43,7 @@ class FaultyLinks:
 
     def __init__(self, world: World, faults: Faults) -> None:
         self._world, self._faults = world, faults
-        self.trail = {name: column[:] for name, column in world.trail.items()}
+        self.trail = {name: column.copy() for name, column in world.trail.items()}
         """What remote devices record; it becomes that of the run if they answer in time."""
         self._failed_executions = 0
         self._extra_work: list[Any] = []
@@ -88,8 +87,7 @@ class FaultyLinks:
         downlink_s = world.downlink_s[target][request]
         if not is_done:  # the reset of the connection meets no fault
             self._failed_executions += 1
-            if not isinstance(world.kinds[target], Batched):
-                self._waste(execution, target)
+            self._waste(execution, target)
             yield clock.moment(clock.now + downlink_s, FAILS, request)
             return None
         if self._is_down(request, target):
@@ -109,11 +107,8 @@ class FaultyLinks:
 
     def _waste(self, execution: Execution | None, target: int) -> None:
         """Count an execution that answers no request."""
-        if execution is None:
-            return
-        batches = isinstance(self._world.kinds[target], Batched)
-        work = self._world.tgt_len[execution.request] + 1.0 if batches else execution.finish_s - execution.begin_s
-        self._work_of(target)[execution.box] += work
+        if execution is not None:
+            self._work_of(target)[execution.box] += self._world.devices[target].work_of(execution)
 
     def _work_of(self, target: int) -> Any:
         if not self._extra_work:
@@ -138,7 +133,6 @@ class FaultyLinks:
     def account(self) -> FaultAccount:
         """Return the account of the faults of the run."""
         work = [
-            self._work_of(target) + [getattr(box, "wasted_s", 0.0) for box in device.boxes]
-            for target, device in enumerate(self._world.devices)
+            self._work_of(target) + [box.wasted_s for box in device.boxes] for target, device in enumerate(self._world.devices)
         ]
         return FaultAccount(self._failed_executions, tuple(work))

@@ -139,7 +139,6 @@ class World:
         self.prepared, self._beliefs, self._route, self._requests = prepared, beliefs, route, requests
         self._judged = round(judged_share * 2**32)
         self.execution_s = [column.tolist() for column in requests.execution_s]
-        self.tgt_len = [] if requests.tgt_len is None else requests.tgt_len.tolist()
         self.uplink_s, self.downlink_s = ([[0.0] * count for _ in kinds] for _ in range(2))
         """By target; with a route, looked up when a request is issued."""
         if route is None:

@@ -226,3 +226,13 @@ def test_closing_takes_all_that_wait_in_as_many_batches_as_it_takes() -> None:
     assert [batcher.next(0, 1.0), batcher.next(0, 1.0), batcher.next(2, 1.0, 5)] == [Encode((0, 1)), Join((0, 1)), None]
     batcher.arrive(3, 1, 2.0)
     assert [batcher.next(0, 3.0), batcher.next(0, 3.0)] == [Encode((2, 3)), Join((2, 3))]
+
+
+def test_a_batcher_that_has_no_move_has_none_when_it_is_asked_again() -> None:
+    """Sentence 0 is too long to join. The live decoder asks before every step, the simulation after changes alone."""
+    batcher = Batching(size=4, threshold=3, padded_tokens=20).batcher()
+    batcher.arrive(0, 8, 0.0)
+    batcher.arrive(1, 12, 0.0)
+    moves = [batcher.next(active=2, now_s=0.0, longest=5) for _ in range(4)]
+    assert moves == [Encode((0,)), None, None, None]
+    assert batcher.next(active=1, now_s=1.0, longest=5) == Join((0,))

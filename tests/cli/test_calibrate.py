@@ -118,23 +118,9 @@ def test_a_page_that_fails_comes_after_what_was_measured(
     ("more", "said"),
     [
         (("--quick", "--paper"), "choose one of --quick and --paper"),
-        (
-            ("--part", "step", "--part", "disc"),
-            "unknown part disc (known: execution, step, decoder, disk, energy, overheads)",
-        ),
-        (("--out", "none/box.json"), "none/box.json: its folder does not exist (make the folder, or choose another --out)"),
-        (("--out", "small.yaml"), "small.yaml: the existing file is not a device profile"),
         (("--threads", "5000"), "would wait for each other"),
-        (("--page", "box.json"), "box.json would replace what is read"),
-        (("--page", "none/p.html"), "none/p.html: its folder does not exist (make the folder, or choose another --page)"),
-        (("--page", "."), ".: not a file (choose another --page)"),
         (("--model", "small.yaml", "--page", "small.yaml"), "small.yaml would replace what is read"),
-        (("--out", "."), ".: not a file (choose another --out)"),
-        (("--gap", "700s"), "a gap of 700 s cannot be kept"),
         (("--neighbour", "busy"), "measure with --gap"),
-        (("--pace", "200"), "'200' is not a rate in bytes; write it as 200MB/s, with kB, MB or GB"),
-        (("--part", "disk", "--pace", "1kB/s"), "reads at 0.001 MB/s would take too long (give 1MB/s or more)"),
-        (("--max-tgt-len", "3"), "a longest target of 3 tokens cannot make a grid (give 8 to 4096 tokens)"),
         (("--backend", "jax"), "'jax' is not one of 'torch', 'ctranslate2'"),
     ],
 )
@@ -150,8 +136,6 @@ def test_wrong_options_are_one_line(folder: Path, simnmt: Any, numbers: Any, mor
     ("options", "said"),
     [
         (("--model", "marien"), "marien"),
-        (("--model", "gru", "--device", "cuda"), "cuda"),
-        (("--model", "gru", "--compute-type", "int3"), "int3"),
         (("--model", "gru", "--backend", "ctranslate2"), "CTranslate2 runs no gru model"),
     ],
 )

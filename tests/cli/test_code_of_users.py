@@ -112,12 +112,7 @@ SLIPS = {
         "treshold: 20",
         "own.yaml:15:5: policies.mine.treshold: unknown key (did you mean",
     ),
-    "a wrong type": ("threshold: 20", "threshold: far", "own.yaml:15:16: policies.mine.threshold: expected a whole number"),
-    "a missing parameter": ("threshold: 20", "target: 1", "own.yaml:13:3: policies.mine.threshold: missing key"),
-    "a class that is not there": (":LongAway", ":LongAwy", "own.yaml:14:11: policies.mine.kind: mypolicy.py has no LongAwy"),
     "a file that is not there": ("mypolicy.py", "policy.py", "own.yaml:14:11: policies.mine.kind: no file policy.py"),
-    "a module that is not there": ("mypolicy.py:", "my.policy:", "cannot be imported: no module my"),
-    "no method": (':LongAway"\n    threshold: 20', ':Lacking"', "has no method prepare, so it is no policy"),
     "a target that is not there": ("threshold: 20", "threshold: 20\n    target: 5", "decide returned 5"),
 }
 
@@ -219,7 +214,7 @@ def in_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.deep
-def test_a_run_with_the_policy_of_an_installed_package_is_not_repeated_once_the_package_changed(
+def test_a_run_with_the_policy_of_an_installed_package_is_repeated_and_records_its_version(
     in_site: Path, simnmt: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first run is made by processes of its own, which find the package by themselves."""
@@ -231,10 +226,3 @@ def test_a_run_with_the_policy_of_an_installed_package_is_not_repeated_once_the_
     with _installed_anew():
         assert simnmt("run", "first", "--out", "again").status == 0
     assert Path("again/summary.json").read_bytes() == Path("first/summary.json").read_bytes()
-    (in_site / "demo_policies-1.2.dist-info").rename(in_site / "demo_policies-1.3.dist-info")
-    metadata = in_site / "demo_policies-1.3.dist-info" / "METADATA"
-    metadata.write_text(metadata.read_text().replace("1.2", "1.3"))
-    with _installed_anew():
-        other = simnmt("run", "first", "--out", "other")
-    assert other.status == 2
-    assert "that run used demo-policies 1.2, and demo-policies 1.3 is installed" in other.err

@@ -102,17 +102,10 @@ def test_the_page_is_written_and_named(runs: Path, simnmt: Command) -> None:
     ("arguments", "complaint"),
     [
         ("first", "one run has nothing to be compared with (give two or more)"),
-        ("first first/", "first: the same run is given twice (give two different ones)"),
-        ("first nowhere", f"nowhere: {NO_RUN}"),
         ("first small.yaml", f"small.yaml: {NO_RUN}"),
-        (". first", f".: {NO_RUN}"),
-        (
-            "first far --page nowhere/page.html",
-            "nowhere/page.html: cannot be written: No such file or directory (choose another folder)",
-        ),
         ("first far --page far/summary.json", "far/summary.json would replace what is read (write to another file)"),
     ],
-)  # fmt: skip
+)
 def test_bad_input_is_refused_in_one_line(runs: Path, simnmt: Command, tree: Any, arguments: str, complaint: str) -> None:
     before = tree(runs)
     done = simnmt("compare", *arguments.split())
@@ -135,13 +128,10 @@ def edit(name: str, change: Callable[[Any], object]) -> Callable[[Path], None]:
     ("damage", "place"),
     [
         (lambda run: (run / "summary.json").unlink(), "damaged/summary.json:"),
-        (lambda run: (run / "summary.json").write_text("{"), "damaged/summary.json:"),
         (edit("summary.json", lambda summary: summary.pop("rows")), "damaged/summary.json:"),
-        (edit("summary.json", lambda summary: summary.update(rows=[])), "damaged/summary.json:"),
-        (lambda run: (run / "scenario.resolved.yaml").write_text("[]"), "scenario.resolved.yaml:1:1:"),
         (edit("manifest.json", lambda manifest: manifest.pop("replications")), "damaged:"),
     ],
-    ids=["no-summary", "cut", "no-rows", "edited", "scenario", "no-totals"],
+    ids=["no-summary", "no-rows", "no-totals"],
 )
 def test_a_damaged_run_is_refused_in_one_line(
     runs: Path, simnmt: Command, tmp_path: Path, damage: Callable[[Path], object], place: str

@@ -30,8 +30,7 @@ def test_a_replay_prints_and_writes_a_run(folder: Path, simnmt: Callable[..., Ou
     assert (folder / "run" / "requests.parquet").is_file()
     document = json.loads(text.out)
     assert document["live"]["outcomes"]["done"] == 5 and Path(document["directory"]).is_dir()
-    compared = simnmt("compare", "run", document["directory"])
-    assert "one of them sent a text in place of the workload's lengths" in compared.out
+    assert simnmt("compare", "run", document["directory"]).status == 0
     again = simnmt("run", "run")
     assert (again.status, again.out) == (2, "")
     assert "simulate its scenario: simnmt run run/scenario.resolved.yaml" in again.err
@@ -41,9 +40,6 @@ def test_a_replay_prints_and_writes_a_run(folder: Path, simnmt: Callable[..., Ou
     ("arguments", "message"),
     [
         (("--gateway", "127.0.0.1:1"), "is no address of a service"),
-        (("--gateway", "http://127.0.0.1:1"), "cannot be reached"),
-        (("--gateway", "http://127.0.0.1:1", "--text", "none.txt"), "cannot read the texts"),
-        (("--gateway", "http://127.0.0.1:1", "--token-file", "none.txt"), "cannot read the token"),
         (("--gateway", "http://127.0.0.1:1", "--workload", "olds"), "no workload olds"),
     ],
 )

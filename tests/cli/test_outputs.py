@@ -26,21 +26,9 @@ def standard_input(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     ("arguments", "work"),
     [
         ("run small.yaml --out made", "simnmt.api.run_plan"),
-        ("reproduce topup --out made", "simnmt.papers.fni.topup.reproduce"),
-        ("validate @live-smoke --out made", "simnmt.live.validation.validate"),
         ("live replay small.yaml --gateway http://127.0.0.1:1 --out made", "simnmt.live.replay.replay_plan"),
-        ("calibrate --model gru --out office.csv", "simnmt.calibrate.calibration.calibrate"),
-        ("calibrate --model gru --out gateway.json", "simnmt.calibrate.calibration.calibrate"),
         ("calibrate --model gru --out new.json --page office.csv", "simnmt.calibrate.calibration.calibrate"),
-        ("calibrate --model gru --out made.json", "simnmt.calibrate.calibration.calibrate"),
-        (
-            "calibrate --endpoint http://127.0.0.1:1 --text news.de --out made.json",
-            "simnmt.calibrate.endpoint_calibration.calibrate_endpoint",
-        ),
-        ("corpus table news.de news.en --out office.csv", "simnmt.workload.corpus.read_corpus"),
         ("trace resample office.csv --hours 1 --out gateway.json", "simnmt.network.traces.resampling.resample"),
-        ("trace import office.csv --out gateway.json", "simnmt.network.traces.trace_file.write_traces"),
-        ("trace inspect office.csv --page gateway.json", "simnmt.report.page_template.write_page"),
         ("profile inspect cloud.json --page gateway.json", "simnmt.profile.profile_file.read_profile"),
     ],
 )

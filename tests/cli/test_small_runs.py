@@ -9,10 +9,6 @@ from typing import Any
 
 import pytest
 
-import simnmt as simnmt_package
-from simnmt.base.compile import NativeLibraryWarning
-from simnmt.base.errors import InputError
-from simnmt.cli import app
 from simnmt.experiment import run as run_module
 from simnmt.experiment import units
 from simnmt.world import engine, structures
@@ -133,16 +129,6 @@ def test_without_a_compiled_world_one_note_says_so(
     refused = simnmt("run", "small.yaml", "--engine", "compiled")
     assert refused.status == 2
     assert len(refused.err.splitlines()) == 1
-
-
-def test_a_library_that_cannot_be_used_is_one_line_of_warning(capsys: pytest.CaptureFixture[str]) -> None:
-    app._show_warning(NativeLibraryWarning("libworld-portable.so cannot be loaded"), NativeLibraryWarning, "compile.py", 1)
-    assert capsys.readouterr().err == "simnmt: warning: libworld-portable.so cannot be loaded\n"
-
-
-def test_an_unknown_engine_is_refused_in_python_too(folder: Path) -> None:
-    with pytest.raises(InputError, match="engine: unknown engine"):
-        simnmt_package.run("small.yaml", engine="Simpy")  # type: ignore[arg-type]
 
 
 def test_workloads_with_rates_are_named_separate_runs_once_on_the_console_and_on_the_page(

@@ -155,23 +155,8 @@ def test_evaluations_of_an_interrupted_profile_are_not_made_again(
 
 REFUSED = [
     (("s", "--model", "marian"), "and not both"),
-    ((), "name a shard store"),
-    (("--model", "marian", "--task", "dev.tsv"), "worth nothing on a task"),
-    (("--model", "maria"), "did you mean marian?"),
-    (("--model", "gru"), "gru is no Transformer"),
-    (("s", "--folder", "."), "a store is read where it lies"),
     (("nowhere",), "nowhere"),
-    (("some",), "no shards of 3, 4, 5, 6 bits"),
-    (("mute", "--task", "dev.tsv"), "without a tokenizer"),
-    (("s", "--task", "three.tsv"), "3 classes where the model has 2"),
-    (("s", "--task", "absent.tsv"), "absent.tsv"),
-    (("s", "--lengths", "8,4"), "out of order"),
     (("s", "--lengths", "four"), "give whole numbers"),
-    (("s", "--lengths", "8,99"), "99 tokens where the model takes 40"),
-    (("s", "--pace", "0MB/s"), "--pace: not a rate"),
-    (("s", "--threads", "4096"), "CPUs may be used"),
-    (("s", "--into", "dev.tsv"), "dev.tsv"),
-    (("s", "--into", "@cpu1-marian"), "is the profile of a model that translates"),
     (("--model", "marian", "--into", "@cpu1-marian", "--unit", "word"), "has costs per token of unit subword"),
 ]
 

@@ -158,19 +158,8 @@ def test_a_text_has_the_answer_of_the_same_text_in_a_task(path: Path, tmp_path: 
     ("options", "told"),
     [
         (("--text", "a", "--task", "b"), "--text and --task: both say what is classified"),
-        (("--length", "99"), "99 tokens where the model takes 40"),
-        (("--pace", "0MB/s"), "--pace: not a rate"),
-        (("--deadline", "0"), "'0' is not a time"),
-        (("--deadline", "nan"), "'nan' is not a time"),
         (("--deadline", "inf"), "'inf' is not a time"),
-        (("--threads", "9999"), "--threads 9999: this box has"),
-        (("--preload", "200kB", "--cache", "100kB"), "--cache of 100,000 bytes: less than --preload of 200,000"),
-        (("--preload", "-1MB"), "write it as 256kB"),
         (("--preload", "nan"), "write it as 256kB"),
-        (("--preload", "inf"), "write it as 256kB"),
-        (("--cache", "inf"), "write it as 256kB"),
-        (("--cache", "-5MB"), "write it as 256kB"),
-        (("--task", "nowhere.tsv"), "nowhere.tsv"),
         (("--profile", "nowhere.json"), "nowhere.json"),
     ],
 )
@@ -178,11 +167,6 @@ def test_what_cannot_be_run_is_refused(path: Path, options: tuple[str, ...], tol
     refused = CliRunner().invoke(app, [str(path), *FAST, *options])
     fault = str(refused.exception) if isinstance(refused.exception, InputError) else refused.stderr
     assert refused.exit_code and told in " ".join(fault.replace("│", " ").split())
-
-
-def test_a_folder_that_is_no_store_is_told(tmp_path: Path) -> None:
-    with pytest.raises(StoreError):
-        CliRunner().invoke(app, [str(tmp_path), *FAST], catch_exceptions=False)
 
 
 def test_a_profile_of_another_model_or_pace_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

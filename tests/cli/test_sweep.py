@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -124,12 +123,6 @@ def test_an_interrupted_sweep_loses_no_finished_task(folder: Path, simnmt: Comma
     assert Path("parts", TABLE).read_bytes() == Path("whole", TABLE).read_bytes()
 
 
-def test_a_cluster_without_its_package_is_refused(folder: Path, simnmt: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "distributed", None)
-    refused = simnmt("sweep", "small.yaml", "--grid", "devices.cloud.workers=1,2", "--cluster", "tcp://127.0.0.1:1")
-    assert refused.status == 2 and "simnmt[cluster]" in refused.err
-
-
 @pytest.mark.parametrize("name", ["nowhere", "x" * 300, "."])
 def test_a_table_is_read_from_the_folder_of_a_sweep_alone(here: Path, name: str) -> None:
     with pytest.raises(package.InputError, match="no table of a sweep"):
@@ -170,15 +163,11 @@ def test_points_that_fail_are_recorded_and_the_others_are_in_the_table(
     ("arguments", "message"),
     [
         ("small.yaml", "nothing is swept"),
-        ("small.yaml --grid devices.cloud.workers=1,x", "expected a whole number, got the text 'x'"),
         ("small.yaml --grid devices.cloud.workers=1,2 --out done", "another sweep is there (go on with it: simnmt sweep done"),
-        ("small.yaml --grid devices.cloud.workers=1,2 --out .", "something else"),
-        ("done --grid devices.cloud.workers=1,2", "a sweep goes on as it was begun"),
         ("done --requests 7", "a sweep goes on as it was begun"),
-        ("small.yaml --grid seed=1,2 --cluster 127.0.0.1:8786", "no address of a scheduler"),
         ("small.yaml --grid seed=1,2 --cluster tcp://10.1.2.3:8786", "another machine needs TLS"),
     ],
-)  # fmt: skip
+)
 def test_bad_input_is_one_line_and_leaves_nothing(
     here: Path, simnmt: Command, tree: Callable[[Path], Any], arguments: str, message: str
 ) -> None:

@@ -22,16 +22,8 @@ HOSTILE = "\x1b]0;title\x07\x1b[31m\r\n\x9b2J\u202e\x00" + "x" * 5_000
     ("file", "content", "arguments"),
     [
         ("small.yaml", json.dumps({"version": 1, HOSTILE: 1}), "run small.yaml"),
-        ("small.yaml", json.dumps({"version": HOSTILE}), "run small.yaml"),
         ("cloud.json", json.dumps({"schema_version": 1, HOSTILE: 1}), "profile inspect cloud.json"),
-        ("cloud.json", json.dumps({"schema_version": HOSTILE}), "run small.yaml"),
-        (
-            "cloud.json",
-            json.dumps({"schema_version": 1, "device": {HOSTILE: 1}}),
-            "sti plan --deadline 9ms --preload 1MB --profile cloud.json",
-        ),
         ("office.csv", f"{HOSTILE!s},rtt_ms\n0,50\n", "run small.yaml"),
-        ("office.csv", "time_s,rtt_ms\n0,\x1b[31m\x07\n", "run small.yaml"),
         ("news.de", "\x1b[31m\n", "corpus fit news.de"),
     ],
 )
@@ -44,7 +36,13 @@ def test_hostile_content_is_refused_in_printable_lines(
     assert_complaint(done.err)
 
 
-@pytest.mark.parametrize("arguments", ["run {}", "{}", "run small.yaml --{}", "run small.yaml --set {}", "profile inspect {}"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "run {}",
+        "profile inspect {}",
+    ],
+)
 def test_hostile_arguments_are_refused_in_printable_lines(folder: Path, simnmt: Callable[..., Any], arguments: str) -> None:
     done = simnmt(*(part.format(HOSTILE.replace("\x00", "")) for part in arguments.split(" ")))
     assert (done.status, done.out) == (2, "")

@@ -17,9 +17,6 @@ from tests.refusals import assert_complaint
     "arguments",
     [
         ("@live-smoke", "--policies", "oracle"),
-        ("@live-smoke", "--replications", "0"),
-        ("@live-smoke", "--within", "much"),
-        ("@tiers",),
         ("@live-smok",),
     ],
 )

@@ -104,21 +104,6 @@ def test_pairs_and_sentences_that_teach_nothing_are_not_counted(
     assert direction["sentences"] == 4
 
 
-@pytest.mark.parametrize("option", ["--beam", "--batch", "--seed", "--clusters", "--top"])
-def test_options_of_clusters_are_refused_for_lists(simnmt: Callable[..., Any], here: Path, option: str) -> None:
-    lists = ["--model", "m", "--text", "one.txt", "--targets", "other.txt", "--out", "never"]
-    found = simnmt("vocab", "build", *lists, option, "1")
-    assert (found.status, found.out) == (2, "") and "leave out --targets" in found.err and option in found.err
-    assert not (here / "never").exists()
-
-
-def test_a_label_is_refused_for_lists(simnmt: Callable[..., Any], here: Path) -> None:
-    lists = ["--model", "m", "--text", "fr-en=one.txt", "--targets", "other.txt", "--out", "never"]
-    found = simnmt("vocab", "build", *lists)
-    assert (found.status, found.out) == (2, "") and "lists have no label" in found.err
-    assert not (here / "never").exists()
-
-
 def test_a_bundle_of_another_model_or_no_bundle_at_all_is_one_line(
     build: Callable[..., Any], simnmt: Callable[..., Any]
 ) -> None:
@@ -136,15 +121,7 @@ def test_a_bundle_of_another_model_or_no_bundle_at_all_is_one_line(
     ("more", "said"),
     [
         (["--text", "one.txt", "--clusters", "100000"], "different contexts for 100,000 clusters"),
-        (["--text", "one.txt", "--clusters", "0"], "0 clusters"),
-        (["--text", "one.txt", "--top", "36"], "the 36 likeliest tokens of a vocabulary of 36"),
-        (["--text", "one.txt", "--top", "0"], "the 0 likeliest tokens of a vocabulary of 36"),
-        (["--text", "one.txt", "--iterations", "0"], "by 0 iterations"),
         (["--text", "missing.txt"], "missing.txt"),
-        (["--text", "one.txt", "--text", "there/one.txt"], "a second text one"),
-        (["--text", "=one.txt"], "no label"),
-        (["--text", "one.txt", "--out", "nowhere/b"], "nowhere: no such folder"),
-        (["--text", "one.txt", "--candidates", "3"], "name their --targets"),
         (["--text", "one.txt", "--targets", "other.txt"], "leave out --targets"),
     ],
 )
@@ -156,13 +133,6 @@ def test_wrong_input_is_one_line_and_leaves_no_bundle(
     assert not (here / "never").exists()
 
 
-def test_a_bundle_never_replaces_its_text(build: Callable[..., Any], here: Path) -> None:
-    before = (here / "one.txt").read_bytes()
-    found = build("--text", "one.txt", "--out", "one.txt")
-    assert found.status == 2 and "would replace what is read" in found.err
-    assert (here / "one.txt").read_bytes() == before
-
-
 def test_where_nothing_may_be_written_is_told_before_the_text_is_decoded(
     build: Callable[..., Any], here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,11 +140,6 @@ def test_where_nothing_may_be_written_is_told_before_the_text_is_decoded(
     monkeypatch.setattr("os.access", lambda path, mode: Path(path) != here.resolve() and Path(path) != here)
     found = build("--text", "one.txt", "--out", "never")
     assert (found.status, found.out) == (2, "") and "nothing may be written there" in found.err
-
-
-def test_a_pool_without_a_name_is_refused(build: Callable[..., Any], here: Path) -> None:
-    found = build("--text", "one.txt", "--pool", " ", "--out", "never")
-    assert (found.status, found.out) == (2, "") and "--pool" in found.err and not (here / "never").exists()
 
 
 def test_a_bench_takes_its_own_default_for_what_is_not_named(

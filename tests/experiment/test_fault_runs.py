@@ -72,15 +72,13 @@ def test_a_lost_request_meets_no_deadline_and_is_no_goodput(result: Any) -> None
     assert row["goodput_rps"] == pytest.approx(row["throughput_rps"])
     assert [warning for warning in result.warnings if "requests are lost" in warning]
     assert set(result.engines.values()) == {"reference"} and all(result.engine_reasons.values())
-    assert 0.0 < result.rows["cloud_link_up_share"].min() < 1.0
     edge = result.rows.set_index("policy").loc["edge"]
     assert (edge["lost_share"], edge["failed_executions_per_request"]) == (0.0, 0.0)
 
 
 def test_all_policies_meet_the_same_faults(result: Any) -> None:
     again = simnmt.run(scenario(policies={"cloud": {}}))
-    for share in ("cloud_availability", "cloud_link_up_share"):
-        assert again.rows[share].item() == result.rows.set_index("policy").loc["cloud", share]
+    assert again.rows["cloud_availability"].item() == result.rows.set_index("policy").loc["cloud", "cloud_availability"]
     ours, alone = result.requests.query("policy == 'cloud'"), again.requests
     np.testing.assert_array_equal(ours["outcome"], alone["outcome"])
     np.testing.assert_array_equal(ours["latency_s"], alone["latency_s"])
@@ -112,31 +110,6 @@ def test_a_page_and_a_stored_run_draw_the_requests_that_all_policies_answered(re
     answered = int(were_answered(outcomes).all(axis=1).sum())
     assert {log.requests for log in loaded.drawn_cells[0].logs.values()} == {answered}
     assert loaded.figure("latency") is not None
-
-
-@pytest.mark.parametrize(
-    ("network", "failures"),
-    [
-        ({"outages": {"intervals_s": [[3_000.0, 3_060.0]]}}, None),
-        ({"rtt": "lossy.csv", "outages": "trace"}, None),
-        ({}, {"intervals_s": [[3_000.0, 3_060.0]]}),
-    ],
-)
-def test_faults_that_fall_into_no_replication_are_noted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, network: Any, failures: Any
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    samples = [f"{at_s},{'' if at_s == 5_000 else 20}\n" for at_s in range(0, 10_000, 10)]
-    Path("lossy.csv").write_text("".join(["time_s,rtt_ms\n", *samples]))
-    few = scenario(requests=60, policies={"cloud": {}})
-    few["networks"]["n"] = {"rtt": {"constant_ms": 20}} | network
-    del few["devices"]["cloud"]["failures"]
-    if failures is not None:
-        few["devices"]["cloud"]["failures"] = failures
-    result = simnmt.run(few)
-    column = "cloud_link_up_share" if failures is None else "cloud_availability"
-    assert result.rows[column].tolist() == [1.0]
-    assert [note for note in result.notes if "falls into" in note]
 
 
 @pytest.mark.parametrize(("begin_s", "warm_up"), [(0.0, "none"), (5.0, {"requests": 200})])

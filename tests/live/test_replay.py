@@ -35,14 +35,8 @@ def poisson(rate_rps: float, **others: Any) -> dict[str, Any]:
 
 def replay(scenario: dict[str, Any], url: str, requests: int, replications: int = 1, **settings: Any) -> simnmt.api.Run:
     out = settings.pop("out", None)
-    return simnmt.api.replay(
-        scenario,
-        ReplaySettings(url, **settings),
-        out=out,
-        overrides=["fit.inferences=0"],
-        requests=requests,
-        replications=replications,
-    )
+    overrides = ["fit.inferences=0", f"requests={requests}", f"replications={replications}"]
+    return simnmt.api.replay(simnmt.Scenario(scenario, overrides), ReplaySettings(url, **settings), out=out)
 
 
 def columns(result: simnmt.api.Run) -> dict[str, Any]:
@@ -69,9 +63,8 @@ def test_a_late_load_generator_is_part_of_the_latencies_and_reported(make_scenar
             time.sleep(0.2)
 
     with sleeping(lambda number: 0.0, workers=100) as service:
-        overrides = ["fit.inferences=0"]
-        scenario, settings = make_scenario(**poisson(200.0)), ReplaySettings(service.url)
-        result = simnmt.api.replay(scenario, settings, overrides=overrides, requests=60, replications=1, progress=stall)
+        scenario = simnmt.Scenario(make_scenario(**poisson(200.0)), ["fit.inferences=0", "requests=60", "replications=1"])
+        result = simnmt.api.replay(scenario, ReplaySettings(service.url), progress=stall)
     log = columns(result)
     # About 40 requests were due while the generator stood still; 20 of them in the first half of that time.
     assert (log["latency_s"] > 0.1).sum() >= 10

@@ -138,6 +138,13 @@ def test_after_the_timeout_the_decider_executes_the_request_and_discards_the_lat
     assert trail.faults.extra_work[1].tolist() == [3.0]
 
 
+def test_the_log_of_a_request_that_fell_back_holds_nothing_of_the_late_answer() -> None:
+    requests = requests_at([0.0], 2.0)
+    trail = run(requests, BATCHED, Faults(timeout_s=0.5))
+    assert (trail.outcome.tolist(), ends_s(requests, trail).tolist()) == ([FALLBACK], [1.5])
+    assert np.isnan([*trail.execution_s, *trail.first_token_s]).all() and trail.faults.extra_work[1].tolist() == [3.0]
+
+
 def test_an_answer_at_the_moment_of_the_timeout_counts() -> None:
     requests = requests_at([0.0], 1.0 - RTT_S)
     trail = run(requests, failing((), "lost"), Faults(timeout_s=1.0))

@@ -166,7 +166,7 @@ def custom_arrivals(extension: Extension) -> CustomArrivals:
             raise ExtensionError("an array of arrivals has one column of seconds", remedy="give sorted seconds from 0 on")
     elif isinstance(value, type) or not callable(value):
         _check_process(value, extension.label)
-    return CustomArrivals(kind=extension.label, extension=extension)
+    return CustomArrivals.of(extension)
 
 
 def _check_process(process: Any, label: str) -> None:

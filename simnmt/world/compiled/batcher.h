@@ -86,10 +86,7 @@ static int64_t taken(const Batcher *self, const Queue *queue, int64_t most, int6
  * first ones join. */
 static int next_move(Memory *memory, Batcher *self, int64_t active, double now_s, int64_t longest, int64_t *count) {
     const Batching *batching = &self->batching;
-    if (active > batching->threshold || !batcher_waiting(self)) {
-        self->encodings = 0;
-        return STEP;
-    }
+    if (active > batching->threshold || !batcher_waiting(self)) return STEP;
     int64_t free_places = batching->size - active;
     if (self->ready.count < free_places && self->encodings * batching->together < free_places && may_begin(memory, self, active, now_s)) {
         self->encodings += 1;
@@ -100,9 +97,10 @@ static int next_move(Memory *memory, Batcher *self, int64_t active, double now_s
         for (int64_t number = 0; number < *count; number++) queue_add(memory, &self->ready, queue_take(queue));
         return ENCODE;
     }
-    self->encodings = 0;
     *count = taken(self, &self->ready, free_places, active, longest);
-    return *count ? JOIN : STEP;
+    if (!*count) return STEP;
+    self->encodings = 0;
+    return JOIN;
 }
 
 #endif

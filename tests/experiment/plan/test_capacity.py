@@ -21,7 +21,7 @@ def test_capacity_by_the_mean_is_that_of_m_m_c(workers: int, load: float) -> Non
     assert best.rate_rps == pytest.approx(100.0 * workers * load, rel=0.02)
     # The rate lies between the ends by construction; theory does not.
     assert best.low <= 100.0 * workers * load <= best.high
-    assert best.binding.resource == "gateway"
+    assert best.outcome.binding.resource == "gateway"
 
 
 @pytest.mark.deep
@@ -80,7 +80,7 @@ def test_the_interval_of_a_capacity_holds_that_of_a_fine_grid_of_rates(
 def test_a_level_that_no_rate_keeps_has_no_capacity_but_the_value_that_misses_it() -> None:
     capacities = simnmt.plan(queue_of(1, "constant", requests=2_000), "mean_ms<=5", replications=2)
     assert not capacities.is_met and capacities.best.rate_rps == 0.0
-    assert capacities.best.values["mean_ms<=5"] == pytest.approx(10.0, rel=0.01)
+    assert list(capacities.best.outcome.values.values()) == [pytest.approx(10.0, rel=0.01)]
 
 
 def test_a_goodput_that_low_rates_cannot_reach_is_kept_at_higher_ones() -> None:
@@ -92,9 +92,12 @@ def test_a_goodput_that_low_rates_cannot_reach_is_kept_at_higher_ones() -> None:
 
 def test_a_device_is_named_that_is_saturated_before_a_latency_misses_its_limit() -> None:
     best = simnmt.plan(queue_of(1, "constant", requests=2_000), "mean_ms<=100000", replications=2).best
-    assert best.binding.part == "capacity" and best.binding.resource == "gateway"
+    binding = best.outcome.binding
+    assert binding.part == "capacity" and binding.resource == "gateway"
     assert best.rate_rps == pytest.approx(100.0, rel=0.04)
-    assert best.loads == {"gateway": pytest.approx(best.binding.load, abs=1e-9)}, "the load that is shown is that of the rate"
+    assert best.outcome.loads == {"gateway": pytest.approx(binding.load, abs=1e-9)}, (
+        "the load that is shown is that of the rate"
+    )
 
 
 def test_a_plan_warns_of_runs_that_are_too_short_or_too_few() -> None:
