@@ -72,6 +72,8 @@ def faults(text: str, *overrides: str) -> list[str]:
         ("workloads: {a: {lengths: {tsv: x, src_unit: word, tgt_unit: 3}}}", "1:61: workloads.a.lengths.tgt_unit"),
         ("workloads: {a: {lengths: {table: x, tsv: y}}}", "1:37: workloads.a.lengths.tsv"),
         ("workloads: {a: {lengths: 3}}", "1:26: workloads.a.lengths"),
+        ("workloads: {a: {lengths: [[3, 4]]}}", "1:26: workloads.a.lengths"),
+        ("networks: {a: {rtt: {object: Series}}}", "1:21: networks.a.rtt"),
         ("networks: {a: {rtt: 5}}", "1:21: networks.a.rtt"),
         ("networks: {a: {rtt: {constant_ms: 1, csv: x}}}", "1:38: networks.a.rtt.csv"),
         ("devices: {gateway: {profile: 5}}", "1:30: devices.gateway.profile"),
