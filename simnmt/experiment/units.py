@@ -20,11 +20,10 @@ from simnmt.devices import KINDS, Fifo, Kind
 from simnmt.devices.device import Balancer, ByNode, InTurn, LeastLoadedOfDrawn, LeastWork
 from simnmt.devices.failures import Failures
 from simnmt.experiment.cases import Case, ShareDone, Unit
-from simnmt.experiment.comparisons import truths_by_source
 from simnmt.experiment.draws import Drawn, Learnt, draw, learn
 from simnmt.experiment.energy_setup import unit_energy
 from simnmt.experiment.fault_setup import down_times, fault_numbers, link_faults, refuse_without_answers, with_faults
-from simnmt.experiment.policy_setup import PolicySetup, set_up_policy
+from simnmt.experiment.policy_setup import PolicySetup, set_up_policy, truths_by_source
 from simnmt.experiment.routes import estimate_age_s
 from simnmt.experiment.targets import Decoding, Target
 from simnmt.network.down_times import DownTimes
@@ -265,7 +264,7 @@ class UnitWorld:
     def __init__(self, unit: Unit, drawn: Drawn) -> None:
         self._unit, self._drawn = unit, drawn
         self._down = down_times(unit)
-        own, *others = kinds(unit, self._down)
+        local, *others = kinds(unit, self._down)
         first, device = next(iter(unit.scenario.devices.items()))
         self._deciders = unit.scenario.count_of(first, unit.case.name)
         self._simulate = partial(
@@ -277,7 +276,7 @@ class UnitWorld:
             workers=device.workers,
             route=drawn.route,
             clients=drawn.clients,
-            local=None if isinstance(own, Fifo) else own,
+            local=None if isinstance(local, Fifo) else local,
             faults=link_faults(unit, drawn),
         )
 

@@ -27,21 +27,6 @@ KINDS: tuple[str, ...] = tuple(
 """Values of `kind`; a policy with one of them as its name needs no `kind`."""
 
 __all__ = [
-    "CLOUD",
-    "GATEWAY",
-    "KINDS",
-    "BacklogView",
-    "BatchView",
-    "CNmt",
-    "Decide",
-    "DecisionView",
-    "Fixed",
-    "LeastTotal",
-    "PlanView",
-    "Policy",
-    "PolicyConfiguration",
-    "QuantileEstimate",
-    "TransferEstimate",
-    "constant_length",
-    "kept_lengths",
-]
+    "CLOUD", "GATEWAY", "KINDS", "BacklogView", "BatchView", "CNmt", "Decide", "DecisionView", "Fixed", "LeastTotal",
+    "PlanView", "Policy", "PolicyConfiguration", "QuantileEstimate", "TransferEstimate", "constant_length", "kept_lengths",
+]  # fmt: skip

@@ -84,12 +84,6 @@ class Estimation(Configuration):
         """Whether it uses the reports of devices that batch."""
         return self.sees_backlog
 
-    @property
-    def less_informed(self) -> list[Estimation]:
-        """The policy without one of its observations beyond the paper's, for each of them."""
-        blind = {"batch": "plain", "sees_backlog": False, "plan_state": "ignored"}
-        return [self.model_copy(update={name: plain}) for name, plain in blind.items() if getattr(self, name, plain) != plain]
-
 
 class PolicySettings(Configuration):
     """The settings of a policy in a scenario, from which the policy is made.

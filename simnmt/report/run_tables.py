@@ -154,7 +154,11 @@ def _device_columns(rows: Sequence[Row]) -> list[Column]:
 
         if len(names) <= 2:
             return Column(f"{name} load", name + LOAD_SUFFIX, 2, small=overloaded, outcome=overloaded, on_terminal=False)
-        load = _small(name + LOAD_SUFFIX, "load {}")
+
+        def load(row: Row) -> str:
+            value = row[name + LOAD_SUFFIX]
+            return f"load {value:.2f}" if is_number(value) else ""
+
         return Column(f"{name} %", f"{name}_share", 1, scale=100.0, small=load, outcome=overloaded, on_terminal=False)
 
     return [column(name) for name in names]

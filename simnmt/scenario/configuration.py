@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, StringConstraints, Tag, field_validator, model_validator
 
-from simnmt.base.configuration import NO_TRUTH_VALUE, Configuration, InputFile, misfit
+from simnmt.base.configuration import Configuration, InputFile, misfit
 from simnmt.base.extension import Extensible, Parameters, installed_kinds
 from simnmt.batching.configuration import BatchingConfiguration
 from simnmt.batching.custom import custom_batching
@@ -165,7 +165,7 @@ class ProfileUncertainty(Configuration):
 class ScenarioConfiguration(Configuration):
     """A scenario: workloads x networks x policies, replicated."""
 
-    version: Annotated[Literal[1], NO_TRUTH_VALUE]
+    version: Literal[1]
     """Version of the scenario file's form."""
     name: Name
     """Name of the run directory."""
