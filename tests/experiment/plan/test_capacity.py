@@ -13,7 +13,6 @@ from tests.campaigns.harness import deep
 from tests.plans import queue_of
 from tests.world.theory import m_g_1_wait, m_m_c_wait
 
-
 CASES = [
     ("constant", 1, 0.85),
     ("exponential", 4, 0.85),
