@@ -117,18 +117,6 @@ def test_a_profile_of_an_encoder_decoder_is_planned_for_its_steps(here: Path, si
     assert "besides the layers: 0.4 ms of embedding, 2 ms of head in each step" in out
 
 
-def test_a_page_shows_every_pipeline(here: Path, simnmt: Callable[..., Any]) -> None:
-    asked = ("sti", "plan", "--profile", "encoder.json", "--deadline", "120ms", "--preload", "2MB", "--compare")
-    told = simnmt(*asked, "--page", "p.html")
-    assert (told.status, told.err) == (0, "written to p.html\n")
-    page = (here / "p.html").read_text(encoding="utf-8")
-    assert (
-        page.count('text-anchor="end">compute</text>')
-        == sum(" none " not in line for line in told.out.splitlines() if "PL-" in line) + 4
-    )
-    assert "embedding, 0 to 0.4 ms" in page
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -137,7 +125,6 @@ def test_a_page_shows_every_pipeline(here: Path, simnmt: Callable[..., Any]) -> 
             ["--profile", "encoder.json", "--deadline", "9ms", "--preload", "-1MB"],
             "Invalid value for '--preload': '-1MB' is not such a quantity",
         ),
-        (["--profile", "encoder.json", "--deadline", "9ms", "--preload", "1MB", "--page", "."], "is a folder"),
     ],
 )
 def test_what_cannot_be_planned_is_refused_in_one_line(
