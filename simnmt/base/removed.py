@@ -12,6 +12,7 @@ _NEVER_TWICE = "use late_answers.timeout_ms, after which the first device execut
 _BACKEND = "use --backend ctranslate2 or torch"
 
 COMMANDS: Mapping[str, str] = {
+    **dict.fromkeys(("sti plan --page", "sti plan --force"), "the plan is printed with its pipeline, and --json holds it"),
     "sweep --sample": "give a coarser grid, such as KEY=FROM:TO:N",
     "sweep --local-if-cluster-fails": "go on without the cluster by simnmt sweep DIR",
     "trace record": "record with ping -D or irtt, and iperf3 -J, and read the files with simnmt trace import",

@@ -264,7 +264,7 @@ class UnitWorld:
     def __init__(self, unit: Unit, drawn: Drawn) -> None:
         self._unit, self._drawn = unit, drawn
         self._down = down_times(unit)
-        own, *others = kinds(unit, self._down)
+        local, *others = kinds(unit, self._down)
         first, device = next(iter(unit.scenario.devices.items()))
         self._deciders = unit.scenario.count_of(first, unit.case.name)
         self._simulate = partial(
@@ -276,7 +276,7 @@ class UnitWorld:
             workers=device.workers,
             route=drawn.route,
             clients=drawn.clients,
-            local=None if isinstance(own, Fifo) else own,
+            local=None if isinstance(local, Fifo) else local,
             faults=link_faults(unit, drawn),
         )
 
