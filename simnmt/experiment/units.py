@@ -32,9 +32,7 @@ from simnmt.results.device_accounts import StreamAccount, stream_account
 from simnmt.results.request_log import RequestLog, Truth, decision_regret_s, were_answered
 from simnmt.results.requests import Block, Engine, Trail
 from simnmt.results.summary import BatchesOfDevice, Device, Numbers, Place, known, measure
-from simnmt.results.warm_up import mser5_cut
 from simnmt.scenario.configuration import ScenarioConfiguration
-from simnmt.scenario.service_level import WarmUpRequests
 from simnmt.world.engine import decode_all, simulate
 from simnmt.world.reference import DecideFor
 from simnmt.world.structures import library
@@ -165,7 +163,7 @@ def run_unit(unit: Unit, progress: ShareDone | None = None) -> UnitResult:
         trail = world.trail(setup, judged_share)
         refuse_without_answers(unit, name, trail.outcome)
         trails[name] = replace(trail, energy=unit_energy(unit, RequestLog.of(drawn.truth, trail).answered, trail))
-    cut = _warm_up(unit, drawn, list(trails.values()))
+    cut = unit.scenario.warm_up_requests
     numbers = dict[Place, Numbers]()
     for name, trail in trails.items():
         refuse_without_answers(unit, name, trail.outcome, cut)
@@ -203,19 +201,6 @@ def _decide_and_report(
     """Prepare policy number `number` for a block, after a call of `progress` with the share that is done by then."""
     progress((number + block.first / scenario.requests) / len(scenario.policies))
     return decide_for(block)
-
-
-def _warm_up(unit: Unit, drawn: Drawn, trails: Sequence[Trail]) -> int:
-    """Return how many requests are left out as warm-up.
-
-    One cut by MSER-5 holds for all policies, the largest, so that they are compared over the same requests.
-    """
-    warm_up = unit.scenario.warm_up
-    if isinstance(warm_up, WarmUpRequests):
-        return warm_up.requests
-    if warm_up == "mser5" and not unit.case.arrivals.is_finite:
-        return max(mser5_cut(RequestLog.of(drawn.truth, trail)["latency_s"]) for trail in trails)
-    return 0
 
 
 REQUEST_S: dict[Engine, float] = {"compiled": 1e-6, "reference": 40e-6}

@@ -186,8 +186,7 @@ class ScenarioConfiguration(Configuration):
     metrics: list[MetricName] = Field(default_factory=list, max_length=100)
     """Metrics that are measured beside those of every summary, such as `p97.5_ms` or `answered_within_500ms`."""
     warm_up: WarmUp = "none"
-    """Requests at the beginning of each replication that count in no number of the summary: `none`, `mser5` (as many as the
-    rule MSER-5 cuts, one number for all policies; none back to back and of recorded arrivals) or `{requests: 1000}`."""
+    """Requests at the beginning of each replication that count in no number of the summary: `none` or `{requests: 1000}`."""
     workloads: Annotated[dict[Name, WorkloadConfiguration], Field(min_length=1)]
     """What is translated: lengths, arrivals and end nodes, by name."""
     networks: Annotated[dict[Name, NetworkConfiguration], Field(min_length=1)]
@@ -227,14 +226,19 @@ class ScenarioConfiguration(Configuration):
 
     @model_validator(mode="after")
     def _leaves_requests(self) -> ScenarioConfiguration:
-        if isinstance(self.warm_up, WarmUpRequests) and self.warm_up.requests >= self.requests:
-            raise misfit("warm_up", f"{self.warm_up.requests:,} of {self.requests:,} requests leave nothing to count")
+        if self.warm_up_requests >= self.requests:
+            raise misfit("warm_up", f"{self.warm_up_requests:,} of {self.requests:,} requests leave nothing to count")
         return self
 
     def document(self) -> dict[str, Any]:
         """Return the scenario as plain data; an extension as its keys, or as the name of its class."""
         # Without pydantic's warning that an extension is no member of a union of shipped kinds.
         return self.model_dump(mode="json", warnings=False)
+
+    @property
+    def warm_up_requests(self) -> int:
+        """Number of requests at the beginning of each replication that are left out as warm-up."""
+        return self.warm_up.requests if isinstance(self.warm_up, WarmUpRequests) else 0
 
     @property
     def _links(self) -> list[LinkConfiguration]:

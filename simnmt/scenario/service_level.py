@@ -70,7 +70,7 @@ class WarmUpRequests(Configuration):
 
 
 WarmUp = Annotated[
-    Annotated[Literal["mser5", "none"], Tag("rule")] | Annotated[WarmUpRequests, Tag("number")],
+    Annotated[Literal["none"], Tag("rule")] | Annotated[WarmUpRequests, Tag("number")],
     Discriminator(lambda value: "number" if isinstance(value, (dict, WarmUpRequests)) else "rule"),
 ]
-"""`none`; `mser5`: the requests that the rule MSER-5 cuts, in open and closed loops; or `{requests: 1000}`."""
+"""`none` or `{requests: 1000}`."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from simnmt.base.errors import InputError
 from simnmt.experiment.cases import RunPlan
-from simnmt.experiment.criteria import check_assertion, check_criteria, fewest_counted, with_metrics
+from simnmt.experiment.criteria import check_assertion, check_criteria, with_metrics
 from simnmt.experiment.fault_setup import AVAILABILITY
 from simnmt.experiment.inputs import InputCache, read_inputs
 from simnmt.experiment.notes import describe_sources, warnings
@@ -129,7 +129,7 @@ def _no_failures(plan: RunPlan, rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _few_requests(plan: RunPlan, level: Level) -> Iterator[str]:
-    counted = fewest_counted(plan)
+    counted = plan.scenario.requests - plan.scenario.warm_up_requests
     for requirement in level:
         beyond = _share_beyond(requirement) or SHARE_OF_A_MEAN
         needed = ceil(REQUESTS_BEYOND / beyond - 1e-6)
