@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from math import ceil, floor, log10, sqrt
+from math import ceil, sqrt
 from pathlib import Path
 
 from simnmt.base.errors import InputError
@@ -131,20 +131,14 @@ def _no_failures(plan: RunPlan, rows: Sequence[Row]) -> Iterator[str]:
 def _few_requests(plan: RunPlan, level: Level) -> Iterator[str]:
     counted = plan.scenario.requests - plan.scenario.warm_up_requests
     for requirement in level:
-        beyond = _share_beyond(requirement) or SHARE_OF_A_MEAN
+        metric = requirement.metric
+        share = metric.quantile if metric.quantile is not None else requirement.limit if metric.most is not None else 0.0
+        beyond = 1.0 - share if 0.0 < share < 1.0 else SHARE_OF_A_MEAN
         needed = ceil(REQUESTS_BEYOND / beyond - 1e-6)
         if counted < needed:
-            more = _rounded_up(needed * plan.scenario.requests / counted)
+            more = 100 * ceil(needed * plan.scenario.requests / counted / 100 - 1e-9)
             chance = 100.0 / sqrt(max(counted * beyond, 1.0))
             yield FEW_REQUESTS.format(requirement=requirement, counted=counted, chance=chance, more=more)
-
-
-def _share_beyond(requirement: Requirement) -> float | None:
-    """Return the share of the requests that decides a requirement at its limit; None for a mean or a rate."""
-    metric = requirement.metric
-    if metric.quantile is not None:
-        return 1.0 - metric.quantile
-    return 1.0 - requirement.limit if metric.most is not None else None
 
 
 def _short_runs(plan: RunPlan, level: Level, trials: Sequence[Trial]) -> Iterator[str]:
@@ -160,12 +154,6 @@ def _short_runs(plan: RunPlan, level: Level, trials: Sequence[Trial]) -> Iterato
     requests = plan.scenario.requests
     run_s = requests / rate_rps
     if run_s < LIMITS_IN_A_RUN * limit_s:
-        more = _rounded_up(LIMITS_IN_A_RUN * limit_s * rate_rps)
+        more = 100 * ceil(LIMITS_IN_A_RUN * limit_s * rate_rps / 100)
         limits = digits(run_s / limit_s)
         yield SHORT_RUN.format(requests=requests, run=duration(run_s), limits=limits, requirement=requirement, more=more)
-
-
-def _rounded_up(requests: float) -> int:
-    """Return a number of requests with two digits, no less."""
-    unit: int = 10 ** max(floor(log10(requests)) - 1, 0)
-    return ceil(requests / unit - 1e-9) * unit

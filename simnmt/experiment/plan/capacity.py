@@ -180,8 +180,12 @@ def find_capacity(
             if not kept:
                 return _capacity(site, [], of_replication[-1:]), of_replication[-1]
             trials.append(max(kept, key=lambda trial: trial.rate_rps))
-        wanted = _replications_for(roots, precision)
-    return _capacity(site, roots, trials), trials[0]
+        capacity = _capacity(site, roots, trials)
+        if capacity.low is not None and capacity.high is not None:
+            width = max(capacity.high / capacity.rate_rps - 1.0, 1.0 - capacity.low / capacity.rate_rps)
+            more = ceil(wanted * (width / precision) ** 2) if width > precision else 0
+            wanted = max(wanted, min(more, 2 * wanted, MOST_REPLICATIONS))
+    return capacity, trials[0]
 
 
 def _capacity(site: Site, roots: Sequence[float], trials: Sequence[Trial]) -> Capacity:
@@ -191,27 +195,10 @@ def _capacity(site: Site, roots: Sequence[float], trials: Sequence[Trial]) -> Ca
     overload = max(*outcome.loads.values(), 1.0)
     outcome = replace(outcome, loads={name: load / overload for name, load in outcome.loads.items()})
     roots = tuple(root / overload for root in roots)
-    rate = _estimate(roots) if roots else Estimate(0.0, None, None)
-    return Capacity(site.workload, site.network, site.policy, rate.mean, rate.low, rate.high, roots, outcome)
-
-
-def _estimate(roots: Sequence[float]) -> Estimate:
-    """Return the mean of the roots of the replications, with its interval widened by the tolerance of the bisection."""
-    rate = over_replications(roots, positive=True)
-    if rate.low is None or rate.high is None:
-        return rate
-    return Estimate(rate.mean, rate.low * (1.0 - TOLERANCE), rate.high * (1.0 + TOLERANCE))
-
-
-def _replications_for(roots: Sequence[float], precision: float) -> int:
-    """Return how many replications there should be, at most twice as many as there are; the present number if they suffice."""
-    count, rate = len(roots), _estimate(roots)
-    if rate.low is None or rate.high is None:
-        return count
-    width = max(rate.high - rate.mean, rate.mean - rate.low) / rate.mean
-    if width <= precision:
-        return count
-    return max(count, min(ceil(count * (width / precision) ** 2), 2 * count, MOST_REPLICATIONS))
+    rate = over_replications(roots, positive=True) if roots else Estimate(0.0, None, None)
+    low = None if rate.low is None else rate.low * (1.0 - TOLERANCE)
+    high = None if rate.high is None else rate.high * (1.0 + TOLERANCE)
+    return Capacity(site.workload, site.network, site.policy, rate.mean, low, high, roots, outcome)
 
 
 def find_root(site: Site, replication: int, start_rps: float) -> tuple[float, list[Trial]]:

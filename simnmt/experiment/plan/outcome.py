@@ -22,27 +22,6 @@ RUNS = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Binding:
-    """What keeps a deployment from taking more requests."""
-
-    requirement: str
-    """The requirement at its limit, or `stable`."""
-    resource: str
-    """The device or the network that makes it so."""
-    part: str
-    """`queue`, `execution`, `transfer`, or `capacity` if the device's load is at 1."""
-    load: float | None
-    """Load of the device; None for a network."""
-
-    def __str__(self) -> str:
-        load = "" if self.load is None else f" (load {self.load:.2f})"
-        if self.part == "capacity":
-            return f"{self.resource} is saturated{load}"
-        why = {"queue": "waits at", "execution": "execution on", "transfer": "transfer over"}[self.part]
-        return f"{self.requirement}, because of {why} {self.resource}{load}"
-
-
-@dataclass(frozen=True, slots=True)
 class Outcome:
     """What the runs of one site at one rate show, means over the replications."""
 
@@ -54,19 +33,23 @@ class Outcome:
     """Share of the requests that are lost."""
     excess: float
     """Logarithm of the worst ratio of a value to its limit; negative if the level is kept."""
-    binding: Binding | None
-    """What is nearest to its limit; None if all requests are lost."""
+    binding: str
+    """What is nearest to its limit, and why."""
+    resource: str
+    """The device or the network that makes it so; empty if all requests are lost."""
 
     @classmethod
     def of(cls, site: Site, trials: Sequence[Trial]) -> Outcome:
         """Return the outcome of one run of each replication."""
         loads = {name: mean(trial.loads[name] for trial in trials) for name in trials[0].loads}
+        binding, resource = _binding(site, trials, loads)
         return cls(
             values={requirement: mean(trial.values[requirement] for trial in trials) for requirement in site.level},
             loads=loads,
             lost_share=mean(trial.lost_share for trial in trials),
             excess=mean(trial.excess for trial in trials),
-            binding=_binding(site, trials, loads) if all(trial.numbers for trial in trials) else None,
+            binding=binding,
+            resource=resource,
         )
 
     @property
@@ -88,36 +71,38 @@ class Outcome:
             "headroom": finite(self.headroom),
             "loads": self.loads,
             "lost_share": self.lost_share,
-            "binding": None if self.binding is None else str(self.binding),
-            "resource": None if self.binding is None else self.binding.resource,
+            "binding": self.binding,
+            "resource": self.resource,
         }
 
 
-def _binding(site: Site, trials: Sequence[Trial], loads: Mapping[str, float]) -> Binding:
-    """Return what keeps a deployment from taking more requests, by its runs.
+def _binding(site: Site, trials: Sequence[Trial], loads: Mapping[str, float]) -> tuple[str, str]:
+    """Return what keeps a deployment from taking more requests, by its runs, and the device or network that makes it so.
 
     The requirement is the one that most runs are nearest to. If it is a latency, the resource is what makes requests slow
     beyond what they take at least: the queue of the busiest device if its load is high or waits are the greatest part of the
     latency, else the device or the network with the greatest part.
     """
+    if not all(trial.numbers for trial in trials):
+        return "all requests are lost", ""
+
+    def means(columns: Mapping[str, str]) -> dict[str, float]:
+        return {name: mean(known(trial.numbers[column]) for trial in trials) for name, column in columns.items()}
+
     worst = [trial.worst for trial in trials]
     requirement = max(dict.fromkeys(worst), key=worst.count)
     busiest = max(loads, key=loads.__getitem__)
     if requirement == STABLE or loads[busiest] > 1.0:
-        return Binding(requirement, busiest, "capacity", min(loads[busiest], 1.0))
-    parts = _means(trials, {part: f"beyond_p95_{part}_s" for part in PARTS})
+        return f"{busiest} is saturated (load {min(loads[busiest], 1.0):.2f})", busiest
+    parts = means({part: f"beyond_p95_{part}_s" for part in PARTS})
     part = max(parts, key=parts.__getitem__)
-    if part == "queue" or loads[busiest] >= NEAR_LIMIT:
-        return Binding(requirement, busiest, part if part == "execution" else "queue", loads[busiest])
-    if part == "transfer":
-        return Binding(requirement, site.network, part, None)
-    shares = _means(trials, {device: f"{device}_share" for device in loads})
-    slowest = max(shares, key=shares.__getitem__)
-    return Binding(requirement, slowest, part, loads[slowest])
-
-
-def _means(trials: Sequence[Trial], columns: Mapping[str, str]) -> dict[str, float]:
-    return {name: mean(known(trial.numbers[column]) for trial in trials) for name, column in columns.items()}
+    if part == "transfer" and loads[busiest] < NEAR_LIMIT:
+        return f"{requirement}, because of transfer over {site.network}", site.network
+    shares = means({device: f"{device}_share" for device in loads})
+    is_busy = part == "queue" or loads[busiest] >= NEAR_LIMIT
+    resource = busiest if is_busy else max(shares, key=shares.__getitem__)
+    why = "execution on" if part == "execution" else "waits at"
+    return f"{requirement}, because of {why} {resource} (load {loads[resource]:.2f})", resource
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,21 +135,17 @@ def runs_for(certainty: float) -> int:
     return max(RUNS, ceil(2.0 * certainty / (1.0 - certainty) - 1e-6))
 
 
-def judge_certainty(
-    sites: Sequence[Site], drawn: RunPlan | None, certainty: float, *, requests: int | None = None, to_end: bool = False
-) -> Certainty:
+def judge_certainty(sites: Sequence[Site], drawn: RunPlan | None, certainty: float, *, to_end: bool = False) -> Certainty:
     """Return how probably a run keeps the level on all sites, with boxes drawn within the error of their calibration.
 
-    The runs end as soon as the certainty is out of reach, unless they are to go on `to_end`. Their requests are those of the
-    scenario by default.
+    The runs end as soon as the certainty is out of reach, unless they are to go on `to_end`.
     """
     scenario, runs = sites[0].plan.scenario, runs_for(certainty)
     excesses: list[float] = []
     for number in range(runs):
         if drawn is not None:
             sites = [replace(site, boxes=drawn.drawn[site.workload].targets[number]) for site in sites]
-        trials = [site.trial(scenario.replications + number, requests or scenario.requests) for site in sites]
-        excesses.append(max(trial.excess for trial in trials))
+        excesses.append(max(site.trial(scenario.replications + number, scenario.requests).excess for site in sites))
         missed = sum(excess > 0.0 for excess in excesses)
         if (runs - missed + 1) / (runs + 2) < certainty and not to_end:
             break
