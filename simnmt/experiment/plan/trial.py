@@ -17,7 +17,7 @@ from simnmt.experiment.units import SATURATION_SAMPLE, devices, run_unit, satura
 from simnmt.results.service_level import Requirement
 from simnmt.results.stability import excess_load, judged_load
 from simnmt.results.summary import Device, Numbers
-from simnmt.scenario.service_level import WarmUpRequests
+from simnmt.scenario.configuration import WarmUpRequests
 
 STABLE = "stable"
 """Name of the requirement that every level contains: no device gets more work than it can do."""
