@@ -20,7 +20,7 @@ from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.scenario.document import document_of
 from simnmt.scenario.validation import validate
 from simnmt.world.deciders import Beliefs
-from simnmt.world.reference import DecideFor
+from simnmt.world.inputs import DecideFor
 
 
 @dataclass(frozen=True)

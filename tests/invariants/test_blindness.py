@@ -12,9 +12,10 @@ import pytest
 
 from simnmt.policies import CNmt, Decide, LeastTotal, constant_length
 from simnmt.results.requests import Requests, Trail
-from simnmt.world.reference import DecideFor, simulate
+from simnmt.world.inputs import DecideFor
 from tests.campaigns.harness import thinned
 from tests.units import Run, plan_of, unit_of, watched
+from tests.worlds import in_reference
 
 MakeScenario = Callable[..., dict[str, Any]]
 TIERS = {
@@ -100,7 +101,7 @@ def again(run: Run, requests: Requests | None = None) -> tuple[Trail, Delays]:
         return noted
 
     pools = deepcopy(run.idle_pools)
-    return simulate(requests or run.requests, decide_for, run.beliefs, pools, **run.keywords), handed
+    return in_reference(requests or run.requests, decide_for, run.beliefs, pools, **run.keywords), handed
 
 
 def blinded(requests: Requests) -> Requests:

@@ -17,9 +17,9 @@ from simnmt.profile.profile_file import write_profile
 from simnmt.results.request_log import RequestLog
 from simnmt.results.requests import Requests
 from simnmt.world.deciders import Beliefs
-from simnmt.world.reference import simulate
 from tests.campaigns.harness import deep
 from tests.units import plan_of, unit_of, watched
+from tests.worlds import in_reference
 
 MakeScenario = Callable[..., dict[str, Any]]
 POISSON = {"kind": "poisson", "rate_rps": 40.0}
@@ -273,7 +273,7 @@ class TestManyGateways:
             beliefs: Beliefs = replace(run.beliefs, estimate=estimate)
             pools = [Fifo(workers=10_000) for _ in run.idle_pools]
             expected_for = run.keywords["expected_for"]
-            trail = simulate(alone, run.decide_for, beliefs, pools, expected_for=expected_for)
+            trail = in_reference(alone, run.decide_for, beliefs, pools, expected_for=expected_for)
             for name in ("target", "queue_s", "estimate_s", "measured_at_s"):
                 np.testing.assert_array_equal(getattr(trail, name), getattr(run.trail, name)[own], err_msg=f"{gateway} {name}")
         assert np.count_nonzero(run.trail.queue_s) > 20

@@ -15,8 +15,8 @@ from simnmt.network.series import RttSeries
 from simnmt.policies import CLOUD, GATEWAY, CNmt, Decide, LeastTotal
 from simnmt.profile.execution_plane import ExecutionPlane
 from simnmt.results.requests import Requests, Trail
-from simnmt.world.reference import Clients, DecideFor, Route, simulate
-from tests.worlds import believing, columns, everything_to, fixed, latency_s, link_of, recording, run, two_devices
+from simnmt.world.inputs import Clients, DecideFor, Route
+from tests.worlds import believing, columns, everything_to, fixed, in_reference, latency_s, link_of, recording, run, two_devices
 
 PLANES = (ExecutionPlane(0.001, 0.008, 0.010), ExecutionPlane(0.0002, 0.002, 0.005))
 REQUESTS = 4_000
@@ -141,7 +141,7 @@ def loop(
         *access_s[node].tolist(),
     )
     clients = Clients(len(think_s) - len(requests), len(access_s), np.array(think_s, np.float64))
-    return simulate(requests, decide_for, believing(0.5, clairvoyant), [Fifo()], route=route, clients=clients)
+    return in_reference(requests, decide_for, believing(0.5, clairvoyant), [Fifo()], route=route, clients=clients)
 
 
 class TestClients:

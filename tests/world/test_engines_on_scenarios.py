@@ -12,14 +12,14 @@ from hypothesis import given, seed, settings
 from simnmt.devices import Kind
 from simnmt.experiment import units as unit_module
 from simnmt.results.requests import Requests, Trail
-from simnmt.world import engine as engines
 from simnmt.world.deciders import Beliefs
-from simnmt.world.reference import DecideFor
+from simnmt.world.inputs import DecideFor
 from simnmt.world.structures import library
 from tests.campaigns.harness import SCALE
 from tests.units import plan_of, unit_of
 from tests.world.random_scenarios import random_scenarios
 from tests.world.random_worlds import assert_agree
+from tests.worlds import in_engine
 
 pytestmark = pytest.mark.skipif(library() is None, reason="the compiled world was not compiled")
 
@@ -33,7 +33,7 @@ def simulate_in_both(
 ) -> Trail:
     """Run one policy in both engines, and assert that their trails agree."""
     names = ["compiled", "reference"]
-    trails = [engines.simulate(requests, decide_for, beliefs, kinds, engine=name, **keywords) for name in names]
+    trails = [in_engine(requests, decide_for, beliefs, kinds, engine=name, **keywords) for name in names]
     assert [trail.engine for trail in trails] == names
     assert_agree(*trails)
     return trails[1]
