@@ -131,7 +131,7 @@ def test_the_reference_runs_what_the_compiled_engine_does_not_cover_and_gives_th
 
 
 def test_without_a_compiled_engine_the_reference_runs_unless_the_other_was_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engines, "library", lambda: None)
+    monkeypatch.setattr(compiled_world, "library", lambda: None)
     with pytest.raises(InputError):
         run("compiled")
     with pytest.raises(InputError):
