@@ -115,11 +115,11 @@ def _reference_s(model: TranslationModel, size: int, beam: int, fused: bool) -> 
     """Mean of the decodings of a batch of equal sentences; the mean counts, since the profile holds means."""
     source = [model.eos_token] * REFERENCE_LEN
     lengths = [REFERENCE_LEN] * size
-    own = [
+    runs = [
         decode_batched(model, [source] * size, mini(size), beam=beam, forced_lens=lengths, fused=fused)
         for _ in range(REFERENCES)
     ]
-    return statistics.mean(run.total_s for run in own)
+    return statistics.mean(run.total_s for run in runs)
 
 
 def figures(
@@ -127,13 +127,13 @@ def figures(
 ) -> list[dict[str, Any]]:
     """One row per batcher; `reference_s`: of the simulated server."""
     rows = []
-    for name, own in runs.items():
-        of_middle = sorted(own, key=lambda each: each.run.total_s)[(len(own) - 1) // 2]
+    for name, rounds in runs.items():
+        of_middle = sorted(rounds, key=lambda measured: measured.run.total_s)[(len(rounds) - 1) // 2]
         middle = of_middle.run
         row: dict[str, Any] = {
             "batcher": name,
             "total_s": middle.total_s,
-            "rounds_s": [each.run.total_s for each in own],
+            "rounds_s": [measured.run.total_s for measured in rounds],
             "encode_s": middle.encode_s,
             "refill_s": middle.refill_s,
             "steps": int(middle.active.size),
@@ -141,26 +141,26 @@ def figures(
             "sentences_per_s": len(middle.hypotheses) / middle.total_s,
         }
         if simulated is not None and reference_s is not None:
-            found = simulated[name]
-            totals_s = [each.run.total_s for each in own]
-            paces = [each.reference_s / reference_s for each in own]
-            matched = _median_error(pace * found.total_s / total_s for pace, total_s in zip(paces, totals_s, strict=True))
-            parts = {"encode": found.account.encode_s, "refill": found.account.refill_s}
-            parts["steps"] = found.total_s - sum(parts.values())
+            decoded = simulated[name]
+            totals_s = [measured.run.total_s for measured in rounds]
+            paces = [measured.reference_s / reference_s for measured in rounds]
+            matched = _median_error(pace * decoded.total_s / total_s for pace, total_s in zip(paces, totals_s, strict=True))
+            parts = {"encode": decoded.account.encode_s, "refill": decoded.account.refill_s}
+            parts["steps"] = decoded.total_s - sum(parts.values())
             row |= {
                 "box_over_profile": statistics.median(paces),
-                "simulated_total_s": found.total_s,
-                "simulated_mean_active": found.account.mean_active,
-                "total_error": _median_error(found.total_s / total_s for total_s in totals_s),
+                "simulated_total_s": decoded.total_s,
+                "simulated_mean_active": decoded.account.mean_active,
+                "total_error": _median_error(decoded.total_s / total_s for total_s in totals_s),
                 "matched_error": matched,
                 "absolute_matched_error": abs(matched),
                 "spread": (max(totals_s) - min(totals_s)) / statistics.median(totals_s),
-                "absolute_occupancy_error": abs(found.account.mean_active / row["mean_active"] - 1.0),
+                "absolute_occupancy_error": abs(decoded.account.mean_active / row["mean_active"] - 1.0),
                 # Seconds of the total that each part adds to the matched error, over the real total.
                 "matched_parts": {
                     part: statistics.median(
-                        (pace * simulated_s - _part_s(each.run, part)) / each.run.total_s
-                        for pace, each in zip(paces, own, strict=True)
+                        (pace * simulated_s - _part_s(measured.run, part)) / measured.run.total_s
+                        for pace, measured in zip(paces, rounds, strict=True)
                     )
                     for part, simulated_s in parts.items()
                 },
@@ -180,13 +180,13 @@ def _part_s(run: BatchedRun, part: str) -> float:
 
 def ratios(runs: dict[str, list[Measured]]) -> dict[str, float]:
     """Sentences per second of top-up over those of the others: the median of the rounds' ratios."""
-    found = {}
+    by_pair = {}
     for ours in ("half-empty", "immediate"):
         for theirs in ("mini", "maxi"):
             if ours in runs and theirs in runs:
                 pairs = zip(runs[ours], runs[theirs], strict=True)
-                found[f"{ours}_over_{theirs}"] = statistics.median(b.run.total_s / a.run.total_s for a, b in pairs)
-    return found
+                by_pair[f"{ours}_over_{theirs}"] = statistics.median(b.run.total_s / a.run.total_s for a, b in pairs)
+    return by_pair
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -231,9 +231,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise SystemExit(f"profile {profile.name} was measured on another model than {name}: name it by --model")
     model = in_type(loaded.model, torch.device(device), compute_type)
     batchings = {name: BATCHERS[name](given.batch) for name in given.batcher or BATCHERS}
-    found: dict[str, Any] = {"model": name, "device": device, "compute_type": compute_type}
-    found |= {"batch": given.batch, "beam": given.beam}
-    found |= {"fused": given.fused, "sentences": given.sentences, "mixes": {}}
+    document: dict[str, Any] = {"model": name, "device": device, "compute_type": compute_type}
+    document |= {"batch": given.batch, "beam": given.beam}
+    document |= {"fused": given.fused, "sentences": given.sentences, "mixes": {}}
     for mix in given.mix or MIXES:
         print(f"{mix}, {name}, batch {given.batch}, beam {given.beam}", file=sys.stderr)
         sentences = Sentences.drawn(MIXES[mix], given.sentences, model, given.seed)
@@ -244,12 +244,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
             lengths = np.array(sentences.src_len), np.array(sentences.tgt_len)
             simulated = {name: decode_all(batching, cost, *lengths) for name, batching in batchings.items()}
         runs = measured(model, sentences, batchings, given.beam, given.rounds, fused=given.fused)
-        found["mixes"][mix] = {"batchers": figures(runs, simulated, reference_s), "ratios": ratios(runs)}
-    found["bars"] = {name: f"{comparison} {value}" for name, (comparison, value) in BARS.items()}
+        document["mixes"][mix] = {"batchers": figures(runs, simulated, reference_s), "ratios": ratios(runs)}
+    document["bars"] = {name: f"{comparison} {value}" for name, (comparison, value) in BARS.items()}
     if given.json:
-        print(json.dumps(found, indent=1))
+        print(json.dumps(document, indent=1))
     else:
-        _print(found)
+        _print(document)
 
 
 def _profile(name: str) -> DeviceProfile:
@@ -268,21 +268,22 @@ def _cost(profile: DeviceProfile, beam: int, fused: bool) -> DecodingCost:
     return profile.decoding_cost
 
 
-def _print(found: dict[str, Any]) -> None:
-    for mix, part in found["mixes"].items():
-        print(f"{mix}: {found['sentences']:,} sentences, {found['model']}, batch {found['batch']}, beam {found['beam']}")
+def _print(document: dict[str, Any]) -> None:
+    for mix, part in document["mixes"].items():
+        settings = f"{document['model']}, batch {document['batch']}, beam {document['beam']}"
+        print(f"{mix}: {document['sentences']:,} sentences, {settings}")
         for row in part["batchers"]:
-            said = f"  {row['batcher']:<11} {row['total_s']:8.1f} s  mean active {row['mean_active']:6.2f}"
-            said += f"  {row['sentences_per_s']:7.2f} sentences/s"
+            line = f"  {row['batcher']:<11} {row['total_s']:8.1f} s  mean active {row['mean_active']:6.2f}"
+            line += f"  {row['sentences_per_s']:7.2f} sentences/s"
             if "total_error" in row:
-                said += f"  simulated {row['simulated_total_s']:8.1f} s ({100 * row['total_error']:+.1f} %)"
-                said += f", matched {100 * row['matched_error']:+.1f} %"
-                said += "" if row["absolute_matched_error"] <= BARS["absolute_matched_error"][1] else ", misses its bar"
-                said += f" (spread {100 * row['spread']:.1f} %)"
+                line += f"  simulated {row['simulated_total_s']:8.1f} s ({100 * row['total_error']:+.1f} %)"
+                line += f", matched {100 * row['matched_error']:+.1f} %"
+                line += "" if row["absolute_matched_error"] <= BARS["absolute_matched_error"][1] else ", misses its bar"
+                line += f" (spread {100 * row['spread']:.1f} %)"
                 parts = ", ".join(f"{part} {100 * error:+.1f}" for part, error in row["matched_parts"].items())
-                said += f": {parts} points; mean active {row['simulated_mean_active']:6.2f}"
-                said += f"; the box takes {row['box_over_profile']:.2f} of the profile's times"
-            print(said)
+                line += f": {parts} points; mean active {row['simulated_mean_active']:6.2f}"
+                line += f"; the box takes {row['box_over_profile']:.2f} of the profile's times"
+            print(line)
         for name, value in part["ratios"].items():
             bar = BARS.get(name) if mix == "opensubtitles" else None
             missed = ", misses its bar" if bar is not None and value < bar[1] else ""

@@ -50,20 +50,20 @@ def main() -> None:
     parser.add_argument("--dev", type=int, default=1_000)
     parser.add_argument("--test", type=int, default=1_000)
     parser.add_argument("--seed", type=int, default=1)
-    told = parser.parse_args()
+    arguments = parser.parse_args()
     try:
-        rows = examples(told.dev + told.train + told.test, told.letters, told.steps, told.seed)
+        rows = examples(arguments.dev + arguments.train + arguments.test, arguments.letters, arguments.steps, arguments.seed)
     except ValueError as error:
         parser.error(str(error))
-    told.out.mkdir(parents=True, exist_ok=True)
+    arguments.out.mkdir(parents=True, exist_ok=True)
     begin = 0
     # The test part comes last: what was made before there was one is made as it was.
-    for name, count in (("dev", told.dev), ("train", told.train), ("test", told.test)):
+    for name, count in (("dev", arguments.dev), ("train", arguments.train), ("test", arguments.test)):
         part, begin = rows[begin : begin + count], begin + count
         lines = [f"{sentence}\t{label}\n" for sentence, label in part]
-        (told.out / f"{name}.tsv").write_text("sentence\tlabel\n" + "".join(lines), encoding="utf-8")
-    parts = f"{told.train} examples to learn from, {told.dev} to rank by, {told.test} to judge by"
-    print(f"{told.out}: {parts}, {told.letters} classes")
+        (arguments.out / f"{name}.tsv").write_text("sentence\tlabel\n" + "".join(lines), encoding="utf-8")
+    parts = f"{arguments.train} examples to learn from, {arguments.dev} to rank by, {arguments.test} to judge by"
+    print(f"{arguments.out}: {parts}, {arguments.letters} classes")
 
 
 if __name__ == "__main__":

@@ -38,17 +38,17 @@ Runs = dict[tuple[str, str, str], list[Row]]
 
 def measure(only: Sequence[str], requests: int, replications: int) -> dict[str, Any]:
     """Return the comparisons of each question, and over all of `queues` how often seeing them made slower."""
-    found: dict[str, Any] = {"requests": requests, "replications": replications}
+    document: dict[str, Any] = {"requests": requests, "replications": replications}
     with TemporaryDirectory() as folder:
         for question in only:
             rows: list[Row] = []
             for case in QUESTIONS[question](Path(folder)):
                 print(f"{question}: {case.name}", file=sys.stderr)
                 rows += run_case(case, requests, replications)
-            found[question] = {"comparisons": rows}
+            document[question] = {"comparisons": rows}
     if "queues" in only:
-        found["queues"]["never_slower"] = bar(found["queues"]["comparisons"])
-    return found
+        document["queues"]["never_slower"] = bar(document["queues"]["comparisons"])
+    return document
 
 
 def bar(rows: Sequence[Row]) -> Row:
@@ -170,14 +170,14 @@ def _placed(case: Case, place: tuple[str, str], theirs: Sequence[Row]) -> Row:
     return {"case": case.name, "at": ", ".join(named), "times_believed_wrongly": bool(case.planes_off)}
 
 
-def printed(found: dict[str, Any]) -> Iterator[str]:
+def printed(document: dict[str, Any]) -> Iterator[str]:
     """The tables, line by line."""
     for question in QUESTIONS:
-        if question not in found:
+        if question not in document:
             continue
         yield f"\n{question}: change in % of the mean and of the 95th percentile of the latency, with 95 % intervals"
         case = None
-        for row in found[question]["comparisons"]:
+        for row in document[question]["comparisons"]:
             if row["case"] != case:
                 case = row["case"]
                 yield f"\n{case}"
@@ -187,7 +187,7 @@ def printed(found: dict[str, Any]) -> Iterator[str]:
                 f"  {row['at']:44}{pair:32}mean {_shown(row['mean_percent'])}  p95 {_shown(row['p95_percent'])}"
                 f"  away {there:.0f} -> {ours:.0f} %"
             )
-    for name, made in found.get("queues", {}).get("never_slower", {}).items():
+    for name, made in document.get("queues", {}).get("never_slower", {}).items():
         mean, p95 = made["most_slower_percent"]
         yield (
             f"\nload 0.2 to 0.9, {name.replace('_', ' ')}, {made['comparisons']} comparisons: queue-aware is faster in "
@@ -209,8 +209,8 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=20_000, help="of each run (default 20,000)")
     parser.add_argument("--replications", type=int, default=10, help="of each run (default 10)")
     arguments = parser.parse_args()
-    found = measure(arguments.only or list(QUESTIONS), arguments.requests, arguments.replications)
-    print(json.dumps(found, indent=1) if arguments.json else "\n".join(printed(found)))
+    document = measure(arguments.only or list(QUESTIONS), arguments.requests, arguments.replications)
+    print(json.dumps(document, indent=1) if arguments.json else "\n".join(printed(document)))
 
 
 if __name__ == "__main__":

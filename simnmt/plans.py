@@ -54,9 +54,9 @@ def plan(
         >>> simnmt.plan("@load-sweep", "p95_ms<=300").best.rate_rps  # doctest: +SKIP
         >>> simnmt.plan("@load-sweep", "p95_ms<=300", rate=200).choice  # doctest: +SKIP
     """
+    from simnmt.experiment.plan.basis import opener, parse_level
     from simnmt.experiment.plan.capacity import find_capacities
     from simnmt.experiment.plan.deployment import find_deployment
-    from simnmt.experiment.plan.trial import opener, parse_level
 
     check_jobs(jobs)
     keys = [parse_varied_key(key) if isinstance(key, str) else key for key in vary]

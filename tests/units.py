@@ -34,7 +34,7 @@ class Run:
 
 def plan_of(scenario: dict[str, Any]) -> RunPlan:
     """A scenario with all read that it names; its devices, links and policies are not checked against each other."""
-    return read_inputs(validate(ScenarioConfiguration, document_of(scenario), []), Path())
+    return read_inputs(validate(ScenarioConfiguration, document_of(scenario)), Path())
 
 
 def unit_of(plan: RunPlan, replication: int = 0) -> Unit:

@@ -9,7 +9,7 @@ import numpy as np
 
 from simnmt.base.arrays import Floats
 from simnmt.devices import Fifo, Kind
-from simnmt.policies import CLOUD, Decide, Fixed, TransferEstimate
+from simnmt.policies import Decide, Fixed, TransferEstimate
 from simnmt.results.requests import Requests, Trail
 from simnmt.world.compiled_world import simulate_compiled
 from simnmt.world.deciders import Beliefs
@@ -43,6 +43,10 @@ def in_compiled(*parts: Any, pause_after_ms: int = 100, **more_parts: Any) -> Tr
 
 def in_engine(*parts: Any, engine: Any, **more_parts: Any) -> Trail:
     return simulate(*inputs(*parts, **more_parts), engine)
+
+
+GATEWAY, CLOUD = 0, 1
+"""The targets of the paper's deployment."""
 
 
 def two_devices(

@@ -13,8 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, TypeAdapter, ValidationError
-from pydantic_core import PydanticCustomError, PydanticKnownError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic_core import PydanticCustomError
 
 from simnmt.base import shipped_files
 from simnmt.base.errors import InputError
@@ -27,16 +27,6 @@ than the text has and takes one more decode step than it emits tokens of text, s
 def end_tokens(counted: EndOfSentence) -> tuple[int, int]:
     """Return how many end-of-sentence tokens a source and a target length count, 0 or 1 each."""
     return int(counted in ("source", "both")), int(counted in ("target", "both"))
-
-
-def _refuse_truth_value(value: Any) -> Any:
-    if isinstance(value, bool):
-        raise PydanticKnownError("literal_error", {"expected": "a number"})
-    return value
-
-
-NO_TRUTH_VALUE = BeforeValidator(_refuse_truth_value)
-"""Validator of a literal 1, such as the version of a document, for which pydantic would take True, since True equals 1."""
 
 
 def misfit(key: str, what: str) -> PydanticCustomError:

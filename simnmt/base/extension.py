@@ -157,17 +157,6 @@ def describe_fault(error: BaseException) -> str:
     return f"{name}{'' if text == name else f': {text}'}{place}"
 
 
-class Placement(NamedTuple):
-    """Where a scenario names an extension."""
-
-    key: str
-    """Its key."""
-    path: str | None = None
-    """The file, or the option that set the key."""
-    line: int | None = None
-    column: int | None = None
-
-
 @dataclass(slots=True, eq=False)
 class Extension:
     """A class, function or object of a user for one place of a scenario, with its parameters."""
@@ -181,8 +170,8 @@ class Extension:
     """Checked values by the names of its parameters."""
     written: Mapping[str, Any] = field(default_factory=dict)
     """The keys as the scenario has them."""
-    placement: Placement | None = None
-    """Where the scenario names it; None before the scenario is checked."""
+    place: InputError | None = None
+    """The key and the place at which the scenario names it; None before the scenario is checked."""
 
     @property
     def document(self) -> Mapping[str, Any]:
@@ -207,17 +196,16 @@ class Extension:
 
     def fault(self, what: str, remedy: str | None = None) -> ExtensionError:
         """Return the error of a call during a run, with the key of the scenario and its place."""
-        if self.placement is None:
+        if (place := self.place) is None:
             return ExtensionError(what, remedy=remedy)
-        key, path, line, column = self.placement
-        return ExtensionError(f"{key}: {what}", path=path, line=line, column=column, remedy=remedy)
+        return ExtensionError(f"{place.what}{what}", path=place.path, line=place.line, column=place.column, remedy=remedy)
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         """Pickle the name of code, or an object with the definitions that another process lacks."""
         import cloudpickle  # type: ignore[import-untyped]
 
         content = cloudpickle.dumps(self.value) if self.code is None else None
-        return _restored, (content, self.label, self.code, self.parameters, self.written, self.placement)
+        return _restored, (content, self.label, self.code, self.parameters, self.written, self.place)
 
 
 def _restored(content: bytes | None, label: str, code: Code | None, *rest: Any) -> Extension:

@@ -114,12 +114,8 @@ def check_model_folder(folder: Path) -> None:
             refuse_other_content(path.read_bytes(), path)
 
 
-class TooLargeError(OSError):
-    """A file that holds more than is read of it, as the system's own error of a file that may not grow (`errno.EFBIG`)."""
-
-
 def _too_large(path: str | os.PathLike[str], most_bytes: int) -> OSError:
-    return TooLargeError(errno.EFBIG, f"more than {most_bytes:,} bytes", os.fspath(path))
+    return OSError(errno.EOVERFLOW, f"more than {most_bytes:,} bytes", os.fspath(path))
 
 
 def _is_a_directory(path: str | os.PathLike[str]) -> OSError:

@@ -12,6 +12,7 @@ _NEVER_TWICE = "use late_answers.timeout_ms, after which the first device execut
 _BACKEND = "use --backend ctranslate2 or torch"
 
 COMMANDS: Mapping[str, str] = {
+    **dict.fromkeys(("sti plan --page", "sti plan --force"), "the plan is printed with its pipeline, and --json holds it"),
     "sweep --sample": "give a coarser grid, such as KEY=FROM:TO:N",
     "sweep --local-if-cluster-fails": "go on without the cluster by simnmt sweep DIR",
     "trace record": "record with ping -D or irtt, and iperf3 -J, and read the files with simnmt trace import",
@@ -72,6 +73,7 @@ KEYS: Mapping[str, str] = {
     **dict.fromkeys(("hedge_after_ms", "hedge_to", "failures retries", "retry_after_ms", "requests retried"), _NEVER_TWICE),
     "balancer kind": "choose a shipped one, such as round_robin",
     "rtt kind": "write the series to a file, or give it as an array in Python",
+    "lengths models": "state fertility: tokens of each profile's unit per token of the text, by unit",
     "lengths kind": "write the lengths to a file, or give them as an array in Python",
     **dict.fromkeys(("cost bench", "cost in_service"), "remove it: a profile has the executions of one calibration"),
     "loss": "describe the times in which nothing passes by outages",

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from simnmt.base.configuration import NO_TRUTH_VALUE, Configuration
+from simnmt.base.configuration import Configuration
 from simnmt.calibrate.settings import read_measurement
 from simnmt.profile.blocks import Kind
 from simnmt.profile.projection_cost import ProductMethod, ProjectionCost
@@ -150,7 +150,7 @@ class ProjectionBench(Configuration):
     """Results of one run of `simnmt vocab bench` (FVP-09, FVP-15)."""
 
     document: Literal["projection bench"] = "projection bench"
-    schema_version: Annotated[Literal[1], NO_TRUTH_VALUE] = 1
+    schema_version: Literal[1] = 1
     kind: Kind
     setting: Setting
     box: str

@@ -28,7 +28,7 @@ from typer.core import TyperCommand
 
 from simnmt.base import VERSION
 from simnmt.base.errors import InputError, Interrupted, SimnmtError
-from simnmt.base.files import NO_ROOM, TooLargeError, release_standard_output
+from simnmt.base.files import NO_ROOM, release_standard_output
 from simnmt.base.packages import named_if_missing
 from simnmt.base.removed import refuse_removed_command
 from simnmt.cli.terminal import cleaned_streams, complaint_line, set_verbosity, warn
@@ -290,8 +290,6 @@ _NO_ROOM_IN_RUST = "os error 28"
 def _is_of_full_disk(error: BaseException | None) -> bool:
     """Return whether an error arose from a disk without room: the input is not to blame."""
     while error is not None:
-        if isinstance(error, TooLargeError):
-            return False
         if getattr(error, "errno", None) in NO_ROOM or _NO_ROOM_IN_RUST in str(error):
             return True
         error = error.__cause__ or error.__context__

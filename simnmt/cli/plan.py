@@ -169,7 +169,9 @@ def deploy_commands(plan: DeploymentPlan, choice: Candidate, name: str, written:
     given = shlex.quote(name if written is None else written)
     settings = [f"{format_location(part.location)}={format_choice(part.value)}" for part in choice.overrides]
     sets = "" if written is not None else "".join(f" --set {shlex.quote(setting)}" for setting in settings)
-    model = {device: " --model MODEL" if device in plan.without_engine else "" for device in devices}
+    engines = {target.device: target.profile.engine for case in choice.sites[0].plan.cases.values() for target in case.targets}
+    has_model = {device for device, engine in engines.items() if engine is not None and engine.architecture}
+    model = {device: "" if device in has_model else " --model MODEL" for device in devices}
     first, *others = devices
     commands = {device: f"simnmt live server {given} --device {device}{model[device]}{sets}" for device in devices}
     if not others:

@@ -9,8 +9,7 @@ from simnmt.report.table import Table
 from simnmt.report.words import gap_words, verdicts
 from simnmt.results.prediction import prediction_sentences
 from simnmt.results.run import Run, format_sources
-from simnmt.results.summary import by_cell
-from simnmt.results.warm_up import warm_up_notes
+from simnmt.results.summary import by_cell, warm_up_notes
 
 MOST_IN_SENTENCES = 4
 """Most cells whose recommendations are printed as sentences; more cells become a table."""
@@ -21,7 +20,6 @@ def format_result(result: Run) -> str:
     one = result.summary_rows[0]
     repeats = "one replication" if one["replications"] == 1 else f"means of {one['replications']} replications"
     policies = policies_table(result)
-    by_rule = result.scenario.get("warm_up") == "mser5"
     parts = [
         [f"{result.name}: {one['requests']:,} requests each, {repeats}", *_sources(result), *result.scope],
         *_recommendations(result),
@@ -29,7 +27,7 @@ def format_result(result: Run) -> str:
             policies.to_text(),
             *["< recommended"] * any(map(policies.chosen, policies.rows)),
             policies.note,
-            *warm_up_notes(result.summary_rows, by_rule=by_rule),
+            *warm_up_notes(result.summary_rows),
         ],
         _predictions(result),
         _lines(energy_table(result.summary_rows)),

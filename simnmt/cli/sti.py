@@ -19,7 +19,6 @@ from simnmt.cli.options import (
     AsJson,
     Device,
     Force,
-    Page,
     Threads,
     argument,
     check_output,
@@ -308,8 +307,6 @@ def plan(
     fill: Fill = False,
     compare: Annotated[bool, flag("--compare", "Set the plan beside Load&Exec, StdPL and PreloadModel.")] = False,
     as_json: AsJson = False,
-    page: Page = None,
-    force: Force = False,
 ) -> None:
     """Plan a streamed model for a deadline and a preload buffer: layers, slices, bits and preloaded shards.
 
@@ -319,23 +316,11 @@ def plan(
     from simnmt.cli.sti_text import format_plan
     from simnmt.streaming.plan.plan_summary import summarise_plan
 
-    check_output(page, force, None if profile.startswith("@") else profile)
-    if page is not None and not is_standard(page) and not page.absolute().parent.is_dir():
-        raise typer.BadParameter(f"there is no folder {page.absolute().parent}", param_hint="--page")
-    if page is not None and page.is_dir():
-        raise typer.BadParameter(f"{page} is a folder: name a file", param_hint="--page")
     source = plan_costs(profile)
     for warning in source.warnings:
         warn(warning)
     summarise = partial(summarise_plan, source.cost, deadline_s, preload_bytes, length=length, steps=steps, cold=cold)
     planned = summarise(similar=similar / 100, fills_deadline=fill, compares=compare)
-    if page is not None:
-        from simnmt.report.page_template import write_page
-        from simnmt.report.pipelines import render_plan
-
-        write_page(page, render_plan(planned, source.name, source.kind, source.model, source.warnings))
-        if not is_standard(page):
-            say(f"written to {page}")
     about = {"profile": source.name, "kind": source.kind, "model": source.model, "warnings": source.warnings}
     print_result(as_json, lambda: about | planned.as_json(), lambda: format_plan(planned, source))
 

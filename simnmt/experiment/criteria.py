@@ -13,7 +13,6 @@ from simnmt.results.service_level import Assertion
 from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.scenario.document import Document
 from simnmt.scenario.errors import Location, ScenarioError, format_location
-from simnmt.scenario.service_level import WarmUpRequests
 
 
 def check_criteria(plan: RunPlan, document: Document | None = None) -> None:
@@ -61,20 +60,11 @@ def _metrics(scenario: ScenarioConfiguration) -> Iterator[tuple[Location, Metric
         yield ("metrics", number), metric(name), False
 
 
-def fewest_counted(plan: RunPlan) -> int:
-    """Return the fewest requests of a replication that count in the summary: MSER-5 cuts up to half of them."""
-    scenario = plan.scenario
-    if isinstance(scenario.warm_up, WarmUpRequests):
-        return scenario.requests - scenario.warm_up.requests
-    cut = scenario.warm_up == "mser5" and not all(case.arrivals.is_finite for case in plan.cases.values())
-    return scenario.requests - scenario.requests // 2 if cut else scenario.requests
-
-
 def _fault(plan: RunPlan, known: Metric, policy: str | None) -> InputError | None:
     """Return why a run would not know a metric, of a policy or whatever the policy; None if it would know it."""
     scenario, name = plan.scenario, f"{known.name} is not known"
     try:
-        known.check_requests(fewest_counted(plan))
+        known.check_requests(scenario.requests - scenario.warm_up_requests)
     except InputError as error:
         return error
     if policy is None:

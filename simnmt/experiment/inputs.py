@@ -169,18 +169,11 @@ class _CaseReader:
             applied = (stated if converts else None, unit.src, unit.tgt, ends)
             table = convert_units(table, *applied)
             outliers = None if outliers is None else convert_units(outliers, *applied)
-            fertility = stated or Fertility()
-            table_units: dict[Side, str] = {"src": table.src_unit, "tgt": table.tgt_unit}
-            wanted = {
-                side: {unit for unit in units[side] if unit != table_unit and fertility.factor(side, unit) is None}
-                for side, table_unit in table_units.items()
-            }
-            counted = lengths.count_fertility(base, wanted)
             table.split(scenario.fit.share, scenario.seed)  # refuses a corpus too small to split, here where its key is known
         replayed = table if outliers is None else table.plus(outliers)
         profiles = {device: profile or self.fitted_profile(device, replayed) for device, profile in measured.items()}
         targets = tuple(
-            self.target(device, profile, _conversion(table, profile.length_unit, fertility, counted), replayed)
+            self.target(device, profile, _conversion(table, profile.length_unit, stated or Fertility()), replayed)
             for device, profile in profiles.items()
         )
         with self.naming("workloads", name, "arrivals"):
@@ -348,21 +341,13 @@ def _used_cost_models(part: DeviceConfiguration, profile: DeviceProfile) -> tupl
     return tuple(used)
 
 
-def _conversion(
-    table: LengthTable, unit: LengthUnit, stated: Fertility, counted: dict[Side, dict[str, float]]
-) -> Conversion | None:
-    """Return how a profile's costs become costs per token of the workload: by the stated fertility, else by the counted one.
-
-    None if both count alike, and if neither fertility is known.
-    """
+def _conversion(table: LengthTable, unit: LengthUnit, stated: Fertility) -> Conversion | None:
+    """Return how a profile's costs become costs per token of the workload; None if both count alike, or if none is stated."""
     if (unit.src, unit.tgt) == (table.src_unit, table.tgt_unit):
         return None
-    stated_src, stated_tgt = stated.factor("src", unit.src), stated.factor("tgt", unit.tgt)
-    src = 1.0 if unit.src == table.src_unit else stated_src or counted["src"].get(unit.src)
-    tgt = 1.0 if unit.tgt == table.tgt_unit else stated_tgt or counted["tgt"].get(unit.tgt)
-    if src is None or tgt is None:
-        return None
-    return Conversion(src, tgt, unit.src, unit.tgt, counted=(stated_src, stated_tgt) == (None, None))
+    src = 1.0 if unit.src == table.src_unit else stated.factor("src", unit.src)
+    tgt = 1.0 if unit.tgt == table.tgt_unit else stated.factor("tgt", unit.tgt)
+    return None if src is None or tgt is None else Conversion(src, tgt, unit.src, unit.tgt)
 
 
 def outside_share(profile: DeviceProfile, table: LengthTable) -> float:

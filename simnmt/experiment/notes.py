@@ -22,8 +22,7 @@ from simnmt.profile.execution_plane import PlaneFit
 from simnmt.profile.profile_variant import as_calibrated
 from simnmt.results.number_text import digits, duration
 from simnmt.results.run import format_sources, shown_kind
-from simnmt.results.summary import Row, by_cell
-from simnmt.results.warm_up import warm_up_notes
+from simnmt.results.summary import Row, by_cell, warm_up_notes
 from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.scenario.source import describe_separate_runs
 from simnmt.workload.arrivals.recording import RecordedProcess
@@ -79,7 +78,7 @@ def notes(plan: RunPlan, learnt: Mapping[str, Learnt], rows: Sequence[Row], engi
         "links": _links(plan),
         "lines": [
             *describe_energy(scenario, plan.cases),
-            *warm_up_notes(rows, by_rule=scenario.warm_up == "mser5"),
+            *warm_up_notes(rows),
         ],
         "by_place": {place: _place_facts(scenario, place, of_cell) for place, of_cell in by_cell(rows).items()},
         "off_pace": f"{OFF_PACE:g}",
@@ -153,7 +152,6 @@ def _target_facts(scenario: ScenarioConfiguration, case: Case, target: Target, f
     return {
         "overhead": None if overhead is None else overhead.describe(),
         "outside": 100.0 * outside_share(target.profile, case.replayed),
-        "counted": "counted on the corpus" if target.conversion is not None and target.conversion.counted else "as stated",
         "decoder": decoder,
         "unmeasured": _unmeasured_batch_costs(target),
         "collinear": fit is not None and fit.collinear,

@@ -29,6 +29,30 @@ Truths = frozenset[Literal["lengths", "times", "transfer", "backlog"]]
 (CNMT-19)."""
 
 
+UNSEEN_QUEUES = "unseen queues"
+LOSS_SOURCES: dict[str, Truths] = {
+    "length regression": frozenset({"lengths"}),
+    "scatter of execution times": frozenset({"times"}),
+    "stale transfer time": frozenset({"transfer"}),
+    UNSEEN_QUEUES: frozenset({"backlog"}),
+}
+"""Sources of loss, and the truth that removes each. Queues, which do not exist back to back, are added to the paper's three.
+
+The paper's "linear time model" is a scatter here: true times are a plane plus noise, so the plane's error is the noise.
+"""
+
+
+def truths_by_source(queues: bool, streams: bool) -> dict[str, Truths]:
+    """Return the truths that the analysed policy knows, by the source of loss that they remove, with `nothing` and
+    `everything`."""
+    sources = {name: truths for name, truths in LOSS_SOURCES.items() if queues or name != UNSEEN_QUEUES}
+    if streams:
+        # The time that a streamed model's state adds is known as a wait is, back to back too.
+        sources.pop(UNSEEN_QUEUES, None)
+        sources["unseen queues and states" if queues else "unseen states"] = LOSS_SOURCES[UNSEEN_QUEUES]
+    return {"nothing": frozenset(), **sources, "everything": frozenset().union(*sources.values())}
+
+
 Estimate = Callable[[int, int], TransferEstimate]
 """Returns a new estimate of the transfer time of (decider, target)."""
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from itertools import chain, product
 
 from simnmt.experiment.cases import RunPlan, ShareDone, Unit
-from simnmt.experiment.comparisons import baselines, gap_rows
 from simnmt.experiment.draws import Learnt
 from simnmt.experiment.notes import describe_scope, fits, notes, warnings
 from simnmt.experiment.processes import run_in_processes, worthwhile_processes
@@ -23,6 +22,7 @@ from simnmt.results.request_log import RequestLog, misroutes
 from simnmt.results.requests import Engine
 from simnmt.results.run import Cell, Run
 from simnmt.results.stability import mark_unstable, with_stability
+from simnmt.results.statistics import change_columns, change_percent, interval_columns, over_replications
 from simnmt.results.summary import Numbers, Place, Row, Runs, by_cell, comparisons, replicated, rows, with_regret
 from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.workload.arrivals import BackToBack
@@ -146,7 +146,10 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> Run:
     roles = roles_of(scenario)
     open_loops = [case.name for case in plan.cases.values() if case.arrivals.discipline == "open"]
     numbers, table = summarise(scenario, _in_order(scenario, units, results), open_loops)
-    compared = mark_unstable(comparisons(numbers, baselines(scenario)), table)
+    # Of the kind C-NMT, all are compared with the first.
+    plain = next((name for name, policy in scenario.policies.items() if isinstance(policy, CNmtPolicy)), None)
+    baselines = [name for name, policy in scenario.policies.items() if name == plain or not isinstance(policy, CNmtPolicy)]
+    compared = mark_unstable(comparisons(numbers, baselines), table)
     by_place: dict[tuple[str, str], list[UnitResult]] = {}
     for unit, result in zip(units, results, strict=True):
         by_place.setdefault((unit.case.name, unit.network), []).append(result)
@@ -254,6 +257,29 @@ def _gaps(scenario: ScenarioConfiguration, by_place: Mapping[tuple[str, str], li
         for place, results in by_place.items()
     }
     return [row for place, by_removed in totals_s.items() for row in gap_rows(*place, policy, by_removed)]
+
+
+def gap_rows(workload: str, network: str, policy: str, totals_s: Mapping[str, list[float]]) -> Iterator[Row]:
+    """Yield one row per variant: total latency, its paired change with a 95 % interval, and that change as a share of the gap.
+
+    `totals_s`: by variant, the total latency of every replication. The gap is the change of `everything`; each change is the
+    ratio of the totals' means. A share may be negative or above 100 % if two wrong beliefs compensate each other. It is None
+    without a gap, which happens with queues, since the policy that knows the truth is greedy there.
+    """
+    as_it_is = totals_s["nothing"]
+    gap = change_percent(totals_s["everything"], as_it_is).mean
+    for removed, totals in totals_s.items():
+        change = change_percent(totals, as_it_is)
+        yield {
+            "workload": workload,
+            "network": network,
+            "policy": policy,
+            "removed": removed,
+            "replications": len(totals),
+            **interval_columns("total_latency_s", over_replications(totals, positive=True)),
+            **change_columns(change),
+            "share_of_gap_percent": 100.0 * (change.mean / gap) + 0.0 if gap < 0.0 else None,
+        }
 
 
 def cell_of(unit: Unit, result: UnitResult) -> Cell:

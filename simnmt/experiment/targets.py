@@ -32,15 +32,13 @@ class Decoding(Batched):
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """How a profile's costs were converted to the workload's unit: its tokens per token of the workload, on average."""
+    """How a profile's costs were converted to the workload's unit: its tokens per token of the workload, as stated."""
 
     src: float
     tgt: float
     src_unit: str
     """Unit of the profile as measured."""
     tgt_unit: str
-    counted: bool
-    """True if counted on the corpus, False if stated in the scenario."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,11 +20,10 @@ from simnmt.devices import KINDS, Fifo, Kind
 from simnmt.devices.device import Balancer, ByNode, InTurn, LeastLoadedOfDrawn, LeastWork
 from simnmt.devices.failures import Failures
 from simnmt.experiment.cases import Case, ShareDone, Unit
-from simnmt.experiment.comparisons import truths_by_source
 from simnmt.experiment.draws import Drawn, Learnt, draw, learn
 from simnmt.experiment.energy_setup import unit_energy
 from simnmt.experiment.fault_setup import down_times, fault_numbers, link_faults, refuse_without_answers, with_faults
-from simnmt.experiment.policy_setup import set_up_policy
+from simnmt.experiment.policy_setup import set_up_policy, truths_by_source
 from simnmt.experiment.routes import estimate_age_s
 from simnmt.experiment.targets import Decoding, Target
 from simnmt.network.down_times import DownTimes
@@ -33,9 +32,7 @@ from simnmt.results.device_accounts import StreamAccount, stream_account
 from simnmt.results.request_log import RequestLog, Truth, decision_regret_s, were_answered
 from simnmt.results.requests import Block, Engine, Trail
 from simnmt.results.summary import BatchesOfDevice, Device, Numbers, Place, known, measure
-from simnmt.results.warm_up import mser5_cut
 from simnmt.scenario.configuration import ScenarioConfiguration
-from simnmt.scenario.service_level import WarmUpRequests
 from simnmt.world.engine import decode_all, simulate
 from simnmt.world.inputs import DecideFor, PolicySetup, World
 from simnmt.world.structures import library
@@ -166,7 +163,7 @@ def run_unit(unit: Unit, progress: ShareDone | None = None) -> UnitResult:
         trail = world.trail(setup, judged_share)
         refuse_without_answers(unit, name, trail.outcome)
         trails[name] = replace(trail, energy=unit_energy(unit, RequestLog.of(drawn.truth, trail).answered, trail))
-    cut = _warm_up(unit, drawn, list(trails.values()))
+    cut = unit.scenario.warm_up_requests
     numbers = dict[Place, Numbers]()
     for name, trail in trails.items():
         refuse_without_answers(unit, name, trail.outcome, cut)
@@ -204,19 +201,6 @@ def _decide_and_report(
     """Prepare policy number `number` for a block, after a call of `progress` with the share that is done by then."""
     progress((number + block.first / scenario.requests) / len(scenario.policies))
     return decide_for(block)
-
-
-def _warm_up(unit: Unit, drawn: Drawn, trails: Sequence[Trail]) -> int:
-    """Return how many requests are left out as warm-up.
-
-    One cut by MSER-5 holds for all policies, the largest, so that they are compared over the same requests.
-    """
-    warm_up = unit.scenario.warm_up
-    if isinstance(warm_up, WarmUpRequests):
-        return warm_up.requests
-    if warm_up == "mser5" and not unit.case.arrivals.is_finite:
-        return max(mser5_cut(RequestLog.of(drawn.truth, trail)["latency_s"]) for trail in trails)
-    return 0
 
 
 REQUEST_S: dict[Engine, float] = {"compiled": 1e-6, "reference": 40e-6}
@@ -265,7 +249,7 @@ class UnitWorld:
     def __init__(self, unit: Unit, drawn: Drawn) -> None:
         self._unit, self._drawn = unit, drawn
         self._down = down_times(unit)
-        own, *others = kinds(unit, self._down)
+        local, *others = kinds(unit, self._down)
         first, device = next(iter(unit.scenario.devices.items()))
         self._world = World(
             drawn.requests,
@@ -274,7 +258,7 @@ class UnitWorld:
             workers=device.workers,
             route=drawn.route,
             clients=drawn.clients,
-            local=None if isinstance(own, Fifo) else own,
+            local=None if isinstance(local, Fifo) else local,
             faults=link_faults(unit, drawn),
         )
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from simnmt.base.configuration import NO_TRUTH_VALUE, Configuration, EndOfSentence, end_tokens
+from simnmt.base.configuration import Configuration, EndOfSentence, end_tokens
 from simnmt.profile.batch_cost import DecodingCost
 from simnmt.profile.blocks import (
     BeamOverrun,
@@ -118,7 +118,7 @@ class DeviceProfile(Configuration):
         array([0.288])
     """
 
-    schema_version: Annotated[Literal[1], NO_TRUTH_VALUE]
+    schema_version: Literal[1]
     name: str
     device: Device
     model: Model

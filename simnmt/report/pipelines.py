@@ -1,4 +1,4 @@
-"""Pipelines of streamed models drawn as SVG (STI-12), and the page of one streaming plan."""
+"""Pipelines of streamed models drawn as SVG (STI-12)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,8 @@ from math import floor, log10
 import numpy as np
 from markupsafe import Markup
 
-from simnmt.report.page_template import Section, render_fragment, render_page
-from simnmt.report.table import Table
-from simnmt.report.typography import number, significant
+from simnmt.report.page_template import render_fragment
 from simnmt.results.device_accounts import PlannedDevice, PlannedState
-from simnmt.streaming.plan.plan_summary import PlanSummary
 from simnmt.streaming.plan.timeline import Timeline
 
 LABEL, PLOT = 66, 824
@@ -84,52 +81,3 @@ def _planned_pipeline(state: PlannedState, encoder_layers: int) -> DrawnPipeline
     later_s = max(state.latency_s - float(end[-1]), 0.0)
     layers = [*range(state.layers), *(encoder_layers + layer for layer in range(state.decoder_layers))]
     return DrawnPipeline(state.name, Timeline(load_begin, load_end, begin, end, stall, later_s, state.before_s), layers)
-
-
-def render_plan(outlook: PlanSummary, name: str, kind: str, model: str, warnings: Sequence[str] = ()) -> str:
-    """Return the page of a plan, to be written as UTF-8; it opens from disk without a network.
-
-    Args:
-        outlook: the plan with its contestants.
-        name: name of the profile.
-        kind: kind of the costs, such as measured.
-        model: description of the streamed model.
-        warnings: reasons to doubt the profile.
-    """
-    plan = outlook.plan
-    pipelines = [DrawnPipeline("STI", outlook.timeline, plan.layer_indices)]
-    for contestant in outlook.contestants[1:]:
-        if contestant.plan is not None and contestant.timeline is not None:
-            size = f"{contestant.plan.layers} x {contestant.plan.slices_per_layer}"
-            pipelines.append(DrawnPipeline(f"{contestant.name}, {size}", contestant.timeline, contestant.plan.layer_indices))
-    facts = (
-        f"{significant(1e3 * plan.latency_s)} ms predicted",
-        f"{significant(1e3 * plan.stall_s)} ms of it waiting",
-        f"{significant(outlook.memory.preload_bytes / 1e6)} of {significant(plan.preload_bytes / 1e6)} MB preloaded",
-        f"{plan.length} tokens",
-    )
-    rows = [
-        (
-            str(layer.layer),
-            " ".join(f"{width}{'*' if held else ''}" for width, held in zip(layer.bits, layer.preloaded, strict=True)),
-            number(1e3 * layer.granted_s, 2),
-            number(1e3 * layer.left_s, 2),
-        )
-        for layer in outlook.layers
-    ]
-    heads = ("layer", "bits (* preloaded)", "time to read, ms", "unused, ms")
-    note = (
-        "Time to read: from the start until the processor needs the layer, all layers before it included. Unused: the part of "
-        "that time in which the disk reads nothing; below 0, the layer comes late."
-    )
-    costs = f"{kind}, doubtful" if warnings else kind
-    about = f"{name}: {model}. A prediction from {costs} costs, not a measured run."
-    legend = "Numbers are layers; faded red: the processor waits; dashed: the deadline."
-    sections = [
-        Section("What is planned", text=[about, *outlook.remarks]),
-        *([Section("Doubtful profiles", "doubts", notes=warnings, style="doubts")] if warnings else []),
-        Section("Disk and processor", text=[legend], picture=pipeline_svg("Pipelines", pipelines, plan.deadline_s)),
-        Section("Shards", tables=[Table.of_texts("", heads, rows, note=note)]),
-    ]
-    title = f"{plan.layers} x {plan.slices_per_layer} within {significant(1e3 * plan.deadline_s)} ms"
-    return render_page("plan of a streamed model", title, sections, facts)

@@ -71,17 +71,17 @@ def _policies_facts(result: Run) -> Row:
     """Return what the words below the table of policies depend on."""
     rows = result.summary_rows
     limits_s = {row["good_within_s"] for row in rows if row.get("good_within_s") is not None}
-    judged = [(cell, misroutes) for cell in result.cells for misroutes in cell.misroutes.values()]
-    requests = {id(cell): next(iter(cell.logs.values())).requests for cell, _ in judged}
+    misroutes = [of for cell in result.cells for of in cell.misroutes.values()]
     return {
         "compared": bool(result.comparisons) and rows[0]["replications"] > 1,
         "unclear": any(row["effect"] == "not distinguishable" for row in result.comparisons),
         "unstable": any(row.get("unstable") for row in rows),
         "goodput": "" if not limits_s else f"{1e3 * limits_s.pop():g} ms" if len(limits_s) == 1 else "the workload's deadline",
-        "misrouted": bool(judged),
-        "foreseen": any(misroutes.foreseen for _, misroutes in judged),
-        "sampled": any(of.judged is not None and of.judged < requests[id(cell)] for cell, of in judged),
-        "unknown_misroutes": "" if all(cell.misroutes for cell in result.cells) else result.unknown_misroutes,
+        "misrouted": bool(misroutes),
+        "foreseen": any(of.foreseen for of in misroutes),
+        "sampled": any(of.sampled for of in misroutes),
+        "unknown": not all(cell.misroutes for cell in result.cells),
+        "live": result.live is not None,
     }
 
 
@@ -154,7 +154,11 @@ def _device_columns(rows: Sequence[Row]) -> list[Column]:
 
         if len(names) <= 2:
             return Column(f"{name} load", name + LOAD_SUFFIX, 2, small=overloaded, outcome=overloaded, on_terminal=False)
-        load = _small(name + LOAD_SUFFIX, "load {}")
+
+        def load(row: Row) -> str:
+            value = row[name + LOAD_SUFFIX]
+            return f"load {value:.2f}" if is_number(value) else ""
+
         return Column(f"{name} %", f"{name}_share", 1, scale=100.0, small=load, outcome=overloaded, on_terminal=False)
 
     return [column(name) for name in names]
@@ -300,7 +304,7 @@ def batch_table(cell: Cell, rows: Sequence[Row]) -> Table | None:
 
 def stream_table(cell: Cell, rows: Sequence[Row], device: str) -> Table:
     """Return what a device streamed, under each policy that used it. `rows`: of the cell."""
-    used = [(device, policy) for policy, name, account in cell.stream_accounts() if name == device and account.requests.any()]
+    used = [(device, policy) for policy, name, account in cell.accounts("streams") if name == device and account.requests.any()]
     foreseen = any(misroutes.foreseen for misroutes in cell.misroutes.values())
     how = "as an oracle foresaw both" if foreseen else "not asked for in this run (foresee_misroutes)"
     note = (

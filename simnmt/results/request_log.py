@@ -178,18 +178,6 @@ def read_once(log: Log) -> Log:
 ROUNDING_S = 1e-9
 """Smaller differences are rounding errors of sums in another order, not misroutes."""
 
-UNKNOWN_MISROUTES = (
-    "Misroutes are not shown. Where a device streams its model, to foresee what a request takes there costs as much as an "
-    "oracle for every policy: set foresee_misroutes: true to see them. Where requests queue at a device that batches, later "
-    "requests join their batches, so that nothing at the decision foretells what they take."
-)
-"""Why a table has no column of misroutes."""
-LIVE_MISROUTES = (
-    "Misroutes are not shown: these are live measurements, and what a request would have taken on the device that did not "
-    "execute it was not measured."
-)
-"""The same of a live replay."""
-
 
 @dataclass(frozen=True, slots=True)
 class Misroutes:
@@ -198,15 +186,15 @@ class Misroutes:
     count: int
     foreseen: bool = False
     """True if decisions are judged by an oracle's foresight, queues included; False if nothing waits."""
-    judged: int | None = None
-    """Requests whose decisions were judged; None: all of them."""
+    sampled: bool = False
+    """True if the decisions of an even sample of the requests were judged."""
 
 
 def misroutes(truth: Truth, trail: Trail) -> Misroutes:
     """Return how many requests a policy misrouted. `truth` is used unless the trail has its own."""
     lost = decision_regret_s(truth, trail)
     foreseen = trail.decision_regret_s is not None
-    return Misroutes(int((lost > 0.0).sum()), foreseen, int(np.isfinite(lost).sum()) if foreseen else None)
+    return Misroutes(int((lost > 0.0).sum()), foreseen, foreseen and not np.isfinite(lost).all())
 
 
 def decision_regret_s(truth: Truth, trail: Trail) -> NDArray[np.float32]:

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from math import nan
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from simnmt.network.series import RttSeries
 from simnmt.results.device_accounts import BatchAccount, PlannedDevice, StreamAccount
 from simnmt.results.energy import RunEnergy
 from simnmt.results.recommendation import best_row
-from simnmt.results.request_log import LIVE_MISROUTES, UNKNOWN_MISROUTES, Misroutes, RequestLog, drawn_logs
+from simnmt.results.request_log import Misroutes, RequestLog, drawn_logs
 from simnmt.results.service_level import Assertion, Assessment, assess_run
 from simnmt.results.summary import Device, Place, Row
 from simnmt.workload.length_table import LengthTable
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 
 MOST_DRAWN = 2_000_000
 """Most requests of a policy that the figures show; of more, an even sample."""
-Account = TypeVar("Account")
-
-
 MOST_LATENESS_MS = 5.0
 """Lateness of the load generator at p99 above which latencies are doubtful."""
 
@@ -102,45 +99,33 @@ class Cell:
         warned = self.profile_warnings or ((),) * len(self.profile_kinds)
         return tuple(shown_kind(kind, bool(messages)) for kind, messages in zip(self.profile_kinds, warned, strict=True))
 
-    def stream_accounts(self) -> Iterator[tuple[str, str, StreamAccount]]:
-        """Yield policy, device and account of the devices that streamed their model."""
-        return self._by_device(self.streams)
-
-    def accounts(self) -> Iterator[tuple[str, str, BatchAccount]]:
-        """Yield policy, device and account of the devices that batched."""
-        return self._by_device(self.batches)
-
-    def _by_device(self, accounts: Mapping[str, tuple[Account | None, ...]]) -> Iterator[tuple[str, str, Account]]:
-        for policy, of_devices in accounts.items():
+    def accounts(self, kind: Literal["batches", "streams"]) -> Iterator[tuple[str, str, Any]]:
+        """Yield policy, device and account of the devices that batched, or that streamed their model."""
+        for policy, of_devices in getattr(self, kind).items():
             for device, account in zip(self.devices, of_devices, strict=False):
                 if account is not None:
                     yield policy, device.name, account
 
 
-DOUBTFUL = ", doubtful"
-"""End of the kind of a profile that has warnings."""
-
-
 def shown_kind(kind: str, is_doubtful: bool) -> str:
     """Return the kind of a profile for a reader."""
-    return f"{kind}{DOUBTFUL}" if is_doubtful else kind
+    return f"{kind}, doubtful" if is_doubtful else kind
 
 
 def format_sources(profiles: Sequence[tuple[str, str]], series: Sequence[tuple[str, str]]) -> str:
     """Return a line on the kinds of device profiles and round trips; each is a kind and a name.
 
     >>> format_sources([("measured, doubtful", "edge"), ("inferred", "cloud")], [("synthetic", "cp1")])
-    'device profiles: edge measured but doubtful, cloud inferred (see the warnings); round trips: cp1 synthetic'
+    'device profiles: edge measured but doubtful, cloud inferred; round trips: cp1 synthetic'
     """
-    warned = " (see the warnings)" if any(kind.endswith(DOUBTFUL) for kind, _ in profiles) else ""
-    return f"device profiles: {_format_kinds(profiles)}{warned}; round trips: {_format_kinds(series)}"
 
+    def grouped(kinds: Sequence[tuple[str, str]]) -> str:
+        names: dict[str, dict[str, None]] = {}
+        for kind, name in kinds:
+            names.setdefault(kind, {})[name] = None
+        return ", ".join(f"{' and '.join(those)} {kind.replace(', ', ' but ')}" for kind, those in names.items())
 
-def _format_kinds(kinds: Sequence[tuple[str, str]]) -> str:
-    names: dict[str, dict[str, None]] = {}
-    for kind, name in kinds:
-        names.setdefault(kind, {})[name] = None
-    return ", ".join(f"{' and '.join(those)} {kind.replace(', ', ' but ')}" for kind, those in names.items())
+    return f"device profiles: {grouped(profiles)}; round trips: {grouped(series)}"
 
 
 def group_doubts(uses: Iterable[tuple[str, str, str, tuple[str, ...]]]) -> list[dict[str, Any]]:
@@ -220,11 +205,6 @@ class Run:
         return [replace(cell, logs=drawn_logs(cell.logs, MOST_DRAWN)) for cell in self.cells]
 
     @property
-    def unknown_misroutes(self) -> str:
-        """Why a table has no column of misroutes."""
-        return UNKNOWN_MISROUTES if self.live is None else LIVE_MISROUTES
-
-    @property
     def requests(self) -> pd.DataFrame:
         """Every request of replication 0, with its workload, network and policy."""
         import pandas as pd
@@ -299,13 +279,13 @@ class Run:
         parts: dict[str, list[Row]] = {"batches": [], "plans": [], "streams": [], "energy": []}
         for cell in self.cells:
             place = {"workload": cell.workload, "network": cell.network}
-            for policy, device, batched in cell.accounts():
+            for policy, device, batched in cell.accounts("batches"):
                 parts["batches"].append({**place, "policy": policy, "device": device, **batched.as_json()})
             for of_device, planned in zip(cell.devices, cell.planned, strict=False):
                 if planned is not None:
                     plan = asdict(planned) | {"plannings": planned.plannings}
                     parts["plans"].append({**place, "device": of_device.name, **plan})
-            for policy, device, streamed in cell.stream_accounts():
+            for policy, device, streamed in cell.accounts("streams"):
                 parts["streams"].append({**place, "policy": policy, "device": device, **streamed.as_json()})
             for policy, energy in cell.energies.items():
                 for part in (*energy.devices, energy.links):

@@ -107,8 +107,8 @@ def check_free(target: Path, *, replace: bool | None = None) -> None:
             is_run = bool(names & {RESOLVED, REPRODUCTION}) and names <= OUTPUTS | {MANIFEST, REPRODUCTION}
             if not (replace and is_run):
                 what = "a run is there" if is_run and replace is False else "the output folder is not empty"
-                way = ", or replace it: --force, in Python force=True" if is_run and replace is False else ""
-                raise RunDirectoryError(what, path=target, remedy=f"{_ELSEWHERE}{way}")
+                replacing = ", or replace it: --force, in Python force=True" if is_run and replace is False else ""
+                raise RunDirectoryError(what, path=target, remedy=f"{_ELSEWHERE}{replacing}")
         if os.path.ismount(place) or place == Path.cwd():
             # It is replaced as a whole in the end: a mount cannot be, and a shell would stand in a folder that is gone.
             what = "the output folder is a mount point" if os.path.ismount(place) else "the output folder is the current one"

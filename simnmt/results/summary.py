@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import inf
@@ -362,3 +362,13 @@ def known(value: float | None) -> float:
     """Return a number that cannot be missing here."""
     assert value is not None
     return value
+
+
+def warm_up_notes(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield a sentence for each workload and network on the requests that were left out as warm-up."""
+    for (workload, network), (row, *_) in by_cell(rows).items():
+        if row.get("warm_up_requests"):
+            yield (
+                f"{workload} on {network}: the first {row['warm_up_requests']:,.0f} of {row['requests']:,} requests are "
+                "warm-up. Only batches, streams, energy, money, faults, figures and requests.parquet count them."
+            )

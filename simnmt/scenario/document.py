@@ -18,8 +18,8 @@ from typing import Any
 from simnmt.base.errors import InputError, printable
 from simnmt.base.extension import OBJECT, ListOfPython, of_object
 from simnmt.base.files import read_bounded
-from simnmt.scenario.errors import Location, ScenarioError, describe_value, format_location, format_value, quote_text
-from simnmt.scenario.yaml_text import MAX_DEPTH, UNPRINTABLE, Mark, Marks, Place, parse_yaml, place_of
+from simnmt.scenario.errors import Location, ScenarioError, describe_value, format_location, quote_text
+from simnmt.scenario.yaml_text import MAX_DEPTH, Mark, Marks, Place, parse_yaml, place_of
 
 MAX_BYTES = 1 << 18
 """A scenario has a few thousand bytes; the parser takes some seconds for this many."""
@@ -78,34 +78,32 @@ def child(value: Any, part: str | int) -> Any:
     return value[part] if isinstance(value, list) and isinstance(part, int) and 0 <= part < len(value) else None
 
 
-def plain_data(value: object, *, override: str | None = None, location: Location = (), objects: bool = False) -> Any:
+def plain_data(value: object, *, option: str | None = None, location: Location = (), objects: bool = False) -> Any:
     """Return data of a notebook as lists, texts, numbers, and mappings with texts as keys.
 
-    Values that no file can express stay with `objects`, where the schema accepts them or not; else they raise `ScenarioError`.
+    Values that no file can express stay with `objects`, where the schema accepts them or not; else they raise `ScenarioError`,
+    which names the `option`.
     """
-    value = os.fspath(value) if isinstance(value, os.PathLike) else value
-    what = f"a {type(value).__name__} is no text, number, mapping or list"
     if len(location) > MAX_DEPTH:
-        what, location = f"nested deeper than {MAX_DEPTH} levels", ()
-    elif isinstance(value, str) and UNPRINTABLE.search(value):
-        what = f"{format_value(value)} holds a control character"
-    elif isinstance(value, (Mapping, list, tuple)):
-        parts = value.items() if isinstance(value, Mapping) else enumerate(value)
-        below = [(key, plain_data(part, override=override, location=(*location, key), objects=objects)) for key, part in parts]
-        if isinstance(value, Mapping):
-            return {plain_data(str(key), override=override, location=location): part for key, part in below}
-        listed = ListOfPython(part for _, part in below)
+        raise ScenarioError(f"nested deeper than {MAX_DEPTH} levels", path=option)
+
+    def below(key: Any, part: object) -> Any:
+        return plain_data(part, option=option, location=(*location, key), objects=objects)
+
+    if isinstance(value, Mapping):
+        return {str(key): below(key, part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        listed = ListOfPython(below(at, part) for at, part in enumerate(value))
         listed.original = value
         return listed
-    elif value is None or isinstance(value, bool):
-        return value
-    elif isinstance(value, str):
-        return str.__str__(value)
-    elif isinstance(value, numbers.Real):
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, numbers.Real) and not isinstance(value, bool):
         return int(value) if isinstance(value, numbers.Integral) else float(value)
-    elif objects:
+    if objects or value is None or isinstance(value, (str, bool)):
         return value
-    raise ScenarioError(f"{format_location(location)}: {what}".removeprefix(": "), path=override)
+    what = f"a {type(value).__name__} is no text, number, mapping or list"
+    raise ScenarioError(f"{format_location(location)}: {what}".removeprefix(": "), path=option)
 
 
 def read_document(path: str | os.PathLike[str]) -> Document:
@@ -182,7 +180,7 @@ class Override:
         """Return an override by a given value, such as that of an option `--seed 2` or of an argument of the library."""
         parts = (location,) if isinstance(location, str) else tuple(location)
         label = printable(f"{format_location(parts)}={value!r}" if label is None else label)
-        return Override(parts, plain_data(value, override=label), label)
+        return Override(parts, plain_data(value, option=label), label)
 
 
 def quote_shipped_names(value: str) -> str:
@@ -205,14 +203,11 @@ def overrides_of_call(texts: Iterable[str | Override], *, as_options: bool = Fal
 
     Raises `ScenarioError`.
     """
-    if isinstance(texts, str) or not isinstance(texts, Iterable):
+    if isinstance(texts, str):
         remedy = 'give a list of texts, such as ["policies.cnmt.len_slope=0.8"]'
         raise ScenarioError(f"overrides: expected a list, got {describe_value(texts)}", remedy=remedy)
-    given = []
-    for text in texts:
-        if not isinstance(text, (str, Override)):
-            raise ScenarioError(f"overrides: expected a text, got {describe_value(text)}", remedy="write KEY=VALUE")
-        given.append(Override.parse(text, "--set" if as_options else "") if isinstance(text, str) else text)
+    option = "--set" if as_options else ""
+    given = [Override.parse(text, option) if isinstance(text, str) else text for text in texts]
     for name, value in values.items():
         if value is not None:
             label = f"--{name.replace('_', '-')} {value}" if as_options else f"{name}={value!r}"
@@ -220,13 +215,12 @@ def overrides_of_call(texts: Iterable[str | Override], *, as_options: bool = Fal
     return given
 
 
-def apply_overrides(document: Document | Mapping[str, object], overrides: Iterable[str | Override]) -> Document:
+def apply_overrides(document: Document, overrides: Iterable[str | Override]) -> Document:
     """Return the document with every override applied in order; the given document is unchanged.
 
     Mappings that are missing on the path, or null, are created. Raises `ScenarioError` if an override is malformed, or leads
     through a text, a number or past the end of a list.
     """
-    document = document if isinstance(document, Document) else document_of(document)
     for given in overrides:
         override = Override.parse(given) if isinstance(given, str) else given
         marks = dict(document.marks)

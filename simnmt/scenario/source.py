@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -10,7 +9,7 @@ from pathlib import Path
 
 from simnmt.base import shipped_files
 from simnmt.base.configuration import input_files, with_absolute_paths
-from simnmt.base.extension import Extension, Placement, UserCode, extensions_in
+from simnmt.base.extension import Extension, UserCode, extensions_in
 from simnmt.results.run_directory import (
     INPUT,
     RESOLVED,
@@ -26,8 +25,6 @@ from simnmt.scenario.topology import check_topology
 from simnmt.scenario.validation import validate
 from simnmt.scenario.yaml_text import write_document
 from simnmt.workload.arrivals import BackToBack
-
-_LOG = logging.getLogger("simnmt.scenario")
 
 
 def describe_separate_runs(scenario: ScenarioConfiguration) -> str:
@@ -138,10 +135,6 @@ def _check_source(
     text = write_document(document.data).encode() if file is None else file.read_bytes()
     document = apply_overrides(document, overrides)
     scenario = _checked_scenario(document, base, allow_code)
-    size = (len(scenario.workloads), len(scenario.networks), len(scenario.devices), len(scenario.policies))
-    _LOG.info("%s: %d workloads, %d networks, %d devices, %d policies", scenario.name, *size)
-    if separate := describe_separate_runs(scenario):
-        _LOG.info("%s: %s", scenario.name, separate)
     return Source(scenario, document, text, write_document(scenario.document()), base)
 
 
@@ -151,6 +144,5 @@ def _checked_scenario(document: Document, base: Path, allow_code: bool) -> Scena
     scenario = validate(ScenarioConfiguration, document, code=UserCode(folders, allow_code))
     check_topology(scenario, document)
     for location, extension in extensions_in(scenario):
-        place = document.error((*location, "kind") if extension.code else location, "")
-        extension.placement = Placement(format_location(location), place.path, place.line, place.column)
+        extension.place = document.error((*location, "kind") if extension.code else location, "")
     return with_absolute_paths(scenario, base)

@@ -6,7 +6,7 @@ import inspect
 import math
 import re
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
@@ -16,7 +16,7 @@ from simnmt.base.configuration import literal_kind, message_of
 from simnmt.base.extension import UserCode
 from simnmt.base.removed import removed_key_remedy
 from simnmt.base.suggestions import did_you_mean, format_list
-from simnmt.scenario.document import Document, Override, apply_overrides, child
+from simnmt.scenario.document import Document, child
 from simnmt.scenario.errors import Location, ScenarioError, describe_value
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
@@ -27,18 +27,13 @@ _BOUNDS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
 _WORDS = {str: "a text", int: "a whole number", float: "a number", bool: "true or false", list: "a list", dict: "a mapping"}
 
 
-def validate(
-    model: type[ModelT],
-    document: Document | Mapping[str, object],
-    overrides: Iterable[str | Override] = (),
-    code: UserCode | None = None,
-) -> ModelT:
-    """Return the model's instance that the document, with the overrides applied, describes.
+def validate(model: type[ModelT], document: Document, code: UserCode | None = None) -> ModelT:
+    """Return the model's instance that the document describes.
 
-    `code`: code of users that may be loaded; None: no code. Raises `ScenarioError`:
-    the first fault in the document's order, the others in its `others`.
+    `code`: code of users that may be loaded; None: no code. Raises `ScenarioError`: the first fault in the document's order,
+    the others in its `others`.
     """
-    document, code = apply_overrides(document, overrides), code or UserCode()
+    code = code or UserCode()
     try:
         return model.model_validate(document.content, context=code)
     except ValidationError as error:

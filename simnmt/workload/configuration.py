@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -24,14 +23,14 @@ from simnmt.base.configuration import Configuration, EndOfSentence, InputFile, f
 from simnmt.base.extension import Extended, Extensible
 from simnmt.workload.arrivals import Arrivals, BackToBack
 from simnmt.workload.arrivals.custom import custom_arrivals
-from simnmt.workload.corpus import count_tokens, read_corpus
+from simnmt.workload.corpus import read_corpus
 from simnmt.workload.custom import lengths_in
 from simnmt.workload.fertility import Fertility
 from simnmt.workload.filters import FILTERS, RatioFilter, dropped_warning, keep
 from simnmt.workload.length_table import LengthTable, read_table
-from simnmt.workload.length_units import TOKENISER_FILES, UNITS, Side, model_file, unit_of
+from simnmt.workload.length_units import Side
 from simnmt.workload.lognormal_lengths import MIXES, SENTENCES, LognormalLengths
-from simnmt.workload.unit_configuration import FilePath, TokeniserPath, TokeniserUnit, Unit, refuse_unknown
+from simnmt.workload.unit_configuration import FilePath, TokeniserUnit, Unit, refuse_unknown
 
 
 def _table_of_name(name: str) -> dict[str, str]:
@@ -79,19 +78,6 @@ class Lengths(Configuration):
         The doubt is a filter that dropped more than 5 % of the pairs.
         """
         return ()
-
-    def count_fertility(self, base: Path, units: Mapping[Side, Collection[str]]) -> dict[Side, dict[str, float]]:
-        """Count on the corpus, in one reading, the mean tokens of other units per token of the workload's unit.
-
-        Args:
-            base: the folder at which relative paths start.
-            units: by side, the units other than the workload's.
-
-        Returns the numbers by side and unit. A unit that cannot be counted is left out: without a text, and if it is neither
-        one of `length_units.UNITS` nor that of a tokeniser that the configuration names. All pairs count, filtered or
-        not. Raises `CorpusError` as `load` does.
-        """
-        return {"src": {}, "tgt": {}}
 
 
 class _FileLengths(Lengths):
@@ -159,10 +145,6 @@ class _Text(_FileLengths):
     """What a target length counts."""
     filter: FilterConfiguration = "cnmt"
     """Which pairs are dropped."""
-    models: list[TokeniserPath] = Field(default_factory=list)
-    """Further tokenisers, or folders of translation models, in whose tokens profiles count; relative to the scenario file. The
-    fertility between these and the workload's unit is counted on the text."""
-
     file_keys: ClassVar[tuple[str, ...]]
     """The keys that name the files of the text."""
 
@@ -182,30 +164,6 @@ class _Text(_FileLengths):
         return read_corpus(
             source, *others, keys=self._text_keys(), src_unit=units["src"], tgt_unit=units["tgt"], filter=self.filter
         )[0]
-
-    def count_fertility(self, base: Path, units: Mapping[Side, Collection[str]]) -> dict[Side, dict[str, float]]:
-        """Count the mean tokens of other units per token of the workload's unit, by side and unit."""
-        countable: dict[Side, dict[str, str]] = {
-            side: {unit: form for unit, form in self._countable(base, side).items() if unit in units[side]}
-            for side in TOKENISER_FILES
-            if units[side]
-        }
-        if not any(countable.values()):
-            return {"src": {}, "tgt": {}}
-        wanted = {side: [unit, *countable.get(side, {}).values()] for side, unit in self._units(base).items()}
-        tokens = count_tokens(self._files(base), wanted, self._text_keys())
-        return {
-            side: {unit: total / total_in_own for unit, total in zip(countable.get(side, {}), totals, strict=True)}
-            for side, (total_in_own, *totals) in tokens.items()
-        }
-
-    def _countable(self, base: Path, side: Side) -> dict[str, str]:
-        """Return the units in which a side of the text can be counted, as `read_corpus` takes them, by name."""
-        files = [unit.file(base, side) for unit in (self.src_unit, self.tgt_unit) if isinstance(unit, TokeniserUnit)]
-        files += [model_file(base / model, side) for model in self.models]
-        units = [unit_of(file) for file in files]
-        named = {unit: f"{unit.partition(' ')[0]}:{file}" for unit, file in zip(units, files, strict=True)}
-        return {**{unit: unit for unit in UNITS}, **named}
 
 
 def _corpus_unit(unit: str | TokeniserUnit, base: Path) -> str:

@@ -14,7 +14,7 @@ from simnmt.base.suggestions import did_you_mean, format_list
 from simnmt.workload.errors import CorpusError
 from simnmt.workload.filters import WORDS, Dropped, RatioFilter, TokensPerWord, filter_named, keep
 from simnmt.workload.length_table import LengthTable
-from simnmt.workload.length_units import Side, count_mixed, unit_and_counter
+from simnmt.workload.length_units import count_mixed, unit_and_counter
 from simnmt.workload.text_lines import Kept, TextLines, json_kind, json_object
 
 _WRAPPER = "translation"
@@ -160,30 +160,6 @@ def read_corpus(
         tokens_per_word=per_word,
     )
     return table, dropped
-
-
-def count_tokens(
-    files: list[Path], units: Mapping[Side, Sequence[str]], keys: tuple[str, str] | None = None
-) -> dict[Side, list[int]]:
-    """Count the tokens of both sides of parallel text in several units, in one reading.
-
-    Args:
-        files: two text files, or one of two columns or JSON Lines, as `read_corpus` takes them.
-        units: by side, units as `read_corpus` takes them.
-        keys: keys of the two texts in JSON Lines.
-
-    Returns the totals by side in the order of the units, without pairs of which a side has no token of its first unit.
-
-    Raises `CorpusError` as `read_corpus` does for files and units.
-    """
-    src_counters, tgt_counters = ([unit_and_counter(unit, side)[1] for unit in units[side]] for side in ("src", "tgt"))
-    src_totals, tgt_totals = [0] * len(src_counters), [0] * len(tgt_counters)
-    for src, tgt in text_pairs(files, keys):
-        src_tokens, tgt_tokens = [count(src) for count in src_counters], [count(tgt) for count in tgt_counters]
-        if src_tokens[0] and tgt_tokens[0]:
-            src_totals = [total + more for total, more in zip(src_totals, src_tokens, strict=True)]
-            tgt_totals = [total + more for total, more in zip(tgt_totals, tgt_tokens, strict=True)]
-    return {"src": src_totals, "tgt": tgt_totals}
 
 
 def text_pairs(files: list[Path], keys: tuple[str, str] | None, *, kept: Kept = "nothing") -> Iterator[tuple[str, str]]:

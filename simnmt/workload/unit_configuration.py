@@ -32,8 +32,8 @@ FilePath = Annotated[str, InputFile(), Field(min_length=1)]
 
 def _tokeniser_files(path: Path) -> list[Path]:
     """Return the tokenisers of both sides in a folder."""
-    found = [tokeniser_in(path, side) for side in TOKENISER_FILES] if path.is_dir() else [path]
-    return list(dict.fromkeys(file for file in found if file is not None))
+    files = [tokeniser_in(path, side) for side in TOKENISER_FILES] if path.is_dir() else [path]
+    return list(dict.fromkeys(file for file in files if file is not None))
 
 
 TokeniserPath = Annotated[str, InputFile(files_of=_tokeniser_files), Field(min_length=1)]

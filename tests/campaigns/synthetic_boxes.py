@@ -128,7 +128,7 @@ def covered(number: int, folder: Path, seed: int) -> dict[tuple[str, str], bool]
         "policies": {"edge": {}, "cnmt": {"sees_backlog": True}},
         "profile_uncertainty": {"profiles": DRAWS},
     }  # fmt: skip
-    plan = read_inputs(validate(ScenarioConfiguration, document_of(scenario), []), folder)
+    plan = read_inputs(validate(ScenarioConfiguration, document_of(scenario)), folder)
     rows = run_plan(plan).summary_rows
     truth = true_means(plan, boxes)
     outcomes = {}

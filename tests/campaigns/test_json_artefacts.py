@@ -28,7 +28,7 @@ from simnmt.results.run_directory import read_manifest
 from tests.campaigns.harness import Place, assert_short_lines, mutate, mutate_bytes, places, run_cases
 from tests.papers import sti_stand_ins, vocab_stand_ins
 from tests.papers.test_sti_reproduction import pipeline
-from tests.papers.vocab_bench_stand_ins import bench
+from tests.papers.vocab_stand_ins import bench
 from tests.profile.made_profile import whole_profile
 
 WHOLE_PROFILE = whole_profile()

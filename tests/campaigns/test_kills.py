@@ -102,7 +102,7 @@ def training_inputs(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_the_leftovers_of_a_killed_command_are_swept_by_the_next(folder: Path, simnmt: Callable[..., Any], name: str) -> None:
+def test_the_leftovers_of_a_killed_command_do_not_disturb_the_next(folder: Path, simnmt: Callable[..., Any], name: str) -> None:
     check_kills(folder, simnmt, name, COMMANDS[name])
 
 

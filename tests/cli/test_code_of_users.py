@@ -113,7 +113,6 @@ SLIPS = {
         "own.yaml:15:5: policies.mine.treshold: unknown key (did you mean",
     ),
     "a file that is not there": ("mypolicy.py", "policy.py", "own.yaml:14:11: policies.mine.kind: no file policy.py"),
-    "a target that is not there": ("threshold: 20", "threshold: 20\n    target: 5", "decide returned 5"),
 }
 
 

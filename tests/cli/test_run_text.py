@@ -109,7 +109,7 @@ def test_no_share_is_printed_of_a_gap_that_may_be_chance() -> None:
 
 def test_prediction_intervals_and_warm_up_are_printed() -> None:
     rows = [row("edge") | {"mean_latency_s_predicted_low": 0.11, "mean_latency_s_predicted_high": 0.14}, row("cnmt")]
-    scenario = {"profile_uncertainty": {"profiles": 20, "confidence": 0.9}, "warm_up": "mser5"}
+    scenario = {"profile_uncertainty": {"profiles": 20, "confidence": 0.9}}
     text = printed([one | {"warm_up_requests": 91.25} for one in rows], scenario=scenario)
     assert "90 %" in text and "edge: mean 123 ms, 110 to 140" in text and "the first 91 of 1,000 requests" in text
     assert "warm-up" not in printed(rows)

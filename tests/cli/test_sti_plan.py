@@ -125,31 +125,17 @@ def test_a_profile_of_an_encoder_decoder_is_planned_for_its_steps(here: Path, si
 
 
 def test_doubts_of_the_profile_are_shown_beside_the_plan(here: Path, simnmt: Callable[..., Any]) -> None:
-    """As `sti run` shows them: on the console, in JSON and on the page."""
+    """As `sti run` shows them: on the console and in JSON."""
     block = sti_block()
     block["importance"] |= {"majority": 0.5, "full_accuracy": 0.5}
     write_profile(here / "encoder.json", checked_profile(whole_profile() | {"sti": block}))
     asked = ("sti", "plan", "--profile", "encoder.json", "--deadline", "120ms", "--preload", "2MB")
-    done = simnmt(*asked, "--page", "p.html", "--json")
+    done = simnmt(*asked, "--json")
     document = json.loads(done.out)
     (doubt,) = document["warnings"]
     assert document["model"] == block["model"]
     assert doubt.startswith("sti: right on 50.0 % of ") and "whose commonest class alone gives 50.0 %" in doubt
-    assert done.err == f"simnmt: warning: {doubt}\nwritten to p.html\n"
-    page = (here / "p.html").read_text(encoding="utf-8")
-    assert f"<li>{doubt}</li>" in page and "synthetic, doubtful costs" in page
-
-
-def test_a_page_shows_every_pipeline(here: Path, simnmt: Callable[..., Any]) -> None:
-    asked = ("sti", "plan", "--profile", "encoder.json", "--deadline", "120ms", "--preload", "2MB", "--compare")
-    told = simnmt(*asked, "--page", "p.html")
-    assert (told.status, told.err) == (0, "written to p.html\n")
-    page = (here / "p.html").read_text(encoding="utf-8")
-    assert (
-        page.count('text-anchor="end">compute</text>')
-        == sum(" none " not in line for line in told.out.splitlines() if "PL-" in line) + 4
-    )
-    assert "embedding, 0 to 0.4 ms" in page
+    assert done.err == f"simnmt: warning: {doubt}\n"
 
 
 @pytest.mark.parametrize(
@@ -160,7 +146,6 @@ def test_a_page_shows_every_pipeline(here: Path, simnmt: Callable[..., Any]) -> 
             ["--profile", "encoder.json", "--deadline", "9ms", "--preload", "-1MB"],
             "Invalid value for '--preload': '-1MB' is not such a quantity",
         ),
-        (["--profile", "encoder.json", "--deadline", "9ms", "--preload", "1MB", "--page", "."], "is a folder"),
     ],
 )
 def test_what_cannot_be_planned_is_refused_in_one_line(

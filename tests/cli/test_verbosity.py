@@ -60,4 +60,4 @@ def test_the_library_leaves_its_log_to_the_program(caplog: pytest.LogCaptureFixt
     with caplog.at_level(logging.INFO, logger="simnmt"):
         simnmt.run("small.yaml")
     rooms = {record.name for record in caplog.records}
-    assert {"simnmt.scenario", "simnmt.profile", "simnmt.experiment"} <= rooms
+    assert {"simnmt.profile", "simnmt.experiment"} <= rooms

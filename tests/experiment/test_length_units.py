@@ -9,14 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-import simnmt
 from simnmt.experiment.inputs import read_inputs
 from simnmt.profile.blocks import ProfileError
 from simnmt.profile.device_profile import LengthUnit
 from simnmt.profile.profile_file import write_profile
 from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.workload.errors import CorpusError
-from simnmt.workload.length_units import unit_of
 
 SPACED = ["one two three four", "five six", "seven eight nine", "ten"] * 9
 
@@ -53,21 +51,19 @@ def plan_of(scenario: dict[str, Any], base: Path) -> Any:
     return read_inputs(ScenarioConfiguration.model_validate(scenario), base)
 
 
-def test_costs_per_another_token_are_converted_by_a_fertility_counted_on_the_corpus(own: Any, tmp_path: Path) -> None:
-    case = plan_of(own(("char", "char")), tmp_path).cases["w"]
+def test_costs_per_another_token_are_converted_by_the_stated_fertility(own: Any, tmp_path: Path) -> None:
+    scenario = own(("char", "char"))
+    with pytest.raises(ProfileError):
+        plan_of(scenario, tmp_path)
+    scenario["workloads"]["w"]["lengths"]["fertility"] = {"src": {"char": 4.0}, "tgt": {"char": 5.0}}
+    case = plan_of(scenario, tmp_path).cases["w"]
     gateway, cloud = case.profiles
-    measured = gateway.plane
-    words = sum(len(line.split()) for line in SPACED)
-    chars = sum(len(line.replace(" ", "")) for line in SPACED)
-    src, tgt = chars / words, (chars + 3 * len(SPACED)) / (words + len(SPACED))
     assert (gateway.execution.kind, cloud.execution.kind) == ("synthetic", "synthetic")
     assert (cloud.length_unit.src, cloud.length_unit.tgt) == ("word", "word")
     one_sentence = cloud.plane.seconds(np.array([10]), np.array([20]))
-    assert one_sentence == pytest.approx(measured.seconds(np.array([10 * src]), np.array([20 * tgt])))
+    assert one_sentence == pytest.approx(gateway.plane.seconds(np.array([40]), np.array([100])))
     assert case.targets[0].conversion is None
-    assert (case.targets[1].conversion.src, case.targets[1].conversion.tgt) == (pytest.approx(src), pytest.approx(tgt))
-    notes = " ".join(simnmt.run(own(("char", "char"))).notes)
-    assert f"{src:.3g} and {tgt:.3g}" in notes
+    assert (case.targets[1].conversion.src, case.targets[1].conversion.tgt) == (4.0, 5.0)
 
 
 def test_the_end_of_a_sentence_stays_one_token_in_any_unit(make_profile: Callable[..., Any]) -> None:
@@ -94,10 +90,7 @@ def test_a_fertility_is_stated_for_each_of_two_units(own: Any, tmp_path: Path, m
     fertility = {"src": {"piece": 1.2, "subword": 1.5}, "tgt": {"piece": 1.4, "subword": 2.0}}
     case = plan_of(two_foreign_units(own, tmp_path, make_profile, fertility), tmp_path).cases["w"]
     pieces, subwords = case.profiles
-    assert [(made.src, made.tgt, made.counted) for made in (target.conversion for target in case.targets)] == [
-        (1.2, 1.4, False),
-        (1.5, 2.0, False),
-    ]
+    assert [(made.src, made.tgt) for made in (target.conversion for target in case.targets)] == [(1.2, 1.4), (1.5, 2.0)]
     assert subwords.plane.s_per_tgt_token == pytest.approx(2.0 / 1.4 * pieces.plane.s_per_tgt_token)
     fertility["src"]["subwrod"] = 1.5
     for wrong in (fertility, {"src": 1.5, "tgt": 2.0}):
@@ -109,26 +102,3 @@ def test_batches_need_lengths_in_the_profiles_own_tokens(own: Any, tmp_path: Pat
     batched = own(("char", "char"), batching={"kind": "mini", "size": 2})
     with pytest.raises(ProfileError):
         plan_of(batched, tmp_path)
-
-
-def test_profiles_of_two_tokenisers_are_counted_on_the_corpus(own: Any, tmp_path: Path) -> None:
-    import sentencepiece
-
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(SPACED),
-        model_prefix=str(tmp_path / "tiny"),
-        vocab_size=25,
-        hard_vocab_limit=False,
-        minloglevel=2,
-    )
-    unit = unit_of(tmp_path / "tiny.model")
-    scenario = own((unit, unit))
-    with pytest.raises(ProfileError):
-        plan_of(scenario, tmp_path)
-    scenario["workloads"]["w"]["lengths"]["models"] = [str(tmp_path / "tiny.model")]
-    conversion = plan_of(scenario, tmp_path).cases["w"].targets[1].conversion
-    assert 1.0 < conversion.src < 5.0 and conversion.counted
-    model = {"sentencepiece": str(tmp_path / "tiny.model")}
-    scenario["workloads"]["w"]["lengths"] |= {"src_unit": model, "tgt_unit": model}
-    gateway, cloud = [target.conversion for target in plan_of(scenario, tmp_path).cases["w"].targets]
-    assert cloud is None and gateway.src == pytest.approx(1.0 / conversion.src)

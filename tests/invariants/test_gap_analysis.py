@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import simnmt
-from simnmt.experiment.comparisons import gap_rows
+from simnmt.experiment.run import gap_rows
 from simnmt.profile.profile_file import write_profile
 from tests.units import plan_of, unit_of, watched
 

@@ -33,10 +33,9 @@ def test_one_and_two_processes_write_the_same_bytes(tmp_path: Path, make_scenari
         },
         networks={"z": {"rtt": "@cp1"}, "y": {"rtt": {"constant_ms": 60}}},
         requests=500,
-        warm_up="mser5",
+        warm_up={"requests": 50},
     )
     one = simnmt.run(scenario, out=tmp_path / "one", jobs=1)
-    assert [row["warm_up_requests"] > 0.0 for row in one.summary_rows[::5]] == [False, False, True, True]
     two = simnmt.run(scenario, out=tmp_path / "two", jobs=2)
     assert digests(tmp_path / "one") == digests(tmp_path / "two")
     order = [(row["workload"], row["network"]) for row in one.summary_rows[::5]]

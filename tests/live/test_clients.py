@@ -114,6 +114,7 @@ def javascript_client(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.deep
 def test_the_javascript_client(services: Services, url: str, javascript_client: Path) -> None:
     script = f"""
         const {{ libreTranslate }} = require("libretranslate-ts");
@@ -129,6 +130,7 @@ def test_the_javascript_client(services: Services, url: str, javascript_client: 
     assert "de" in json.dumps(detected)
 
 
+@pytest.mark.deep
 @pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
 def test_fetch_as_documented(services: Services, url: str) -> None:
     request = {"q": TEXT, "source": "de", "target": "en", "api_key": TOKEN}

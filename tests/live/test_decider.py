@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -36,12 +33,6 @@ def plan() -> RunPlan:
 @pytest.fixture(scope="module")
 def unit(plan: RunPlan) -> Unit:
     return live_unit(plan)
-
-
-def test_a_device_that_streams_its_model_is_not_served() -> None:
-    case: Any = SimpleNamespace(targets=[SimpleNamespace(device="gateway", streaming=object())])
-    with pytest.raises(InputError, match="gateway"):
-        live_unit(RunPlan(SimpleNamespace(), {"de-en": case}, {}))  # type: ignore[arg-type]
 
 
 def play(unit: Unit, policy: str, steps: list[tuple[int, float, float, int]]) -> tuple[list[int], list[DeciderRecord]]:
@@ -128,11 +119,3 @@ def test_the_oracle_and_unknown_policies_are_refused(unit: Unit, plan: RunPlan) 
         LiveDecider(unit, "fastest", {1: 0.05})
     with pytest.raises(InputError, match="no workload fr-en"):
         live_unit(plan, "fr-en")
-
-
-def test_a_decision_is_logged_for_debugging(unit: Unit, caplog: pytest.LogCaptureFixture) -> None:
-    decider = LiveDecider(unit, "plain", {1: 0.05})
-    with caplog.at_level(logging.DEBUG, logger="simnmt.live"):
-        decision = decider.decide(7, 12, 0.0)
-    (record,) = caplog.records
-    assert record.getMessage().startswith(f"request 7 of 12 tokens: to target {decision.target}; delays [")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import os
-import pickle
 import resource
 import signal
 import time
@@ -19,9 +17,7 @@ from hypothesis import strategies as st
 
 from simnmt.batching import Batching
 from simnmt.live.engine_process import EngineProcess, Execution, Frames, frame
-from simnmt.live.front import EventLog
 from simnmt.nmt.errors import NmtError
-from simnmt.results.live_log import ReferenceRecord
 from simnmt.service.messages import ServiceError
 from tests.live.fake_engines import FATAL, load_paced, load_refused, load_refused_once
 from tests.live.live_services import Services, engine_settings
@@ -171,24 +167,3 @@ def test_the_process_ends_with_its_front(services: Services) -> None:
     with pytest.raises(ServiceError, match="is starting") as caught:
         process.submit(line)
     assert caught.value.status == 503
-
-
-class _FullDisk(io.StringIO):
-    def write(self, text: str) -> int:
-        raise OSError(28, "No space left on device")
-
-
-def test_a_full_disk_stops_nothing_but_the_log() -> None:
-    record, complaints = ReferenceRecord("gateway", 1.0, 0.5), list[str]()
-    good, bad = io.StringIO(), _FullDisk()
-    logs = [EventLog(good), EventLog(bad, complaints.append), EventLog(None)]
-    for _ in range(100):
-        for log in logs:
-            log.write(record)
-    assert good.getvalue().count("\n") == 100
-    assert complaints == ["the log cannot be written any more: No space left on device"]
-
-
-def test_settings_can_be_sent_to_a_process() -> None:
-    settings = engine_settings(load_paced, batching=Batching(8, threshold=4))
-    assert pickle.loads(pickle.dumps(settings)) == settings

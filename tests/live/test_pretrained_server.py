@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ import pytest
 from simnmt.live.engine_loop import load_model
 from simnmt.live.engine_process import EngineSettings, codec_of
 from simnmt.nmt.engine import DecodeRequest
-from simnmt.nmt.errors import NmtError
 from simnmt.nmt.pretrained_tokenizer import Languages
 from simnmt.nmt.translation import Translator
 from tests.live.live_services import Services, ask
@@ -61,23 +59,3 @@ def test_a_server_translates_with_the_folders_tokeniser(services: Services, fold
     server = services.server(settings(folders / "nllb", **GIVEN["nllb"]))
     answers = services.translate(server.front.service.url, *map(ask, LINES))
     assert [answer.answer.texts[0] for answer in answers] == translated(folders / "nllb", GIVEN["nllb"])  # type: ignore[union-attr]
-
-
-@pytest.mark.parametrize(
-    ("make", "complaint"),
-    [
-        (lambda place: settings(place / "nllb"), "--src-lang is not given (give --src-lang, such as deu_Latn)"),
-        (
-            lambda place: settings(place / "nllb", "ctranslate2", **GIVEN["nllb"]),
-            "ctranslate2 serves no model of several languages",
-        ),
-        (lambda place: settings(Path("gru"), tgt_lang="en"), "languages are for models of Hugging Face"),
-    ],
-    ids=["no language", "no torch", "no folder"],
-)
-def test_languages_that_do_not_fit_are_refused_in_one_line(
-    folders: Path, make: Callable[[Path], EngineSettings], complaint: str
-) -> None:
-    with pytest.raises(NmtError) as refused:
-        load_model(make(folders))
-    assert complaint in str(refused.value) and "\n" not in str(refused.value)

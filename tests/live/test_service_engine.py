@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from simnmt.base.errors import InputError
-from simnmt.live.deployment import target_of
 from simnmt.live.gateway import GatewaySettings, LiveGateway
 from simnmt.live.server import LiveServer
 from simnmt.live.service_engine import LocalService, unit_of_lengths
@@ -81,9 +80,6 @@ def test_lengths_are_counted_in_the_unit_of_the_profile() -> None:
     ("options", "message"),
     [
         (["--local-server", "ftp://here"], "ftp://here is no address of a service"),
-        (["--local-server", "http://127.0.0.1:9", "--threads", "2"], "--threads is of an engine of the gateway"),
-        (["--local-server", "http://127.0.0.1:9", "--src-lang", "deu_Latn"], "--src-lang is of an engine of the gateway"),
-        (["--local-unit", "word"], "--local-unit without --local-server"),
         (["--local-server", "http://127.0.0.1:9", "--local-unit", "wrod"], "unknown unit 'wrod' (did you mean word?)"),
     ],
 )
@@ -95,26 +91,6 @@ def test_options_that_do_not_fit_a_local_server_are_refused_in_one_line(
     outcome: Outcome = simnmt("live", "gateway", "@open-loop", "--policy", "edge", "--server", "http://127.0.0.1:9", *options)
     assert outcome.status == 2
     assert message in outcome.err
-
-
-@pytest.mark.parametrize(
-    ("is_service", "why"), [(True, "a gateway sends a service one sentence at a time"), (False, "give the engine more threads")]
-)
-def test_several_workers_are_refused_with_the_remedy_that_fits(is_service: bool, why: str) -> None:
-    unit = unit_of("@open-loop", "devices.gateway.workers=2")
-    first = unit.case.targets[0]
-    profile = first.profile.model_copy(update={"endpoint": object() if is_service else None})
-    case = replace(unit.case, targets=(replace(first, profile=profile), *unit.case.targets[1:]))
-    with pytest.raises(InputError, match=rf"2 workers, but a live service has one engine \(add --set .*=1; {why}\)"):
-        target_of(replace(unit, case=case), "gateway")
-
-
-def test_a_batching_device_cannot_be_a_service(simnmt: Any) -> None:  # noqa: F811
-    batching = "devices.gateway.batching={kind: mini, size: 4}"
-    profile = "devices.gateway.profile=@cpu1-gru"
-    options = ["--policy", "edge", "--server", "http://127.0.0.1:9", "--local-server", "http://127.0.0.1:9"]
-    outcome: Outcome = simnmt("live", "gateway", "@open-loop", *options, "--set", batching, "--set", profile)
-    assert (outcome.status, "device gateway batches or streams" in outcome.err) == (2, True)
 
 
 @pytest.mark.parametrize(
@@ -131,41 +107,3 @@ def test_a_service_of_the_box_that_does_not_speak_the_api_is_refused_with_its_ad
     with stub_service(**fields) as stub, pytest.raises(InputError, match="start the service of this box first") as caught:
         gateway_of(services, stub.url)
     assert stub.url in str(caught.value) and message in str(caught.value)
-
-
-@pytest.mark.parametrize("health", ["", "[]", "OK"], ids=["missing", "a list", "a word"])
-def test_a_service_of_the_box_whose_health_says_nothing_is_known_by_its_languages(
-    services: Services, server: LiveServer, health: str
-) -> None:
-    with stub_service(health=health, pace=0.01) as stub:
-        unit = unit_of("@open-loop", "fit.inferences=0")
-        local = LocalService(stub.url, "word")
-        settings = GatewaySettings(unit, "edge", {"cloud": server.front.service.url}, local, FRONT, any_model=True)
-        answers = services.translate(services.gateway(settings).front.service.url, ask("a b c"))
-        assert isinstance(answers[0], Exchange) and stub.asked == ["a b c"]
-
-
-@pytest.mark.parametrize("health", ["", '{"status": "ok"}'], ids=["without health", "with health"])
-def test_a_service_of_the_box_for_other_languages_is_refused_before_the_gateway_listens(
-    services: Services, health: str
-) -> None:
-    languages = [{"code": "fr", "targets": ["en"]}]
-    message = r"does not translate de to en, but fr to en \(give --source and --target\)$"
-    with stub_service(health=health, languages=languages) as stub, pytest.raises(InputError, match=f"^{stub.url} {message}"):
-        gateway_of(services, stub.url)
-
-
-@pytest.mark.parametrize(
-    "languages", [None, {"languages": ["de", "en"]}, [{"code": "de"}, {"code": "en"}]], ids=["none", "other JSON", "no targets"]
-)
-def test_a_service_of_the_box_that_does_not_list_its_pairs_is_used(
-    services: Services, server: LiveServer, languages: Any
-) -> None:
-    with stub_service(health='{"status": "ok"}', languages=languages, pace=0.01) as stub:
-        unit = unit_of("@open-loop", "fit.inferences=0")
-        local = LocalService(stub.url, "word")
-        settings = GatewaySettings(unit, "edge", {"cloud": server.front.service.url}, local, FRONT, any_model=True)
-        gateway = services.gateway(settings)
-        answers = services.translate(gateway.front.service.url, ask("a b c"))
-        assert isinstance(answers[0], Exchange) and stub.asked == ["a b c"]
-        services.stop(gateway)

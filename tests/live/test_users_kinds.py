@@ -1,31 +1,28 @@
-"""What users bring in a live deployment: their policies decide there, their batchers are for the simulation."""
+"""Policies of users decide in a live deployment."""
 
 from __future__ import annotations
 
+import io
 import json
-import os
-import signal
-import subprocess
-import sys
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import simnmt as library
-from simnmt.batching import top_up
 from simnmt.experiment.cases import RunPlan
 from simnmt.experiment.inputs import read_inputs
 from simnmt.live.decider import LiveDecider, live_unit
-from simnmt.live.deployment import batching_of
+from simnmt.live.engine_process import EngineProcess
+from simnmt.live.gateway import GatewaySettings
 from simnmt.profile.profile_file import write_profile
 from simnmt.scenario.source import open_source
-from tests.command_line import ROOT, Outcome, simnmt  # noqa: F401 - a fixture
+from simnmt.service.client import Exchange
+from simnmt.service.messages import ServiceError
+from tests.command_line import Outcome, simnmt  # noqa: F401 - a fixture
 from tests.live.fake_engines import ARCHITECTURE
+from tests.live.live_services import FRONT, Services, ask, unit_of
 from tests.refusals import assert_one_line
 
 
@@ -66,19 +63,6 @@ def test_a_slip_of_a_policy_is_one_line_live_as_well(make_scenario: Callable[...
         decider.decide(0, 12, 1.0)
 
 
-def test_a_batcher_of_ones_own_is_refused_live(make_scenario: Callable[..., dict[str, Any]]) -> None:
-    class Mine(library.Batcher):
-        def __init__(self) -> None:
-            super().__init__(top_up(4, 2))
-
-    scenario = make_scenario()
-    scenario["devices"]["cloud"] = {"profile": "@cpu1-gru", "batching": Mine()}
-    scenario["devices"]["gateway"] = {"profile": "@cpu1-gru"}
-    (case,) = plan_of(scenario).cases.values()
-    with pytest.raises(library.InputError, match=r"the batcher .*Mine of device cloud is simulated alone"):
-        batching_of(case.targets[1])
-
-
 POLICY = """\
 print("imported")
 
@@ -88,8 +72,7 @@ class LongAway:
         self.threshold = threshold
 
     def prepare(self, src_len):
-        print("prepared")
-        return lambda request, delay_s: int(src_len[0] > self.threshold) if src_len[0] != 9 else [][request]
+        return lambda request, delay_s: int(src_len[0] > self.threshold)
 """
 SCENARIO = """\
 version: 1
@@ -103,38 +86,7 @@ fit: {inferences: 0}
 policies:
   mine: {kind: "mine.py:LongAway", threshold: 3}
 """
-FAKE_ENGINE = "import simnmt.live.engine_process as process; process.LOOP = 'tests.live.echo_loop'; "
 TRAINED = {"backend": "torch", "compute_type": "float32", "device": "cpu", "threads": 1}
-
-
-@contextmanager
-def service(folder: Path, *arguments: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """A live service as a process of its own, whose engine echoes, at its URL."""
-    command = [sys.executable, "-c", FAKE_ENGINE + "from simnmt.cli import main; main()", "live", *arguments]
-    process = subprocess.Popen(
-        [*command, "--listen", "127.0.0.1:0", "--json"],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        assert line, process.communicate()[1]
-        yield json.loads(line)["url"], process
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
-
-
-def translated(url: str, text: str) -> Any:
-    body = json.dumps({"q": text, "source": "de", "target": "en"}).encode()
-    request = urllib.request.Request(f"{url}/translate", body, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=30) as answer:
-        return json.loads(answer.read())["translatedText"]
 
 
 @pytest.fixture
@@ -148,33 +100,39 @@ def own(tmp_path: Path, make_profile: Callable[..., Any], monkeypatch: pytest.Mo
     return tmp_path
 
 
-def test_a_gateway_decides_by_the_users_policy_and_survives_its_faults(own: Path) -> None:
-    with service(own, "server", "own.yaml", "--allow-code", "--any-model") as (cloud, _):
-        options = ("--allow-code", "--any-model", "--server", cloud, "--log", "log.jsonl")
-        with service(own, "gateway", "own.yaml", "--policy", "mine", *options) as (url, process):
-            for text in ("a b", "a b c d", "a", "a b c d e f"):
-                assert translated(url, text)
-            with pytest.raises(urllib.error.HTTPError) as failed:
-                translated(url, "a b c d e f g h i")
-            assert failed.value.code == 500 and "the gateway's policy failed" in failed.value.read().decode()
-            assert translated(url, "a b")
-            process.send_signal(signal.SIGTERM)
-            out, err = process.communicate(timeout=30)
-    assert (process.returncode, json.loads(out)["outcomes"]) == (0, {"done": 5, "failed": 1})  # one line: prints go elsewhere
-    assert "imported" in err and "prepared" in err
-    (complaint,) = [line for line in err.splitlines() if "policy" in line]
-    assert "policy mine (workload news, network cp1" in complaint and "decide raised IndexError" in complaint
-    log = [json.loads(line) for line in (own / "log.jsonl").read_text().splitlines()]
-    targets = [(line["src_len"], line["target"], line["outcome"]) for line in log if line["event"] == "request"]
+class LongAway:
+    """Sends sources of more than three words away, and fails for nine."""
+
+    def prepare(self, src_len: Any) -> Any:
+        return lambda request, delay_s: int(src_len[0] > 3) if src_len[0] != 9 else [][request]
+
+
+def test_a_gateway_decides_by_the_users_policy_and_survives_its_faults(
+    services: Services, faulty: EngineProcess, make_scenario: Callable[..., dict[str, Any]]
+) -> None:
+    server, log = services.server(faulty), io.StringIO()
+    unit = unit_of(make_scenario(policies={"mine": LongAway()}), "fit.inferences=0")
+    servers = {"cloud": server.front.service.url}
+    gateway = services.gateway(GatewaySettings(unit, "mine", servers, faulty.settings, FRONT, any_model=True), log, faulty)
+    url = gateway.front.service.url
+    *answers, failed, after = [
+        services.translate(url, ask(text))[0] for text in ("a b", "a b c d", "a", "a b c d e f", "a b c d e f g h i", "a b")
+    ]
+    assert all(isinstance(answer, Exchange) for answer in (*answers, after))
+    assert isinstance(failed, ServiceError) and failed.status == 500
+    services.stop(gateway)
+    assert gateway.front.outcomes == {"done": 5, "failed": 1}
+    (complaint,) = services.errors
+    assert "policy mine" in complaint and "IndexError" in complaint
+    services.errors.clear()
+    lines = [json.loads(line) for line in log.getvalue().splitlines()]
+    targets = [(line["src_len"], line["target"], line["outcome"]) for line in lines if line["event"] == "request"]
     assert targets == [(3, 0, "done"), (5, 1, "done"), (2, 0, "done"), (7, 1, "done"), (10, None, "failed"), (3, 0, "done")]
 
 
 VERBS = {
     "server": ("live", "server", "own.yaml", "--device", "nope"),
-    "gateway": ("live", "gateway", "own.yaml", "--policy", "nope", "--server", "http://127.0.0.1:1"),
     "replay": ("live", "replay", "own.yaml", "--gateway", "http://127.0.0.1:1"),
-    "validate": ("validate", "own.yaml", "--policies", "nope"),
-    "reproduce": ("reproduce", "cnmt", "--measured", "own.yaml"),
     "run": ("run", "own.yaml", "--requests", "100", "--replications", "2"),
 }
 """Every verb that takes a scenario, with options for which all but `run` end as soon as they have read it."""

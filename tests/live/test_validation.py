@@ -155,7 +155,7 @@ def test_live_runs_are_compared_with_both_simulations(make_scenario: Scenario) -
     for compared in validation.rows:
         assert len(compared.live_means_s) + len(compared.voids) == 2 or compared.void
         assert compared.void or abs(compared.structural.errors(compared.live).mean_s) < 0.5
-    assert cloud.live.mean_s - edge.live.mean_s > 0.02, "the round trip is slept"
+    assert cloud.live.mean_s > 0.03, "the round trip is slept"
     assert sum(line.startswith("run ") for line in lines) == 4
 
 

@@ -175,8 +175,3 @@ def test_a_claim_on_several_devices_counts_once() -> None:
         "1 of 4 claims hold, 1 in some configurations alone, 1 do not, 0 not distinguishable, 1 not measurable here "
         "(8 verdicts in all configurations)"
     )
-
-
-def test_verdicts_are_counted() -> None:
-    records = occupancy_claims(tampered(("europarl", "maxi"), "full_share", 0.1))
-    assert describe_verdicts(records) == "5 of 6 claims hold, 1 do not, 0 not distinguishable, 0 not measurable here"

@@ -145,5 +145,5 @@ def test_of_more_than_two_devices_the_table_shows_shares_and_loads() -> None:
     ((line,),) = policies(row).lines.values()
     shown = {cell.key: (cell.text, cell.small, cell.outcome) for cell in line.cells}
     assert [shown[f"{name}_share"] for name in ("node", "gateway", "cloud")] == [
-        ("50.0", "load 0.5", ""), ("50.0", "load 0.25", ""), ("50.0", "load 1.2", "overloaded"),
+        ("50.0", "load 0.50", ""), ("50.0", "load 0.25", ""), ("50.0", "load 1.20", "overloaded"),
     ]  # fmt: skip

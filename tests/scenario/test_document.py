@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
-from simnmt.scenario.document import MAX_BYTES, document_of, parse_document, read_document
+from simnmt.scenario.document import MAX_BYTES, Override, document_of, parse_document, read_document
 from simnmt.scenario.errors import ScenarioError
 from simnmt.scenario.yaml_text import UNPRINTABLE, write_document
 
@@ -138,10 +138,11 @@ def test_data_of_a_notebook_becomes_plain() -> None:
 def test_data_that_no_file_can_hold_is_refused_by_its_key() -> None:
     loop: dict[str, Any] = {}
     loop["a"] = loop
-    for data, key in (({"a": "x\0"}, "a: "), (loop, "")):
-        with pytest.raises(ScenarioError) as caught:
-            document_of(data)
-        assert str(caught.value).startswith(key)
+    with pytest.raises(ScenarioError):
+        document_of(loop)
+    with pytest.raises(ScenarioError) as caught:
+        Override.of(("a", "b"), [{1, 2}])
+    assert ": 0: " in str(caught.value)
 
 
 def test_a_resolved_scenario_is_written_in_block_style() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from simnmt.base.removed import removed_key_remedy
 from simnmt.scenario.configuration import ScenarioConfiguration
-from simnmt.scenario.document import parse_document
+from simnmt.scenario.document import apply_overrides, parse_document
 from simnmt.scenario.errors import ScenarioError
 from simnmt.scenario.source import open_source
 from simnmt.scenario.validation import MAX_FAULTS, validate
@@ -32,11 +32,8 @@ def faults(text: str, *overrides: str) -> list[str]:
     with pytest.raises(ScenarioError) as caught:
         data = parse_document(text, "s.yaml").data
         rest = {key: value for key, value in WHOLE.items() if key not in data}
-        validate(
-            ScenarioConfiguration,
-            parse_document(f"{text.rstrip()}\n{write_document(rest)}" if rest else text, "s.yaml"),
-            overrides,
-        )
+        document = parse_document(f"{text.rstrip()}\n{write_document(rest)}" if rest else text, "s.yaml")
+        validate(ScenarioConfiguration, apply_overrides(document, overrides))
     return caught.value.lines
 
 
@@ -72,6 +69,8 @@ def faults(text: str, *overrides: str) -> list[str]:
         ("workloads: {a: {lengths: {tsv: x, src_unit: word, tgt_unit: 3}}}", "1:61: workloads.a.lengths.tgt_unit"),
         ("workloads: {a: {lengths: {table: x, tsv: y}}}", "1:37: workloads.a.lengths.tsv"),
         ("workloads: {a: {lengths: 3}}", "1:26: workloads.a.lengths"),
+        ("workloads: {a: {lengths: [[3, 4]]}}", "1:26: workloads.a.lengths"),
+        ("networks: {a: {rtt: {object: Series}}}", "1:21: networks.a.rtt"),
         ("networks: {a: {rtt: 5}}", "1:21: networks.a.rtt"),
         ("networks: {a: {rtt: {constant_ms: 1, csv: x}}}", "1:38: networks.a.rtt.csv"),
         ("devices: {gateway: {profile: 5}}", "1:30: devices.gateway.profile"),
@@ -160,7 +159,7 @@ def test_a_fault_of_an_override_names_it() -> None:
 
 def test_an_error_survives_the_way_between_processes() -> None:
     with pytest.raises(ScenarioError) as caught:
-        validate(ScenarioConfiguration, parse_document("sed: 1\nx: 1", "s.yaml"), ["name=a/b"])
+        validate(ScenarioConfiguration, apply_overrides(parse_document("sed: 1\nx: 1", "s.yaml"), ["name=a/b"]))
     again = pickle.loads(pickle.dumps(caught.value))
     assert str(again) == str(caught.value)
     assert (again.exit_status, again.path, again.line, again.column) == (2, "s.yaml", 1, 1)

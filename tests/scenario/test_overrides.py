@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simnmt.base.errors import printable
-from simnmt.scenario.document import Override, apply_overrides, parse_document
+from simnmt.scenario.document import Override, apply_overrides, document_of, parse_document
 from simnmt.scenario.errors import ScenarioError, format_location
 from simnmt.scenario.yaml_text import UNPRINTABLE
 
@@ -18,7 +18,7 @@ KEYS = st.text(min_size=1, max_size=12).filter(lambda text: text.strip() and not
 
 
 def overridden(data: dict[str, Any], *overrides: str) -> Any:
-    return apply_overrides(data, overrides).data
+    return apply_overrides(document_of(data), overrides).data
 
 
 @pytest.mark.parametrize(
@@ -69,12 +69,12 @@ def test_the_document_given_stays_as_it_is() -> None:
 )
 def test_a_malformed_override_is_refused_by_its_name(text: str) -> None:
     with pytest.raises(ScenarioError) as caught:
-        apply_overrides({"seed": 1, "nodes": [1], "none": []}, [text])
+        apply_overrides(document_of({"seed": 1, "nodes": [1], "none": []}), [text])
     assert str(caught.value).startswith(f"--set {printable(text)}: ") and caught.value.line is None
 
 
 def test_an_option_of_its_own_is_named_as_it_was_written() -> None:
-    document = apply_overrides({"seed": 1}, [Override.of("seed", 7, "--seed 7"), Override.of(("a", "b"), "x")])
+    document = apply_overrides(document_of({"seed": 1}), [Override.of("seed", 7, "--seed 7"), Override.of(("a", "b"), "x")])
     assert document.data == {"seed": 7, "a": {"b": "x"}}
     assert str(document.error(("seed",), "is wrong")) == "--seed 7: seed: is wrong"
     assert str(document.error(("a", "b"), "is wrong")) == "a.b='x': a.b: is wrong"

@@ -12,11 +12,24 @@ from hypothesis import strategies as st
 
 from simnmt.devices import Fifo
 from simnmt.network.series import RttSeries
-from simnmt.policies import CLOUD, GATEWAY, CNmt, Decide, LeastTotal
+from simnmt.policies import CNmt, Decide, LeastTotal
 from simnmt.profile.execution_plane import ExecutionPlane
 from simnmt.results.requests import Requests, Trail
 from simnmt.world.inputs import Clients, DecideFor, Route
-from tests.worlds import believing, columns, everything_to, fixed, in_reference, latency_s, link_of, recording, run, two_devices
+from tests.worlds import (
+    CLOUD,
+    GATEWAY,
+    believing,
+    columns,
+    everything_to,
+    fixed,
+    in_reference,
+    latency_s,
+    link_of,
+    recording,
+    run,
+    two_devices,
+)
 
 PLANES = (ExecutionPlane(0.001, 0.008, 0.010), ExecutionPlane(0.0002, 0.002, 0.005))
 REQUESTS = 4_000

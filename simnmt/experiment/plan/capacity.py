@@ -8,31 +8,18 @@ widened by the tolerance of the bisection. Replications are added until the inte
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from math import ceil, exp, log
-from statistics import mean
 
 from simnmt.base.errors import InputError
-from simnmt.experiment.plan.basis import check_faults, doubts_of, sources_of
-from simnmt.experiment.plan.trial import (
-    STABLE,
-    Certainty,
-    Level,
-    Open,
-    Site,
-    Trial,
-    box_saturation_rps,
-    deployable_sites,
-    describe_level,
-    draw_profiles,
-    finite,
-    judge_certainty,
-)
+from simnmt.experiment.plan.basis import Open, basis_of, describe_level
+from simnmt.experiment.plan.outcome import Certainty, Outcome, draw_profiles, judge_certainty
+from simnmt.experiment.plan.trial import Level, Site, Trial, deployable_sites
 from simnmt.experiment.processes import run_tasks
 from simnmt.results.statistics import Estimate, over_replications
-from simnmt.results.summary import PARTS, Row, known
+from simnmt.results.summary import Row
 
 TOLERANCE = 0.004
 """Relative width of the bracket at which a bisection ends."""
@@ -46,35 +33,12 @@ FIRST_STEP = 0.03
 MOST_REPLICATIONS = 20
 INTERVAL_OVER = "the mean over replications, with the profiles as calibrated"
 """What the interval of a capacity is over."""
-NEAR_LIMIT = 0.7
-"""Load from which a device's queue is named as what is at its limit."""
 SURE = 0.95
 """Probability with which a run keeps the level at the sure rate."""
 SURE_STEP = 0.95
 """Factor between neighbouring rates below a capacity that are tried for certainty."""
 SURE_STEPS = 13
 """Rates that are tried so: to 0.51 of the capacity."""
-
-
-@dataclass(frozen=True, slots=True)
-class Binding:
-    """What keeps a deployment from taking more requests."""
-
-    requirement: str
-    """The requirement at its limit, or `stable`."""
-    resource: str
-    """The device or the network that makes it so."""
-    part: str
-    """`queue`, `execution`, `transfer`, or `capacity` if the device's load is at 1."""
-    load: float | None
-    """Load of the device; None for a network."""
-
-    def __str__(self) -> str:
-        load = "" if self.load is None else f" (load {self.load:.2f})"
-        if self.part == "capacity":
-            return f"{self.resource} is saturated{load}"
-        why = {"queue": "waits at", "execution": "execution on", "transfer": "transfer over"}[self.part]
-        return f"{self.requirement}, because of {why} {self.resource}{load}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,24 +54,13 @@ class Capacity:
     high: float | None
     roots: tuple[float, ...]
     """The rate of each replication."""
-    binding: Binding | None
-    """None if no rate keeps the level."""
-    values: dict[str, float]
-    """The metric of each requirement at the capacity, in its unit, means over the replications; infinite if too many requests
-    are lost."""
-    loads: dict[str, float]
-    """Load of each device at the capacity."""
-    lost_share: float
-    """Share of the requests that are lost at the capacity."""
+    outcome: Outcome
+    """What the runs at the capacity show, or those at the lowest rate if no rate keeps the level."""
 
     def document(self) -> Row:
         """Return the capacity as JSON."""
-        binding = self.binding
-        return asdict(self) | {
-            "binding": None if binding is None else str(binding),
-            "resource": None if binding is None else binding.resource,
-            "values": {name: finite(value) for name, value in self.values.items()},
-        }
+        shown = ("workload", "network", "policy", "rate_rps", "low", "high", "roots")
+        return {name: getattr(self, name) for name in shown} | self.outcome.document()
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +84,7 @@ class Capacities:
     @property
     def best(self) -> Capacity:
         """The capacity of the policy that takes most: that of its place, a workload on a network, where it takes least."""
-        least: dict[str, Capacity] = {}
-        for row in self.rows:
-            least[row.policy] = min(least.get(row.policy, row), row, key=lambda capacity: capacity.rate_rps)
-        return max(least.values(), key=lambda capacity: capacity.rate_rps)
+        return _best(self.rows)
 
     @property
     def is_met(self) -> bool:
@@ -181,21 +131,28 @@ def find_capacities(
             if progress is not None:
                 progress(number + done / total, len(sites))
 
-        row, trials = find_capacity(site, precision, jobs, report)
+        row, trial = find_capacity(site, precision, jobs, report)
         rows.append(row)
         if row.rate_rps > 0.0:
-            answers.append((site, trials[0]))
-    scenario = plan.scenario
-    found = Capacities(scenario.name, describe_level(level), tuple(rows), sources_of(plan, answers), [], None, None)
-    rate_rps, certainty = _sure_rate(sites[rows.index(found.best)], found.best.rate_rps, open_plan)
-    doubts = doubts_of(plan, level, answers, min(len(row.roots) for row in rows))
-    return Capacities(found.name, found.level, found.rows, found.sources, doubts, rate_rps, certainty)
+            answers.append((site, trial))
+    best = _best(rows)
+    sure_rate_rps, certainty = _sure_rate(sites[rows.index(best)], best.rate_rps, open_plan)
+    sources, doubts = basis_of(plan, level, answers, min(len(row.roots) for row in rows))
+    return Capacities(plan.scenario.name, describe_level(level), tuple(rows), sources, doubts, sure_rate_rps, certainty)
+
+
+def _best(rows: Sequence[Capacity]) -> Capacity:
+    """Return the capacity of the policy that takes most: that of its place, a workload on a network, where it takes least."""
+    least: dict[str, Capacity] = {}
+    for row in rows:
+        least[row.policy] = min(least.get(row.policy, row), row, key=lambda capacity: capacity.rate_rps)
+    return max(least.values(), key=lambda capacity: capacity.rate_rps)
 
 
 def find_capacity(
     site: Site, precision: float, jobs: int = 1, progress: Callable[[int, int], None] | None = None
-) -> tuple[Capacity, list[Trial]]:
-    """Return the highest rate at which the site keeps the level, and a run of each replication there.
+) -> tuple[Capacity, Trial]:
+    """Return the highest rate at which the site keeps the level, and a run there.
 
     Args:
         site: the deployment, with the fewest replications; its present rate does not matter.
@@ -204,18 +161,14 @@ def find_capacity(
         jobs: processes.
         progress: called with the number of finished replications and of all.
     """
-    # No higher rate can be served, so that the runs at every rate last as long, and hold as many faults, or more.
-    most_rps = sum(
-        device.servers * box_saturation_rps(site.case, target, device)
-        for target, device in zip(site.case.targets, site.devices, strict=True)
-        if device.name in site.used
-    )
-    requests = site.short_run(check_faults([site.at_rate(most_rps)]))
+    box_rps = site.box_saturation_rps
+    most_rps = sum(device.servers * box_rps[device.name] for device in site.devices if device.name in site.used)
+    requests = site.short_run
     scanned: list[Trial] = []
     while not scanned or (scanned[-1].excess > 0.0 and scanned[-1].rate_rps > LEAST_SHARE * most_rps):
         scanned.append(site.at_rate(most_rps * SCAN ** len(scanned)).trial(0, requests))
     if scanned[-1].excess > 0.0:
-        return _capacity(site, [], scanned[-1:]), []
+        return _capacity(site, [], scanned[-1:]), scanned[-1]
     roots: list[float] = []
     trials: list[Trial] = []
     wanted = site.plan.scenario.replications
@@ -225,51 +178,27 @@ def find_capacity(
             roots.append(root)
             kept = [trial for trial in of_replication if trial.excess <= 0.0]
             if not kept:
-                return _capacity(site, [], of_replication[-1:]), []
+                return _capacity(site, [], of_replication[-1:]), of_replication[-1]
             trials.append(max(kept, key=lambda trial: trial.rate_rps))
-        wanted = _replications_for(roots, precision)
-    return _capacity(site, roots, trials), trials
+        capacity = _capacity(site, roots, trials)
+        if capacity.low is not None and capacity.high is not None:
+            width = max(capacity.high / capacity.rate_rps - 1.0, 1.0 - capacity.low / capacity.rate_rps)
+            more = ceil(wanted * (width / precision) ** 2) if width > precision else 0
+            wanted = max(wanted, min(more, 2 * wanted, MOST_REPLICATIONS))
+    return capacity, trials[0]
 
 
 def _capacity(site: Site, roots: Sequence[float], trials: Sequence[Trial]) -> Capacity:
     """Return the capacity of a site. `trials`: a run of each replication at its root, or at the lowest rate without roots."""
-    loads = {name: mean(trial.loads[name] for trial in trials) for name in trials[0].loads}
+    outcome = Outcome.of(site, trials)
     # One run is overloaded beyond what chance makes of a load of 1; the mean over the replications must not be above 1.
-    overload = max([*loads.values(), 1.0])
-    roots = [root / overload for root in roots]
-    rate = _estimate(roots) if roots else Estimate(0.0, None, None)
-    return Capacity(
-        workload=site.workload,
-        network=site.network,
-        policy=site.policy,
-        rate_rps=rate.mean,
-        low=rate.low,
-        high=rate.high,
-        roots=tuple(roots),
-        binding=binding_of(site, trials) if roots else None,
-        values={str(requirement): mean(trial.values[requirement] for trial in trials) for requirement in site.level},
-        loads={name: load / overload for name, load in loads.items()},
-        lost_share=mean(trial.lost_share for trial in trials),
-    )
-
-
-def _estimate(roots: Sequence[float]) -> Estimate:
-    """Return the mean of the roots of the replications, with its interval widened by the tolerance of the bisection."""
-    rate = over_replications(roots, positive=True)
-    if rate.low is None or rate.high is None:
-        return rate
-    return Estimate(rate.mean, rate.low * (1.0 - TOLERANCE), rate.high * (1.0 + TOLERANCE))
-
-
-def _replications_for(roots: Sequence[float], precision: float) -> int:
-    """Return how many replications there should be, at most twice as many as there are; the present number if they suffice."""
-    count, rate = len(roots), _estimate(roots)
-    if rate.low is None or rate.high is None:
-        return count
-    width = max(rate.high - rate.mean, rate.mean - rate.low) / rate.mean
-    if width <= precision:
-        return count
-    return max(count, min(ceil(count * (width / precision) ** 2), 2 * count, MOST_REPLICATIONS))
+    overload = max(*outcome.loads.values(), 1.0)
+    outcome = replace(outcome, loads={name: load / overload for name, load in outcome.loads.items()})
+    roots = tuple(root / overload for root in roots)
+    rate = over_replications(roots, positive=True) if roots else Estimate(0.0, None, None)
+    low = None if rate.low is None else rate.low * (1.0 - TOLERANCE)
+    high = None if rate.high is None else rate.high * (1.0 + TOLERANCE)
+    return Capacity(site.workload, site.network, site.policy, rate.mean, low, high, roots, outcome)
 
 
 def find_root(site: Site, replication: int, start_rps: float) -> tuple[float, list[Trial]]:
@@ -308,31 +237,3 @@ def _sure_rate(site: Site, capacity_rps: float, open_plan: Open) -> tuple[float 
         if certainty.probability >= SURE:
             return rate_rps, certainty
     return None, certainty
-
-
-def binding_of(site: Site, trials: Sequence[Trial]) -> Binding:
-    """Return what keeps a deployment from taking more requests, by runs at its capacity.
-
-    The requirement is the one that most runs are nearest to. If it is a latency, the resource is what makes requests slow
-    beyond what they take at least: the queue of the busiest device if its load is high or waits are the greatest part of the
-    latency, else the device or the network with the greatest part.
-    """
-    worst = [trial.worst for trial in trials]
-    requirement = max(dict.fromkeys(worst), key=worst.count)
-    loads = {name: mean(trial.loads[name] for trial in trials) for name in trials[0].loads}
-    busiest = max(loads, key=loads.__getitem__)
-    if requirement == STABLE or loads[busiest] > 1.0:
-        return Binding(requirement, busiest, "capacity", min(loads[busiest], 1.0))
-    parts = _means(trials, {part: f"beyond_p95_{part}_s" for part in PARTS})
-    part = max(parts, key=parts.__getitem__)
-    if part == "queue" or loads[busiest] >= NEAR_LIMIT:
-        return Binding(requirement, busiest, part if part == "execution" else "queue", loads[busiest])
-    if part == "transfer":
-        return Binding(requirement, site.network, part, None)
-    shares = _means(trials, {device: f"{device}_share" for device in loads})
-    slowest = max(shares, key=shares.__getitem__)
-    return Binding(requirement, slowest, part, loads[slowest])
-
-
-def _means(trials: Sequence[Trial], columns: Mapping[str, str]) -> dict[str, float]:
-    return {name: mean(known(trial.numbers[column]) for trial in trials) for name, column in columns.items()}

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from simnmt.base.configuration import NO_TRUTH_VALUE, Configuration
+from simnmt.base.configuration import Configuration
 from simnmt.papers.kit import study
 from simnmt.papers.kit.claim import end_to_end
 from simnmt.papers.kit.study import AboveZero, Count, Positive, Seconds, Share
@@ -420,7 +420,7 @@ class Memory(Clusters):
 class Study(Configuration):
     """One model, its texts, and the parts that have been measured; a part that was not is empty."""
 
-    schema_version: Annotated[Literal[1], NO_TRUTH_VALUE] = 1
+    schema_version: Literal[1] = 1
     kind: Literal["measured"] = "measured"
     tool: str
     """Name and version of the program that wrote the file."""

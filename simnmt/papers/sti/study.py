@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, JsonValue, field_validator, model_validator
 
-from simnmt.base.configuration import NO_TRUTH_VALUE, Configuration
+from simnmt.base.configuration import Configuration
 from simnmt.base.errors import InputError
 from simnmt.base.suggestions import did_you_mean
 from simnmt.papers.kit import study
@@ -250,7 +250,7 @@ class Study(Configuration):
     """One model, one task, and the measured parts; other parts are empty."""
 
     document: Literal["sti study"] = "sti study"
-    schema_version: Annotated[Literal[1], NO_TRUTH_VALUE] = 1
+    schema_version: Literal[1] = 1
     tool: str
     """Name and version of the program that wrote the file."""
     model: StudiedClassifier

@@ -18,7 +18,6 @@ class BackToBack(Undrawn, ArrivalsConfiguration):
 
     kind: Literal["back_to_back"] = "back_to_back"
     discipline: ClassVar[Discipline] = "back_to_back"
-    is_finite: ClassVar[bool] = True
     clients: ClassVar[int] = 1
     mean_rate_rps: ClassVar[float | None] = None
     account: ClassVar[str] = "requests are issued back to back, each when the one before it is answered, so that nothing waits"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,6 @@ class FixedTimes(OpenProcess):
     """Requests at given moments, the same in every replication."""
 
     __slots__ = ("_at_s",)
-
-    is_finite: ClassVar[bool] = True
 
     def __init__(self, at_s: Times) -> None:
         self._at_s = at_s
@@ -65,11 +63,6 @@ class CustomProcess:
         """That of the user's process; `open` if it states none."""
         discipline: Discipline = getattr(self._process, "discipline", "open")
         return discipline
-
-    @property
-    def is_finite(self) -> bool:
-        """That of the user's process; false if it states none."""
-        return bool(getattr(self._process, "is_finite", False))
 
     @property
     def clients(self) -> int:

@@ -27,10 +27,6 @@ class ArrivalProcess(Protocol):
         answer. `back_to_back`: one client that never thinks; nothing is drawn."""
 
     @property
-    def is_finite(self) -> bool:
-        """True for a given series of requests, which is replayed as a whole; it has no steady state to warm up to."""
-
-    @property
     def clients(self) -> int:
         """Number of clients in a closed loop; 0 for an open loop."""
 
@@ -70,7 +66,6 @@ class Undrawn:
     __slots__ = ()
 
     discipline: ClassVar[Discipline]
-    is_finite: ClassVar[bool] = False
 
     def at_rate(self, rate_rps: float) -> ArrivalProcess:
         """Raise `TypeError`: the process has no rate."""

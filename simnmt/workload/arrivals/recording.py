@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -334,7 +334,6 @@ class Recorded(ArrivalsConfiguration):
 class RecordedProcess(OpenProcess):
     """A trace at the speed at which it is replayed."""
 
-    is_finite: ClassVar[bool] = True
     time_s: Times
     """Shape (requests,), ascending."""
     width_s: Times | None
