@@ -9,10 +9,13 @@ import numpy as np
 
 from simnmt.base.arrays import Floats
 from simnmt.devices import Fifo, Kind
-from simnmt.policies import CLOUD, Decide, Fixed, TransferEstimate
+from simnmt.policies import Decide, Fixed, TransferEstimate
 from simnmt.results.requests import Requests, Trail
 from simnmt.world.deciders import Beliefs
 from simnmt.world.reference import DecideFor, Route, simulate
+
+GATEWAY, CLOUD = 0, 1
+"""The targets of the paper's deployment."""
 
 
 def two_devices(

@@ -17,9 +17,6 @@ from simnmt.base.errors import short_repr
 from simnmt.base.extension import FAULTS, Extended, Extension, ExtensionError, describe_fault
 from simnmt.batching.batcher import Batcher, Batching, Encode, Join
 
-METHODS = "arrive(request, src_len, now_s), next(active, now_s, longest) and the attribute size"
-"""What a batcher must have."""
-
 
 @dataclass(frozen=True, slots=True)
 class CustomBatching(Batching):
@@ -49,7 +46,8 @@ def custom_batching(extension: Extension) -> CustomBatchingConfiguration:
     made, label = extension.make(), extension.label
     if not all(callable(getattr(made, method, None)) for method in ("arrive", "next")):
         what = f"{label} has no methods arrive and next, so it is no batcher"
-        raise ExtensionError(what, remedy=f"write a class with {METHODS}")
+        remedy = "write a class with arrive(request, src_len, now_s), next(active, now_s, longest) and the attribute size"
+        raise ExtensionError(what, remedy=remedy)
     settings = made.batching if isinstance(made, Batcher) else made
     size = getattr(settings, "size", None)
     threshold = getattr(settings, "threshold", size - 1 if isinstance(size, int) else None)

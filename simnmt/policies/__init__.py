@@ -12,7 +12,7 @@ from pydantic import Field
 from simnmt.policies.baselines import CloudPolicy, EdgePolicy, FixedPolicy, OraclePolicy
 from simnmt.policies.batch_view import BatchView
 from simnmt.policies.cnmt import CNmt, CNmtPolicy, NaivePolicy, constant_length, kept_lengths
-from simnmt.policies.decision import CLOUD, GATEWAY, Decide, DecisionView, Fixed, LeastTotal, Policy
+from simnmt.policies.decision import Decide, DecisionView, Fixed, LeastTotal, Policy
 from simnmt.policies.estimates import QuantileEstimate, TransferEstimate
 from simnmt.policies.views import BacklogView, PlanView
 
@@ -27,6 +27,6 @@ KINDS: tuple[str, ...] = tuple(
 """Values of `kind`; a policy with one of them as its name needs no `kind`."""
 
 __all__ = [
-    "CLOUD", "GATEWAY", "KINDS", "BacklogView", "BatchView", "CNmt", "Decide", "DecisionView", "Fixed", "LeastTotal",
+    "KINDS", "BacklogView", "BatchView", "CNmt", "Decide", "DecisionView", "Fixed", "LeastTotal",
     "PlanView", "Policy", "PolicyConfiguration", "QuantileEstimate", "TransferEstimate", "constant_length", "kept_lengths",
 ]  # fmt: skip

@@ -16,9 +16,6 @@ from simnmt.base.errors import InputError, short_repr
 from simnmt.base.extension import FAULTS, Extended, Extension, ExtensionError, describe_fault
 from simnmt.policies.decision import Decide, Estimation, Knowledge, Policy, PolicySettings
 
-METHODS = "prepare(src_len), which returns decide(request, delay_s)"
-"""What a policy must have."""
-
 
 class PolicyError(InputError):
     """A policy of a user that fails, or that returns no target."""
@@ -63,7 +60,10 @@ def custom_policy(extension: Extension) -> CustomPolicy:
 def check_methods(policy: object, label: str) -> None:
     """Raise `ExtensionError` if a class or an object has no method `prepare`."""
     if not callable(getattr(policy, "prepare", None)):
-        raise ExtensionError(f"{label} has no method prepare, so it is no policy", remedy=f"write a class with {METHODS}")
+        raise ExtensionError(
+            f"{label} has no method prepare, so it is no policy",
+            remedy="write a class with prepare(src_len), which returns decide(request, delay_s)",
+        )
 
 
 def is_shown_view(policy: Policy) -> bool:

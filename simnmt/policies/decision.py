@@ -21,15 +21,12 @@ from simnmt.profile.power import RequestCost
 from simnmt.workload.length_regression import LengthRegression
 from simnmt.workload.length_table import LengthTable
 
-GATEWAY, CLOUD = 0, 1
-"""The targets of the paper's deployment. Further targets are numbered in the order of `devices`; target 0 decides."""
-
 Resource = Literal["energy", "cost"]
 """What a request takes beside time: joules, or money."""
 
 Decide = Callable[[int, Sequence[float]], int]
 """`decide(request, delay_s)`: return the target of a request, by its row in the prepared block; `delay_s[k]` is the present
-estimate of all delays at target k other than execution, in seconds."""
+estimate of all delays at target k other than execution. Targets are numbered in the order of `devices`; target 0 decides."""
 
 
 class Policy(Protocol):

@@ -10,10 +10,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from simnmt.base import shipped_files
-from simnmt.policies import GATEWAY, CNmt, kept_lengths
+from simnmt.policies import CNmt, kept_lengths
 from simnmt.profile.execution_plane import ExecutionPlane
 from simnmt.workload.length_regression import LengthDistribution, LengthRegression
 from simnmt.workload.length_table import read_table
+from tests.worlds import GATEWAY
 
 PER_TOKEN = st.floats(0.0, 0.02)
 PLANES = st.builds(ExecutionPlane, PER_TOKEN, PER_TOKEN, st.floats(0.0, 0.1))

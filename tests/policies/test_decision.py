@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from simnmt.devices import Fifo
 from simnmt.policies import (
-    CLOUD,
-    GATEWAY,
     CNmt,
     Fixed,
     LeastTotal,
@@ -27,7 +25,7 @@ from simnmt.results.requests import Requests, Trail
 from simnmt.workload.length_regression import LengthRegression
 from simnmt.world.deciders import Beliefs
 from tests.world.engines import simulate
-from tests.worlds import latency_s, two_devices
+from tests.worlds import CLOUD, GATEWAY, latency_s, two_devices
 
 STEADY = settings(derandomize=True, deadline=None, max_examples=60)
 COEFFICIENT = st.floats(0.0, 0.05)

@@ -7,13 +7,13 @@ import pytest
 
 from simnmt.network.link import Link, bytes_per_token
 from simnmt.network.series import constant_rtt
-from simnmt.policies import CLOUD, GATEWAY, CNmt, Fixed, LeastTotal, constant_length, kept_lengths
+from simnmt.policies import CNmt, Fixed, LeastTotal, constant_length, kept_lengths
 from simnmt.profile.execution_plane import ExecutionPlane, fit_plane
 from simnmt.results.requests import Requests
 from simnmt.workload.length_regression import LengthRegression, fit_lengths
 from simnmt.workload.length_table import LengthTable
 from simnmt.world.reference import DecideFor
-from tests.worlds import recording, run
+from tests.worlds import CLOUD, GATEWAY, recording, run
 
 GATEWAY_PLANE, CLOUD_PLANE = ExecutionPlane(0.0004, 0.003, 0.005), ExecutionPlane(0.0001, 0.001, 0.004)
 LENGTHS = LengthRegression(slope=0.8, offset=1.0)

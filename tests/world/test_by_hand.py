@@ -12,11 +12,23 @@ from hypothesis import strategies as st
 
 from simnmt.devices import Fifo
 from simnmt.network.series import RttSeries
-from simnmt.policies import CLOUD, GATEWAY, CNmt, Decide, LeastTotal
+from simnmt.policies import CNmt, Decide, LeastTotal
 from simnmt.profile.execution_plane import ExecutionPlane
 from simnmt.results.requests import Requests, Trail
 from simnmt.world.reference import Clients, DecideFor, Route, simulate
-from tests.worlds import believing, columns, everything_to, fixed, latency_s, link_of, recording, run, two_devices
+from tests.worlds import (
+    CLOUD,
+    GATEWAY,
+    believing,
+    columns,
+    everything_to,
+    fixed,
+    latency_s,
+    link_of,
+    recording,
+    run,
+    two_devices,
+)
 
 PLANES = (ExecutionPlane(0.001, 0.008, 0.010), ExecutionPlane(0.0002, 0.002, 0.005))
 REQUESTS = 4_000

@@ -15,7 +15,6 @@ import pytest
 
 from simnmt.devices import Fifo, Kind
 from simnmt.devices.device import Balancer, ByNode, InTurn, LeastLoadedOfDrawn, LeastWork
-from simnmt.policies import CLOUD, GATEWAY
 from simnmt.results.requests import Requests, Trail
 from tests.campaigns.harness import deep, thinned
 from tests.world.theory import (
@@ -32,6 +31,7 @@ from tests.world.theory import (
     mean_waits,
     runs,
 )
+from tests.worlds import CLOUD, GATEWAY
 
 REQUESTS = {0.5: 15_000, 0.8: 30_000, 0.95: 50_000}
 """Per replication: the closer to saturation, the longer a queue remembers, and the fewer are rare waits before many workers."""
