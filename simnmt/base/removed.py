@@ -73,6 +73,7 @@ KEYS: Mapping[str, str] = {
     **dict.fromkeys(("hedge_after_ms", "hedge_to", "failures retries", "retry_after_ms", "requests retried"), _NEVER_TWICE),
     "balancer kind": "choose a shipped one, such as round_robin",
     "rtt kind": "write the series to a file, or give it as an array in Python",
+    "filter_replay": "remove it, or give filter: none to fit and replay all pairs",
     "lengths models": "state fertility: tokens of each profile's unit per token of the text, by unit",
     "lengths kind": "write the lengths to a file, or give them as an array in Python",
     **dict.fromkeys(("cost bench", "cost in_service"), "remove it: a profile has the executions of one calibration"),

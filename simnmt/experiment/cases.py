@@ -35,18 +35,11 @@ class Case:
     arrivals: ArrivalProcess
     warnings: tuple[str, ...]
     """Suspicious properties of the lengths, such as languages in the wrong order."""
-    outliers: LengthTable | None = None
-    """Pairs that the filter drops but requests are still drawn from; None if they are left out."""
 
     @property
     def profiles(self) -> tuple[DeviceProfile, ...]:
         """The profile of each target."""
         return tuple(target.profile for target in self.targets)
-
-    @property
-    def replayed(self) -> LengthTable:
-        """All pairs that requests may be drawn from."""
-        return self.table if self.outliers is None else self.table.plus(self.outliers)
 
     @property
     def queues(self) -> bool:

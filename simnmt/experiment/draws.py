@@ -72,10 +72,6 @@ def learn(unit: Unit) -> Learnt:
     """Split the pairs, and on one part fit the regression and, by simulated inferences, the devices' planes."""
     case, fit, seed = unit.case, unit.scenario.fit, unit.scenario.seed
     fit_pairs, evaluated_pairs = case.table.split(fit.share, seed, unit.replication)
-    if case.outliers is not None:
-        # Split as the kept pairs are, so that both keep their shares of the requests.
-        outliers = case.outliers if case.outliers.pairs < 2 else case.outliers.split(fit.share, seed, unit.replication)[1]
-        evaluated_pairs = evaluated_pairs.plus(outliers)
     plane_fits = tuple(_fit_plane(unit, number, fit_pairs) for number in range(len(case.targets)))
     planes = tuple(
         profile.plane if fitted is None else fitted.plane for profile, fitted in zip(case.profiles, plane_fits, strict=True)

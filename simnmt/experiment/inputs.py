@@ -29,7 +29,7 @@ from simnmt.profile.profile_variant import DecoderChoice, with_decoder
 from simnmt.scenario.configuration import PROFILE_FILE, DeviceConfiguration, ScenarioConfiguration
 from simnmt.scenario.document import Document
 from simnmt.scenario.errors import ScenarioError, format_location
-from simnmt.workload.configuration import CustomLengths, Lengths
+from simnmt.workload.configuration import CustomLengths
 from simnmt.workload.fertility import Fertility, check_fertility, convert_units, counting_remedy
 from simnmt.workload.length_table import LengthTable
 from simnmt.workload.length_units import Side
@@ -148,11 +148,10 @@ class _CaseReader:
             # Lengths that a user brings count as the first profile does.
             if isinstance(lengths, CustomLengths) and known:
                 table = lengths.load_in(known[0].length_unit.src, known[0].length_unit.tgt)
-                warnings, outliers = lengths.warnings(table), lengths.load_replayed_outliers(base, table)
             else:
-                table, warnings, outliers = self.cache.get(
-                    (lengths.model_dump_json(warnings=False), base), partial(_load_lengths, lengths, base)
-                )
+                key = lengths.model_dump_json(warnings=False), base
+                table = self.cache.get(key, partial(lengths.load, base))
+            warnings = lengths.warnings(table)
             stated = lengths.fertility
             units: dict[Side, list[str]] = {
                 "src": [profile.length_unit.src for profile in known],
@@ -166,21 +165,18 @@ class _CaseReader:
             # the other profiles.
             stepping = [profile for profile in known if profile.step or profile.decoder or profile.sti]
             ends = (stepping or known)[0].length_unit.end_of_sentence if known else table.end_of_sentence
-            applied = (stated if converts else None, unit.src, unit.tgt, ends)
-            table = convert_units(table, *applied)
-            outliers = None if outliers is None else convert_units(outliers, *applied)
+            table = convert_units(table, stated if converts else None, unit.src, unit.tgt, ends)
             table.split(scenario.fit.share, scenario.seed)  # refuses a corpus too small to split, here where its key is known
-        replayed = table if outliers is None else table.plus(outliers)
-        profiles = {device: profile or self.fitted_profile(device, replayed) for device, profile in measured.items()}
+        profiles = {device: profile or self.fitted_profile(device, table) for device, profile in measured.items()}
         targets = tuple(
-            self.target(device, profile, _conversion(table, profile.length_unit, stated or Fertility()), replayed)
+            self.target(device, profile, _conversion(table, profile.length_unit, stated or Fertility()), table)
             for device, profile in profiles.items()
         )
         with self.naming("workloads", name, "arrivals"):
             arrivals = scenario.workloads[name].arrivals.process(base)
         if arrivals.discipline != "back_to_back":
             targets = tuple(target.with_queues for target in targets)
-        return Case(name, table, targets, arrivals, warnings, outliers)
+        return Case(name, table, targets, arrivals, warnings)
 
     def draws(self, case: Case) -> DrawnProfiles:
         """Draw the profiles of the workload's devices. A profile has the same draws on all devices and workloads that use it.
@@ -189,7 +185,7 @@ class _CaseReader:
         """
         uncertainty, seed = self.scenario.profile_uncertainty, self.scenario.seed
         assert uncertainty is not None
-        src_len, tgt_len = case.replayed.at_quantiles((np.arange(REPRESENTATIVE) + 0.5) / REPRESENTATIVE)
+        src_len, tgt_len = case.table.at_quantiles((np.arange(REPRESENTATIVE) + 0.5) / REPRESENTATIVE)
         columns: list[list[Target]] = []
         exact: dict[str, str] = {}
         for target in case.targets:
@@ -206,7 +202,7 @@ class _CaseReader:
             error = CalibrationError(measured, src * src_len, tgt * tgt_len)
             key = f"profile {measured.name}"
             profiles = (error.draw(random_streams.stream(seed, number, key)) for number in range(uncertainty.profiles))
-            columns.append([self.with_profile(target, profile, case.replayed) for profile in profiles])
+            columns.append([self.with_profile(target, profile, case.table) for profile in profiles])
         if len(exact) == len(case.targets):
             reasons = format_list(f"{device}: {reason}" for device, reason in exact.items())
             what = f"the error of no profile's calibration is known for workload {case.name} ({reasons})"
@@ -324,12 +320,6 @@ class _CaseReader:
                 )
         with self.naming("devices", device, "sti"):
             return streamed_device(sti, profile, cost, table)
-
-
-def _load_lengths(lengths: Lengths, base: Path) -> tuple[LengthTable, tuple[str, ...], LengthTable | None]:
-    """Return a workload's lengths, the doubts about them, and the dropped pairs that requests are drawn from too."""
-    table = lengths.load(base)
-    return table, lengths.warnings(table), lengths.load_replayed_outliers(base, table)
 
 
 def _used_cost_models(part: DeviceConfiguration, profile: DeviceProfile) -> tuple[str, ...]:

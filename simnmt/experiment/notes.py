@@ -151,7 +151,7 @@ def _target_facts(scenario: ScenarioConfiguration, case: Case, target: Target, f
         decoder = calibrated.short
     return {
         "overhead": None if overhead is None else overhead.describe(),
-        "outside": 100.0 * outside_share(target.profile, case.replayed),
+        "outside": 100.0 * outside_share(target.profile, case.table),
         "decoder": decoder,
         "unmeasured": _unmeasured_batch_costs(target),
         "collinear": fit is not None and fit.collinear,

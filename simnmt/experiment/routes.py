@@ -196,7 +196,7 @@ def clock_pace_s(scenario: ScenarioConfiguration, case: Case, network: str, netw
         return pace_s
     overhead = next(iter(scenario.devices.values())).overhead
     overhead_s = 0.0 if overhead is None else overhead.mean_s
-    return case.targets[0].mean_alone_s(case.replayed) + _mean_access_s(case.replayed, network_routes) + overhead_s
+    return case.targets[0].mean_alone_s(case.table) + _mean_access_s(case.table, network_routes) + overhead_s
 
 
 def _mean_access_s(table: LengthTable, network_routes: Routes) -> float:

@@ -293,7 +293,7 @@ def cell_of(unit: Unit, result: UnitResult) -> Cell:
     return Cell(
         workload=case.name,
         network=unit.network,
-        lengths=case.replayed,
+        lengths=case.table,
         devices=tuple(devices(scenario, case.name)),
         series=unit.links.link.rtt,
         regression_slope=line.slope,

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime, timezone
 from functools import cached_property
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
@@ -238,7 +238,7 @@ def load_run(directory: Path, scenario: Row) -> Run:
         return Run(
             summary_rows=summary["rows"],
             **{key: summary[key] for key in copied},
-            cells=StoredCells(directory, manifest, summary["rows"], summary["batches"]),
+            cells=_stored_cells(directory, manifest, summary),
             replicated={tuple(row[key] for key in _PLACE): dict(row["values"]) for row in manifest.get(REPLICATIONS, ())},
             live=LiveMeasurement(**summary["live"]) if "live" in summary else None,
             scenario=scenario,
@@ -252,51 +252,48 @@ def load_run(directory: Path, scenario: Row) -> Run:
         raise _unreadable(path, error) from None
 
 
-class StoredCells(Sequence[Cell]):
-    """The cells of a run directory, read when one is used first."""
-
-    def __init__(self, directory: Path, manifest: Row, rows: list[Row], batches: list[Row]) -> None:
-        """`batches`: of each device that formed any, by workload, network and policy."""
-        self._directory, self._manifest, self._rows, self._batches = directory, manifest, rows, batches
-
-    @cached_property
-    def _cells(self) -> list[Cell]:
-        logs, cells = stored_logs(self._directory / REQUESTS), list[Cell]()
-        try:
-            accounts = {_device_key(record): _account(record) for record in self._batches}
-            for place, rows in by_cell(self._rows).items():
-                devices = tuple(Device(**device) for device in self._manifest[DEVICES][place[0]])
-                of_cell = {row["policy"]: logs[(*place, row["policy"])] for row in rows}
-                batches = {name: tuple(accounts.get((*place, name, device.name)) for device in devices) for name in of_cell}
-                batched = {name: of_policy for name, of_policy in batches.items() if any(of_policy)}
-                cells.append(Cell(*place, devices, of_cell, batched))
-        except (KeyError, TypeError, ValueError) as error:
-            raise _unreadable(self._directory, error) from None
-        return cells
-
-    @overload
-    def __getitem__(self, index: int) -> Cell: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Cell]: ...
-    def __getitem__(self, index: int | slice) -> Cell | Sequence[Cell]:
-        return self._cells[index]
-
-    def __len__(self) -> int:
-        return len(self._cells)
+def _stored_cells(directory: Path, manifest: Row, summary: Row) -> list[Cell]:
+    accounts = {}
+    for record in summary["batches"]:
+        counts = {key: value for key, value in record.items() if key not in (*_PLACE, "device", "tokens", "busy_s")}
+        counts |= {"steps": np.asarray(record["steps"], np.int64), "step_s": np.asarray(record["step_s"], np.float64)}
+        accounts[tuple(record[key] for key in (*_PLACE, "device"))] = BatchAccount(**counts)
+    cells = []
+    for place, rows in by_cell(summary["rows"]).items():
+        devices = tuple(Device(**device) for device in manifest[DEVICES][place[0]])
+        logs = {row["policy"]: RequestLog(StoredColumns(directory / REQUESTS, (*place, row["policy"]))) for row in rows}
+        batches = {name: tuple(accounts.get((*place, name, device.name)) for device in devices) for name in logs}
+        batched = {name: of_devices for name, of_devices in batches.items() if any(of_devices)}
+        cells.append(Cell(*place, devices, logs, batched))
+    return cells
 
 
 class StoredColumns(Log):
     """The columns of one policy's requests in a run directory, each read on access."""
 
-    def __init__(self, path: Path, file: Any, groups: Sequence[int]) -> None:
-        """`file`: the opened requests.parquet; `groups`: its row groups of the policy."""
-        self._path, self._file, self._groups = path, file, groups
+    def __init__(self, path: Path, place: Place) -> None:
+        """`path`: of requests.parquet, which is opened on the first access."""
+        self._path, self._place = path, place
+
+    @cached_property
+    def _file(self) -> Any:
+        import pyarrow.parquet as pq
+
+        try:
+            return pq.ParquetFile(self._path)
+        except (OSError, ValueError) as error:
+            raise _unreadable(self._path, error) from None
 
     def __getitem__(self, name: str) -> Array:
         if name not in [*self]:
             raise KeyError(name)
+        groups = (self._file.metadata.row_group(number) for number in range(self._file.num_row_groups))
+        at = [self._file.schema_arrow.get_field_index(key) for key in _PLACE]
+        # Every row group is of one workload, network and policy.
+        labels = [tuple(group.column(index).statistics.min for index in at) for group in groups]
+        numbers = [number for number, place in enumerate(labels) if place == self._place]
         try:
-            values: Array = self._file.read_row_groups(self._groups, columns=[name])[name].to_numpy()
+            values: Array = self._file.read_row_groups(numbers, columns=[name])[name].to_numpy()
         except (OSError, ValueError) as error:
             raise _unreadable(self._path, error) from None
         return values
@@ -306,37 +303,6 @@ class StoredColumns(Log):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
-
-
-def stored_logs(path: Path) -> dict[Place, RequestLog]:
-    """Return the requests of a run directory by workload, network and policy. Raises `RunDirectoryError`.
-
-    Every row group of the file is of one of them.
-    """
-    import pyarrow.parquet as pq
-
-    groups: dict[Any, list[int]] = {}
-    try:
-        file = pq.ParquetFile(path)
-        for number in range(file.num_row_groups):
-            (labels,) = file.read_row_group(number, columns=list(_PLACE)).slice(0, 1).to_pylist()
-            groups.setdefault(tuple(labels[key] for key in _PLACE), []).append(number)
-    except (OSError, ValueError) as error:
-        raise _unreadable(path, error) from None
-    return {place: RequestLog(StoredColumns(path, file, numbers)) for place, numbers in groups.items()}
-
-
-_DEVICE_KEYS = (*_PLACE, "device")
-
-
-def _device_key(record: Row) -> tuple[str, ...]:
-    return tuple(str(record[key]) for key in _DEVICE_KEYS)
-
-
-def _account(record: Row) -> BatchAccount:
-    counts = {key: value for key, value in record.items() if key not in (*_DEVICE_KEYS, "tokens", "busy_s")}
-    counts |= {"steps": np.asarray(record["steps"], np.int64), "step_s": np.asarray(record["step_s"], np.float64)}
-    return BatchAccount(**counts)
 
 
 def _unreadable(path: Path, error: Exception) -> RunDirectoryError:

@@ -124,14 +124,10 @@ def _spaced_numbers(begin: str, end: str, number: str | None, label: str) -> lis
     return [int(value) if are_whole and value.denominator == 1 else float(f"{float(value):.15g}") for value in exact]
 
 
-UNSWEPT = {
-    "version": "it is the form of the file",
-    **dict.fromkeys(("name", "description"), "it changes no number of a run"),
-    "objective": "it chooses among the numbers of a run and changes none",
-    "slo": "it judges the numbers of a run and changes none",
-    "metrics": "it adds numbers to a run and changes none",
-    **dict.fromkeys(("gap_analysis", "profile_uncertainty"), "it is not made in a sweep"),
-}
+UNSWEPT = dict.fromkeys(
+    ("version", "name", "description", "objective", "slo", "metrics", "gap_analysis", "profile_uncertainty"),
+    "it changes no number of a run, or is left out of a sweep",
+)
 """Keys that no sweep varies, and the reason."""
 
 

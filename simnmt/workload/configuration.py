@@ -65,37 +65,8 @@ class Lengths(Configuration):
         Raises `CorpusError` for a fault of a file, `InputError` for an unknown `@name`.
         """
 
-    def load_replayed_outliers(self, base: Path, kept: LengthTable) -> LengthTable | None:
-        """Return the pairs that the filter drops but from which requests are drawn too (`filter_replay: false`).
-
-        `kept`: the table that `load` returned. None if requests are drawn from the kept pairs only, or if none is dropped.
-        """
-        return None
-
     def warnings(self, table: LengthTable) -> tuple[str, ...]:
-        """Return a line for each doubt about the table that `load` returned.
-
-        The doubt is a filter that dropped more than 5 % of the pairs.
-        """
-        return ()
-
-
-class _FileLengths(Lengths):
-    """Fields of all lengths from files."""
-
-    filter_replay: bool = True
-    """Whether requests are drawn from the pairs that the filter keeps; false: the filter decides what the policies fit on, and
-    requests are drawn from all pairs but those with an empty side."""
-
-    no_filter: ClassVar[str | None] = "none"
-    """Value of `filter` that drops no pair."""
-
-    def load_replayed_outliers(self, base: Path, kept: LengthTable) -> LengthTable | None:
-        """Return the pairs that the filter drops but from which requests are drawn too (`filter_replay: false`)."""
-        return None if self.filter_replay else self.model_copy(update={"filter": self.no_filter}).load(base).minus(kept)
-
-    def warnings(self, table: LengthTable) -> tuple[str, ...]:
-        """Return a line for each doubt about the table that `load` returned."""
+        """Return the doubts about the table that `load` returned: a filter that dropped more than 5 % of the pairs."""
         warning = dropped_warning(table.filtered)
         return (warning,) if warning else ()
 
@@ -109,7 +80,7 @@ def _read_shipped_table(path: Path) -> LengthTable:
 _TABLE_FILE = InputFile("traces/lengths")
 
 
-class TableFile(_FileLengths):
+class TableFile(Lengths):
     """Lengths from a table of joint counts, as `simnmt corpus table` writes it."""
 
     table: Annotated[str, _TABLE_FILE, Field(min_length=1)]
@@ -118,8 +89,6 @@ class TableFile(_FileLengths):
     """Which lengths of the table count the end-of-sentence token; left out: those that its header states, `none` by default."""
     filter: FilterConfiguration | None = None
     """Which further pairs are dropped; only by rules that look at lengths alone."""
-
-    no_filter = None
 
     @model_serializer(mode="wrap")
     def _shortest(self, handler: SerializerFunctionWrapHandler) -> Any:
@@ -136,7 +105,7 @@ class TableFile(_FileLengths):
         return table.only(kept, str(dropped))
 
 
-class _Text(_FileLengths):
+class _Text(Lengths):
     """Fields of all lengths that are counted on a text."""
 
     src_unit: Unit

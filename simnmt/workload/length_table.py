@@ -220,20 +220,6 @@ class LengthTable:
         filters = "; then ".join(filter(None, (self.filtered, filtered)))
         return replace(self._with_count(np.where(kept, self.count, 0)), filtered=filters)
 
-    def plus(self, other: LengthTable) -> LengthTable:
-        """Return the pairs of both tables under the name of this one."""
-        src_len, tgt_len, count = (
-            np.concatenate([getattr(table, column) for table in (self, other)]) for column in ("src_len", "tgt_len", "count")
-        )
-        return self._with_pairs(src_len, tgt_len, count)
-
-    def minus(self, other: LengthTable) -> LengthTable | None:
-        """Return the pairs of this table without those of its part `other`; None if none is left."""
-        counts = dict(zip(zip(other.src_len.tolist(), other.tgt_len.tolist(), strict=True), other.count.tolist(), strict=True))
-        rows = zip(self.src_len.tolist(), self.tgt_len.tolist(), strict=True)
-        left = self.count - np.array([counts.get(row, 0) for row in rows], dtype=np.int64)
-        return self._with_count(left) if left.any() else None
-
     def _with_pairs(self, src_len: ArrayLike, tgt_len: ArrayLike, count: ArrayLike) -> LengthTable:
         src, tgt, total = _distinct(src_len, tgt_len, count)
         return replace(self, src_len=src, tgt_len=tgt, count=total)

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from simnmt.nmt.hub import is_hub_id, model_path
 from tests.command_line import ROOT
 from tests.nmt.loopback_hub import Hub
 from tests.nmt.pretrained_folders import nllb_folder
@@ -86,13 +85,3 @@ def test_an_id_that_is_not_in_the_cache_is_refused_in_one_line_without_a_network
     assert out == ""
     assert err.startswith("me/tiny-model is not in the cache of the Hugging Face Hub, ")
     assert err.count("\n") == 1
-
-
-def test_names_files_and_folders_come_before_ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine" / "model").mkdir(parents=True)
-    assert [model_path(name) for name in ("gru", "mine/model", "no/such/file.yaml", "blistm", "")] == [
-        "gru", "mine/model", "no/such/file.yaml", "blistm", "",
-    ]  # fmt: skip
-    assert is_hub_id("Helsinki-NLP/opus-mt-de-en")
-    assert not any(map(is_hub_id, ("gru", "../model", "models/small.yaml", "a/b/c", "/tmp/x", "a/")))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import weakref
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -160,35 +159,6 @@ def test_room_grows_with_the_joined_sentences_up_to_the_capacity(name: str, beam
     assert rows == [2, 4, 4, 7, 7]
     hypotheses = decode_to_end(decoder)
     assert [hypotheses[at].tokens for at in range(6)] == [lone.hypothesis.tokens for lone in alone(name, beam)]
-
-
-def test_dropped_sentences_free_their_memory_before_others_get_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    decoder = SlotDecoder(lively("marian"), capacity=2)
-    encoded = decoder.encode(sentences("marian")[:2])
-    decoder.join(encoded[:1], [0])
-    held = weakref.ref(decoder._slots)
-    made = type(lively("marian")).slots
-
-    def slots(self: Any, *rows: int) -> Any:
-        assert held() is None
-        return made(self, *rows)
-
-    monkeypatch.setattr(type(lively("marian")), "slots", slots)
-    decoder.drop_all()
-    decoder.join(encoded, [0, 1])
-    assert decoder.active == 2
-
-
-def test_all_sentences_may_be_dropped() -> None:
-    decoder = SlotDecoder(lively("gru"), beam=2, max_len=MOST, capacity=2)
-    encoded = decoder.encode(sentences("gru")[:2])
-    decoder.join(encoded, [0, 1])
-    decoder.step()
-    decoder.drop_all()
-    assert (decoder.active, decoder.longest) == (0, 0)
-    decoder.join(encoded[1:], [1])
-    assert decoder.longest == LENGTHS[1]
-    assert decode_to_end(decoder)[1].tokens == alone("gru", 2)[1].hypothesis.tokens
 
 
 TINY = {"kind": "gru", "layers": 1, "hidden": 8, "embedding": 8, "src_vocab": 20, "tgt_vocab": 20}

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simnmt.nmt.errors import NmtError
-from simnmt.nmt.linear_layers import has_half_weights
 from simnmt.nmt.models import TranslationModel, build_model
 from tests.campaigns.harness import thinned
 from tests.nmt.tiny import ARCHITECTURES, MARIAN, lively, sources
@@ -202,26 +201,3 @@ def test_a_sentence_that_joins_long_after_another_attends_only_to_its_own_column
         for token in (9, 11, 13):
             expected, state = model.step(state, torch.tensor([token]))
             assert torch.allclose(model.project(both.slots.body(torch.tensor([7, token])))[1:], expected, atol=1e-5)
-
-
-@pytest.mark.parametrize("name", ["gru", "bilstm", "marian"])
-@pytest.mark.parametrize(("kind", "tolerance"), [("half weights", 1e-3), ("bfloat16", 0.05)])
-def test_slots_work_in_other_number_types(name: str, kind: str, tolerance: float) -> None:
-    model = build_model(ARCHITECTURES[name], seed=3).eval()
-    if kind == "bfloat16":
-        model.to(torch.bfloat16)
-    elif has_half_weights():
-        model.halve()
-    else:
-        pytest.skip("this torch has no FBGEMM")
-    with torch.inference_mode():
-        both = Alone(model, 2, 2)
-        both.join([4, 9], [1, 0])
-        for _ in range(5):
-            both.step()
-        both.join([6], [0])
-        both.step()
-        both.leave([0])
-        for _ in range(3):
-            both.step()
-        assert both.difference < tolerance

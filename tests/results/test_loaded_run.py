@@ -16,7 +16,7 @@ from simnmt.report.page import NOT_RECORDED, run_panels
 from simnmt.results import run_directory
 from simnmt.results.live_log import OUTCOMES
 from simnmt.results.request_log import RequestLog, drawn_logs
-from simnmt.results.run_directory import stored_logs, write_requests
+from simnmt.results.run_directory import StoredColumns, write_requests
 from tests.results.test_run_directory import CELLS
 
 PLACE = ("w2", "cp1", "cnmt")
@@ -35,7 +35,8 @@ def log() -> RequestLog:
 def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log: RequestLog) -> dict[tuple[str, str, str], RequestLog]:
     monkeypatch.setattr(run_directory, "ROW_GROUP", 60)
     write_requests(tmp_path / "requests.parquet", [*CELLS[:2], replace(CELLS[2], logs={**CELLS[2].logs, "cnmt": log})])
-    return stored_logs(tmp_path / "requests.parquet")
+    places = [(PLACE[0], PLACE[1], policy) for policy in CELLS[2].logs]
+    return {place: RequestLog(StoredColumns(tmp_path / "requests.parquet", place)) for place in places}
 
 
 def test_a_stored_log_has_the_columns_of_the_requests(stored: dict[tuple[str, str, str], RequestLog], log: RequestLog) -> None:

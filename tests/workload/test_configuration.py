@@ -107,22 +107,6 @@ OUTLIERS = "a b c\td e f\n" * 30 + "a\t" + "b " * 9 + "\n" + "a " * 9 + "\tb\n" 
 """Thirty pairs in proportion, two out of it, and one with an empty side."""
 
 
-def test_requests_may_be_drawn_from_pairs_that_the_filter_drops(folder: Path) -> None:
-    (folder / "odd.tsv").write_text(OUTLIERS)
-    form = {"tsv": "odd.tsv", "src_unit": "word", "tgt_unit": "word"}
-    kept = lengths_of(form).load(folder)
-    assert lengths_of(form).load_replayed_outliers(folder, kept) is None
-    outliers = lengths_of({**form, "filter_replay": False}).load_replayed_outliers(folder, kept)
-    assert outliers is not None
-    assert list(zip(outliers.src_len, outliers.tgt_len, outliers.count, strict=True)) == [(1, 9, 1), (9, 1, 1)]
-    write_table(folder / "odd.csv", kept.plus(outliers))
-    of_table = lengths_of({"table": "odd.csv", "filter": "cnmt", "filter_replay": False})
-    again = of_table.load_replayed_outliers(folder, of_table.load(folder))
-    assert again is not None and again.pairs == 2
-    nothing_dropped = lengths_of({"table": "odd.csv", "filter_replay": False})
-    assert nothing_dropped.load_replayed_outliers(folder, nothing_dropped.load(folder)) is None
-
-
 def test_a_filter_that_drops_more_than_a_twentieth_is_warned_of_with_its_reasons(folder: Path) -> None:
     (folder / "odd.tsv").write_text(OUTLIERS)
     config = lengths_of({"tsv": "odd.tsv", "src_unit": "word", "tgt_unit": "word"})

@@ -33,17 +33,6 @@ def test_tokens_per_word_go_with_a_table(tmp_path: Path) -> None:
         read_table(tmp_path / "t.csv")
 
 
-def test_pairs_are_added_and_taken_away() -> None:
-    whole = LengthTable.of_pairs("t", "s", "word", "word", [1, 2, 2, 5], [1, 2, 2, 5])
-    part = LengthTable.of_pairs("t", "s", "word", "word", [2, 5], [2, 5])
-    rest = whole.minus(part)
-    assert rest is not None
-    assert list(zip(rest.src_len, rest.tgt_len, rest.count, strict=True)) == [(1, 1, 1), (2, 2, 1)]
-    together = part.plus(rest)
-    assert [together.count.tolist(), together.name] == [whole.count.tolist(), "t"]
-    assert whole.minus(whole) is None
-
-
 def table_of(pairs: dict[tuple[int, int], int], name: str = "test") -> LengthTable:
     src_len, tgt_len = zip(*pairs, strict=True)
     return LengthTable.of_pairs(name, "made up", "word", "mixed", src_len, tgt_len, list(pairs.values()))

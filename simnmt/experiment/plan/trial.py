@@ -95,9 +95,9 @@ class Site:
         Of a device that batches, by its step costs with full batches.
         """
         rows = np.random.default_rng(0).permutation(SATURATION_SAMPLE)  # not sorted: batches hold sentences of all lengths
-        src_len, tgt_len = self.case.replayed.at_quantiles((rows + 0.5) / SATURATION_SAMPLE)
+        src_len, tgt_len = self.case.table.at_quantiles((rows + 0.5) / SATURATION_SAMPLE)
         return {
-            device.name: device.workers / target.mean_alone_s(self.case.replayed)
+            device.name: device.workers / target.mean_alone_s(self.case.table)
             if target.decoding is None
             else len(src_len) / saturated_s(target.decoding, src_len, tgt_len)
             for target, device in zip(self.case.targets, self.devices, strict=True)
