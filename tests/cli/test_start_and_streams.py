@@ -19,8 +19,6 @@ from simnmt.profile.profile_file import read_profile
 from tests.campaigns.harness import deep
 from tests.command_line import ROOT, Outcome
 
-ROOT = Path(__file__).parents[2]
-
 
 def imported(arguments: list[str], folder: Path) -> set[str]:
     """Top-level modules that a command has imported when it ends."""
