@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -200,9 +198,3 @@ def test_a_file_that_is_no_study_is_refused_in_one_line(made: Path, study: Study
     path.write_text("{")
     with pytest.raises(CalibrationError, match="not a study"):
         read_study(path, Study)
-
-
-def test_reading_a_study_needs_no_torch() -> None:
-    code = "import sys, simnmt.papers.fvp.study; print('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "False\n"

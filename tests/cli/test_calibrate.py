@@ -151,6 +151,7 @@ def test_what_the_engine_refuses_is_one_line(folder: Path, simnmt: Any, options:
     assert list(folder.glob("box.*")) == []
 
 
+@pytest.mark.deep
 def test_without_torch_it_says_how_to_get_it(folder: Path, process: Any) -> None:
     absent = folder / "absent"
     (absent / "torch").mkdir(parents=True)

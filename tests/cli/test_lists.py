@@ -100,6 +100,7 @@ doctor(as_json=False, disk=Path(sys.argv[1]))
 """
 
 
+@pytest.mark.deep
 def test_a_box_without_any_library_gets_a_line_each_and_no_traceback(tmp_path: Path) -> None:
     run = subprocess.run(
         [sys.executable, "-c", WITHOUT, str(tmp_path / "nowhere")],
