@@ -20,7 +20,7 @@ from operator import attrgetter
 from pathlib import Path
 from traceback import extract_tb
 from types import ModuleType
-from typing import Any, NamedTuple, get_args, get_type_hints
+from typing import Any, NamedTuple, NoReturn, get_args, get_type_hints
 from zlib import crc32
 
 from pydantic import (
@@ -281,6 +281,10 @@ class Parameters(Configuration):
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
 
+def _refuse_object(value: Any) -> NoReturn:
+    raise misfit("", f"a {type(value).__name__} object is no parameter of code (give the class itself in place of its name)")
+
+
 @dataclass(slots=True)
 class UserCode:
     """The context in which a scenario is checked: what code may be loaded, and the parameters of what was loaded."""
@@ -362,7 +366,7 @@ class Extensible:
         keys = {key: part for key, part in content.items() if key != "kind"}
         own_kind = {} if literal_kind(model) is None else {"kind": literal_kind(model)}
         # As JSON, so that strict models accept what a file can express: lists for tuples, texts for paths and enums.
-        parameters = model.model_validate_json(json.dumps({**own_kind, **keys}, default=repr))
+        parameters = model.model_validate_json(json.dumps({**own_kind, **keys}, default=_refuse_object))
         # A key that is left out stays so: the default of a dataclass may be a private sentinel, which is no value.
         values = {name: getattr(parameters, name) for name in names if name in parameters.model_fields_set}
         return Extension(value, kind, code, values, keys)

@@ -80,11 +80,3 @@ def test_an_answer_that_comes_as_a_whole_has_no_times_of_tokens() -> None:
 def test_answers_that_are_none_are_refused(pieces: tuple[bytes, ...], complaint: str) -> None:
     with pytest.raises(ServiceError, match=complaint):
         complete(*pieces)
-
-
-@pytest.mark.parametrize("answer", [{"error": {"message": "engine died"}}, {"object": "error", "message": "engine died"}])
-def test_an_error_with_status_200_is_the_services_own(answer: dict[str, Any]) -> None:
-    for pieces in ((whole(json.dumps(answer).encode()),), (STREAM, event(answer))):
-        with pytest.raises(ServiceError) as refused:
-            complete(*pieces)
-        assert (refused.value.message, refused.value.is_stated) == ("engine died", True)

@@ -133,14 +133,6 @@ def test_another_beam_of_the_calibration_is_the_base_and_measured_too() -> None:
     assert {settings.beam for settings in block.measured} == {1, 3, 5}
 
 
-def test_batches_without_memory_are_left_out_and_named() -> None:
-    block = block_of(Torchlike(most_rows=16))
-    assert {variant.batch for variant in block.variants if variant.settings.beam == 5} == {1}
-    assert block.left_out == ("beam 5, batch 4: out of memory",)
-    engine = Torchlike(most_rows=0)
-    assert decoder_block(engine, QUICK, 16, Silent) == (None, ["no variants of the decoder: out of memory"])
-
-
 def test_ratios_of_rungs_are_exact_while_the_box_slows_down() -> None:
     """Each variant is timed in turn with the base: a box that ends at half its speed changes no ratio."""
     block = block_of(Sharplike(lambda call: 1.0 + call / 600), FULL)
@@ -159,13 +151,6 @@ def test_the_ladder_begins_at_the_base_and_adds_one_technique_at_a_time() -> Non
         for one, other in pairwise(rungs)
     ]
     assert changed == [["gemm"], ["embeddings"], ["attention"], ["activations"], ["merge"], ["fused"]]
-
-
-def test_a_variant_without_memory_is_left_out_and_the_others_are_measured() -> None:
-    kept = PLAIN.model_copy(update={"activations": "table"})
-    block = block_of(Sharplike(lacks=kept), FULL)
-    assert kept not in block.measured
-    assert block.left_out == (f"{kept.describe()}: out of memory",)
 
 
 def test_backends_without_stages_have_no_variants_and_report_why(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,13 +56,6 @@ def test_interrupted_it_keeps_what_it_has_and_the_same_call_goes_on(measured: An
     assert (done.profile.step, done.profile.encoder) == (at_once.step, at_once.encoder)
 
 
-@pytest.mark.parametrize("stop_at", [0, 1])
-def test_a_journal_without_a_measurement_is_removed(measured: Any, tmp_path: Path, stop_at: int) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        measured(engine=FakeEngine(stop_at=stop_at))
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_no_profile_is_replaced_by_a_profile_with_fewer_blocks(measured: Any, tmp_path: Path) -> None:
     measured()
     kept = (tmp_path / "box.json").read_bytes()
@@ -81,13 +74,6 @@ def test_other_settings_do_not_go_on_with_the_journal(measured: Any, tmp_path: P
     with pytest.raises(CalibrationError, match=r"engine\.versions\.abacus"):
         measured(engine=FakeEngine(versions={"abacus": "3.1"}))
     assert journal_path(tmp_path / "box.json").read_bytes() == kept
-
-
-def test_memory_that_suffices_in_a_later_sitting_is_used(measured: Any) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        measured(replace(QUICK, parts=("execution", "step")), FakeEngine(noise=0.0, most_batch=4, stop_at=110))
-    profile = measured(replace(QUICK, parts=("execution", "step")), FakeEngine(noise=0.0)).profile
-    assert profile.step.batch[-1] == 16
 
 
 def test_a_part_that_failed_is_tried_again_in_a_later_sitting(measured: Any, monkeypatch: pytest.MonkeyPatch) -> None:

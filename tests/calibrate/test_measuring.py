@@ -13,19 +13,14 @@ import pytest
 from simnmt.calibrate.journal import Journal
 from simnmt.calibrate.measurement import Measured, Silent, measure
 from simnmt.calibrate.plan import (
-    LARGE_ROWS,
     LEAST_ROUNDS,
     ROUNDS,
-    ROUNDS_WITHIN_S,
-    BenchPlan,
-    Stretch,
     batches,
     plan_benches,
     plan_execution,
     plan_rounds,
 )
 from simnmt.calibrate.settings import Settings
-from simnmt.nmt.engine import Work
 from tests.calibrate.engines import PLANE, FakeEngine
 
 
@@ -200,15 +195,6 @@ def test_a_full_calibration_may_be_measured_again_for_a_part_of_its_own_time(ope
     assert not any(cell.disturbed for cells in measured.cells.values() for cell in cells)
 
 
-def test_a_full_calibration_of_a_restless_box_ends(open_journal: Opener) -> None:
-    slow = tuple(4 * part for part in PLANE)
-    plan = plan_execution(Settings("gru"))
-    heard = Heard()
-    measured = measure(FakeEngine(slow, disturbance=lambda call: 1.0 + 0.4 * (call // 13 % 2)), [plan], open_journal(), heard)
-    assert measured.repeated <= len(plan.stretches) // 2
-    assert any("measuring again would take another" in line for line in heard.lines)
-
-
 def test_every_inference_of_the_paper_counts_just_once_however_disturbed(open_journal: Opener) -> None:
     """Common lengths must not lose draws, nor rare ones gain them: their shares are the lengths' distribution."""
     drawn = [(5, 5 + number % 3) if number % 50 else (9, 40) for number in range(400)]
@@ -247,35 +233,3 @@ def test_a_slow_model_has_as_many_rounds_as_there_is_time_for_and_the_least_numb
         again = measure(FakeEngine(stop_at=0), plans, open_journal(f"slower-{slower}"), Silent)
         assert again.cells == measured.cells, "gone on with from its journal, it stops where it stopped"
     assert repeats[0.4] == ROUNDS > repeats[4] >= LEAST_ROUNDS == repeats[40]
-
-
-def test_inferences_of_the_paper_take_no_time_from_the_rounds_after_them(open_journal: Opener) -> None:
-    """After some minutes of single inferences only the least number of rounds was measured, on however fast a box."""
-    drawn = [(50, 90)] * 600
-    plans = plan_benches(Settings("gru", mode="paper"), drawn, tells_steps=True)
-    fast = (0.4 * PLANE[0], 0.4 * PLANE[1], 0.5)
-    kept = open_journal()
-    measured = measure(FakeEngine(fast, noise=0.0), plans, kept, Silent)
-    kept.close()
-    (inferences,) = measured.cells["execution"]
-    assert sum(inferences.total_s) > ROUNDS_WITHIN_S
-    assert {len(cell.timings) for cell in measured.cells["step"] if cell.work.batch <= LARGE_ROWS} == {ROUNDS}
-    again = measure(FakeEngine(stop_at=0), plans, open_journal(), Silent)
-    assert again.cells == measured.cells, "gone on with from its journal, it stops where it stopped"
-
-
-@pytest.mark.parametrize(("share", "measures_again"), [(0.25, False), (0.35, True)])
-def test_rounds_that_were_left_out_earn_no_time_for_measuring_again(
-    open_journal: Opener, share: float, measures_again: bool
-) -> None:
-    """Three tenths of what was measured are disturbed, which is less than a quarter of all that was planned."""
-    work, reference = Work(20, 20), Work(10, 10)
-    stretches = tuple(Stretch("execution", number, (work,) * 10, number // 10) for number in range(50))
-    plan = BenchPlan("execution", stretches, reference, 3, 1, again_at_least_s=0.0, again_share=share, rounds_within_s=0.0)
-    warm_up, calls = 2 + 3, 10 + 3
-    begin = warm_up + 5 * calls
-    disturbed = range(begin, begin + (3 * LEAST_ROUNDS - 1) * calls)
-    engine = FakeEngine(noise=0.0, disturbance=lambda call: 1.5 if call in disturbed else 1.0)
-    measured = measure(engine, [plan], open_journal(), Silent)
-    assert measured.stretches == 10 * LEAST_ROUNDS
-    assert measured.repeated == (3 * LEAST_ROUNDS if measures_again else 0)

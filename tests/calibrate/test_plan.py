@@ -25,14 +25,11 @@ from simnmt.calibrate.plan import (
     execution_cells,
     grid_cells,
     judging_cells,
-    out_of_reach,
     plan_benches,
     plan_execution,
-    plan_rounds,
     step_cells,
 )
-from simnmt.calibrate.settings import PARTS, CalibrationError, Settings, parse_parts
-from simnmt.nmt.engine import Work
+from simnmt.calibrate.settings import PARTS, CalibrationError, Settings
 from simnmt.profile.profile_file import read_profile
 from tests.calibrate.engines import QUICK, FakeEngine
 
@@ -182,25 +179,6 @@ def test_only_what_was_asked_for_is_planned() -> None:
     assert [plan.bench for plan in plan_benches(settings(mode="paper"), drawn, tells_steps=True)] == ["execution", "rounds"]
 
 
-def test_short_longest_lengths_bound_all_benches() -> None:
-    asked = settings(max_src_len=8, max_tgt_len=9)
-    for plan in (plan_execution(asked), plan_rounds(asked, tells_steps=True)):
-        assert max(work.src_len for work in [*plan.works, plan.reference]) <= 8
-        assert max(work.tgt_len for work in [*plan.works, plan.reference]) <= 9
-
-
-def test_what_is_larger_than_something_too_large_is_out_of_reach() -> None:
-    too_large = [Work(20, 64, 32), Work(100, 1, 16)]
-    assert out_of_reach(Work(20, 64, 64), too_large)
-    assert out_of_reach(Work(100, 1, 16), too_large)
-    assert not out_of_reach(Work(20, 32, 64), too_large)
-    assert not out_of_reach(Work(99, 1, 16), too_large)
-
-
-def test_parts_are_named_in_any_order() -> None:
-    assert parse_parts(["disk", "execution"]) == ("execution", "disk")
-
-
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
@@ -212,12 +190,6 @@ def test_parts_are_named_in_any_order() -> None:
 def test_settings_that_make_no_plan_are_refused(keys: dict[str, Any], message: str) -> None:
     with pytest.raises(CalibrationError, match=message):
         settings(**keys)
-
-
-def test_a_token_is_a_word_where_the_papers_models_read_words() -> None:
-    units = [settings(model=model).units for model in ("bilstm", "gru", "marian", "some/other/folder")]
-    assert units == [("word", "word"), ("word", "word"), ("subword", "subword"), ("subword", "subword")]
-    assert settings(model="marian", tgt_unit="char").units == ("subword", "char")
 
 
 GAP_S = 0.05

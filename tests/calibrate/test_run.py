@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,9 +15,7 @@ from simnmt.calibrate import parts as parts_module
 from simnmt.calibrate.box import JetsonDescription
 from simnmt.calibrate.calibration import calibrate
 from simnmt.calibrate.disk import DiskError, DiskReads
-from simnmt.calibrate.energy_meter import FoundMeter
 from simnmt.calibrate.settings import CalibrationError, Settings
-from simnmt.nmt.errors import OutOfMemory
 from simnmt.profile.decoder_settings import DecoderOptions
 from simnmt.profile.profile_file import read_profile
 from simnmt.profile.profile_summary import facts
@@ -84,14 +81,6 @@ def test_names_and_units_are_as_given(measured: Any) -> None:
 def test_a_box_that_spoils_measurements_is_warned_of(measured: Any, box: Any, facts: dict[str, Any], message: str) -> None:
     box(**facts)
     assert any(message in warning for warning in measured().warnings)
-
-
-def test_the_unknown_state_of_a_box_is_not_guessed(measured: Any, box: Any) -> None:
-    box(load_average=None, governor=None, frequency_mhz=None)
-    done = measured()
-    assert done.warnings == (NO_STAGES, "no energy: rapl: no counter")
-    assert done.profile.conditions.load_average is None
-    assert done.profile.conditions.frequency_mhz is None
 
 
 def test_cells_that_stay_disturbed_are_in_the_profile_and_warned_of(measured: Any) -> None:
@@ -167,30 +156,6 @@ def test_a_disk_whose_rate_rises_with_the_size_is_a_table(measured: Any, monkeyp
     disk = measured(replace(QUICK, parts=("execution", "disk"))).profile.disk
     assert disk.form == "table"
     assert disk.heldout_error < disk.heldout_error_linear
-
-
-def test_memory_that_fails_while_energy_is_measured_spoils_nothing_else(measured: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    closed = []
-
-    def meter(device: str) -> Any:
-        return FoundMeter(SimpleNamespace(source="rapl", close=lambda: closed.append(device)), ())
-
-    def no_room(*_: Any, **__: Any) -> None:
-        raise OutOfMemory("no room")
-
-    monkeypatch.setattr(parts_module, "find_energy_meter", meter)
-    monkeypatch.setattr(parts_module, "measure_energy", no_room)
-    done = measured(replace(QUICK, parts=("execution", "energy")))
-    assert (done.profile.energy, done.warnings, closed) == (None, ("no energy: out of memory at a corner cell",), ["cpu"])
-
-
-def test_a_damaged_tokeniser_spoils_nothing_else(measured: Any, tmp_path: Path) -> None:
-    (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "source.model").write_bytes(b"not a model")
-    done = measured(replace(QUICK, model=str(tmp_path / "model"), parts=("execution", "overheads")))
-    fixed = done.profile.overheads.tokenisation_s_fixed
-    assert (fixed.value, fixed.note.startswith("sentencepiece cannot use it")) == (None, True)
-    assert any(warning.startswith("no times of the tokeniser: ") for warning in done.warnings)
 
 
 def test_a_cpu_goes_by_the_name_that_its_box_has_for_it(measured: Any, box: Any, tmp_path: Path) -> None:

@@ -117,15 +117,6 @@ def test_a_quick_measurement_takes_a_part_of_a_large_layer(monkeypatch: pytest.M
     assert max(most) <= 1 << 11
 
 
-def test_times_come_only_from_the_clock() -> None:
-    """Times come from the clock alone: of one that ticks once a call each stage takes one tick, whatever it walks over."""
-    ticks = count()
-    cost = measure_projection(16, vocab=500, clusters=20, rounds=1, clock=lambda: float(next(ticks)))
-    stages = cost.stages_s(vocab=500, width=16, clusters=20, columns=50, rows=8)
-    assert stages.product_s == pytest.approx(1.0) and stages.union_s == pytest.approx(1.0, rel=0.2)
-    assert cost.method(50, 8, 16) == "row_wise", "of two that are alike"
-
-
 def test_the_dense_product_of_a_model_replaces_that_of_torch() -> None:
     """Of packed weights torch's would take far longer, and active columns seem to pay where they do not."""
     seen: list[tuple[int, ...]] = []
@@ -158,15 +149,6 @@ def test_the_bench_times_each_setting_and_judges_its_fit(benched: ProjectionBenc
     assert [(limit.vocab, limit.width, limit.rows) for limit in benched.break_even] == [(900, 24, 1), (900, 24, 6)]
 
 
-@pytest.mark.parametrize(("vocab", "clusters"), [(2, 1), (20, 3)])
-def test_tiny_layers_are_measured_too(vocab: int, clusters: int) -> None:
-    """One active column, of which two were to be found; fewer clusters than rows."""
-    small = Setting(vocabs=(vocab,), widths=(1,), rows=(6,), shares=(0.02,), heldout_shares=(), clusters=clusters, rounds=1)
-    done = vocabulary_bench(small)
-    assert [step.rows for step in done.steps] == [6] and done.heldout_error is None
-    done.model_dump_json()
-
-
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
@@ -196,41 +178,3 @@ def test_the_verb_prints_tables_and_writes_the_document(tmp_path: Path) -> None:
         assert words in printed
     written = read_bench(tmp_path / "bench.json")
     assert written.setting.vocabs == (400,) and written.kind == "measured" and written.cost(400, 8).vocab == (400,)
-
-
-def test_the_clock_waits_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Launches return at once: a time read without waiting would be theirs."""
-    events: list[str] = []
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: events.append(f"waited for {device}"))
-
-    def clock() -> float:
-        events.append("read")
-        return 7.0
-
-    assert projection_timing.clock_of(torch.device("cuda"), clock)() == 7.0
-    assert events == ["waited for cuda", "read"]
-    assert projection_timing.clock_of(torch.device("cpu"), clock) is clock
-
-
-@pytest.mark.parametrize("cache_bytes", [4_096, 1 << 20])
-def test_no_method_finds_the_data_of_the_previous_one_in_the_cache(cache_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also of weights that the last cache holds: else what is timed second seems the faster one."""
-    monkeypatch.setattr(projection_timing, "last_cache_bytes", lambda: cache_bytes)
-    flushed: list[projection_timing.Timed] = []
-    interleaved = projection_timing.interleaved
-
-    def watched(runs: dict[str, object], rounds: int, before: dict[str, object], **named: object) -> object:
-        flushed.extend(before)
-        return interleaved(runs, rounds, before, **named)  # type: ignore[arg-type]
-
-    timed_stages: list[projection_timing.Timed] = []
-    points_of = projection_timing.points_of
-    monkeypatch.setattr(projection_timing, "interleaved", watched)
-    monkeypatch.setattr(
-        projection_timing,
-        "points_of",
-        lambda timed, *more, **named: timed_stages.extend(timed) or points_of(timed, *more, **named),
-    )
-    measure_projection(16, vocab=600, clusters=20, rounds=1)
-    assert {timed.stage for timed in flushed} == {"row_wise", "gather", "assign", "dense"}
-    assert all(timed in flushed for timed in timed_stages if timed.stage in ("row_wise", "gather"))

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from simnmt.calibrate.processor_use import BusyWatch
 from simnmt.calibrate.round_guard import Checkpoint, RoundGuard
 from simnmt.calibrate.settings import CalibrationError
-from simnmt.kernels.columns import Centroids
 from simnmt.nmt.translation import Translator
 from simnmt.nmt.vocabulary.active_columns import clustered
 from simnmt.nmt.vocabulary.cluster_bundle import ClusterSet
@@ -27,7 +26,6 @@ from simnmt.papers.fvp.study_clusters import (
     ActiveBits,
     Clusterer,
     DirectionContexts,
-    KeptContexts,
     active_mass,
     by_sentence,
     cells,
@@ -36,7 +34,6 @@ from simnmt.papers.fvp.study_clusters import (
     contenders,
     first_sentences,
     outcome,
-    spread,
     try_contenders,
 )
 from simnmt.papers.fvp.study_decoding import (
@@ -256,39 +253,6 @@ def test_a_disturbed_stretch_alone_is_measured_again(made: Path, translator: Tra
     assert (measured.kept.wanted, measured.kept.measured, measured.kept.rejected) == (6, 7, 1) and measured.kept.conclusive
 
 
-def test_times_of_a_stretch_that_stays_disturbed_do_not_count_but_its_translations_do(
-    made: Path, translator: Translator
-) -> None:
-    sentences = development(made, translator, 10)
-    reference_s = [1.0]
-    guard = RoundGuard(lambda: reference_s[0], watch=lambda: BusyWatch("no-such-box"))
-
-    def run(number: int, stretch: Sentences, checkpoint: Checkpoint) -> int:
-        if number == 0:
-            reference_s[0] *= 2.0
-        return number
-
-    measured = measure_stretches(guard, sentences, 1, 3, run)
-    assert measured.rounds == [[1, 2, 3]] and measured.whole == [0, 1, 2, 3]
-    assert measured.kept.conclusive and measured.kept.rejected == 3
-
-
-@pytest.mark.parametrize(("disturbed", "conclusive"), [((1,), True), ((0, 2), False), ((0, 1, 2), False)])
-def test_two_undisturbed_stretches_of_three_suffice_and_one_does_not(disturbed: tuple[int, ...], conclusive: bool) -> None:
-    """Without a conclusion the last measurement of every stretch is kept, to be shown."""
-    reference_s = [1.0]
-    guard = RoundGuard(lambda: reference_s[0], watch=lambda: BusyWatch("no-such-box"))
-
-    def run(number: int, stretch: Sentences, checkpoint: Checkpoint) -> int:
-        reference_s[0] *= 1.5 if number in disturbed else 1.0
-        return number
-
-    measured = measure_stretches(guard, Sentences(((1, 2),) * 3, None), 1, 1, run)
-    assert measured.kept.conclusive is conclusive and measured.kept.rejected == 3 * len(disturbed)
-    assert measured.kept.worst_reference_spread == pytest.approx(0.5)
-    assert measured.rounds == [[number for number in range(3) if not (conclusive and number in disturbed)]]
-
-
 @pytest.mark.parametrize(("batch", "least"), [(1, 3), (2, 1)])
 def test_decoding_in_stretches_counts_what_decoding_the_whole_text_counts(
     made: Path, translator: Translator, clusters: ClusterSet, batch: int, least: int
@@ -366,19 +330,6 @@ def test_more_text_and_more_likely_tokens_miss_less(translator: Translator, cont
     assert first_sentences(training, 3).sentence.unique().tolist() == [0, 1, 2]
 
 
-def test_k_means_may_see_some_contexts_and_active_sets_are_made_of_all(
-    translator: Translator, contexts: DirectionContexts
-) -> None:
-    """Each context lies in the cluster that is nearest, and its likeliest token is active there."""
-    training, clusterer = contexts.training, Clusterer(1, 25)
-    (four,) = cluster_sets(translator.model, "a", training, 4, [1], clusterer)
-    assert clusterer.seen(training) == 25 < len(training) == four.contexts
-    nearest = Centroids.of(four.centroids.points).nearest(training.hidden)
-    assert all(
-        int(token) in four.sets.of(int(cluster)).tolist() for cluster, token in zip(nearest, training.top[:, 0], strict=True)
-    )
-
-
 def test_held_out_text_chooses_with_one_half_and_reports_on_the_other(made: Path, tmp_path: Path) -> None:
     test, development = held_out(direction(made), 1_000)
     lines, references = ((made / f"held.{side}").read_text().splitlines() for side in ("one", "other"))
@@ -393,41 +344,3 @@ def test_held_out_text_chooses_with_one_half_and_reports_on_the_other(made: Path
         held_out(dataclasses.replace(direction(made), references=short), 5)
     with pytest.raises(CalibrationError, match="no translations"):
         training_pairs(dataclasses.replace(direction(made), train_targets=None), 5)
-
-
-def test_kept_contexts_are_those_of_their_text_and_a_damaged_file_is_named(translator: Translator, tmp_path: Path) -> None:
-    messages = list[str]()
-    kept = KeptContexts(translator, "sha", tmp_path / "kept", messages.append)
-    first = kept.of("a text", ["un deux", "trois"], 2)
-    again = kept.of("a text", ["un deux", "trois"], 2)
-    assert messages == ["decoding 2 sentences of a text", "contexts of a text: kept from before"]
-    assert all(torch.equal(getattr(first, name), getattr(again, name)) for name in ("hidden", "top", "sentence", "emitted"))
-    kept.of("a text", ["un deux"], 2)
-    assert messages[-1] == "decoding 1 sentences of a text"
-    for path in (tmp_path / "kept").iterdir():
-        path.write_bytes(path.read_bytes()[:50])
-    with pytest.raises(CalibrationError, match="not a file of contexts, or damaged"):
-        kept.of("a text", ["un deux", "trois"], 2)
-
-
-def test_kept_clusters_are_those_of_their_contexts_and_are_not_made_again(
-    contexts: DirectionContexts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    training = contexts.training
-    clusterer = Clusterer(1, 30, tmp_path)
-    first = clusterer.clusters(training, 4)
-    fewer = clusterer.clusters(first_sentences(training, 3), 4)
-    assert len(fewer.labels) < len(first.labels) == len(training)
-    monkeypatch.setattr("simnmt.papers.fvp.study_clusters.cluster", None)
-    again = clusterer.clusters(training, 4)
-    assert torch.equal(again.centroids, first.centroids) and torch.equal(again.labels, first.labels)
-    assert (again.inertia, again.method, again.seed) == (first.inertia, "sklearn", 1)
-    for path in tmp_path.iterdir():
-        path.write_bytes(path.read_bytes()[:60])
-    with pytest.raises(CalibrationError, match="not a file of clusters, or damaged"):
-        clusterer.clusters(training, 4)
-
-
-def test_a_spread_holds_mean_and_quantiles() -> None:
-    shares = spread(np.array([10, 20, 30, 40, 100]), 1_000)
-    assert (shares.mean, shares.least, shares.median, shares.most) == pytest.approx((0.04, 0.01, 0.03, 0.1))

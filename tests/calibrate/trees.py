@@ -70,23 +70,6 @@ def x86_server(root: Path) -> Path:
     )
 
 
-def graviton(root: Path) -> Path:
-    """Four Neoverse-V1 cores of a cloud, without cpufreq."""
-    block = {"BogoMIPS": "2100.00", "Features": GRAVITON3_FEATURES, "CPU implementer": "0x41", "CPU part": "0xd40"}
-    return plant(
-        root,
-        {
-            "proc/cpuinfo": _cpuinfo([{"processor": cpu} | block for cpu in range(4)]),
-            "proc/self/status": _status("0-3"),
-            "proc/meminfo": "MemTotal: 8000000 kB\nMemAvailable: 7500000 kB\n",
-            "proc/loadavg": "0.01 0.02 0.00 1/100 99\n",
-            "sys/class/dmi/id/sys_vendor": "Amazon EC2\n",
-            "sys/class/dmi/id/product_name": "c7g.xlarge\n",
-            **{f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list": f"{cpu}\n" for cpu in range(4)},
-        },
-    )
-
-
 def orin(root: Path) -> Path:
     """A Jetson AGX Orin: two INA3221 chips, of whose rails one feeds another."""
     block = {"Features": ORIN_FEATURES, "CPU implementer": "0x41", "CPU part": "0xd42"}
@@ -119,31 +102,6 @@ def orin(root: Path) -> Path:
             "sys/class/hwmon/hwmon0/name": "tmp102\n",
             "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "schedutil\n",
             "sys/devices/system/cpu/cpu0/cpufreq/scaling_available_governors": "performance schedutil\n",
-        },
-    )
-
-
-def tx2(root: Path) -> Path:
-    """A Jetson TX2 with its two kinds of cores and the older driver's files."""
-    chip = "sys/bus/i2c/drivers/ina3221x/0-0041/iio:device1"
-    cores = [("0x4e", "0x003")] * 2 + [("0x41", "0xd07")] * 4
-    return plant(
-        root,
-        {
-            "proc/cpuinfo": _cpuinfo(
-                [
-                    {"processor": cpu, "Features": "fp asimd", "CPU implementer": maker, "CPU part": part}
-                    for cpu, (maker, part) in enumerate(cores)
-                ]
-            ),
-            "etc/nv_tegra_release": "# R32 (release), REVISION: 7.1, GCID: 29818004, BOARD: t186ref, EABI: aarch64\n",
-            **{
-                f"{chip}/{name}": f"{value}\n"
-                for rail, values in enumerate([("VDD_IN", 19000, 300), ("VDD_SYS_CPU", 19000, 40)])
-                for name, value in zip(
-                    (f"rail_name_{rail}", f"in_voltage{rail}_input", f"in_current{rail}_input"), values, strict=True
-                )
-            },
         },
     )
 

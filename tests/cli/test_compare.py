@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import shutil
 from collections.abc import Callable, Iterator
@@ -11,9 +10,7 @@ from typing import Any
 
 import pytest
 
-import simnmt as package
 from simnmt.cli import app
-from simnmt.cli.compare import format_comparison
 from tests.command_line import filled_folder
 from tests.refusals import assert_one_line
 
@@ -66,13 +63,6 @@ def test_compare_prints_keys_changes_best_policies_and_what_is_missing(runs: Pat
     assert done.out.splitlines()[-1].startswith("policy naive: in first, not in far")
 
 
-def test_unpaired_runs_are_named_with_the_reason(runs: Path, simnmt: Command) -> None:
-    done = simnmt("compare", "first", "far", "reseeded")
-    changes = table(done.out, "workload network policy run first ms ms")
-    assert {(row[3], "unpaired" in row) for row in changes} == {("far", False), ("reseeded", True)}
-    assert "\nreseeded against first: unpaired (seed 9 instead of 3).\n" in done.out
-
-
 def test_json_holds_the_comparison_and_nothing_else(runs: Path, simnmt: Command) -> None:
     done = simnmt("compare", "first", "reseeded", "--json")
     document = json.loads(done.out)
@@ -81,14 +71,6 @@ def test_json_holds_the_comparison_and_nothing_else(runs: Path, simnmt: Command)
     assert [run["seed"] for run in document["runs"]] == [3, 9]
     assert {tuple(row["unpaired_because"]) for row in document["changes"]} == {("seed 9 instead of 3",)}
     assert {row["run"] for row in document["best"]} == {"first", "reseeded"}
-
-
-def test_many_differing_keys_are_cut_and_counted(runs: Path) -> None:
-    comparison = package.compare("first", "far")
-    keys = [{"key": f"policies.c{at}", "first": "x" * 90, "far": None} for at in range(46)]
-    text = format_comparison(dataclasses.replace(comparison, scenario_differences=keys))
-    assert "\nand 6 more keys (--json and --page have all)\n" in text
-    assert "x" * 90 in text and "policies.c39" in text and "policies.c40" not in text
 
 
 def test_the_page_is_written_and_named(runs: Path, simnmt: Command) -> None:

@@ -105,30 +105,6 @@ def test_figure_3_is_printed_by_source_length(folder: Path, simnmt: Callable[...
     )
 
 
-def test_the_rejects_of_every_rule_are_printed(folder: Path, simnmt: Callable[..., Any], fit: Callable[..., Any]) -> None:
-    Path("a").write_text("das ist gut so\nsiehe www.a.org dort drüben\nja\n")
-    Path("b").write_text("that is good so\nsee www.a.org over there\nyes\n")
-    text = simnmt("corpus", "fit", "a", "b", "--filter", "ratio:max_len=3").out
-    assert "3 pairs read, 2 dropped (empty 0, too_long 2, ratio 0)" in text
-    assert fit("a", "b", "--filter", "ratio:max_ratio=1.5")["filter"] == "ratio max_ratio=1.5 max_len=200 tgt_per_src=1"
-
-
-def test_lengths_in_pieces_of_a_model(folder: Path, simnmt: Callable[..., Any], fit: Callable[..., Any]) -> None:
-    import sentencepiece
-
-    text = ["one old house there", "ein altes Haus dort", "houses are old there"] * 9
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(text), model_prefix="tiny", vocab_size=30, hard_vocab_limit=False, minloglevel=2
-    )
-    for name in ("a", "b"):
-        Path(name).write_text("".join(f"{line}\n" for line in text))
-    found = fit("a", "b", "--unit", "word:sentencepiece:tiny.model")
-    assert found["src_unit"] == "word" and found["tgt_unit"].startswith("sentencepiece ")
-    assert found["mean_tgt_len"] > found["mean_src_len"]
-    assert simnmt("corpus", "table", "a", "b", "--unit", "sentencepiece:tiny.model", "--out", "t.csv").status == 0
-    assert f"# src_unit: {found['tgt_unit']}\n" in Path("t.csv").read_text()
-
-
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
@@ -153,15 +129,6 @@ def test_what_cannot_be_read_is_told_in_one_line(
     assert tree(folder) == before
 
 
-def test_where_no_line_is_known_none_is_made_up(folder: Path, simnmt: Callable[..., Any], fit: Callable[..., Any]) -> None:
-    Path("a").write_text("x y\n" * 3)
-    found = fit("a", "a")
-    assert found["pairs_r2"] is None
-    done = simnmt("corpus", "fit", "a", "a")
-    assert "R2 not defined" in done.out
-    assert "note: " in done.out
-
-
 def test_a_table_stands_in_for_its_corpus(folder: Path, simnmt: Callable[..., Any]) -> None:
     done = simnmt("corpus", "table", "news.de", "news.en", "--out", "t.csv")
     assert (done.status, done.err) == (0, "")
@@ -170,14 +137,6 @@ def test_a_table_stands_in_for_its_corpus(folder: Path, simnmt: Callable[..., An
     assert simnmt("run", "small.yaml", "--out", "one").status == 0
     assert simnmt("run", "small.yaml", *table, "--out", "two").status == 0
     assert Path("one/requests.parquet").read_bytes() == Path("two/requests.parquet").read_bytes()
-
-
-def test_a_table_says_what_it_replaced(folder: Path, simnmt: Callable[..., Any]) -> None:
-    for verb, force in (("wrote", ()), ("replaced", ("--force",))):
-        done = simnmt("corpus", "table", "news.de", "news.en", "--out", "t.csv", *force)
-        warned = [line for line in done.err.splitlines() if not line.startswith("simnmt: warning: the filter ")]
-        assert (done.status, warned) == (0, [])
-        assert done.out.startswith(f"{verb} t.csv: ")
 
 
 @pytest.mark.parametrize(

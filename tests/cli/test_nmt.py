@@ -13,7 +13,6 @@ import pytest
 
 from simnmt.base.packages import install_command
 from tests.nmt import toy_language
-from tests.refusals import assert_one_line
 
 SHAPE = ["--model", "tiny.json", "--heldout", "20", "--batch-tokens", "200", "--threads", "1"]
 
@@ -89,18 +88,6 @@ def test_an_interrupt_says_what_is_kept(here: Path, train: Callable[..., Any], m
     assert (found.status, found.out) == (130, "")
     assert "simnmt: note: kept up to step 3; the same command, or --out i alone, goes on from there\n" in found.err
     assert json.loads(train("--steps", "5", "--out", "i", "--json").out)["training"]["sittings"] == 2
-
-
-@pytest.mark.skipif(not Path("/dev/zero").is_char_device(), reason="the system has no /dev/zero")
-def test_standard_input_without_line_ends_is_refused(
-    model: str, simnmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with Path("/dev/zero").open() as zeros:
-        monkeypatch.setattr(sys, "stdin", zeros)
-        done = simnmt("nmt", "translate", "--model", model, "--threads", "1")
-    assert (done.status, done.out) == (2, "")
-    assert_one_line(done.err)
-    assert "<stdin>:1: a line of more than 1,048,576 bytes" in done.err
 
 
 def test_as_many_lines_come_out_as_go_in(
@@ -183,14 +170,6 @@ def test_a_bundle_of_the_vocabulary_is_translated_with(
         assert found.status == 2 and said in found.err and found.err.count("\n") == 1, found.err
 
 
-def test_lines_too_long_are_told_by_number(here: Path, model: str, simnmt: Callable[..., Any]) -> None:
-    Path("long.txt").write_text("un\n" + "neuf " * 700 + "\n" + "deux\n")
-    found = simnmt("nmt", "translate", "--model", model, "--threads", "1", "long.txt", "--max-len", "2")
-    assert found.status == 0 and found.out.count("\n") == 3
-    assert "simnmt: note: line 2 is too long: only its first 512 tokens are translated\n" in found.err
-    assert "translations were stopped at their greatest length" in found.err
-
-
 def test_bad_input_is_told_in_a_line(here: Path, model: str, train: Callable[..., Any], simnmt: Callable[..., Any]) -> None:
     Path("three.txt").write_text("a\nb\nc\n")
     Path("latin.txt").write_bytes(b"caf\xe9\n")
@@ -231,10 +210,3 @@ def test_without_its_packages_the_remedy_is_told(
     found = train("--out", "x")
     assert found.status == 2
     assert found.err == f"simnmt: this needs the package {package} ({install_command('models')})\n"
-
-
-@pytest.mark.parametrize("out", [".", "x" * 300, "one.txt/x"])
-def test_a_translation_that_cannot_be_written_is_refused(model: str, simnmt: Callable[..., Any], out: str) -> None:
-    done = simnmt("nmt", "translate", "--model", model, "one.txt", "--out", out)
-    assert (done.status, done.out) == (2, "")
-    assert_one_line(done.err)

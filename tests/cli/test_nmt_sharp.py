@@ -24,7 +24,6 @@ from simnmt.nmt.sharp_translator import (
     SharpTranslator,
 )
 from simnmt.nmt.subwords import (
-    LONGEST_SOURCE,
     SOURCE_TOKENIZER,
     TARGET_TOKENIZER,
     learn_vocabulary,
@@ -121,23 +120,6 @@ def test_unknown_words_are_replaced_unless_they_are_to_be_kept(
     assert any(word.isupper() for line in looked_up for word in line["text"].split())
 
 
-def test_unknown_words_that_stay_are_noted_with_the_reason(simnmt: Callable[..., Any], lost: Path) -> None:
-    """A model without attention does not say which word it was reading; that dictionary could never be used."""
-    blind = lost.parent / "blind"
-    done = simnmt("nmt", "translate", str(lost.parent / "in.txt"), "--model", str(blind), "--max-len", "5")
-    assert done.status == 0
-    (note,) = (line for line in done.err.splitlines() if "⁇" in line)
-    assert re.fullmatch(r"simnmt: note: unknown words written as ⁇: \d+, for the model has no attention .*", note)
-    assert int(note.split(",")[0].split()[-1]) == done.out.count("⁇") > 5
-    kept = simnmt("nmt", "translate", str(lost.parent / "in.txt"), "--model", str(blind), "--max-len", "5", "--keep-unknown")
-    assert kept.out == done.out and "⁇" not in kept.err
-    refused = simnmt("nmt", "translate", "--model", str(blind), "--dictionary", str(lost.parent / "words.tsv"))
-    assert refused.status == 2 and refused.err.count("\n") == 1
-    assert "a dictionary of unknown words for a model without attention" in refused.err
-    both = simnmt("nmt", "translate", "--model", str(lost), "--dictionary", "x.tsv", "--keep-unknown")
-    assert both.status == 2 and "--dictionary replaces unknown words; leave one out" in both.err
-
-
 def test_sharp_14_an_ensemble_of_one_model_twice_says_the_same_and_of_two_something_else(
     simnmt: Callable[..., Any], place: Path
 ) -> None:
@@ -188,11 +170,6 @@ def test_sharp_01_unknown_words_are_replaced_where_the_decoder_looked(place: Pat
         SharpTranslator, "decode", lambda *_, **__: replace(said, attended=(len(translator.source.cut("un ☃")),))
     )
     assert translator.translate(["un ☃"])[0].text == "⁇", "the end of the source"
-
-
-def test_a_source_beyond_the_longest_is_cut(place: Path) -> None:
-    (line,) = SharpTextTranslator.load([place / "a"], max_len=3).translate(["un " * LONGEST_SOURCE])
-    assert line.cut and line.src_len == LONGEST_SOURCE and line.tgt_len <= 3
 
 
 @pytest.mark.parametrize(

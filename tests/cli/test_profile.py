@@ -125,20 +125,6 @@ def test_compare_tells_ratios_and_who_is_faster(profiles: Path, simnmt: Callable
     assert slow["execution.s_per_tgt_token"] == pytest.approx(3 * fast["execution.s_per_tgt_token"])
 
 
-def test_compare_and_inspect_show_the_same_time_of_a_target_token_with_a_beam(
-    folder: Path, contents: list[dict[str, Any]], simnmt: Callable[..., Any]
-) -> None:
-    overrun = {"beam_overrun": {"kind": "measured", "steps_per_token": 1.5}}
-    for name, more in (("greedy.json", {}), ("beam.json", overrun)):
-        write_profile(folder / name, checked_profile(contents[0] | more))
-    greedy, beam = json.loads(simnmt("profile", "compare", "greedy.json", "beam.json", "--json").out)["coefficients"]
-    assert beam["execution.s_per_tgt_token"] == pytest.approx(1.5 * greedy["execution.s_per_tgt_token"])
-    assert beam["execution.s_fixed"] == greedy["execution.s_fixed"]
-    row = told(simnmt("profile", "compare", "greedy.json", "beam.json").out)["execution per tgt token, ms"].split()
-    inspected = told(simnmt("profile", "inspect", "beam.json").out)["execution"]
-    assert f"+ {row[1]} x target" in inspected
-
-
 def test_compare_tells_where_each_is_faster_and_what_else_differs(
     folder: Path, make_profile: Callable[..., Any], simnmt: Callable[..., Any]
 ) -> None:
@@ -158,12 +144,6 @@ def test_compare_tells_where_each_is_faster_and_what_else_differs(
     assert (
         json.loads(simnmt("profile", "compare", "one.json", "far.json", "--json").out)["against_first"][0]["time_ratio"] == []
     )
-
-
-def test_profiles_of_one_file_name_are_told_by_their_folders(profiles: Path, simnmt: Callable[..., Any]) -> None:
-    (profiles / "b").mkdir()
-    (profiles / "slow.json").rename(profiles / "b" / "fast.json")
-    assert "b/fast.json against fast.json: fast.json is as fast" in simnmt("profile", "compare", "fast.json", "b/fast.json").out
 
 
 def test_plot_writes_a_page_and_never_over_a_profile(profiles: Path, simnmt: Callable[..., Any]) -> None:
@@ -196,12 +176,3 @@ def test_a_bad_file_is_one_line(profiles: Path, simnmt: Callable[..., Any], verb
     assert done.err.startswith("simnmt: bad.json:")
     assert says in done.err
     assert done.err.count("\n") == 1
-
-
-def test_a_name_that_is_not_shipped_or_too_few_files_are_refused(profiles: Path, simnmt: Callable[..., Any]) -> None:
-    done = simnmt("profile", "inspect", "@tx2-gri")
-    assert (done.status, "did you mean @tx2-gru?" in done.err) == (2, True)
-    done = simnmt("profile", "compare", "slow.json")
-    assert (done.status, "two profiles or more" in done.err) == (2, True)
-    said = simnmt("profile", "inspect", "gone.json").err
-    assert said.startswith("simnmt: gone.json: cannot read the profile: No such file or directory (name a readable file")

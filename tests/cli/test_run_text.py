@@ -7,8 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+import simnmt as library
 from simnmt.cli.run_text import format_result
 from simnmt.results import Run
+from tests.command_line import Outcome
+from tests.refusals import assert_one_line
 
 
 def row(policy: str, unstable: str | None = None, replications: int = 3) -> dict[str, Any]:
@@ -58,26 +63,10 @@ def test_an_unstable_policy_is_called_that_in_place_of_its_mean_and_quantiles() 
     assert "*" not in printed([row("edge"), row("cnmt")])
 
 
-def test_the_goodput_and_another_objective_have_columns() -> None:
-    rows = [row(name) | {"goodput_rps": 7.5, "good_within_s": 0.25, "p90_latency_s": 0.0987} for name in ("edge", "cnmt")]
-    text = printed(rows, recommendations=[recommendation(objective="p90")])
-    assert cells_of(text, "edge")[7:12] == ["123", "98.7", "50.0", "10.0", "7.5"]
-    assert "goodput" not in printed([one | {"good_within_s": None} for one in rows])
-
-
 def test_the_recommendation_is_printed_before_the_table_and_marked_in_it() -> None:
     text = printed([row("edge"), row("cnmt")])
     assert text.index("deploy cnmt") < text.index("workload  network")
     assert cells_of(text, "cnmt")[3] == "<" and cells_of(text, "edge")[3] != "<"
-
-
-def test_many_cells_are_printed_as_one_table_of_recommendations() -> None:
-    many = [recommendation(network=f"n{number}") for number in range(5)]
-    many[1] |= {"policy": "edge", "runner_up": None, "margin": None, "margin_low": None, "margin_high": None, "slo_met": False}
-    lines = [line.split() for line in printed([row("edge"), row("cnmt")], recommendations=many).splitlines()]
-    first = ["w", "n0", "cnmt", "naive", "-", "123.4", "ms", "-8.0", "[-10.0,", "-6.0]", "edge"]
-    assert first in lines
-    assert any(line[:3] == ["w", "n1", "edge!"] for line in lines)
 
 
 def test_totals_and_latencies_have_the_digits_of_their_intervals() -> None:
@@ -107,17 +96,51 @@ def test_no_share_is_printed_of_a_gap_that_may_be_chance() -> None:
     assert texts[0][3:] == ["99", "-2.0", "[-3.0,", "-1.0]", "50"] and texts[1][-1] == "-"
 
 
-def test_prediction_intervals_and_warm_up_are_printed() -> None:
-    rows = [row("edge") | {"mean_latency_s_predicted_low": 0.11, "mean_latency_s_predicted_high": 0.14}, row("cnmt")]
-    scenario = {"profile_uncertainty": {"profiles": 20, "confidence": 0.9}}
-    text = printed([one | {"warm_up_requests": 91.25} for one in rows], scenario=scenario)
-    assert "90 %" in text and "edge: mean 123 ms, 110 to 140" in text and "the first 91 of 1,000 requests" in text
-    assert "warm-up" not in printed(rows)
-
-
 def test_the_rows_of_a_run_are_in_the_order_of_its_objective(folder: Path, simnmt: Callable[..., Any]) -> None:
     arguments = ("run", "small.yaml", "--set", "objective=p95")
     rows = json.loads(simnmt(*arguments, "--json").out)["rows"]
     table = next(part for part in simnmt(*arguments).out.split("\n\n") if part.startswith("workload"))
     lines = [line.split()[2] for line in table.splitlines()[2 : 2 + len(rows)]]
     assert lines == [row["policy"] for row in sorted(rows, key=lambda row: row["p95_latency_s"])]
+
+
+Command = Callable[..., Outcome]
+
+
+def test_a_run_that_meets_what_is_asserted_says_so_and_ends_with_status_0(folder: Path, simnmt: Command) -> None:
+    done = simnmt("run", "small.yaml", "--out", "run", "--assert", "p95_ms <= 1e6", "--assert", "edge: mean_ms<=1e6")
+    assert done.status == 0
+    first, second = [line for line in done.out.splitlines() if line.startswith("assert ")]
+    assert first.startswith("assert p95_ms<=1000000: ") and " ms: met (" in first and "in 2 of 2 replications" in first
+    assert second.startswith("assert mean_ms<=1000000: edge for news on office: ")
+
+
+def test_a_missed_assertion_ends_with_status_3_and_leaves_the_whole_run(folder: Path, simnmt: Command) -> None:
+    done = simnmt("run", "small.yaml", "--out", "run", "--assert", "p95_ms<=1", "--assert", "mean_ms<=1e6")
+    assert (done.status, done.err) == (3, "")
+    assert ["missed" in line for line in done.out.splitlines() if line.startswith("assert ")] == [True, False]
+    run = library.load("run")
+    assert not run.meets("p95_ms<=1") and run.meets("mean_ms<=1e6")
+    again = simnmt("run", "run", "--out", "again", "--json", "--assert", "p95_ms<=1")
+    assert again.status == 3
+    (assertion,) = json.loads(again.out)["assertions"]
+    assert (assertion["requirement"], assertion["met"], assertion["unit"]) == ("p95_ms<=1", False, "ms")
+    assert assertion["value"] == pytest.approx(1e3 * run.best()["p95_latency_s"])
+    assert (folder / "again" / "summary.json").read_bytes() == (folder / "run" / "summary.json").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("assertion", "complaint"),
+    [
+        ("p95_ms<300", "p95_ms has no limit <"),
+        ("clout: p95_ms<=300", "unknown policy clout in 'clout: p95_ms<=300' (did you mean cloud?)"),
+    ],
+)
+def test_an_assertion_that_cannot_be_judged_is_refused_before_the_run(
+    folder: Path, simnmt: Command, assertion: str, complaint: str
+) -> None:
+    done = simnmt("run", "small.yaml", "--out", "run", "--assert", assertion)
+    assert (done.status, done.out) == (2, "")
+    assert_one_line(done.err)
+    assert complaint in done.err
+    assert not (folder / "run").exists()

@@ -63,13 +63,6 @@ def test_json_holds_the_plan_its_comparison_and_its_timeline(simnmt: Callable[..
     assert document["kind"] == "inferred"
 
 
-def test_the_comparison_is_printed(simnmt: Callable[..., Any]) -> None:
-    out = simnmt("sti", "plan", "--profile", "@odroid-sti", "--deadline", "40ms", "--preload", "2MB", "--compare").out
-    rows = {line.split()[0]: line for line in out.splitlines() if line.startswith(("STI ", "Load", "Std", "Preload"))}
-    assert list(rows) == ["STI", "Load&Exec", "StdPL-full", "StdPL-2", "StdPL-6", "PreloadModel-full", "PreloadModel-6"]
-    assert "339.74" in rows["PreloadModel-full"]
-
-
 @pytest.mark.parametrize(
     ("deadline_ms", "preload_mb", "more", "said"),
     [
@@ -122,20 +115,6 @@ def test_a_profile_of_an_encoder_decoder_is_planned_for_its_steps(here: Path, si
     assert "16 tokens, 10 decoder steps" in out or "32 tokens, 10 decoder steps" in out
     assert "~ embedding, head, later decoder steps" in out
     assert "besides the layers: 0.4 ms of embedding, 2 ms of head in each step" in out
-
-
-def test_doubts_of_the_profile_are_shown_beside_the_plan(here: Path, simnmt: Callable[..., Any]) -> None:
-    """As `sti run` shows them: on the console and in JSON."""
-    block = sti_block()
-    block["importance"] |= {"majority": 0.5, "full_accuracy": 0.5}
-    write_profile(here / "encoder.json", checked_profile(whole_profile() | {"sti": block}))
-    asked = ("sti", "plan", "--profile", "encoder.json", "--deadline", "120ms", "--preload", "2MB")
-    done = simnmt(*asked, "--json")
-    document = json.loads(done.out)
-    (doubt,) = document["warnings"]
-    assert document["model"] == block["model"]
-    assert doubt.startswith("sti: right on 50.0 % of ") and "whose commonest class alone gives 50.0 %" in doubt
-    assert done.err == f"simnmt: warning: {doubt}\n"
 
 
 @pytest.mark.parametrize(

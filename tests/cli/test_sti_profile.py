@@ -171,11 +171,6 @@ def test_what_cannot_be_profiled_is_said_in_one_line_and_at_once(
     assert not (here / "p.json").exists()
 
 
-def test_a_profile_that_could_not_be_written_is_not_measured(here: Path, simnmt: Callable[..., Any]) -> None:
-    assert "its folder does not exist" in simnmt("sti", "profile", "s", "--out", "no/p.json").err
-    assert "would replace what is read" in simnmt("sti", "profile", "s", "--task", "dev.tsv", "--out", "dev.tsv").err
-
-
 def test_costs_per_token_of_one_unit_are_not_relabelled_as_those_of_another(here: Path, simnmt: Callable[..., Any]) -> None:
     """Neither by `--unit` nor by the store's own tokeniser; where none says otherwise, the profile's unit stays."""
     command = ("sti", "profile", *QUICK, "--out")
@@ -193,12 +188,3 @@ def test_costs_per_token_of_one_unit_are_not_relabelled_as_those_of_another(here
     for options in (("mute",), ("s", "--unit", "word")):
         assert simnmt(*command, "p.json", *options, "--into", "words.json", "--force").status == 0
         assert read_profile(here / "p.json").length_unit.src == "word"
-
-
-def test_a_model_of_few_positions_is_measured_at_the_lengths_that_it_takes(here: Path, simnmt: Callable[..., Any]) -> None:
-    """Its default, 16 and 32, once was refused."""
-    for positions in (8, 16):
-        store, out = f"takes-{positions}", f"{positions}.json"
-        write_store(made_weights(layers=2, heads=2, positions=positions), here / store)
-        assert simnmt("sti", "profile", store, "--repeats", "1", "--out", out).status == 0
-        assert list(read_profile(here / out).sti_cost.comp_s) == [positions]

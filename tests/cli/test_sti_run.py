@@ -61,15 +61,6 @@ def as_json(*arguments: str) -> dict[str, Any]:
     return dict(json.loads(done(*arguments, "--json")))
 
 
-def test_turns_are_told_beside_what_was_planned(path: Path) -> None:
-    told = done(str(path), *FAST, "--cache", "20kB", "--turns", "2")
-    for line in ("turn  n x m", "The last turn, layer by layer", "layer  bits", "= reads, # computes", "paced to 20 MB/s"):
-        assert line in told
-    assert "this box, just now (measured); " in told
-    assert " ms of embedding, " in told
-    assert "importance was not measured (simnmt sti profile --task does): slices and upgrades go in layer order" in told
-
-
 @pytest.fixture
 def slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Costs that do not change, of a disk too slow for more bits without waiting."""
@@ -202,9 +193,3 @@ def test_a_busy_box_and_a_doubtful_profile_are_warned_of(path: Path, tmp_path: P
         "the box was busy: other programs used 50.0 CPUs before or after the run (repeat on a quiet box)",
     ]
     assert result.stderr.splitlines() == [f"simnmt: warning: {warning}" for warning in warnings]
-
-
-def test_a_model_of_few_positions_is_measured_at_all_of_them(tmp_path: Path) -> None:
-    """Of 16 tokens, the default, the error once named an option that the verb does not have."""
-    write_store(made_weights(layers=2, heads=2, positions=8), tmp_path / "few")
-    assert as_json(str(tmp_path / "few"), "--deadline", "50ms", "--preload", "0", "--turns", "1")["length"] == 8

@@ -16,7 +16,6 @@ import simnmt as package
 from simnmt.cli import app
 from simnmt.experiment.sweep import run_task
 from simnmt.profile.profile_file import write_profile
-from simnmt.results import sweep_table
 from simnmt.results.sweep_table import TABLE
 from tests.command_line import filled_folder
 from tests.refusals import assert_one_line
@@ -177,22 +176,6 @@ def test_bad_input_is_one_line_and_leaves_nothing(
     assert tree(here) == before
 
 
-def test_a_sweep_of_another_version_is_one_line(here: Path, simnmt: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    shutil.copytree("done", "later")
-    header = json.loads(Path("later/sweep.json").read_text())
-    Path("later/sweep.json").write_text(json.dumps(header | {"simnmt": "9.0"}))
-    assert_refused(simnmt("sweep", "later"), "later: a sweep that simnmt 9.0 began, and this is simnmt")
-    Path("later/sweep.json").write_text("{")
-    assert_refused(simnmt("sweep", "later"), "later: no sweep: sweep.json is missing or damaged")
-    monkeypatch.setattr(sweep_table, "FORMAT", 2)
-    with pytest.raises(package.InputError, match="a table in form 1 of simnmt"):
-        package.load_sweep("done")
-    monkeypatch.undo()
-    (here / "later" / TABLE).write_bytes(b"PAR1")
-    with pytest.raises(package.InputError, match="no table of a sweep"):
-        package.load_sweep(here / "later")
-
-
 def test_an_input_that_changed_ends_a_sweep_in_one_line(folder: Path, simnmt: Command) -> None:
     assert simnmt(*SMALL, "--out", "done").status == 0
     (folder / "office.csv").write_text("time_s,rtt_ms\n0,50\n60,60\n")
@@ -209,24 +192,7 @@ def test_a_scenario_from_a_pipe_is_swept_and_goes_on(here: Path, simnmt: Command
     assert json.loads(simnmt("sweep", "piped", "--json").out)["tasks_run"] == 0
 
 
-def test_a_sweep_goes_on_from_another_folder(folder: Path, simnmt: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    (folder / "sweep.yaml").write_text(
-        "scenario: small.yaml\nset: {requests: 50}\ngrid:\n  networks.office.rtt: [{csv: office.csv}, {constant_ms: 5}]\n"
-    )
-    assert simnmt("sweep", "sweep.yaml", "--jobs", "1", "--out", "done").status == 0
-    before = Path("done", TABLE).read_bytes()
-    shutil.rmtree("done/tasks")
-    monkeypatch.chdir(folder.parent)
-    assert simnmt("sweep", str(folder / "done"), "--jobs", "1").status == 0
-    assert (folder / "done" / TABLE).read_bytes() == before
-    assert package.load_sweep(folder / "done")["networks.office.rtt"].iloc[-1] == '{"constant_ms": 5}'
-
-
 def test_processes_give_the_bytes_of_one(here: Path) -> None:
     begun = package.sweep("small.yaml", grid=GRID[1::2], requests=100, jobs=2, out="two")
     assert (begun.failures, begun.ran) == ([], 8)
     assert Path("two", TABLE).read_bytes() == Path("done", TABLE).read_bytes()
-
-
-def test_a_folder_that_is_not_there_is_named(here: Path, simnmt: Command) -> None:
-    assert_refused(simnmt("sweep", "nothere"), "nothere: no such file or folder")

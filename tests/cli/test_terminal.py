@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from simnmt.base.errors import InputError, describe_error
+from simnmt.base.errors import InputError
+from simnmt.cli.progress import progress_bar
 from simnmt.cli.terminal import MOST_CHARACTERS, cleaned_streams, complaint_line, warn
 from tests.refusals import assert_complaint, assert_one_line
 
@@ -79,12 +81,113 @@ def test_a_terminal_gets_escapes_and_a_file_the_text_itself(monkeypatch: pytest.
     assert sys.stdout is out and sys.stderr is err
 
 
-def test_the_advice_to_load_pickled_code_is_not_passed_on(tmp_path: Path) -> None:
-    """torch recommends `weights_only=False` for what it refuses, which would run the file's code."""
-    import torch
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
 
-    torch.save({"weight": Path("x")}, tmp_path / "pytorch_model.bin")
-    with pytest.raises(Exception, match="weights_only") as refusal:
-        torch.load(tmp_path / "pytorch_model.bin", weights_only=True)
-    assert describe_error(refusal.value) == "a pickled file that is damaged or holds more than tensors"
-    assert describe_error(ValueError("short\n of bytes")) == "short of bytes"
+
+def on_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    stderr = Terminal()
+    monkeypatch.setattr(sys, "stderr", stderr)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+    return stderr
+
+
+def test_the_bar_says_what_is_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = on_terminal(monkeypatch)
+    with progress_bar() as bar:
+        bar.runs(2, 4, "the ladder")
+        bar.runs(3, 4, "stacks and ensembles")
+    assert "stacks and ensembles" in terminal.getvalue() and "3/4" in terminal.getvalue()
+
+
+def test_elsewhere_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    stderr = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stderr)
+    with progress_bar() as bar:
+        bar.runs(1, 2)
+        bar.stage("reading")
+        bar.measured("step", 1.0, 2.0)
+        assert not bar.is_drawn
+    assert stderr.getvalue() == ""
+
+
+def draw_runs(text: str) -> None:
+    with progress_bar() as bar:
+        bar.runs(1, 4, text)
+
+
+def draw_stages(text: str) -> None:
+    with progress_bar() as bar:
+        bar.stage(text, 0.5)
+
+
+def draw_calibration(text: str) -> None:
+    with progress_bar() as bar:
+        bar.measured(text, 1.0, 9.0)
+
+
+def say_in_calibration(text: str) -> None:
+    with progress_bar() as bar:
+        bar.say(text)
+
+
+def warn_beside_a_bar(text: str) -> None:
+    with progress_bar():
+        print(text, file=sys.stderr)
+
+
+@pytest.mark.parametrize("draw", [draw_runs, draw_stages, draw_calibration, say_in_calibration, warn_beside_a_bar])
+def test_control_characters_of_names_and_paths_are_drawn_as_escapes(
+    monkeypatch: pytest.MonkeyPatch, draw: Callable[[str], None]
+) -> None:
+    """The terminal would take them for commands, such as a new title; markup of rich is a name like any other."""
+    terminal = on_terminal(monkeypatch)
+    draw("of \x1b]0;title\x07 \x1b[31m\u202e[bold]x")
+    drawn = terminal.getvalue()
+    assert "of \\x1b]0;title\\x07 \\x1b[31m\\u202e[bold]x" in drawn
+    assert not {"\x07", "\u202e"} & set(drawn) and "\x1b]" not in drawn
+
+
+PRECISE = ("run", "small.yaml", "--until-precision", "90%")
+
+
+@pytest.mark.parametrize("arguments", [("-q", *PRECISE), (*PRECISE, "-q"), ("run", "--quiet", *PRECISE[1:])])
+def test_a_quiet_command_prints_no_notes_before_or_behind_the_verb(
+    folder: Path, simnmt: Callable[..., Any], arguments: tuple[str, ...]
+) -> None:
+    assert simnmt(*PRECISE).err.startswith("5 replications suffice ")
+    done = simnmt(*arguments)
+    assert (done.status, done.err) == (0, "")
+    assert done.out.startswith("small: 200 requests each"), "the result is no note"
+
+
+def test_a_quiet_command_warns_and_complains(folder: Path, simnmt: Callable[..., Any]) -> None:
+    profile = json.loads(Path("gateway.json").read_text())
+    fit = profile["execution"]["fit"] | {"heldout_error": 0.3}
+    profile |= {"execution": profile["execution"] | {"kind": "measured", "fit": fit}}
+    Path("gateway.json").write_text(json.dumps(profile))
+    assert simnmt("run", "small.yaml", "-q").err.startswith("simnmt: warning: ")
+    done = simnmt("-q", "run", "none.yaml")
+    assert (done.status, done.err.startswith("simnmt: none.yaml: no such file")) == (2, True)
+
+
+def test_a_verbose_command_prints_the_librarys_log_on_standard_error(folder: Path, simnmt: Callable[..., Any]) -> None:
+    done = simnmt("run", "small.yaml", "--json", "-v")
+    lines = done.err.splitlines()
+    assert {line.split(": ")[1] for line in lines} == {"info"}
+    assert "simnmt: info: experiment: policy cnmt: the world ran in engine " in done.err
+    assert json.loads(done.out)["name"] == "small"
+    assert simnmt("run", "small.yaml").err == "", "the next command is not verbose"
+
+
+def test_the_library_leaves_its_log_to_the_program(caplog: pytest.LogCaptureFixture, folder: Path) -> None:
+    import simnmt
+
+    log = logging.getLogger("simnmt")
+    assert [type(handler) for handler in log.handlers] == [logging.NullHandler] and log.level == logging.NOTSET
+    with caplog.at_level(logging.INFO, logger="simnmt"):
+        simnmt.run("small.yaml")
+    rooms = {record.name for record in caplog.records}
+    assert {"simnmt.profile", "simnmt.experiment"} <= rooms

@@ -66,23 +66,6 @@ def test_inspect_says_what_a_trace_is_like(folder: Path, simnmt: Callable[..., A
     assert (series["lost"], series["quantiles"]["p50"], series["unit"]) == (2, pytest.approx(0.051), "s")
 
 
-def test_a_shipped_series_is_inspected_by_its_name(simnmt: Callable[..., Any]) -> None:
-    assert simnmt("trace", "inspect", "@cp1").out.startswith("@cp1: RTT, synthetic; synthetic stand-in for")
-    wrong = simnmt("trace", "inspect", "@cp11")
-    assert (wrong.status, wrong.err.count("\n")) == (2, 1)
-    assert "did you mean @cp" in wrong.err
-
-
-def test_the_page_is_written_whole_and_said(folder: Path, results: Path, simnmt: Callable[..., Any]) -> None:
-    done = simnmt("trace", "inspect", "atlas.json", "--page", "page.html")
-    assert done.out.splitlines()[-1] == "page: page.html"
-    assert (folder / "page.html").read_text(encoding="utf-8").endswith("</html>")
-    json.loads(simnmt("trace", "inspect", "atlas.json", "--page", "page.html", "--force", "--json").out)
-    wrong = simnmt("trace", "inspect", "atlas.json", "--page", "no/such/page.html")
-    assert (wrong.status, wrong.out) == (2, "")
-    assert "no/such/page.html: cannot be written: No such file or directory" in wrong.err
-
-
 @pytest.mark.parametrize(
     ("command", "said"),
     [
@@ -130,14 +113,6 @@ def test_of_several_series_all_are_written_or_none(folder: Path, simnmt: Callabl
     assert done.err.startswith("simnmt: drive.uplink.csv: cannot be written: Is a directory")
     assert [path.name for path in folder.glob("*drive*")] == ["drive.uplink.csv"]
     assert not list(folder.glob(".simnmt*"))
-
-
-@pytest.mark.parametrize("out", ["/", "", "."])
-def test_several_series_need_a_name_to_go_by(folder: Path, simnmt: Callable[..., Any], out: str) -> None:
-    (folder / "log.csv").write_text(CELL)
-    done = simnmt("trace", "import", "log.csv", "--out", out)
-    assert (done.status, done.err.count("\n")) == (2, 1)
-    assert "names no file" in done.err
 
 
 def test_iperf3_becomes_a_link_that_a_scenario_runs_on(folder: Path, simnmt: Callable[..., Any]) -> None:

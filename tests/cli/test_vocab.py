@@ -72,12 +72,6 @@ def test_each_text_has_clusters_of_its_own_unless_they_are_pooled(build: Callabl
     assert pooled["contexts"] == sum(each["contexts"] for each in apart)
 
 
-def test_the_same_command_writes_the_same_bytes(build: Callable[..., Any], here: Path) -> None:
-    for name in ("one", "again"):
-        assert build("--text", "one.txt", "--seed", "7", "--out", name).status == 0
-    assert (here / "one").read_bytes() == (here / "again").read_bytes()
-
-
 def test_lists_are_built_where_translations_are_named(here: Path, simnmt: Callable[..., Any]) -> None:
     command = ["vocab", "build", "--model", "m", "--text", "one.txt", "--targets", "other.txt", "--candidates", "4"]
     built = simnmt(*command, "--threads", "1", "--out", "lists")
@@ -131,15 +125,6 @@ def test_wrong_input_is_one_line_and_leaves_no_bundle(
     found = build("--out", "never", *more)
     assert (found.status, found.out, found.err.splitlines()[-1].count(said)) == (2, "", 1)
     assert not (here / "never").exists()
-
-
-def test_where_nothing_may_be_written_is_told_before_the_text_is_decoded(
-    build: Callable[..., Any], here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Told by the folder's permission, which root alone never lacks."""
-    monkeypatch.setattr("os.access", lambda path, mode: Path(path) != here.resolve() and Path(path) != here)
-    found = build("--text", "one.txt", "--out", "never")
-    assert (found.status, found.out) == (2, "") and "nothing may be written there" in found.err
 
 
 def test_a_bench_takes_its_own_default_for_what_is_not_named(

@@ -19,13 +19,12 @@ from simnmt.base.errors import InputError
 from simnmt.batching import immediate, mini, top_up
 from simnmt.calibrate.batch_corrections import check_overrun, measure_overrun
 from simnmt.calibrate.settings import CalibrationError, Settings
-from simnmt.nmt.architecture import architecture_of
 from simnmt.nmt.engine import Work
 from simnmt.nmt.engines import load_engine
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.linear_layers import has_half_weights
 from simnmt.nmt.marian_model import PretrainedModel
-from simnmt.nmt.models import build_model, load_model
+from simnmt.nmt.models import load_model
 from simnmt.nmt.pretrained_config import quiet_transformers
 from simnmt.nmt.pretrained_tokenizer import Languages, load_pretrained
 from simnmt.nmt.slot_decoder import decode_batch
@@ -154,15 +153,6 @@ def test_the_fused_output_layer_and_half_weights_run_every_kind(folders: Path, n
         assert engine.run(Work(5, 7, batch=2, beam=2)).total_s > 0
 
 
-@pytest.mark.parametrize(("name", "kind"), [("opus", "transformer"), ("nllb", "m2m100"), ("mbart", "mbart")])
-def test_an_architecture_of_a_folder_builds_the_same_model_with_random_weights(folders: Path, name: str, kind: str) -> None:
-    model = model_in(folders, name)
-    assert model.architecture.kind == kind
-    rebuilt = build_model(architecture_of(model.architecture.model_dump()))
-    shapes = {key: weight.shape for key, weight in rebuilt.state_dict().items()}
-    assert shapes == {key: weight.shape for key, weight in model.state_dict().items()}
-
-
 def test_blank_lines_stay_blank_and_unknown_words_are_marked(folders: Path) -> None:
     blank, unknown = translator(folders, "nllb", max_len=5).translate(["  ", "§"])
     assert (blank.text, blank.src_len) == ("", 0)
@@ -208,25 +198,12 @@ def test_languages_that_are_missing_or_useless_are_refused_in_one_line(
     assert "\n" not in str(caught.value)
 
 
-def edit(path: Path, **fields: object) -> None:
-    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
-
-
 def without(*names: str) -> Callable[[Path], None]:
     def remove(folder: Path) -> None:
         for name in names:
             (folder / name).unlink()
 
     return remove
-
-
-def as_converted(folder: Path) -> None:
-    """Leave what a converter of CTranslate2 writes: no tokeniser, and a config.json without a type of model."""
-    for path in folder.iterdir():
-        path.unlink()
-    (folder / "config.json").write_text('{"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}')
-    (folder / "shared_vocabulary.json").write_text('["</s>", "<unk>"]')
-    (folder / "model.bin").write_bytes(bytes(2000))
 
 
 DAMAGES: dict[str, tuple[str, Callable[[Path], object], str]] = {

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from simnmt.kernels.columns import Centroids
-from simnmt.nmt.linear_layers import has_half_weights
 from simnmt.nmt.models import build_model
 from simnmt.nmt.output_layer import SubsetOutput
 from simnmt.nmt.searches import BeamSearch, GreedySearch, SlotSearch
@@ -206,30 +205,6 @@ def test_clusters_of_a_half_precision_model_are_held_in_its_type(dtype: torch.dt
     assert torch.equal(chooser.columns(hidden), sets.union(wanted.nearest(hidden)))
     assert output(model, part).project(hidden, 2).columns.shape == (9, 2)
     assert chooser._centroids.nbytes == wanted.nbytes < 6 * 16 * 4
-
-
-@pytest.mark.parametrize("kind", ["half weights", "bfloat16", "float16"])
-def test_products_in_other_number_types_use_the_stored_weights(kind: str) -> None:
-    """Products in float32 of the rounded weights: against float64 of the same ones."""
-    model = build_model(ARCHITECTURES["gru"], seed=3).eval()
-    model.bias.data.normal_(generator=torch.Generator().manual_seed(4))
-    rounded = model.weight.detach().to(torch.bfloat16 if kind == "bfloat16" else torch.float16)
-    if kind != "half weights":
-        model.to(rounded.dtype)
-    elif has_half_weights():
-        model.halve()
-    else:
-        pytest.skip("this torch has no FBGEMM")
-    assert torch.equal(model.weight, rounded)
-    with torch.inference_mode():
-        hidden = torch.randn((9, 16), generator=torch.Generator().manual_seed(2))
-        hidden = hidden if kind == "half weights" else hidden.to(rounded.dtype)
-        columns = [1, 3, 4, 7, 20, 41, 49]
-        layer = output(model, listed(MadeLists([columns], 50)), sources=[[0]] * 9)
-        best = layer.project(hidden, 3)
-        exact = hidden.double() @ rounded[columns].double().T + model.bias.double()[columns]
-    assert best.columns.tolist() == [[columns[at] for at in row] for row in exact.topk(3, dim=1).indices.tolist()]
-    assert torch.allclose(best.log_probs.double(), exact.log_softmax(dim=1).topk(3, dim=1).values, atol=1e-5)
 
 
 def test_the_product_depends_on_rows_only_or_on_the_measured_cost(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -215,25 +215,6 @@ def test_more_budget_resumes_a_training_and_no_budget_only_scores(small_text: Co
     assert greedy["result"]["samples"] == longer["result"]["samples"]  # judged without dropout, also without a step before
 
 
-def test_the_development_part_is_measured_once_per_step(
-    small_text: CorpusFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Stopped between a look and the step after it; the losses in the curves are means of their own stretch."""
-    step = Learner.step
-
-    def stopped(learner: Learner, batch: Any, number: int) -> float:
-        if number == 5:
-            raise Stopped
-        return step(learner, batch, number)
-
-    with monkeypatch.context() as patched, pytest.raises(Stopped):
-        patched.setattr(Learner, "step", stopped)
-        train(small_text, tmp_path / "m", SHORT, budget=Budget(steps=8), threads=1)
-    curves = train(small_text, tmp_path / "m", SHORT, budget=Budget(steps=8), threads=1)["training"]["curves"]
-    assert [point["step"] for point in curves] == [4, 8]
-    assert [point["train_loss"] for point in curves] == pytest.approx([math.log(28)] * 2, rel=0.3)
-
-
 def test_the_best_weights_are_kept_and_judged_not_the_last(
     small_text: CorpusFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,9 @@ import pytest
 
 import simnmt
 from simnmt import InputError
+from simnmt.scenario.document import parse_document
 from simnmt.scenario.errors import ScenarioError
+from simnmt.scenario.source import open_source
 from tests.campaigns.harness import deep
 
 SCENARIO = """\
@@ -137,3 +139,11 @@ def test_a_dataclass_with_a_default_factory_runs_on_several_processes(tmp_path: 
     )
     module = f"from dataclasses import dataclass, field\n@dataclass\nclass P:\n{fields}{prepare}"
     assert target_of(written(tmp_path, "st.py:P", st=module), jobs=2) == 1
+
+
+def test_an_object_is_no_parameter_of_code(tmp_path: Path) -> None:
+    scenario = parse_document(written(tmp_path, "st.py:P", st=policy(1)).read_text()).data
+    scenario["policies"]["mine"] = {"kind": f"{tmp_path}/st.py:P", "target": object()}
+    with pytest.raises(ScenarioError) as refused:
+        open_source(scenario, allow_code=True)
+    assert str(refused.value).startswith("policies.mine: ")
