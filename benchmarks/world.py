@@ -30,9 +30,10 @@ from simnmt.experiment.units import run_unit
 from simnmt.policies import LeastTotal, TransferEstimate
 from simnmt.results.requests import Block, Requests, Trail
 from simnmt.scenario.source import open_source
+from simnmt.world.compiled_world import simulate_compiled
 from simnmt.world.deciders import Beliefs
-from simnmt.world.engine import simulate_compiled
-from simnmt.world.reference import simulate
+from simnmt.world.inputs import PolicySetup, World
+from simnmt.world.reference import simulate_reference
 
 BARS = {
     "compiled_vs_idiomatic": (">=", 150.0),
@@ -58,7 +59,7 @@ def run_world(inputs: WorldInputs, engine: Callable[..., Trail]) -> Trail:
         return LeastTotal([inputs.local_predicted_s[block.src_len], inputs.remote_predicted_s[block.src_len]])
 
     beliefs = Beliefs(lambda decider, target: TransferEstimate(inputs.initial_transfer_s))
-    return engine(requests, decide_for, beliefs, [Fifo()])
+    return engine(World(requests, [Fifo()]), PolicySetup(decide_for, beliefs))
 
 
 def first_unit(scenario: str, requests: int) -> Unit:
@@ -138,7 +139,7 @@ def measure(rounds: int, requests: int, largest: int) -> dict[str, Any]:
     inputs, large = cnmt_inputs(requests), cnmt_inputs(largest)
     worlds: dict[str, Callable[[], Any]] = {
         "compiled": lambda: run_world(inputs, simulate_compiled),
-        "reference": lambda: run_world(inputs, simulate),
+        "reference": lambda: run_world(inputs, simulate_reference),
         "idiomatic": lambda: idiomatic.simulate(inputs),
         "ciw": lambda: ciw_model.simulate(inputs),
         "large": lambda: run_world(large, simulate_compiled),

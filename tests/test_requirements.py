@@ -119,8 +119,8 @@ SHOWN_BY = {
     "FNI-19": ["papers/test_fused_claims.py::test_the_slips_are_listed"],
     "FVP-01": ["kernels/test_gathered.py::test_worked_examples_of_fvp_01_and_fvp_07"],
     "FVP-02": [
-        "nmt/test_contexts.py::test_every_step_of_every_sentence_is_recorded_with_the_tokens_that_dense_logits_rank_first",
-        "nmt/test_contexts.py::test_worked_example_of_fvp_01_and_the_lowest_of_equal_tokens_comes_first",
+        "nmt/test_kmeans.py::test_every_step_of_every_sentence_is_recorded_with_the_tokens_that_dense_logits_rank_first",
+        "nmt/test_kmeans.py::test_worked_example_of_fvp_01_and_the_lowest_of_equal_tokens_comes_first",
     ],
     "FVP-03": [
         "nmt/test_kmeans.py::test_inertia_never_rises_from_iteration_to_iteration",
@@ -232,7 +232,7 @@ SHOWN_BY = {
     "STI-28": ["papers/test_sti_claims.py::test_every_table_and_figure_is_named_as_lost_and_every_slip_listed"],
     "SHARP-01": [
         "kernels/test_sharp_search.py::test_a_beam_wide_enough_finds_the_best_of_all_translations",
-        "nmt/test_unknown_words.py::test_sharp_01_an_unknown_token_becomes_the_word_attended_to",
+        "nmt/test_translation.py::test_sharp_01_an_unknown_token_becomes_the_word_attended_to",
     ],
     "SHARP-02": [
         "nmt/test_candidate_lists.py::test_a_real_sentence_has_bounded_candidates_and_its_end_mark_adds_none",
@@ -264,8 +264,8 @@ SHOWN_BY = {
     "SHARP-10": [
         "SHARP-10 (a)",
         "SHARP-10 (b)",
-        "nmt/test_sharp_lossless.py::test_identities_find_what_torch_finds",
-        "nmt/test_sharp_lossless.py::test_noise_changes_only_tokens_that_nearly_tie",
+        "nmt/test_sharp_engine.py::test_identities_find_what_torch_finds",
+        "nmt/test_sharp_engine.py::test_noise_changes_only_tokens_that_nearly_tie",
     ],
     "SHARP-11": [
         *(f"SHARP-11 ({letter})" for letter in "abc"),
@@ -274,8 +274,8 @@ SHOWN_BY = {
     "SHARP-12": ["kernels/test_sharp_cells.py::test_sharp_12_connected_layers_with_their_skips"],
     "SHARP-13": ["SHARP-13", "kernels/test_sharp_cells.py::test_sharp_13_a_recurrent_layer_costs_6_or_8_connected_ones"],
     "SHARP-14": [
-        "nmt/test_sharp_lossless.py::test_an_ensemble_of_one_model_twice_is_that_model",
-        "nmt/test_sharp_lossless.py::test_an_ensemble_averages_the_distributions_of_its_models",
+        "nmt/test_sharp_engine.py::test_an_ensemble_of_one_model_twice_is_that_model",
+        "nmt/test_sharp_engine.py::test_an_ensemble_averages_the_distributions_of_its_models",
     ],
     "SHARP-15": [
         "SHARP-15 (a)",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from copy import deepcopy
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,24 +15,20 @@ from simnmt.experiment import units as unit_module
 from simnmt.experiment.cases import RunPlan
 from simnmt.experiment.inputs import read_inputs
 from simnmt.experiment.units import Unit, UnitResult, run_unit
-from simnmt.results.requests import Requests, Trail
+from simnmt.results.requests import Trail
 from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.scenario.document import document_of
 from simnmt.scenario.validation import validate
-from simnmt.world.deciders import Beliefs
-from simnmt.world.reference import DecideFor
+from simnmt.world.inputs import PolicySetup, World
 
 
 @dataclass(frozen=True)
 class Run:
     """What the world was handed for one policy, and what came of it."""
 
-    requests: Requests
-    decide_for: DecideFor
-    beliefs: Beliefs
-    idle_pools: Any
-    """The servers as they were handed to it."""
-    keywords: dict[str, Any]
+    world: World
+    policy: PolicySetup
+    judged_share: float
     trail: Trail
 
 
@@ -52,12 +48,10 @@ def watched(patch: pytest.MonkeyPatch, unit: Unit) -> tuple[list[Run], UnitResul
     runs: list[Run] = []
     simulate = unit_module.simulate
 
-    def noting(
-        requests: Requests, decide_for: DecideFor, beliefs: Beliefs, kinds: Any, *, engine: Any, **keywords: Any
-    ) -> Trail:
-        idle_pools = deepcopy(kinds)
-        trail = simulate(requests, decide_for, beliefs, kinds, engine=engine, **keywords)
-        runs.append(Run(requests, decide_for, beliefs, idle_pools, keywords, trail))
+    def noting(world: World, policy: PolicySetup, judged_share: float, engine: Any) -> Trail:
+        before = replace(world, kinds=deepcopy(world.kinds))
+        trail = simulate(world, policy, judged_share, engine)
+        runs.append(Run(before, policy, judged_share, trail))
         return trail
 
     with patch.context() as patched:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,39 @@ from simnmt.base.arrays import Floats
 from simnmt.devices import Fifo, Kind
 from simnmt.policies import Decide, Fixed, TransferEstimate
 from simnmt.results.requests import Requests, Trail
+from simnmt.world.compiled_world import simulate_compiled
 from simnmt.world.deciders import Beliefs
-from simnmt.world.reference import DecideFor, Route, simulate
+from simnmt.world.engine import simulate
+from simnmt.world.inputs import DecideFor, PolicySetup, Route, World
+from simnmt.world.reference import simulate_reference
+
+
+def inputs(
+    requests: Requests,
+    decide_for: DecideFor,
+    beliefs: Beliefs,
+    kinds: Sequence[Kind],
+    *,
+    expected_for: Any = None,
+    plan_beyond_for: Any = None,
+    judged_share: float = 0.0,
+    **world: Any,
+) -> tuple[World, PolicySetup, float]:
+    """The inputs of a run from its parts."""
+    return World(requests, kinds, **world), PolicySetup(decide_for, beliefs, expected_for, plan_beyond_for), judged_share
+
+
+def in_reference(*parts: Any, **more_parts: Any) -> Trail:
+    return simulate_reference(*inputs(*parts, **more_parts))
+
+
+def in_compiled(*parts: Any, pause_after_ms: int = 100, **more_parts: Any) -> Trail:
+    return simulate_compiled(*inputs(*parts, **more_parts), pause_after_ms=pause_after_ms)
+
+
+def in_engine(*parts: Any, engine: Any, **more_parts: Any) -> Trail:
+    return simulate(*inputs(*parts, **more_parts), engine)
+
 
 GATEWAY, CLOUD = 0, 1
 """The targets of the paper's deployment."""
@@ -53,7 +84,7 @@ def run(
     if clairvoyant:
         queues = requests.arrival_s is not None
         beliefs = Beliefs(beliefs.estimate, true_transfer=True, true_backlog=queues)
-    return simulate(requests, decide_for, beliefs, [pool or Fifo(workers=workers)], route=route)
+    return in_reference(requests, decide_for, beliefs, [pool or Fifo(workers=workers)], route=route)
 
 
 def away_s(requests: Requests, target: int = CLOUD) -> Floats:
@@ -97,18 +128,3 @@ def link_of(requests: Requests, rtt_s: Callable[[float], float]) -> Route:
         return (float(uplink_s[request]) + half_s,), (float(downlink_s[request]) + half_s,), 0.0, 0.0
 
     return route
-
-
-__all__ = [
-    "Decide",
-    "away_s",
-    "believing",
-    "columns",
-    "everything_to",
-    "fixed",
-    "latency_s",
-    "link_of",
-    "recording",
-    "run",
-    "two_devices",
-]

@@ -1,8 +1,8 @@
 """What the world needs from a device: the clock, the protocol of an execution kind and of its boxes, and balancers.
 
 A *kind* says how the boxes of a target execute requests. It makes a new `Device` for each run of the reference; of the kinds
-that the compiled engine covers, `world/engine.py` makes the settings. A new kind is one file that implements `Kind` and one
-line in `simnmt.devices`; keys of its own in a scenario are a change of `scenario.configuration` and `experiment.units` too.
+that the compiled engine covers, `world/compiled_world.py` makes the settings. A new kind is one file that implements `Kind` and
+one line in `simnmt.devices`; keys of its own in a scenario are a change of `scenario.configuration` and `experiment.units` too.
 """
 
 from __future__ import annotations

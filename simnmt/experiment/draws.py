@@ -26,7 +26,7 @@ from simnmt.results.request_log import Truth
 from simnmt.results.requests import Requests
 from simnmt.workload.length_regression import LengthFit, LengthRegression, fit_lengths
 from simnmt.workload.length_table import LengthTable
-from simnmt.world.reference import Clients, Route
+from simnmt.world.inputs import Clients, Route
 
 ACTIVE_SHARE_STREAM = "active share"
 """Name of the draws of active shares. A sentence has one active share of the vocabulary, so one draw serves all devices."""

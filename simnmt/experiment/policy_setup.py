@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from math import gcd
 from typing import Literal
@@ -23,7 +22,7 @@ from simnmt.policies.decision import Estimation, PolicySettings
 from simnmt.results.requests import Block
 from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.world.deciders import Beliefs
-from simnmt.world.reference import DecideFor
+from simnmt.world.inputs import PolicySetup
 
 Truths = frozenset[Literal["lengths", "times", "transfer", "backlog"]]
 """True quantities that a policy knows instead of estimating them: target lengths, execution times, transfer times, waits
@@ -52,21 +51,6 @@ def truths_by_source(queues: bool, streams: bool) -> dict[str, Truths]:
         sources.pop(UNSEEN_QUEUES, None)
         sources["unseen queues and states" if queues else "unseen states"] = LOSS_SOURCES[UNSEEN_QUEUES]
     return {"nothing": frozenset(), **sources, "everything": frozenset().union(*sources.values())}
-
-
-@dataclass(frozen=True, slots=True)
-class PolicySetup:
-    """A policy in the form that the world runs."""
-
-    decide_for: DecideFor
-    beliefs: Beliefs
-    expected_for: Callable[[Block], Sequence[Floats]] | None = None
-    """Returns, per target, the expected seconds of the requests of a block, or tokens if the policy views batches."""
-    plan_beyond_for: Callable[[Block], Sequence[Sequence[Floats] | None]] | None = None
-    """Returns, per streamed target and state, the seconds that reads add to the requests of a block, if the policy knows
-    states."""
-    predicted_tgt_len: PredictLength | None = None
-    """Predicts target lengths; None if the policy predicts none."""
 
 
 Estimate = Callable[[int, int], TransferEstimate]

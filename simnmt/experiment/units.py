@@ -23,7 +23,7 @@ from simnmt.experiment.cases import Case, ShareDone, Unit
 from simnmt.experiment.draws import Drawn, Learnt, draw, learn
 from simnmt.experiment.energy_setup import unit_energy
 from simnmt.experiment.fault_setup import down_times, fault_numbers, link_faults, refuse_without_answers, with_faults
-from simnmt.experiment.policy_setup import PolicySetup, set_up_policy, truths_by_source
+from simnmt.experiment.policy_setup import set_up_policy, truths_by_source
 from simnmt.experiment.routes import estimate_age_s
 from simnmt.experiment.targets import Decoding, Target
 from simnmt.network.down_times import DownTimes
@@ -34,7 +34,7 @@ from simnmt.results.requests import Block, Engine, Trail
 from simnmt.results.summary import BatchesOfDevice, Device, Numbers, Place, known, measure
 from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.world.engine import decode_all, simulate
-from simnmt.world.reference import DecideFor
+from simnmt.world.inputs import DecideFor, PolicySetup, World
 from simnmt.world.structures import library
 
 
@@ -251,13 +251,10 @@ class UnitWorld:
         self._down = down_times(unit)
         local, *others = kinds(unit, self._down)
         first, device = next(iter(unit.scenario.devices.items()))
-        self._deciders = unit.scenario.count_of(first, unit.case.name)
-        self._simulate = partial(
-            simulate,
+        self._world = World(
             drawn.requests,
-            kinds=others,
-            engine=unit.engine,
-            deciders=self._deciders,
+            others,
+            deciders=unit.scenario.count_of(first, unit.case.name),
             workers=device.workers,
             route=drawn.route,
             clients=drawn.clients,
@@ -268,13 +265,7 @@ class UnitWorld:
     def trail(self, setup: PolicySetup, judged_share: float = 0.0) -> Trail:
         """Simulate a policy; return the trail of the requests in the order of issue."""
         drawn = self._drawn
-        trail = self._simulate(
-            decide_for=setup.decide_for,
-            beliefs=setup.beliefs,
-            expected_for=setup.expected_for,
-            plan_beyond_for=setup.plan_beyond_for,
-            judged_share=judged_share,
-        )
+        trail = simulate(self._world, setup, judged_share, self._unit.engine)
         issued_s, decided_s, measured_at_s = trail.arrival_s, trail.decided_s, trail.measured_at_s
         node = drawn.requests.node if trail.node is None else trail.node
         assert node is not None
@@ -282,7 +273,7 @@ class UnitWorld:
         if moments_s is not None and drawn.decided_order is not None:
             moments_s = moments_s[drawn.decided_order]
         trail = trail.with_columns(
-            server=np.where(trail.target == 0, node % self._deciders, trail.server).astype(np.int32),
+            server=np.where(trail.target == 0, node % self._world.deciders, trail.server).astype(np.int32),
             estimate_age_s=estimate_age_s(issued_s, decided_s, measured_at_s, moments_s),
             decided_s=None,
             measured_at_s=None,

@@ -17,12 +17,13 @@ from simnmt.base.configuration import end_tokens
 from simnmt.base.errors import InputError
 from simnmt.experiment.cases import Case, RunPlan, Unit
 from simnmt.experiment.draws import learn
-from simnmt.experiment.policy_setup import PolicySetup, set_up_policy
+from simnmt.experiment.policy_setup import set_up_policy
 from simnmt.policies.decision import PolicySettings
 from simnmt.policies.estimates import TransferEstimate
 from simnmt.results.live_log import DeciderRecord, DecisionRecord, HeardRecord, LostRecord
 from simnmt.results.requests import Requests
 from simnmt.world.deciders import Decider, Prepared
+from simnmt.world.inputs import PolicySetup
 
 UNREACHABLE_S = 1e6
 """Delay of a target that does not answer: no policy that compares delays chooses it."""

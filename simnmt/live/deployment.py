@@ -26,7 +26,7 @@ from simnmt.network.link import bytes_per_token
 from simnmt.profile.blocks import ProfileError
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.results.run_directory import SUMMARY
-from simnmt.world.reference import Clients
+from simnmt.world.inputs import Clients
 
 
 class DeploymentError(InputError):

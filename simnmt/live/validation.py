@@ -43,6 +43,7 @@ from simnmt.service.event_loop import run_precisely
 from simnmt.service.load import LoadLog
 from simnmt.world.deciders import Beliefs
 from simnmt.world.engine import simulate
+from simnmt.world.inputs import PolicySetup, World
 
 Progress = Callable[[str], None]
 REFERENCE_EVERY_S = 1.0
@@ -443,7 +444,8 @@ def structural_figures(run: LiveRun, others: Sequence[LiveRun]) -> Figures:
         )
         beliefs = Beliefs(lambda decider, target: TransferEstimate(0.0))
         local, *remote = kinds(unit)
-        trail = simulate(columns, decide_for, beliefs, remote, local=None if isinstance(local, Fifo) else local)
+        world = World(columns, remote, local=None if isinstance(local, Fifo) else local)
+        trail = simulate(world, PolicySetup(decide_for, beliefs))
         alone_s = np.choose(target, execution_s)
         done_s = (
             alone_s if trail.execution_s is None else np.where(np.isnan(trail.execution_s[:]), alone_s, trail.execution_s[:])

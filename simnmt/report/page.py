@@ -131,14 +131,22 @@ def _making_section(result: Run) -> Section:
     facts = [(f"Lengths of {name}", words("lengths", cell=cell)[0]) for name, cell in reversed(workloads.items())]
     facts += [(f"RTT of {name}", words("series", series=cell.series)[0]) for name, cell in reversed(networks.items())]
     facts += [(f"Devices of {name}", _devices_fact(cell)) for name, cell in reversed(workloads.items())]
-    facts += [(f"Engine: {engine}", policies) for engine, policies in engine_facts(result)]
+    for engine in dict.fromkeys(result.engines.values()):
+        facts.append(
+            (f"Engine: {engine}", ", ".join(name for name, of_policy in result.engines.items() if of_policy == engine))
+        )
+    of_clients = [
+        name
+        for name, workload in result.scenario.get("workloads", {}).items()
+        if (workload.get("arrivals") or {}).get("kind") == "clients"
+    ]
     return Section(
         "How it was made",
         "making",
         facts=facts,
         tables=[fits_table(result.fits)] if result.fits else [],
         parts=[
-            Section("How to read the intervals", text=words("intervals", closed_loop=_closed_loop(result))),
+            Section("How to read the intervals", text=words("intervals", closed_loop=format_list(of_clients))),
             Section("Notes", "notes", notes=list(dict.fromkeys(result.notes))),
         ],
     )
@@ -149,15 +157,6 @@ def _devices_fact(cell: Cell) -> str:
     planes = [[1e3 * value for value in plane_s] for plane_s in cell.planes]
     rows = zip(cell.devices, map(boxes, cell.devices), cell.profile_names, cell.shown_kinds, planes, strict=True)
     return words("devices", devices=rows)[0]
-
-
-def engine_facts(result: Run) -> list[tuple[str, str]]:
-    """Return each engine of the world that ran, with its policies and why it was chosen for them."""
-    by_engine: dict[str, list[str]] = {}
-    for policy, engine in result.engines.items():
-        reason = result.engine_reasons.get(policy, "")
-        by_engine.setdefault(engine, []).append(f"{policy} ({reason})" if reason else policy)
-    return [(engine, ", ".join(policies)) for engine, policies in by_engine.items()]
 
 
 NOT_RECORDED = ("rtt", "plane")
@@ -178,13 +177,6 @@ def view_of(result: Run, cell: Cell) -> CellView:
     place = (cell.workload, cell.network)
     rows = [row for row in result.summary_rows if cell_of(row) == place]
     return CellView(cell, rows, policy_colours(result), len(by_cell(result.summary_rows)))
-
-
-def _closed_loop(result: Run) -> str:
-    """Return the workloads whose arrivals depend on the answers, and so on the policy."""
-    workloads = result.scenario.get("workloads", {})
-    clients = [name for name, workload in workloads.items() if (workload.get("arrivals") or {}).get("kind") == "clients"]
-    return format_list(clients)
 
 
 def policy_colours(result: Run) -> dict[str, int]:

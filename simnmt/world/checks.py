@@ -5,45 +5,30 @@ No number is NaN, infinite or below 0, and no index and no length is out of plac
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base.errors import InputError
-from simnmt.devices.device import Kind, LeastLoadedOfDrawn
+from simnmt.devices.device import LeastLoadedOfDrawn
 from simnmt.network.link import MovingRoute
 from simnmt.policies.decision import Decide, Fixed, LeastTotal
 from simnmt.results.requests import Block, Requests
+from simnmt.world.inputs import World
 
 NO_TARGET = -1
 
 
-class _Clients(Protocol):
-    """The clients of a closed loop, see `reference.Clients`."""
-
-    @property
-    def count(self) -> int: ...
-    @property
-    def nodes(self) -> int: ...
-    @property
-    def think_s(self) -> NDArray[np.float64]: ...
-
-
-def check_run(
-    requests: Requests,
-    kinds: Sequence[Kind],
-    local: Kind | None,
-    deciders: int,
-    workers: int,
-    route: object,
-    clients: _Clients | None,
-) -> None:
-    """Raise `InputError` if the parts of a run do not fit each other; the columns are checked block by block."""
+def check_world(world: World) -> None:
+    """Raise `InputError` if the parts of a world do not fit each other; the columns are checked block by block."""
+    requests, kinds, local, deciders, route, clients = (
+        world.requests, world.kinds, world.local, world.deciders, world.route, world.clients
+    )  # fmt: skip
     count, targets = len(requests), len(requests.execution_s)
     _require(deciders >= 1, f"{deciders} deciders", "give at least 1")
-    _require(workers >= 1, f"{workers} workers", "give at least 1")
+    _require(world.workers >= 1, f"{world.workers} workers", "give at least 1")
     _require(len(kinds) == targets - 1, f"execution times of {targets} targets, boxes of {1 + len(kinds)}", "give one each")
     for name, column in _columns(requests, has_links=route is None):
         _require(len(column) == count, f"{len(column)} values of {name} for {count} requests", "give one each")

@@ -36,10 +36,15 @@ class Beliefs:
     """True if the policy decides by a `DecisionView`."""
 
     @property
+    def knows_truth(self) -> bool:
+        """True if it knows present transfer times or true waits."""
+        return self.true_transfer or self.true_backlog
+
+    @property
     def only_heard(self) -> bool:
         """True if the delays change only when an answer arrives, as in the paper."""
         views = any(self.views) or any(self.plan_views) or self.shows_view
-        return not (views or self.true_transfer or self.true_backlog)
+        return not (views or self.knows_truth)
 
 
 DecisionInput = Sequence[float] | DecisionView

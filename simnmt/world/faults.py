@@ -22,7 +22,7 @@ from simnmt.results.request_log import FALLBACK, LOST
 from simnmt.world.deciders import Decider
 
 if TYPE_CHECKING:
-    from simnmt.world.reference import Process, World
+    from simnmt.world.reference import Process, Simulation
 
 UNACKNOWLEDGED_S = 0.2
 """Time after which the sender of a lost message gives it up: the least retransmission timeout of Linux (RFC 6298)."""
@@ -41,7 +41,7 @@ class Faults:
 class FaultyLinks:
     """The ways of requests over links that fail, to boxes that fail."""
 
-    def __init__(self, world: World, faults: Faults) -> None:
+    def __init__(self, world: Simulation, faults: Faults) -> None:
         self._world, self._faults = world, faults
         self.trail = {name: column.copy() for name, column in world.trail.items()}
         """What remote devices record; it becomes that of the run if they answer in time."""

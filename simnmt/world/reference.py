@@ -1,139 +1,64 @@
 """The reference: the world in plain SimPy, to be read. It runs everything that a scenario can say; `engine` is fast.
 
 A request is issued at an end node, decided on by the first device on its way (the end node's own, or the gateway), and
-executed on exactly one device: there, or on a box of a target behind it (CNMT-01). `World.request` is that story where
+executed on exactly one device: there, or on a box of a target behind it (CNMT-01). `Simulation.request` is that story where
 requests can wait. Three disciplines set the pace. Back to back, each request is issued when the one before it has been
-answered, so nothing ever waits; this is the paper's (CNMT-02), and `World.back_to_back` tells it. In the open loop requests
-arrive independently of answers. In the closed loop clients think between requests and obey the interactive response-time law:
-clients = throughput * (response time + think time).
+answered, so nothing ever waits; this is the paper's (CNMT-02), see `Simulation.back_to_back`. In the open loop requests arrive
+independently of answers. In the closed loop clients think between requests and obey the interactive response-time law: clients
+= throughput * (response time + think time).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Generator, Iterator
+from dataclasses import replace
 from math import nan
 from typing import Any
 
 import numpy as np
 import simpy
-from numpy.typing import NDArray
 
-from simnmt.devices import Fifo, Kind
+from simnmt.devices import Fifo
 from simnmt.devices.device import ANSWERED, ARRIVES, ASKS, REACHES, Arrival, Clock, Device, Execution
 from simnmt.devices.fifo import FifoBox
 from simnmt.devices.stream import StreamDevice
-from simnmt.policies.decision import Decide
 from simnmt.results.columns import recorder
-from simnmt.results.requests import Block, Requests, Trail
-from simnmt.world.checks import BlockChecks, check_run
+from simnmt.results.requests import Block, Trail
+from simnmt.world.checks import BlockChecks, check_world
 from simnmt.world.deciders import Beliefs, Decider, DecisionInput, Prepared, checked_target
-from simnmt.world.faults import Faults, FaultyLinks
+from simnmt.world.faults import FaultyLinks
+from simnmt.world.inputs import Clients, PolicySetup, World
 
-Route = Callable[[int, int, float], tuple[tuple[float, ...], tuple[float, ...], float, float]]
-"""`route(request, node, moment_s)`: seconds up and down per remote target at that moment, and from the end node to its decider
-and back."""
 Process = Generator[simpy.Event, Any, None]
 
 
-@dataclass(frozen=True, slots=True)
-class Clients:
-    """The clients of a closed loop, with their think times."""
+def simulate_reference(world: World, policy: PolicySetup, judged_share: float = 0.0) -> Trail:
+    """Run every request through the world in plain SimPy, and return its trail.
 
-    count: int
-    nodes: int
-    """End nodes; client c is at node c modulo nodes."""
-    think_s: NDArray[np.float64]
-    """Shape (clients + requests,), seconds: each client's thinking before its first request, then the thinking after each
-    request."""
-
-
-DecideFor = Callable[[Block], Decide]
-"""Prepares a policy for one block of requests."""
-ExpectedFor = Callable[[Block], Sequence[NDArray[np.float64]]]
-"""Returns, per target, the policy's expectation of each request of a block in the unit of the target's view: seconds of
-execution, or tokens if it batches."""
-PlanBeyondFor = Callable[[Block], Sequence[Sequence[NDArray[np.float64]] | None]]
-"""Returns, by target and state, the seconds that the policy expects beyond its plane."""
-
-
-def simulate(
-    requests: Requests,
-    decide_for: DecideFor,
-    beliefs: Beliefs,
-    kinds: Sequence[Kind],
-    *,
-    deciders: int = 1,
-    workers: int = 1,
-    expected_for: ExpectedFor | None = None,
-    route: Route | None = None,
-    clients: Clients | None = None,
-    local: Kind | None = None,
-    plan_beyond_for: PlanBeyondFor | None = None,
-    judged_share: float = 0.0,
-    faults: Faults | None = None,
-) -> Trail:
-    """Run every request through the world, and return its trail.
-
-    Args:
-        requests: with a `tgt_len` if a device takes a step for each token; `execution_s` is the time of a request alone, for a
-            streamed model with nothing to be read.
-        decide_for: prepares the policy for a block.
-        beliefs: how its deciders estimate delays. For true delays of a streamed model, an oracle needs the true backlog back to
-            back as well. With queues true delays hold unless a later request overtakes this one; in batches they are a guess.
-        kinds: of every target but the first. Back to back requests never meet, so nothing batches.
-        deciders: devices that decide; end node n's is n modulo their number.
-        workers: requests that each decider executes side by side, without `local`.
-        expected_for: needed if `beliefs` has views.
-        route: looks links up during the run, if the requests' columns do not hold their times.
-        clients: closed loop; it needs a `route`.
-        local: kind of the deciders' own devices, if they are not first in, first out; it has a box for each decider.
-        plan_beyond_for: needed if `beliefs` views states.
-        judged_share: share of the requests for which the trail holds `decision_regret_s`; back to back all or none, and only if
-            a target streams.
-        faults: of links and boxes, and what deciders do about late answers.
-
-    Raises `InputError` for columns with values that are NaN, infinite or below 0, and for parts that do not fit each other.
+    `judged_share`: share of the requests for which the trail holds `decision_regret_s`; back to back all or none, and only if a
+    target streams. Raises `InputError` for columns with values that are NaN, infinite or below 0, and for parts that do not fit
+    each other.
     """
-    check_run(requests, kinds, local, deciders, workers, route, clients)
+    check_world(world)
+    requests = world.requests
     (block,) = requests.blocks(max(len(requests), 1)) if len(requests) else (requests,)
-    choice = decide_for(block)
-    foresees = beliefs.true_transfer or beliefs.true_backlog or judged_share > 0.0
-    BlockChecks(route is None, foresees).check(block, choice)
+    choice = policy.decide_for(block)
+    BlockChecks(world.route is None, foresees=policy.beliefs.knows_truth or judged_share > 0.0).check(block, choice)
     prepared = Prepared.of(
         choice,
-        () if expected_for is None else expected_for(block),
-        () if plan_beyond_for is None else plan_beyond_for(block),
+        () if policy.expected_for is None else policy.expected_for(block),
+        () if policy.plan_beyond_for is None else policy.plan_beyond_for(block),
     )
-    world = World(block, prepared, beliefs, [local or Fifo(deciders, workers), *kinds], deciders, route, judged_share, faults)
-    if clients is not None:
-        world.begin_closed_loop(clients)
-    elif block.arrival_s is None:
-        world.clock.process(world.back_to_back())
-    else:
-        world.clock.process(world.open_loop())
-    waits = True
-    while waits:
-        world.clock.run()
-        waits = sum(device.close() for device in world.devices) > 0  # of all devices, not only up to the first that waits
-    return world.finished(clients)
+    return Simulation(world, block, prepared, policy.beliefs, judged_share).run()
 
 
-class World:
+class Simulation:
     """The deciders and the devices of one run, with the requests between them. Columns are lists by request."""
 
-    def __init__(
-        self,
-        requests: Block,
-        prepared: Prepared,
-        beliefs: Beliefs,
-        kinds: Sequence[Kind],
-        deciders: int,
-        route: Route | None,
-        judged_share: float,
-        faults: Faults | None,
-    ) -> None:
-        count = len(requests)
+    def __init__(self, world: World, requests: Block, prepared: Prepared, beliefs: Beliefs, judged_share: float) -> None:
+        count, route, faults = len(requests), world.route, world.faults
+        kinds = [world.local or Fifo(world.deciders, world.workers), *world.kinds]
+        self._clients = world.clients
         self.clock = Clock()
         self.count, self.targets = count, len(kinds)
         self.prepared, self._beliefs, self._route, self._requests = prepared, beliefs, route, requests
@@ -157,10 +82,24 @@ class World:
             self.devices.append(kind.device(self.clock, target, requests, trail, first_box))
             first_box += kind.boxes
         self._deciders = [
-            Decider(number, self.targets, beliefs, self.devices[0].state_view(number)) for number in range(deciders)
+            Decider(number, self.targets, beliefs, self.devices[0].state_view(number)) for number in range(world.deciders)
         ]
         self.on_the_way: list[dict[int, float]] = [{} for _ in kinds]
         """By target, when each request that is on its way will reach it."""
+
+    def run(self) -> Trail:
+        """Let all requests be issued and answered; return the trail."""
+        if self._clients is not None:
+            self.begin_closed_loop(self._clients)
+        elif self._requests.arrival_s is None:
+            self.clock.process(self.back_to_back())
+        else:
+            self.clock.process(self.open_loop())
+        waits = True
+        while waits:
+            self.clock.run()
+            waits = sum(device.close() for device in self.devices) > 0  # of all devices, not only up to the first that waits
+        return self.trail_of_run()
 
     # The disciplines.
 
@@ -362,10 +301,10 @@ class World:
         coming = sorted((at_s, earlier) for earlier, at_s in self.on_the_way[target].items())
         return ((at_s, earlier, self.node[earlier]) for at_s, earlier in coming if (at_s, earlier) < (entry_s, request))
 
-    def finished(self, clients: Clients | None) -> Trail:
+    def trail_of_run(self) -> Trail:
         """Return the trail of the run."""
         accounts = [device.account() for device in self.devices]
         if self.faulty is not None:
             return replace(Trail.recorded(self.trail, tuple(accounts)), faults=self.faulty.account())
         trail = Trail.recorded(self.trail, tuple(accounts)).with_columns(decided_s=np.array(self._decided_s))
-        return trail if clients is None else trail.with_columns(node=np.array(self.node, np.int32))
+        return trail if self._clients is None else trail.with_columns(node=np.array(self.node, np.int32))

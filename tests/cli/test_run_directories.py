@@ -18,7 +18,7 @@ from simnmt.experiment import run as run_module
 from simnmt.experiment import units
 from simnmt.results import run_directory
 from simnmt.scenario.document import read_document
-from simnmt.world import engine, structures
+from simnmt.world import compiled_world, structures
 from tests.campaigns.harness import deep
 from tests.refusals import assert_one_line
 
@@ -220,7 +220,7 @@ def test_a_precision_is_a_percentage(simnmt: Callable[..., Any], folder: Path, g
 def test_without_a_compiled_world_one_note_says_so(
     folder: Path, simnmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (structures, engine, run_module, units):
+    for module in (structures, compiled_world, run_module, units):
         monkeypatch.setattr(module, "library", lambda: None)
     done = simnmt("run", "small.yaml", "--requests", "5", "--jobs", "1")
     assert done.status == 0

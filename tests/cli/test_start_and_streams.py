@@ -17,8 +17,7 @@ import simnmt as package
 from simnmt.base import shipped_files
 from simnmt.profile.profile_file import read_profile
 from tests.campaigns.harness import deep
-
-ROOT = Path(__file__).parents[2]
+from tests.command_line import ROOT, Outcome
 
 
 def imported(arguments: list[str], folder: Path) -> set[str]:
@@ -211,3 +210,61 @@ def test_the_examples_of_live_verbs_name_a_scenario_whose_engine_can_be_started(
     gateway, replay = example(simnmt, "live", "gateway"), example(simnmt, "live", "replay")
     assert simnmt(*gateway).status == 0 and len(served) == 1
     assert replay[2] == gateway[2] and "--forced-lengths" in gateway, "the replay sends lengths"
+
+
+Run = Callable[..., Outcome]
+PING = """\
+PING office (192.0.2.9) 56(84) bytes of data.
+[1700000000.1] 64 bytes from 192.0.2.9: icmp_seq=1 ttl=55 time=11.2 ms
+[1700000001.1] 64 bytes from 192.0.2.9: icmp_seq=2 ttl=55 time=12.2 ms
+[1700000003.1] 64 bytes from 192.0.2.9: icmp_seq=4 ttl=55 time=11.9 ms
+"""
+SCENARIO = ROOT / "scenarios" / "quickstart.yaml"
+
+
+@pytest.fixture
+def wrong_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("policy.py").write_text('"""A policy."""\nclass Mine:\n    def prepare(self, src_len): ...\n')
+    Path("notes.md").write_text("# Notes\n\nWhat follows: a list: of things\n  - one\n")
+    Path("ping.log").write_text(PING)
+    Path("manual.fr").write_text("Le manuel est ici.\nVoici une phrase; avec une autre.\n")
+    Path("scenario.yaml").write_bytes(SCENARIO.read_bytes())
+
+
+WRONG = {
+    "Python as a scenario": (["run", "policy.py"], ["policy.py:1:"]),
+    "a text as a scenario": (["run", "notes.md"], ["notes.md:3:"]),
+    "a ping log as a series": (
+        ["run", "scenario.yaml", "--set", "networks.cp1.rtt=ping.log"],
+        ["networks.cp1.rtt: ", "this is a log of ping, no series", "simnmt trace import ping.log --out"],
+    ),
+    "a text as a ping log": (["trace", "import", "manual.fr", "--out", "x.csv"], ["manual.fr: no log of ping"]),
+    "a scenario as a profile": (
+        ["run", "scenario.yaml", "--set", "devices.cloud.profile=scenario.yaml"],
+        ["devices.cloud.profile: ", "scenario.yaml: this is a scenario, no device profile"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+@pytest.mark.usefixtures("wrong_files")
+def test_a_file_of_another_kind_is_one_line_that_says_what_it_is(simnmt: Run, case: str) -> None:
+    arguments, parts = WRONG[case]
+    done = simnmt(*arguments)
+    assert (done.status, done.out, done.err.count("\n")) == (2, "", 1)
+    assert all(part in done.err for part in parts), done.err
+
+
+@pytest.mark.usefixtures("wrong_files")
+def test_a_log_without_a_column_of_times_is_still_asked_for_one(simnmt: Run) -> None:
+    Path("log.csv").write_text("when,how\n1,20\n2,30\n")
+    assert "name it by --column time=NAME" in simnmt("trace", "import", "log.csv", "--out", "x.csv").err
+
+
+@pytest.mark.usefixtures("wrong_files")
+def test_an_import_and_a_run_count_lost_samples(simnmt: Run) -> None:
+    assert "lost samples: 1" in simnmt("trace", "import", "ping.log", "--out", "office.csv").out
+    networks = "networks={office: {rtt: office.csv}}"
+    run = simnmt("run", "scenario.yaml", "--requests", "300", "--replications", "1", "--json", "--set", networks)
+    assert "lost samples: 1" in run.out

@@ -12,7 +12,8 @@ import pytest
 
 from simnmt.policies import CNmt, Decide, LeastTotal, constant_length
 from simnmt.results.requests import Requests, Trail
-from simnmt.world.reference import DecideFor, simulate
+from simnmt.world.inputs import DecideFor
+from simnmt.world.reference import simulate_reference
 from tests.campaigns.harness import thinned
 from tests.units import Run, plan_of, unit_of, watched
 
@@ -91,7 +92,7 @@ def again(run: Run, requests: Requests | None = None) -> tuple[Trail, Delays]:
     handed: Delays = {}
 
     def decide_for(block: Requests) -> Decide:
-        decide = run.decide_for(block)
+        decide = run.policy.decide_for(block)
 
         def noted(request: int, delay_s: Sequence[float]) -> int:
             handed[block.first + request] = tuple(delay_s)
@@ -99,8 +100,8 @@ def again(run: Run, requests: Requests | None = None) -> tuple[Trail, Delays]:
 
         return noted
 
-    pools = deepcopy(run.idle_pools)
-    return simulate(requests or run.requests, decide_for, run.beliefs, pools, **run.keywords), handed
+    world = replace(run.world, requests=requests or run.world.requests, kinds=deepcopy(run.world.kinds))
+    return simulate_reference(world, replace(run.policy, decide_for=decide_for), run.judged_share), handed
 
 
 def blinded(requests: Requests) -> Requests:
@@ -120,7 +121,7 @@ def replayed(run: Run, requests: Requests, handed: Delays) -> list[int]:
     """The decisions taken again, block by block, on the delays that were believed in then."""
     decisions = []
     for block in requests.blocks():
-        decide = run.decide_for(block)
+        decide = run.policy.decide_for(block)
         decisions += [decide(request, handed[block.first + request]) for request in range(len(block))]
     return decisions
 
@@ -130,15 +131,17 @@ def test_truth_turned_to_nan_changes_no_decision(runs: dict[str, Run], policy: s
     run = runs[policy]
     trail, handed = again(run)
     assert trail.target.tolist() == run.trail.target.tolist()
-    assert replayed(run, run.requests, handed) == run.trail.target.tolist()
-    assert replayed(run, blinded(run.requests), handed) == run.trail.target.tolist()
+    assert replayed(run, run.world.requests, handed) == run.trail.target.tolist()
+    assert replayed(run, blinded(run.world.requests), handed) == run.trail.target.tolist()
 
 
 @of_every_discipline
 def test_the_choices_that_are_replayed_are_real(runs: dict[str, Run]) -> None:
     for policy in {"cnmt", "smoothed", "mean", "reported", "queue-aware"} & set(runs):
         targets = runs[policy].trail.target
-        assert (np.bincount(targets, minlength=len(runs[policy].requests.execution_s)) > 0.02 * len(targets)).all(), policy
+        assert (np.bincount(targets, minlength=len(runs[policy].world.requests.execution_s)) > 0.02 * len(targets)).all(), (
+            policy
+        )
     # Back to back, and at forty gateways, hardly anything waits: a policy that sees queues decides as one that does not.
     different = {run.trail.target.tobytes() for policy, run in runs.items() if policy != "oracle"}
     assert len(different) >= (6 if "edge" in runs else 3)
@@ -148,8 +151,8 @@ def test_the_choices_that_are_replayed_are_real(runs: dict[str, Run]) -> None:
 def test_the_oracle_lives_by_the_truth(runs: dict[str, Run]) -> None:
     run = runs["oracle"]
     _, handed = again(run)
-    assert replayed(run, run.requests, handed) == run.trail.target.tolist()
-    assert replayed(run, blinded(run.requests), handed) != run.trail.target.tolist()
+    assert replayed(run, run.world.requests, handed) == run.trail.target.tolist()
+    assert replayed(run, blinded(run.world.requests), handed) != run.trail.target.tolist()
 
 
 @dataclass(frozen=True)
@@ -177,24 +180,24 @@ CHEATS: dict[str, DecideFor] = {
 @pytest.mark.parametrize("cheat", CHEATS)
 @pytest.mark.parametrize("runs", TIERS, indirect=True)
 def test_the_same_test_catches_a_policy_that_peeps(runs: dict[str, Run], cheat: str) -> None:
-    run = replace(runs["cnmt"], decide_for=CHEATS[cheat])
+    run = replace(runs["cnmt"], policy=replace(runs["cnmt"].policy, decide_for=CHEATS[cheat]))
     _, handed = again(run)
-    assert replayed(run, blinded(run.requests), handed) != replayed(run, run.requests, handed)
+    assert replayed(run, blinded(run.world.requests), handed) != replayed(run, run.world.requests, handed)
 
 
 def done_s(run: Run, trail: Trail, request: int) -> float:
     """When an execution ends."""
-    target, route = int(trail.target[request]), run.keywords["route"]
+    target, route = int(trail.target[request]), run.world.route
     if target == 0:
         way_s = 0.0
     elif route is None:
-        way_s = float(run.requests.uplink_s[target - 1][request : request + 1][0])
+        way_s = float(run.world.requests.uplink_s[target - 1][request : request + 1][0])
     else:
-        nodes = run.requests.node if trail.node is None else trail.node
+        nodes = run.world.requests.node if trail.node is None else trail.node
         assert nodes is not None
         way_s = route(request, int(nodes[request : request + 1][0]), float(trail.arrival_s[request]))[0][target - 1]
     in_batch = trail.execution_s is not None and np.isfinite(trail.execution_s[request])
-    execution_s = trail.execution_s[request] if in_batch else run.requests.execution_s[target][request : request + 1][0]
+    execution_s = trail.execution_s[request] if in_batch else run.world.requests.execution_s[target][request : request + 1][0]
     return float(trail.decided_s[request] + way_s + trail.queue_s[request] + execution_s)
 
 
@@ -206,10 +209,13 @@ def changed_before_they_were_known(run: Run) -> int:
 
 def changed_before_it_was_known(run: Run, request: int, trail: Trail, handed: Delays) -> int:
     """Of one request; each is the only one that takes longer."""
-    longer, tgt_len = [np.array(column[:]) for column in run.requests.execution_s], np.array(run.requests.tgt_len[:])
+    longer, tgt_len = (
+        [np.array(column[:]) for column in run.world.requests.execution_s],
+        np.array(run.world.requests.tgt_len[:]),
+    )
     for column in (*longer, tgt_len):
         column[request] *= 3
-    other, other_handed = again(run, replace(run.requests, tgt_len=tgt_len, execution_s=tuple(longer)))
+    other, other_handed = again(run, replace(run.world.requests, tgt_len=tgt_len, execution_s=tuple(longer)))
     known_s = min(done_s(run, trail, request), done_s(run, other, request))
     early = np.flatnonzero(trail.decided_s < known_s)
     assert request in early
@@ -223,10 +229,10 @@ def long_ones(run: Run) -> list[int]:
     """Requests that take long on the first device, where they were executed, and on the others; so many decide meanwhile."""
     requests = []
     margin = len(run.trail.target) // 10
-    for target in range(len(run.requests.execution_s)):
+    for target in range(len(run.world.requests.execution_s)):
         own = np.flatnonzero(run.trail.target == target)
         own = own[(own > margin) & (own < len(run.trail.target) - margin)]
-        requests += own[np.argsort(np.asarray(run.requests.execution_s[target])[own])[-2:]].tolist()
+        requests += own[np.argsort(np.asarray(run.world.requests.execution_s[target])[own])[-2:]].tolist()
     return requests
 
 

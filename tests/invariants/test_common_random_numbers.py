@@ -28,10 +28,10 @@ def test_all_policies_meet_the_same_arrivals_lengths_noise_and_rtt(
 ) -> None:
     """What the world is handed, hashed, policy by policy."""
     plan = plan_of(make_scenario() if workloads is None else make_scenario(workloads=workloads))
-    met = [digest(run.requests) for run in watched(monkeypatch, unit_of(plan))[0]]
+    met = [digest(run.world.requests) for run in watched(monkeypatch, unit_of(plan))[0]]
     assert len(met) == 5
     assert len(set(met)) == 1
-    again = [digest(run.requests) for run in watched(monkeypatch, unit_of(plan, replication=1))[0]]
+    again = [digest(run.world.requests) for run in watched(monkeypatch, unit_of(plan, replication=1))[0]]
     assert len(set(met + again)) == 2
 
 
@@ -99,10 +99,10 @@ def test_all_policies_meet_the_same_in_tiers_behind_balancers_with_clients(
     for replication in (0, 1):
         runs, _ = watched(monkeypatch, unit_of(plan, replication))
         for run in runs:
-            met.setdefault("requests", []).append(digest(run.requests))
-            met.setdefault("thinking", []).append(digest(run.keywords["clients"]))
+            met.setdefault("requests", []).append(digest(run.world.requests))
+            met.setdefault("thinking", []).append(digest(run.world.clients))
             # Idle servers of the same kind differ in what was drawn for them, and in nothing else.
-            met.setdefault("servers", []).append(pickle.dumps(run.idle_pools).hex())
+            met.setdefault("servers", []).append(pickle.dumps(run.world.kinds).hex())
     assert set(met) == {"requests", "thinking", "servers"}
     for name, digests in met.items():
         assert len(digests) == 2 * len(policies)

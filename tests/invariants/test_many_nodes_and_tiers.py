@@ -17,9 +17,9 @@ from simnmt.profile.profile_file import write_profile
 from simnmt.results.request_log import RequestLog
 from simnmt.results.requests import Requests
 from simnmt.world.deciders import Beliefs
-from simnmt.world.reference import simulate
 from tests.campaigns.harness import deep
 from tests.units import plan_of, unit_of, watched
+from tests.worlds import in_reference
 
 MakeScenario = Callable[..., dict[str, Any]]
 POISSON = {"kind": "poisson", "rate_rps": 40.0}
@@ -254,26 +254,26 @@ class TestManyGateways:
         arrivals = {"kind": "poisson", "rate_rps": 20 * 8.0}
         scenario = self.scenario(make_tiers, arrivals, requests=3_000, policies={"p": policy})
         (run, *_), _ = watched(monkeypatch, unit_of(plan_of(scenario)))
-        decider = np.asarray(run.requests.node) % self.GATEWAYS
+        decider = np.asarray(run.world.requests.node) % self.GATEWAYS
         for gateway in range(self.GATEWAYS):
             own = np.flatnonzero(decider == gateway)
             alone = Requests(
-                np.asarray(run.requests.src_len)[own],
-                tuple(np.asarray(column)[own] for column in run.requests.execution_s),
-                tuple(np.asarray(column)[own] for column in run.requests.uplink_s),
-                tuple(np.asarray(column)[own] for column in run.requests.downlink_s),
-                np.asarray(run.requests.arrival_s)[own],
+                np.asarray(run.world.requests.src_len)[own],
+                tuple(np.asarray(column)[own] for column in run.world.requests.execution_s),
+                tuple(np.asarray(column)[own] for column in run.world.requests.uplink_s),
+                tuple(np.asarray(column)[own] for column in run.world.requests.downlink_s),
+                np.asarray(run.world.requests.arrival_s)[own],
             )
-            first = run.beliefs.estimate
+            first = run.policy.beliefs.estimate
 
             def estimate(_: int, target: int, gateway: int = gateway, first: Any = first) -> TransferEstimate:
                 belief: TransferEstimate = first(gateway, target)
                 return belief
 
-            beliefs: Beliefs = replace(run.beliefs, estimate=estimate)
-            pools = [Fifo(workers=10_000) for _ in run.idle_pools]
-            expected_for = run.keywords["expected_for"]
-            trail = simulate(alone, run.decide_for, beliefs, pools, expected_for=expected_for)
+            beliefs: Beliefs = replace(run.policy.beliefs, estimate=estimate)
+            pools = [Fifo(workers=10_000) for _ in run.world.kinds]
+            expected_for = run.policy.expected_for
+            trail = in_reference(alone, run.policy.decide_for, beliefs, pools, expected_for=expected_for)
             for name in ("target", "queue_s", "estimate_s", "measured_at_s"):
                 np.testing.assert_array_equal(getattr(trail, name), getattr(run.trail, name)[own], err_msg=f"{gateway} {name}")
         assert np.count_nonzero(run.trail.queue_s) > 20

@@ -79,7 +79,7 @@ def test_all_policies_meet_the_same_overheads_and_nothing_else_changes(
     loaded = with_overheads(scenario, gateway=GATEWAY_MS, cloud=CLOUD_MS)
     runs = watched(monkeypatch, unit_of(plan_of(loaded)))[0]
     assert len(runs) == 5
-    assert len({digest(run.requests) for run in runs}) == 1
+    assert len({digest(run.world.requests) for run in runs}) == 1
     bare, logs = (simnmt.run(content).cells[0].logs for content in (scenario, loaded))
     for column in ("node", "arrival_s", "src_len", "tgt_len", "rtt_time_s"):
         assert digest(logs["cloud"][column]) == digest(bare["cloud"][column]), column

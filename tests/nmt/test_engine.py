@@ -59,7 +59,7 @@ def test_an_account_names_model_backend_and_device(tmp_path: Path) -> None:
     json.dumps(account.architecture)
 
 
-@pytest.mark.skipif(not has_half_weights(), reason="needs FBGEMM, which is for x86")
+@pytest.mark.skipif(not has_half_weights(), reason="half-precision weights need FBGEMM, which torch has on x86 alone")
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_float16_weights_change_logits_only_by_rounding(name: str) -> None:
     architecture = ARCHITECTURES[name]

@@ -12,7 +12,7 @@ from simnmt.profile.execution_plane import ExecutionPlane, fit_plane
 from simnmt.results.requests import Requests
 from simnmt.workload.length_regression import LengthRegression, fit_lengths
 from simnmt.workload.length_table import LengthTable
-from simnmt.world.reference import DecideFor
+from simnmt.world.inputs import DecideFor
 from tests.worlds import CLOUD, GATEWAY, recording, run
 
 GATEWAY_PLANE, CLOUD_PLANE = ExecutionPlane(0.0004, 0.003, 0.005), ExecutionPlane(0.0001, 0.001, 0.004)

@@ -14,8 +14,7 @@ from simnmt.devices.fifo import FifoDevice
 from simnmt.results.columns import COLUMNS, RequestColumn, columns_table
 from simnmt.results.request_log import RequestLog
 from simnmt.results.requests import Requests
-from simnmt.world.reference import simulate
-from tests.worlds import believing, everything_to
+from tests.worlds import believing, everything_to, in_reference
 
 RESULTS_PAGE = Path(__file__).parents[2] / "docs" / "reference" / "results.md"
 
@@ -54,7 +53,7 @@ def test_a_column_is_one_line_from_the_world_to_the_log_and_the_docs(monkeypatch
         transfer_s=(np.zeros(2), np.zeros(2)),
         rtt_time_s=np.zeros(2),
     )
-    trail = simulate(requests, everything_to(1), believing(0.0), [Warm()])
+    trail = in_reference(requests, everything_to(1), believing(0.0), [Warm()])
     assert trail.heat_k.tolist() == [290.0, 291.0]
     log = RequestLog.of(requests, trail)
     assert [*log][-1] == "heat_k" and log["heat_k"].tolist() == [290.0, 291.0]

@@ -68,10 +68,9 @@ def test_a_response_is_closed_if_its_reader_gives_up_while_it_travels() -> None:
 
 
 def test_the_delay_counts_for_the_timeout() -> None:
-    begin_s = time.monotonic()
     with pytest.raises(ServiceError) as caught:
         exchange_s(DelayedTransport([hop(0.4)]), timeout_s=0.1)
-    assert caught.value.status == 504 and time.monotonic() - begin_s < 5.0
+    assert caught.value.status == 504
 
 
 def test_the_series_begins_with_the_transport_and_moves_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from simnmt.results.requests import Trail
-from simnmt.world import engine, reference
 from simnmt.world.structures import library
 from tests.campaigns.harness import SCALE
 from tests.world.random_worlds import assert_agree
+from tests.worlds import in_compiled, in_reference
 
 
 def simulate(requests: Any, decide_for: Any, beliefs: Any, kinds: Any, **settings: Any) -> Trail:
@@ -16,9 +16,9 @@ def simulate(requests: Any, decide_for: Any, beliefs: Any, kinds: Any, **setting
 
     Raises `UncompiledError` for a world that only the reference covers, so that no test holds for one engine unnoticed.
     """
-    trail = reference.simulate(requests, decide_for, beliefs, kinds, **settings)
+    trail = in_reference(requests, decide_for, beliefs, kinds, **settings)
     if library() is not None:
-        assert_agree(trail, engine.simulate_compiled(requests, decide_for, beliefs, kinds, **settings))
+        assert_agree(trail, in_compiled(requests, decide_for, beliefs, kinds, **settings))
     return trail
 
 
@@ -29,4 +29,4 @@ def simulate_replication(replication: int, requests: Any, decide_for: Any, belie
     """
     if replication == 0 or SCALE > 1.0 or library() is None:
         return simulate(requests, decide_for, beliefs, kinds, **settings)
-    return engine.simulate_compiled(requests, decide_for, beliefs, kinds, **settings)
+    return in_compiled(requests, decide_for, beliefs, kinds, **settings)

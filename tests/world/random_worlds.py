@@ -30,7 +30,7 @@ from simnmt.results.device_accounts import BatchAccount
 from simnmt.results.requests import Block, Requests, Trail
 from simnmt.streaming.plan.engagement import Lifecycle
 from simnmt.world.deciders import Beliefs
-from simnmt.world.reference import Clients
+from simnmt.world.inputs import Clients
 from tests.world.batched_worlds import EIGHTHS, LEAVING, LEAVING_EIGHTHS, batchings, cost
 from tests.world.streamed_boxes import COMPUTE, STATES
 

@@ -15,11 +15,10 @@ from simnmt.devices.device import Balancer, ByNode, InTurn, LeastWork
 from simnmt.policies.batch_view import BatchView
 from simnmt.profile.batch_cost import DecodingCost
 from simnmt.results.requests import Requests
-from simnmt.world import reference
-from simnmt.world.reference import Clients
+from simnmt.world.inputs import Clients
 from tests.world.batched_worlds import BATCHINGS, CLOUD, COST, EIGHTHS, SECONDS, asked, split
 from tests.world.engines import simulate
-from tests.worlds import believing, everything_to
+from tests.worlds import believing, everything_to, in_reference
 
 
 @pytest.mark.parametrize("batching", BATCHINGS.values(), ids=BATCHINGS)
@@ -55,7 +54,7 @@ def test_clients_wait_for_their_batch(name: str, target: int) -> None:
     n, clients = 300, 6
     requests = replace(asked(n), arrival_s=None)
     think_s = np.random.default_rng(3).exponential(0.05, clients + n)
-    trail = reference.simulate(
+    trail = in_reference(
         requests,
         everything_to(target),
         believing(0.1),
@@ -78,7 +77,7 @@ def test_clients_too_few_to_fill_a_batch_are_waited_for_again_and_again(batching
     n, clients = 400, 40
     requests = replace(asked(n, nodes=clients), arrival_s=None)
     trails = [
-        reference.simulate(
+        in_reference(
             requests,
             everything_to(CLOUD),
             believing(0.1),
@@ -114,7 +113,7 @@ def test_clients_that_ask_in_one_moment_are_encoded_together() -> None:
     ones = np.ones(6)
     requests = Requests(np.ones(6, np.int64), (ones, ones), (ones,), (ones,), tgt_len=np.full(6, 3))
     for there_s in (0.0, 0.5):
-        trail = reference.simulate(
+        trail = in_reference(
             requests,
             everything_to(0),
             believing(0.1),
@@ -152,7 +151,7 @@ def test_an_answer_reports_the_sentences_active_and_waiting_when_it_was_sent() -
     seen: list[float] = []
     ones, half_s = np.ones(4), (np.full(4, 0.5),)
     arrival_s, tgt_len = np.array([0.5, 0.5, 1.0, 20.0]), np.array([2, 4, 1, 1])
-    reference.simulate(
+    in_reference(
         Requests(ones.astype(np.int64), (ones, ones), half_s, half_s, arrival_s, tgt_len=tgt_len),
         lambda block: lambda in_block, delay_s: seen.append(delay_s[1]) or 1,
         believing(3.0, views=(None, lambda: Listening(calls))),

@@ -15,7 +15,7 @@ from simnmt.network.series import RttSeries
 from simnmt.policies import CNmt, Decide, LeastTotal
 from simnmt.profile.execution_plane import ExecutionPlane
 from simnmt.results.requests import Requests, Trail
-from simnmt.world.reference import Clients, DecideFor, Route, simulate
+from simnmt.world.inputs import Clients, DecideFor, Route
 from tests.worlds import (
     CLOUD,
     GATEWAY,
@@ -23,6 +23,7 @@ from tests.worlds import (
     columns,
     everything_to,
     fixed,
+    in_reference,
     latency_s,
     link_of,
     recording,
@@ -153,7 +154,7 @@ def loop(
         *access_s[node].tolist(),
     )
     clients = Clients(len(think_s) - len(requests), len(access_s), np.array(think_s, np.float64))
-    return simulate(requests, decide_for, believing(0.5, clairvoyant), [Fifo()], route=route, clients=clients)
+    return in_reference(requests, decide_for, believing(0.5, clairvoyant), [Fifo()], route=route, clients=clients)
 
 
 class TestClients:

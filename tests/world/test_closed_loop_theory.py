@@ -11,7 +11,7 @@ from simnmt.network.link import Hop, Link, MovingRoute
 from simnmt.network.series import constant_rtt
 from simnmt.policies import LeastTotal
 from simnmt.results.requests import Requests
-from simnmt.world.reference import Clients
+from simnmt.world.inputs import Clients
 from tests.campaigns.harness import deep
 from tests.world.engines import simulate, simulate_replication
 from tests.world.theory import REPLICATIONS, Draw, assert_mean, constant, exponential, lognormal, machine_repair

@@ -9,11 +9,10 @@ from simnmt.devices import Fifo, Kind
 from simnmt.devices.device import InTurn, LeastLoadedOfDrawn, LeastWork
 from simnmt.policies import LeastTotal
 from simnmt.results.requests import Requests, Trail
-from simnmt.world import reference
-from simnmt.world.reference import Clients
+from simnmt.world.inputs import Clients
 from tests.world.engines import simulate
 from tests.world.theory import Floats
-from tests.worlds import believing
+from tests.worlds import believing, in_reference
 
 REQUESTS, NODES, DECIDERS, SERVERS = 8_000, 12, 3, 4
 CHOICES = np.random.default_rng(6).permuted(np.tile(np.arange(SERVERS), (REQUESTS, 1)), axis=1)[:, :2].astype(np.int16)
@@ -37,7 +36,7 @@ class World:
         self.workers = [2, 3, 1]
         columns = tuple(self.execution_s), tuple(self.up_s), tuple(self.down_s), None if is_closed else arrival_s, node
         clients = {"route": self.route, "clients": Clients(60, NODES, random.exponential(0.3, 60 + REQUESTS))}
-        self.trail: Trail = (reference.simulate if is_closed else simulate)(
+        self.trail: Trail = (in_reference if is_closed else simulate)(
             Requests(np.arange(REQUESTS), *columns),
             lambda block: LeastTotal([column[block.src_len] for column in predicted_s]),
             believing(0.3),

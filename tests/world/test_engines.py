@@ -23,14 +23,14 @@ from simnmt.policies import Fixed, LeastTotal
 from simnmt.policies.decision import DecisionView
 from simnmt.profile.batch_cost import DecodingCost
 from simnmt.results.requests import Block, Requests, Trail
+from simnmt.world import compiled_world
 from simnmt.world import engine as engines
-from simnmt.world import reference
 from simnmt.world.faults import Faults
 from simnmt.world.structures import library
 from tests.campaigns.harness import SCALE
 from tests.world.batched_worlds import BATCHINGS, COST, asked, batchings
 from tests.world.random_worlds import World, assert_agree, assert_equal_accounts, costs, random_worlds
-from tests.worlds import believing
+from tests.worlds import believing, in_compiled, in_engine, in_reference
 
 pytestmark = pytest.mark.skipif(library() is None, reason="the compiled world was not compiled")
 
@@ -43,13 +43,13 @@ WORLDS = 10_000 if DEEP else 80
 
 
 @seed(SEED)
-@given(random_worlds(), st.sampled_from([0, engines.PAUSE_AFTER_MS]), st.sampled_from([1, 7, engines.BLOCK]))
+@given(random_worlds(), st.sampled_from([0, compiled_world.PAUSE_AFTER_MS]), st.sampled_from([1, 7, compiled_world.BLOCK]))
 @settings(max_examples=WORLDS, database=None)
 def test_random_worlds_are_the_same_in_both_engines(world: World, pause_after_ms: int, block: int) -> None:
     """In both engines, the compiled one with a pause between all events and without, and with blocks of any size."""
-    compiled = partial(engines.simulate_compiled, pause_after_ms=pause_after_ms)
-    with mock.patch.object(engines, "BLOCK", block):
-        assert_agree(world.run(reference.simulate), world.run(compiled))
+    compiled = partial(in_compiled, pause_after_ms=pause_after_ms)
+    with mock.patch.object(compiled_world, "BLOCK", block):
+        assert_agree(world.run(in_reference), world.run(compiled))
 
 
 @given(batchings(), costs(), st.lists(st.tuples(st.integers(1, 16), st.integers(0, 12), st.integers(0, 40)), max_size=60))
@@ -73,7 +73,7 @@ def alternately(block: Block) -> Any:
 def run(engine: str = "auto", requests: Requests | None = None, decide_for: Any = alternately, **settings: Any) -> Trail:
     """One gateway and one cloud."""
     arguments = {"beliefs": believing(0.1), "kinds": [Fifo()]} | settings
-    return engines.simulate(asked(50) if requests is None else requests, decide_for, engine=engine, **arguments)
+    return in_engine(asked(50) if requests is None else requests, decide_for, engine=engine, **arguments)
 
 
 def test_a_policy_in_python_decides_in_the_compiled_engine_as_in_the_reference() -> None:
@@ -131,7 +131,7 @@ def test_the_reference_runs_what_the_compiled_engine_does_not_cover_and_gives_th
 
 
 def test_without_a_compiled_engine_the_reference_runs_unless_the_other_was_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engines, "library", lambda: None)
+    monkeypatch.setattr(compiled_world, "library", lambda: None)
     with pytest.raises(InputError):
         run("compiled")
     with pytest.raises(InputError):
@@ -191,7 +191,7 @@ def test_parts_of_a_run_that_do_not_fit_are_refused_alike_by_both_engines(change
 
 
 def test_both_engines_name_the_same_request_beyond_the_first_block() -> None:
-    faulty = engines.BLOCK
+    faulty = compiled_world.BLOCK
     requests = asked(faulty + 64)
     unknown, earlier = np.array(requests.execution_s[1]), np.array(requests.arrival_s)
     unknown[faulty] = NAN

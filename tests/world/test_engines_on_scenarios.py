@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 from unittest import mock
 
 import pytest
 from hypothesis import given, seed, settings
 
-from simnmt.devices import Kind
 from simnmt.experiment import units as unit_module
-from simnmt.results.requests import Requests, Trail
-from simnmt.world import engine as engines
-from simnmt.world.deciders import Beliefs
-from simnmt.world.reference import DecideFor
+from simnmt.results.requests import Trail
+from simnmt.world.compiled_world import simulate_compiled
+from simnmt.world.inputs import PolicySetup, World
+from simnmt.world.reference import simulate_reference
 from simnmt.world.structures import library
 from tests.campaigns.harness import SCALE
 from tests.units import plan_of, unit_of
@@ -28,13 +26,9 @@ SCENARIOS = 1_000 if SCALE > 1.0 else 12
 """Random scenarios: in `make check-deep`, and in the suite."""
 
 
-def simulate_in_both(
-    requests: Requests, decide_for: DecideFor, beliefs: Beliefs, kinds: Sequence[Kind], *, engine: Any, **keywords: Any
-) -> Trail:
+def simulate_in_both(world: World, policy: PolicySetup, judged_share: float, engine: Any) -> Trail:
     """Run one policy in both engines, and assert that their trails agree."""
-    names = ["compiled", "reference"]
-    trails = [engines.simulate(requests, decide_for, beliefs, kinds, engine=name, **keywords) for name in names]
-    assert [trail.engine for trail in trails] == names
+    trails = [simulate_compiled(world, policy, judged_share), simulate_reference(world, policy, judged_share)]
     assert_agree(*trails)
     return trails[1]
 

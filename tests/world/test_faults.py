@@ -21,10 +21,10 @@ from simnmt.policies.views import BacklogView
 from simnmt.results.request_log import DONE, FALLBACK, LOST
 from simnmt.results.requests import Requests, Trail
 from simnmt.world.faults import UNACKNOWLEDGED_S, Faults
-from simnmt.world.reference import Clients, simulate
+from simnmt.world.inputs import Clients
 from tests.world.batched_worlds import SECONDS
 from tests.world.theory import Floats, assert_mean
-from tests.worlds import believing, everything_to
+from tests.worlds import believing, everything_to, in_reference
 
 RTT_S = 0.2
 NO_FAULTS = Faults()
@@ -53,7 +53,7 @@ def failing(spans: Iterable[tuple[float, float]], fate: Any, boxes: int = 1, wor
 
 
 def run(requests: Requests, kind: Kind, faults: Faults = NO_FAULTS, target: int = 1, **keys: Any) -> Trail:
-    return simulate(requests, everything_to(target), believing(0.1), [kind], faults=faults, **keys)
+    return in_reference(requests, everything_to(target), believing(0.1), [kind], faults=faults, **keys)
 
 
 def route(request: int, node: int, now_s: float) -> tuple[tuple[float], tuple[float], float, float]:
@@ -72,7 +72,7 @@ def ends_s(requests: Requests, trail: Trail) -> Floats:
 def test_boxes_that_never_fail_are_those_without_failures(kind: Any) -> None:
     random = np.random.default_rng(5)
     requests = requests_at(np.cumsum(random.exponential(0.8, 400)), random.exponential(1.0, 400))
-    plain = simulate(requests, everything_to(1), believing(0.1), [kind])
+    plain = in_reference(requests, everything_to(1), believing(0.1), [kind])
     trail = run(requests, replace(kind, failures=Failures([ALWAYS_UP] * kind.boxes)))
     assert trail.queue_s.any()
     np.testing.assert_array_equal(plain.queue_s, trail.queue_s)
@@ -245,7 +245,7 @@ def test_every_request_is_answered_once_or_counted_as_lost(
     beliefs = believing(0.1, views=(None, lambda: BacklogView(len(down)))) if sees_backlog else believing(0.1)
     expected = (lambda block: [np.full(len(block), 0.5)] * 2) if sees_backlog else None
     decide = lambda block: lambda request, delay_s: int(request % 5 > 0)  # noqa: E731
-    trail = simulate(requests, decide, beliefs, [kind], expected_for=expected, **settings)
+    trail = in_reference(requests, decide, beliefs, [kind], expected_for=expected, **settings)
     lost = trail.outcome == LOST
     assert set(trail.outcome) <= {DONE, LOST if timeout_s is None else FALLBACK}
     for without_answer in (np.isnan(trail.queue_s), np.isnan(trail.transfer_s), trail.target == -1):

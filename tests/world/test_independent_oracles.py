@@ -21,10 +21,9 @@ from simnmt.devices import Fifo, Kind
 from simnmt.devices.device import ByNode, InTurn, LeastLoadedOfDrawn, LeastWork
 from simnmt.policies import Decide, LeastTotal
 from simnmt.results.requests import Requests
-from simnmt.world import reference
-from simnmt.world.reference import Clients
+from simnmt.world.inputs import Clients
 from tests.world.engines import simulate
-from tests.worlds import believing, everything_to, latency_s, run, two_devices
+from tests.worlds import believing, everything_to, in_reference, latency_s, run, two_devices
 
 Outcome = tuple[NDArray[np.float64], NDArray[np.int8]]
 """When each request's answer is received, and its target."""
@@ -183,7 +182,7 @@ class Deployment:
         balancer = LeastWork() if self.cloud == "least work" else LeastLoadedOfDrawn(self.choices)
         arrival_s, ways_s = None if clients else self.arrival_s, (tuple(self.up_s), tuple(self.down_s))
         requests = Requests(np.arange(self.n), tuple(self.execution_s), *ways_s, arrival_s, self.node)
-        trail = (reference.simulate if clients else simulate)(
+        trail = (in_reference if clients else simulate)(
             requests,
             lambda block: LeastTotal([column[block.src_len] for column in self.predicted_s]),
             believing(0.2),

@@ -21,8 +21,9 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 from hypothesis import given, settings
-from simnmt.world import engine, reference, structures
+from simnmt.world import structures
 from tests.world.random_worlds import SPECIAL, assert_agree, random_worlds
+from tests.worlds import in_compiled, in_reference
 
 structures.WORLD_LIBRARY = replace(structures.WORLD_LIBRARY, folder=Path.cwd(), flags=FLAGS)
 assert structures.library() is not None
@@ -33,7 +34,7 @@ for kind in SPECIAL:
     @given(random_worlds(kind))
     @campaign
     def compare(world):
-        assert_agree(world.run(reference.simulate), world.run(engine.simulate_compiled))
+        assert_agree(world.run(in_reference), world.run(in_compiled))
     compare()
 print("equal")
 """
@@ -46,12 +47,12 @@ def collect(world):
     worlds.append(world)
 
 collect()
-alone = [world.run(engine.simulate_compiled) for world in worlds]
+alone = [world.run(in_compiled) for world in worlds]
 
 def run_all(step):
     try:
         for world, trail in list(zip(worlds, alone))[::step]:
-            assert_agree(world.run(engine.simulate_compiled), trail)
+            assert_agree(world.run(in_compiled), trail)
     except BaseException as failure:
         failures.append(failure)
 

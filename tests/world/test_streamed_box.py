@@ -13,11 +13,10 @@ from simnmt.devices import Fifo, Streamed
 from simnmt.devices.stream import PlanChange
 from simnmt.results.requests import Requests, Trail
 from simnmt.streaming.plan.engagement import COLD, FIRST_TURN, Lifecycle
-from simnmt.world import reference
 from tests.campaigns.harness import deep
 from tests.world.engines import simulate
 from tests.world.streamed_boxes import COMPUTE, STATES, STREAMED, SlowBox, asked
-from tests.worlds import believing, everything_to
+from tests.worlds import believing, everything_to, in_reference
 
 COLUMNS = ("state", "queue_s", "execution_s", "stall_s", "first_token_s")
 
@@ -168,7 +167,7 @@ def run_one_box(arrival_s: list[float], streamed: Streamed) -> Trail:
     src_len, tgt_len = (np.full(len(arrival_s), length) for length in (8, 10))
     execution_s = streamed.compute.in_memory_s(src_len, tgt_len)
     requests = Requests(src_len, (execution_s,), arrival_s=np.array(arrival_s), tgt_len=tgt_len)
-    return reference.simulate(requests, everything_to(0), believing(0.1), [], local=streamed)
+    return in_reference(requests, everything_to(0), believing(0.1), [], local=streamed)
 
 
 def changing(at_s: float, fill_s: float = 0.0, fill_bytes: int = 0) -> Streamed:

@@ -13,10 +13,9 @@ from simnmt.devices import Fifo, Streamed
 from simnmt.devices.device import Balancer, ByNode, InTurn, LeastLoadedOfDrawn, LeastWork
 from simnmt.policies import BacklogView, LeastTotal, PlanView
 from simnmt.results.requests import Block, Requests
-from simnmt.world import reference
 from tests.world.engines import simulate
 from tests.world.streamed_boxes import STREAMED, asked
-from tests.worlds import believing, everything_to, recording
+from tests.worlds import believing, everything_to, in_reference, recording
 
 CHOICES = np.random.default_rng(2).permuted(np.tile(np.arange(3), (400, 1)), axis=1)[:, :2].astype(np.int16)
 
@@ -103,7 +102,7 @@ def test_the_delays_of_an_oracle_are_those_that_the_request_meets(gap_s: float, 
     requests = replace(requests, uplink_s=(np.ones(len(requests)),))
     delays, decide_for = recording(alternately)
     pool = STREAMED.of(2, balancer)
-    trail = reference.simulate(requests, decide_for, believing(0.1, clairvoyant=True), [pool], deciders=2, local=STREAMED.of(2))
+    trail = in_reference(requests, decide_for, believing(0.1, clairvoyant=True), [pool], deciders=2, local=STREAMED.of(2))
     transfer_s = np.where(trail.target == 1, requests.uplink_s[0] + requests.downlink_s[0], 0.0)
     met_s = transfer_s + trail.queue_s + trail.execution_s - np.choose(trail.target, requests.execution_s)
     np.testing.assert_allclose(np.array(delays)[np.arange(len(delays)), trail.target], met_s, rtol=1e-9, atol=1e-9)
@@ -182,7 +181,7 @@ def test_alone_before_a_remote_box_its_state_is_known_by_the_ways_measured(disci
         columns, every = of_one_length(None, 2 * count - 1), 2
         columns.execution_s[0][1::2] = idle_s - 0.2
         delays, decide_for = recording(lambda block: lambda in_block, delay_s: 1 - in_block % 2)
-    trail = reference.simulate(columns, decide_for, kinds=[STREAMED], **knowing_exactly(1))
+    trail = in_reference(columns, decide_for, kinds=[STREAMED], **knowing_exactly(1))
     assert trail.state[::every].tolist() == expected
     np.testing.assert_allclose(np.array(delays)[::every, 1], 0.2 + BEYOND_S[expected], rtol=1e-9, atol=1e-9)
 
@@ -191,6 +190,6 @@ def test_the_wait_for_a_cold_request_ahead_is_known() -> None:
     """Its stall is part of what it is expected to take; the gateway sees its own queue and its own state."""
     delays, decide_for = recording(lambda block: lambda in_block, delay_s: 0)
     columns = of_one_length(np.array([0.0, 0.1, 0.2]), 3)
-    trail = reference.simulate(columns, decide_for, kinds=[Fifo()], local=STREAMED, **knowing_exactly(0, sees_backlog=True))
+    trail = in_reference(columns, decide_for, kinds=[Fifo()], local=STREAMED, **knowing_exactly(0, sees_backlog=True))
     assert trail.state.tolist() == [0, 2, 3]
     assert [delays[0][0], delays[1][0]] == pytest.approx([BEYOND_S[0], trail.queue_s[1] + BEYOND_S[2]])

@@ -88,7 +88,8 @@ class Candidate:
     def __str__(self) -> str:
         """Return the choice on one line, such as `2 cloud servers, policy=cnmt`."""
         servers = [f"{count} {device} server{'s' * (count > 1)}" for device, count in self.boxes.items()]
-        others = {key: value for key, value in self.choice.items() if not key.endswith(".count")}
+        counts = {f"devices.{device}.count" for device in self.sites[0].plan.scenario.devices}
+        others = {key: value for key, value in self.choice.items() if key not in counts}
         return ", ".join([*servers, *(f"{key}={format_choice(value)}" for key, value in others.items())]) or "no server"
 
 
@@ -115,6 +116,8 @@ class DeploymentPlan:
     """None if no candidate keeps the level."""
     runner_up: Candidate | None
     """The next one that keeps the level."""
+    nearest_miss: Candidate | None
+    """The candidate that misses the level by least, if all miss it."""
     scenario: ScenarioConfiguration
     """The scenario of the choice, at the rate; that of the nearest miss without a choice."""
     sources: str
@@ -135,11 +138,6 @@ class DeploymentPlan:
     def simulated(self) -> list[Candidate]:
         """The candidates that were simulated."""
         return [candidate for candidate in self.candidates if candidate.trials]
-
-    @property
-    def nearest_miss(self) -> Candidate | None:
-        """The candidate that misses the level by least, if all miss it."""
-        return None if self.is_met else min(self.simulated, key=lambda candidate: candidate.outcome.excess)
 
     def value(self, candidate: Candidate) -> float:
         """Return the number of a candidate that is to be least, in its SI unit."""
@@ -238,8 +236,7 @@ def find_deployment(
     if choice is not None and choice.probability < certainty:
         # The runs that ended when the certainty was out of reach would understate the probability.
         choice.certainty = judge(choice, to_end=True)
-    simulated = (candidate for candidate in candidates if candidate.trials)
-    shown = choice or min(simulated, key=lambda candidate: candidate.outcome.excess)
+    shown = choice or min(candidates, key=lambda candidate: candidate.outcome.excess)
     plan = shown.sites[0].plan
     trials = [(site, trial) for site, of_site in zip(shown.sites, shown.trials, strict=True) for trial in of_site]
     sources, doubts = basis_of(plan, level, trials, plan.scenario.replications)
@@ -253,6 +250,7 @@ def find_deployment(
         candidates=candidates,
         choice=choice,
         runner_up=next((candidate for candidate in chain(kept, judged) if candidate is not choice), None),
+        nearest_miss=shown if choice is None else None,
         scenario=_at_rate(plan.scenario, rate_rps),
         sources=sources,
         warnings=doubts,
@@ -272,7 +270,7 @@ def default_key(plan: RunPlan, level: Level, rate_rps: float) -> VariedKey:
 def make_candidates(keys: Sequence[VariedKey], open_plan: Open, level: Level, rate_rps: float) -> list[Candidate]:
     """Return all combinations of the values of some keys under each policy, each checked.
 
-    Raises the error of a wrong key or value.
+    Combinations that differ in boxes that the policy does not use are one candidate. Raises the error of a wrong key or value.
     """
     for key in keys:
         key.check(FIXED_KEYS)
@@ -281,7 +279,7 @@ def make_candidates(keys: Sequence[VariedKey], open_plan: Open, level: Level, ra
         what = f"more than {MOST_CANDIDATES:,} combinations of {', '.join(key.name for key in keys)}"
         raise InputError(what, remedy="name fewer values to vary")
     varied = {key.location[1] for key in keys if key.location[0] == "devices"} - {END_NODE}
-    candidates: list[Candidate] = []
+    candidates: dict[str, Candidate] = {}
     for overrides in product(*(key.overrides for key in keys)):
         policies = list(deployable_sites(open_plan(overrides), level))
         for sites in policies:
@@ -290,8 +288,9 @@ def make_candidates(keys: Sequence[VariedKey], open_plan: Open, level: Level, ra
                 choice["policy"] = sites[0].policy
             boxes = {part.name: part.servers for part in sites[0].devices if part.name in varied & sites[0].used}
             at_rate = tuple(site.at_rate(rate_rps) for site in sites)
-            candidates.append(Candidate(choice, tuple(overrides), at_rate, boxes))
-    return candidates
+            candidate = Candidate(choice, tuple(overrides), at_rate, boxes)
+            candidates.setdefault(str(candidate), candidate)
+    return list(candidates.values())
 
 
 def _kept(

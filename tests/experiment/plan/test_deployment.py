@@ -153,6 +153,7 @@ def test_boxes_that_are_given_count_in_no_plan() -> None:
     of_one = [candidate for candidate in plan.candidates if candidate.choice["devices.cloud.count"] == 1]
     servers = {candidate.policy: candidate.servers for candidate in of_one}
     assert servers == {"edge": 0, "cnmt": 1, "aware": 1, "cloud": 1}
+    assert plan.runner_up.policy != "edge", "boxes of a device that a policy does not use make no other deployment"
 
 
 def test_of_policies_that_are_tied_a_fixed_one_is_chosen_and_another_is_the_runner_up() -> None:
@@ -177,7 +178,7 @@ def test_a_great_certainty_is_reached_by_more_runs() -> None:
 
 
 def test_a_warm_up_is_the_same_share_of_shorter_runs() -> None:
-    plan = least(requests=500, slo="mean_ms<=40", overrides=["warm_up={requests: 100}"], vary=[f"{WORKERS}=4:5"])
+    plan = least(requests=500, slo="mean_ms<=40", overrides=["warm_up_requests=100"], vary=[f"{WORKERS}=4:5"])
     assert plan.is_sure and plan.choice.choice[WORKERS] in (4, 5)
 
 

@@ -1,0 +1,454 @@
+"""The compiled engine: hand a run to the C in `compiled/`, and take its trail back.
+
+The C runs what scenarios use every day, with plain rules as columns, and calls Python back for a policy that decides by a
+function. It makes the choices of the reference, and gives times that agree to 1e-9. To read it, start with
+`compiled/settings.h`, then `traffic.h`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from math import isnan
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from simnmt.batching import Batching
+from simnmt.devices import Batched, Fifo, Kind, Streamed
+from simnmt.devices.batch import Decoded, checked_sentences
+from simnmt.devices.device import Balancer, ByNode, InTurn, LeastLoadedOfDrawn, LeastWork
+from simnmt.devices.stream import ROUNDING, StreamBox, boxes_until, engaged_s
+from simnmt.network.link import Hop, MovingRoute
+from simnmt.network.series import Series
+from simnmt.policies.batch_view import BatchView
+from simnmt.policies.decision import Decide, DecisionView, Fixed, LeastTotal
+from simnmt.policies.estimates import QuantileEstimate, TransferEstimate
+from simnmt.policies.views import BacklogView, PlanView
+from simnmt.profile.batch_cost import DecodingCost, LengthForm
+from simnmt.results.columns import recorder
+from simnmt.results.device_accounts import BatchAccount, BoxesUntil
+from simnmt.results.requests import Block, Trail
+from simnmt.world.checks import BlockChecks, check_world
+from simnmt.world.deciders import checked_target
+from simnmt.world.inputs import Clients, PolicySetup, World
+from simnmt.world.structures import DecideCallback, PinnedMemory, c, library
+
+BLOCK = 65_536
+"""Requests handed over at a time."""
+PAUSE_AFTER_MS = 100
+"""Time after which the C returns to Python, which handles signals there: an interrupt ends the run."""
+EVENTS_A_LOOK = 256
+"""Events after which the C looks at the clock."""
+MOST_TARGETS, MOST_BOXES = 128, 32_768
+"""Numbers of targets and boxes that the columns of a trail hold."""
+BALANCERS: dict[type[Balancer], int] = {
+    ByNode: c.BY_NODE,
+    InTurn: c.IN_TURN,
+    LeastLoadedOfDrawn: c.LEAST_LOADED_OF_DRAWN,
+    LeastWork: c.LEAST_WORK,
+}
+
+
+class UncompiledError(Exception):
+    """A run that the compiled engine does not cover; the message names the cause."""
+
+
+NOT_COMPILED = "the compiled engine is not compiled"
+
+
+def simulate_compiled(
+    world: World, policy: PolicySetup, judged_share: float = 0.0, *, pause_after_ms: int = PAUSE_AFTER_MS
+) -> Trail:
+    """Run every request through the compiled engine, and return its trail, as `simulate_reference` does.
+
+    `pause_after_ms`: see `PAUSE_AFTER_MS`; 0: pause between all events. Raises `UncompiledError` for a run that it does not
+    cover, `MemoryError`, what a policy in Python raises, and `InputError` as the reference does.
+    """
+    cdll = library()
+    if cdll is None:
+        raise UncompiledError(NOT_COMPILED)
+    check_world(world)
+    requests, route = world.requests, world.route
+    if world.faults is not None:
+        raise UncompiledError("faults are simulated by the reference alone")
+    if route is not None and not isinstance(route, MovingRoute):
+        raise UncompiledError("links are looked up by a function")
+    if requests.arrival_s is None and world.clients is None and any(policy.beliefs.views):
+        raise UncompiledError("views have no meaning back to back")
+    run = _Run(world, policy, judged_share, pause_after_ms)
+    run.meet_links(route, world.clients)
+    checks = BlockChecks(route is None, foresees=policy.beliefs.knows_truth or judged_share > 0.0)
+    with run.world(cdll) as address:
+        # Where links are looked up during the run, their times are kept by request: the run is one block.
+        for block in requests.blocks(BLOCK if route is None else max(len(requests), 1)):
+            choice = policy.decide_for(block)
+            checks.check(block, choice)
+            run.call_to_end(cdll.simnmt_world_block, address, run.block(block, choice))
+        run.call_to_end(cdll.simnmt_world_end, address)
+        return run.trail(cdll, address)
+
+
+class _Run:
+    """One run: the structures that the C reads, and the arrays behind them, which live as long."""
+
+    def __init__(self, world: World, policy: PolicySetup, judged_share: float, pause_after_ms: int) -> None:
+        requests, beliefs, kinds = world.requests, policy.beliefs, [world.local, *world.kinds]
+        self._policy, self._kinds, self._targets, self._memory = policy, kinds, len(kinds), PinnedMemory()
+        if self._targets > MOST_TARGETS:
+            raise UncompiledError(f"{self._targets} targets are more than the compiled engine holds")
+        optional = frozenset[str]().union(*(kind.records for kind in kinds if kind is not None))
+        judged = {"decision_regret_s"} if judged_share > 0.0 else frozenset[str]()
+        self._columns = dict(recorder(len(requests), optional | judged))
+        if requests.arrival_s is not None:
+            self._columns["arrival_s"] = np.ascontiguousarray(requests.arrival_s, np.float64)
+        self._node: NDArray[np.int32] | None = None
+        self._decided_s: NDArray[np.float64] | None = None
+        self._links: list[NDArray[np.float64] | None] = []
+        self._raised: BaseException | None = None
+        """What a policy in Python raised."""
+        self._decide: Callable[[int, Any], int] | None = None
+        """The policy in Python, prepared for the present block."""
+        streams = any(isinstance(kind, Streamed) for kind in kinds)
+        settings = self._settings = c.WorldSettings()
+        settings.targets, settings.deciders, settings.workers = self._targets, world.deciders, world.workers
+        settings.discipline = c.BACK_TO_BACK if requests.arrival_s is None else c.OPEN_LOOP
+        settings.judged_limit = round(judged_share * 2**32) if requests.arrival_s is not None or streams else 0
+        self._judged_limit = round(judged_share * 2**32)
+        settings.true_transfer, settings.true_backlog = beliefs.true_transfer, beliefs.true_backlog
+        settings.is_local, settings.shows_view = kinds[0] is not None, beliefs.shows_view
+        settings.events_a_look, settings.pause_after_ms = EVENTS_A_LOOK if pause_after_ms else 1, pause_after_ms
+        self._pools = [c.PoolSettings() if kind is None else self._pool(kind) for kind in kinds]
+        settings.pools = self._memory.array(c.PoolSettings, self._pools)
+        estimates = [beliefs.estimate(number, target) for number in range(world.deciders) for target in range(1, self._targets)]
+        settings.estimates = self._memory.array(c.EstimateSettings, [_estimate_settings(estimate) for estimate in estimates])
+        views = [None if view is None else view() for view in beliefs.views or [None] * self._targets]
+        settings.parallel = self._memory.array(
+            ctypes.c_int64, [view.parallel if type(view) is BacklogView else 0 for view in views]
+        )
+        if any(type(view) is BatchView for view in views):
+            settings.batch_views = self._memory.array(ctypes.c_void_p, [self._batch_view(view) for view in views])
+        if any(view is not None and type(view) not in (BacklogView, BatchView) for view in views):
+            raise UncompiledError("the policy has a view of another kind")
+        if any(beliefs.plan_views):
+            plans = [None if plan is None else plan() for plan in beliefs.plan_views]
+            settings.plan_views = self._memory.array(
+                ctypes.c_void_p, [self._plan_view(target, plan) for target, plan in enumerate(plans)]
+            )
+        self._shown = (ctypes.c_double * (4 * self._targets + 2))()
+        settings.shown = ctypes.addressof(self._shown)
+        callback = DecideCallback(self._called_back)
+        self._memory.append(callback)
+        settings.decide = ctypes.cast(callback, ctypes.c_void_p)
+        filled = {name for name, _ in c.WorldSettings._fields_}
+        for name, column in self._columns.items():
+            if name not in filled:
+                raise UncompiledError(f"the column {name} is filled in the reference alone")
+            setattr(settings, name, column.ctypes.data)
+
+    def meet_links(self, route: MovingRoute | None, clients: Clients | None) -> None:
+        """Let the run look up its links, and let clients ask in a closed loop."""
+        memory, count = self._memory, len(self._columns["arrival_s"])
+        if route is not None:
+            routes = c.Routes()
+            routes.hops = memory.array(c.Hop, [self._hop(hop) for hop in route.hops])
+            if route.access is not None:
+                routes.access = memory.array(c.Hop, [self._hop(route.access)])
+            routes.token_bytes = memory.address(np.array(route.token_bytes), np.int64)
+            routes.src_len, routes.tgt_len = (memory.address(column, np.int64) for column in (route.src_len, route.tgt_len))
+            routes.moments_s = memory.address(route.moments_s)
+            routes.half_overhead_s = memory.addresses(route.half_overhead_s)
+            self._settings.routes = memory.structure(routes)
+            self._links = [None, *(np.zeros(count) for _ in range(self._targets - 1))]
+        if clients is not None:
+            self._settings.discipline, self._settings.judged_limit = c.CLOSED_LOOP, self._judged_limit
+            self._node, self._decided_s = np.zeros(count, np.int32), np.zeros(count)
+            first = np.argsort(clients.think_s[: clients.count], kind="stable")[:count]
+            settings = c.Clients(clients.count, clients.nodes, len(first), count)
+            settings.first, settings.think_s = memory.address(first, np.int64), memory.address(clients.think_s)
+            settings.decided_s = memory.address(self._decided_s)
+            settings.client_of, settings.back_s = (
+                memory.address(np.zeros(count, np.int64), np.int64),
+                memory.address(np.zeros(count)),
+            )
+            self._settings.clients = memory.structure(settings)
+
+    def _hop(self, hop: Hop) -> Any:
+        links = [
+            c.Link(*(self._series(series) for series in (link.rtt, link.uplink_bps, link.downlink_bps))) for link in hop.links
+        ]
+        begin_s = self._memory.address(np.array(hop.begin_s))
+        return c.Hop(len(links), len(hop.begin_s), self._memory.array(c.Link, links), begin_s)
+
+    def _series(self, series: Series | float) -> Any:
+        if not isinstance(series, Series):
+            return c.Series(1, 1.0, self._memory.address(np.zeros(1)), self._memory.address(np.array([series])))
+        columns = (self._memory.address(column) for column in (series.time_s, series.value))
+        return c.Series(len(series.time_s), series.duration_s, *columns)
+
+    @contextmanager
+    def world(self, cdll: ctypes.CDLL) -> Iterator[int]:
+        """Return the world before its first request, within `with`."""
+        world = cdll.simnmt_world_new(ctypes.byref(self._settings))
+        if world is None:
+            raise MemoryError
+        try:
+            yield world
+        finally:
+            cdll.simnmt_world_free(world)
+
+    def call_to_end(self, function: Callable[..., int], *arguments: Any) -> None:
+        """Call a function of the C to its end, and raise what went wrong."""
+        status = c.PAUSED
+        while status == c.PAUSED:  # Python handles signals between two calls.
+            status = function(*arguments)
+        if self._raised is not None:
+            raise self._raised
+        if status:
+            raise MemoryError
+
+    def block(self, block: Block, choice: Decide) -> Any:
+        """Return a block as the C reads it."""
+        memory = self._memory_of_block = PinnedMemory()
+        settings = c.Block()
+        settings.first, settings.count = block.first, len(block)
+        if isinstance(choice, LeastTotal):
+            settings.choice, settings.weighed_s = c.LEAST_TOTAL, memory.addresses(choice.execution_s)
+        elif isinstance(choice, Fixed):
+            settings.choice, settings.chosen = c.ALWAYS, choice.target
+        else:
+            settings.choice, self._decide = c.CALLED, choice
+        settings.arrival_s, settings.access_s = memory.address(block.arrival_s), memory.address(block.access_s)
+        settings.node = memory.address(block.node if self._node is None else self._node, np.int32)
+        columns: list[list[NDArray[np.float64]] | None] = [None] * self._targets
+        factors: list[NDArray[np.float64] | None] = [None] * self._targets
+        for target, kind in enumerate(self._kinds):
+            if isinstance(kind, Streamed):
+                columns[target] = kind.row_columns(block.src_len, block.tgt_len, block.execution_s[target])
+            elif isinstance(kind, Batched):
+                factors[target] = kind.factors(block, block.execution_s[target])
+                settings.src_len, settings.tgt_len = (
+                    memory.address(length, np.int64) for length in (block.src_len, block.tgt_len)
+                )
+        settings.added, settings.factor = memory.tables(columns), memory.addresses(factors)
+        if self._policy.plan_beyond_for is not None:
+            settings.beyond = memory.tables(self._policy.plan_beyond_for(block))
+        settings.execution_s = memory.addresses(block.execution_s)
+        settings.uplink_s, settings.downlink_s = (
+            memory.addresses([None if column is None else column.copy() for column in self._links] or (None, *ways_s))
+            for ways_s in (block.uplink_s, block.downlink_s)
+        )
+        if self._policy.expected_for is not None:
+            settings.expected = memory.addresses(self._policy.expected_for(block))
+        memory.append(settings)
+        return ctypes.byref(settings)
+
+    def _called_back(self, in_block: int) -> int:
+        """Return the decision of a policy in Python, or -1. What it raises is memory, and raised when the C has returned."""
+        assert self._decide is not None
+        try:
+            return checked_target(self._decide(in_block, self._input_of_decision()), self._targets)
+        except BaseException as error:  # an interrupt as well: no exception crosses the C
+            self._raised = error
+            return -1
+
+    def _input_of_decision(self) -> Any:
+        targets, shown = self._targets, self._shown
+        delay_s = shown[:targets]
+        if not self._settings.shows_view:
+            return delay_s
+        rtt_s, age_s, wait_s = (shown[number * targets : (number + 1) * targets] for number in (1, 2, 3))
+        reports = [None if isnan(wait) else wait for wait in wait_s]
+        return DecisionView(delay_s, shown[4 * targets], shown[4 * targets + 1], rtt_s, age_s, reports)
+
+    def trail(self, cdll: ctypes.CDLL, world: int) -> Trail:
+        """Return the trail of the run."""
+        accounts: list[BatchAccount | BoxesUntil | None] = [None] * self._targets
+        for target, kind in enumerate(self._kinds):
+            if isinstance(kind, Batched):
+                accounts[target] = _account(cdll, world, target, kind)
+            elif isinstance(kind, Streamed):
+                accounts[target] = _streamed_until(cdll, world, target, kind)
+        trail = replace(Trail.recorded(self._columns, tuple(accounts)), engine="compiled", engine_reason="")
+        return trail if self._node is None else trail.with_columns(node=self._node, decided_s=self._decided_s)
+
+    def _pool(self, kind: Kind) -> Any:
+        balancer = kind.balancer
+        if type(balancer) not in BALANCERS or kind.boxes > MOST_BOXES:
+            raise UncompiledError(f"a balancer {type(balancer).__name__} of {kind.boxes} boxes is not in the compiled engine")
+        settings = c.PoolSettings(c.FIFO_POOL, kind.boxes, 1, BALANCERS[type(balancer)])
+        if type(kind) is Fifo:
+            settings.workers = kind.workers
+            if isinstance(balancer, LeastWork):
+                settings.kind = c.LEAST_WORK_POOL
+        elif isinstance(kind, Batched):
+            settings.kind, settings.cost = c.BATCH_POOL, _batch_cost(kind.batching, kind.cost, self._memory)
+            settings.batching, settings.full_step_s = _batching_settings(kind.batching), kind.full_step_s
+        elif isinstance(kind, Streamed):
+            if kind.changes:
+                raise UncompiledError("plans that change are in the reference alone")
+            settings.kind, settings.stream = c.STREAM_POOL, self._stream(kind)
+        else:
+            raise UncompiledError(f"the execution kind {kind.name} is in the reference alone")
+        if isinstance(balancer, LeastLoadedOfDrawn):
+            settings.drawn = balancer.choices.shape[1]
+            settings.choices = self._memory.addresses(list(balancer.choices.T), np.int16)
+        return settings
+
+    def _stream(self, kind: Streamed) -> int:
+        """Return the address of a target's plans."""
+        lifecycle, states = kind.lifecycle, kind.states
+        settings = c.StreamSettings(len(states), kind.columns, lifecycle.keeps_preload)
+        settings.within_s, settings.slowing = kind.deadline_s * ROUNDING, 1.0 - 1.0 / kind.compute.slowed
+        settings.engagement_gap_s, settings.reclaimed_after_s = lifecycle.engagement_gap_s, lifecycle.reclaimed_after_s
+        settings.engaged_s = engaged_s(lifecycle)
+        settings.read_s = self._memory.address(np.array([state.read_s for state in states]))
+        for name in ("held_bytes", "kept_bytes", "streamed_bytes"):
+            setattr(settings, name, self._memory.address(np.array([getattr(state, name) for state in states]), np.int64))
+        return self._memory.structure(settings)
+
+    def _plan_view(self, target: int, view: Any) -> int | None:
+        """Return the address of the plans of a target whose state a policy views."""
+        if view is None:
+            return None
+        kind = self._kinds[target]
+        if type(view) is not PlanView or not isinstance(kind, Streamed) or view.next_state != kind.lifecycle.next_state:
+            raise UncompiledError("the policy views states in another way")
+        return int(self._pools[target].stream)
+
+    def _batch_view(self, view: Any) -> int | None:
+        """Return the address of what the views of a target's batch have in common; None for another view."""
+        if type(view) is not BatchView:
+            return None
+        settings = c.BatchViewSettings(
+            view.size, view.threshold, view.servers, view.step_alone_s, view.alone_s, view.together_s
+        )
+        settings.slower_s, settings.end_s = (self._memory.address(np.array(table)) for table in (view.slower_s, view.end_s))
+        return self._memory.structure(settings)
+
+
+def _estimate_settings(estimate: TransferEstimate) -> Any:
+    if type(estimate) is QuantileEstimate:
+        return c.EstimateSettings(estimate.value_s, 1.0, estimate.quantile, estimate.window, c.QUANTILE)
+    if type(estimate) is TransferEstimate:
+        return c.EstimateSettings(estimate.value_s, estimate.weight, kind=c.WEIGHTED)
+    raise UncompiledError(f"an estimate of the kind {type(estimate).__name__} is in the reference alone")
+
+
+def _batching_settings(batching: Batching) -> Any:
+    if type(batching) is not Batching:
+        raise UncompiledError("a batcher in Python is in the reference alone")
+    return c.Batching(
+        batching.size,
+        batching.threshold,
+        batching.collected or 0,
+        batching.padded_tokens or 0,
+        batching.encoded_together or batching.size,
+        batching.longest_wait_s,
+    )
+
+
+_MOST_COSTS = 16
+_batch_costs: dict[tuple[int, int, int], tuple[DecodingCost, PinnedMemory]] = {}
+"""The last tables of costs by identity of the cost and the sizes of its tables, and what these consist of, the structure last.
+Making them takes 15 ms, for every policy of every unit and twice for its saturated boxes."""
+
+
+def _batch_cost(batching: Batching, cost: Any, memory: PinnedMemory) -> int:
+    """Return the address of the costs of batches."""
+    if type(cost) is not DecodingCost:
+        raise UncompiledError("batches of other costs are in the reference alone")
+    together = max(batching.encoded_together or batching.size, batching.size)
+    key = (id(cost), batching.size, together)
+    if key not in _batch_costs:
+        if len(_batch_costs) >= _MOST_COSTS:
+            _batch_costs.clear()
+        # The cost is held too, so that no other one has its identity.
+        _batch_costs[key] = cost, _batch_tables(cost, batching.size, together)
+    _, tables = _batch_costs[key]
+    memory.append(tables)
+    return ctypes.addressof(tables[-1])
+
+
+def _batch_tables(cost: DecodingCost, size: int, together: int) -> PinnedMemory:
+    """Return the tables of costs of batches up to `size`, and of encoding up to `together` sentences; their structure last."""
+    memory = PinnedMemory()
+    steps, encoders = (
+        memory.array(c.LengthCost, [_length_cost(part.at_batch(batch), memory) for batch in range(1, most + 1)])
+        for part, most in ((cost.step, size), (cost.encoder, together))
+    )
+    tables = c.BatchCost(steps, encoders, memory.address(np.array([cost.gap_s(n) for n in range(1, size + 1)])))
+    tables.encoder_count, tables.packs, tables.src_len = together, cost.packs, cost.src_len or 0
+    tables.weighs_sources = any(cost.source_s(1, longest) for longest in (1, 2))
+    for name in ("mean_over_usual", "padding_share", "refill_s_fixed", "refill_s_per_sentence", "leave_s"):
+        setattr(tables, name, getattr(cost, name))
+    tables.s_per_row_src_token = cost.s_per_row_src_token
+    memory.append(tables)
+    return memory
+
+
+def _length_cost(form: LengthForm, memory: PinnedMemory) -> Any:
+    tables = (memory.address(np.array(table)) for table in (form.start, form.value, form.slopes, form.before))
+    return c.LengthCost(len(form.start), form.level, form.slope, *tables)
+
+
+def _account(cdll: ctypes.CDLL, world: int, target: int, kind: Batched) -> BatchAccount:
+    """Return the account of all boxes of a target."""
+    accounts = []
+    for box in range(kind.boxes):
+        copied = c.Account()
+        cdll.simnmt_world_account(world, target, box, ctypes.byref(copied))
+        accounts.append(_account_of(copied, kind.batching.size))
+    return accounts[0].merged(accounts[1:])
+
+
+def _account_of(copied: Any, size: int) -> BatchAccount:
+    def column(address: int, kind: Any, shape: tuple[int, ...]) -> NDArray[Any]:
+        return np.ctypeslib.as_array(ctypes.cast(address, ctypes.POINTER(kind)), shape).copy()
+
+    names = ("encode_s", "refill_s", "encodings", "refills", "src_tokens", "padded_tokens", "sentences")
+    return BatchAccount(
+        size,
+        column(copied.steps, ctypes.c_int64, (size + 1,)),
+        column(copied.step_s, ctypes.c_double, (size + 1,)),
+        **{name: getattr(copied, name) for name in names},
+    )
+
+
+def _streamed_until(cdll: ctypes.CDLL, world: int, target: int, kind: Streamed) -> BoxesUntil:
+    """Return the totals of a target's boxes, brought into the states that they have in the compiled engine."""
+    boxes = []
+    for number in range(kind.boxes):
+        copied = c.StreamBox()
+        cdll.simnmt_world_stream(world, target, number, ctypes.byref(copied))
+        counts = np.ctypeslib.as_array(ctypes.cast(copied.counts, ctypes.POINTER(ctypes.c_int64)), (len(kind.states),)).tolist()
+        boxes.append(StreamBox(kind))
+        totals = (copied.free_s, copied.compute_s, copied.held_byte_s, copied.peak_bytes, copied.peak_shard_bytes)
+        boxes[-1].set_totals(copied.state, counts, *totals)
+    return boxes_until(kind, boxes)
+
+
+def decode_compiled(
+    batching: Batching, cost: Any, src_len: ArrayLike, tgt_len: ArrayLike, arrival_s: ArrayLike | None
+) -> Decoded:
+    """Let one compiled box decode sentences."""
+    cdll = library()
+    if cdll is None:
+        raise UncompiledError(NOT_COMPILED)
+    sources, targets, arrivals = checked_sentences(src_len, tgt_len, arrival_s)
+    memory = PinnedMemory()
+    begin_s, finish_s, first_s = (np.full(len(sources), np.nan) for _ in range(3))
+    decoding = c.Decoding(_batch_cost(batching, cost, memory), _batching_settings(batching), len(sources))
+    decoding.src_len, decoding.tgt_len = memory.address(sources, np.int64), memory.address(targets, np.int64)
+    decoding.arrival_s = memory.address(arrivals)
+    decoding.begin_s, decoding.finish_s, decoding.first_s = (memory.address(column) for column in (begin_s, finish_s, first_s))
+    copied = c.Account()
+    copied.steps = memory.address(np.zeros(batching.size + 1), np.int64)
+    copied.step_s = memory.address(np.zeros(batching.size + 1))
+    if cdll.simnmt_world_decode(ctypes.byref(decoding), ctypes.byref(copied)):
+        raise MemoryError
+    account = _account_of(copied, batching.size)
+    return Decoded(finish_s, first_s - arrivals, begin_s, account, float(finish_s.max(initial=0.0)))
