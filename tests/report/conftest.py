@@ -243,10 +243,10 @@ def _make_result() -> Any:
     return make_result
 
 
-def view_of(cell: Any, rows: Any = (), cells: int = 1) -> CellView:
+def view_of(cell: Any, rows: Any = ()) -> CellView:
     """A cell as its figures see it, with a colour for each policy."""
     here = [row for row in rows if (row["workload"], row["network"]) == (cell.workload, cell.network)]
-    return CellView(cell, here, {policy: place for place, policy in enumerate(cell.logs)}, cells)
+    return CellView(cell, here, {policy: place for place, policy in enumerate(cell.logs)})
 
 
 def with_log(cell: Any, **columns: Any) -> Any:
