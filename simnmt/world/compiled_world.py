@@ -247,7 +247,7 @@ class _Run:
         return ctypes.byref(settings)
 
     def _called_back(self, in_block: int) -> int:
-        """Return the decision of a policy in Python, or -1. What it raises is memory, and raised when the C has returned."""
+        """Return the decision of a policy in Python, or -1. What it raises is kept, and raised when the C has returned."""
         assert self._decide is not None
         try:
             return checked_target(self._decide(in_block, self._input_of_decision()), self._targets)
