@@ -124,8 +124,7 @@ class Run(results.Run):
 
         Args:
             name: such as `latency`, `parts` or `plane`; an unknown name lists the figures of this run.
-            workload: the workload shown; None: the first one that fits.
-            network: the network shown; None: the first one that fits.
+            workload, network: the place shown; None: the first one that fits.
             options: the values of the figure's choices, such as `y="beyond"`; left out, those that the page shows first.
 
         Raises `InputError` for a name, a place or an option that does not exist, and for a run directory that does not hold
@@ -165,11 +164,8 @@ class Comparison(comparison.Comparison):
     def figure(self, *, workload: str | None = None, network: str | None = None) -> Figure:
         """Return the change of the mean latency by policy, percent, with 95 % intervals, as a plotly figure.
 
-        Args:
-            workload: the workload shown; None: the first one that fits.
-            network: the network shown; None: the first one that fits.
-
-        Raises `InputError` if the runs have no such workload and network in common.
+        `workload`, `network`: the place shown; None: the first one that fits. Raises `InputError` if the runs have no such
+        place in common.
         """
         from simnmt.report.comparison_page import change_chart
 

@@ -95,7 +95,7 @@ def load_sweep(directory: str | os.PathLike[str]) -> pd.DataFrame:
     """Return the table of a finished sweep: a row for each point, workload, network and policy.
 
     The columns are `point`, the swept keys, and those of a run's summary; `attrs["keys"]` names the swept keys. Raises
-    `InputError` for a folder without such a table, and for one of another version.
+    `InputError` for a folder without such a table.
 
     Example:
         >>> table = simnmt.load_sweep("reports/open-loop-sweep-20260701-101500")  # doctest: +SKIP

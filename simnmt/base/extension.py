@@ -326,9 +326,6 @@ class Extensible:
         return {"anyOf": [shipped, {"type": "object", "properties": {"kind": kind}, "required": ["kind"]}]}
 
     def _validate(self, shipped: list[str], value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
-        if isinstance(value, dict) and OBJECT in value:
-            remedy = "run it from Python, or name its class: kind: package.module:Class"
-            raise misfit("", f"was an object of Python, {value[OBJECT]}, which no file holds ({remedy})")
         if isinstance(value, dict) and self.group is not None and isinstance(kind := value.get("kind"), str):
             installed = [name for name in installed_kinds(self.group) if name not in shipped]
             if is_code(kind) or kind in installed:
@@ -337,6 +334,9 @@ class Extensible:
             if shipped and kind not in shipped:
                 known = {"discriminator": "'kind'", "tag": kind, "expected_tags": ", ".join(map(repr, [*shipped, *installed]))}
                 raise PydanticKnownError("union_tag_invalid", known)
+        if isinstance(value, dict) and OBJECT in value:
+            remedy = "run it from Python, or name its class: kind: package.module:Class"
+            raise misfit("", f"was an object of Python, {value[OBJECT]}, which no file holds ({remedy})")
         if self.takes_lists and isinstance(value, ListOfPython):
             return self._adopted(of_object(value.original))
         if value is None or isinstance(value, (str, bool, int, float, dict, list)):

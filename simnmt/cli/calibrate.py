@@ -166,8 +166,8 @@ def calibrate(
     from simnmt.calibrate.calibration import calibrate as measure
     from simnmt.calibrate.preconditions import profile_there, refuse_unfit_page
     from simnmt.calibrate.settings import Settings, parse_parts
+    from simnmt.report.input_pages import render_profiles
     from simnmt.report.page_template import write_page
-    from simnmt.report.profile_page import render_profiles
 
     parts = None if part is None else parse_parts(part)
     if not paper:
@@ -227,8 +227,8 @@ def _calibrate_endpoint(context: typer.Context, url: str, out: Path, page: Path)
         from simnmt.calibrate.endpoint_calibration import calibrate_endpoint, endpoint_profile_there
     from simnmt.calibrate.endpoint_settings import EndpointSettings
     from simnmt.calibrate.preconditions import refuse_unwritable
+    from simnmt.report.input_pages import render_profiles
     from simnmt.report.page_template import write_page
-    from simnmt.report.profile_page import render_profiles
 
     settings = chosen(
         context,

@@ -82,8 +82,8 @@ def inspect(files: Files, as_json: AsJson = False, page: Page = None, force: For
     check_output(page, force, *paths)
     profiles = [read_profile(path) for path in paths]
     if page is not None:
+        from simnmt.report.input_pages import render_profiles
         from simnmt.report.page_template import write_page
-        from simnmt.report.profile_page import render_profiles
 
         write_page(page, render_profiles(profiles))
     if as_json:

@@ -198,8 +198,8 @@ def inspect(
     traces = _read_traces(context, path)
     summaries = [summarise(trace) for trace in traces]
     if page is not None:
+        from simnmt.report.input_pages import render_traces
         from simnmt.report.page_template import write_page
-        from simnmt.report.trace_page import render_traces
 
         write_page(page, render_traces(file if file.startswith("@") else path.name, traces))
     if as_json:

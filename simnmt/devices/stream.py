@@ -26,7 +26,6 @@ from simnmt.streaming.plan.engagement import COLD, FIRST_TURN, Lifecycle, Planne
 
 ROUNDING = 1.0 + 1e-9
 """Factor of a deadline that absorbs rounding."""
-_RECORDS = ("execution_s", "first_token_s", *STREAMED_COLUMNS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +67,7 @@ class Streamed:
     balancer: Balancer = field(default_factory=ByNode)
 
     name: ClassVar[str] = "stream"
-    records: ClassVar[frozenset[str]] = frozenset(_RECORDS)
+    records: ClassVar[frozenset[str]] = frozenset({"execution_s", "first_token_s", *STREAMED_COLUMNS})
     reports_at_end: ClassVar[bool] = False
 
     def __post_init__(self) -> None:

@@ -173,15 +173,15 @@ def draw(unit: Unit, learnt: Learnt) -> Drawn:
     columns: dict[str, Array] = {}
     for rows, block in _blocks(unit, learnt, network_routes, moments_s):
         if not columns:
-            columns = {name: np.empty(size, part.dtype) for name, part in block.items()}
+            columns = {name: np.empty((*part.shape[:-1], size), part.dtype) for name, part in block.items()}
         for name, part in block.items():
-            columns[name][rows] = part
+            columns[name][..., rows] = part
     truth: Truth = Requests(
         src_len=columns["src_len"],
         tgt_len=columns["tgt_len"],
-        execution_s=_numbers(columns, "execution_s"),
+        execution_s=tuple(columns["execution_s"]),
         node=columns["node"],
-        transfer_s=_numbers(columns, "transfer_s"),
+        transfer_s=tuple(columns["transfer_s"]),
         rtt_time_s=columns["rtt_time_s"],
     )
     requests, order = _order_by_decision(truth, columns, issued_s)
@@ -210,7 +210,7 @@ def draw(unit: Unit, learnt: Learnt) -> Drawn:
 
 
 def _blocks(unit: Unit, learnt: Learnt, network_routes: Routes, moments_s: Array) -> Iterator[tuple[slice, dict[str, Array]]]:
-    """Yield each block of requests with its columns by name; columns per target are numbered."""
+    """Yield each block of requests with its columns by name, with a row for each target where targets differ."""
     case, size = unit.case, unit.scenario.requests
     ranks = case.arrivals.size_ranks(size, *unit.stream("arrivals"))
     node_of = _nodes_of_engagements(unit)
@@ -241,10 +241,10 @@ def _blocks(unit: Unit, learnt: Learnt, network_routes: Routes, moments_s: Array
             "src_len": src_len,
             "tgt_len": tgt_len,
             "rtt_time_s": np.mod(network_routes.begin_s + met_s, network_routes.lap_s),
-            **_numbered("execution_s", execution_s),
-            **_numbered("transfer_s", ways.transfer_s),
-            **_numbered("uplink_s", ways.uplink_s),
-            **_numbered("downlink_s", ways.downlink_s),
+            "execution_s": np.stack(execution_s),
+            "transfer_s": np.stack(ways.transfer_s),
+            "uplink_s": np.reshape(ways.uplink_s, (-1, count)),
+            "downlink_s": np.reshape(ways.downlink_s, (-1, count)),
         }
         columns |= {f"half_overhead_s {number}": column for number, column in enumerate(half_s) if column is not None}
         if ways.access_up_s is not None and ways.access_down_s is not None:
@@ -262,23 +262,14 @@ def _nodes_of_engagements(unit: Unit) -> NDArray[np.int32] | None:
     return node
 
 
-def _numbered(name: str, columns: Sequence[Array]) -> dict[str, Array]:
-    return {f"{name} {number}": column for number, column in enumerate(columns)}
-
-
-def _numbers(columns: dict[str, Array], name: str) -> tuple[Array, ...]:
-    """Return the columns that `_numbered` had named, in their order."""
-    return tuple(column for key, column in columns.items() if key.rpartition(" ")[0] == name)
-
-
 def _order_by_decision(
     truth: Truth, columns: dict[str, Array], issued_s: Array | None
 ) -> tuple[Truth, NDArray[np.int64] | None]:
     """Return the requests as the deciders receive them, after the access link, and their order if it is another one."""
     requests = replace(
         truth,
-        uplink_s=_numbers(columns, "uplink_s"),
-        downlink_s=_numbers(columns, "downlink_s"),
+        uplink_s=tuple(columns["uplink_s"]),
+        downlink_s=tuple(columns["downlink_s"]),
         arrival_s=issued_s,
         access_s=columns.get("access_s") if issued_s is None else None,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from statistics import fmean
 
 from simnmt.base.suggestions import format_list
@@ -69,15 +68,3 @@ def unknown_spending(scenario: ScenarioConfiguration, case: Case, column: str) -
         remedy = f"give devices.{unknown[0]}.power, such as {{idle_w: 5, busy_w: 15}}"
         return f"the power of {format_list(unknown, 'and')} is unknown", remedy
     return None
-
-
-def describe_energy(scenario: ScenarioConfiguration, cases: Mapping[str, Case]) -> Iterator[str]:
-    """Yield the sentences on what energy and money rest on; none if neither power nor a price is known."""
-    powers = [box_powers(scenario, case) for case in cases.values()]
-    if scenario.has_costs or any(power for of_case in powers for power in of_case.values()):
-        yield (
-            "Energy and money are modelled: powers and prices, given or from profiles, times simulated times. All requests "
-            "share evenly what idle boxes draw and what boxes cost, from the begin of a run to its last answer."
-        )
-        if unknown := list(dict.fromkeys(name for of_case in powers for name, power in of_case.items() if power is None)):
-            yield f"Energy is unknown, since the power of {format_list(unknown, 'and')} is."

@@ -73,7 +73,7 @@ def refuse_without_answers(unit: Unit, policy: str, outcome: Array | None, cut: 
     if outcome is None or were_answered(outcome[cut:]).any():
         return
     where = f"{unit.case.name} on {unit.network} under {policy}"
-    after, shorten = (f" after the warm-up of {cut:,} requests", ", or shorten warm_up") if cut else ("", "")
+    after, shorten = (f" after the warm-up of {cut:,} requests", ", or give fewer warm_up_requests") if cut else ("", "")
     raise NoAnswers(
         f"every request of {where}{after} is lost in replication {unit.replication}",
         remedy=f"set late_answers.timeout_ms, so that requests fall back, or make faults rarer{shorten}",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
@@ -38,26 +37,17 @@ Part = TypeVar("Part")
 
 
 class InputCache:
-    """What has been read of the files of scenarios that differ in a few keys, for a process that runs many of them.
-
-    The files must not change meanwhile.
-    """
-
-    MOST = 256
-    """Most parts that are kept; the one that was used longest ago goes first."""
+    """What has been read of the files of scenarios that differ in a few keys. The files must not change meanwhile."""
 
     def __init__(self) -> None:
         self._parts: dict[Hashable, Any] = {}
-        self._lock = threading.Lock()
 
     def get(self, key: Hashable, read: Callable[[], Part]) -> Part:
-        """Return the part of this key, read by `read` if it is not kept."""
-        with self._lock:
-            part: Part = self._parts.pop(key) if key in self._parts else read()
-            self._parts[key] = part
-            if len(self._parts) > self.MOST:
-                self._parts.pop(next(iter(self._parts)))
-            return part
+        """Return the part of this key, read by `read` if it has not been read yet."""
+        if key not in self._parts:
+            self._parts[key] = read()
+        part: Part = self._parts[key]
+        return part
 
 
 def read_inputs(

@@ -13,7 +13,7 @@ from simnmt.base.suggestions import format_list
 from simnmt.devices.streaming_configuration import MEGABYTE
 from simnmt.experiment.cases import Case, RunPlan
 from simnmt.experiment.draws import Learnt
-from simnmt.experiment.energy_setup import describe_energy
+from simnmt.experiment.energy_setup import box_powers
 from simnmt.experiment.fault_setup import AVAILABILITY
 from simnmt.experiment.inputs import outside_share
 from simnmt.experiment.targets import Target
@@ -62,6 +62,7 @@ def notes(plan: RunPlan, learnt: Mapping[str, Learnt], rows: Sequence[Row], engi
     engines: dict[str, list[str]] = {}
     for policy, reason in engine_reasons.items():
         engines.setdefault(reason, []).append(policy)
+    powers = [power for case in plan.cases.values() for power in box_powers(scenario, case).items()]
     facts: Row = {
         "scenario": scenario,
         "plan": plan,
@@ -76,10 +77,9 @@ def notes(plan: RunPlan, learnt: Mapping[str, Learnt], rows: Sequence[Row], engi
         },
         "messages": [*_lost_requests(rows), *_doubts(plan)],
         "links": _links(plan),
-        "lines": [
-            *describe_energy(scenario, plan.cases),
-            *warm_up_notes(rows),
-        ],
+        "lines": list(warm_up_notes(rows)),
+        "has_energy": scenario.has_costs or any(power for _, power in powers),
+        "without_power": list(dict.fromkeys(name for name, power in powers if power is None)),
         "by_place": {place: _place_facts(scenario, place, of_cell) for place, of_cell in by_cell(rows).items()},
         "off_pace": f"{OFF_PACE:g}",
         "engines": engines,

@@ -18,7 +18,7 @@ from simnmt.policies.cnmt import CNmtPolicy
 from simnmt.results.precision import describe_precision, next_replications
 from simnmt.results.prediction import describe_exact, describe_predictions, with_predictions
 from simnmt.results.recommendation import Goal, Roles, recommend
-from simnmt.results.request_log import RequestLog, misroutes
+from simnmt.results.request_log import Misroutes, RequestLog
 from simnmt.results.requests import Engine
 from simnmt.results.run import Cell, Run
 from simnmt.results.stability import mark_unstable, with_stability
@@ -303,7 +303,7 @@ def cell_of(unit: Unit, result: UnitResult) -> Cell:
         profile_names=tuple(map(_profile_name, case.targets)),
         profile_warnings=tuple(target.doubts for target in case.targets),
         logs={name: RequestLog.of(truth, trail) for name, trail in trails.items()},
-        misroutes={name: misroutes(truth, trail) for name, trail in trails.items() if known},
+        misroutes={name: Misroutes.of(trail) for name, trail in trails.items() if known},
         batches={name: trail.batches for name, trail in trails.items() if trail.batches},
         streams={name: trail.streams for name, trail in trails.items() if trail.streams},
         energies={name: trail.energy for name, trail in trails.items() if trail.energy is not None},

@@ -40,9 +40,8 @@ from simnmt.results.summary import PARTS, Row
 ESTIMATE_OF = "cnmt"
 """The policy whose transfer estimate is drawn over the RTT series, where the scenario has it."""
 RTT_POINTS = 2_000
-SPANS, FEWEST_SPANS = 400, 50
-TIMELINE_NUMBERS = 60_000
-"""Most numbers of all timelines of a page, which limits its size."""
+SPANS = 200
+"""Spans of time of a timeline: together a few thousand numbers for each place of a page."""
 MANY_MS = 1e5
 """Milliseconds from which figures show seconds."""
 LEAST_SHOWN = 0.01
@@ -57,12 +56,11 @@ Ends = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class CellView:
-    """One cell with the data that its figures share: rows, colours of policies, and the number of cells of the page."""
+    """One cell with the data that its figures share: its rows, and the colours of policies."""
 
     cell: Cell
     rows: Sequence[Row]
     colours: Mapping[str, int]
-    cells: int = 1
 
     @property
     def place(self) -> str:
@@ -167,9 +165,7 @@ def parts(view: CellView) -> Panel:
 def timeline(view: CellView) -> Panel:
     """Draw what waits at a device, and how much of it works, over the time of the run: means over spans of time."""
     cell = view.cell
-    span_budget = TIMELINE_NUMBERS // (max(view.cells, 1) * 2 * len(cell.logs) * len(cell.devices))
-    spans = min(max(span_budget, FEWEST_SPANS), SPANS)
-    runs = {policy: device_timeline(log.whole, cell.devices, spans) for policy, log in cell.logs.items()}
+    runs = {policy: device_timeline(log.whole, cell.devices, SPANS) for policy, log in cell.logs.items()}
     length_s, unit = time_unit(max(float(run.edges_s[-1]) for run in runs.values()))
     edges = {policy: run.edges_s / length_s for policy, run in runs.items()}
     arrivals = max(float(log.whole["arrival_s"].max(initial=0.0)) for log in cell.logs.values()) / length_s

@@ -26,7 +26,7 @@ from simnmt.report.run_tables import (
 from simnmt.report.words import gap_words, verdicts, words
 from simnmt.results import Cell, Run
 from simnmt.results.run import MOST_DRAWN, NOT_STORED, doubtful_profiles
-from simnmt.results.summary import Row, by_cell
+from simnmt.results.summary import Row
 
 _COLOURS = ("edge", "cloud", "oracle", "naive", "cnmt")
 """Policies with fixed colours (`page.css`); other policies take the next colours in order of appearance."""
@@ -176,7 +176,7 @@ def view_of(result: Run, cell: Cell) -> CellView:
     """Return a cell with its rows and the colours of the policies."""
     place = (cell.workload, cell.network)
     rows = [row for row in result.summary_rows if cell_of(row) == place]
-    return CellView(cell, rows, policy_colours(result), len(by_cell(result.summary_rows)))
+    return CellView(cell, rows, policy_colours(result))
 
 
 def policy_colours(result: Run) -> dict[str, int]:

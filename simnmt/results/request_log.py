@@ -181,20 +181,18 @@ ROUNDING_S = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Misroutes:
-    """How many requests one policy misrouted."""
+    """How the decisions of one policy were judged."""
 
-    count: int
     foreseen: bool = False
-    """True if decisions are judged by an oracle's foresight, queues included; False if nothing waits."""
+    """True if by an oracle's foresight, queues included; False if nothing waits."""
     sampled: bool = False
-    """True if the decisions of an even sample of the requests were judged."""
+    """True if those of an even sample of the requests alone."""
 
-
-def misroutes(truth: Truth, trail: Trail) -> Misroutes:
-    """Return how many requests a policy misrouted. `truth` is used unless the trail has its own."""
-    lost = decision_regret_s(truth, trail)
-    foreseen = trail.decision_regret_s is not None
-    return Misroutes(int((lost > 0.0).sum()), foreseen, foreseen and not np.isfinite(lost).all())
+    @classmethod
+    def of(cls, trail: Trail) -> Misroutes:
+        """Return how the decisions of a run were judged."""
+        regret_s = trail.decision_regret_s
+        return cls() if regret_s is None else cls(foreseen=True, sampled=not np.isfinite(regret_s).all())
 
 
 def decision_regret_s(truth: Truth, trail: Trail) -> NDArray[np.float32]:

@@ -82,7 +82,7 @@ class Cell:
     """How the numbers of each target's profile are known."""
     profile_names: tuple[str, ...] = ()
     misroutes: Mapping[str, Misroutes] = field(default_factory=dict)
-    """Policy -> its misroutes; empty if the truth is unknown."""
+    """Policy -> how its decisions were judged; empty if misroutes are unknown."""
     streams: Mapping[str, tuple[StreamAccount | None, ...]] = field(default_factory=dict)
     """Policy -> account of each target's streamed model, None for a model in memory; without policies for which no target
     streamed."""

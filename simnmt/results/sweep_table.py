@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from simnmt.base import VERSION
 from simnmt.base.errors import InputError
 from simnmt.base.files import written_whole
 from simnmt.results.columns import arrow_array
-from simnmt.results.metrics import Metric, metric
+from simnmt.results.metrics import Metric
 from simnmt.results.summary import Row
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 HEADER, TABLE, PAGE = "sweep.json", "sweep.parquet", "sweep.html"
 """Files of a sweep's folder: what is swept, the table once it has ended, and its page."""
-FORMAT = 1
-"""Version of the table's form."""
 _METADATA = b"simnmt_sweep"
 POINT = "point"
 WHOLE = frozenset({POINT, "replications", "requests", "unstable_replications"})
@@ -67,7 +65,7 @@ def write_table(path: Path, table: SweepTable) -> None:
     names = list(dict.fromkeys(name for row in table.rows for name in row))
     arrays = {name: _array([row.get(name) for row in table.rows], name) for name in names}
     about = {name: value for name, value in asdict(table).items() if name != "rows"}
-    about |= {"metrics": [known.name for known in table.metrics], "format": FORMAT}
+    about["metrics"] = [known.name for known in table.metrics]
     content = pa.table(arrays).replace_schema_metadata({_METADATA: json.dumps(about)})
     try:
         with written_whole(path) as partial:
@@ -90,42 +88,19 @@ def _array(values: Sequence[Any], name: str) -> Any:
     return arrow_array([value if isinstance(value, str | None) else json.dumps(value) for value in values], str)
 
 
-def read_table(directory: Path) -> SweepTable:
-    """Return the table of a finished sweep. Raises `SweepTableError`, also for a table of another version."""
-    content, about = _read(directory)
-    return SweepTable(
-        rows=content.to_pylist(),
-        keys=tuple(about["keys"]),
-        metrics=tuple(map(metric, about["metrics"])),
-        **{name: about[name] for name in ("name", "seed", "objective", "failed", "simnmt")},
-    )
-
-
 def read_frame(directory: Path) -> pd.DataFrame:
-    """Return the table of a finished sweep as a DataFrame, with the swept keys in `attrs["keys"]`.
-
-    Raises `SweepTableError`, also for a table of another version.
-    """
-    content, about = _read(directory)
-    frame: pd.DataFrame = content.to_pandas()
-    frame.attrs.update(about)
-    return frame
-
-
-def _read(directory: Path) -> tuple[Any, Mapping[str, Any]]:
+    """Return the table of a finished sweep, with the swept keys in `attrs["keys"]`. Raises `SweepTableError`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    path, remedy = directory / TABLE, "name a folder that simnmt sweep wrote"
+    path = directory / TABLE
     if os.path.isfile(directory / HEADER) and not os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises for some names
         raise SweepTableError("the sweep has not ended", path=directory, remedy=f"go on with it: simnmt sweep {directory}")
     try:
         content = pq.read_table(path)
         about = json.loads((content.schema.metadata or {})[_METADATA])
-        form, version = about["format"], about["simnmt"]
-    except (OSError, pa.ArrowException, ValueError, KeyError, TypeError):
-        raise SweepTableError("no table of a sweep", path=path, remedy=remedy) from None
-    if form != FORMAT:
-        what = f"a table in form {form} of simnmt {version}, and this is simnmt {VERSION} with form {FORMAT}"
-        raise SweepTableError(what, path=path, remedy="use that version, or sweep anew")
-    return content, about
+    except (OSError, pa.ArrowException, ValueError, KeyError):
+        raise SweepTableError("no table of a sweep", path=path, remedy="name a folder that simnmt sweep wrote") from None
+    frame: pd.DataFrame = content.to_pandas()
+    frame.attrs.update(about)
+    return frame

@@ -81,20 +81,6 @@ MetricName = Annotated[str, _checked_name(metric)]
 """Name of a metric, such as `p97.5_ms` or `answered_within_500ms`."""
 
 
-class WarmUpRequests(Configuration):
-    """A number of requests that are left out as warm-up."""
-
-    requests: Annotated[int, Field(ge=0, le=100_000_000)]
-    """Requests at the beginning of each replication that count in no number of the summary."""
-
-
-WarmUp = Annotated[
-    Annotated[Literal["none"], Tag("rule")] | Annotated[WarmUpRequests, Tag("number")],
-    Discriminator(lambda value: "number" if isinstance(value, (dict, WarmUpRequests)) else "rule"),
-]
-"""`none` or `{requests: 1000}`."""
-
-
 Name = Annotated[str, StringConstraints(min_length=1, max_length=80, pattern=r"^[^\x00-\x1f\x7f/\\]+$")]
 """Name for tables and pages; no control characters, no slashes."""
 
@@ -240,8 +226,8 @@ class ScenarioConfiguration(Configuration):
     `{answered_within_500ms: 0.99}`."""
     metrics: list[MetricName] = Field(default_factory=list, max_length=100)
     """Metrics that are measured beside those of every summary, such as `p97.5_ms` or `answered_within_500ms`."""
-    warm_up: WarmUp = "none"
-    """Requests at the beginning of each replication that count in no number of the summary: `none` or `{requests: 1000}`."""
+    warm_up_requests: Annotated[int, Field(ge=0)] = 0
+    """Requests at the beginning of each replication that count in no number of the summary."""
     workloads: Annotated[dict[Name, WorkloadConfiguration], Field(min_length=1)]
     """What is translated: lengths, arrivals and end nodes, by name."""
     networks: Annotated[dict[Name, NetworkConfiguration], Field(min_length=1)]
@@ -282,18 +268,13 @@ class ScenarioConfiguration(Configuration):
     @model_validator(mode="after")
     def _leaves_requests(self) -> ScenarioConfiguration:
         if self.warm_up_requests >= self.requests:
-            raise misfit("warm_up", f"{self.warm_up_requests:,} of {self.requests:,} requests leave nothing to count")
+            raise misfit("warm_up_requests", f"{self.warm_up_requests:,} of {self.requests:,} requests leave nothing to count")
         return self
 
     def document(self) -> dict[str, Any]:
         """Return the scenario as plain data; an extension as its keys, or as the name of its class."""
         # Without pydantic's warning that an extension is no member of a union of shipped kinds.
         return self.model_dump(mode="json", warnings=False)
-
-    @property
-    def warm_up_requests(self) -> int:
-        """Number of requests at the beginning of each replication that are left out as warm-up."""
-        return self.warm_up.requests if isinstance(self.warm_up, WarmUpRequests) else 0
 
     @property
     def _links(self) -> list[LinkConfiguration]:

@@ -35,7 +35,7 @@ from simnmt.results.requests import Block, Trail
 from simnmt.world.checks import BlockChecks, check_world
 from simnmt.world.deciders import checked_target
 from simnmt.world.inputs import Clients, PolicySetup, World
-from simnmt.world.structures import DecideCallback, Kept, c, library
+from simnmt.world.structures import DecideCallback, PinnedMemory, c, library
 
 BLOCK = 65_536
 """Requests handed over at a time."""
@@ -87,8 +87,8 @@ def simulate_compiled(
         for block in requests.blocks(BLOCK if route is None else max(len(requests), 1)):
             choice = policy.decide_for(block)
             checks.check(block, choice)
-            run.go(cdll.simnmt_world_block, address, run.block(block, choice))
-        run.go(cdll.simnmt_world_end, address)
+            run.call_to_end(cdll.simnmt_world_block, address, run.block(block, choice))
+        run.call_to_end(cdll.simnmt_world_end, address)
         return run.trail(cdll, address)
 
 
@@ -97,7 +97,7 @@ class _Run:
 
     def __init__(self, world: World, policy: PolicySetup, judged_share: float, pause_after_ms: int) -> None:
         requests, beliefs, kinds = world.requests, policy.beliefs, [world.local, *world.kinds]
-        self._policy, self._kinds, self._targets, self._kept = policy, kinds, len(kinds), Kept()
+        self._policy, self._kinds, self._targets, self._memory = policy, kinds, len(kinds), PinnedMemory()
         if self._targets > MOST_TARGETS:
             raise UncompiledError(f"{self._targets} targets are more than the compiled engine holds")
         optional = frozenset[str]().union(*(kind.records for kind in kinds if kind is not None))
@@ -122,26 +122,26 @@ class _Run:
         settings.is_local, settings.shows_view = kinds[0] is not None, beliefs.shows_view
         settings.events_a_look, settings.pause_after_ms = EVENTS_A_LOOK if pause_after_ms else 1, pause_after_ms
         self._pools = [c.PoolSettings() if kind is None else self._pool(kind) for kind in kinds]
-        settings.pools = self._kept.array(c.PoolSettings, self._pools)
+        settings.pools = self._memory.array(c.PoolSettings, self._pools)
         estimates = [beliefs.estimate(number, target) for number in range(world.deciders) for target in range(1, self._targets)]
-        settings.estimates = self._kept.array(c.EstimateSettings, [_estimate_settings(estimate) for estimate in estimates])
+        settings.estimates = self._memory.array(c.EstimateSettings, [_estimate_settings(estimate) for estimate in estimates])
         views = [None if view is None else view() for view in beliefs.views or [None] * self._targets]
-        settings.parallel = self._kept.array(
+        settings.parallel = self._memory.array(
             ctypes.c_int64, [view.parallel if type(view) is BacklogView else 0 for view in views]
         )
         if any(type(view) is BatchView for view in views):
-            settings.batch_views = self._kept.array(ctypes.c_void_p, [self._batch_view(view) for view in views])
+            settings.batch_views = self._memory.array(ctypes.c_void_p, [self._batch_view(view) for view in views])
         if any(view is not None and type(view) not in (BacklogView, BatchView) for view in views):
             raise UncompiledError("the policy has a view of another kind")
         if any(beliefs.plan_views):
             plans = [None if plan is None else plan() for plan in beliefs.plan_views]
-            settings.plan_views = self._kept.array(
+            settings.plan_views = self._memory.array(
                 ctypes.c_void_p, [self._plan_view(target, plan) for target, plan in enumerate(plans)]
             )
         self._shown = (ctypes.c_double * (4 * self._targets + 2))()
         settings.shown = ctypes.addressof(self._shown)
         callback = DecideCallback(self._called_back)
-        self._kept.append(callback)
+        self._memory.append(callback)
         settings.decide = ctypes.cast(callback, ctypes.c_void_p)
         filled = {name for name, _ in c.WorldSettings._fields_}
         for name, column in self._columns.items():
@@ -151,39 +151,42 @@ class _Run:
 
     def meet_links(self, route: MovingRoute | None, clients: Clients | None) -> None:
         """Let the run look up its links, and let clients ask in a closed loop."""
-        kept, count = self._kept, len(self._columns["arrival_s"])
+        memory, count = self._memory, len(self._columns["arrival_s"])
         if route is not None:
-            made = c.Routes()
-            made.hops = kept.array(c.Hop, [self._hop(hop) for hop in route.hops])
+            routes = c.Routes()
+            routes.hops = memory.array(c.Hop, [self._hop(hop) for hop in route.hops])
             if route.access is not None:
-                made.access = kept.array(c.Hop, [self._hop(route.access)])
-            made.token_bytes = kept.address(np.array(route.token_bytes), np.int64)
-            made.src_len, made.tgt_len = (kept.address(column, np.int64) for column in (route.src_len, route.tgt_len))
-            made.moments_s = kept.address(route.moments_s)
-            made.half_overhead_s = kept.addresses(route.half_overhead_s)
-            self._settings.routes = kept.structure(made)
+                routes.access = memory.array(c.Hop, [self._hop(route.access)])
+            routes.token_bytes = memory.address(np.array(route.token_bytes), np.int64)
+            routes.src_len, routes.tgt_len = (memory.address(column, np.int64) for column in (route.src_len, route.tgt_len))
+            routes.moments_s = memory.address(route.moments_s)
+            routes.half_overhead_s = memory.addresses(route.half_overhead_s)
+            self._settings.routes = memory.structure(routes)
             self._links = [None, *(np.zeros(count) for _ in range(self._targets - 1))]
         if clients is not None:
             self._settings.discipline, self._settings.judged_limit = c.CLOSED_LOOP, self._judged_limit
             self._node, self._decided_s = np.zeros(count, np.int32), np.zeros(count)
             first = np.argsort(clients.think_s[: clients.count], kind="stable")[:count]
-            asked = c.Clients(clients.count, clients.nodes, len(first), count)
-            asked.first, asked.think_s = kept.address(first, np.int64), kept.address(clients.think_s)
-            asked.decided_s = kept.address(self._decided_s)
-            asked.client_of, asked.back_s = kept.address(np.zeros(count, np.int64), np.int64), kept.address(np.zeros(count))
-            self._settings.clients = kept.structure(asked)
+            settings = c.Clients(clients.count, clients.nodes, len(first), count)
+            settings.first, settings.think_s = memory.address(first, np.int64), memory.address(clients.think_s)
+            settings.decided_s = memory.address(self._decided_s)
+            settings.client_of, settings.back_s = (
+                memory.address(np.zeros(count, np.int64), np.int64),
+                memory.address(np.zeros(count)),
+            )
+            self._settings.clients = memory.structure(settings)
 
     def _hop(self, hop: Hop) -> Any:
         links = [
             c.Link(*(self._series(series) for series in (link.rtt, link.uplink_bps, link.downlink_bps))) for link in hop.links
         ]
-        begin_s = self._kept.address(np.array(hop.begin_s))
-        return c.Hop(len(links), len(hop.begin_s), self._kept.array(c.Link, links), begin_s)
+        begin_s = self._memory.address(np.array(hop.begin_s))
+        return c.Hop(len(links), len(hop.begin_s), self._memory.array(c.Link, links), begin_s)
 
     def _series(self, series: Series | float) -> Any:
         if not isinstance(series, Series):
-            return c.Series(1, 1.0, self._kept.address(np.zeros(1)), self._kept.address(np.array([series])))
-        columns = (self._kept.address(column) for column in (series.time_s, series.value))
+            return c.Series(1, 1.0, self._memory.address(np.zeros(1)), self._memory.address(np.array([series])))
+        columns = (self._memory.address(column) for column in (series.time_s, series.value))
         return c.Series(len(series.time_s), series.duration_s, *columns)
 
     @contextmanager
@@ -197,7 +200,7 @@ class _Run:
         finally:
             cdll.simnmt_world_free(world)
 
-    def go(self, function: Callable[..., int], *arguments: Any) -> None:
+    def call_to_end(self, function: Callable[..., int], *arguments: Any) -> None:
         """Call a function of the C to its end, and raise what went wrong."""
         status = c.PAUSED
         while status == c.PAUSED:  # Python handles signals between two calls.
@@ -209,17 +212,17 @@ class _Run:
 
     def block(self, block: Block, choice: Decide) -> Any:
         """Return a block as the C reads it."""
-        kept = self._kept_of_block = Kept()
-        made = c.Block()
-        made.first, made.count = block.first, len(block)
+        memory = self._memory_of_block = PinnedMemory()
+        settings = c.Block()
+        settings.first, settings.count = block.first, len(block)
         if isinstance(choice, LeastTotal):
-            made.choice, made.weighed_s = c.LEAST_TOTAL, kept.addresses(choice.execution_s)
+            settings.choice, settings.weighed_s = c.LEAST_TOTAL, memory.addresses(choice.execution_s)
         elif isinstance(choice, Fixed):
-            made.choice, made.chosen = c.ALWAYS, choice.target
+            settings.choice, settings.chosen = c.ALWAYS, choice.target
         else:
-            made.choice, self._decide = c.CALLED, choice
-        made.arrival_s, made.access_s = kept.address(block.arrival_s), kept.address(block.access_s)
-        made.node = kept.address(block.node if self._node is None else self._node, np.int32)
+            settings.choice, self._decide = c.CALLED, choice
+        settings.arrival_s, settings.access_s = memory.address(block.arrival_s), memory.address(block.access_s)
+        settings.node = memory.address(block.node if self._node is None else self._node, np.int32)
         columns: list[list[NDArray[np.float64]] | None] = [None] * self._targets
         factors: list[NDArray[np.float64] | None] = [None] * self._targets
         for target, kind in enumerate(self._kinds):
@@ -227,19 +230,21 @@ class _Run:
                 columns[target] = kind.row_columns(block.src_len, block.tgt_len, block.execution_s[target])
             elif isinstance(kind, Batched):
                 factors[target] = kind.factors(block, block.execution_s[target])
-                made.src_len, made.tgt_len = (kept.address(length, np.int64) for length in (block.src_len, block.tgt_len))
-        made.added, made.factor = kept.tables(columns), kept.addresses(factors)
+                settings.src_len, settings.tgt_len = (
+                    memory.address(length, np.int64) for length in (block.src_len, block.tgt_len)
+                )
+        settings.added, settings.factor = memory.tables(columns), memory.addresses(factors)
         if self._policy.plan_beyond_for is not None:
-            made.beyond = kept.tables(self._policy.plan_beyond_for(block))
-        made.execution_s = kept.addresses(block.execution_s)
-        made.uplink_s, made.downlink_s = (
-            kept.addresses([None if column is None else column.copy() for column in self._links] or (None, *ways_s))
+            settings.beyond = memory.tables(self._policy.plan_beyond_for(block))
+        settings.execution_s = memory.addresses(block.execution_s)
+        settings.uplink_s, settings.downlink_s = (
+            memory.addresses([None if column is None else column.copy() for column in self._links] or (None, *ways_s))
             for ways_s in (block.uplink_s, block.downlink_s)
         )
         if self._policy.expected_for is not None:
-            made.expected = kept.addresses(self._policy.expected_for(block))
-        kept.append(made)
-        return ctypes.byref(made)
+            settings.expected = memory.addresses(self._policy.expected_for(block))
+        memory.append(settings)
+        return ctypes.byref(settings)
 
     def _called_back(self, in_block: int) -> int:
         """Return the decision of a policy in Python, or -1. What it raises is kept, and raised when the C has returned."""
@@ -280,7 +285,7 @@ class _Run:
             if isinstance(balancer, LeastWork):
                 settings.kind = c.LEAST_WORK_POOL
         elif isinstance(kind, Batched):
-            settings.kind, settings.cost = c.BATCH_POOL, _batch_cost(kind.batching, kind.cost, self._kept)
+            settings.kind, settings.cost = c.BATCH_POOL, _batch_cost(kind.batching, kind.cost, self._memory)
             settings.batching, settings.full_step_s = _batching_settings(kind.batching), kind.full_step_s
         elif isinstance(kind, Streamed):
             if kind.changes:
@@ -290,20 +295,20 @@ class _Run:
             raise UncompiledError(f"the execution kind {kind.name} is in the reference alone")
         if isinstance(balancer, LeastLoadedOfDrawn):
             settings.drawn = balancer.choices.shape[1]
-            settings.choices = self._kept.addresses(list(balancer.choices.T), np.int16)
+            settings.choices = self._memory.addresses(list(balancer.choices.T), np.int16)
         return settings
 
     def _stream(self, kind: Streamed) -> int:
         """Return the address of a target's plans."""
         lifecycle, states = kind.lifecycle, kind.states
-        made = c.StreamSettings(len(states), kind.columns, lifecycle.keeps_preload)
-        made.within_s, made.slowing = kind.deadline_s * ROUNDING, 1.0 - 1.0 / kind.compute.slowed
-        made.engagement_gap_s, made.reclaimed_after_s = lifecycle.engagement_gap_s, lifecycle.reclaimed_after_s
-        made.engaged_s = engaged_s(lifecycle)
-        made.read_s = self._kept.address(np.array([state.read_s for state in states]))
+        settings = c.StreamSettings(len(states), kind.columns, lifecycle.keeps_preload)
+        settings.within_s, settings.slowing = kind.deadline_s * ROUNDING, 1.0 - 1.0 / kind.compute.slowed
+        settings.engagement_gap_s, settings.reclaimed_after_s = lifecycle.engagement_gap_s, lifecycle.reclaimed_after_s
+        settings.engaged_s = engaged_s(lifecycle)
+        settings.read_s = self._memory.address(np.array([state.read_s for state in states]))
         for name in ("held_bytes", "kept_bytes", "streamed_bytes"):
-            setattr(made, name, self._kept.address(np.array([getattr(state, name) for state in states]), np.int64))
-        return self._kept.structure(made)
+            setattr(settings, name, self._memory.address(np.array([getattr(state, name) for state in states]), np.int64))
+        return self._memory.structure(settings)
 
     def _plan_view(self, target: int, view: Any) -> int | None:
         """Return the address of the plans of a target whose state a policy views."""
@@ -318,9 +323,11 @@ class _Run:
         """Return the address of what the views of a target's batch have in common; None for another view."""
         if type(view) is not BatchView:
             return None
-        made = c.BatchViewSettings(view.size, view.threshold, view.servers, view.step_alone_s, view.alone_s, view.together_s)
-        made.slower_s, made.end_s = (self._kept.address(np.array(table)) for table in (view.slower_s, view.end_s))
-        return self._kept.structure(made)
+        settings = c.BatchViewSettings(
+            view.size, view.threshold, view.servers, view.step_alone_s, view.alone_s, view.together_s
+        )
+        settings.slower_s, settings.end_s = (self._memory.address(np.array(table)) for table in (view.slower_s, view.end_s))
+        return self._memory.structure(settings)
 
 
 def _estimate_settings(estimate: TransferEstimate) -> Any:
@@ -345,12 +352,12 @@ def _batching_settings(batching: Batching) -> Any:
 
 
 _MOST_COSTS = 16
-_batch_costs: dict[tuple[int, int, int], tuple[DecodingCost, Kept]] = {}
+_batch_costs: dict[tuple[int, int, int], tuple[DecodingCost, PinnedMemory]] = {}
 """The last tables of costs by identity of the cost and the sizes of its tables, and what these consist of, the structure last.
 Making them takes 15 ms, for every policy of every unit and twice for its saturated boxes."""
 
 
-def _batch_cost(batching: Batching, cost: Any, kept: Kept) -> int:
+def _batch_cost(batching: Batching, cost: Any, memory: PinnedMemory) -> int:
     """Return the address of the costs of batches."""
     if type(cost) is not DecodingCost:
         raise UncompiledError("batches of other costs are in the reference alone")
@@ -359,32 +366,32 @@ def _batch_cost(batching: Batching, cost: Any, kept: Kept) -> int:
     if key not in _batch_costs:
         if len(_batch_costs) >= _MOST_COSTS:
             _batch_costs.clear()
-        # The cost is kept too, so that no other one has its identity.
+        # The cost is held too, so that no other one has its identity.
         _batch_costs[key] = cost, _batch_tables(cost, batching.size, together)
     _, tables = _batch_costs[key]
-    kept.append(tables)
+    memory.append(tables)
     return ctypes.addressof(tables[-1])
 
 
-def _batch_tables(cost: DecodingCost, size: int, together: int) -> Kept:
+def _batch_tables(cost: DecodingCost, size: int, together: int) -> PinnedMemory:
     """Return the tables of costs of batches up to `size`, and of encoding up to `together` sentences; their structure last."""
-    kept = Kept()
+    memory = PinnedMemory()
     steps, encoders = (
-        kept.array(c.LengthCost, [_length_cost(part.at_batch(batch), kept) for batch in range(1, most + 1)])
+        memory.array(c.LengthCost, [_length_cost(part.at_batch(batch), memory) for batch in range(1, most + 1)])
         for part, most in ((cost.step, size), (cost.encoder, together))
     )
-    made = c.BatchCost(steps, encoders, kept.address(np.array([cost.gap_s(n) for n in range(1, size + 1)])))
-    made.encoder_count, made.packs, made.src_len = together, cost.packs, cost.src_len or 0
-    made.weighs_sources = any(cost.source_s(1, longest) for longest in (1, 2))
+    tables = c.BatchCost(steps, encoders, memory.address(np.array([cost.gap_s(n) for n in range(1, size + 1)])))
+    tables.encoder_count, tables.packs, tables.src_len = together, cost.packs, cost.src_len or 0
+    tables.weighs_sources = any(cost.source_s(1, longest) for longest in (1, 2))
     for name in ("mean_over_usual", "padding_share", "refill_s_fixed", "refill_s_per_sentence", "leave_s"):
-        setattr(made, name, getattr(cost, name))
-    made.s_per_row_src_token = cost.s_per_row_src_token
-    kept.append(made)
-    return kept
+        setattr(tables, name, getattr(cost, name))
+    tables.s_per_row_src_token = cost.s_per_row_src_token
+    memory.append(tables)
+    return memory
 
 
-def _length_cost(form: LengthForm, kept: Kept) -> Any:
-    tables = (kept.address(np.array(table)) for table in (form.start, form.value, form.slopes, form.before))
+def _length_cost(form: LengthForm, memory: PinnedMemory) -> Any:
+    tables = (memory.address(np.array(table)) for table in (form.start, form.value, form.slopes, form.before))
     return c.LengthCost(len(form.start), form.level, form.slope, *tables)
 
 
@@ -432,15 +439,15 @@ def decode_compiled(
     if cdll is None:
         raise UncompiledError(NOT_COMPILED)
     sources, targets, arrivals = checked_sentences(src_len, tgt_len, arrival_s)
-    kept = Kept()
+    memory = PinnedMemory()
     begin_s, finish_s, first_s = (np.full(len(sources), np.nan) for _ in range(3))
-    decoding = c.Decoding(_batch_cost(batching, cost, kept), _batching_settings(batching), len(sources))
-    decoding.src_len, decoding.tgt_len = kept.address(sources, np.int64), kept.address(targets, np.int64)
-    decoding.arrival_s = kept.address(arrivals)
-    decoding.begin_s, decoding.finish_s, decoding.first_s = (kept.address(column) for column in (begin_s, finish_s, first_s))
+    decoding = c.Decoding(_batch_cost(batching, cost, memory), _batching_settings(batching), len(sources))
+    decoding.src_len, decoding.tgt_len = memory.address(sources, np.int64), memory.address(targets, np.int64)
+    decoding.arrival_s = memory.address(arrivals)
+    decoding.begin_s, decoding.finish_s, decoding.first_s = (memory.address(column) for column in (begin_s, finish_s, first_s))
     copied = c.Account()
-    copied.steps = kept.address(np.zeros(batching.size + 1), np.int64)
-    copied.step_s = kept.address(np.zeros(batching.size + 1))
+    copied.steps = memory.address(np.zeros(batching.size + 1), np.int64)
+    copied.step_s = memory.address(np.zeros(batching.size + 1))
     if cdll.simnmt_world_decode(ctypes.byref(decoding), ctypes.byref(copied)):
         raise MemoryError
     account = _account_of(copied, batching.size)

@@ -63,16 +63,16 @@ def library() -> ctypes.CDLL | None:
     return cdll
 
 
-class Kept(list[Any]):
+class PinnedMemory(list[Any]):
     """Arrays and structures that the C points to, which must live as long as it reads them."""
 
     def address(self, column: NDArray[Any] | None, dtype: Any = np.float64) -> int | None:
         """Return the address of a column's numbers."""
         if column is None:
             return None
-        made = np.ascontiguousarray(column, dtype)
-        self.append(made)
-        return made.ctypes.data
+        contiguous = np.ascontiguousarray(column, dtype)
+        self.append(contiguous)
+        return contiguous.ctypes.data
 
     def addresses(self, columns: Sequence[NDArray[Any] | None], dtype: Any = np.float64) -> int:
         """Return the address of the addresses of columns."""
@@ -84,11 +84,11 @@ class Kept(list[Any]):
 
     def array(self, kind: Any, items: Sequence[Any]) -> int:
         """Return the address of an array of structures or numbers."""
-        made = (kind * len(items))(*items)
-        self.append(made)
-        return ctypes.addressof(made)
+        array = (kind * len(items))(*items)
+        self.append(array)
+        return ctypes.addressof(array)
 
-    def structure(self, made: Any) -> int:
+    def structure(self, structure: Any) -> int:
         """Return the address of a structure."""
-        self.append(made)
-        return ctypes.addressof(made)
+        self.append(structure)
+        return ctypes.addressof(structure)

@@ -23,7 +23,7 @@ from simnmt.profile.profile_comparison import compare_profiles, comparison_text
 from simnmt.profile.profile_file import checked_profile, read_profile, write_profile
 from simnmt.profile.profile_summary import as_json, facts
 from simnmt.report.charts import pack
-from simnmt.report.profile_page import profile_panels
+from simnmt.report.input_pages import profile_panels
 from simnmt.results.run_directory import read_manifest
 from tests.campaigns.harness import Place, assert_short_lines, mutate, mutate_bytes, places, run_cases
 from tests.papers import sti_stand_ins, vocab_stand_ins

@@ -112,9 +112,9 @@ def test_a_page_and_a_stored_run_draw_the_requests_that_all_policies_answered(re
     assert loaded.figure("latency") is not None
 
 
-@pytest.mark.parametrize(("begin_s", "warm_up"), [(0.0, "none"), (5.0, {"requests": 200})])
+@pytest.mark.parametrize(("begin_s", "warm_up"), [(0.0, 0), (5.0, 200)])
 def test_a_run_without_any_answer_after_its_warm_up_is_refused(begin_s: float, warm_up: Any) -> None:
-    dead = scenario(policies={"cloud": {}}, warm_up=warm_up)
+    dead = scenario(policies={"cloud": {}}, warm_up_requests=warm_up)
     dead["devices"]["cloud"]["failures"] = {"intervals_s": [[begin_s, 1e9]]}
     with pytest.raises(simnmt.InputError):
         simnmt.run(dead)

@@ -33,7 +33,7 @@ def test_one_and_two_processes_write_the_same_bytes(tmp_path: Path, make_scenari
         },
         networks={"z": {"rtt": "@cp1"}, "y": {"rtt": {"constant_ms": 60}}},
         requests=500,
-        warm_up={"requests": 50},
+        warm_up_requests=50,
     )
     one = simnmt.run(scenario, out=tmp_path / "one", jobs=1)
     two = simnmt.run(scenario, out=tmp_path / "two", jobs=2)

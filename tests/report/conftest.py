@@ -143,12 +143,11 @@ def make_cell(workload: str, network: str, requests: int, seed: int) -> Any:
             "outcome": np.zeros(requests, np.int8), "rtt_time_s": rtt_time_s,
         }  # fmt: skip
         logs[policy] = MadeUpLog(columns)
-    best = targets["oracle"]
     return Cell(
         workload=workload, network=network, series=series, regression_slope=SLOPE, regression_offset=OFFSET,
         lengths=LengthTable.of_pairs("de-en-news", "news text <i>of a test</i>", "word", "word", src_len, tgt_len),
         planes=(GATEWAY, CLOUD), profile_kinds=("inferred", "measured"), profile_names=("tx2-<b>", "titan-xp"), logs=logs,
-        devices=DEVICES, misroutes={policy: Misroutes(int((targets[policy] != best).sum())) for policy in POLICIES},
+        devices=DEVICES, misroutes={policy: Misroutes() for policy in POLICIES},
     )  # fmt: skip
 
 
@@ -244,10 +243,10 @@ def _make_result() -> Any:
     return make_result
 
 
-def view_of(cell: Any, rows: Any = (), cells: int = 1) -> CellView:
+def view_of(cell: Any, rows: Any = ()) -> CellView:
     """A cell as its figures see it, with a colour for each policy."""
     here = [row for row in rows if (row["workload"], row["network"]) == (cell.workload, cell.network)]
-    return CellView(cell, here, {policy: place for place, policy in enumerate(cell.logs)}, cells)
+    return CellView(cell, here, {policy: place for place, policy in enumerate(cell.logs)})
 
 
 def with_log(cell: Any, **columns: Any) -> Any:

@@ -163,9 +163,3 @@ def test_spans_stay_sharp_while_requests_come(flooded: Any) -> None:
     assert chart.x.title.endswith(", min") and chart.x.span == (0.0, pytest.approx(100 / 60))
     edges = named(chart)["cnmt"].x
     assert edges[SPANS * 4 // 5] == pytest.approx(100 / 60) and edges[-1] == pytest.approx(600 / 60, rel=0.01)
-
-
-@pytest.mark.parametrize(("cells", "spans"), [(1, 400), (50, 100), (1_000_000, 50)])
-def test_many_cells_policies_and_devices_have_fewer_spans(flooded: Any, cells: int, spans: int) -> None:
-    drawn = timeline(view_of(flooded, cells=cells)).charts["0", "waiting"]
-    assert len(named(drawn)["cnmt"].x) == spans + 1

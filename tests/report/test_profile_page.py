@@ -14,8 +14,8 @@ from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.execution_fit import cell_samples, samples_by_tgt_len
 from simnmt.profile.profile_file import checked_profile, read_profile
 from simnmt.profile.profile_summary import percent
+from simnmt.report.input_pages import means_per_tgt_len, profile_panels, render_profiles
 from simnmt.report.page_template import write_page
-from simnmt.report.profile_page import means_per_tgt_len, profile_panels, render_profiles
 from tests.profile.made_profile import whole_profile
 
 HOSTILE = "</script><script>alert(1)</script>"

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from simnmt.network.traces.readings import Readings, Trace, mended
-from simnmt.report.trace_page import POINTS, render_traces, trace_panels
+from simnmt.report.input_pages import TRACE_POINTS, render_traces, trace_panels
 
 HOSTILE = "</script><script>alert(1)</script>"
 DRAWN = "count => document.querySelectorAll('figure[data-drawn]').length === count"
@@ -44,7 +44,7 @@ def test_a_long_trace_is_thinned_but_keeps_its_peaks() -> None:
     values[31_007] = 0.9
     over_time, distribution = (panel.chart for panel in trace_panels(trace("rtt", values)))
     (series,), (curve,) = over_time.marks, distribution.marks
-    assert len(series.x) == len(series.y) <= POINTS + 1
+    assert len(series.x) == len(series.y) <= TRACE_POINTS + 1
     assert max(series.y) == 900.0
     assert over_time.x.title == "time, h"
     assert series.x[-1] == pytest.approx(50_000 / 3600, rel=1e-5)

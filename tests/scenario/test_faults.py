@@ -76,7 +76,7 @@ def faults(text: str, *overrides: str) -> list[str]:
         ("devices: {gateway: {profile: 5}}", "1:30: devices.gateway.profile"),
         ("devices: {gateway: {profile: {by_workload: 1}}}", "1:44: devices.gateway.profile.by_workload"),
         ('networks: {"a.b": {rtt: x, rtt_mean_ms: a}}', '1:41: networks."a.b".rtt_mean_ms'),
-        ("requests: 9\nwarm_up: {requests: 9}", "2:10: warm_up"),
+        ("requests: 9\nwarm_up_requests: 9", "2:19: warm_up_requests"),
         ("profile_uncertainty: {profiles: 20, confidence: 0.99}", "1:33: profile_uncertainty.profiles"),
         ("objective: p40", "1:12: objective"),
         ("metrics: [p95_ms, p95]", "1:19: metrics.1"),

@@ -17,7 +17,6 @@ from simnmt.experiment.units import SATURATION_SAMPLE, devices, run_unit, satura
 from simnmt.results.service_level import Requirement
 from simnmt.results.stability import excess_load, judged_load
 from simnmt.results.summary import Device, Numbers
-from simnmt.scenario.configuration import WarmUpRequests
 
 STABLE = "stable"
 """Name of the requirement that every level contains: no device gets more work than it can do."""
@@ -118,12 +117,9 @@ class Site:
     def trial(self, replication: int, requests: int) -> Trial:
         """Return one run of so many requests; a warm-up of a number of requests is the same share of them."""
         scenario = self.plan.scenario
-        warm_up = scenario.warm_up
-        if isinstance(warm_up, WarmUpRequests):
-            warm_up = warm_up.model_copy(update={"requests": warm_up.requests * requests // scenario.requests})
         changed = {
             "requests": requests,
-            "warm_up": warm_up,
+            "warm_up_requests": scenario.warm_up_requests * requests // scenario.requests,
             "policies": {self.policy: scenario.policies[self.policy]},
             "gap_analysis": False,
             "foresee_misroutes": False,

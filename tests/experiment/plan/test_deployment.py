@@ -178,7 +178,7 @@ def test_a_great_certainty_is_reached_by_more_runs() -> None:
 
 
 def test_a_warm_up_is_the_same_share_of_shorter_runs() -> None:
-    plan = least(requests=500, slo="mean_ms<=40", overrides=["warm_up={requests: 100}"], vary=[f"{WORKERS}=4:5"])
+    plan = least(requests=500, slo="mean_ms<=40", overrides=["warm_up_requests=100"], vary=[f"{WORKERS}=4:5"])
     assert plan.is_sure and plan.choice.choice[WORKERS] in (4, 5)
 
 
