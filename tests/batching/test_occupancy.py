@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from functools import cache
 
+import numpy as np
 import pytest
 
+from simnmt.base.random_streams import stream
 from simnmt.papers.fni.offline import StepOccupancy, step_occupancy
-from simnmt.workload.lognormal_lengths import MIXES
+from simnmt.workload.lognormal_lengths import MIXES, SENTENCES
 
 ITERATIONS = {
     "europarl": {"mini": 22_800, "maxi": 10_300, "half-empty": 8_400, "immediate": 6_500},
     "opensubtitles": {"mini": 15_900, "maxi": 6_800, "half-empty": 5_250, "immediate": 4_130},
 }
+FULL = {"europarl": 6_443, "opensubtitles": 4_092}
+"""Iterations if every batch were full."""
 
 
 @cache
@@ -52,3 +56,10 @@ def test_shares_of_iterations_and_mean_sizes_are_those_of_fni_12(
 @pytest.mark.parametrize("strategy", ["mini", "maxi", "half-empty", "immediate"])
 def test_iterations_are_about_those_of_fni_12(mix: str, strategy: str) -> None:
     assert occupancy(mix, strategy).steps.mean == pytest.approx(ITERATIONS[mix][strategy], rel=0.02)
+
+
+@pytest.mark.parametrize("mix", MIXES)
+def test_immediate_top_up_comes_near_to_batches_that_are_always_full(mix: str) -> None:
+    drawn = [MIXES[mix].draw(stream(seed, 0, "lengths"), SENTENCES[mix])[1].sum() / 128 for seed in (1, 2)]
+    assert np.mean(drawn) == pytest.approx(FULL[mix], rel=0.02)
+    assert np.mean(drawn) <= occupancy(mix, "immediate").steps.mean <= 1.02 * np.mean(drawn)
