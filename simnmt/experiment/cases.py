@@ -5,10 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-from numpy.typing import NDArray
-
-from simnmt.base.arrays import Floats
 from simnmt.experiment.targets import Target
 from simnmt.network.configuration import Network
 from simnmt.profile.device_profile import DeviceProfile
@@ -17,9 +13,6 @@ from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.workload.arrivals import ArrivalProcess
 from simnmt.workload.length_table import LengthTable
 
-Tokens = NDArray[np.int64]
-ExpectedTokens = Tokens | Floats
-"""Target lengths, or expected ones, which need not be whole."""
 ShareDone = Callable[[float], None]
 """Called with the share of a piece of work that is done."""
 
@@ -104,13 +97,8 @@ class Unit:
         return self.keeps_requests and self.replication == 0 and self.calibrated is None
 
     @property
-    def known_case(self) -> Case:
-        """The inputs from which policies learn, and from which the pace of the clock follows."""
-        return self.case if self.calibrated is None else self.calibrated
-
-    @property
     def known(self) -> Unit:
-        """The unit with the profiles that policies know."""
+        """The unit with the profiles that policies know, and from which the pace of the clock follows."""
         return self if self.calibrated is None else replace(self, case=self.calibrated, calibrated=None)
 
     def stream(self, name: str) -> tuple[int, int, str]:

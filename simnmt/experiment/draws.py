@@ -162,7 +162,7 @@ def draw(unit: Unit, learnt: Learnt) -> Drawn:
         unit.links, tuple(scenario.devices), token_bytes, unit.nodes, scenario.seed, unit.replication, unit.network
     )
     clock = scenario.clock_of(case.name, unit.network)
-    pace_s = clock_pace_s(scenario, unit.known_case, unit.network, network_routes)
+    pace_s = clock_pace_s(scenario, unit.known.case, unit.network, network_routes)
     moments_s: Array
     if pace_s is not None and clock == "pace":
         moments_s = np.arange(size, dtype=np.float64) * pace_s

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from math import gcd
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +14,9 @@ from simnmt.base import random_streams
 from simnmt.base.arrays import Floats
 from simnmt.experiment.cases import Unit
 from simnmt.experiment.draws import ACTIVE_SHARE_STREAM, Drawn, Learnt, more_s_per_tgt_token
-from simnmt.experiment.targets import Decoding
+from simnmt.experiment.targets import Decoding, Target
 from simnmt.policies import BacklogView, BatchView, CNmt, Decide, Fixed, LeastTotal, PlanView, Policy, TransferEstimate
-from simnmt.policies.cnmt import PredictLength
+from simnmt.policies.cnmt import Plane
 from simnmt.policies.custom import CheckedPolicy, is_shown_view
 from simnmt.policies.decision import Estimation, PolicySettings
 from simnmt.results.requests import Block
@@ -24,44 +24,41 @@ from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.world.deciders import Beliefs
 from simnmt.world.inputs import PolicySetup
 
-Truths = frozenset[Literal["lengths", "times", "transfer", "backlog"]]
-"""True quantities that a policy knows instead of estimating them: target lengths, execution times, transfer times, waits
-(CNMT-19)."""
-
-
-UNSEEN_QUEUES = "unseen queues"
-LOSS_SOURCES: dict[str, Truths] = {
-    "length regression": frozenset({"lengths"}),
-    "scatter of execution times": frozenset({"times"}),
-    "stale transfer time": frozenset({"transfer"}),
-    UNSEEN_QUEUES: frozenset({"backlog"}),
-}
-"""Sources of loss, and the truth that removes each. Queues, which do not exist back to back, are added to the paper's three.
-
-The paper's "linear time model" is a scatter here: true times are a plane plus noise, so the plane's error is the noise.
-"""
+Truths = frozenset[str]
+"""True quantities that a policy knows instead of estimating them: `lengths` of targets, execution `times`, `transfer` times,
+and waits (`backlog`) (CNMT-19)."""
 
 
 def truths_by_source(queues: bool, streams: bool) -> dict[str, Truths]:
     """Return the truths that the analysed policy knows, by the source of loss that they remove, with `nothing` and
-    `everything`."""
-    sources = {name: truths for name, truths in LOSS_SOURCES.items() if queues or name != UNSEEN_QUEUES}
-    if streams:
-        # The time that a streamed model's state adds is known as a wait is, back to back too.
-        sources.pop(UNSEEN_QUEUES, None)
-        sources["unseen queues and states" if queues else "unseen states"] = LOSS_SOURCES[UNSEEN_QUEUES]
-    return {"nothing": frozenset(), **sources, "everything": frozenset().union(*sources.values())}
+    `everything`.
+
+    Queues and states of streamed models are added to the paper's three sources. Its "linear time model" is a scatter here:
+    true times are a plane plus noise, so the plane's error is the noise.
+    """
+    sources = {
+        "nothing": Truths(),
+        "length regression": Truths({"lengths"}),
+        "scatter of execution times": Truths({"times"}),
+        "stale transfer time": Truths({"transfer"}),
+    }
+    unseen = [name for name, is_there in (("queues", queues), ("states", streams)) if is_there]
+    if unseen:
+        sources[f"unseen {' and '.join(unseen)}"] = Truths({"backlog"})
+    return sources | {"everything": Truths().union(*sources.values())}
 
 
 Estimate = Callable[[int, int], TransferEstimate]
 """Returns a new estimate of the transfer time of (decider, target)."""
 
 
-def simulated_estimate(unit: Unit, drawn: Drawn, estimation: Estimation) -> Estimate:
+def _simulated_estimate(unit: Unit, drawn: Drawn, estimation: Estimation) -> Estimate:
     """Return the estimates of a policy whose network is simulated."""
+    devices = list(unit.scenario.devices.values())
 
     def estimate(decider: int, target: int) -> TransferEstimate:
-        initial_s = drawn.routes.rtt_s(decider, target, 0.0) + _mean_overheads_s(unit, target)
+        overheads = [device.overhead for device in devices[1 : target + 1] if device.overhead is not None]
+        initial_s = drawn.routes.rtt_s(decider, target, 0.0) + sum(overhead.mean_s for overhead in overheads)
         if estimation.initial_transfer_ms is not None:
             initial_s = estimation.initial_transfer_ms / 1e3
         return estimation.transfer_estimate.estimate(initial_s)
@@ -86,7 +83,7 @@ def set_up_policy(
     knows_states = case.streams and estimation.plan_state == "known"
     if estimate is None:
         assert drawn is not None, "a simulated network has drawn requests"
-        estimate = simulated_estimate(unit, drawn, estimation)
+        estimate = _simulated_estimate(unit, drawn, estimation)
     policy = None if settings.knows_truth else settings.policy(learnt.knowledge(list(unit.scenario.devices)))
     beliefs = Beliefs(
         estimate,
@@ -106,41 +103,41 @@ def set_up_policy(
         return PolicySetup(lambda block: policy, beliefs)
     if not isinstance(policy, CNmt):
         return _set_up_custom(unit, learnt, drawn, settings, policy, beliefs)
-    predict: PredictLength | None = policy.predicted_tgt_len
-    estimates = _ExecutionEstimates(unit, drawn, policy, truths)
-
-    def expected_for(block: Block) -> list[Floats]:
-        columns = zip(case.targets, estimates.expected(block), strict=True)
-        tgt_len = estimates.tgt_len(block, policy.predict)
-        return [seconds if target.decoding is None else tgt_len for target, seconds in columns]
+    informed = _informed(unit, drawn, policy, truths)
 
     def plan_beyond_for(block: Block) -> Sequence[Sequence[Floats] | None]:
         # Reads are added to the plane's estimate as it is: the state does not correct errors of the plane's fit.
-        factors = estimates.factors(block)
         return [
-            None if target.streamed is None else target.streamed.beyond_s(block.src_len, factor)
-            for target, factor in zip(case.targets, factors, strict=True)
+            None
+            if target.streamed is None
+            else target.streamed.beyond_s(block.src_len, plane.factor if isinstance(plane, _TrueTimes) else 1.0)
+            for target, plane in zip(case.targets, informed(block).planes, strict=True)
         ]
 
+    def expected_for(block: Block) -> list[Floats]:
+        of_block = informed(block)
+        return _expected(unit, of_block.planes, block.src_len, of_block.predict(block.src_len))
+
     return PolicySetup(
-        lambda block: LeastTotal(estimates.weighed(block)),
+        lambda block: informed(block).prepare(block.src_len),
         beliefs,
         expected_for if any(beliefs.views) else None,
         plan_beyond_for if knows_states else None,
-        predict,
+        policy.predict,
     )
 
 
-def _name_of(unit: Unit, settings: PolicySettings) -> str:
-    """Return the name of a policy in the scenario."""
-    return next((name for name, other in unit.scenario.policies.items() if other is settings), type(settings).__name__)
+def _expected(unit: Unit, planes: Sequence[Plane], src_len: NDArray[np.int64], tgt_len: Floats) -> list[Floats]:
+    """Return a policy's expectation of each request by target, in the unit of the target's view (`ExpectedFor`)."""
+    columns = zip(unit.case.targets, planes, strict=True)
+    return [plane.seconds(src_len, tgt_len) if target.decoding is None else tgt_len for target, plane in columns]
 
 
 def _set_up_custom(
     unit: Unit, learnt: Learnt, drawn: Drawn | None, settings: PolicySettings, policy: Policy, beliefs: Beliefs
 ) -> PolicySetup:
     """Set up a policy that a user wrote, with its decisions checked."""
-    name = _name_of(unit, settings)
+    name = next(name for name, other in unit.scenario.policies.items() if other is settings)
     where = f"workload {unit.case.name}, network {unit.network}, replication {unit.replication}"
     checked = CheckedPolicy(policy, f"policy {name} ({where})", len(unit.case.targets))
     predict = checked.predicted_tgt_len()
@@ -155,17 +152,9 @@ def _set_up_custom(
         return checked.prepare(block.src_len, number_of)
 
     def expected_for(block: Block) -> list[Floats]:
-        tgt_len = tgt_len_of(block.src_len)
-        planes = zip(unit.case.targets, learnt.planes, strict=True)
-        return [plane.seconds(block.src_len, tgt_len) if target.decoding is None else tgt_len for target, plane in planes]
+        return _expected(unit, learnt.planes, block.src_len, tgt_len_of(block.src_len))
 
     return PolicySetup(decide_for, beliefs, expected_for if any(beliefs.views) else None, predicted_tgt_len=predict)
-
-
-def _mean_overheads_s(unit: Unit, target: int) -> float:
-    """Return the mean seconds of the overheads that a request for a target pays beyond its decider."""
-    devices = list(unit.scenario.devices.values())[1 : target + 1]
-    return sum(device.overhead.mean_s for device in devices if device.overhead is not None)
 
 
 def _servers(scenario: ScenarioConfiguration, workload: str, device: str) -> int:
@@ -208,62 +197,47 @@ def _views(unit: Unit, learnt: Learnt, estimation: Estimation) -> tuple[Callable
     return tuple(views)
 
 
-class _ExecutionEstimates:
-    """Seconds of execution per target that C-NMT estimates for the requests of a block.
+@dataclass(frozen=True, slots=True)
+class _TrueTimes:
+    """The true seconds of a block's requests on a target: with their residuals, and one by one on a target that batches."""
 
-    With `times` in `truths`, the estimate is the profile's with the residual of the request, or on a target that batches the
-    time of the request alone; with `lengths` as well, the estimates are the true times.
+    target: Target
+    noise: Floats
+    more_s: Floats | None
+
+    @property
+    def factor(self) -> Floats:
+        """The true computing times over those of the profile."""
+        return self.target.profile.residual.factor(self.noise)
+
+    def seconds(self, src_len: NDArray[np.int64], tgt_len: Floats) -> Floats:
+        return self.target.execution_s(src_len, tgt_len, self.noise, self.more_s)
+
+
+def _informed(unit: Unit, drawn: Drawn | None, policy: CNmt, truths: Truths) -> Callable[[Block], CNmt]:
+    """Return C-NMT for a block of requests, with their true lengths and times in place of its predictions, as `truths` has it.
+
+    With both, its estimates are the true times.
     """
+    if not truths & {"lengths", "times"}:
+        return lambda block: policy
+    assert drawn is not None and drawn.truth.tgt_len is not None, "only drawn requests have truths"
+    true_len, order, size = drawn.truth.tgt_len, drawn.decided_order, unit.scenario.requests
+    noises = [random_streams.standard_normal(*unit.stream(f"execution {device}"), size) for device in unit.scenario.devices]
+    shares = partial(random_streams.uniform, *unit.stream(ACTIVE_SHARE_STREAM))
+    targets = list(zip(unit.case.targets, noises, more_s_per_tgt_token(unit.case, size, shares), strict=True))
 
-    def __init__(self, unit: Unit, drawn: Drawn | None, policy: CNmt, truths: Truths) -> None:
-        self._case, self._drawn, self._policy, self._truths = unit.case, drawn, policy, truths
-        size = unit.scenario.requests
+    def informed(block: Block) -> CNmt:
+        rows: slice | NDArray[np.int64] = slice(block.first, block.first + len(block))
+        if order is not None:  # requests are drawn in the order of issue
+            rows = order[rows]
+        of_block = policy
+        if "lengths" in truths:
+            tgt_len = true_len[rows].astype(np.float64)
+            of_block = replace(of_block, predict=lambda src_len: tgt_len, percentiles=None)
         if "times" in truths:
-            self._noise = [
-                random_streams.standard_normal(*unit.stream(f"execution {device}"), size) for device in unit.scenario.devices
-            ]
-            shares = partial(random_streams.uniform, *unit.stream(ACTIVE_SHARE_STREAM))
-            self._more_s = more_s_per_tgt_token(unit.case, size, shares)
+            times = [_TrueTimes(target, noise[rows], None if more is None else more[rows]) for target, noise, more in targets]
+            of_block = replace(of_block, planes=times)
+        return of_block
 
-    def _rows(self, block: Block) -> slice | NDArray[np.int64]:
-        """Return the numbers of a block's requests in the order of issue."""
-        assert self._drawn is not None, "only drawn requests have truths"
-        rows, order = slice(block.first, block.first + len(block)), self._drawn.decided_order
-        return rows if order is None else order[rows]
-
-    def tgt_len(self, block: Block, predict: PredictLength) -> Floats:
-        """Return the target lengths: true or predicted ones."""
-        if "lengths" not in self._truths:
-            return predict(block.src_len)
-        assert self._drawn is not None and self._drawn.truth.tgt_len is not None
-        return self._drawn.truth.tgt_len[self._rows(block)].astype(np.float64)
-
-    def _seconds(self, block: Block, predict: PredictLength) -> list[Floats]:
-        tgt_len = self.tgt_len(block, predict)
-        if "times" not in self._truths:
-            return [plane.seconds(block.src_len, tgt_len) for plane in self._policy.planes]
-        rows = self._rows(block)
-        return [
-            target.execution_s(block.src_len, tgt_len, noise[rows], None if more_s is None else more_s[rows])
-            for target, noise, more_s in zip(self._case.targets, self._noise, self._more_s, strict=True)
-        ]
-
-    def expected(self, block: Block) -> list[Floats]:
-        """Return the expected seconds, which the policy adds to queues."""
-        return self._seconds(block, self._policy.predict)
-
-    def weighed(self, block: Block) -> list[Floats]:
-        """Return the seconds by which the policy compares targets: expected ones, or a percentile's if it minimises that."""
-        if self._policy.percentiles is None:
-            return self.expected(block)
-        low_s, high_s = (self._seconds(block, predict) for predict in self._policy.percentiles)
-        return [np.maximum(*columns) for columns in zip(low_s, high_s, strict=True)]
-
-    def factors(self, block: Block) -> list[Floats | float]:
-        """Return, per target, the factors of the requests' true computing times over the profile's; 1 if they are unknown."""
-        if "times" not in self._truths:
-            return [1.0] * len(self._case.targets)
-        rows = self._rows(block)
-        return [
-            target.profile.residual.factor(noise[rows]) for target, noise in zip(self._case.targets, self._noise, strict=True)
-        ]
+    return informed

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,14 @@ PredictLength = Callable[[NDArray[np.int64]], NDArray[np.float64]]
 """Returns the expected target tokens of source lengths; shape kept."""
 
 
+class Plane(Protocol):
+    """An `ExecutionPlane`, or what takes its place."""
+
+    def seconds(self, src_len: NDArray[np.int64], tgt_len: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the seconds of requests alone."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class CNmt:
     """The policy that chooses the target with the least predicted execution plus transfer time.
@@ -30,7 +38,7 @@ class CNmt:
     Source: C-NMT, equations (1) and (2), for any number of targets. A tie goes to the target named first, which is the gateway.
     """
 
-    planes: Sequence[ExecutionPlane]
+    planes: Sequence[Plane]
     """One per target."""
     predict: PredictLength
     """The length regression's `predict` for C-NMT, `constant_length` for Naive, a distribution's `mean`."""
