@@ -258,7 +258,7 @@ class UnitWorld:
             workers=device.workers,
             route=drawn.route,
             clients=drawn.clients,
-            local=None if isinstance(local, Fifo) else local,
+            local=None if type(local) is Fifo else local,
             faults=link_faults(unit, drawn),
         )
 
