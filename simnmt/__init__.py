@@ -22,10 +22,9 @@ _MODULES = {
     "simnmt.base.errors": ("InputError",),
     "simnmt.batching.batcher": ("Batcher", "Encode", "Join"),
     "simnmt.network.series": ("BandwidthSeries", "RttSeries"),
-    "simnmt.plans": ("plan",),
     "simnmt.policies.decision": ("DecisionView", "Knowledge", "PolicySettings"),
     "simnmt.profile.device_profile": ("DeviceProfile",),
-    "simnmt.sweeps": ("load_sweep", "sweep"),
+    "simnmt.studies": ("load_sweep", "plan", "sweep"),
     "simnmt.workload.arrivals.process": ("OpenProcess",),
     "simnmt.workload.length_table": ("LengthTable",),
 }
@@ -42,10 +41,9 @@ if TYPE_CHECKING:
     from simnmt.base.errors import InputError
     from simnmt.batching.batcher import Batcher, Encode, Join
     from simnmt.network.series import BandwidthSeries, RttSeries
-    from simnmt.plans import plan
     from simnmt.policies.decision import DecisionView, Knowledge, PolicySettings
     from simnmt.profile.device_profile import DeviceProfile
-    from simnmt.sweeps import load_sweep, sweep
+    from simnmt.studies import load_sweep, plan, sweep
     from simnmt.workload.arrivals.process import OpenProcess
     from simnmt.workload.length_table import LengthTable
 

@@ -19,7 +19,6 @@ from simnmt.base import VERSION
 from simnmt.base.configuration import input_files
 from simnmt.base.errors import InputError
 from simnmt.base.packages import library_versions, named_if_missing
-from simnmt.base.suggestions import did_you_mean
 from simnmt.experiment.cases import RunPlan
 from simnmt.experiment.criteria import check_assertion, check_criteria, with_metrics
 from simnmt.experiment.inputs import read_inputs
@@ -48,7 +47,7 @@ class Scenario:
         >>> result = simnmt.run(scenario.changed("requests=1000"))  # doctest: +SKIP
     """
 
-    __slots__ = ("_allow_code", "_given", "_overrides", "source")
+    __slots__ = ("_given", "_overrides", "allow_code", "source")
 
     def __init__(
         self,
@@ -61,7 +60,7 @@ class Scenario:
 
         `overrides`, `allow_code`: as of `run`. Raises `InputError` for any fault.
         """
-        self._given, self._overrides, self._allow_code = given, overrides_of_call(overrides), allow_code
+        self._given, self._overrides, self.allow_code = given, overrides_of_call(overrides), allow_code
         self.source = open_source(given, self._overrides, allow_code=allow_code)
         """The scenario as it was checked."""
 
@@ -74,13 +73,9 @@ class Scenario:
         """Return all keys with their values, defaults included, as plain data."""
         return self.source.scenario.document()
 
-    def changed(self, *overrides: str) -> Scenario:
+    def changed(self, *overrides: str | Override) -> Scenario:
         """Return the scenario with further overrides, such as `"policies.cnmt.len_slope=0.8"`."""
-        return Scenario(self._given, [*self._overrides, *overrides_of_call(overrides)], allow_code=self._allow_code)
-
-    def open(self, overrides: Iterable[Override]) -> Source:
-        """Return the checked scenario with further overrides."""
-        return open_source(self._given, [*self._overrides, *overrides], allow_code=self._allow_code)
+        return Scenario(self._given, [*self._overrides, *overrides], allow_code=self.allow_code)
 
     def __repr__(self) -> str:
         """Return the scenario as YAML."""
@@ -218,9 +213,7 @@ def compare(*runs: Run | str | os.PathLike[str]) -> Comparison:
             what = f"compare: a {type(run).__name__} is no run"
             raise InputError(what, remedy="give results or run directories, one argument each")
     loaded = [run if isinstance(run, results.Run) else load(run) for run in runs]
-    if not loaded:
-        raise InputError("there is no run to be compared", remedy="give two or more")
-    return Comparison(**vars(comparison.compare_runs(*loaded)))
+    return Comparison(**vars(comparison.compare_runs(loaded)))
 
 
 def notebook_progress() -> Progress | None:
@@ -242,6 +235,18 @@ def check_jobs(jobs: int | None) -> None:
     """Raise `InputError` for what is no number of processes; None stands for as many as save time."""
     if jobs is not None and (isinstance(jobs, bool) or not isinstance(jobs, Integral) or jobs < 1):
         raise InputError(f"jobs: {jobs!r} is no number of processes", remedy="give a whole number from 1")
+
+
+def open_scenario(
+    scenario: str | os.PathLike[str] | Mapping[str, object] | Scenario,
+    overrides: Iterable[str | Override],
+    *,
+    allow_code: bool,
+    **values: Any,
+) -> Scenario:
+    """Return a scenario with overrides, and with `values` of keys that are not None, checked."""
+    given = overrides_of_call(overrides, **values)
+    return scenario.changed(*given) if isinstance(scenario, Scenario) else Scenario(scenario, given, allow_code=allow_code)
 
 
 @named_if_missing()
@@ -297,16 +302,11 @@ def run(
     """
     check_jobs(jobs)
     if engine not in (None, *get_args(Engine)):
-        raise InputError(f"engine: unknown engine {engine!r}", remedy=did_you_mean(str(engine), get_args(Engine)))
+        raise InputError(f"engine: unknown engine {engine!r}", remedy=f"give {' or '.join(get_args(Engine))}")
     if until_precision is not None and not (isinstance(until_precision, Real) and 0.0 < until_precision < 1.0):
         raise InputError(f"until_precision: {until_precision!r} is no share above 0 and below 1", remedy="give 0.02 for 2 %")
-    given = overrides_of_call(
-        overrides, requests=requests, replications=replications, seed=seed, profile_uncertainty=profile_uncertainty
-    )
-    if isinstance(scenario, Scenario):
-        source = scenario.open(given)
-    else:
-        source = open_source(scenario, given, allow_code=allow_code)
+    numbers = {"requests": requests, "replications": replications, "seed": seed, "profile_uncertainty": profile_uncertainty}
+    source = open_scenario(scenario, overrides, allow_code=allow_code, **numbers).source
     asserted = [Assertion.parse(text, source.scenario.policies) for text in assertions]
 
     def measure(inputs: RunPlan) -> results.Run:

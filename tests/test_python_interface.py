@@ -94,11 +94,11 @@ def test_runs_of_other_requests_are_compared_unpaired_with_wider_intervals(make_
     assert {row["key"] for row in simnmt.compare(first, other).scenario_differences} == {"seed"}
 
 
-def test_one_run_has_nothing_to_be_compared_with(make_scenario: MakeScenario) -> None:
-    with pytest.raises(simnmt.InputError, match="nothing to be compared with"):
-        simnmt.compare(simnmt.run(make_scenario(requests=50)))
-    with pytest.raises(simnmt.InputError, match="no run"):
-        simnmt.compare()
+@pytest.mark.parametrize("given", [0, 1])
+def test_one_run_has_nothing_to_be_compared_with(make_scenario: MakeScenario, given: int) -> None:
+    runs = [simnmt.run(make_scenario(requests=50))] * given
+    with pytest.raises(simnmt.InputError):
+        simnmt.compare(*runs)
 
 
 def test_a_notebook_sees_a_bar_of_units(make_scenario: MakeScenario, monkeypatch: pytest.MonkeyPatch) -> None:

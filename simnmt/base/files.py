@@ -9,8 +9,8 @@ import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -164,26 +164,23 @@ def sole_writer(folder: Path, error: type[InputError], activity: str) -> Iterato
     Raises `error` if another process holds it, or if it cannot be made. `activity` names the work in the message, such as
     "training". The lock is on the folder itself, so it leaves no file behind, and a killed process loses it. Windows has none.
     """
-    made, descriptor = missing_parents(folder / "content"), None
-    try:
+    with ExitStack() as stack:
+        made = []
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            made = stack.enter_context(made_folder(folder))
             if os.name != "nt":
                 import fcntl
 
                 descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+                stack.callback(os.close, descriptor)
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            made = []  # the folder is another's
+            made.clear()  # the folder is another's
             remedy = "let it end, or choose another --out"
             raise error(f"another {activity} is writing this folder", path=folder, remedy=remedy) from None
         except OSError as failure:
             raise error(f"cannot be used: {failure.strerror}", path=folder, remedy="choose another --out") from None
         yield
-    finally:
-        remove_empty(made)
-        if descriptor is not None:
-            os.close(descriptor)
 
 
 def free_name(folder: Path) -> Path:
@@ -205,17 +202,22 @@ def partial_folder(beside: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def missing_parents(path: Path) -> list[Path]:
-    """Return the folders above `path` that do not exist yet, the innermost first."""
-    return [folder for folder in path.absolute().parents if not os.path.lexists(folder)]
+@contextmanager
+def made_folder(folder: Path) -> Iterator[list[Path]]:
+    """Make a folder with those above it; at the end, remove the new ones that are empty, which are yielded, innermost first.
 
-
-def remove_empty(folders: Iterable[Path]) -> None:
-    """Remove folders, the innermost first, up to the first that holds something."""
-    with suppress(OSError):
-        for folder in folders:
-            if os.path.lexists(folder):
-                folder.rmdir()
+    Raises `OSError`.
+    """
+    path = folder.absolute()
+    made = [part for part in (path, *path.parents) if not os.path.lexists(part)]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield made
+    finally:
+        with suppress(OSError):
+            for part in made:
+                if os.path.lexists(part):
+                    part.rmdir()
 
 
 @contextmanager

@@ -85,10 +85,10 @@ def plan(
     Example: simnmt plan @load-sweep --slo 'p95_ms<=300'
     """
     from simnmt.experiment.plan.capacity import Capacities
-    from simnmt.plans import plan as find_plan
     from simnmt.scenario.document import overrides_of_call
     from simnmt.scenario.varied_keys import parse_varied_key
     from simnmt.scenario.yaml_text import write_document
+    from simnmt.studies import plan as find_plan
 
     given = overrides_of_call(overrides or [], as_options=True, requests=requests, replications=replications, seed=seed)
     for path in (out, page):

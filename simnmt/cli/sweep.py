@@ -57,7 +57,7 @@ def sweep(
     """
     from simnmt.scenario.document import overrides_of_call
     from simnmt.scenario.varied_keys import parse_varied_key
-    from simnmt.sweeps import sweep as run_sweep
+    from simnmt.studies import sweep as run_sweep
 
     given_values = overrides_of_call(overrides or [], as_options=True, requests=requests, replications=replications, seed=seed)
     with progress_bar() as bar, prints_of_users():

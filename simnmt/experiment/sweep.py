@@ -325,16 +325,13 @@ def _open_folder(folder: Path, sweep: Sweep, source: Source, inputs: dict[str, s
             remedy = f"go on with it: simnmt sweep {folder}, or choose another --out"
             raise SweepFolderError("another sweep is there", path=folder, remedy=remedy)
     else:
-        made = files.missing_parents(folder / HEADER)
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            if any(folder.glob("[!.]*")):  # a killed start leaves a partial file, whose name begins with a dot
-                raise SweepFolderError(
-                    "the folder holds something else than a sweep", path=folder, remedy="choose another --out"
-                )
-            _write_json(folder / HEADER, header)
+            with files.made_folder(folder):
+                if any(folder.glob("[!.]*")):  # a killed start leaves a partial file, whose name begins with a dot
+                    what = "the folder holds something else than a sweep"
+                    raise SweepFolderError(what, path=folder, remedy="choose another --out")
+                _write_json(folder / HEADER, header)
         except OSError as error:
-            files.remove_empty(made)
             if error.errno in files.NO_ROOM:
                 raise
             raise SweepFolderError(f"cannot be written: {error.strerror}", path=folder, remedy="choose another --out") from None

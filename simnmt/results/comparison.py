@@ -93,7 +93,7 @@ def describe_value(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def compare_runs(first: Run, *others: Run) -> Comparison:
+def compare_runs(runs: Sequence[Run]) -> Comparison:
     """Compare runs with the first one, policy by policy, where a workload and a network have the same names.
 
     A change is that of the mean latency, which for a run that loses requests is that of its answered ones. It is the ratio of
@@ -101,9 +101,9 @@ def compare_runs(first: Run, *others: Run) -> Comparison:
     common noise. Raises `InputError` for one run alone, one that is given twice, without the numbers of its replications, or
     with files that have changed.
     """
-    if not others:
-        raise InputError("one run has nothing to be compared with", remedy="give two or more")
-    runs = [first, *others]
+    if len(runs) < 2:
+        raise InputError("there is nothing to compare", remedy="give two runs or more")
+    first = runs[0]
     for at, run in enumerate(runs):
         _check(run, runs[:at])
     by_name = dict(zip(_labels(runs), runs, strict=True))

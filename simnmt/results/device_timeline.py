@@ -65,17 +65,10 @@ def device_timeline(log: Log, devices: Sequence[Device], spans: int) -> DeviceTi
 
 
 def edges(last_s: float, end_s: float, spans: int) -> Floats:
-    """Return the edges of at most `spans` spans over the run (`device_timeline`).
-
-    At least 2 spans, one for each part of the time; raises `ValueError` for fewer.
-    """
-    if spans < 2:
-        raise ValueError(f"{spans} spans: at least 2 are needed")
-    if end_s <= 0.0:
-        return np.array([0.0, 1.0])
+    """Return the edges of the spans over the run (`device_timeline`)."""
     body = spans * 4 // 5
     if last_s <= 0.0 or end_s - last_s <= last_s / body:
-        return np.linspace(0.0, end_s, spans + 1)
+        return np.linspace(0.0, end_s or 1.0, spans + 1)
     return np.concatenate([np.linspace(0.0, last_s, body + 1), np.linspace(last_s, end_s, spans - body + 1)[1:]])
 
 

@@ -52,10 +52,9 @@ def reserved(folder: Path, stem: str) -> Iterator[Path]:
     # File systems take names of 255 bytes; a scenario's may have 80 characters of any script.
     short = stem.encode()[:100].decode(errors="ignore")
     path = first = folder / f"{short}-{datetime.now(timezone.utc):%Y%m%d-%H%M%S}"
-    made = files.missing_parents(path)
-    try:
+    with ExitStack() as stack:
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            made = stack.enter_context(files.made_folder(folder))
             for number in itertools.count(2):
                 with suppress(FileExistsError):
                     path.mkdir()
@@ -63,9 +62,8 @@ def reserved(folder: Path, stem: str) -> Iterator[Path]:
                 path = first.with_name(f"{first.name}-{number}")
         except OSError as error:
             raise _unwritable(folder, error) from None
+        made.insert(0, path)
         yield path
-    finally:
-        files.remove_empty([path, *made])
 
 
 @contextmanager
@@ -77,10 +75,9 @@ def whole(target: Path, *, replace: bool = False) -> Iterator[Path]:
     """
     check_free(target, replace=replace)
     place = Path(os.path.realpath(target))  # a link to an empty folder cannot be renamed over
-    made = files.missing_parents(place)
+    beside = place.parent
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with files.partial_folder(place.parent) as partial, files.partial_folder(place.parent) as replaced:
+        with files.made_folder(beside), files.partial_folder(beside) as partial, files.partial_folder(beside) as replaced:
             yield partial
             if replace and place.is_dir():
                 place.rename(replaced / "run")
@@ -89,8 +86,6 @@ def whole(target: Path, *, replace: bool = False) -> Iterator[Path]:
             partial.rename(place)  # over an empty folder, without a moment in which another run could take its name
     except OSError as error:
         raise _unwritable(target, error) from error
-    finally:
-        files.remove_empty(made)
 
 
 def check_free(target: Path, *, replace: bool | None = None) -> None:
@@ -99,7 +94,6 @@ def check_free(target: Path, *, replace: bool | None = None) -> None:
     `replace`: whether a run directory there may be replaced; None: the verb replaces none. Raises `RunDirectoryError`.
     """
     place = Path(os.path.realpath(target))
-    made = files.missing_parents(place / MANIFEST)
     try:
         if files.is_standard(target) or (target.exists() and not target.is_dir()):
             raise RunDirectoryError("the output is no folder", path=target, remedy=_ELSEWHERE)
@@ -114,13 +108,10 @@ def check_free(target: Path, *, replace: bool | None = None) -> None:
             what = "the output folder is a mount point" if os.path.ismount(place) else "the output folder is the current one"
             raise RunDirectoryError(what, path=target, remedy="name a new folder in it")
         # Tried, not asked: what a file system lets be written shows only so.
-        place.mkdir(parents=True, exist_ok=True)
-        with files.partial_folder(place.parent):
+        with files.made_folder(place), files.partial_folder(place.parent):
             pass
     except OSError as error:
         raise _unwritable(target, error) from None
-    finally:
-        files.remove_empty(made)
 
 
 def _unwritable(target: Path, error: OSError) -> RunDirectoryError:

@@ -9,7 +9,7 @@ numbers of a table. `tests/results/test_coverage.py` counts how often each inter
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, sqrt
 from statistics import NormalDist
@@ -77,26 +77,18 @@ def over_replications(values: Sequence[float], *, positive: bool = False) -> Est
     return _single(mean_intervals(values, positive=positive), len(values))
 
 
-def ratio_of_means(ours: Sequence[float], theirs: Sequence[float], confidence: float = CONFIDENCE) -> Estimate:
-    """Return mean(ours) / mean(theirs) and its interval, of 95 % by default (`ratio_intervals`).
-
-    Paired by replication; 0 or more. The interval covers the ratio that is shown, and that a reader gets by dividing the two
-    means of a table. The geometric mean of the replications' ratios is another quantity: near saturation, at 100 requests, its
-    interval covered the ratio of the means 74 to 87 times of 100.
-    """
-    return _single(ratio_intervals(ours, theirs, confidence), len(ours))
-
-
 def change_percent(ours: Sequence[float], theirs: Sequence[float], confidence: float = CONFIDENCE) -> Estimate:
-    """Return by how many percent mean(ours) differs from mean(theirs), with its interval; paired by replication.
+    """Return by how many percent mean(ours) differs from mean(theirs), with its interval (`ratio_intervals`).
+
+    Paired by replication; 0 or more. The interval covers the ratio that a reader gets by dividing the two means of a table. The
+    geometric mean of the replications' ratios is another quantity: near saturation, at 100 requests, its interval covered the
+    ratio of the means 74 to 87 times of 100.
 
     >>> change_percent([75.0, 150.0], [100.0, 200.0]).mean
     -25.0
     """
-    ratio = ratio_of_means(ours, theirs, confidence)
-    mean, low, high = (None if value is None else 100.0 * (value - 1.0) for value in (ratio.mean, ratio.low, ratio.high))
-    assert mean is not None
-    return Estimate(mean, low, high)
+    ratios = ratio_intervals(ours, theirs, confidence)
+    return _single(Intervals(*(100.0 * (values - 1.0) for values in ratios)), len(ours))
 
 
 def unpaired_change_percent(ours: Sequence[float], theirs: Sequence[float]) -> Estimate:
@@ -277,21 +269,3 @@ def _skewness(values: NDArray[np.float64]) -> NDArray[np.float64]:
     scale = np.where(spread > 0.0, spread, 1.0)
     skewness: NDArray[np.float64] = third_moment / (scale * scale * scale) * sqrt(count * (count - 1)) / (count - 2)
     return SKEW_UNSEEN * skewness
-
-
-QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
-"""Of the latency; p99.9 from `REQUESTS_FOR_P999` requests on."""
-REQUESTS_FOR_P999 = 10_000
-
-
-def latency_quantiles(latency_s: NDArray[np.float64], further: Mapping[str, float] | None = None) -> dict[str, float | None]:
-    """Return `p50_latency_s` and so on of latencies; None for p99.9 where there are too few requests to know it.
-
-    `further`: other quantiles by column.
-    """
-    wanted = {f"{name}_latency_s": share for name, share in QUANTILES.items()} | dict(further or {})
-    values_s = np.quantile(latency_s, list(wanted.values())).tolist()
-    quantiles: dict[str, float | None] = dict(zip(wanted, values_s, strict=True))
-    if len(latency_s) < REQUESTS_FOR_P999:
-        quantiles["p999_latency_s"] = None
-    return quantiles

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from math import inf
+from math import inf, isnan
 from typing import Any, Literal
 
 import numpy as np
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from simnmt.base.arrays import Floats
 from simnmt.results.device_accounts import BatchAccount, StreamAccount, batch_columns, stream_columns
-from simnmt.results.metrics import NO_CRITERIA, STANDARD_METRICS, Criteria, Metric, columns_of, objective_metric
+from simnmt.results.metrics import NO_CRITERIA, STANDARD_METRICS, Criteria, Metric, Sample, columns_of, objective_metric
 from simnmt.results.number_text import digits, duration
 from simnmt.results.request_log import Log, read_once
 from simnmt.results.statistics import (
@@ -22,7 +22,6 @@ from simnmt.results.statistics import (
     change_percent,
     interval_columns,
     is_tie,
-    latency_quantiles,
     over_replications,
 )
 
@@ -103,10 +102,7 @@ def measure(
     requests, issued_s, makespan_s = len(target), float(arrival_s.max()), float((arrival_s + latency_s).max())
     working_s = {"back_to_back": 0.0, "open": issued_s - start_s, "closed": makespan_s - start_s}[discipline]
     sent = np.bincount(target, minlength=max(len(devices), 1))
-    wanted = {
-        known.column: known.quantile for known in criteria.metrics if known.sample == "latency" and known.quantile is not None
-    }
-    quantiles = latency_quantiles(latency_s, wanted)
+    quantiles = _quantiles(latency_s, "latency", criteria.metrics)
     numbers: Numbers = {
         "total_latency_s": float(latency_s.sum()),
         "mean_latency_s": float(latency_s.sum()) / requests,
@@ -120,7 +116,10 @@ def measure(
         **_answered_in_time(latency_s, criteria, makespan_s - start_s),
     }
     if any(device.batch is not None or device.streamed for device in devices):
-        numbers |= _first_tokens(log, criteria.metrics)
+        first_s = first_token_latency_s(log)
+        mean_s = float(first_s.sum()) / requests  # NaN unless the first token of every request is known
+        numbers["mean_first_token_s"] = None if isnan(mean_s) else mean_s
+        numbers |= _quantiles(first_s, "first_token", criteria.metrics)
     for number, device in enumerate(devices):
         there, name = target == number, device.name
         numbers |= {f"{name}_share": int(sent[number]) / requests, f"{name}_load": None, f"{name}_busiest_load": None}
@@ -180,17 +179,14 @@ def first_token_latency_s(log: Log) -> Floats:
     return latency_s
 
 
-def _first_tokens(log: Log, metrics: Sequence[Metric]) -> Numbers:
-    """Return the mean and quantiles of the time to the first token; None unless it is known of every request."""
-    wanted = {known.column: known for known in (*STANDARD_METRICS, *metrics) if known.sample == "first_token"}
-    first_s = first_token_latency_s(log)
-    if np.isnan(first_s).any():
-        return dict.fromkeys(wanted)
-    numbers: Numbers = {}
-    for name, known in wanted.items():
-        value_s = float(first_s.sum()) / len(first_s) if known.quantile is None else float(np.quantile(first_s, known.quantile))
-        numbers[name] = value_s if len(first_s) >= known.least_requests else None
-    return numbers
+def _quantiles(values_s: Floats, sample: Sample, metrics: Sequence[Metric]) -> Numbers:
+    """Return the quantiles of a sample by the standard and some other metrics; None for unknown ones."""
+    wanted = {known.column: known for known in (*STANDARD_METRICS, *metrics) if known.sample == sample and known.quantile}
+    quantiles_s = np.quantile(values_s, [known.quantile for known in wanted.values()]).tolist()
+    return {
+        name: None if isnan(value_s) or len(values_s) < known.least_requests else value_s
+        for (name, known), value_s in zip(wanted.items(), quantiles_s, strict=True)
+    }
 
 
 def _misrouted(decision_regret_s: NDArray[np.float32] | None) -> Numbers:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from simnmt import plans
+from simnmt import studies
 from simnmt.base import shipped_files
 from tests.refusals import assert_one_line
 
@@ -25,7 +25,7 @@ PLAN = ("@capacity", *SLO, *SMALL, "--rate", "500", "--vary", "devices.cloud.cou
 @pytest.fixture(autouse=True, scope="module")
 def answers() -> Iterator[None]:
     """The same question is answered once, and printed in several ways."""
-    answer, known = plans.plan, {}
+    answer, known = studies.plan, {}
 
     def plan(*arguments: Any, **options: Any) -> Any:
         key = repr((arguments, {name: value for name, value in options.items() if name != "progress"}))
@@ -34,7 +34,7 @@ def answers() -> Iterator[None]:
         return known[key]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plans, "plan", plan)
+        patch.setattr(studies, "plan", plan)
         yield
 
 

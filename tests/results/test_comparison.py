@@ -66,7 +66,7 @@ def test_intervals_of_a_change_of_a_fifth_cover_it(paired: bool, counts: tuple[i
         first, second = (np.exp(random.normal(-0.5 * spread**2, spread, count)) for count in counts)
         if paired:
             second = first * np.exp(random.normal(-0.5 * 0.02**2, 0.02, counts[0]))
-        (row,) = compare_runs(made_run(first, 1), made_run(1.2 * second, 1 if paired else 2)).changes
+        (row,) = compare_runs([made_run(first, 1), made_run(1.2 * second, 1 if paired else 2)]).changes
         assert row["paired"] == paired
         covered += row["low_percent"] < 20.0 < row["high_percent"]
         width += row["high_percent"] - row["low_percent"]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from simnmt.base.arrays import Floats
 from simnmt.results.precision import describe_short_tail, reliable_requests
-from simnmt.results.statistics import Intervals, mean_intervals, over_replications, ratio_intervals, ratio_of_means
+from simnmt.results.statistics import Intervals, change_percent, mean_intervals, over_replications, ratio_intervals
 from simnmt.results.summary import Objective, comparisons, objective_column, rows
 from tests.campaigns.harness import deep, thinned
 
@@ -182,8 +182,9 @@ def test_one_estimate_at_a_time_equals_many_together() -> None:
         together = mean_intervals(ours, positive=positive)
         assert [each.mean for each in alone] == together.mean.tolist()
         assert [each.low for each in alone] == pytest.approx(together.low.tolist(), rel=1e-12)
-    pairs = [ratio_of_means(mine.tolist(), other.tolist()) for mine, other in zip(ours, theirs, strict=True)]
-    assert [pair.high for pair in pairs] == pytest.approx(ratio_intervals(ours, theirs).high.tolist(), rel=1e-12)
+    pairs = [change_percent(mine.tolist(), other.tolist()) for mine, other in zip(ours, theirs, strict=True)]
+    highs = 100.0 * (ratio_intervals(ours, theirs).high - 1.0)
+    assert [pair.high for pair in pairs] == pytest.approx(highs.tolist(), rel=1e-9)
 
 
 def test_a_change_is_the_ratio_of_the_totals_in_the_table() -> None:

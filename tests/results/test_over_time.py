@@ -85,7 +85,7 @@ def test_an_overloaded_run_keeps_sharp_spans_while_requests_come() -> None:
     assert edges_s[[0, -1]].tolist() == [0.0, 1_000.0]
     assert edges(10.0, 10.01, 400).tolist() == np.linspace(0.0, 10.01, 401).tolist(), "nothing is left to be worked off"
     assert edges(0.0, 5.0, 4).tolist() == np.linspace(0.0, 5.0, 5).tolist(), "all at once"
-    assert edges(0.0, 0.0, 4).tolist() == [0.0, 1.0], "nobody asked"
+    assert edges(0.0, 0.0, 4).tolist() == [0.0, 0.25, 0.5, 0.75, 1.0], "nobody asked"
 
 
 @given(

@@ -13,7 +13,6 @@ from simnmt.results.statistics import (
     Estimate,
     change_percent,
     difference_of_changes,
-    latency_quantiles,
     over_replications,
     student_quantile,
 )
@@ -81,13 +80,6 @@ def test_intervals_over_runs_of_a_queue_cover_the_mean_and_intervals_over_reques
 )
 def test_an_interval_that_touches_zero_leaves_the_sign_open(low: float, high: float, excludes: bool) -> None:
     assert Estimate(0.5 * (low + high), low, high).excludes_zero is excludes
-
-
-@pytest.mark.parametrize(("requests", "known"), [(1, False), (9_999, False), (10_000, True)])
-def test_p999_is_unknown_below_10_000_requests(requests: int, known: bool) -> None:
-    quantiles = latency_quantiles(np.linspace(0.0, 1.0, requests))
-    assert (quantiles["p999_latency_s"] is not None) is known
-    assert quantiles["p99_latency_s"] is not None
 
 
 def test_a_change_is_the_ratio_of_the_means_and_never_below_minus_a_hundred_percent() -> None:
