@@ -178,10 +178,8 @@ def clock_pace_s(scenario: ScenarioConfiguration, case: Case, network: str, netw
         return None
     if clock == "spread":
         return network_routes.lap_s / scenario.requests
-    stated = scenario.networks[network].pace_s
-    pace_s = stated.get(case.name) if isinstance(stated, dict) else stated
-    if isinstance(pace_s, float):
-        return pace_s
+    if (stated_s := scenario.networks[network].pace_s) is not None:
+        return stated_s
     overhead = next(iter(scenario.devices.values())).overhead
     overhead_s = 0.0 if overhead is None else overhead.mean_s
     return case.targets[0].mean_alone_s(case.table) + _mean_access_s(case.table, network_routes) + overhead_s
