@@ -88,7 +88,7 @@ KEYS: Mapping[str, str] = {
     "minimises cost": "compare policies by objective: cost_per_request, or write one that compares knowledge.costs",
     "published": "remove it: simnmt reproduce cnmt sets the paper's Table I beside ours",
     "warm_up": "write warm_up_requests: N",
-    "slo answered_within": "write the time in the name and the share as the limit, as in answered_within_500ms: 0.99",
+    "slo answered_within": "limit a percentile, as in p99_ms: 500, or give deadline_ms and limit deadline_met_share",
     "budget": "limit policies by slo, such as {energy_j: 2.5}, or write one that compares knowledge.costs",
 }
 """Remedy by a key of a scenario and a key or a value below it."""

@@ -12,10 +12,9 @@ from simnmt.experiment.cases import Unit
 from simnmt.experiment.draws import Drawn
 from simnmt.network.down_times import ALWAYS_UP, DownTimes
 from simnmt.results.columns import Array
-from simnmt.results.metrics import Criteria
 from simnmt.results.request_log import FALLBACK, LOST, were_answered
 from simnmt.results.requests import Trail
-from simnmt.results.summary import Numbers, known, shares_of_all
+from simnmt.results.summary import Numbers, known, with_deadlines_of_all
 from simnmt.world.faults import Faults
 
 AVAILABILITY = "_availability"
@@ -80,7 +79,7 @@ def refuse_without_answers(unit: Unit, policy: str, outcome: Array | None, cut: 
     )
 
 
-def with_faults(numbers: Numbers, of_faults: Numbers, criteria: Criteria) -> Numbers:
+def with_faults(numbers: Numbers, of_faults: Numbers) -> Numbers:
     """Return the numbers of the answered requests and those of the faults (`fault_numbers`), made to fit each other.
 
     Lost requests count in the total as the mean of the others, so that a policy does not gain by losing requests; they are
@@ -88,7 +87,7 @@ def with_faults(numbers: Numbers, of_faults: Numbers, criteria: Criteria) -> Num
     """
     if not of_faults:
         return numbers
-    numbers = shares_of_all(numbers, criteria, known(of_faults["answered_share"]))
+    numbers = with_deadlines_of_all(numbers, known(of_faults["answered_share"]))
     divisors = dict.fromkeys(("total_latency_s", "offered_rps"), known(of_faults["answered_share"]))
     for name, share in of_faults.items():
         if name.endswith(AVAILABILITY) and share:

@@ -37,7 +37,7 @@ from simnmt.results.request_log import FALLBACK, RequestLog, Truth
 from simnmt.results.requests import Requests, Trail
 from simnmt.results.run import LiveMeasurement, Run
 from simnmt.results.stability import with_stability
-from simnmt.results.summary import Device, Numbers, measure, replicated, rows, shares_of_all, with_regret
+from simnmt.results.summary import Device, Numbers, measure, replicated, rows, with_deadlines_of_all, with_regret
 from simnmt.service.client import TranslationClient
 from simnmt.service.delays import DelayedTransport
 from simnmt.service.event_loop import run_precisely
@@ -294,7 +294,7 @@ def _result(unit: Unit, served: _Served, log: LoadLog, truth: Truth, trail: Trai
     outcome = trail.outcome
     assert outcome is not None
     answered_share = float((outcome[:] <= FALLBACK).mean())
-    numbers = shares_of_all(numbers, criteria, answered_share) | {
+    numbers = with_deadlines_of_all(numbers, answered_share) | {
         "answered_share": answered_share,
         "fallback_share": float((outcome[:] == FALLBACK).mean()),
         "rtt_pace_s": None,

@@ -124,7 +124,6 @@ def _predicted(key: str, row: Row) -> str:
 
 def _share_columns(rows: Sequence[Row]) -> list[Column]:
     """Return columns for shares of the requests, goodput and loads; those without any number are left out."""
-    within = [key for key in rows[0] if re.fullmatch(r"answered_within_.*ms_share", key)]
     columns = [
         share("offloaded %", "offloaded_share"),
         share("misrouted %", "misrouted_share"),
@@ -132,7 +131,6 @@ def _share_columns(rows: Sequence[Row]) -> list[Column]:
         share("fell back %", "fallback_share", 2),
         share("in deadline %", "deadline_met_share", on_terminal=False),
     ]
-    columns += [share(f"within {key.split('_')[2].removesuffix('ms')} ms %", key, on_terminal=False) for key in within]
     if any(row.get("good_within_s") is not None for row in rows):
         columns.append(estimate("goodput /s", "goodput_rps"))
     columns += _device_columns(rows)

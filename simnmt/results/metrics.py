@@ -36,10 +36,8 @@ class Metric:
     most: float | None = None
     """Greatest possible value; None if there is none."""
     sample: Sample | None = None
-    """The sample that it summarises by `quantile` or `within_s`, or by its mean; None if it has a computation of its own."""
+    """The sample that it summarises by `quantile`, or by its mean; None if it has a computation of its own."""
     quantile: float | None = None
-    within_s: float | None = None
-    """Time of which the metric is the share of the requests within it."""
     label: str = ""
     """Name in sentences of what a deployment spends; empty for a metric that is no spending."""
 
@@ -70,7 +68,7 @@ class Metric:
         >>> metric("p95_ms").of_answered(0.03).name, metric("p95_ms").of_answered(0.06)
         ('p99_ms', None)
         """
-        if lost_share <= 0.0 or self.sample is None or self.within_s is not None:
+        if lost_share <= 0.0 or self.sample is None:
             return self
         if self.quantile is None:
             return None
@@ -112,20 +110,17 @@ PLAIN_METRICS: Mapping[str, Metric] = SPENDINGS | {
 }
 """Metrics with fixed names. A further one needs a line here, and a column of the same numbers in the summary."""
 _PERCENTILE = re.compile(r"(first_token_)?p([5-9]\d)(?:\.([1-9]))?_ms")
-_ANSWERED_WITHIN = re.compile(r"answered_within_(\d{1,9}(?:\.\d{1,6})?)ms")
-_PROPOSED = (
+_STANDARD = (
     *PLAIN_METRICS,
     *(f"{first}p{q}_ms" for first in ("", "first_token_") for q in ("50", "90", "95", "99", "99.9")),
-    "answered_within_500ms",
 )
-"""Names that a message about an unknown metric proposes."""
 
 
 def metric(name: str) -> Metric:
     """Return the metric of a name. Raises `InputError` for an unknown one.
 
-    >>> metric("p95_ms").column, metric("p99.9_ms").least_requests, metric("answered_within_500ms").within_s
-    ('p95_latency_s', 10000, 0.5)
+    >>> metric("p95_ms").column, metric("p99.9_ms").least_requests
+    ('p95_latency_s', 10000)
     """
     if name in PLAIN_METRICS:
         return PLAIN_METRICS[name]
@@ -133,13 +128,11 @@ def metric(name: str) -> Metric:
         sample: Sample = "first_token" if match[1] else "latency"
         quantile = (10 * int(match[2]) + int(match[3] or 0)) / 1000
         return Metric(name, f"p{match[2]}{match[3] or ''}_{sample}_s", "ms", "<=", 1e3, sample=sample, quantile=quantile)
-    if (match := _ANSWERED_WITHIN.fullmatch(name)) and float(match[1]) > 0.0:
-        return answered_within(float(match[1]))
     remedy = did_you_mean(
         name,
-        _PROPOSED,
-        "metrics are mean_ms, percentiles from p50_ms to p99.9_ms, first_token_ms, first_token_p95_ms, answered_within_500ms, "
-        "deadline_met_share, goodput_rps, stable, energy_j and cost_per_request",
+        _STANDARD,
+        "metrics are mean_ms, percentiles from p50_ms to p99.9_ms, first_token_ms, first_token_p95_ms, deadline_met_share, "
+        "goodput_rps, stable, energy_j and cost_per_request",
     )
     raise InputError(f"unknown metric {shorten(name)}", remedy=remedy)
 
@@ -154,21 +147,10 @@ def metric_of_column(column: str) -> Metric | None:
     >>> metric_of_column("p95_latency_s").name, metric_of_column("p999_latency_s").name
     ('p95_ms', 'p99.9_ms')
     """
-    name = next((known.name for known in PLAIN_METRICS.values() if known.column == column), column.removesuffix("_share"))
     if match := _COLUMN.fullmatch(column):
         percent, tenths, sample = match.groups()
-        name = f"{'first_token_' * (sample == 'first_token')}p{percent}{f'.{tenths}' * bool(tenths)}_ms"
-    return metric(name) if name in PLAIN_METRICS or match or _ANSWERED_WITHIN.fullmatch(name) else None
-
-
-def answered_within(limit_ms: float) -> Metric:
-    """Return the share of the requests that are answered within a time.
-
-    >>> answered_within(500.0).name
-    'answered_within_500ms'
-    """
-    name = f"answered_within_{limit_ms:.12g}ms"
-    return Metric(name, f"{name}_share", "", ">=", most=1.0, sample="latency", within_s=limit_ms / 1e3)
+        return metric(f"{'first_token_' * (sample == 'first_token')}p{percent}{f'.{tenths}' * bool(tenths)}_ms")
+    return next((known for known in PLAIN_METRICS.values() if known.column == column), None)
 
 
 def objective_metric(objective: str) -> Metric:
@@ -202,7 +184,7 @@ class Criteria:
 
 
 NO_CRITERIA = Criteria()
-STANDARD_METRICS = tuple(map(metric, _PROPOSED[: _PROPOSED.index("answered_within_500ms")]))
+STANDARD_METRICS = tuple(map(metric, _STANDARD))
 """Metrics that every run has of which it knows the numbers."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from math import inf, isnan
+from math import isnan
 from typing import Any, Literal
 
 import numpy as np
@@ -103,6 +103,11 @@ def measure(
     working_s = {"back_to_back": 0.0, "open": issued_s - start_s, "closed": makespan_s - start_s}[discipline]
     sent = np.bincount(target, minlength=max(len(devices), 1))
     quantiles = _quantiles(latency_s, "latency", criteria.metrics)
+    deadline_s, good_within_s = criteria.deadline_s, criteria.good_within_s
+
+    def answered(within_s: float | None) -> int:
+        return requests if within_s is None else int(np.count_nonzero(latency_s <= within_s))
+
     numbers: Numbers = {
         "total_latency_s": float(latency_s.sum()),
         "mean_latency_s": float(latency_s.sum()) / requests,
@@ -113,7 +118,9 @@ def measure(
         "mean_estimate_age_s": float(log["rtt_estimate_age_s"].sum()) / requests,
         "mean_energy_j": None,
         "offered_rps": requests / (issued_s - start_s) if discipline != "back_to_back" and issued_s > start_s else None,
-        **_answered_in_time(latency_s, criteria, makespan_s - start_s),
+        "deadline_met_share": None if deadline_s is None else answered(deadline_s) / requests,
+        "goodput_rps": answered(good_within_s) / (makespan_s - start_s),
+        "good_within_s": good_within_s,
     }
     if any(device.batch is not None or device.streamed for device in devices):
         first_s = first_token_latency_s(log)
@@ -143,27 +150,10 @@ def measure(
     return numbers | {"makespan_s": makespan_s, "throughput_rps": requests / (makespan_s - start_s)}
 
 
-def _answered_in_time(latency_s: Floats, criteria: Criteria, duration_s: float) -> Numbers:
-    """Return the goodput, the share that met the deadline, and the shares that were answered within the metrics' times.
-
-    Shares are of all requests; one without an answer has no latency, so it is in none.
-    """
-    within = {known.column: known.within_s for known in criteria.metrics if known.within_s is not None}
-
-    def answered(within_s: float | None) -> int:
-        return int(np.count_nonzero(latency_s <= (inf if within_s is None else within_s)))
-
-    numbers: Numbers = {name: answered(within_s) / len(latency_s) for name, within_s in within.items()}
-    deadline_s, good_within_s = criteria.deadline_s, criteria.good_within_s
-    numbers["deadline_met_share"] = None if deadline_s is None else answered(deadline_s) / len(latency_s)
-    return numbers | {"goodput_rps": answered(good_within_s) / duration_s, "good_within_s": good_within_s}
-
-
-def shares_of_all(numbers: Numbers, criteria: Criteria, answered_share: float) -> Numbers:
-    """Return numbers of the answered requests with shares in time of all requests: one without an answer is never in time."""
-    names = ("deadline_met_share", *(known.column for known in criteria.metrics if known.within_s is not None))
-    shares = {name: numbers[name] for name in names}
-    return numbers | {name: None if share is None else share * answered_share for name, share in shares.items()}
+def with_deadlines_of_all(numbers: Numbers, answered_share: float) -> Numbers:
+    """Return numbers of the answered requests with the share of all requests that met the deadline, which no lost one meets."""
+    share = numbers["deadline_met_share"]
+    return numbers | {"deadline_met_share": None if share is None else share * answered_share}
 
 
 def first_token_latency_s(log: Log) -> Floats:

@@ -78,7 +78,7 @@ _OBJECTIVES = rf"^(mean|p[5-9][0-9](\.[1-9])?|{'|'.join(SPENDINGS)})$"
 Objective = Annotated[str, _checked_name(objective_metric), Field(json_schema_extra={"pattern": _OBJECTIVES})]
 """`mean` or a percentile of the latency such as `p95`, or a spending such as `energy_j`."""
 MetricName = Annotated[str, _checked_name(metric)]
-"""Name of a metric, such as `p97.5_ms` or `answered_within_500ms`."""
+"""Name of a metric, such as `p97.5_ms`."""
 
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=80, pattern=r"^[^\x00-\x1f\x7f/\\]+$")]
@@ -222,10 +222,9 @@ class ScenarioConfiguration(Configuration):
     """By what the best policy is chosen: the latency as `mean` or a percentile such as `p95` or `p99.9`; or a spending such as
     `energy_j` or `cost_per_request`."""
     slo: ServiceLevel | None = None
-    """Service level that the recommended policy should meet, such as `{p95_ms: 300}` or
-    `{answered_within_500ms: 0.99}`."""
+    """Service level that the recommended policy should meet, such as `{p95_ms: 300}`."""
     metrics: list[MetricName] = Field(default_factory=list, max_length=100)
-    """Metrics that are measured beside those of every summary, such as `p97.5_ms` or `answered_within_500ms`."""
+    """Metrics that are measured beside those of every summary, such as `p97.5_ms`."""
     warm_up_requests: Annotated[int, Field(ge=0)] = 0
     """Requests at the beginning of each replication that count in no number of the summary."""
     workloads: Annotated[dict[Name, WorkloadConfiguration], Field(min_length=1)]
@@ -311,16 +310,15 @@ class ScenarioConfiguration(Configuration):
     def criteria_of(self, workload_name: str) -> Criteria:
         """Return what the runs of a workload are judged by.
 
-        An answer counts for the goodput within the workload's deadline; without one, within the time of a limit such as
-        `answered_within_500ms`, or the tightest limit of a percentile of the latency; without any of them, always.
+        An answer counts for the goodput within the workload's deadline; without one, within the tightest limit of a percentile
+        of the latency; without any of them, always.
         """
         deadline_ms = self.workloads[workload_name].deadline_ms
-        within_s = [one.metric.within_s for one in self.requirements if one.metric.within_s is not None]
         limits_s = [
             one.limit / 1e3 for one in self.requirements if one.metric.sample == "latency" and one.metric.quantile is not None
         ]
         deadline_s = None if deadline_ms is None else deadline_ms / 1e3
-        good_within_s = min([deadline_s] if deadline_s is not None else within_s or limits_s, default=None)
+        good_within_s = min(limits_s if deadline_s is None else [deadline_s], default=None)
         return Criteria(self.measured_metrics, deadline_s, good_within_s)
 
     def count_of(self, device: str, workload_name: str) -> int:

@@ -19,7 +19,7 @@ from simnmt.results.service_level import Assertion, Assessment, Requirement, ass
         (" mean_ms  <= 12.5 ", "mean_latency_s", "<=", 12.5),
         ("p99.9_ms≤1e3", "p999_latency_s", "<=", 1000.0),
         ("p50_ms<=1", "p50_latency_s", "<=", 1.0),
-        ("answered_within_2.5ms>=98.7654321%", "answered_within_2.5ms_share", ">=", 0.987654321),
+        ("deadline_met_share>=98.7654321%", "deadline_met_share", ">=", 0.987654321),
         ("goodput_rps>=1234567.8", "goodput_rps", ">=", 1234567.8),
         ("first_token_p95_ms<=80", "p95_first_token_s", "<=", 80.0),
         ("first_token_ms<=80", "mean_first_token_s", "<=", 80.0),
@@ -46,8 +46,8 @@ def test_a_requirement_is_read_from_metric_comparison_and_limit(text: str, colum
             "p999_ms<=300",
             "p49_ms<=300",
         ),
-        *("p99.95_ms<=300", "p100_ms<=300", "p95_ms>=300", "energy_j≥2", "goodput_rps<=20", "answered_within_9ms<=50%"),
-        *("answered_within_0ms>=0.5", "answered_within_500ms>=1.5", "goodput_rps>=fast", "stable>=0.5", "stable<=1"),
+        *("p99.95_ms<=300", "p100_ms<=300", "p95_ms>=300", "energy_j≥2", "goodput_rps<=20", "deadline_met_share<=50%"),
+        *("deadline_met_share>=1.5", "goodput_rps>=fast", "stable>=0.5", "stable<=1"),
     ],
 )
 def test_a_text_that_is_no_requirement_is_refused_with_its_metric(text: str) -> None:
@@ -136,12 +136,12 @@ def test_an_assertion_on_a_missing_policy_or_place_is_refused() -> None:
         ("p95_ms<=120", 0.03, False),
         ("p95_ms<=300", 0.06, False),
         ("mean_ms<=300", 0.001, False),
-        ("answered_within_500ms>=0.5", 0.3, True),
+        ("deadline_met_share>=0.5", 0.3, True),
     ],
 )
 def test_a_lost_request_counts_as_infinitely_late(text: str, lost_share: float, is_met: bool) -> None:
     row = {"requests": 1_000, "replications": 1, "lost_share": lost_share}
-    columns = {"mean_latency_s": [0.05], "p95_latency_s": [0.1], "p99_latency_s": [0.2], "answered_within_500ms_share": [0.7]}
+    columns = {"mean_latency_s": [0.05], "p95_latency_s": [0.1], "p99_latency_s": [0.2], "deadline_met_share": [0.7]}
     assessment = Requirement.parse(text).assess_row(row, columns)
     assert assessment.met == is_met
     assert Assessment.of_json(json.loads(json.dumps(assessment.as_json()))) == assessment

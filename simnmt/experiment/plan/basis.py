@@ -143,7 +143,7 @@ def _few_requests(plan: RunPlan, level: Level) -> Iterator[str]:
 
 def _short_runs(plan: RunPlan, level: Level, trials: Sequence[Trial]) -> Iterator[str]:
     limits_s = {
-        requirement: requirement.metric.within_s or requirement.limit / requirement.metric.per_si_unit
+        requirement: requirement.limit / requirement.metric.per_si_unit
         for requirement in level
         if requirement.metric.sample is not None
     }
