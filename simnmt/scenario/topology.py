@@ -9,6 +9,7 @@ from simnmt.base.suggestions import did_you_mean
 from simnmt.network.configuration import links_of
 from simnmt.network.outages import TraceOutages
 from simnmt.policies.baselines import FixedPolicy
+from simnmt.results.device_accounts import BATCH_COLUMNS, STREAMING_COLUMNS
 from simnmt.scenario.configuration import END_NODE, ScenarioConfiguration
 from simnmt.scenario.document import Document
 from simnmt.scenario.errors import Location
@@ -29,11 +30,13 @@ def check_topology(scenario: ScenarioConfiguration, document: Document) -> None:
 
 def _devices(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
     first, *others = scenario.devices
+    taken = {f"{name}_{column}" for name, device in scenario.devices.items() if device.batching for column in BATCH_COLUMNS}
+    taken |= {f"{name}_{column}" for name, device in scenario.devices.items() if device.sti for column in STREAMING_COLUMNS}
     if END_NODE in others:
         yield ("devices", END_NODE), f"devices are listed nearest first, so {END_NODE} comes first"
     for name, device in scenario.devices.items():
         place = ("devices", name)
-        if name in _RESERVED_NAMES or name.endswith("_busiest"):
+        if name in _RESERVED_NAMES or name.endswith("_busiest") or f"{name}_share" in taken:
             yield place, f"{name}_share or {name}_load is another number of the summary; choose another name"
         if isinstance(device.profile, dict) and device.profile.keys() != scenario.workloads.keys():
             workloads = ", ".join(scenario.workloads)
