@@ -14,22 +14,23 @@ from hypothesis import strategies as st
 
 from simnmt.base.errors import InputError
 from simnmt.batching import Batching
-from simnmt.devices import Fifo
+from simnmt.devices import Batched, Fifo
 from simnmt.devices import batch as batch_room
 from simnmt.devices.device import LeastLoadedOfDrawn
 from simnmt.devices.failures import Failures
 from simnmt.network.down_times import DownTimes
-from simnmt.policies import Fixed, LeastTotal
+from simnmt.policies import Fixed, LeastTotal, TransferEstimate
 from simnmt.policies.decision import DecisionView
 from simnmt.profile.batch_cost import DecodingCost
 from simnmt.results.requests import Block, Requests, Trail
 from simnmt.world import compiled_world
 from simnmt.world import engine as engines
+from simnmt.world.deciders import Beliefs
 from simnmt.world.faults import Faults
 from simnmt.world.structures import library
 from tests.campaigns.harness import SCALE
-from tests.world.batched_worlds import BATCHINGS, COST, asked, batchings
-from tests.world.random_worlds import World, assert_agree, assert_equal_accounts, costs, random_worlds
+from tests.world.batched_worlds import BATCHINGS, COST, EIGHTHS, asked, batchings, cost
+from tests.world.random_worlds import World, assert_agree, assert_equal_accounts, batch_view, costs, random_worlds
 from tests.worlds import believing, in_compiled, in_engine, in_reference
 
 pytestmark = pytest.mark.skipif(library() is None, reason="the compiled world was not compiled")
@@ -101,6 +102,30 @@ def test_a_policy_that_is_shown_a_view_sees_the_same_in_both_engines() -> None:
             others = [np.nan if value is None else value for value in np.atleast_1d(getattr(other, field.name))]
             np.testing.assert_allclose(unknown, others, 1e-9, 1e-9, err_msg=field.name)
     assert any(view.backlog_s > 0.05 for view in seen["compiled"])
+
+
+def test_answers_of_one_moment_are_heard_in_the_order_in_which_the_box_gave_them() -> None:
+    """Steps take no time here: a box ends two batches in one moment, and the requests' numbers do not give their order."""
+    arrival_s = np.array([0.25, 0.25, 0.75, 0.875, 1.125, 1.25, 2.375, 2.5])
+    tgt_len = np.array([0, 1, 4, 1, 4, 0, 4, 0])
+    none_s = np.zeros(8)
+    requests = Requests(np.full(8, 4), (none_s + 0.5, none_s), (none_s,), (none_s,), arrival_s, tgt_len=tgt_len)
+    batching = Batching(2, threshold=1, collected=2, longest_wait_s=0.5, encoded_together=1)
+    steps = cost((0.0, 0.0, 0.0, 0.0), (0.125, 0.0, 0.0, 0.0), (0.0, 0.0), (0.0, 0.0))
+    beliefs = Beliefs(lambda decider, target: TransferEstimate(0.0), (None, batch_view(Batched(batching, EIGHTHS), 1)))
+    trails = [
+        run(
+            name,
+            requests,
+            lambda block: LeastTotal(block.execution_s),
+            beliefs=beliefs,
+            kinds=[Batched(batching, steps)],
+            expected_for=lambda block: [block.execution_s[0], block.tgt_len.astype(float)],
+        )
+        for name in ENGINES
+    ]
+    assert_agree(*trails)
+    assert trails[0].target.any()
 
 
 @pytest.mark.parametrize("wrong", [KeyError("mine"), KeyboardInterrupt()])

@@ -157,6 +157,10 @@ static void batch_acts(World *world, Pool *pool, int64_t box, double now_s) {
     note_moment(world, now_s);
     batch_box_act(world->memory, batch);
     for (int64_t number = 0; number < batch->done.count; number++) {
+        RequestEvent *event = batch->done.items[number].event;
+        if (event->downlink_s == 0.0) hear(world, event->decider, now_s); /* earlier answers of this moment */
+    }
+    for (int64_t number = 0; number < batch->done.count; number++) {
         const Finished *done = batch->done.items + number;
         RequestEvent *event = done->event;
         world->settings.execution_s[done->request] = done->finish_s - done->begin_s;
