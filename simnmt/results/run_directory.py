@@ -8,6 +8,7 @@ import io
 import itertools
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime, timezone
@@ -75,16 +76,23 @@ def whole(target: Path, *, replace: bool = False) -> Iterator[Path]:
     """
     check_free(target, replace=replace)
     place = Path(os.path.realpath(target))  # a link to an empty folder cannot be renamed over
-    beside = place.parent
+    old = files.free_name(place.parent)
     try:
-        with files.made_folder(beside), files.partial_folder(beside) as partial, files.partial_folder(beside) as replaced:
+        with files.made_folder(place.parent), files.partial_folder(place.parent) as partial:
             yield partial
-            if replace and place.is_dir():
-                place.rename(replaced / "run")
-            elif os.name == "nt" and place.is_dir():
-                place.rmdir()
-            partial.rename(place)  # over an empty folder, without a moment in which another run could take its name
+            try:
+                if replace and place.is_dir():
+                    place.rename(old)
+                elif os.name == "nt" and place.is_dir():
+                    place.rmdir()
+                partial.rename(place)  # over an empty folder, without a moment in which another run could take its name
+            finally:
+                if old.is_dir() and partial.is_dir():  # a failure or Ctrl-C between the two
+                    old.rename(place)
+                shutil.rmtree(old, ignore_errors=True)
     except OSError as error:
+        if old.is_dir():
+            raise RunDirectoryError(f"cannot write the run: {error.strerror}; the old one is now {old}", path=target) from error
         raise _unwritable(target, error) from error
 
 

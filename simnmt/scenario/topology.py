@@ -106,12 +106,8 @@ def _clocks(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
         for workload in paced:
             if not isinstance(scenario.workloads[workload].arrivals, BackToBack):
                 yield ("networks", name, "clock"), f"pace is for requests back to back, but workload {workload} has arrivals"
-        if network.pace_s != "auto" and not paced:
+        if network.pace_s is not None and not paced:
             yield ("networks", name, "pace_s"), f"no workload meets networks.{name} on the clock pace"
-        for workload in network.pace_s if isinstance(network.pace_s, dict) else ():
-            if workload not in paced:
-                what = f"no workload {workload} meets networks.{name} on the clock pace"
-                yield ("networks", name, "pace_s", workload), f"{what} ({did_you_mean(workload, paced)})"
 
 
 def _policies(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
