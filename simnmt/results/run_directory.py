@@ -201,6 +201,7 @@ def read_manifest(directory: Path) -> dict[str, Any]:
         manifest: dict[str, Any] = json.loads(files.read_bounded(path))
         known = (
             all(isinstance(manifest[key], dict) for key in ("inputs", "outputs"))
+            and isinstance(manifest[REPLICATIONS], list)
             and {INPUT, RESOLVED} <= {*manifest["outputs"]} <= OUTPUTS
         )
     except (ValueError, KeyError, TypeError, RecursionError, OSError):
@@ -238,7 +239,7 @@ def load_run(directory: Path, scenario: Row) -> Run:
             summary_rows=summary["rows"],
             **{key: summary[key] for key in copied},
             cells=_stored_cells(directory, manifest, summary),
-            replicated={tuple(row[key] for key in _PLACE): dict(row["values"]) for row in manifest.get(REPLICATIONS, ())},
+            replicated={tuple(row[key] for key in _PLACE): dict(row["values"]) for row in manifest[REPLICATIONS]},
             live=LiveMeasurement(**summary["live"]) if "live" in summary else None,
             scenario=scenario,
             directory=directory,
@@ -305,15 +306,5 @@ class StoredColumns(Log):
 
 
 def _unreadable(path: Path, error: Exception) -> RunDirectoryError:
-    return RunDirectoryError(f"cannot be read: {_describe_damage(error)}", path=path, remedy=REMEDY)
-
-
-def _describe_damage(error: Exception) -> str:
-    """Describe what is wrong with a file of a run for which a library raised this error."""
-    if isinstance(error, json.JSONDecodeError):
-        return f"no JSON at line {error.lineno}, column {error.colno}"
-    if isinstance(error, KeyError):
-        return f"{error.args[0]} is missing"
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    return "its content is not what a run writes"
+    reason = error.strerror if isinstance(error, OSError) else None
+    return RunDirectoryError(f"cannot be read: {reason or 'not what a run writes'}", path=path, remedy=REMEDY)

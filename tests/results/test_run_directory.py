@@ -196,7 +196,7 @@ def directory(tmp_path: Path) -> Path:
     for name in (INPUT, RESOLVED):
         (tmp_path / name).write_text("version: 1\n")
     outputs = {name: sha256(tmp_path / name) for name in (INPUT, RESOLVED)}
-    (tmp_path / MANIFEST).write_text(json.dumps({"inputs": {}, "outputs": outputs}))
+    (tmp_path / MANIFEST).write_text(json.dumps({"inputs": {}, "outputs": outputs, "replications": []}))
     return tmp_path
 
 
@@ -211,9 +211,9 @@ BAD_MANIFESTS = [
     b"",
     b"[]",
     b'{"inputs": {}}',
-    b'{"inputs": 1, "outputs": {}}',
-    b'{"inputs": {}, "outputs": []}',
-    json.dumps({"inputs": {}, "outputs": {INPUT: "", RESOLVED: "", "../../dev/zero": ""}}).encode(),
+    b'{"inputs": 1, "replications": [], "outputs": {}}',
+    b'{"inputs": {}, "replications": [], "outputs": []}',
+    json.dumps({"inputs": {}, "replications": [], "outputs": {INPUT: "", RESOLVED: "", "../../dev/zero": ""}}).encode(),
     b"\xff\xfe",
 ]
 
@@ -228,7 +228,7 @@ def test_a_malformed_manifest_is_refused(directory: Path, content: bytes) -> Non
 
 def test_files_that_changed_since_are_named(directory: Path) -> None:
     manifest = read_manifest(directory)
-    assert set(manifest) == {"inputs", "outputs"}
+    assert set(manifest) == {"inputs", "outputs", "replications"}
     recorded = manifest["outputs"]
     check_unchanged(recorded, "a file", directory.joinpath, "restore it")
     (directory / RESOLVED).write_text("version: 2\n")
