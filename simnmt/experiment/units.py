@@ -320,8 +320,6 @@ class UnitWorld:
         # As if all requests were like those that count, so that totals of replications with different cuts are of as many.
         numbers["total_latency_s"] = known(numbers["total_latency_s"]) * _per_counted(unit, cut)
         numbers = with_faults(numbers, fault_numbers(trail, self._down, counted, known(numbers["makespan_s"])))
-        if (overhead_s := drawn.mean_overhead_s(trail.target, cut)) is not None:
-            numbers["mean_overhead_s"] = overhead_s
         if trail.energy is not None:
             numbers |= trail.energy.numbers()
         return numbers | {"rtt_pace_s": drawn.pace_s, "warm_up_requests": float(cut)}
