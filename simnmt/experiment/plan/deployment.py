@@ -275,8 +275,8 @@ def default_key(plan: RunPlan, level: Level, rate_rps: float) -> VariedKey:
 def make_candidates(keys: Sequence[VariedKey], open_plan: Open, level: Level, rate_rps: float) -> list[Candidate]:
     """Return all combinations of the values of some keys under each policy, each checked.
 
-    Combinations that differ in boxes that the policy does not use are one candidate, with the fewest of them. Raises the error of
-    a wrong key or value.
+    Combinations that differ in boxes that the policy does not use are one candidate, with the fewest of them. Raises the error
+    of a wrong key or value.
     """
     for key in keys:
         key.check(FIXED_KEYS)
