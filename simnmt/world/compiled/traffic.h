@@ -1,4 +1,4 @@
-/* How each request is decided on and sent to its target. See `World` in reference.py. */
+/* How each request is decided on and sent to its target. See `Simulation` in reference.py. */
 #ifndef SIMNMT_WORLD_TRAFFIC_H
 #define SIMNMT_WORLD_TRAFFIC_H
 
