@@ -127,20 +127,6 @@ class Drawn:
     half_overhead_s: tuple[Array | None, ...]
     """`HalfOverheads` of all requests."""
 
-    def mean_overhead_s(self, target: Array, first: int = 0) -> float | None:
-        """Return the mean overhead of requests that were executed on these targets; None if no device has an overhead.
-
-        `first`: number of the first request that counts.
-        """
-        if all(half_s is None for half_s in self.half_overhead_s):
-            return None
-        total_s = 0.0
-        for number, half_s in enumerate(self.half_overhead_s):
-            if half_s is not None:
-                # Every request pays the first device's overhead.
-                total_s += 2.0 * float(half_s[first:].sum() if number == 0 else half_s[first:][target[first:] == number].sum())
-        return total_s / (len(target) - first)
-
     def own_truth(self, arrival_s: Array, node: Array) -> Truth | None:
         """Return the truth of the requests that a policy issued at these moments; None if all policies share one truth."""
         if self.route is None:
@@ -247,8 +233,8 @@ def _blocks(unit: Unit, learnt: Learnt, network_routes: Routes, moments_s: Array
             "downlink_s": np.reshape(ways.downlink_s, (-1, count)),
         }
         columns |= {f"half_overhead_s {number}": column for number, column in enumerate(half_s) if column is not None}
-        if ways.access_up_s is not None and ways.access_down_s is not None:
-            columns |= {"access_up_s": ways.access_up_s, "access_s": ways.access_up_s + ways.access_down_s}
+        if ways.access_s is not None:
+            columns |= {"access_up_s": ways.access_s[0], "access_s": ways.transfer_s[0]}
         yield rows, columns
 
 

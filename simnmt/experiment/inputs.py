@@ -28,6 +28,7 @@ from simnmt.profile.profile_variant import DecoderChoice, with_decoder
 from simnmt.scenario.configuration import PROFILE_FILE, DeviceConfiguration, ScenarioConfiguration
 from simnmt.scenario.document import Document
 from simnmt.scenario.errors import ScenarioError, format_location
+from simnmt.workload.arrivals import BackToBack
 from simnmt.workload.configuration import CustomLengths
 from simnmt.workload.fertility import Fertility, check_fertility, convert_units, counting_remedy
 from simnmt.workload.length_table import LengthTable
@@ -164,8 +165,6 @@ class _CaseReader:
         )
         with self.naming("workloads", name, "arrivals"):
             arrivals = scenario.workloads[name].arrivals.process(base)
-        if arrivals.discipline != "back_to_back":
-            targets = tuple(target.with_queues for target in targets)
         return Case(name, table, targets, arrivals, warnings)
 
     def draws(self, case: Case) -> DrawnProfiles:
@@ -204,8 +203,7 @@ class _CaseReader:
     def with_profile(self, target: Target, profile: DeviceProfile, table: LengthTable) -> Target:
         """Return a target with another profile of the same blocks, as read from its file."""
         charged, choice = self.charged_profile(target.device, profile, target.conversion, table)
-        drawn = replace(target, profile=charged, decoder=choice, decoding=self.decoding(target.device, charged))
-        return drawn.with_queues if target.decoding is not None and target.decoding.varies else drawn
+        return replace(target, profile=charged, decoder=choice, decoding=self.decoding(target.device, charged))
 
     def target(self, device: str, measured: DeviceProfile, conversion: Conversion | None, table: LengthTable) -> Target:
         """Return how a device executes the workload's requests by its profile; `table`: the pairs that they are drawn from."""
@@ -284,8 +282,12 @@ class _CaseReader:
             if self.document is None:
                 raise ScenarioError(f"{'.'.join(place)}.size: {what}", remedy=remedy)
             raise self.document.error((*place, "size"), what, remedy=remedy)
+        # Where requests queue, executions whose every repeat counted differ in a batch too; the noise of others is small.
+        is_alone = isinstance(self.scenario.workloads[self.workload].arrivals, BackToBack)
+        varies = not is_alone and profile.execution.residual_quantiles is not None
         if getattr(part.batching, "refill", "measured") == "free":
-            return Decoding(batching, replace(cost, refill_s_fixed=0.0, refill_s_per_sentence=0.0), free_refills=True)
+            cost = replace(cost, refill_s_fixed=0.0, refill_s_per_sentence=0.0)
+            return Decoding(batching, cost, varies, free_refills=True)
         if batching.threshold and not profile.knows_refills:
             with self.naming(*place):
                 raise ProfileError(
@@ -294,7 +296,7 @@ class _CaseReader:
                     remedy="calibrate the device anew, name a profile that has them, or let refills cost nothing: "
                     f"devices.{device}.batching.refill: free",
                 )
-        return Decoding(batching, cost)
+        return Decoding(batching, cost, varies)
 
     def streaming(self, device: str, profile: DeviceProfile, table: LengthTable) -> StreamedDevice | None:
         """Return the streamed device, or None if the device's model stays in memory."""

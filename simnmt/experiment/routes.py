@@ -54,19 +54,10 @@ class TransferTimes:
     uplink_s: tuple[Floats, ...]
     """From the decider to each target but the first, with half of the overheads of the devices beyond the decider."""
     downlink_s: tuple[Floats, ...]
-    access_up_s: Floats | None
-    """From the end node to its decider, with half of the decider's overhead; None if that costs nothing."""
-    access_down_s: Floats | None
-
-    @property
-    def transfer_s(self) -> tuple[Floats, ...]:
-        """Seconds from the end node to each target and back, the first target included."""
-        access_s: Floats | float = 0.0
-        if self.access_up_s is not None and self.access_down_s is not None:
-            access_s = self.access_up_s + self.access_down_s
-        first = access_s if isinstance(access_s, np.ndarray) else np.broadcast_to(0.0, self.uplink_s[0].shape)
-        beyond = (up_s + down_s for up_s, down_s in zip(self.uplink_s, self.downlink_s, strict=True))
-        return (first, *(way_s if isinstance(access_s, float) else way_s + access_s for way_s in beyond))
+    access_s: tuple[Floats, Floats] | None
+    """From the end node to its decider, and back, with the decider's overhead; None if that costs nothing."""
+    transfer_s: tuple[Floats, ...]
+    """From the end node to each target and back, the first target included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,16 +105,13 @@ class Routes:
                 up_s, down_s = up_s + beyond_s, down_s + beyond_s
             uplink_s.append(up_s)
             downlink_s.append(down_s)
-        access: tuple[Floats | None, Floats | None] = (None, None)
-        if self.access is None and not uplink_s:
-            nothing_s = np.zeros(len(src_len))
-            access = (nothing_s, nothing_s)
-        elif self.access is not None:
-            access = self.access.ways_s(at_s, node, src_len, tgt_len, self.token_bytes[0])
+        access_s = None if self.access is None else self.access.ways_s(at_s, node, src_len, tgt_len, self.token_bytes[0])
         if (own_s := halves_s[0]) is not None:
-            there_s, back_s = access
-            access = (own_s if there_s is None else there_s + own_s, own_s if back_s is None else back_s + own_s)
-        return TransferTimes(tuple(uplink_s), tuple(downlink_s), *access)
+            there_s, back_s = access_s or (0.0, 0.0)
+            access_s = there_s + own_s, back_s + own_s
+        first_s = np.zeros(len(src_len)) if access_s is None else access_s[0] + access_s[1]
+        transfer_s = (up_s + down_s + first_s for up_s, down_s in zip(uplink_s, downlink_s, strict=True))
+        return TransferTimes(tuple(uplink_s), tuple(downlink_s), access_s, (first_s, *transfer_s))
 
     def route(
         self,
@@ -190,10 +178,8 @@ def clock_pace_s(scenario: ScenarioConfiguration, case: Case, network: str, netw
         return None
     if clock == "spread":
         return network_routes.lap_s / scenario.requests
-    stated = scenario.networks[network].pace_s
-    pace_s = stated.get(case.name) if isinstance(stated, dict) else stated
-    if isinstance(pace_s, float):
-        return pace_s
+    if (stated_s := scenario.networks[network].pace_s) is not None:
+        return stated_s
     overhead = next(iter(scenario.devices.values())).overhead
     overhead_s = 0.0 if overhead is None else overhead.mean_s
     return case.targets[0].mean_alone_s(case.table) + _mean_access_s(case.table, network_routes) + overhead_s

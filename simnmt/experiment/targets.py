@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,13 +93,6 @@ class Target:
             return self.in_memory_s(src_len, tgt_len, noise, more_s)
         alone_s = self.decoding.cost.solo_s(src_len, np.rint(tgt_len) if tgt_len.dtype.kind == "f" else tgt_len)
         return alone_s * self.profile.residual.factor(noise) if self.decoding.varies else alone_s
-
-    @property
-    def with_queues(self) -> Target:
-        """The target where requests queue: in a batch too, executions whose every repeat counted differ."""
-        if self.decoding is None or self.profile.execution.residual_quantiles is None:  # of others, the noise is small
-            return self
-        return replace(self, decoding=replace(self.decoding, varies=True))
 
     def mean_alone_s(self, table: LengthTable) -> float:
         """Return the mean seconds of a request alone, as charged back to back.

@@ -10,10 +10,8 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    Discriminator,
     Field,
     SerializerFunctionWrapHandler,
-    Tag,
     TypeAdapter,
     ValidatorFunctionWrapHandler,
     WrapValidator,
@@ -191,23 +189,15 @@ HopConfiguration = Annotated[
 """One link for all end nodes, or several that are dealt to the end nodes in rotation."""
 
 
-Pace = Annotated[float, Field(ge=1e-6, le=1e6)]
-PaceConfiguration = Annotated[
-    Annotated[Literal["auto"], Tag("computed")] | Annotated[dict[str, Pace], Tag("by_workload")] | Annotated[Pace, Tag("one")],
-    Discriminator(lambda value: "computed" if isinstance(value, str) else "by_workload" if isinstance(value, dict) else "one"),
-]
-"""Seconds of a trace from one request to the next: computed before the run, one for all workloads, or one per workload."""
-
-
 class NetworkConfiguration(LinkConfiguration):
     """The link that leads to the last device, usually the cloud, and those before it."""
 
     clock: Literal["pace", "spread", "arrival", "own"] | None = None
     """When request i meets the series. At times that no policy moves: at `i x pace_s` (`pace`), `spread` evenly over one lap,
     or at its `arrival`; or on each policy's `own` clock. Left out: `pace` for requests back to back, else `arrival`."""
-    pace_s: PaceConfiguration = "auto"
-    """Seconds of the series from one request to the next on the clock `pace`, or one number per workload. `auto`: the mean
-    latency of the fixed policy that sends everything to the first device."""
+    pace_s: Annotated[float, Field(ge=1e-6, le=1e6)] | None = None
+    """Seconds of the series from one request to the next on the clock `pace`; left out: the mean latency of the fixed policy
+    that sends everything to the first device."""
     hops: dict[str, HopConfiguration] = Field(default={})
     """Links of nearer tiers by the device they lead to, from the device before it. A list is dealt to the end nodes in
     rotation; each node starts at its own moment of the series."""

@@ -25,7 +25,7 @@ from simnmt.report.run_tables import (
 )
 from simnmt.report.words import gap_words, verdicts, words
 from simnmt.results import Cell, Run
-from simnmt.results.run import MOST_DRAWN, NOT_STORED, doubtful_profiles
+from simnmt.results.run import MOST_DRAWN, doubtful_profiles
 from simnmt.results.summary import Row
 
 _COLOURS = ("edge", "cloud", "oracle", "naive", "cnmt")
@@ -168,7 +168,7 @@ def run_panels(result: Run, cell: Cell) -> list[Panel]:
     view = view_of(result, cell)
     queues = any(row.get("offered_rps") is not None for row in view.rows)
     timelines = [figures.timeline(view)] if queues else []
-    inputs = [figures.rtt(view), figures.plane(view)] if cell.series is not NOT_STORED else []
+    inputs = [figures.rtt(view), figures.plane(view)] if cell.series is not None else []
     return [figures.latency(view), figures.parts(view), *timelines, *inputs]
 
 

@@ -113,12 +113,6 @@ def recorder(requests: int, wanted: Collection[str] = ()) -> Recorder:
     }
 
 
-def columns_table() -> str:
-    """Return the columns of requests.parquet as a table of Markdown."""
-    rows = [f"| `{column.log}` | {column.unit} | {column.doc} |" for column in COLUMNS.values() if column.log]
-    return "\n".join(["| column | unit | meaning |", "|---|---|---|", *rows])
-
-
 def arrow_array(values: Array | Sequence[Any], dtype: type | None = None) -> Any:
     """Return numbers, flags or texts as an arrow array, None as null, without `pa.array`, which imports pandas (0.8 s).
 

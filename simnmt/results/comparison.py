@@ -98,8 +98,8 @@ def compare_runs(runs: Sequence[Run]) -> Comparison:
 
     A change is that of the mean latency, which for a run that loses requests is that of its answered ones. It is the ratio of
     the means over the replications, paired where both runs issue the same requests (`unpaired_reasons`), which then hold their
-    common noise. Raises `InputError` for one run alone, one that is given twice, without the numbers of its replications, or
-    with files that have changed.
+    common noise. Raises `InputError` for one run alone, one that is given twice, or with files that
+    have changed.
     """
     if len(runs) < 2:
         raise InputError("there is nothing to compare", remedy="give two runs or more")
@@ -144,8 +144,6 @@ def _check(run: Run, others: Sequence[Run]) -> None:
     if run.manifest and run.directory is not None:
         digests = {name: run.manifest["outputs"].get(name, "") for name in (SUMMARY, RESOLVED)}
         check_unchanged(digests, "a file", run.directory.joinpath, f"run {run.directory / RESOLVED} anew")
-    if not run.totals_s:
-        raise InputError(f"run {run.name} has no latencies of its replications", path=run.directory)
 
 
 def _labels(runs: Sequence[Run]) -> list[str]:

@@ -94,10 +94,8 @@ class BatchAccount:
         return 1.0 - _ratio(self.src_tokens, self.padded_tokens)
 
     def merged(self, others: Iterable[BatchAccount]) -> BatchAccount:
-        """Return the sum of this account and others of the same batch size. Raises `ValueError`."""
+        """Return the sum of this account and others of the same batch size."""
         accounts = (self, *others)
-        if any(other.size != self.size for other in accounts):
-            raise ValueError(f"cannot merge accounts of batch sizes {sorted({other.size for other in accounts})}")
         summed = (column.name for column in fields(self) if column.name != "size")
         return replace(self, **{name: sum(getattr(other, name) for other in accounts) for name in summed})
 
@@ -150,10 +148,6 @@ def batch_columns(
         "busy_tokens_per_s": _ratio(batches.tokens, batches.busy_s),
     }
     return {f"{device}_{name}": None if account is None or isnan(value) else value for name, value in numbers.items()}
-
-
-BATCH_COLUMNS = tuple(name.removeprefix("_") for name in batch_columns("", 1, None, 1.0, np.empty(0), np.empty(0)))
-"""Column names after the device's name."""
 
 
 COLD = 0
@@ -355,10 +349,6 @@ def stream_columns(device: str, account: StreamAccount | None, makespan_s: float
         "mean_buffer_bytes": boxes.buffer_byte_s / box_s,
     }
     return {f"{device}_{name}": None if account is None or isnan(value) else value for name, value in numbers.items()}
-
-
-STREAMING_COLUMNS = tuple(name.removeprefix("_") for name in stream_columns("", None, 1.0))
-"""Column names after the device's name."""
 
 
 @dataclass(frozen=True, slots=True)

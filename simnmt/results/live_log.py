@@ -2,7 +2,7 @@
 
 The events are `begin` (what serves), `request` (one for each request that ended), `reference` (a fixed execution that shows
 the speed of the box), and all that a gateway's decider did and learnt, in that order: `decision`, `heard`, `lost` and
-`handshake`. The reader ignores unknown keys and counts unknown events, so that a log of a later version can be read.
+`handshake`. The reader ignores unknown keys and events, so that a log of a later version can be read.
 """
 
 from __future__ import annotations
@@ -169,16 +169,12 @@ class LiveLog:
     """What a gateway's decider did and learnt, in that order."""
     begin: BeginRecord | None = None
     """The last one; a restarted gateway may append to its log."""
-    torn_lines: int = 0
-    """1 if the last line was half written, and left out."""
-    unknown_events: int = 0
-    """Lines of events that this version does not know."""
 
 
 def read_live_log(path: str | os.PathLike[str]) -> LiveLog:
     """Read a log. Raises `LiveLogError` with file and line for a wrong line, or if the file cannot be read.
 
-    A last line without its line break counts if it is complete, and is otherwise left out and counted in `torn_lines`.
+    A last line without its line break counts if it is complete, and is otherwise left out.
     """
     try:
         check_regular(path, MOST_STREAMED_BYTES)
@@ -193,13 +189,10 @@ def read_live_log(path: str | os.PathLike[str]) -> LiveLog:
             record = _adapter().validate_json(line, strict=True)
         except ValidationError as error:
             fault = error.errors()[0]
-            if fault["type"] == "union_tag_invalid":
-                log.unknown_events += 1
-            elif fault["type"] == "json_invalid" and number == len(lines):
-                log.torn_lines = 1
-            else:
-                raise LiveLogError(_describe(fault), path=path, line=number) from None
-            continue
+            is_torn = fault["type"] == "json_invalid" and number == len(lines)
+            if is_torn or fault["type"] == "union_tag_invalid":
+                continue
+            raise LiveLogError(_describe(fault), path=path, line=number) from None
         if isinstance(record, RequestRecord):
             log.requests.append(record)
         elif isinstance(record, ReferenceRecord):

@@ -53,10 +53,6 @@ class LiveMeasurement:
         return late_ms if late_ms > MOST_LATENESS_MS else None
 
 
-NOT_STORED: Any = None
-"""In place of the inputs that a run directory does not hold; figures and tables of them are of a run that was just made."""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Cell:
     """The results of one workload on one network: replication 0, under every policy.
@@ -72,8 +68,9 @@ class Cell:
     """Policy -> request log."""
     batches: Mapping[str, tuple[BatchAccount | None, ...]] = field(default_factory=dict)
     """Policy -> batches of each target, None for one that did not batch; without policies for which no target batched."""
-    lengths: LengthTable = NOT_STORED
-    series: RttSeries = NOT_STORED
+    lengths: LengthTable | Any = None
+    series: RttSeries | Any = None
+    """Of a run that was just made; of a run directory, these two are None."""
     regression_slope: float = nan
     regression_offset: float = nan
     planes: tuple[tuple[float, float, float], ...] = ()
@@ -219,11 +216,7 @@ class Run:
     @property
     def totals_s(self) -> dict[Place, list[float]]:
         """Total latency of each replication, which every run knows."""
-        return {
-            place: cast(list[float], columns["total_latency_s"])
-            for place, columns in self.replicated.items()
-            if "total_latency_s" in columns
-        }
+        return {place: cast(list[float], columns["total_latency_s"]) for place, columns in self.replicated.items()}
 
     @property
     def rows(self) -> pd.DataFrame:

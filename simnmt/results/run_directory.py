@@ -8,6 +8,7 @@ import io
 import itertools
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime, timezone
@@ -75,16 +76,23 @@ def whole(target: Path, *, replace: bool = False) -> Iterator[Path]:
     """
     check_free(target, replace=replace)
     place = Path(os.path.realpath(target))  # a link to an empty folder cannot be renamed over
-    beside = place.parent
+    old = files.free_name(place.parent)
     try:
-        with files.made_folder(beside), files.partial_folder(beside) as partial, files.partial_folder(beside) as replaced:
+        with files.made_folder(place.parent), files.partial_folder(place.parent) as partial:
             yield partial
-            if replace and place.is_dir():
-                place.rename(replaced / "run")
-            elif os.name == "nt" and place.is_dir():
-                place.rmdir()
-            partial.rename(place)  # over an empty folder, without a moment in which another run could take its name
+            try:
+                if replace and place.is_dir():
+                    place.rename(old)
+                elif os.name == "nt" and place.is_dir():
+                    place.rmdir()
+                partial.rename(place)  # over an empty folder, without a moment in which another run could take its name
+            finally:
+                if old.is_dir() and partial.is_dir():  # a failure or Ctrl-C between the two
+                    old.rename(place)
+                shutil.rmtree(old, ignore_errors=True)
     except OSError as error:
+        if old.is_dir():
+            raise RunDirectoryError(f"cannot write the run: {error.strerror}; the old one is now {old}", path=target) from error
         raise _unwritable(target, error) from error
 
 
@@ -193,6 +201,7 @@ def read_manifest(directory: Path) -> dict[str, Any]:
         manifest: dict[str, Any] = json.loads(files.read_bounded(path))
         known = (
             all(isinstance(manifest[key], dict) for key in ("inputs", "outputs"))
+            and isinstance(manifest[REPLICATIONS], list)
             and {INPUT, RESOLVED} <= {*manifest["outputs"]} <= OUTPUTS
         )
     except (ValueError, KeyError, TypeError, RecursionError, OSError):
@@ -230,7 +239,7 @@ def load_run(directory: Path, scenario: Row) -> Run:
             summary_rows=summary["rows"],
             **{key: summary[key] for key in copied},
             cells=_stored_cells(directory, manifest, summary),
-            replicated={tuple(row[key] for key in _PLACE): dict(row["values"]) for row in manifest.get(REPLICATIONS, ())},
+            replicated={tuple(row[key] for key in _PLACE): dict(row["values"]) for row in manifest[REPLICATIONS]},
             live=LiveMeasurement(**summary["live"]) if "live" in summary else None,
             scenario=scenario,
             directory=directory,
@@ -297,15 +306,5 @@ class StoredColumns(Log):
 
 
 def _unreadable(path: Path, error: Exception) -> RunDirectoryError:
-    return RunDirectoryError(f"cannot be read: {_describe_damage(error)}", path=path, remedy=REMEDY)
-
-
-def _describe_damage(error: Exception) -> str:
-    """Describe what is wrong with a file of a run for which a library raised this error."""
-    if isinstance(error, json.JSONDecodeError):
-        return f"no JSON at line {error.lineno}, column {error.colno}"
-    if isinstance(error, KeyError):
-        return f"{error.args[0]} is missing"
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    return "its content is not what a run writes"
+    reason = error.strerror if isinstance(error, OSError) else None
+    return RunDirectoryError(f"cannot be read: {reason or 'not what a run writes'}", path=path, remedy=REMEDY)

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain
 
+import numpy as np
+
 from simnmt.base.suggestions import did_you_mean
 from simnmt.network.configuration import links_of
 from simnmt.network.outages import TraceOutages
 from simnmt.policies.baselines import FixedPolicy
+from simnmt.results.device_accounts import batch_columns, stream_columns
 from simnmt.scenario.configuration import END_NODE, ScenarioConfiguration
 from simnmt.scenario.document import Document
 from simnmt.scenario.errors import Location
@@ -29,11 +32,17 @@ def check_topology(scenario: ScenarioConfiguration, document: Document) -> None:
 
 def _devices(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
     first, *others = scenario.devices
+    taken: set[str] = set()  # columns of the summary by the kind of execution
+    for name, device in scenario.devices.items():
+        if device.batching is not None:
+            taken.update(batch_columns(name, 1, None, 1.0, np.empty(0), np.empty(0)))
+        if device.sti is not None:
+            taken.update(stream_columns(name, None, 1.0))
     if END_NODE in others:
         yield ("devices", END_NODE), f"devices are listed nearest first, so {END_NODE} comes first"
     for name, device in scenario.devices.items():
         place = ("devices", name)
-        if name in _RESERVED_NAMES or name.endswith("_busiest"):
+        if name in _RESERVED_NAMES or name.endswith("_busiest") or f"{name}_share" in taken:
             yield place, f"{name}_share or {name}_load is another number of the summary; choose another name"
         if isinstance(device.profile, dict) and device.profile.keys() != scenario.workloads.keys():
             workloads = ", ".join(scenario.workloads)
@@ -106,12 +115,8 @@ def _clocks(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
         for workload in paced:
             if not isinstance(scenario.workloads[workload].arrivals, BackToBack):
                 yield ("networks", name, "clock"), f"pace is for requests back to back, but workload {workload} has arrivals"
-        if network.pace_s != "auto" and not paced:
+        if network.pace_s is not None and not paced:
             yield ("networks", name, "pace_s"), f"no workload meets networks.{name} on the clock pace"
-        for workload in network.pace_s if isinstance(network.pace_s, dict) else ():
-            if workload not in paced:
-                what = f"no workload {workload} meets networks.{name} on the clock pace"
-                yield ("networks", name, "pace_s", workload), f"{what} ({did_you_mean(workload, paced)})"
 
 
 def _policies(scenario: ScenarioConfiguration) -> Iterator[Misfit]:

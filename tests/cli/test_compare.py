@@ -83,7 +83,7 @@ def test_the_page_is_written_and_named(runs: Path, simnmt: Command) -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ("first", "one run has nothing to be compared with (give two or more)"),
+        ("first", "there is nothing to compare (give two runs or more)"),
         ("first small.yaml", f"small.yaml: {NO_RUN}"),
         ("first far --page far/summary.json", "far/summary.json would replace what is read (write to another file)"),
     ],
@@ -111,7 +111,7 @@ def edit(name: str, change: Callable[[Any], object]) -> Callable[[Path], None]:
     [
         (lambda run: (run / "summary.json").unlink(), "damaged/summary.json:"),
         (edit("summary.json", lambda summary: summary.pop("rows")), "damaged/summary.json:"),
-        (edit("manifest.json", lambda manifest: manifest.pop("replications")), "damaged:"),
+        (edit("manifest.json", lambda manifest: manifest.pop("replications")), "damaged/manifest.json:"),
     ],
     ids=["no-summary", "no-rows", "no-totals"],
 )

@@ -68,10 +68,7 @@ def test_request_by_request_is_column_by_column_to_the_bit(way: Routes, requests
         up_s, down_s, there_s, back_s = one(request, int(node[request]), float(at_s[request]))
         assert up_s == tuple(column[request] for column in ways.uplink_s)
         assert down_s == tuple(column[request] for column in ways.downlink_s)
-        if ways.access_up_s is None or ways.access_down_s is None:
-            assert (there_s, back_s) == (0.0, 0.0)
-        else:
-            assert (there_s, back_s) == (ways.access_up_s[request], ways.access_down_s[request])
+        assert (there_s, back_s) == tuple(column[request] for column in ways.access_s or ([0.0] * REQUESTS,) * 2)
 
 
 def test_a_path_pays_half_of_each_overhead_on_it_one_way(way: Routes, requests: tuple[np.ndarray, ...]) -> None:
@@ -82,9 +79,9 @@ def test_a_path_pays_half_of_each_overhead_on_it_one_way(way: Routes, requests: 
     for target, path_s in enumerate(paths_s):
         np.testing.assert_allclose(ways.uplink_s[target] - bare.uplink_s[target], path_s / 2, rtol=0, atol=1e-12)
         np.testing.assert_allclose(ways.downlink_s[target] - bare.downlink_s[target], path_s / 2, rtol=0, atol=1e-12)
-    for with_s, without_s in ((ways.access_up_s, bare.access_up_s), (ways.access_down_s, bare.access_down_s)):
-        assert with_s is not None
-        np.testing.assert_allclose(with_s - (0.0 if without_s is None else without_s), own_s / 2, rtol=0, atol=1e-12)
+    assert ways.access_s is not None
+    for with_s, without_s in zip(ways.access_s, bare.access_s or (0.0, 0.0), strict=True):
+        np.testing.assert_allclose(with_s - without_s, own_s / 2, rtol=0, atol=1e-12)
     for with_s, without_s, path_s in zip(ways.transfer_s, bare.transfer_s, (0.0, *paths_s), strict=True):
         np.testing.assert_allclose(with_s - without_s, own_s + path_s, rtol=0, atol=1e-12)
 
@@ -111,8 +108,8 @@ def test_every_hop_makes_the_way_longer_by_its_own_link(way: Routes, requests: t
 
 def test_the_ways_end_to_end_hold_the_access_link_for_every_target(way: Routes, requests: tuple[np.ndarray, ...]) -> None:
     ways = way.ways(*requests)
-    assert (ways.access_up_s is None) == (way.access is None)
-    access_s = 0.0 if ways.access_up_s is None or ways.access_down_s is None else ways.access_up_s + ways.access_down_s
+    assert (ways.access_s is None) == (way.access is None)
+    access_s = sum(ways.access_s or (0.0,))
     np.testing.assert_array_equal(ways.transfer_s[0], np.broadcast_to(access_s, REQUESTS))
     for transfer_s, up_s, down_s in zip(ways.transfer_s[1:], ways.uplink_s, ways.downlink_s, strict=True):
         np.testing.assert_allclose(transfer_s, access_s + up_s + down_s, rtol=0, atol=1e-12)

@@ -12,7 +12,7 @@ import pytest
 import simnmt
 from simnmt.experiment.units import saturated_s
 from simnmt.profile.device_profile import DeviceProfile
-from simnmt.results.device_accounts import BATCH_COLUMNS, BatchAccount
+from simnmt.results.device_accounts import BatchAccount, batch_columns
 from simnmt.results.request_log import RequestLog
 from simnmt.results.run_directory import sha256
 from tests.units import plan_of
@@ -77,7 +77,8 @@ def test_back_to_back_each_request_is_alone_in_its_batch(make_batched: MakeScena
     assert not log["t_queue_s"].any()
     assert np.isnan(log["first_token_s"]).all()
     assert result.document()["batches"] == []
-    assert all(row[f"cloud_{name}"] is None for row in result.summary_rows for name in BATCH_COLUMNS)
+    unknown = batch_columns("cloud", 1, None, 1.0, np.empty(0), np.empty(0))
+    assert all(row[name] is None for row in result.summary_rows for name in unknown)
 
 
 @pytest.mark.parametrize("arrivals", [None, {"kind": "clients", "clients": 12, "think_time": {"mean_s": 0.05}}])

@@ -62,10 +62,8 @@ def test_latency_is_queue_execution_link_and_the_overheads_of_the_path(make_scen
     loaded = with_overheads(scenario, gateway=GATEWAY_MS, cloud=CLOUD_MS)
     bare, result = simnmt.run(scenario).cells[0].logs, simnmt.run(loaded)
     own_s, cloud_s = drawn_s(scenario, "gateway", GATEWAY_MS), drawn_s(scenario, "cloud", CLOUD_MS)
-    rows = {row["policy"]: row for row in result.summary_rows}
     for policy, log in result.cells[0].logs.items():
         away = log["target"] == 1
-        assert rows[policy]["mean_overhead_s"] == pytest.approx((own_s + away * cloud_s).mean())
         link_s = np.where(away, bare["cloud"]["t_tx_s"], 0.0)
         np.testing.assert_allclose(log["t_tx_s"], link_s + own_s + away * cloud_s, rtol=0, atol=1e-12, err_msg=policy)
         np.testing.assert_array_equal(log["latency_s"], log["t_queue_s"] + log["t_exe_s"] + log["t_tx_s"])

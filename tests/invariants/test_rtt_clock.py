@@ -73,14 +73,6 @@ def test_the_default_pace_depends_neither_on_the_number_of_requests_nor_on_the_r
     assert len(paces_s) == 1
 
 
-def test_a_pace_may_be_stated_for_one_workload_of_several(make_scenario: MakeScenario) -> None:
-    workloads = {"news": {"lengths": "@de-en-news"}, "more": {"lengths": "@de-en-news"}}
-    scenario = make_scenario(workloads=workloads, networks={"n": {"rtt": "@cp1", "pace_s": {"news": 0.5}}}, requests=50)
-    paces_s = {row["workload"]: row["rtt_pace_s"] for row in simnmt.run(scenario).summary_rows}
-    assert paces_s["news"] == 0.5
-    assert paces_s["more"] == pytest.approx(0.2, rel=0.1)
-
-
 @pytest.mark.parametrize("clock", ["pace", "spread"])
 @pytest.mark.parametrize("end_nodes", [1, 6])
 def test_an_estimate_is_as_old_as_the_lookup_that_it_rests_on(make_tiers: MakeScenario, clock: str, end_nodes: int) -> None:

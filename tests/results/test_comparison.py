@@ -162,8 +162,6 @@ def test_a_live_run_counts_the_answered_requests_and_a_late_load_generator_is_do
     comparison = simnmt.compare(result, measured)
     assert comparison.changes[0]["change_percent"] == pytest.approx(0.0, abs=1e-9)
     assert [run["live"] for run in comparison.runs] == [False, True]
-    with pytest.raises(simnmt.InputError):
-        simnmt.compare(result, replace(measured, replicated={}))
     late = replace(measured, name="late", live=replace(live, lateness_ms={"p99": 27.4}))
     assert [note for note in simnmt.compare(result, measured, late).notes if "load generator of late" in note]
 

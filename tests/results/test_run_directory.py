@@ -164,13 +164,39 @@ def test_a_reproduction_is_replaced_where_that_is_asked_for(tmp_path: Path) -> N
             run_directory.check_free(target, **replaces)
 
 
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "Input/output error"), KeyboardInterrupt()])
+@pytest.mark.parametrize("times", [1, 2])
+def test_the_old_run_survives_a_failure_while_it_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, times: int
+) -> None:
+    """`times`: how many renames fail, after the one that moves the old run aside; the second would move it back."""
+    target = tmp_path / "page"
+    with whole(target) as folder:
+        (folder / run_directory.REPRODUCTION).write_text("first")
+    rename, failures = Path.rename, iter([None] + [error] * times)
+
+    def fails(path: Path, name: Path) -> Path:
+        if (failure := next(failures, None)) is not None:
+            raise failure
+        return rename(path, name)
+
+    expected = RunDirectoryError if isinstance(error, OSError) else KeyboardInterrupt
+    with pytest.raises(expected) as caught, whole(target, replace=True) as folder:
+        (folder / run_directory.REPRODUCTION).write_text("second")
+        monkeypatch.setattr(Path, "rename", fails)
+    (old,) = tmp_path.iterdir()
+    assert (old / run_directory.REPRODUCTION).read_text() == "first"
+    assert (old == target) == (times == 1)
+    assert times == 1 or expected is KeyboardInterrupt or old.name in str(caught.value)
+
+
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
     """The least that counts as a run directory."""
     for name in (INPUT, RESOLVED):
         (tmp_path / name).write_text("version: 1\n")
     outputs = {name: sha256(tmp_path / name) for name in (INPUT, RESOLVED)}
-    (tmp_path / MANIFEST).write_text(json.dumps({"inputs": {}, "outputs": outputs}))
+    (tmp_path / MANIFEST).write_text(json.dumps({"inputs": {}, "outputs": outputs, "replications": []}))
     return tmp_path
 
 
@@ -185,9 +211,9 @@ BAD_MANIFESTS = [
     b"",
     b"[]",
     b'{"inputs": {}}',
-    b'{"inputs": 1, "outputs": {}}',
-    b'{"inputs": {}, "outputs": []}',
-    json.dumps({"inputs": {}, "outputs": {INPUT: "", RESOLVED: "", "../../dev/zero": ""}}).encode(),
+    b'{"inputs": 1, "replications": [], "outputs": {}}',
+    b'{"inputs": {}, "replications": [], "outputs": []}',
+    json.dumps({"inputs": {}, "replications": [], "outputs": {INPUT: "", RESOLVED: "", "../../dev/zero": ""}}).encode(),
     b"\xff\xfe",
 ]
 
@@ -202,7 +228,7 @@ def test_a_malformed_manifest_is_refused(directory: Path, content: bytes) -> Non
 
 def test_files_that_changed_since_are_named(directory: Path) -> None:
     manifest = read_manifest(directory)
-    assert set(manifest) == {"inputs", "outputs"}
+    assert set(manifest) == {"inputs", "outputs", "replications"}
     recorded = manifest["outputs"]
     check_unchanged(recorded, "a file", directory.joinpath, "restore it")
     (directory / RESOLVED).write_text("version: 2\n")
