@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import secrets
 import shutil
@@ -15,6 +16,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from simnmt.base.errors import STANDARD, InputError, SimnmtError
+
+_LOG = logging.getLogger("simnmt.base")
 
 MOST_DOCUMENT_BYTES = 64 << 20
 """Limit of a JSON or YAML document; the largest that simnmt ships or writes has about 1 MB."""
@@ -146,15 +149,25 @@ def read_bounded(path: str | os.PathLike[str], most_bytes: int = MOST_DOCUMENT_B
     Raises `OSError` as `check_regular` and `standard_input` do, and `InputError` as `refuse_other_content` does.
     """
     if is_standard(path):
-        content = standard_input().read(most_bytes + 1)
+        content = _read_at_most(standard_input(), most_bytes + 1)
     else:
         check_regular(path, most_bytes, pipes=pipes)
         with Path(path).open("rb") as file:
-            content = file.read(most_bytes + 1)
+            content = _read_at_most(file, most_bytes + 1)
     if len(content) > most_bytes:
         raise _too_large(path, most_bytes)
     refuse_other_content(content, path)
+    _LOG.debug("read %s: %d bytes", path, len(content))
     return content
+
+
+def _read_at_most(stream: BinaryIO, most_bytes: int) -> bytes:
+    # In parts: `read` allocates the size that it is asked for at once.
+    parts: list[bytes] = []
+    while most_bytes > 0 and (part := stream.read(min(most_bytes, 1 << 20))):
+        parts.append(part)
+        most_bytes -= len(part)
+    return b"".join(parts)
 
 
 @contextmanager
@@ -173,7 +186,12 @@ def sole_writer(folder: Path, error: type[InputError], activity: str) -> Iterato
 
                 descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
                 stack.callback(os.close, descriptor)
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except OSError as failure:
+                    if isinstance(failure, BlockingIOError):
+                        raise
+                    # some network file systems have no locks
         except BlockingIOError:
             made.clear()  # the folder is another's
             remedy = "let it end, or choose another --out"
@@ -224,8 +242,9 @@ def made_folder(folder: Path) -> Iterator[list[Path]]:
 def written_whole(path: str | os.PathLike[str], *, new: bool = False) -> Iterator[Path]:
     """Yield a path to write to, which becomes `path` at the end; after a failure it is removed and `path` is unchanged.
 
-    A link is replaced, not the file that it leads to. `new`: raise `FileExistsError` if something exists at `path`. For `-`,
-    the content is written to standard output at the end. Raises `OSError`, also if a folder or device is at `path`.
+    A link is replaced, not the file that it leads to. `new`: raise `FileExistsError` if something exists at `path`, before the
+    work or at its end. For `-`, the content is written to standard output at the end. Raises `OSError`, also if a folder or
+    device is at `path`.
     """
     if is_standard(path):
         with tempfile.TemporaryDirectory(prefix="simnmt-") as temporary:
@@ -234,8 +253,7 @@ def written_whole(path: str | os.PathLike[str], *, new: bool = False) -> Iterato
             _write_to_standard_output(partial.read_bytes())
         return
     target = Path(path)
-    if new and os.path.lexists(target):
-        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
+    _check_name(target, new)
     if target.is_dir():
         raise _is_a_directory(target)
     # Renamed over, a device would become a file of that name; /dev/stdout leads to a regular file if it is redirected.
@@ -247,11 +265,24 @@ def written_whole(path: str | os.PathLike[str], *, new: bool = False) -> Iterato
         with partial_folder(target.parent) as folder:
             partial = folder / "content"
             yield partial
+            _check_name(target, new)
             partial.replace(target)
     except OSError as error:
         if error.errno in NO_ROOM:
             error.filename = os.fspath(path)  # the system names no file, or the one that is removed
         raise
+    _LOG.debug("wrote %s", path)
+
+
+def _check_name(target: Path, new: bool) -> None:
+    try:
+        target.lstat()
+    except FileNotFoundError:
+        return
+    except ValueError:  # a NUL in the name
+        raise OSError(errno.EINVAL, "no such name can exist", repr(str(target))) from None
+    if new:
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
 
 
 def refuse_replacing(out: str | os.PathLike[str] | None, *inputs: str | os.PathLike[str] | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from math import isnan
+from math import isfinite, isnan
 from typing import Any, Literal
 
 import numpy as np
@@ -214,6 +214,8 @@ def format_objective(
     ('68.2 ms', '12.3 J', '0.00002')
     """
     known = objective_metric(objective)
+    if not isfinite(value):
+        return "infinite"
     return f"{digits(value)} {known.unit}".rstrip() if known.label else duration(value, low, high, interval=interval)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -58,7 +60,11 @@ def test_a_new_file_replaces_nothing(tmp_path: Path) -> None:
         with pytest.raises(FileExistsError), written_whole(tmp_path / name, new=True):
             raise AssertionError("the work has begun")
     assert (tmp_path / "a").read_text() == "first"
-    assert names_in(tmp_path) == ["a", "dangling"]
+    with pytest.raises(FileExistsError), written_whole(tmp_path / "b", new=True) as partial:
+        partial.write_text("second")
+        (tmp_path / "b").write_text("of another")
+    assert (tmp_path / "b").read_text() == "of another"
+    assert names_in(tmp_path) == ["a", "b", "dangling"]
 
 
 @pytest.mark.parametrize("target", ["real", "nowhere", "link"])
@@ -70,6 +76,12 @@ def test_a_link_is_replaced_and_never_followed(tmp_path: Path, target: str) -> N
     assert (tmp_path / "link").read_text() == "new" and not (tmp_path / "link").is_symlink()
     assert (tmp_path / "real").read_text() == "kept"
     assert names_in(tmp_path) == ["link", "real"]
+
+
+def test_a_name_that_cannot_exist_is_refused_before_the_work(tmp_path: Path) -> None:
+    for name in ("a\0b", "x" * 300):
+        with pytest.raises(OSError), written_whole(tmp_path / name):
+            raise AssertionError("the work has begun")
 
 
 def test_only_a_file_is_replaced(tmp_path: Path) -> None:
@@ -108,6 +120,24 @@ def test_a_folder_has_one_writer(tmp_path: Path) -> None:
     with sole_writer(tmp_path / "new" / "m", RunDirectoryError, "test"):
         pass
     assert names_in(tmp_path) == ["deep"]
+
+
+def test_a_file_system_without_locks_is_written_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_locks(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", no_locks)
+    with sole_writer(tmp_path / "m", RunDirectoryError, "test"):
+        (tmp_path / "m" / "file").touch()
+    assert names_in(tmp_path / "m") == ["file"]
+
+
+def test_a_small_file_is_read_in_little_memory(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("ab")
+    tracemalloc.start()
+    assert read_bounded(tmp_path / "a", 256 << 20) == b"ab"
+    assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    tracemalloc.stop()
 
 
 def test_a_folder_that_cannot_be_made_leaves_no_parents(tmp_path: Path) -> None:

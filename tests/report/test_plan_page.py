@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -27,3 +28,15 @@ def test_a_browser_shows_the_page_of_a_plan_without_complaint(open_page: Any, tm
         assert len(shown) == len(answer.warnings) >= 1 and "give 400 requests or more" in shown[0]
         assert opened.page.evaluate("() => document.documentElement.scrollWidth") == 400
         assert not opened.problems
+
+
+def test_a_candidate_that_loses_all_requests_is_on_the_page() -> None:
+    scenario = queue_of(1, "exponential", requests=200)
+    gateway = scenario["devices"]["gateway"]
+    scenario["devices"]["cloud"] = {**gateway, "balancer": "least_work", "failures": {"mttf_s": 0.001, "mttr_s": 1e9}}
+    scenario["policies"] = {"cloud": {}, "edge": {}}
+    vary = ["devices.cloud.count=1,2"]
+    plan = simnmt.plan(scenario, "mean_ms<=1000", rate=20.0, vary=vary, minimise="latency", replications=2)
+    assert plan.choice.policy == "edge"
+    assert any(plan.value(candidate) == inf for candidate in plan.simulated)
+    assert "infinite" in render_plan(plan)
