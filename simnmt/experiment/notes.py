@@ -49,11 +49,7 @@ def _template() -> Template:
 def notes(plan: RunPlan, learnt: Mapping[str, Learnt], rows: Sequence[Row], engine_reasons: Mapping[str, str]) -> list[str]:
     """Return the sentences that a reader needs to judge the numbers.
 
-    Args:
-        plan: the scenario with its inputs.
-        learnt: by workload, the knowledge of replication 0.
-        rows: the rows of the summary.
-        engine_reasons: by policy, why the reference ran it.
+    `learnt`: by workload, of replication 0; `rows`: of the summary; `engine_reasons`: by policy, why the reference ran it.
     """
     scenario, targets = plan.scenario, dict[tuple[str, str], Row]()
     for case in plan.cases.values():

@@ -69,13 +69,14 @@ def run_plan(
         for policy, engine_of_policy in result.engines.items():
             _LOG.info("policy %s: the world ran in engine %s", policy, engine_of_policy)
         if until_precision is None:
-            return _with_predictions(plan, result, units, results, jobs, progress)
+            break
         objective = plan.scenario.objective
         replications = next_replications(result.summary_rows, objective, until_precision)
         if replications <= plan.scenario.replications:
             result = replace(result, precision=describe_precision(result.summary_rows, objective, until_precision))
-            return _with_predictions(plan, result, units, results, jobs, progress)
+            break
         plan = replace(plan, scenario=plan.scenario.model_copy(update={"replications": replications}))
+    return _with_predictions(plan, result, units, results, jobs, progress)
 
 
 def _with_predictions(

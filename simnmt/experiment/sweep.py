@@ -228,18 +228,10 @@ def run_sweep(
     announce: Callable[[str], None] = lambda line: None,
     allow_code: bool = False,
 ) -> SweepResult:
-    """Run the tasks of a sweep that are not finished yet, and write its table.
+    """Run the tasks of a sweep that are not finished yet, and write its table (`simnmt.sweep`).
 
-    Args:
-        sweep: what is swept.
-        source: the scenario with the overrides that hold at all points.
-        folder: the sweep's folder, new or of the same sweep.
-        execute: runs the tasks (`run_tasks`).
-        progress: called with the number of finished tasks and of all tasks.
-        announce: called with a line on the folder before the first task.
-        allow_code: whether modules and files that the scenario names may run.
-
-    Raises the errors of `make_points`, and `SweepFolderError` for another folder, all before anything runs.
+    `source`: the scenario with the overrides that hold at all points; `execute`: runs the tasks (`run_tasks`).
+    Raises the errors of `make_points`, and `SweepFolderError` for a folder of something else, all before anything runs.
     """
     points = make_points(sweep, source, allow_code=allow_code)
     paths = dict.fromkeys(str(path) for point in points for path in input_files(point.scenario, Path.cwd()).values())

@@ -79,16 +79,16 @@ def _balancer(unit: Unit, device: str, boxes: int) -> Balancer:
         return InTurn()
     if kind == "least_work":
         return LeastWork()
-    # Boxes drawn for each request, one or two different ones, shape (requests, drawn): the same for every policy.
-    choices = np.empty((unit.scenario.requests, 2 if kind == "two_choices" else 1), np.int16)
-    first, *second = (
-        random_streams.uniform(*unit.stream(f"{device} choices {number}"), len(choices)) for number in range(choices.shape[1])
-    )
-    choices[:, 0] = (first * boxes).astype(np.int64)
-    for uniform in second:
-        # One of the others: a step of 1 to boxes - 1 around.
-        choices[:, 1] = (choices[:, 0] + 1 + (uniform * (boxes - 1)).astype(np.int64)) % boxes
-    return LeastLoadedOfDrawn(choices)
+
+    # Boxes drawn for each request, one or two different ones: the same for every policy.
+    def below(most: int, draw: int) -> NDArray[np.int64]:
+        uniform = random_streams.uniform(*unit.stream(f"{device} choices {draw}"), unit.scenario.requests)
+        return (uniform * most).astype(np.int64)
+
+    choices = [below(boxes, 0)]
+    if kind == "two_choices":
+        choices.append((choices[0] + 1 + below(boxes - 1, 1)) % boxes)  # a step of 1 to boxes - 1 around
+    return LeastLoadedOfDrawn(np.stack(choices, axis=1).astype(np.int16))
 
 
 SATURATION_SAMPLE = 2_000

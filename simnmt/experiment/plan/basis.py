@@ -93,11 +93,7 @@ def opener(source: Source, level: Level, *, allow_code: bool) -> Open:
 def basis_of(plan: RunPlan, level: Level, trials: Sequence[tuple[Site, Trial]], replications: int) -> tuple[str, list[str]]:
     """Return the kinds of the device profiles and of the round trips, and the warnings about an answer.
 
-    Args:
-        plan: the scenario of the answer with its inputs.
-        level: the service level.
-        trials: the runs on which the answer rests, each with its site.
-        replications: of each run by which deployments were compared.
+    `trials`: the runs on which the answer rests, each with its site.
     """
     # Inputs of devices on which no policy of the answer executes requests do not matter.
     used = {device for site, _ in trials for device in site.used} or set(plan.scenario.devices)

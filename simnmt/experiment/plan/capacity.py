@@ -111,15 +111,7 @@ class Capacities:
 def find_capacities(
     open_plan: Open, level: Level, *, precision: float, jobs: int, progress: Callable[[float, int], None] | None
 ) -> Capacities:
-    """Return the capacity of every workload, network and policy of a scenario, but of no oracle, which nobody can deploy.
-
-    Args:
-        open_plan: opens the scenario.
-        level: the service level.
-        precision: replications are added until intervals reach no further than this share of the capacity.
-        jobs: processes.
-        progress: called with the number of finished policies, a part of one included, and of all.
-    """
+    """Return the capacity of every workload, network and policy of a scenario, but of no oracle (`simnmt.plan`)."""
     if not 0.0 < precision < 1.0:
         raise InputError(f"a precision of {precision:g}", remedy="give a number above 0 and below 1, such as 0.02")
     plan = open_plan(())
@@ -152,14 +144,9 @@ def _best(rows: Sequence[Capacity]) -> Capacity:
 def find_capacity(
     site: Site, precision: float, jobs: int = 1, progress: Callable[[int, int], None] | None = None
 ) -> tuple[Capacity, Trial]:
-    """Return the highest rate at which the site keeps the level, and a run there.
+    """Return the highest rate at which the site keeps the level, and a run there; the present rate does not matter.
 
-    Args:
-        site: the deployment, with the fewest replications; its present rate does not matter.
-        precision: replications are added until the interval reaches no further than this share of the capacity,
-            `MOST_REPLICATIONS` at most.
-        jobs: processes.
-        progress: called with the number of finished replications and of all.
+    Replications are added, up to `MOST_REPLICATIONS`, until the interval reaches no further than `precision` of the capacity.
     """
     box_rps = site.box_saturation_rps
     most_rps = sum(device.servers * box_rps[device.name] for device in site.devices if device.name in site.used)

@@ -90,7 +90,7 @@ class Candidate:
         servers = [f"{count} {device} server{'s' * (count > 1)}" for device, count in self.boxes.items()]
         counts = {f"devices.{device}.count" for device in self.sites[0].plan.scenario.devices}
         others = {key: value for key, value in self.choice.items() if key not in counts}
-        return ", ".join([*servers, *(f"{key}={format_choice(value)}" for key, value in others.items())]) or "no server"
+        return ", ".join([*servers, *(f"{key}={format_choice(value)}" for key, value in others.items())]) or "no varied server"
 
 
 def format_choice(value: Any) -> str:
@@ -193,18 +193,10 @@ def find_deployment(
     certainty: float,
     progress: Callable[[float, int], None] | None,
 ) -> DeploymentPlan:
-    """Return the least deployment that keeps the level at a rate with a certainty.
+    """Return the least deployment that keeps the level at a rate with a certainty (`simnmt.plan`).
 
-    The choice is the surest candidate if none is sure, and None if all miss the level.
-
-    Args:
-        keys: the varied keys; empty: the number of boxes of the last device.
-        open_plan: opens the scenario.
-        level: what is to be kept.
-        rate_rps: mean rate of every workload.
-        minimised: what is to be least.
-        certainty: probability of keeping the level from which a candidate is chosen.
-        progress: called with the number of simulated candidates and of all.
+    The choice is the surest candidate if none is sure, and None if all miss the level. `keys`: the varied ones; empty: the
+    number of boxes of the last device.
     """
     if not 0.0 < rate_rps < 1e9:
         raise InputError(f"a rate of {rate_rps:g} requests/s", remedy="give a number above 0")
@@ -296,13 +288,9 @@ def make_candidates(keys: Sequence[VariedKey], open_plan: Open, level: Level, ra
 def _kept(
     candidates: Sequence[Candidate], columns: Sequence[str], by_servers: bool, progress: Callable[[float, int], None] | None
 ) -> Iterator[Candidate]:
-    """Yield the candidates that keep the level, the least first; of equal ones, those of a fixed policy.
+    """Yield the candidates that keep the level, the least by the columns first; of equal ones, those of a fixed policy.
 
-    Args:
-        candidates: those of fixed policies first.
-        columns: numbers of a run that are to be least, the first one first.
-        by_servers: whether the fewest servers come first, so that more boxes than those of the answer are not simulated.
-        progress: called with the number of simulated candidates and of all.
+    `by_servers`: the fewest servers come first, so that more boxes than those of the answer are not simulated.
     """
 
     def servers(candidate: Candidate) -> int:
