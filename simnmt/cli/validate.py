@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from math import isnan
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from simnmt.base.packages import named_if_missing
+from simnmt.base.text_tables import format_table
 from simnmt.cli.live_serve import AnyModel
 from simnmt.cli.options import AllowCode, AsJson, Overrides, argument, option, parse_share, print_result, prints_of_users
 from simnmt.cli.terminal import note, warn
+
+if TYPE_CHECKING:
+    from simnmt.live.validation import Validation
 
 LEGEND = (
     "Simulated over live less 1, of means over the replications. Structural: with the executions and targets of the live run. "
@@ -39,7 +45,6 @@ def validate(
     Example: simnmt validate @live-smoke --requests 50
     """
     with named_if_missing("live"):
-        from simnmt.live.validation import HEADER, describe_validation, format_validation, table_rows
         from simnmt.live.validation import validate as run_validation
     from simnmt.experiment.inputs import read_inputs
     from simnmt.report.page_template import Section, render_page, write_page
@@ -59,14 +64,17 @@ def validate(
 
     def write(folder: Path) -> None:
         (folder / "validation.json").write_text(json.dumps(validation.document(), indent=1) + "\n", encoding="utf-8")
-        table = Table.of_texts("", HEADER, list(table_rows(validation)), words=2, id="errors")
+        table = Table.of_texts("", _HEADER, list(_table_rows(validation)), words=2, id="errors")
         section = Section(
-            "Errors of the simulations", text=[LEGEND], tables=[table], notes=list(describe_validation(validation))
+            "Errors of the simulations", text=[LEGEND], tables=[table], notes=list(_describe_validation(validation))
         )
         write_page(folder / "validation.html", render_page("simnmt validate", validation.scenario, [section]))
         note(f"wrote {folder}/validation.html")
 
-    print_result(as_json, validation.document, lambda: format_validation(validation))
+    def text() -> str:
+        return "\n".join([format_table(_HEADER, _table_rows(validation), 2), "", *_describe_validation(validation)])
+
+    print_result(as_json, validation.document, text)
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         write(out)
@@ -76,3 +84,39 @@ def validate(
     if within is not None and validation.worst_structural_error > within:
         warn(f"a structural error of {100 * validation.worst_structural_error:.2f} %, more than --within {100 * within:g} %")
         raise typer.Exit(3)
+
+
+_HEADER = ("network", "policy", "live ms", "spread %", *("structural %", "p50 %", "p95 %"), *("predicted %", "p50 %", "p95 %"),
+          "offloaded % live", "predicted")  # fmt: skip
+
+
+def _table_rows(validation: Validation) -> Iterator[list[str]]:
+    """Yield the cells of each comparison, under `_HEADER`."""
+    for row in validation.rows:
+        errors = [row.structural.errors(row.live), row.predicted.errors(row.live)]
+        yield [
+            row.network,
+            row.policy + "*" * row.void,
+            f"{1e3 * row.live.mean_s:.1f}",
+            "-" if isnan(row.spread.mean_s) else f"{100 * row.spread.mean_s:.1f}",
+            *(f"{100 * getattr(error, name):+.1f}" for error in errors for name in ("mean_s", "p50_s", "p95_s")),
+            f"{100 * row.live.offloaded_share:.1f}",
+            f"{100 * row.predicted.offloaded_share:.1f}",
+        ]
+
+
+def _describe_validation(validation: Validation) -> Iterator[str]:
+    """Yield the sentences below the table: rankings and voids."""
+    for ranking in validation.rankings:
+        if not ranking.live:
+            yield f"{ranking.network}: every run is void, so that nothing is ranked"
+            continue
+        pairs = "; ".join(f"{better} before {worse}" for better, worse in ranking.inverted) or "none"
+        yield (
+            f"{ranking.network}: live {' < '.join(ranking.live)}; predicted {' < '.join(ranking.predicted)}; "
+            f"pairs clearly apart live and inverted in the prediction: {pairs}"
+        )
+    for row in validation.rows:
+        if row.voids:
+            what = "void, and shown over all its runs" if row.void else f"{len(row.voids)} runs left out"
+            yield f"{row.policy} on {row.network}: {what}: {'; '.join(dict.fromkeys(row.voids))}"

@@ -35,7 +35,7 @@ class Fifo:
 
     @classmethod
     def of_device(cls, boxes: int, workers: int, balancer: Balancer, settings: Kind | None) -> Fifo:
-        """Return the boxes of a device; they have no settings but their workers."""
+        """Return the boxes of a device; `settings` is unused."""
         return cls(boxes, workers, balancer)
 
     def device(self, clock: Clock, target: int, requests: Block, trail: Recorder, first_box: int) -> FifoDevice:

@@ -225,7 +225,8 @@ def known_misroutes(scenario: ScenarioConfiguration, case: Case) -> bool:
 
 
 JUDGED = 2_000
-"""Decisions per run that an oracle judges if requests queue: 5 to 15 us each, three times as much as a decision."""
+"""About how many decisions of a policy in a replication an oracle judges if requests queue: 5 to 15 us each, three times as
+much as a decision."""
 
 
 def _judged_share(scenario: ScenarioConfiguration, case: Case) -> float:

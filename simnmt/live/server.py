@@ -1,4 +1,4 @@
-"""The live server: one model behind LibreTranslate's API, batched by the very `Batcher` of the simulation."""
+"""The live server: one model behind LibreTranslate's API, batched by the `Batcher` of `simnmt.batching`."""
 
 from __future__ import annotations
 

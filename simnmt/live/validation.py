@@ -10,7 +10,7 @@ policy on every network is replayed once a replication, in another order each ti
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
 from itertools import combinations, product
 from pathlib import Path
@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 from simnmt.base import VERSION, random_streams
 from simnmt.base.arrays import Floats
 from simnmt.base.errors import InputError, SimnmtError
-from simnmt.base.text_tables import format_table
 from simnmt.devices import Fifo
 from simnmt.experiment.cases import RunPlan, Unit
 from simnmt.experiment.targets import Target
@@ -477,45 +476,3 @@ def _ranked(network: str, rows: Sequence[Comparison]) -> Ranking:
     )
     predicted = sorted(rows, key=lambda row: row.predicted.mean_s)
     return Ranking(network, tuple(row.policy for row in live), tuple(row.policy for row in predicted), inverted)
-
-
-HEADER = ("network", "policy", "live ms", "spread %", *("structural %", "p50 %", "p95 %"), *("predicted %", "p50 %", "p95 %"),
-          "offloaded % live", "predicted")  # fmt: skip
-
-
-def table_rows(validation: Validation) -> Iterator[list[str]]:
-    """Yield the cells of each comparison, under `HEADER`."""
-    for row in validation.rows:
-        errors = [row.structural.errors(row.live), row.predicted.errors(row.live)]
-        yield [
-            row.network,
-            row.policy + "*" * row.void,
-            f"{1e3 * row.live.mean_s:.1f}",
-            "-" if np.isnan(row.spread.mean_s) else f"{100 * row.spread.mean_s:.1f}",
-            *(f"{100 * getattr(error, name):+.1f}" for error in errors for name in ("mean_s", "p50_s", "p95_s")),
-            f"{100 * row.live.offloaded_share:.1f}",
-            f"{100 * row.predicted.offloaded_share:.1f}",
-        ]
-
-
-def describe_validation(validation: Validation) -> Iterator[str]:
-    """Yield the sentences below the table: rankings and voids."""
-    for ranking in validation.rankings:
-        if not ranking.live:
-            yield f"{ranking.network}: every run is void, so that nothing is ranked"
-            continue
-        pairs = "; ".join(f"{better} before {worse}" for better, worse in ranking.inverted) or "none"
-        yield (
-            f"{ranking.network}: live {' < '.join(ranking.live)}; predicted {' < '.join(ranking.predicted)}; "
-            f"pairs clearly apart live and inverted in the prediction: {pairs}"
-        )
-    for row in validation.rows:
-        if row.voids:
-            what = "void, and shown over all its runs" if row.void else f"{len(row.voids)} runs left out"
-            yield f"{row.policy} on {row.network}: {what}: {'; '.join(dict.fromkeys(row.voids))}"
-
-
-def format_validation(validation: Validation) -> str:
-    """Return the result as text."""
-    table = format_table(HEADER, table_rows(validation), 2)
-    return "\n".join([table, "", *describe_validation(validation)])

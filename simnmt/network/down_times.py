@@ -70,12 +70,6 @@ class DownTimes:
         self._read_beyond(at_s)
         return self._begin_s[bisect_right(self._begin_s, at_s)]
 
-    def last_begin(self, at_s: float) -> float:
-        """Return when the last interval up to a moment began; minus infinity if there was none."""
-        self._read_beyond(at_s)
-        last = bisect_right(self._begin_s, at_s) - 1
-        return self._begin_s[last] if last >= 0 else -inf
-
     def down_s(self, until_s: float) -> float:
         """Return the seconds that it is down from 0 to a moment."""
         self._read_beyond(until_s)

@@ -1,7 +1,7 @@
 """Decode sentences together, each with its own search: they join and leave while the others go on (FNI-08 to FNI-10).
 
-`decode_batch` decodes one padded batch from beginning to end; `decode_batched` decodes many sentences in the batches that a
-`Batcher` forms, and times every part of it.
+`decode_batch` decodes one padded batch from beginning to end. `BatchedDecoder` makes one move of a `Batcher` after another, as
+the live server needs it; `decode_batched` drives it with many sentences, and times every part.
 """
 
 from __future__ import annotations

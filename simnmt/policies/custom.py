@@ -96,7 +96,7 @@ class CheckedPolicy:
 
         def checked(request: int, delay_s: Sequence[float]) -> int:
             if self._by_method and self._latest != block:
-                # A closed loop decides on the last requests of a block after it has prepared the next one.
+                # A method decides by what was prepared last, but a live gateway keeps one block for each source length.
                 self._prepared(src_len)
                 self._latest = block
             try:

@@ -37,7 +37,7 @@ class Policy(Protocol):
     """
 
     def prepare(self, src_len: NDArray[np.int64]) -> Decide:
-        """Compute once, for all requests, what does not depend on the moment of a decision; `src_len` in tokens."""
+        """Compute what does not depend on the moment of a decision, for a block of requests; `src_len` in tokens."""
         ...
 
 

@@ -17,7 +17,7 @@ from simnmt.results.number_text import digits
 from simnmt.results.recommendation import by_objective
 from simnmt.results.run import format_sources
 from simnmt.results.stability import LOAD_SUFFIX, device_names, is_overloaded
-from simnmt.results.summary import Device, Row, format_objective, objective_column, objective_name
+from simnmt.results.summary import Device, Row, format_objective, objective_name
 
 PLACE = ("workload", "network")
 ALWAYS = ("p50", "p90", "p95", "p99", "p999")
@@ -103,7 +103,7 @@ def _latency_columns(result: Run) -> list[Column]:
         latency("mean ms", "mean_latency_s", small=_below_mean, outcome=lambda row: "unstable" if row.get("unstable") else "")
     ]
     for name in dict.fromkeys(("p50", "p95", "p99", *asked)):
-        key = objective_column(name) if name in objectives else f"{name}_latency_s"
+        key = f"{name}_latency_s"
         columns.append(latency(f"{name[:3]}.{name[3:]}".rstrip(".") + " ms", key, small=partial(_predicted, key)))
     if any(is_number(row.get("mean_queue_s")) and row["mean_queue_s"] > 0 for row in result.summary_rows):
         columns.append(latency("waiting ms", "mean_queue_s", on_terminal=False))

@@ -57,36 +57,39 @@ def describe_change(record: Row, name: str) -> str:
 
 
 def verdicts(result: Run) -> list[Row]:
-    """Return three sentences for each workload and network of a run.
+    """Return three texts for each workload and network of a run.
 
     `sentence`: what to deploy; `gap`: how far it is from the oracle; `reason`: why. All but the first may be empty. A live
-    replay has one sentence on what was measured.
+    replay has one text on what was measured.
     """
     if result.live is not None:
         return [_live_verdict(result.summary_rows[0], result.live)]
     return [_verdict(record, result.summary_rows) for record in result.recommendations]
 
 
-def _verdict(verdict: Row, rows: Sequence[Row]) -> Row:
-    place = {"workload": verdict["workload"], "network": verdict["network"]}
+def _verdict(recommended: Row, rows: Sequence[Row]) -> Row:
+    """Return the verdict for one recommendation: the texts of deploy.j2, gap.j2 and reason.j2, filled with the same facts."""
+    place = {"workload": recommended["workload"], "network": recommended["network"]}
     by_policy = {row["policy"]: row for row in rows if place.items() <= row.items()}
-    row, ends = by_policy.get(verdict["policy"]), (verdict[f"objective_value{end}"] for end in ("", "_low", "_high"))
+    row, ends = by_policy.get(recommended["policy"]), (recommended[f"objective_value{end}"] for end in ("", "_low", "_high"))
     value, low, high = ends
     alone = " (one replication: no interval)" if low is None else ""
     # A border of lengths explains no decision of a policy that nearly always chooses alike.
     is_divided = row is not None and 0.01 <= row["offloaded_share"] <= 0.99
     facts = {
-        "verdict": verdict,
-        "row": row,
-        "oracle": by_policy.get(verdict["oracle"]),
-        "value": "" if value is None else format_objective(verdict["objective"], value, low, high, interval=True) + alone,
-        "unclear": [name for name in verdict["indistinguishable"] if name not in verdict["as_good"]],
+        "recommended": recommended,  # the record of `simnmt.results.recommendation.recommend`
+        "row": row,  # of the recommended policy
+        "oracle": by_policy.get(recommended["oracle"]),  # its row
+        "value": "" if value is None else format_objective(recommended["objective"], value, low, high, interval=True) + alone,
+        "unclear": [name for name in recommended["indistinguishable"] if name not in recommended["as_good"]],
         "unstable": [
-            by_policy[name] for name in verdict["deployable"] if by_policy[name].get("unstable") and name != verdict["policy"]
+            by_policy[name]
+            for name in recommended["deployable"]
+            if by_policy[name].get("unstable") and name != recommended["policy"]
         ],
-        "assessments": [Assessment.of_json(record) for record in verdict["slo_assessments"]],
-        "tied": verdict["above_oracle"] is not None and is_tie(1.0 + verdict["above_oracle"], 1.0),
-        "kept": verdict["reason"]["kept"].get(verdict["policy"], "") if is_divided else "",
+        "assessments": [Assessment.of_json(record) for record in recommended["slo_assessments"]],
+        "tied": recommended["above_oracle"] is not None and is_tie(1.0 + recommended["above_oracle"], 1.0),
+        "kept": recommended["reason"]["kept"].get(recommended["policy"], "") if is_divided else "",
     }
     parts = {"sentence": "deploy", "gap": "gap", "reason": "reason"}
     return place | {name: " ".join(words(template, **facts)) for name, template in parts.items()}

@@ -1,4 +1,7 @@
-"""The columns of requests, each declared once: its array in the world, its name in requests.parquet, its line in the docs."""
+"""The columns of requests: their arrays in the world, their names in requests.parquet, and the table of them in the docs.
+
+The compiled engine declares the arrays that it fills again, in `world/compiled/settings.h`.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,8 @@ class RequestColumn:
     log: str = ""
     """Name in requests.parquet; empty if it is not written."""
     filled: Literal["always", "on_request", "later"] = "later"
-    """By the world in every run, or if a server or the judge of decisions names it; `later`: when the world has ended."""
+    """`always`: by the world in every run. `on_request`: by the world, if an execution kind names it in `records`, or the run
+    judges decisions or has faults. `later`: when the world has ended."""
     unset: float = 0
     """Value of a request for which nothing is known."""
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import ceil, inf
 
 from simnmt.results.metrics import objective_metric
-from simnmt.results.summary import Objective, Row, objective_column, objective_name
+from simnmt.results.summary import Objective, Row, objective_name
 
 MOST_REPLICATIONS = 100
 """Number at which a run stops adding replications, even if its intervals are wide."""
@@ -36,7 +36,7 @@ def next_replications(rows: Sequence[Row], objective: Objective, wanted: float) 
     since few replications estimate their spread badly.
     """
     count: int = rows[0]["replications"]
-    key = objective_column(objective)
+    key = objective_metric(objective).column
     if count < FEWEST_REPLICATIONS:
         return FEWEST_REPLICATIONS
     widest = max((half_width(row, key) for row in rows if not row.get("unstable")), default=0.0)
@@ -47,7 +47,7 @@ def next_replications(rows: Sequence[Row], objective: Objective, wanted: float) 
 
 def describe_precision(rows: Sequence[Row], objective: Objective, wanted: float) -> str:
     """Describe how wide the intervals of the objective are after how many replications, beside what was wanted."""
-    key, stable = objective_column(objective), [row for row in rows if not row.get("unstable")]
+    key, stable = objective_metric(objective).column, [row for row in rows if not row.get("unstable")]
     if not stable:
         return f"{rows[0]['replications']} replications: no policy is stable, so none has a {objective_name(objective)}"
     widest = max(stable, key=lambda row: half_width(row, key))

@@ -12,10 +12,11 @@ from math import inf
 
 from simnmt.base.errors import InputError
 from simnmt.base.suggestions import format_list
+from simnmt.results.metrics import objective_metric
 from simnmt.results.precision import describe_short_tail
 from simnmt.results.service_level import Assessment, Requirement
 from simnmt.results.statistics import Estimate, change_percent, interval_columns, is_tie, over_replications
-from simnmt.results.summary import Objective, Row, Runs, known, objective_column
+from simnmt.results.summary import Objective, Row, Runs, known
 
 TRIVIAL_SPREAD = 0.05
 """Relative spread between the worst and the best deployable policy below which the choice is nearly trivial."""
@@ -123,7 +124,7 @@ class _Cell:
     roles: Roles
 
     def objective_values(self, policy: str) -> list[float]:
-        column = objective_column(self.goal.objective)
+        column = objective_metric(self.goal.objective).column
         return [known(numbers[column]) for numbers in self.runs[self.workload, self.network, policy]]
 
     def mean_s(self, policy: str) -> float:
@@ -202,7 +203,7 @@ def _matters_little(gain: Estimate) -> bool:
 def by_objective(rows: Sequence[Row], recommendations: Sequence[Row]) -> list[Row]:
     """Return the rows of each workload and network by the objective; those that lose requests last, and then unstable ones."""
     places = {(row["workload"], row["network"]): number for number, row in reversed([*enumerate(rows)])}
-    columns = {(row["workload"], row["network"]): objective_column(row["objective"]) for row in recommendations}
+    columns = {(row["workload"], row["network"]): objective_metric(row["objective"]).column for row in recommendations}
 
     def rank(row: Row) -> tuple[int, bool, float, float]:
         place = (row["workload"], row["network"])

@@ -14,10 +14,6 @@ from simnmt.results.columns import COLUMNS, Array
 from simnmt.results.device_accounts import BatchAccount, BoxesUntil, FaultAccount, StreamAccount
 from simnmt.results.energy import RunEnergy
 
-BLOCK = 4_096
-"""Requests made into Python numbers at a time: few enough to stay in the processor's cache, so that the cost per request does
-not grow with their number (65,536 at a time cost 14 % more)."""
-
 
 @dataclass(frozen=True, slots=True)
 class Requests:
@@ -43,7 +39,7 @@ class Requests:
     first: int = 0
     """Number of the first request in the run."""
     tgt_len: Array | None = None
-    """Tokens, 0 or more; None if no server needs them."""
+    """Tokens, 0 or more; None if no box needs them."""
     transfer_s: tuple[Array, ...] = ()
     """From the end node to each target and back, at the moment on the traces that belongs to the request."""
     rtt_time_s: Array | None = None
@@ -52,7 +48,7 @@ class Requests:
     def __len__(self) -> int:
         return len(self.src_len)
 
-    def blocks(self, size: int = BLOCK) -> Iterator[Block]:
+    def blocks(self, size: int) -> Iterator[Block]:
         """Yield the columns that the world reads, a block of `size` requests at a time."""
         for start in range(0, len(self), size):
             part = slice(start, start + size)
@@ -145,7 +141,7 @@ class Trail:
         columns: Mapping[str, Array],
         accounts: tuple[BatchAccount | BoxesUntil | None, ...],
     ) -> Trail:
-        """Return the trail of a run from its columns; `accounts`: of each target's servers."""
+        """Return the trail of a run from its columns; `accounts`: of each target's boxes."""
         batches = tuple(account if isinstance(account, BatchAccount) else None for account in accounts)
         streamed = tuple(
             None if isinstance(account, BatchAccount) or not callable(account) else account for account in accounts

@@ -62,7 +62,7 @@ def overloads(replications: Sequence[Numbers], requests: int, devices: Sequence[
     """
     overloaded = []
     for device in devices if replications else ():
-        loads = [_load(numbers, requests, device) for numbers in replications]
+        loads = [judged_load(numbers, requests, device) for numbers in replications]
         over = loads
         if sum(load.log for load in loads) <= _normal_quantile_beyond(1) * sqrt(sum(load.variance for load in loads)):
             over = [load for load in loads if load.log > _normal_quantile_beyond(len(loads)) * sqrt(load.variance)]
@@ -71,7 +71,7 @@ def overloads(replications: Sequence[Numbers], requests: int, devices: Sequence[
     return sorted(overloaded, key=lambda overload: (-overload.replications, -overload.load))
 
 
-class _Load(NamedTuple):
+class JudgedLoad(NamedTuple):
     """A device's load in one replication, with its uncertainty."""
 
     shown: float
@@ -81,26 +81,17 @@ class _Load(NamedTuple):
     variance: float
     """Variance of that logarithm by chance."""
 
-
-def judged_load(numbers: Numbers, requests: int, device: Device) -> float:
-    """Return the load of a device's busiest box in one replication, or that of all its boxes if the busiest one has more by
-    chance alone."""
-    return _load(numbers, requests, device).shown
-
-
-def excess_load(numbers: Numbers, requests: int, device: Device) -> float:
-    """Return the logarithm of a device's load in one replication over the greatest load that chance alone makes of 1.
-
-    Above 0 the device counts as overloaded, as in `overloads`.
-    """
-    load = _load(numbers, requests, device)
-    return load.log - _normal_quantile_beyond(1) * sqrt(load.variance)
+    @property
+    def excess(self) -> float:
+        """Logarithm of the load over the greatest one that chance alone makes of 1; above 0 the device is overloaded."""
+        return self.log - _normal_quantile_beyond(1) * sqrt(self.variance)
 
 
-def _load(numbers: Numbers, requests: int, device: Device) -> _Load:
+def judged_load(numbers: Numbers, requests: int, device: Device) -> JudgedLoad:
+    """Return the load of a device in one replication; `requests`: that the load counts."""
     load, busiest = numbers[f"{device.name}_load"], numbers[device.name + LOAD_SUFFIX]
     if load is None or busiest is None:
-        return _Load(0.0, -inf, 4.0)
+        return JudgedLoad(0.0, -inf, 4.0)
     there = known(numbers[f"{device.name}_share"]) * requests
     box_requests = max(there / device.servers, 1.0)
     uneven = device.servers == 1 or busiest > _by_chance(device.servers, box_requests) * load
@@ -108,7 +99,7 @@ def _load(numbers: Numbers, requests: int, device: Device) -> _Load:
     # The logarithm of a ratio of two sums, of service times and of gaps, spreads evenly to both sides; with exponential times
     # its variance is twice the trigamma function of the requests, about 2 / (requests - 1/2).
     candidates = [
-        _Load(shown, log(of) if of > 0.0 else -inf, 2.0 / (max(count, 1.0) - 0.5))
+        JudgedLoad(shown, log(of) if of > 0.0 else -inf, 2.0 / (max(count, 1.0) - 0.5))
         for of, count in [(load, there), (busiest, box_requests)][: 1 + uneven]
     ]
     return max(candidates, key=lambda candidate: candidate.log / sqrt(candidate.variance))

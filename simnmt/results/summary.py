@@ -194,15 +194,6 @@ Objective = str
 """What a deployment is judged by: the latency as `mean` or a percentile such as `p95`, or a spending such as `energy_j`."""
 
 
-def objective_column(objective: Objective) -> str:
-    """Return the column of a row that holds an objective, in SI units.
-
-    >>> objective_column("p99.9")
-    'p999_latency_s'
-    """
-    return objective_metric(objective).column
-
-
 def objective_name(objective: Objective) -> str:
     """Return the name of an objective in sentences.
 

@@ -27,11 +27,11 @@ _METADATA = b"simnmt_sweep"
 POINT = "point"
 WHOLE = frozenset({POINT, "replications", "requests", "unstable_replications"})
 """Columns of whole numbers."""
-TEXTS = frozenset({"workload", "network", "policy", "unstable", "unstable_device", "standing", "rival"})
+TEXTS = frozenset({"workload", "network", "policy", "unstable", "unstable_device", "standing"})
 """Columns of texts, whatever they hold in one sweep."""
 BEST, EQUAL, TIED, WORSE = "best", "as good as the best", "not distinguishable from the best", "worse"
 UNSTABLE, BOUND = "unstable", "bound"
-"""Verdicts on a policy at its point, with those above: `bound` for the oracle, which knows the truth."""
+"""Standings of a policy at its point, with those above: `bound` for the oracle, which knows the truth."""
 
 
 class SweepTableError(InputError):

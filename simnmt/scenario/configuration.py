@@ -122,8 +122,8 @@ class DeviceConfiguration(Configuration):
     workers: Annotated[int, Field(ge=1, le=10_000)] = 1
     """Requests that each box executes side by side, each as fast as the profile says."""
     execution: str | None = None
-    """Execution kind of its boxes by name, of those registered beside the shipped ones; left out: they batch with `batching`,
-    stream their model with `sti`, and else execute requests first in, first out."""
+    """Execution kind of its boxes, by its name in `simnmt.devices.KINDS`; left out: they batch with `batching`, stream their
+    model with `sti`, and else execute requests first in, first out."""
     batching: Annotated[BatchingConfiguration, Extensible(custom_batching, "simnmt.batchers")] | None = None
     """How each box forms batches and decodes them, step by step, at the profile's step costs; left out: it executes one request
     after another, or `workers` of them side by side."""

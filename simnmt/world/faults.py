@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from simnmt.world.reference import Process, Simulation
 
 UNACKNOWLEDGED_S = 0.2
-"""Time after which the sender of a lost message gives it up: the least retransmission timeout of Linux (RFC 6298)."""
+"""Time after which the sender of a lost message gives it up: the least retransmission timeout of Linux (RFC 6298: 1 s)."""
 
 
 @dataclass(frozen=True, slots=True)

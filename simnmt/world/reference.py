@@ -1,11 +1,11 @@
 """The reference: the world in plain SimPy, to be read. It runs everything that a scenario can say; `engine` is fast.
 
-A request is issued at an end node, decided on by the first device on its way (the end node's own, or the gateway), and
-executed on exactly one device: there, or on a box of a target behind it (CNMT-01). `Simulation.request` is that story where
-requests can wait. Three disciplines set the pace. Back to back, each request is issued when the one before it has been
-answered, so nothing ever waits; this is the paper's (CNMT-02), see `Simulation.back_to_back`. In the open loop requests arrive
-independently of answers. In the closed loop clients think between requests and obey the interactive response-time law: clients
-= throughput * (response time + think time).
+A request is issued at an end node and decided on by the first device on its way (the end node's own, or the gateway). Without
+faults it is executed on exactly one device: there, or on a box of a target behind it (CNMT-01). `Simulation.request` is that
+story where requests can wait; an offloaded request takes `send` and `travel`. Three disciplines set the pace. Back to back,
+each request is issued when the one before it has been answered, so nothing ever waits; this is the paper's (CNMT-02), see
+`Simulation.back_to_back`. In the open loop requests arrive independently of answers. In the closed loop clients think between
+requests and obey the interactive response-time law: clients = throughput * (response time + think time).
 """
 
 from __future__ import annotations

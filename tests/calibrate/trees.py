@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 ORIN_FEATURES = "fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm asimddp"
-GRAVITON3_FEATURES = f"{ORIN_FEATURES} sve i8mm bf16 svei8mm svebf16"
 
 
 def plant(root: Path, files: dict[str, str]) -> Path:

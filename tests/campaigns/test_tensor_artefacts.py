@@ -17,13 +17,13 @@ from simnmt.nmt.checkpoint import WEIGHTS_FILE, save_checkpoint
 from simnmt.nmt.models import load_model
 from simnmt.nmt.vocabulary.bundle_file import BundleFile, read_bundle, write_bundle
 from simnmt.nmt.vocabulary.cluster_bundle import ClusterBundle, load_clusters
-from simnmt.streaming.store.shard_format import decode, dequantised
+from simnmt.streaming.store.shard_format import decode
 from simnmt.streaming.store.shard_store import ShardStore
 from simnmt.streaming.store.writer import write_store
 from tests.campaigns.harness import assert_short_lines, mutate, mutate_bytes, run_cases
 from tests.nmt.test_cluster_bundle import a_set
 from tests.nmt.tiny import GRU, lively
-from tests.streaming.made_encoder import random_weights
+from tests.streaming.made_encoder import dequantised, random_weights
 
 
 def mutated_header(content: bytes, generator: random.Random) -> bytes:

@@ -234,7 +234,7 @@ def test_a_policy_that_knows_the_state_adds_its_reads_and_nothing_of_the_error_o
     wrong = replace(plane, s_per_src_token=1.5 * plane.s_per_src_token, s_per_tgt_token=1.5 * plane.s_per_tgt_token)
     learnt = replace(learnt, planes=(wrong, *learnt.planes[1:]))
     drawn = draw(unit, learnt)
-    block = next(iter(drawn.requests.blocks()))
+    block = next(iter(drawn.requests.blocks(1_000)))
     beyond_s = {}
     for told in (frozenset(), frozenset({"times"})):
         how = set_up_policy(unit, learnt, drawn, plan.scenario.policies["knowing"], told)

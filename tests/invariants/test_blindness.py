@@ -120,7 +120,7 @@ def blinded(requests: Requests) -> Requests:
 def replayed(run: Run, requests: Requests, handed: Delays) -> list[int]:
     """The decisions taken again, block by block, on the delays that were believed in then."""
     decisions = []
-    for block in requests.blocks():
+    for block in requests.blocks(1_000):
         decide = run.policy.decide_for(block)
         decisions += [decide(request, handed[block.first + request]) for request in range(len(block))]
     return decisions

@@ -178,7 +178,6 @@ def test_every_question_agrees_with_the_list_of_intervals(bounds: list[float], a
     assert down.is_down(at_s) == bool(holding)
     assert down.up_from(at_s) == (holding or [at_s])[0]
     assert down.next_begin(at_s) == min((begin_s for begin_s, _ in spans if begin_s > at_s), default=inf)
-    assert down.last_begin(at_s) == max((begin_s for begin_s, _ in spans if begin_s <= at_s), default=-inf)
     assert down.down_s(at_s) == pytest.approx(sum(min(end_s, at_s) - begin_s for begin_s, end_s in spans if begin_s < at_s))
 
 

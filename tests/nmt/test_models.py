@@ -130,10 +130,6 @@ def truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-100])
 
 
-def pickled(path: Path) -> None:
-    path.write_bytes(pickle.dumps({"weights": [1.0]}))
-
-
 def torch_saved(path: Path) -> None:
     torch.save({"projection.weight": torch.zeros(2)}, path)
 

@@ -9,8 +9,6 @@ import pytest
 from simnmt.report.pipelines import LABEL, PLOT, DrawnPipeline, pipeline_svg
 from simnmt.streaming.plan.timeline import Work, timeline
 
-SVG = "{http://www.w3.org/2000/svg}"
-
 
 def boxes(svg: str, kind: str) -> list[float]:
     """Begin and width of one box of a kind after the other, in parts of the longest pipeline."""

@@ -16,9 +16,10 @@ import pytest
 from numpy.typing import NDArray
 
 from simnmt.base.arrays import Floats
+from simnmt.results.metrics import objective_metric
 from simnmt.results.precision import describe_short_tail, reliable_requests
 from simnmt.results.statistics import Intervals, change_percent, mean_intervals, over_replications, ratio_intervals
-from simnmt.results.summary import Objective, comparisons, objective_column, rows
+from simnmt.results.summary import Objective, comparisons, rows
 from tests.campaigns.harness import deep, thinned
 
 POPULATION, REQUESTS, EXPERIMENTS = 20_000, 100, 20_000
@@ -119,7 +120,7 @@ def test_intervals_of_a_change_of_a_quantile_cover_it_in_runs_of_as_many_request
 ) -> None:
     world = population(load, reliable_requests(objective))
     for pair in PAIRS:
-        assert LEAST_RELIABLE <= covered_change(world, pair, objective_column(objective), 5) <= MOST, pair
+        assert LEAST_RELIABLE <= covered_change(world, pair, objective_metric(objective).column, 5) <= MOST, pair
 
 
 @pytest.mark.parametrize(("objective", "load"), [("p95", 0.6), ("p99", BACK_TO_BACK)])
@@ -127,7 +128,7 @@ def test_intervals_of_a_change_of_a_quantile_from_few_requests_do_not_cover_it_s
     objective: Objective, load: float | None
 ) -> None:
     """In 100 requests p99 is one request, the same under two policies in most replications: 59 to 98 intervals of 100 cover."""
-    covering = [covered_change(population(load), pair, objective_column(objective), 5) for pair in PAIRS]
+    covering = [covered_change(population(load), pair, objective_metric(objective).column, 5) for pair in PAIRS]
     assert min(covering) < LEAST
     assert describe_short_tail(objective, REQUESTS)
 

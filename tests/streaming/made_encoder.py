@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from simnmt.streaming.encoder.elastic_encoder import ElasticEncoder
 from simnmt.streaming.encoder.encoder_configuration import EncoderConfiguration, EncoderWeights, LayerWeights
-from simnmt.streaming.store.shard_format import FULL, SEGMENTS, LayerBuffer, decode, dequantised, shard_of
+from simnmt.streaming.store.shard_format import FULL, SEGMENTS, LayerBuffer, Packed, decode, shard_of
 from simnmt.streaming.store.shard_store import ShardStore
 from simnmt.streaming.store.writer import write_store
 
@@ -113,6 +114,21 @@ def logits_of(
             buffer.put(position, shard_of(geometry, matrices, number))
         hidden = encoder.layer(hidden, mask, index, list(chosen), buffer)
     return encoder.logits(hidden, mask)
+
+
+def unpacked_bits(stream: NDArray[np.uint8], bits: int, count: int) -> NDArray[np.uint8]:
+    """Return the first `count` codes of a stream, one byte each."""
+    code_bits = np.unpackbits(stream, count=count * bits, bitorder="little").reshape(count, bits)
+    return np.packbits(code_bits, axis=1, bitorder="little")[:, 0]
+
+
+def dequantised(packed: Packed) -> NDArray[np.float32]:
+    """Return the weights of a shard, float32 [weights]: centroids by code, and outliers (STI-06); reference of the kernel."""
+    if packed.bits == FULL:
+        return packed.codes.view("<f4").astype(np.float32)
+    values = packed.centroids[unpacked_bits(packed.codes, packed.bits, packed.weights)]
+    values[packed.outlier_at] = packed.outlier_values
+    return values.astype(np.float32, copy=False)
 
 
 def stored_layer(store: ShardStore, layer: int, bits: Mapping[int, int]) -> LayerBuffer:

@@ -20,7 +20,8 @@ from simnmt.streaming.pipeline.shard_reader import PreloadBuffer
 from simnmt.streaming.plan.streaming_plan import StreamingPlan
 from simnmt.streaming.plan.timeline import Work, timeline
 from simnmt.streaming.store import shard_format
-from simnmt.streaming.store.shard_format import LayerBuffer, Packed, decode, dequantised, encode, unpack_into
+from simnmt.streaming.store.shard_format import LayerBuffer, Packed, decode, encode, unpack_into
+from tests.streaming.made_encoder import dequantised
 from tests.streaming.sleeping_model import BYTES_A_BIT, GEOMETRY, MASK, TOKENS, SleepingEncoder, SleepingStore, plan_of
 
 A_BIT_S = 0.004

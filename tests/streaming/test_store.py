@@ -20,15 +20,21 @@ from simnmt.streaming.store.quantisation import Ascending, GaussianFit
 from simnmt.streaming.store.shard_format import (
     Record,
     decode,
-    dequantised,
     packed_bits,
     record_size,
     shard_of,
-    unpacked_bits,
 )
 from simnmt.streaming.store.shard_store import ShardStore
 from simnmt.streaming.store.writer import write_store
-from tests.streaming.made_encoder import made_weights, random_weights, stored, stored_layer, stored_weights
+from tests.streaming.made_encoder import (
+    dequantised,
+    made_weights,
+    random_weights,
+    stored,
+    stored_layer,
+    stored_weights,
+    unpacked_bits,
+)
 
 WEIGHTS = random_weights()
 

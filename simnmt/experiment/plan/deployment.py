@@ -90,7 +90,7 @@ class Candidate:
         servers = [f"{count} {device} server{'s' * (count > 1)}" for device, count in self.boxes.items()]
         counts = {f"devices.{device}.count" for device in self.sites[0].plan.scenario.devices}
         others = {key: value for key, value in self.choice.items() if key not in counts}
-        return ", ".join([*servers, *(f"{key}={format_choice(value)}" for key, value in others.items())]) or "no server"
+        return ", ".join([*servers, *(f"{key}={format_choice(value)}" for key, value in others.items())]) or "no varied server"
 
 
 def format_choice(value: Any) -> str:

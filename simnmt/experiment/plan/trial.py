@@ -15,7 +15,7 @@ from simnmt.experiment.fault_setup import NoAnswers
 from simnmt.experiment.targets import Target
 from simnmt.experiment.units import SATURATION_SAMPLE, devices, run_unit, saturated_s
 from simnmt.results.service_level import Requirement
-from simnmt.results.stability import excess_load, judged_load
+from simnmt.results.stability import judged_load
 from simnmt.results.summary import Device, Numbers
 
 STABLE = "stable"
@@ -135,12 +135,13 @@ class Site:
             loads = {device.name: 0.0 for device in self.devices}
             return Trial(self.rate_rps, {}, values, loads, MOST_EXCESS, " and ".join(map(str, self.level)) or STABLE)
         # A load is no distance from a limit as a latency is, so it is named only where it is near 1.
-        overload = max(excess_load(numbers, requests, device) for device in self.devices)
+        judged = {device.name: judged_load(numbers, requests, device) for device in self.devices}
+        overload = max(load.excess for load in judged.values())
         excesses = {STABLE: overload} if overload >= BUSY or not self.level else {}
         values = {requirement: _value(requirement, numbers) for requirement in self.level}
         excesses |= {str(requirement): _excess(requirement, value) for requirement, value in values.items()}
         worst = max(excesses, key=excesses.__getitem__)
-        loads = {device.name: judged_load(numbers, requests, device) for device in self.devices}
+        loads = {name: load.shown for name, load in judged.items()}
         return Trial(self.rate_rps, numbers, values, loads, excesses[worst], worst)
 
 

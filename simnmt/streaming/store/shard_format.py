@@ -134,12 +134,6 @@ def packed_bits(codes: NDArray[np.uint8], bits: int) -> NDArray[np.uint8]:
     return np.packbits(np.unpackbits(codes[:, None], axis=1, count=bits, bitorder="little"), bitorder="little")
 
 
-def unpacked_bits(stream: NDArray[np.uint8], bits: int, count: int) -> NDArray[np.uint8]:
-    """Return the first `count` codes of a stream, one byte each."""
-    code_bits = np.unpackbits(stream, count=count * bits, bitorder="little").reshape(count, bits)
-    return np.packbits(code_bits, axis=1, bitorder="little")[:, 0]
-
-
 _HEADER = struct.Struct("<8sHHHHII")
 """Magic, version, layer, slice, bits, weights, outliers."""
 _MAGIC, _VERSION = b"simnmtSh", 1
@@ -228,15 +222,6 @@ def decode(record: NDArray[np.uint8] | bytes | bytearray | memoryview) -> Packed
         layer,
         index,
     )
-
-
-def dequantised(packed: Packed) -> NDArray[np.float32]:
-    """Return the weights of a shard, float32 [weights]: centroids by code, and outliers (STI-06); reference of the kernel."""
-    if packed.bits == FULL:
-        return packed.codes.view("<f4").astype(np.float32)
-    values = packed.centroids[unpacked_bits(packed.codes, packed.bits, packed.weights)]
-    values[packed.outlier_at] = packed.outlier_values
-    return values.astype(np.float32, copy=False)
 
 
 def _field_sizes(weights: int, bits: int, outliers: int) -> tuple[int, ...]:

@@ -136,7 +136,7 @@ typedef struct {
     const Routes *routes;                       /* NULL: the columns hold the times of links */
     const Clients *clients;                     /* of a closed loop */
     void *decide;                               /* int64_t (*)(int64_t in_block); below 0: stop */
-    double *shown;                              /* what it decides on: see `show` */
+    double *shown;                              /* what it decides on: see `called` */
     int64_t shows_view;
     int64_t events_a_look, pause_after_ms; /* see `is_pause_due` */
     double *arrival_s, *queue_s, *estimate_s, *measured_at_s, *decision_regret_s, *execution_s, *first_token_s, *stall_s;

@@ -1,4 +1,4 @@
-/* How each request is decided on and sent to its target. See `World` in reference.py. */
+/* How each request is decided on and sent to its target. See `Simulation` in reference.py. */
 #ifndef SIMNMT_WORLD_TRAFFIC_H
 #define SIMNMT_WORLD_TRAFFIC_H
 
@@ -74,8 +74,9 @@ static const double *known_delays(World *world, Decider *decider, const Block *b
     return delay_s;
 }
 
-/* Ask a policy in Python for the target of a request, and show it what it decides on: the delays; if it is shown a view, also the estimates, their ages and the last reported
- * waits by target, the moment, and the wait at the decider's own device. */
+/* Ask a policy in Python for the target of a request, and show it what it decides on: the delays; if it is shown a view,
+ * also the estimates, their ages and the last reported waits by target, the moment, and the wait at the decider's own
+ * device. */
 static int64_t called(const World *world, const Decider *decider, int64_t in_block, const double *delay_s, double now_s) {
     int64_t targets = world->settings.targets;
     double *shown = world->settings.shown;

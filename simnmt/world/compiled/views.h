@@ -1,6 +1,5 @@
-/* What a decider expects of its targets beyond the plane: `BacklogView`, `BatchView` and `PlanView` of policies/views.py.
- *
- * These three are the only rules of Python that exist in C as well: called back, each would take ten times as long. */
+/* What a decider expects of its targets beyond the plane: `BacklogView` and `PlanView` of policies/views.py and
+ * `BatchView` of policies/batch_view.py. They exist in C as well because calling Python back would take ten times as long. */
 #ifndef SIMNMT_WORLD_VIEWS_H
 #define SIMNMT_WORLD_VIEWS_H
 
