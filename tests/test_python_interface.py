@@ -84,6 +84,16 @@ def test_a_comparison_pairs_runs_of_the_same_requests_and_names_what_differs(
         compared.figure(network="cp2")
 
 
+def test_a_variant_of_cnmt_is_compared_with_its_twin(make_scenario: Callable[..., dict[str, Any]]) -> None:
+    quantile = {"kind": "cnmt", "transfer_estimate": {"kind": "quantile", "quantile": 0.5}}
+    other = {"kind": "cnmt", "lengths": "distribution"}
+    policies = {"cnmt": {}, "q": quantile, "qb": quantile | {"sees_backlog": True}, "other": other}
+    workloads = {"w": {"lengths": "@de-en-news", "arrivals": {"kind": "poisson", "rate_rps": 2.0}}}
+    differences = simnmt.run(make_scenario(requests=50, policies=policies, workloads=workloads)).differences
+    pairs = set(zip(differences["policy"], differences["baseline"], strict=True))
+    assert ("qb", "q") in pairs and {baseline for _, baseline in pairs} == {"cnmt", "q"}
+
+
 def test_runs_of_other_requests_are_compared_unpaired_with_wider_intervals(make_scenario: MakeScenario) -> None:
     scenario = make_scenario(requests=500, replications=5)
     other = simnmt.run(scenario, seed=11)

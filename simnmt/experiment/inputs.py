@@ -179,12 +179,9 @@ class _CaseReader:
         exact: dict[str, str] = {}
         for target in case.targets:
             measured = self.measured(target.device)
-            if measured is None:
-                reason: str | None = "its costs are a function"
-            else:
-                reason = lacking_samples(measured) if target.streaming is None else "its model is streamed"
+            reason = "its model is streamed" if target.streaming else measured and lacking_samples(measured)
             if reason or measured is None:
-                exact[target.device] = reason or ""
+                exact[target.device] = reason or "its costs are a function"
                 columns.append([target] * uncertainty.profiles)
                 continue
             src, tgt = (1.0, 1.0) if target.conversion is None else (target.conversion.src, target.conversion.tgt)

@@ -24,6 +24,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import closing, contextmanager, suppress
 from importlib import import_module
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar
 
@@ -35,11 +36,17 @@ Task = TypeVar("Task")
 Answer = TypeVar("Answer")
 Answers = Generator[tuple[int, Answer], None, None]
 """Index and answer of every task, in the order in which they finish."""
-Failed = Callable[[Task, str], Answer]
-"""Returns the answer of a task that could not be run, and why."""
+Failed = Callable[[Task, BaseException], Answer]
+"""Returns the answer of a task that could not be run, from the error."""
 
 LEAST_WORK_S = 3.0
 """Seconds of work per process from which it is started: the start alone takes 1 s of processor time, mostly for imports."""
+DIED = (
+    "a process died, perhaps for lack of memory (give fewer jobs or requests; a script must call simnmt below "
+    "`if __name__ == '__main__':`)"
+)
+SIGNALS = [getattr(signal, name) for name in ("SIGHUP", "SIGINT") if hasattr(signal, name)]
+"""Signals that reach all processes of a terminal: a terminal that closes, and Ctrl-C."""
 CONNECT_S = 10.0
 """Most seconds until a scheduler answers, and until it has a worker."""
 
@@ -58,8 +65,8 @@ def run_in_processes(
 ) -> Answers[Answer]:
     """Run `work(task)` for every task on `jobs` processes, at most one per task. No process is left, however this ends.
 
-    `work`, tasks and answers must be picklable. An error of `work` is raised here. `failed`: of a task whose process died; if
-    None, that raises `SimnmtError`.
+    `work`, tasks and answers must be picklable. `failed`: of a task that raises an error or whose process died; if None, that
+    is raised here, a death as `SimnmtError`.
     """
     # Spawned, not forked: a notebook's threads would make a fork unsafe.
     context = multiprocessing.get_context("spawn")
@@ -70,10 +77,10 @@ def run_in_processes(
     def start() -> Any:
         ours, theirs = context.Pipe()
         process = context.Process(target=_serve, args=(work, theirs), daemon=True)
-        with _interrupts_ignored():
+        with _signals_held():
             process.start()
-        theirs.close()
-        processes[ours] = process
+            theirs.close()
+            processes[ours] = process
         return ours
 
     def hand_out(pipe: Any = None) -> None:
@@ -91,23 +98,20 @@ def run_in_processes(
             pipe: Any
             for pipe in wait(list(at_work)):
                 index = at_work[pipe]
+                idle = pipe
                 try:
                     answer, error, trace = pipe.recv()
                 except (EOFError, OSError):
+                    answer, error, trace, idle = None, SimnmtError(DIED), "", None
+                if error is not None:
+                    error.__cause__ = RuntimeError(f"in another process:\n{trace}") if trace else None
                     if failed is None:
-                        raise SimnmtError(
-                            "a process of the run died, perhaps for lack of memory (give fewer jobs or requests; a script must "
-                            "call simnmt.run below `if __name__ == '__main__':`)"
-                        ) from None
-                    answer, error = failed(tasks[index], "its process died, perhaps for lack of memory"), None
+                        raise error
+                    answer = failed(tasks[index], error)
+                if idle is None:
                     processes.pop(pipe).join()
-                    del at_work[pipe]
-                    hand_out()
-                else:
-                    if error is not None:
-                        raise error from RuntimeError(f"in another process:\n{trace}")
-                    del at_work[pipe]
-                    hand_out(pipe)
+                del at_work[pipe]
+                hand_out(idle)
                 yield index, answer
     finally:
         for ours, process in processes.items():
@@ -164,23 +168,29 @@ def _end_with_parent() -> None:
 
 
 @contextmanager
-def _interrupts_ignored() -> Iterator[None]:
-    """Ignore Ctrl-C and a closing terminal, which reach all processes of the terminal, for the moments of a start.
+def _signals_held() -> Iterator[None]:
+    """Hold Ctrl-C and a closing terminal back for the moments of a start, and let them through at its end.
 
-    The process inherits that, so it holds from its first moment, before Python itself runs: the parent ends it.
+    The process inherits the mask, so that it never gets them, even before Python itself runs: the parent ends it.
     """
+    held: list[int] = []
     before = {}
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ()) if hasattr(signal, "pthread_sigmask") else None
     if threading.current_thread() is threading.main_thread():
-        before = {
-            number: signal.signal(number, signal.SIG_IGN)
-            for number in (signal.SIGINT, getattr(signal, "SIGHUP", None))
-            if number
-        }
+        # The mask is this thread's alone: a thread of numpy may take the signal, which Python then handles here.
+        before = {number: signal.signal(number, lambda number, _: held.append(number)) for number in SIGNALS}
     try:
+        if mask is not None:
+            resource_tracker.ensure_running()  # else the first start starts it, which lets SIGINT through again
+            signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         yield
     finally:
+        if mask is not None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         for number, handler in before.items():
             signal.signal(number, handler)
+        for number in held:
+            signal.raise_signal(number)
 
 
 class ClusterError(InputError):
@@ -238,7 +248,7 @@ def run_on_cluster(
                 yield index, future.result()
             elif future.status == "error":
                 raised = future.exception()
-                yield index, failed(tasks[index], f"{type(raised).__name__}: {describe_error(raised)}")
+                yield index, failed(tasks[index], raised)
             else:
                 raise lost
     except (OSError, CancelledError):

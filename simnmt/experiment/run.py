@@ -147,9 +147,15 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> Run:
     roles = roles_of(scenario)
     open_loops = [case.name for case in plan.cases.values() if case.arrivals.discipline == "open"]
     numbers, table = summarise(scenario, _in_order(scenario, units, results), open_loops)
-    # Of the kind C-NMT, all are compared with the first.
-    plain = next((name for name, policy in scenario.policies.items() if isinstance(policy, CNmtPolicy)), None)
-    baselines = [name for name, policy in scenario.policies.items() if name == plain or not isinstance(policy, CNmtPolicy)]
+    # Of the kind C-NMT, all are compared with the first, and with the one that differs by a view alone.
+    cnmt = {name: policy for name, policy in scenario.policies.items() if isinstance(policy, CNmtPolicy)}
+    views = (("sees_backlog", False), ("batch", "plain"), ("plan_state", "ignored"))
+    plain = [*cnmt.values()][:1] + [
+        policy.model_copy(update={view: blind})
+        for policy, (view, blind) in product(cnmt.values(), views)
+        if getattr(policy, view) != blind
+    ]
+    baselines = [name for name in scenario.policies if name not in cnmt or cnmt[name] in plain]
     compared = mark_unstable(comparisons(numbers, baselines), table)
     by_place: dict[tuple[str, str], list[UnitResult]] = {}
     for unit, result in zip(units, results, strict=True):

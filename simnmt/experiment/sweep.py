@@ -168,12 +168,12 @@ def run_task(task: Task, engine: Engine | None = None) -> TaskResult:
         open_loops = tuple(case.name for case in plan.cases.values() if case.arrivals.discipline == "open")
         return TaskResult(task.point.number, task.replication, tuple(runs), open_loops)
     except Exception as error:
-        line = str(error) if isinstance(error, SimnmtError) else f"{type(error).__name__}: {describe_error(error)}"
-        return _failed(task, line, traceback.format_exc())
+        return _failed(task, error)
 
 
-def _failed(task: Task, error: str, trace: str = "") -> TaskResult:
-    return TaskResult(task.point.number, task.replication, error=error, trace=trace)
+def _failed(task: Task, error: BaseException) -> TaskResult:
+    line = str(error) if isinstance(error, SimnmtError) else f"{type(error).__name__}: {describe_error(error)}"
+    return TaskResult(task.point.number, task.replication, error=line, trace="".join(traceback.format_exception(error)))
 
 
 @lru_cache(maxsize=1024)

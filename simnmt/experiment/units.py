@@ -154,21 +154,18 @@ def run_unit(unit: Unit, progress: ShareDone | None = None) -> UnitResult:
     world = UnitWorld(unit, drawn)
     # Misroutes of runs with drawn profiles are shown nowhere.
     judged_share = _judged_share(scenario, case) if unit.calibrated is None else 0.0
-    trails = dict[str, Trail]()
+    cut = scenario.warm_up_requests
+    trails, numbers = dict[str, Trail](), dict[Place, Numbers]()
     for number, (name, settings) in enumerate(scenario.policies.items()):
         setup = set_up_policy(unit.known, learnt, drawn, settings)
         if progress is not None:
             decide_for = partial(_decide_and_report, setup.decide_for, progress, number, scenario)
             setup = replace(setup, decide_for=decide_for)
         trail = world.trail(setup, judged_share)
-        refuse_without_answers(unit, name, trail.outcome)
-        trails[name] = replace(trail, energy=unit_energy(unit, RequestLog.of(drawn.truth, trail).answered, trail))
-    cut = unit.scenario.warm_up_requests
-    numbers = dict[Place, Numbers]()
-    for name, trail in trails.items():
         refuse_without_answers(unit, name, trail.outcome, cut)
-        numbers[case.name, unit.network, name] = world.measured(trail, cut)
-        if scenario.policies[name].knows_truth or scenario.policies[name].single_device:
+        trail = replace(trail, energy=unit_energy(unit, RequestLog.of(drawn.truth, trail).answered, trail))
+        trails[name], numbers[case.name, unit.network, name] = trail, world.measured(trail, cut)
+        if settings.knows_truth or settings.single_device:
             numbers[case.name, unit.network, name]["mean_estimate_age_s"] = None  # it uses none
     gap_totals_s = dict[str, float]()
     if scenario.gap_analysis and scenario.analysed_policy is not None and unit.calibrated is None:
@@ -259,7 +256,7 @@ class UnitWorld:
             workers=device.workers,
             route=drawn.route,
             clients=drawn.clients,
-            local=None if isinstance(local, Fifo) else local,
+            local=None if type(local) is Fifo else local,
             faults=link_faults(unit, drawn),
         )
 

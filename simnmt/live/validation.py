@@ -443,7 +443,7 @@ def structural_figures(run: LiveRun, others: Sequence[LiveRun]) -> Figures:
         )
         beliefs = Beliefs(lambda decider, target: TransferEstimate(0.0))
         local, *remote = kinds(unit)
-        world = World(columns, remote, local=None if isinstance(local, Fifo) else local)
+        world = World(columns, remote, local=None if type(local) is Fifo else local)
         trail = simulate(world, PolicySetup(decide_for, beliefs))
         alone_s = np.choose(target, execution_s)
         done_s = (

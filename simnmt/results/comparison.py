@@ -122,9 +122,8 @@ def compare_runs(runs: Sequence[Run]) -> Comparison:
         for name, run in by_name.items()
     ]
     not_in_all = list(_not_in_all(by_name))
-    paired = dict.fromkeys((row["run"], "; ".join(row["unpaired_because"])) for row in rows)
     notes = [
-        *(f"{name} against {names[0]}: {f'unpaired ({why})' if why else 'paired by replication'}." for name, why in paired),
+        *_pairing_notes(rows),
         *(
             f"{one['part']} {one['name']}: in {format_list(one['runs'])}, not in {format_list(one['missing_in'])}."
             for one in not_in_all
@@ -227,6 +226,18 @@ def _not_in_all(runs: Mapping[str, Run]) -> Iterator[Row]:
             present = [run for run in runs if value in names[run]]
             if len(present) < len(runs):
                 yield {"part": part, "name": value, "runs": present, "missing_in": [run for run in runs if run not in present]}
+
+
+def _pairing_notes(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield how each run is compared, for the workloads with the same reasons, which are named if others have other reasons."""
+    workloads: dict[tuple[str, str, str], dict[str, None]] = {}
+    for row in rows:
+        key = row["run"], row["baseline"], "; ".join(row["unpaired_because"])
+        workloads.setdefault(key, {})[row["workload"]] = None
+    runs = [run for run, *_ in workloads]
+    for (run, baseline, why), alike in workloads.items():
+        where = f", workload {', '.join(alike)}" if runs.count(run) > 1 else ""
+        yield f"{run} against {baseline}{where}: {f'unpaired ({why})' if why else 'paired by replication'}."
 
 
 def _origin_notes(runs: Mapping[str, Run]) -> Iterator[str]:

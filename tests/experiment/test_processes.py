@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 import multiprocessing
+import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
+from multiprocessing.context import SpawnProcess
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +55,23 @@ def test_an_input_error_keeps_its_place_on_the_way(tmp_path: Path) -> None:
 
 def test_a_process_that_dies_ends_the_run_while_others_go_on() -> None:
     begun = time.monotonic()
-    with pytest.raises(SimnmtError, match="a process of the run died"):
+    with pytest.raises(SimnmtError, match="process died"):
         list(run_in_processes(eval, ["__import__('os')._exit(1)", "__import__('time').sleep(60)"], 2))
     assert time.monotonic() - begun < 30
+
+
+def test_an_interrupt_during_the_start_of_a_process_waits_until_it_has_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = list[int]()
+
+    def start(process: BaseProcess) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        BaseProcess.start(process)
+        started.append(1)
+
+    monkeypatch.setattr(SpawnProcess, "start", start)
+    with pytest.raises(KeyboardInterrupt):
+        list(run_in_processes(math.factorial, range(9), 2))
+    assert started == [1]
 
 
 @pytest.mark.parametrize("handler", [signal.SIG_DFL, signal.SIG_IGN])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -71,7 +73,7 @@ def _exit_at_the_third(task: int) -> int:
     return task
 
 
-def _died(task: int, why: str) -> int:
+def _died(task: int, error: BaseException) -> int:
     return -task
 
 
@@ -96,3 +98,33 @@ def test_a_task_whose_input_or_code_has_changed_since_the_sweep_began_fails(
     assert all(changed in failure.error for failure in result.failures)
     with pytest.raises(InputError, match=changed):
         simnmt.sweep("out", jobs=1, allow_code=True)
+
+
+def test_code_that_no_longer_loads_fails_the_tasks_of_all_processes(
+    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code = "class Mine:\n    def prepare(self, src_len):\n        return lambda request, delay_s: 0\n"
+    Path("mine.py").write_text(code)
+
+    def damage(done: float, total: int) -> None:
+        if done == 0:
+            Path("mine.py").write_text("class")
+
+    options = {"grid": ["devices.cloud.workers=1,2"], "overrides": ["policies={mine: {kind: 'mine.py:Mine'}}"]}
+    result = simnmt.sweep(given, **options, jobs=2, out="out", allow_code=True, progress=damage)
+    assert [(failure.point, failure.replication) for failure in result.failures] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert all("mine.py" in failure.error and "SyntaxError" in failure.trace for failure in result.failures)
+    assert (result.directory / "failed.json").is_file()
+    Path("mine.py").write_text(code)
+    assert simnmt.sweep("out", jobs=2, allow_code=True).failures == []
+
+
+def test_a_script_that_starts_processes_without_a_guard_is_named(given: str, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        f"import simnmt\nresult = simnmt.sweep({given!r}, grid=['devices.cloud.workers=1,2'], jobs=2, out='out')\n"
+        "print(result.failures[0].error)\n"
+    )
+    ended = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "__name__" in ended.stdout

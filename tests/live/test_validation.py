@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from simnmt.base.errors import InputError
+from simnmt.devices import KINDS
 from simnmt.experiment.cases import RunPlan
 from simnmt.experiment.inputs import read_inputs
 from simnmt.live.decider import live_unit
@@ -29,6 +30,7 @@ from simnmt.scenario.source import open_source
 from simnmt.service.load import LoadLog
 from tests.live.fake_engines import load_paced
 from tests.live.live_services import engine_settings
+from tests.world.test_a_new_kind import Ticking
 
 Scenario = Callable[..., dict[str, Any]]
 OVERHEAD_S, RTT_S = 0.003, 0.025
@@ -102,6 +104,13 @@ def test_executions_in_batches_are_fitted_to_the_live_ones() -> None:
     log = replace(run.log, due_s=apart_s, received_s=received_s, execution_s=slow_s, queue_s=np.zeros(60))
     slowed = replace(run, log=log, requests=replace(requests, offsets_s=apart_s))
     assert structural_figures(slowed, [slowed]).errors(slowed.figures).mean_s == pytest.approx(0.0, abs=1e-3)
+
+
+def test_the_first_device_is_simulated_as_its_kind_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(KINDS, "ticking", Ticking)
+    overrides = ["requests=60", "networks={lan: {rtt: {constant_ms: 25}}}", "devices.gateway.execution=ticking"]
+    run = run_of(plan_of("@live-smoke", *overrides), "edge", 0)
+    assert structural_figures(run, [run]).errors(run.figures).mean_s != pytest.approx(0.0, abs=1e-3)
 
 
 def test_a_run_beside_other_load_or_with_lost_requests_is_void(plan: RunPlan) -> None:

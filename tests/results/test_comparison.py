@@ -94,11 +94,12 @@ def test_changes_of_the_requests_unpair_runs_and_others_do_not(make_scenario: Ma
 
 def test_only_the_workload_that_changed_is_unpaired(make_scenario: MakeScenario) -> None:
     scenario = make_scenario(
-        requests=50, policies=POLICIES, workloads={"a": {"lengths": "@de-en-news"}, "b": {"lengths": "@de-en-news"}}
+        requests=50, policies=POLICIES, workloads={"news": {"lengths": "@de-en-news"}, "b": {"lengths": "@de-en-news"}}
     )
     changed = simnmt.run(scenario, overrides=["workloads.b.lengths=@fr-en-news"])
     comparison = simnmt.compare(simnmt.run(scenario), changed)
-    assert {(row["workload"], row["paired"]) for row in comparison.changes} == {("a", True), ("b", False)}
+    assert {(row["workload"], row["paired"]) for row in comparison.changes} == {("news", True), ("b", False)}
+    assert [" news:" in note for note in comparison.notes] == [True, False]
 
 
 def test_policies_and_networks_of_some_runs_alone_are_listed(make_scenario: MakeScenario) -> None:

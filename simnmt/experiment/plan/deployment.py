@@ -71,6 +71,11 @@ class Candidate:
         return sum(self.boxes.values())
 
     @property
+    def paid_boxes(self) -> int:
+        """Boxes of all devices, also of those that the policy does not use."""
+        return sum(device.servers for device in self.sites[0].devices)
+
+    @property
     def probability(self) -> float:
         """Probability that a run keeps the level; 0 if that was not judged."""
         return 0.0 if self.certainty is None else self.certainty.probability
@@ -262,7 +267,8 @@ def default_key(plan: RunPlan, level: Level, rate_rps: float) -> VariedKey:
 def make_candidates(keys: Sequence[VariedKey], open_plan: Open, level: Level, rate_rps: float) -> list[Candidate]:
     """Return all combinations of the values of some keys under each policy, each checked.
 
-    Combinations that differ in boxes that the policy does not use are one candidate. Raises the error of a wrong key or value.
+    Combinations that differ in boxes that the policy does not use are one candidate, with the fewest of them. Raises the error
+    of a wrong key or value.
     """
     for key in keys:
         key.check(FIXED_KEYS)
@@ -281,7 +287,8 @@ def make_candidates(keys: Sequence[VariedKey], open_plan: Open, level: Level, ra
             boxes = {part.name: part.servers for part in sites[0].devices if part.name in varied & sites[0].used}
             at_rate = tuple(site.at_rate(rate_rps) for site in sites)
             candidate = Candidate(choice, tuple(overrides), at_rate, boxes)
-            candidates.setdefault(str(candidate), candidate)
+            alike = candidates.setdefault(str(candidate), candidate)
+            candidates[str(candidate)] = min(alike, candidate, key=lambda one: one.paid_boxes)
     return list(candidates.values())
 
 

@@ -156,6 +156,13 @@ def test_boxes_that_are_given_count_in_no_plan() -> None:
     assert plan.runner_up.policy != "edge", "boxes of a device that a policy does not use make no other deployment"
 
 
+def test_boxes_that_a_policy_does_not_use_are_as_few_as_the_values_allow(priced: dict[str, Any]) -> None:
+    scenario = priced | {"policies": {"edge": {}}}
+    plan = simnmt.plan(scenario, "mean_ms<=100", rate=20.0, vary=["devices.cloud.count=4,1"], minimise="cost")
+    assert len(plan.candidates) == 1 and plan.choice.choice == {"devices.cloud.count": 1}
+    assert plan.document()["chosen"]["objective"] == pytest.approx(1e-3 / 20.0, rel=0.1)
+
+
 def test_of_policies_that_are_tied_a_fixed_one_is_chosen_and_another_is_the_runner_up() -> None:
     """No policy but `edge` sends anything to gateways that take 10 s."""
     plan = simnmt.plan(offices(10.0), "mean_ms<=100", rate=20.0, vary=["devices.cloud.count=1:2"])
