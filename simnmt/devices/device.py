@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf, nan, nextafter
+from math import nan
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -26,6 +26,13 @@ COMPLETES, REACHES, ANSWERED, ARRIVES, ASKS, BATCH_ACTS, FAILS = range(1, 8)
 answer is received, a request reaches its decider, a client asks, a box that batches acts, a box fails or a wait ends."""
 
 
+class _Until(float):
+    """A moment that SimPy takes as a delay: added to the present it is itself, so that no sum is rounded on the way to it."""
+
+    def __radd__(self, now_s: float) -> float:
+        return float(self)
+
+
 class Clock(simpy.Environment):
     """SimPy's clock; events of one moment happen by kind, then by the number of the request or the box."""
 
@@ -33,10 +40,7 @@ class Clock(simpy.Environment):
         """Return the event of a moment that is not in the past; SimPy orders events of one time by priority."""
         event = simpy.Event(self)
         event._ok, event._value = True, None
-        delay_s = at_s - self.now
-        if self.now + delay_s != at_s:  # rounded: two ways to one moment must meet
-            delay_s = nextafter(delay_s, inf if self.now + delay_s < at_s else -inf)
-        self.schedule(event, priority=(kind << 40) + number, delay=delay_s)  # type: ignore[arg-type]
+        self.schedule(event, priority=(kind << 40) + number, delay=_Until(at_s))  # type: ignore[arg-type]
         return event
 
 

@@ -126,7 +126,7 @@ def test_a_sweep_file_names_its_scenario_beside_it(tmp_path: Path) -> None:
         ("grid:", "grdi:", "4:1: grdi: "),
         ("[1, 2]", "[]", "5:3: devices.cloud.count: "),
         ("20:60", "90:60", "6:3: "),
-        ("20:60:3", "{from: 20}", '6:29: grid."networks.cp1.rtt_mean_ms": '),
+        ("20:60:3", "{from: 20}", '6:29: grid."networks.cp1.rtt_mean_ms": removed ('),
     ],
 )
 def test_a_fault_of_a_sweep_file_has_its_place(tmp_path: Path, before: str, after: str, place: str) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from simpy import Event
 
 from simnmt.devices import Fifo
+from simnmt.devices.device import ARRIVES, Clock
 from simnmt.network.series import RttSeries
 from simnmt.policies import CNmt, Decide, LeastTotal
 from simnmt.profile.execution_plane import ExecutionPlane
@@ -249,3 +251,16 @@ class TestTrueDelays:
 
         assert total_s(oracle, True) == pytest.approx(1.0 + 2.0)
         assert total_s(fixed(1, 0), False) == pytest.approx(1.1 + 1.0)
+
+
+def test_an_event_happens_at_its_moment_to_the_bit() -> None:
+    """No float added to the first moment gives the second one."""
+    clock = Clock()
+
+    def process() -> Iterator[Event]:
+        yield clock.moment(1.0 + 2**-52, ARRIVES, 0)
+        yield clock.moment(3.0 + 2**-51, ARRIVES, 0)
+
+    clock.process(process())
+    clock.run()
+    assert clock.now == 3.0 + 2**-51
