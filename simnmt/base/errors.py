@@ -46,8 +46,8 @@ class Interrupted(SystemExit):
     """
 
     def __init__(self, number: int) -> None:
-        super().__init__(128 + number)
-        self.number = number
+        super().__init__(number)  # SimPy makes a copy from the arguments
+        self.number, self.code = number, 128 + number
 
 
 class SimnmtError(Exception):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import simnmt
-from simnmt.base.errors import InputError
+from simnmt.base.errors import InputError, Interrupted
 from tests.refusals import assert_one_line
 
 ROOMS = ("base", "batching", "devices", "experiment", "network", "policies", "profile", "results", "scenario", "workload")
@@ -39,3 +39,9 @@ def test_an_address_given_as_a_path_keeps_both_slashes_in_the_message() -> None:
     assert str(InputError("no such file", path=Path("hf://x/y"))) == "hf://x/y: no such file"
     assert str(InputError("no such file", path="hf://x/y")) == "hf://x/y: no such file"
     assert str(InputError("no such file", path=Path("folder/name:/x"))) == "folder/name:/x: no such file"
+
+
+def test_a_copy_of_an_interrupt_ends_with_the_same_status() -> None:
+    """SimPy makes one of what a process raises."""
+    stopped = Interrupted(2)
+    assert type(stopped)(*stopped.args).code == stopped.code == 130

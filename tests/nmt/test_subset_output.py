@@ -110,7 +110,7 @@ def steps_of(search: SlotSearch, model: Table, tables: Tensor, limits: list[Limi
 @st.composite
 def decodings(draw: st.DrawFn) -> tuple[Tensor, int, list[Limit], float, int]:
     """Logits of each step after each token, on a grid that no two sums share by chance, and how much of it is active."""
-    vocab = draw(st.integers(6, 40))
+    vocab = draw(st.integers(8, 40))  # a beam of 5 and the special tokens
     tables = torch.randn((6, vocab, vocab), generator=torch.Generator().manual_seed(draw(st.integers(0, 10_000))))
     tables *= draw(st.sampled_from([0.3, 2.0, 9.0]))
     tables[:, :, 1] += draw(st.sampled_from([0.0, 5.0]))

@@ -54,7 +54,7 @@ def test_more_repeats_keep_the_mean_and_nearly_the_quantiles(count: int, seed: i
     restored = sample_times(sample)
     assert restored.size == count and (np.diff(restored) >= 0.0).all()
     assert restored.mean() == pytest.approx(sample.mean_s, rel=0.01)
-    assert np.median(restored) == pytest.approx(sample.median_s, rel=0.02)
+    assert np.median(restored) == pytest.approx(sample.median_s, rel=0.05)
 
 
 def test_a_calibration_without_noise_on_a_plane_has_no_error() -> None:

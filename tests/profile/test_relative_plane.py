@@ -268,7 +268,7 @@ def test_a_factor_is_drawn_at_the_quantile_of_its_normal_number(seed: int) -> No
     normal = np.random.default_rng(seed + 1).standard_normal(50_000)
     drawn = residual.factor(normal)
     assert (np.argsort(drawn) == np.argsort(normal)).mean() > 0.99, "the same requests are slow on every device profile"
-    assert np.quantile(drawn, 0.99) == pytest.approx(np.interp(0.99, residual.shares, residual.factors), rel=0.05)
+    assert np.mean(drawn <= np.interp(0.99, residual.shares, residual.factors)) == pytest.approx(0.99, abs=0.003)
     assert drawn.mean() == pytest.approx(1.0, abs=0.01)
 
 
