@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from simnmt.results.run_directory import reserved
 from simnmt.results.sweep_table import PAGE, read_frame
 from simnmt.scenario.document import Override, overrides_of_call
 from simnmt.scenario.source import open_source
-from simnmt.scenario.varied_keys import VariedKey, parse_varied_key, read_sweep
+from simnmt.scenario.varied_keys import VariedKey, parse_varied_keys, read_sweep
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,7 +70,10 @@ def plan(
     from simnmt.experiment.plan.deployment import find_deployment
 
     check_jobs(jobs)
-    keys = [parse_varied_key(key) if isinstance(key, str) else key for key in vary]
+    for name, number in {"rate": rate, "precision": precision, "certainty": certainty}.items():
+        if not isinstance(number, Real | None):
+            raise InputError(f"{name}: {number!r} is no number")
+    keys = parse_varied_keys(vary)
     of_rate = {"minimise": minimise, "vary": keys or None, "certainty": certainty}
     for name, value in (of_rate if rate is None else {"precision": precision}).items():
         if value is not None:

@@ -55,10 +55,13 @@ COMMANDS: Mapping[str, str] = {
         "put the text before each line yourself",
     ),
     "run --engine simpy": "use --engine reference",
+    "run @live-split": "use @live-smoke",
+    "corpus sacrebleu:": "write the texts to two files, and give SOURCE TARGET",
     "run @locked-local": "run @quickstart with --set 'policies.cnmt.transfer_estimate={kind: quantile}'",
     "calibrate --neighbour": "start the other program yourself, and measure with --gap",
 }
-"""Remedy by verb, such as `trace fetch`, by verb and option, such as `trace import --host`, or by these and a value."""
+"""Remedy by verb, such as `trace fetch`, by verb and option, such as `trace import --host`, or by these and a value; or by
+verb and prefix of an argument, such as `corpus sacrebleu:`."""
 
 KEYS: Mapping[str, str] = {
     "lengths request_log": "use {table: FILE} of simnmt corpus table",
@@ -73,6 +76,8 @@ KEYS: Mapping[str, str] = {
     **dict.fromkeys(("hedge_after_ms", "hedge_to", "failures retries", "retry_after_ms", "requests retried"), _NEVER_TWICE),
     "balancer kind": "choose a shipped one, such as round_robin",
     "rtt kind": "write the series to a file, or give it as an array in Python",
+    "load_sweeps": "use simnmt sweep over arrivals.rate_rps",
+    "grid from": "write FROM:TO:N, such as 4:11:8",
     "filter_replay": "remove it, or give filter: none to fit and replay all pairs",
     "lengths models": "state fertility: tokens of each profile's unit per token of the text, by unit",
     "lengths kind": "write the lengths to a file, or give them as an array in Python",
@@ -100,6 +105,7 @@ def refuse_removed_command(arguments: Sequence[str]) -> None:
     options = [argument.partition("=")[0] for argument in arguments if argument.startswith("--")]
     options += [argument.replace("=", " ", 1) for argument in arguments if argument.startswith("--")]
     options += [" ".join(pair) for pair in pairwise(arguments) if pair[0].startswith("--")]
+    options += [word.partition(":")[0] + ":" for word in words]
     for verb in (" ".join(words[:1]), " ".join(words[:2])):
         for name in (verb, *(f"{verb} {option}" for option in options)):
             if name in COMMANDS:
@@ -110,5 +116,5 @@ def removed_key_remedy(location: Sequence[str | int], value: object) -> str | No
     """Return the remedy if a place of a scenario, or what stands there, was removed; else None."""
     names = [" ".join(map(str, location[-2:])), *map(str, location[-1:])]
     below = [*value, value.get("kind")] if isinstance(value, dict) else [value]
-    names += [f"{location[-1]} {name}" for name in below if location]
+    names += [f"{part} {name}" for part in (*location[-1:], *location[:1]) for name in below]
     return next((KEYS[name] for name in names if name in KEYS), None)

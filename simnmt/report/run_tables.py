@@ -72,6 +72,7 @@ def _policies_facts(result: Run) -> Row:
     rows = result.summary_rows
     limits_s = {row["good_within_s"] for row in rows if row.get("good_within_s") is not None}
     misroutes = [of for cell in result.cells for of in cell.misroutes.values()]
+    unknown = [cell for cell in result.cells if not cell.misroutes]
     return {
         "compared": bool(result.comparisons) and rows[0]["replications"] > 1,
         "unclear": any(row["effect"] == "not distinguishable" for row in result.comparisons),
@@ -80,7 +81,9 @@ def _policies_facts(result: Run) -> Row:
         "misrouted": bool(misroutes),
         "foreseen": any(of.foreseen for of in misroutes),
         "sampled": any(of.sampled for of in misroutes),
-        "unknown": not all(cell.misroutes for cell in result.cells),
+        "unknown": bool(unknown),
+        "streamed": any(cell.planned and not cell.batches for cell in unknown),
+        "batched": any(cell.batches or not cell.planned for cell in unknown),
         "live": result.live is not None,
     }
 

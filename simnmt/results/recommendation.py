@@ -166,9 +166,9 @@ class _Cell:
             others = [] if unstable.intersection(roles.deployable) else [name for name in roles.deployable if name != policy]
             if others:
                 worth["worst"] = max(others, key=self.mean_s)
-                spread = self.change(worth["worst"], policy)
-                most = spread.mean if spread.high is None else spread.high
-                worth["trivial"] = {*roles.deployable} <= {*eligible} and most < 100.0 * TRIVIAL_SPREAD
+                changes = {name: self.change(name, policy) for name in others}
+                spread = changes[worth["worst"]]
+                worth["trivial"] = {*roles.deployable} <= {*eligible} and all(map(_is_small, changes.values()))
             widest_s = 0.0
             if fixed := [name for name in roles.fixed if name in eligible]:
                 best_fixed = worth["best_fixed"] = policy if policy in fixed else min(fixed, key=self.mean_s)
@@ -188,6 +188,12 @@ class _Cell:
             "fixed_suffices": fixed_suffices,
             **interval_columns("above_oracle", above_oracle, 100.0),
         }
+
+
+def _is_small(change: Estimate) -> bool:
+    """Return whether a change with its whole interval is smaller, in either direction, than the spread that matters."""
+    ends = (change.mean, change.low or 0.0, change.high or 0.0)
+    return max(map(abs, ends)) < 100.0 * TRIVIAL_SPREAD
 
 
 def _matters_little(gain: Estimate) -> bool:

@@ -8,7 +8,7 @@ the key. All values are checked before anything runs; an error names the option,
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
@@ -98,6 +98,12 @@ def parse_varied_key(text: str, option: str = "") -> VariedKey:
     return VariedKey(location, label, tuple(_parse_values(rest, label)))
 
 
+def parse_varied_keys(given: Iterable[str | VariedKey]) -> list[VariedKey]:
+    """Return the varied keys of an argument of Python, which may be a single text. Raises `ScenarioError`."""
+    keys = [given] if isinstance(given, str) else given
+    return [parse_varied_key(key) if isinstance(key, str) else key for key in keys]
+
+
 def _parse_values(text: str, label: str) -> list[Any]:
     if ends := _RANGE.fullmatch(text):
         return _spaced_numbers(ends[1], ends[2], ends[3], label)
@@ -162,10 +168,10 @@ def read_sweep(given: str, grid: Sequence[str | VariedKey] = (), overrides: Sequ
 
     Args:
         given: a sweep file, or a scenario as `open_source` takes it.
-        grid: varied keys, or texts such as `devices.cloud.count=1,2,4` or `KEY=FROM:TO:N`.
+        grid: varied keys, or one or more texts such as `devices.cloud.count=1,2,4` or `KEY=FROM:TO:N`.
         overrides: values in place of the scenario's, the same at all points.
     """
-    keys = [parse_varied_key(key) if isinstance(key, str) else key for key in grid]
+    keys = parse_varied_keys(grid)
     if not given.startswith("@") and given != "-":
         if not Path(given).exists():
             raise ScenarioError("no such file or folder", path=given, remedy="give a sweep file or a scenario")

@@ -130,6 +130,7 @@ def test_iperf3_becomes_a_link_that_a_scenario_runs_on(folder: Path, simnmt: Cal
         "-q trace record -o a",
         "corpus fit --expect-ratio 1 x",
         "run @locked-local",
+        "corpus fit sacrebleu:wmt14:de-en",
     ],
 )
 def test_what_was_removed_is_refused_in_one_line(folder: Path, simnmt: Callable[..., Any], command: str) -> None:

@@ -66,3 +66,4 @@ def test_where_foresight_is_too_dear_the_column_is_left_out_with_its_reason(tmp_
     page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     assert "misrouted</th>" not in page
     assert page.count("Misroutes are not shown.") == 1
+    assert "foresee_misroutes" not in page, "nothing streams, so that the key would not help"

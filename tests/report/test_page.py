@@ -56,7 +56,7 @@ def test_the_page_opens_with_the_recommended_policy_and_marks_it_in_the_table(pa
 def test_misroutes_that_are_unknown_are_a_sentence(make_result: Any) -> None:
     result = make_result(requests=300, networks=("unknown",), workloads=("w",))
     result.cells[0] = dataclasses.replace(result.cells[0], misroutes={})
-    assert "foresee_misroutes" in render(result)
+    assert "Misroutes are not shown." in render(result)
 
 
 def test_many_cells_have_a_table_first_and_their_sentences_folded(page: str, make_result: Any) -> None:

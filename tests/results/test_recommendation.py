@@ -190,3 +190,12 @@ def test_a_fixed_winner_suffices_only_if_no_routing_policy_might_be_much_better(
     alone = recommended(edge=[1.3], cloud=[1.0], cnmt=[1.001])
     assert {record["policy"] for record in (uncertain, close, alone)} == {"cloud"}
     assert [record["fixed_suffices"] for record in (uncertain, close, alone)] == [False, True, False]
+
+
+def test_a_choice_is_not_trivial_if_another_policy_is_much_better_in_the_mean() -> None:
+    """All miss the service level, and the one that misses it by least is the slowest in the mean."""
+    edge = {"mean": [0.80, 0.81, 0.80], "p95": [9.0, 9.0, 9.0]}
+    cloud = {"mean": [1.00, 1.01, 1.00], "p95": [5.0, 5.0, 5.0]}
+    goal = Goal("mean", [Requirement.parse("p95_ms<=1500")])
+    result = recommended(Roles(["edge", "cloud"], ["edge", "cloud"], None), goal, edge=edge, cloud=cloud)
+    assert (result["policy"], result["worst"], result["trivial"]) == ("cloud", "edge", False)

@@ -127,6 +127,7 @@ def test_a_slip_is_answered_by_the_known_names(text: str, remedy: str) -> None:
         ("networks: {n: {rtt: x, loss: {}}}", "networks.n.loss", {}),
         ("late_answers: {timeout_ms: 9, hedge_after_ms: 5}", "late_answers.hedge_after_ms", 5),
         ("carbon_intensity: 380", "carbon_intensity", 380),
+        ("load_sweeps: {}", "load_sweeps", {}),
         ("policies: {cnmt: {minimises: energy}}", "policies.cnmt.minimises", "energy"),
     ],
 )

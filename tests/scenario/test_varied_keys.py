@@ -84,6 +84,10 @@ def test_an_empty_or_too_large_grid_is_refused(options: tuple[str, ...]) -> None
         read_sweep("@open-loop", options)
 
 
+def test_a_single_text_is_one_varied_key() -> None:
+    assert [key.values for key in read_sweep("@open-loop", "devices.cloud.count=1,2").keys] == [(1, 2)]
+
+
 def test_a_key_is_not_swept_and_set() -> None:
     with pytest.raises(ScenarioError):
         read_sweep("@open-loop", ["seed=1,2"], [Override.parse("seed=3")])
@@ -122,7 +126,7 @@ def test_a_sweep_file_names_its_scenario_beside_it(tmp_path: Path) -> None:
         ("grid:", "grdi:", "4:1: grdi: "),
         ("[1, 2]", "[]", "5:3: devices.cloud.count: "),
         ("20:60", "90:60", "6:3: "),
-        ("20:60:3", "{from: 20}", '6:29: grid."networks.cp1.rtt_mean_ms": '),
+        ("20:60:3", "{from: 20}", '6:29: grid."networks.cp1.rtt_mean_ms": removed ('),
     ],
 )
 def test_a_fault_of_a_sweep_file_has_its_place(tmp_path: Path, before: str, after: str, place: str) -> None:

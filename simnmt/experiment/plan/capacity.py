@@ -14,7 +14,7 @@ from functools import partial
 from math import ceil, exp, log
 
 from simnmt.base.errors import InputError
-from simnmt.experiment.plan.basis import Open, basis_of, describe_level
+from simnmt.experiment.plan.basis import FEW_REPLICATIONS, Open, basis_of, describe_level
 from simnmt.experiment.plan.outcome import Certainty, Outcome, draw_profiles, judge_certainty
 from simnmt.experiment.plan.trial import Level, Site, Trial, deployable_sites
 from simnmt.experiment.processes import run_tasks
@@ -129,7 +129,8 @@ def find_capacities(
             answers.append((site, trial))
     best = _best(rows)
     sure_rate_rps, certainty = _sure_rate(sites[rows.index(best)], best.rate_rps, open_plan)
-    sources, doubts = basis_of(plan, level, answers, min(len(row.roots) for row in rows))
+    fewest = min((len(row.roots) for row in rows if row.roots), default=FEW_REPLICATIONS)
+    sources, doubts = basis_of(plan, level, answers, fewest)
     return Capacities(plan.scenario.name, describe_level(level), tuple(rows), sources, doubts, sure_rate_rps, certainty)
 
 

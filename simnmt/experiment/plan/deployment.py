@@ -14,9 +14,10 @@ from itertools import chain, groupby, islice, product
 from math import ceil, inf, isfinite, log, prod
 from pathlib import Path
 from statistics import mean
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from simnmt.base.errors import InputError
+from simnmt.base.suggestions import format_list
 from simnmt.experiment.cases import RunPlan
 from simnmt.experiment.plan.basis import Open, basis_of, describe_level
 from simnmt.experiment.plan.outcome import Certainty, Outcome, draw_profiles, judge_certainty
@@ -203,8 +204,10 @@ def find_deployment(
     The choice is the surest candidate if none is sure, and None if all miss the level. `keys`: the varied ones; empty: the
     number of boxes of the last device.
     """
+    if minimised not in get_args(Minimised):
+        raise InputError(f"minimise: unknown {minimised!r}", remedy=f"give {format_list(get_args(Minimised), 'or')}")
     if not 0.0 < rate_rps < 1e9:
-        raise InputError(f"a rate of {rate_rps:g} requests/s", remedy="give a number above 0")
+        raise InputError(f"a rate of {rate_rps:g} requests/s", remedy="give a number above 0 and below 1e9")
     if not 0.0 < certainty <= 0.999:
         raise InputError(f"a certainty of {certainty:g}", remedy="give a number above 0 and at most 0.999, such as 0.95")
     plan = open_plan(())

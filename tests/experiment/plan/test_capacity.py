@@ -100,6 +100,16 @@ def test_a_device_is_named_that_is_saturated_before_a_latency_misses_its_limit()
     assert best.outcome.loads == {"gateway": pytest.approx(1.0, abs=0.04)}, "that of the rate"
 
 
+def test_a_share_as_a_text_is_refused() -> None:
+    with pytest.raises(simnmt.InputError, match="precision"):
+        simnmt.plan(queue_of(1, "constant"), "p95_ms<=100", precision="5%")
+
+
+def test_a_plan_does_not_warn_of_the_replications_of_a_level_that_no_rate_keeps() -> None:
+    plan = simnmt.plan(queue_of(1, "constant", requests=2_000), "mean_ms<=0.1")
+    assert not plan.is_met and not any("replications" in warning for warning in plan.warnings)
+
+
 def test_a_plan_warns_of_runs_that_are_too_short_or_too_few() -> None:
     short = simnmt.plan(queue_of(1, "constant", requests=180), "p95_ms<=100", replications=2, precision=0.5)
     assert len(short.warnings) >= 2 and short.document()["warnings"] == short.warnings

@@ -215,6 +215,16 @@ def test_a_key_that_no_deployment_has_is_refused_with_its_text(text: str) -> Non
         least(vary=[text])
 
 
+@pytest.mark.parametrize("slip", [{"minimise": "nonsense"}, {"rate": "500"}, {"certainty": "95%"}])
+def test_a_wrong_argument_of_python_is_refused(slip: dict[str, Any]) -> None:
+    with pytest.raises(simnmt.InputError, match=next(iter(slip))):
+        least(**slip)
+
+
+def test_a_single_text_is_one_varied_key() -> None:
+    assert least(vary=f"{WORKERS}=6").choice.choice == {WORKERS: 6}
+
+
 def test_two_keys_that_set_the_same_part_are_refused() -> None:
     with pytest.raises(ScenarioError, match=r"devices\.gateway\.workers"):
         least(vary=["devices.gateway={profile: a},{profile: b}", f"{WORKERS}=1,2"])
