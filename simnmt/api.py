@@ -194,7 +194,7 @@ def load(directory: str | os.PathLike[str]) -> Run:
     """
     path = Path(directory)
     files.read_manifest(path)
-    return Run(**vars(files.load_run(path, read_document(path / files.RESOLVED).data)))
+    return Run(**vars(files.load_run(path, read_document(path / files.RESOLVED, files.REMEDY).data)))
 
 
 @named_if_missing()

@@ -11,6 +11,7 @@ import copy
 import importlib
 import inspect
 import json
+import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from functools import cache, partial
 from importlib import metadata
 from operator import attrgetter
 from pathlib import Path
-from traceback import extract_tb
+from traceback import FrameSummary, extract_tb
 from types import ModuleType
 from typing import Any, NamedTuple, NoReturn, get_args, get_type_hints
 from zlib import crc32
@@ -42,6 +43,7 @@ from simnmt.base.configuration import Configuration, literal_kind, misfit
 from simnmt.base.errors import InputError, Interrupted, describe_error
 from simnmt.base.suggestions import did_you_mean
 
+_LOG = logging.getLogger("simnmt.base")
 OBJECT = "object"
 """Key under which a resolved scenario names the class of an object of Python."""
 FAULTS = (Exception, SystemExit)
@@ -144,17 +146,29 @@ class Code(NamedTuple):
 
 
 def describe_fault(error: BaseException) -> str:
-    """Return an error of a user's code on one line: its class, its text, and the line of the code that raised it.
+    """Return an error of a user's code on one line: its class, its text, and the last line that ran of the user's file.
 
-    Raises an `Interrupted` again: a signal that arrives while the code runs is no fault of it.
+    Logs the traceback. Raises an `Interrupted` again: a signal that arrives while the code runs is no fault of it.
     """
     if isinstance(error, Interrupted):
         raise error
+    _LOG.info("a user's code raised %s", type(error).__name__, exc_info=error)
     ours = (str(Path(__file__).parents[1]), "<frozen")
-    of_user = [frame for frame in extract_tb(error.__traceback__) if not frame.filename.startswith(ours)]
-    place = f" in {Path(of_user[-1].filename).name}:{of_user[-1].lineno}" if of_user else ""
+    frames = [frame for frame in extract_tb(error.__traceback__) if not frame.filename.startswith(ours)]
+    place = ""
+    if frames:
+        file = min(frames, key=_remoteness).filename
+        line = [frame.lineno for frame in frames if frame.filename == file][-1]
+        place = f" in {Path(file).name}:{line}"
     text, name = describe_error(error), type(error).__name__
     return f"{name}{'' if text == name else f': {text}'}{place}"
+
+
+def _remoteness(frame: FrameSummary) -> int:
+    """Return 0 for a frame of a user's file, 1 for one of an installed package, and 2 for one of Python itself."""
+    if "site-packages" in Path(frame.filename).parts:
+        return 1
+    return 2 if frame.filename.startswith(str(Path(importlib.__file__).parents[1])) else 0
 
 
 @dataclass(slots=True, eq=False)

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 
 SLIP = 0.6
 """Least likeness of a name to a known one of which it may be a slip."""
-MOST_LISTED = 12
+MOST_LISTED = 10
 
 
 def format_list(names: Iterable[str], last: str = "and", *, most: int = MOST_LISTED) -> str:
@@ -48,7 +48,7 @@ def _folded(name: str) -> str:
 
 
 def did_you_mean(name: object, known: Iterable[str], otherwise: str | None = None, *, shown: Callable[[str], str] = str) -> str:
-    """Return the remedy for an unknown name: the nearest known name, or else `otherwise`, by default all known names.
+    """Return the remedy for an unknown name: the nearest known name, or else `otherwise`, by default the known names.
 
     `shown` formats a known name.
 
@@ -61,4 +61,4 @@ def did_you_mean(name: object, known: Iterable[str], otherwise: str | None = Non
     names = list(known)
     if (near := nearest(name, names)) is not None:
         return f"did you mean {shown(near)}?"
-    return f"known: {', '.join(map(shown, names)) or 'none'}" if otherwise is None else otherwise
+    return f"known: {format_list(map(shown, names), ',') or 'none'}" if otherwise is None else otherwise

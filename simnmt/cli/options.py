@@ -155,7 +155,7 @@ def parse_share(text: str) -> float:
     number = text.strip().removesuffix("%")
     share = _number(number) / 100.0 if number != text.strip() else math.nan
     if not 0.0 < share < 1.0:
-        raise typer.BadParameter(f"{shorten(text)!r} is not a percentage between 0 and 100; write 2% for two percent")
+        raise typer.BadParameter(f"{shorten(text)!r} is not a percentage above 0 and below 100; write 2% for two percent")
     return share
 
 

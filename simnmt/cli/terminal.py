@@ -101,11 +101,13 @@ def describe_output(path: Path) -> str:
 
 
 class _LogLines(logging.Handler):
-    """Prints what the library logs on standard error, a line each."""
+    """Prints what the library logs on standard error: a line, and those of a traceback."""
 
     def emit(self, record: logging.LogRecord) -> None:
         room = record.name.removeprefix("simnmt.")
-        print(f"simnmt: {record.levelname.lower()}: {room}: {printable(record.getMessage())}", file=sys.stderr)
+        trace = logging.Formatter().formatException(record.exc_info) if record.exc_info else ""
+        for line in (record.getMessage(), *trace.splitlines()):
+            print(f"simnmt: {record.levelname.lower()}: {room}: {printable(line)}", file=sys.stderr)
 
 
 _LOG_LINES = _LogLines()

@@ -45,6 +45,7 @@ DIED = (
     "a process died, perhaps for lack of memory (give fewer jobs or requests; a script must call simnmt below "
     "`if __name__ == '__main__':`)"
 )
+_LOG = logging.getLogger("simnmt.experiment")
 SIGNALS = [getattr(signal, name) for name in ("SIGHUP", "SIGINT") if hasattr(signal, name)]
 """Signals that reach all processes of a terminal: a terminal that closes, and Ctrl-C."""
 CONNECT_S = 10.0
@@ -106,6 +107,7 @@ def run_in_processes(
                 if error is not None:
                     error.__cause__ = RuntimeError(f"in another process:\n{trace}") if trace else None
                     if failed is None:
+                        _LOG.info("a task raised %s", type(error).__name__, exc_info=error)
                         raise error
                     answer = failed(tasks[index], error)
                 if idle is None:

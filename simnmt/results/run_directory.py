@@ -104,7 +104,8 @@ def check_free(target: Path, *, replace: bool | None = None) -> None:
     place = Path(os.path.realpath(target))
     try:
         if files.is_standard(target) or (target.exists() and not target.is_dir()):
-            raise RunDirectoryError("the output is no folder", path=target, remedy=_ELSEWHERE)
+            name = "standard output" if files.is_standard(target) else target
+            raise RunDirectoryError("the output is no folder", path=name, remedy=_ELSEWHERE)
         if place.is_dir() and (names := {entry.name for entry in place.iterdir()}):
             is_run = bool(names & {RESOLVED, REPRODUCTION}) and names <= OUTPUTS | {MANIFEST, REPRODUCTION}
             if not (replace and is_run):

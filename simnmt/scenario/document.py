@@ -106,8 +106,8 @@ def plain_data(value: object, *, option: str | None = None, location: Location =
     raise ScenarioError(f"{format_location(location)}: {what}".removeprefix(": "), path=option)
 
 
-def read_document(path: str | os.PathLike[str]) -> Document:
-    """Read a scenario file.
+def read_document(path: str | os.PathLike[str], remedy: str = "`simnmt init` writes a scenario to begin with") -> Document:
+    """Read a scenario file; `remedy`: what to do if it is missing.
 
     Raises `ScenarioError` with file, line and column if it is missing, unreadable or not YAML of the form of `yaml_text`.
     """
@@ -116,7 +116,7 @@ def read_document(path: str | os.PathLike[str]) -> Document:
         raw = read_bounded(path, MAX_BYTES, pipes=True)
         return parse_document(raw.decode("utf-8"), name)
     except FileNotFoundError:
-        raise ScenarioError("no such file", path=name, remedy="`simnmt init` writes a scenario to begin with") from None
+        raise ScenarioError("no such file", path=name, remedy=remedy) from None
     except OSError as error:
         raise ScenarioError(f"cannot be read: {error.strerror or error}", path=printable(name)) from None
     except UnicodeDecodeError as error:

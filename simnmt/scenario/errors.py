@@ -58,8 +58,9 @@ def describe_value(value: object) -> str:
 
 def format_value(value: object) -> str:
     """Return a value on one line, shortened, as the file would write it."""
-    text = f"'{value}'" if isinstance(value, str) else json.dumps(value, default=repr)
-    return printable(text if len(text) <= 60 else text[:57] + "...")
+    text = value if isinstance(value, str) else json.dumps(value, default=repr)
+    text = text if len(text) <= 60 else text[:57] + "..."
+    return printable(f"'{text}'" if isinstance(value, str) else text)
 
 
 def quote_text(text: str) -> str:

@@ -118,7 +118,7 @@ def open_source(
     if "live" in manifest:
         what = "a live replay, which cannot be repeated from its files"
         raise RunDirectoryError(what, path=path, remedy=f"simulate its scenario: simnmt run {path / RESOLVED}")
-    remedy = f"restore it, or run {path / RESOLVED}"
+    remedy = f"restore it, or run {path / RESOLVED}" if (path / RESOLVED).exists() else "run the scenario anew"
     check_unchanged(manifest["outputs"], "a file", lambda file: path / file, remedy)
     source = _check_source(read_document(path / RESOLVED), overrides, here, path / INPUT, allow_code)
     files = input_files(source.scenario, here) | {file: Path(file) for file in source.code_digests}

@@ -122,10 +122,11 @@ def _error(
     if kind == "union_tag_not_found" or kind.endswith(("_type", "_parsing", "int_from_float")):
         words = [_word(form) for form in _forms_at(model, document, location, code)]
         return document.error(location, f"expected {' or '.join(dict.fromkeys(words)) or 'another value'}, got {got}")
-    message = " ".join(message_of(fault).split()).replace("Input should be", "must be")
-    for name, sign in _BOUNDS.items():
-        message = f"must be {sign} {context[name]:,.12g}" if name in context else message
     is_of_validator = kind not in get_args(ErrorType) or kind in ("value_error", "assertion_error")
+    message = " ".join(message_of(fault).replace(" after validation", "").split())
+    message = re.sub("^(Input|Dictionary|List|String) should ", "must ", message)
+    for name, sign in _BOUNDS.items():
+        message = f"must be {sign} {f'{context[name]:,}'.removesuffix('.0')}" if name in context else message
     if not is_of_validator and not kind.endswith(("too_short", "too_long")):
         message = f"{message}, got {got}"
     remedy = did_you_mean(value, choices, "") or None

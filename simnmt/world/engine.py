@@ -56,4 +56,4 @@ def decode_all(
 def _refuse_if_chosen(engine: Engine | None, error: UncompiledError) -> None:
     if engine == "compiled":
         remedy = "run `python -m simnmt.base.compile`, or " if str(error) == NOT_COMPILED else ""
-        raise InputError(str(error), remedy=f"{remedy}choose the engine reference, or none") from None
+        raise InputError(f"engine compiled: {error}", remedy=f"{remedy}choose the engine reference, or none") from None

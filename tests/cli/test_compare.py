@@ -110,10 +110,11 @@ def edit(name: str, change: Callable[[Any], object]) -> Callable[[Path], None]:
     ("damage", "place"),
     [
         (lambda run: (run / "summary.json").unlink(), "damaged/summary.json:"),
+        (lambda run: (run / "scenario.resolved.yaml").unlink(), "damaged/scenario.resolved.yaml: no such file (run"),
         (edit("summary.json", lambda summary: summary.pop("rows")), "damaged/summary.json:"),
         (edit("manifest.json", lambda manifest: manifest.pop("replications")), "damaged/manifest.json:"),
     ],
-    ids=["no-summary", "no-rows", "no-totals"],
+    ids=["no-summary", "no-scenario", "no-rows", "no-totals"],
 )
 def test_a_damaged_run_is_refused_in_one_line(
     runs: Path, simnmt: Command, tmp_path: Path, damage: Callable[[Path], object], place: str

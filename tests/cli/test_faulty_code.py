@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.campaigns.harness import deep
+from tests.command_line import COMMAND
 from tests.refusals import assert_one_line
 
 POLICY = """\
@@ -89,6 +92,20 @@ def test_a_faulty_policy_is_one_line_and_leaves_no_run(
     assert_one_line(done.err)
     assert done.err.startswith(expected), done.err
     assert set(tree(folder)) - before == {"own.yaml", "mine.py"}  # no run, nor a part of one
+
+
+@pytest.mark.parametrize("jobs", ["1", deep("2")])
+def test_a_fault_within_a_library_names_the_line_of_the_user_and_verbose_prints_the_traceback(
+    run_policy: Callable[..., Any], jobs: str
+) -> None:
+    source = "import json\n" + POLICY.format(prepare="pass", decide='json.loads("{")')
+    done = run_policy(source)
+    assert done.status == 2 and done.err.rstrip().endswith(" in mine.py:11"), done.err
+    assert_one_line(done.err)
+    command = [*COMMAND, "run", "own.yaml", "--allow-code", "-v", "--jobs", jobs]
+    verbose = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert verbose.returncode == 2 and verbose.stderr.endswith(done.err)
+    assert "Traceback" in verbose.stderr and 'mine.py", line 11' in verbose.stderr and "decoder.py" in verbose.stderr
 
 
 @pytest.mark.parametrize("fault", OTHERS)

@@ -207,7 +207,7 @@ def find_deployment(
     if minimised not in get_args(Minimised):
         raise InputError(f"minimise: unknown {minimised!r}", remedy=f"give {format_list(get_args(Minimised), 'or')}")
     if not 0.0 < rate_rps < 1e9:
-        raise InputError(f"a rate of {rate_rps:g} requests/s", remedy="give a number above 0")
+        raise InputError(f"a rate of {rate_rps:g} requests/s", remedy="give a number above 0 and below 1e9")
     if not 0.0 < certainty <= 0.999:
         raise InputError(f"a certainty of {certainty:g}", remedy="give a number above 0 and at most 0.999, such as 0.95")
     plan = open_plan(())
