@@ -120,6 +120,7 @@ def test_code_that_no_longer_loads_fails_the_tasks_of_all_processes(
     assert simnmt.sweep("out", jobs=2, allow_code=True).failures == []
 
 
+@pytest.mark.deep
 def test_a_script_that_starts_processes_without_a_guard_is_named(given: str, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(

@@ -108,7 +108,7 @@ def test_a_fault_of_form_is_one_line_with_its_place(text: str, place: str) -> No
     assert message.startswith(f"s.yaml:{place}: ") and message.isprintable()
 
 
-@pytest.mark.parametrize("text", ["a: " + "[" * 100_000, "- " * 100_000, "a: " + "{a: " * 50_000, "? " * 50_000])
+@pytest.mark.parametrize("text", ["a: " + "[" * 10_000, "- " * 10_000, "a: " + "{a: " * 5_000, "? " * 5_000])
 def test_depth_is_refused_before_anything_overflows(text: str) -> None:
     assert complaint(text).startswith("s.yaml:1:")
 
