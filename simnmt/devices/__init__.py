@@ -1,7 +1,7 @@
 """Execution kinds: how the boxes of a target execute requests, in the reference and for the compiled engine.
 
 Start with `device` (the protocol of a kind, the clock, balancers), then `fifo`, `batch` and `stream`, one kind each. A new kind
-is one file and one line in `KINDS`. Imports nothing from the world.
+is one file, an import and an entry in `KINDS`. Imports nothing from the world.
 """
 
 from simnmt.devices.batch import Batched

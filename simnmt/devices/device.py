@@ -1,8 +1,9 @@
 """What the world needs from a device: the clock, the protocol of an execution kind and of its boxes, and balancers.
 
 A *kind* says how the boxes of a target execute requests. It makes a new `Device` for each run of the reference; of the kinds
-that the compiled engine covers, `world/compiled_world.py` makes the settings. A new kind is one file that implements `Kind` and
-one line in `simnmt.devices`; keys of its own in a scenario are a change of `scenario.configuration` and `experiment.units` too.
+that the compiled engine covers, `world/compiled_world.py` makes the settings. A new kind is one file that implements `Kind`,
+with an import and an entry in `simnmt.devices`; new keys in a scenario also change `scenario.configuration` and
+`experiment.units`.
 """
 
 from __future__ import annotations
@@ -173,7 +174,7 @@ class Device(Protocol):
 
     @property
     def boxes(self) -> Sequence[Any]:
-        """The boxes; each has the seconds of its executions that started over, `wasted_s`."""
+        """The boxes. Each has `wasted_s`: seconds lost in executions that a failure interrupted and that started over."""
         ...
 
     def enter(self, execution: Execution) -> None:
@@ -202,7 +203,10 @@ class Device(Protocol):
 
 
 class Kind(Protocol):
-    """How the boxes of a target execute requests, and their number."""
+    """How the boxes of a target execute requests, and their number.
+
+    A kind whose boxes can fail is a dataclass with a field `failures` (`Failures`, or None).
+    """
 
     name: ClassVar[str]
     reports_at_end: ClassVar[bool]
@@ -230,7 +234,7 @@ class Kind(Protocol):
 
     @classmethod
     def of_device(cls, boxes: int, workers: int, balancer: Balancer, settings: Kind | None) -> Kind:
-        """Return the boxes of a device of a scenario; `settings`: of its batches or its streamed model, if it has either."""
+        """Return the kind for a device of a scenario. `settings`: of its batches or its streamed model, or None."""
         ...
 
     def device(self, clock: Clock, target: int, requests: Block, trail: Recorder, first_box: int) -> Device:

@@ -21,7 +21,7 @@ from simnmt.results.requests import Block
 
 @dataclass(frozen=True, slots=True)
 class Fifo:
-    """Boxes of `workers` each; a request executes alone on a worker for its seconds of execution."""
+    """Boxes with `workers` each, behind one queue per box; a worker executes one request at a time, for its execution time."""
 
     boxes: int = 1
     workers: int = 1
@@ -190,7 +190,7 @@ class FifoDevice:
         self._clock.process(self.boxes[execution.box].execute(execution, self._execution_s[request]))
 
     def wait_s(self, arrivals: Sequence[Arrival]) -> float:
-        """Return the wait of the last arrival if it entered after the others and no box failed."""
+        """Return the wait of the last of `arrivals`, which enter in this order; failures that begin later are not foreseen."""
         boxes, balancer = Foreseen(self.boxes, _ForeseenBox), self._balancer.copy()
         for entry_s, request, node in arrivals:
             box = balancer.choose(boxes, entry_s, request, node)

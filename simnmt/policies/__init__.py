@@ -2,7 +2,7 @@
 
 To read it, start with `decision.py` (a policy and its settings), then `cnmt.py` (C-NMT and its variants), `estimates.py`
 (transfer times), `views.py` (queues and streamed models) and `batch_view.py`. The kinds that a scenario may
-name are registered here: a new one is a file and a line in `PolicyConfiguration`.
+name are registered here: a new one is a file, an import and an entry in `PolicyConfiguration`.
 """
 
 from typing import Annotated, get_args

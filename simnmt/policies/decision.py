@@ -1,6 +1,6 @@
 """A policy: settings that a scenario names, a rule that is prepared once, and decisions on plain floats.
 
-A new policy is one file with its `PolicySettings`, and one line in `simnmt.policies`.
+A new policy is one file with its `PolicySettings`, with an import and an entry in `simnmt.policies`.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ class DecisionView:
     now_s: float
     """The moment of the decision, seconds since the run began."""
     backlog_s: float
-    """Seconds until the decider's own device could start; NaN if it batches, streams its model or is live."""
+    """Seconds until the decider's own device could start; NaN in the live gateway, and if its boxes are not of `FifoBox`."""
     rtt_s: Sequence[float]
     """The estimates of the transfer times; 0 for the decider's own device."""
     rtt_age_s: Sequence[float]

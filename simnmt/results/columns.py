@@ -1,6 +1,7 @@
-"""The columns of requests: their arrays in the world, their names in requests.parquet, and the table of them in the docs.
+"""The columns of requests: name and type of each array in the world, name in requests.parquet, unit and meaning.
 
-The compiled engine declares the arrays that it fills again, in `world/compiled/settings.h`.
+The table in `docs/reference/results.md` repeats names, units and meanings; `tests/results/test_columns.py` compares them. The
+compiled engine declares the arrays that it fills a second time, in `world/compiled/settings.h`.
 """
 
 from __future__ import annotations

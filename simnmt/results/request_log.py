@@ -1,8 +1,9 @@
 """The request log: one row per request with its true times and what a policy did, and the misrouted requests.
 
-A request is misrouted if another device would have answered it sooner, as foreseen at the decision. If requests queue, a
-decision is judged by what an oracle foresaw at that moment, queues included, for an even sample of the requests: what happens
-later may change which device would have been the fastest. If nothing waits, the true execution and transfer times decide.
+A request is misrouted if another device would have answered it sooner, as foreseen at the decision. If requests queue, an
+even sample of the decisions is judged by the execution, transfer and wait that an oracle foresaw at the decision. Requests that
+arrive later do not count, although they may change which device is the fastest. If nothing waits, every decision is judged by
+the true execution and transfer times.
 """
 
 from __future__ import annotations

@@ -35,9 +35,9 @@ Process = Generator[simpy.Event, Any, None]
 def simulate_reference(world: World, policy: PolicySetup, judged_share: float = 0.0) -> Trail:
     """Run every request through the world in plain SimPy, and return its trail.
 
-    `judged_share`: share of the requests for which the trail holds `decision_regret_s`; back to back all or none, and only if a
-    target streams. Raises `InputError` for columns with values that are NaN, infinite or below 0, and for parts that do not fit
-    each other.
+    `judged_share`: share of the requests for which the trail holds `decision_regret_s`. Back to back, any share above 0 means
+    all requests if a target streams its model, and none otherwise. Raises `InputError` for columns with values that are NaN,
+    infinite or below 0, and for parts that do not fit each other.
     """
     check_world(world)
     requests = world.requests
