@@ -110,6 +110,7 @@ def test_a_plan_on_inferred_profiles_asks_for_the_model_that_they_do_not_name(fo
     assert "MODEL: your translation model" in done.out
 
 
+@pytest.mark.deep
 def test_a_plan_of_a_scenario_from_standard_input_is_that_of_its_file_and_names_no_file(
     folder: Path, simnmt: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -100,6 +100,7 @@ def test_a_task_whose_input_or_code_has_changed_since_the_sweep_began_fails(
         simnmt.sweep("out", jobs=1, allow_code=True)
 
 
+@pytest.mark.deep
 def test_code_that_no_longer_loads_fails_the_tasks_of_all_processes(
     given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

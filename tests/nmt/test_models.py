@@ -283,6 +283,7 @@ NOWHERE = "http://127.0.0.1:9"
 """Where nothing listens."""
 
 
+@pytest.mark.deep
 def test_an_id_is_downloaded_once_and_then_found_in_the_cache_without_a_network(hub: Hub, shelf: Path, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     out, err = resolve(cache, hub.url, "me/tiny-model")
