@@ -152,7 +152,7 @@ def true_means(plan: RunPlan, boxes: dict[str, Box]) -> dict[tuple[str, str], fl
         unit = Unit(plan.scenario, true_case, network, links, replication, calibrated=case)
         for key, numbers in run_unit(unit).numbers.items():
             for name in PREDICTED:
-                sums.setdefault((key.policy, name), []).append(float(numbers[name] or 0.0))
+                sums.setdefault((key[2], name), []).append(float(numbers[name] or 0.0))
     return {key: float(np.mean(values)) for key, values in sums.items()}
 
 

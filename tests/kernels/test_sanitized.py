@@ -30,7 +30,7 @@ sys.exit(pytest.main(["-n0", "-s", "-p", "no:cacheprovider", *TESTS]))
 """
 TESTS = (
     *("products", "output_layer", "gathered", "column_sets", "unpack", "activations", "centroids"),
-    *("sharp_cells", "sharp_operations", "sharp_source", "sharp_search"),
+    *("sharp_cells", "sharp_search"),
 )
 
 
