@@ -270,6 +270,13 @@ class ScenarioConfiguration(Configuration):
             raise misfit("warm_up_requests", f"{self.warm_up_requests:,} of {self.requests:,} requests leave nothing to count")
         return self
 
+    @field_validator("version", mode="before")
+    @classmethod
+    def _is_a_number(cls, version: object) -> object:
+        if isinstance(version, bool):  # true equals 1
+            raise ValueError("give 1")
+        return version
+
     def document(self) -> dict[str, Any]:
         """Return the scenario as plain data; an extension as its keys, or as the name of its class."""
         # Without pydantic's warning that an extension is no member of a union of shipped kinds.

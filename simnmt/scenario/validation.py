@@ -90,7 +90,7 @@ def _forms_at(model: type[BaseModel], document: Document, location: Location, co
                 below += _forms(_fields(form)[str(part)])
         kind = document.value((*location[:depth], "kind")) or part
         forms = [form for form in below if _fields(form) and literal_kind(form) == kind] or below
-        forms = [code.parameters[kind]] if kind in code.parameters else forms
+        forms = [code.parameters[kind]] if isinstance(kind, str) and kind in code.parameters else forms
     return forms
 
 

@@ -97,7 +97,7 @@ def faults(data: dict[str, Any]) -> dict[str, str]:
         ScenarioConfiguration.model_validate_json(json.dumps(document_of(data).data))
     except ValidationError as error:
         messages = {fault["type"]: f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()}
-        contradiction = "contradict each other" in messages.get("value_error", "")
+        contradiction = any(words in messages.get("value_error", "") for words in ("contradict each other", "execution kind"))
         return {"contradiction" if contradiction and kind == "value_error" else kind: text for kind, text in messages.items()}
     except InputError as error:
         control = "control character" in str(error) or "cannot be a key" in str(error)
@@ -117,7 +117,7 @@ def check_read_or_refused(parse: Callable[[], Document], *, written: bool = True
     except ScenarioError as error:
         assert_short_lines(error)
         return
-    content = with_absolute_paths(scenario, Path("/")).model_dump(mode="json")
+    content = with_absolute_paths(scenario, Path("/")).document()
     if written:
         assert parse_document(write_document(content)).data == content
 

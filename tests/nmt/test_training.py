@@ -25,7 +25,7 @@ from simnmt.nmt.training.learner import (
     Learner,
 )
 from simnmt.nmt.training.recipe import Budget, CorpusFiles, Recipe, read_training_corpus
-from simnmt.nmt.training.session import recorded
+from simnmt.nmt.training.session import TrainingFolder, recorded
 from simnmt.nmt.training.trainer import train
 from simnmt.nmt.translation import Translator
 from tests.nmt import toy_language
@@ -279,3 +279,8 @@ def test_a_diverging_training_ends_with_one_line(small_text: CorpusFiles, tmp_pa
     wild = replace(SHORT, peak_rate=1e36, warmup_steps=1)  # the summed loss exceeds float32 on any processor
     with pytest.raises(TrainingError, match=r"the loss of step \d+ is not a number \(start again .* smaller --rate"):
         train(small_text, tmp_path / "m", wild, budget=Budget(steps=20), threads=1)
+
+
+def test_a_folder_with_the_leftover_of_a_killed_start_is_used(tmp_path: Path) -> None:
+    (tmp_path / ".simnmt-partial-0a1b2c3d").mkdir()
+    assert not TrainingFolder(tmp_path).begun

@@ -58,6 +58,8 @@ def faults(text: str, *overrides: str) -> list[str]:
         ("requests: .inf", "1:11: requests"),
         ("fit: {share: 1e999}", "1:14: fit.share"),
         ("version: 2", "1:10: version"),
+        ("version: true", "1:10: version"),
+        ("devices: {a: {profile: x, execution: {kind: {b: 1}}}}", "1:38: devices.a.execution"),
         ("networks: {a: {rtt: x, clock: spred}}", "1:31: networks.a.clock"),
         ("networks:\n  a: {uplink_mbps: 3}", "2:3: networks.a.rtt"),
         ("workloads: {a: {lengths: '@x', arrivals: {rate_rps: 1}}}", "1:32: workloads.a.arrivals.kind"),

@@ -71,7 +71,8 @@ class TrainingFolder:
         try:
             if path.exists() and not path.is_dir():
                 raise TrainingError("not a folder", path=path, remedy="give another --out")
-            if path.is_dir() and any(path.iterdir()) and not self.account.is_file():
+            # A killed start leaves a partial file, whose name begins with a dot.
+            if path.is_dir() and any(path.glob("[!.]*")) and not self.account.is_file():
                 raise TrainingError("holds something else than a training", path=path, remedy="give another --out")
             if self.account.is_file() and not self.begun and "training" in read_account(path):
                 what = f"holds a trained model, but no {STATE_FILE} to go on from"
