@@ -46,7 +46,7 @@ def long_run(folder: Path, start: Callable[..., Any]) -> Iterator[Callable[..., 
     started = []
 
     def begin(jobs: int, *more: str) -> subprocess.Popen[str]:
-        process = start("run", "small.yaml", "--requests", "200000", "--replications", "40", "--jobs", str(jobs), *more)
+        process = start("run", "small.yaml", "--requests", "200000", "--replications", "400", "--jobs", str(jobs), *more)
         started.append(process)
         eventually(lambda: list(folder.glob("reports/small-*")))
         return process
