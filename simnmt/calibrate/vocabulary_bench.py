@@ -13,7 +13,7 @@ from typing import TypeVar
 import torch
 
 from simnmt.calibrate import processor_use
-from simnmt.calibrate.box.describe import describe
+from simnmt.calibrate.box import describe
 from simnmt.calibrate.projection_bench import BreakEven, ProjectionBench, Setting, StepTime
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.kernels import projection_timing as timing
