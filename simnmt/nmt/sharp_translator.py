@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from simnmt.kernels.beam_search import SharpTranslation
 from simnmt.kernels.packed_products import Clipping, clipping_of
 from simnmt.kernels.sharp import model as sharp
 from simnmt.kernels.sharp.decoder import SharpDecoder, SourceEncoder, decode_ensemble
@@ -149,11 +150,11 @@ class SharpTranslator:
         forced_len: int | None = None,
         max_len: int | None = None,
         clock: bool = False,
-    ) -> sharp.SharpTranslation:
+    ) -> SharpTranslation:
         """Return the best translation of a sentence; arguments as of `decode_ensemble`."""
         return decode_ensemble(self._decoders, states, candidates, forced_len, max_len=max_len, clock=clock)
 
-    def translate(self, sources: Sequence[Sequence[int]], lists: CandidateLists | None = None) -> list[sharp.SharpTranslation]:
+    def translate(self, sources: Sequence[Sequence[int]], lists: CandidateLists | None = None) -> list[SharpTranslation]:
         """Return the best translation of each sentence, with `lists` of its candidates only (SHARP-02)."""
         return [self.decode(self.encode(source), candidates=candidates_of(lists, source)) for source in sources]
 

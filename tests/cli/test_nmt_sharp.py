@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from simnmt.kernels.sharp.model import SharpTranslation
+from simnmt.kernels.beam_search import SharpTranslation
 from simnmt.nmt.architecture import (
     AttentionalArchitecture,
     RecurrentArchitecture,
