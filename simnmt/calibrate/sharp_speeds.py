@@ -19,11 +19,12 @@ import numpy as np
 
 from simnmt.base.random_streams import stream
 from simnmt.kernels.activations import activate
+from simnmt.kernels.beam_search import SharpTranslation, StageSeconds
 from simnmt.kernels.measurement import interleaved, last_cache_bytes, library_threads
 from simnmt.kernels.native_library import native_at
 from simnmt.kernels.sharp import model_shapes as shapes
 from simnmt.kernels.sharp.decoder import SharpDecoder, SourceEncoder, decode_ensemble
-from simnmt.kernels.sharp.model import SharpTranslation, SharpWeights, SourceWeights, StageSeconds
+from simnmt.kernels.sharp.model import SharpWeights, SourceWeights
 from simnmt.kernels.sharp_cases import INT16, LIBRARY_VARIANTS, PACKED, ProductVariants, random_matrix
 from simnmt.nmt.architecture import SHARP_MODELS, AttentionalArchitecture
 from simnmt.profile.decoder_settings import FREQUENT_WORDS, RUNGS, DecoderSettings, ladder, techniques
