@@ -20,11 +20,12 @@ import numpy as np
 from simnmt.base.random_streams import stream
 from simnmt.calibrate import harness
 from simnmt.kernels.activations import activate
+from simnmt.kernels.beam_search import StageSeconds
 from simnmt.kernels.cases import Run, last_cache_bytes
 from simnmt.kernels.native_library import native_at
 from simnmt.kernels.sharp import model_shapes as shapes
 from simnmt.kernels.sharp.decoder import SharpDecoder, SourceEncoder, decode_ensemble
-from simnmt.kernels.sharp.model import SharpWeights, SourceWeights, StageSeconds
+from simnmt.kernels.sharp.model import SharpWeights, SourceWeights
 from simnmt.kernels.sharp_cases import INT16, LIBRARY_VARIANTS, PACKED, ProductVariants, random_matrix
 from simnmt.nmt.architecture import SHARP_MODELS, AttentionalArchitecture
 from simnmt.nmt.devices import library_threads

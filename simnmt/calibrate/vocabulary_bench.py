@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from simnmt.calibrate import harness, processor_use
-from simnmt.calibrate.box.describe import describe
+from simnmt.calibrate.box import describe
 from simnmt.calibrate.projection_bench import BreakEven, ProjectionBench, Setting, StepTime
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.kernels import projection_timing as timing

@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 
 from simnmt.kernels.activations import ERROR_BOUNDS, Activation, Function, activate
 from simnmt.kernels.arrays import huge_pages
+from simnmt.kernels.beam_search import SharpTranslation
 from simnmt.kernels.cases import Case, Comparison, Number, Run, Work, last_cache_bytes, target_at
 from simnmt.kernels.native_library import NONE, level_name
 from simnmt.kernels.packed_products import PackedFloat32, PackedInt16
 from simnmt.kernels.sharp.decoder import SharpDecoder
-from simnmt.kernels.sharp.model import SharpTranslation, SharpWeights, candidate_positions
+from simnmt.kernels.sharp.model import SharpWeights, candidate_positions
 from simnmt.kernels.sharp.model_shapes import DecoderShape, RandomModels, operations, random_sentence
 from simnmt.kernels.sharp.reference import ReferenceMember, plain, reference_forced
 from simnmt.profile.decoder_settings import IDENTITIES, RUNGS, DecoderSettings, ladder, techniques
