@@ -135,7 +135,7 @@ class Library:
 
     def _declare(self, cdll: ctypes.CDLL) -> None:
         """Declare the types of the exported functions as the sources do."""
-        for source in self.folder.glob("*.c"):
+        for source in self.folder.glob("*.[ch]"):
             for kind, name, parameters in re.findall(r"^SIMNMT_EXPORT ([^(]+?)(\w+)\((.*?)\)", source.read_text(), re.M | re.S):
                 function = getattr(cdll, name)
                 function.restype = _c_type(kind)
@@ -153,9 +153,12 @@ def _c_type(declaration: str) -> Any:
     return ctypes.c_void_p if "*" in declaration else _NUMBERS[declaration.replace("const ", "").split()[0]]
 
 
-def c_declarations(header: Path) -> SimpleNamespace:
-    """Return the structures and the numbers of the enumerations of a header, by name."""
-    text = re.sub(r"/\*.*?\*/", "", header.read_text(), flags=re.DOTALL)
+def c_declarations(source: Path) -> SimpleNamespace:
+    """Return the structures and the numbers of the plain enumerations of a source, by name.
+
+    Structures that hold a type unknown here are left out.
+    """
+    text = re.sub(r"/\*.*?\*/", "", source.read_text(), flags=re.DOTALL)
     types = dict(_NUMBERS)
     for body, name in re.findall(r"typedef struct \{(.*?)\} (\w+);", text, flags=re.DOTALL):
         fields = []
@@ -163,9 +166,10 @@ def c_declarations(header: Path) -> SimpleNamespace:
             kind, names = re.fullmatch(r"(?:const )?(\w+)\s*(.*)", declaration, flags=re.DOTALL).groups()  # type: ignore[union-attr]
             for declared in names.split(","):
                 field, _, count = declared.replace("const", "").strip().rstrip("]").partition("[")
-                of = ctypes.c_void_p if field.startswith("*") else types[kind]
-                fields.append((field.lstrip("* "), of * int(count) if count else of))
-        types[name] = type(name, (ctypes.Structure,), {"_fields_": fields})
+                of = ctypes.c_void_p if field.startswith("*") else types.get(kind)
+                fields.append((field.lstrip("* "), of * int(count) if count and of else of))
+        if all(of for _, of in fields):
+            types[name] = type(name, (ctypes.Structure,), {"_fields_": fields})
     for names in re.findall(r"enum \{(.*?)\}", text):
         types |= {name.strip(): number for number, name in enumerate(names.split(","))}
     return SimpleNamespace(**types)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from simnmt.base import VERSION
+from simnmt.base.compile import cpu_name
 from simnmt.base.configuration import EndOfSentence
 from simnmt.base.suggestions import did_you_mean
 from simnmt.calibrate import profile_assembly
@@ -27,7 +28,6 @@ from simnmt.calibrate.streaming.profile_blocks import (
     translator_blocks,
 )
 from simnmt.nmt.architecture import ARCHITECTURES, TransformerArchitecture, read_architecture
-from simnmt.nmt.devices import cpu_name
 from simnmt.nmt.engine import EngineAccount
 from simnmt.profile.blocks import Conditions
 from simnmt.profile.device_profile import DeviceProfile, Execution, LengthUnit, ValidRange
