@@ -25,7 +25,8 @@ from simnmt.kernels.arrays import huge_pages
 from simnmt.kernels.cases import Case, Comparison, Kernel, Run, Work, last_cache_bytes, nearer_cache_bytes, target_at
 from simnmt.kernels.columns import Centroids, ColumnSets, gathered_products, scatter
 from simnmt.kernels.native_library import level_name
-from simnmt.kernels.output_layer import Best, fused_best
+from simnmt.kernels.output_layer import fused_best
+from simnmt.kernels.output_reference import Best
 from simnmt.profile.projection_cost import PRODUCT_METHODS, ProductMethod, ProjectionCost, StageCost, StagePoint, fit_stage
 
 VARIANTS = 2

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 
 from simnmt.kernels.errors import need
-from simnmt.kernels.output_layer import Best, refuse_row
+from simnmt.kernels.output_reference import Best, refuse_row
 
 try:
     import triton

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from simnmt.kernels import native_library, output_layer
 from simnmt.kernels.native_library import native
-from simnmt.kernels.output_layer import Best, Partial, combine, fused_argmax, fused_best, partial, reference_best
+from simnmt.kernels.output_layer import fused_argmax, fused_best, partial
+from simnmt.kernels.output_reference import Best, Partial, combine, reference_best
 from tests.kernels.implementations import each_implementation
 
 pytestmark = each_implementation

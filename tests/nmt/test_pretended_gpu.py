@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from simnmt.kernels.columns import Centroids
-from simnmt.kernels.output_layer import reference_best
+from simnmt.kernels.output_reference import reference_best
 from simnmt.nmt.checkpoint import save_checkpoint
 from simnmt.nmt.engine import Hypothesis, Work
 from simnmt.nmt.engines import load_engine

@@ -1,0 +1,180 @@
+"""The output layer in torch: arguments, results, the reference, and what runs without compiled kernels (FNI-01 to FNI-07).
+
+`reference_best` is the oracle. `best_by_torch` gives the results of the fused layer, except for the rounding of sums.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from simnmt.kernels.errors import KernelError
+from simnmt.kernels.tensor_checks import ANY_SIZE, REAL_TYPES, check_beside, check_tensor, check_whole
+
+
+class Best(NamedTuple):
+    """The best columns of each row of products plus bias. Among equal values, the lowest column comes first."""
+
+    columns: Tensor
+    """int64 [rows, count], by descending value."""
+    values: Tensor
+    """float32 [rows, count]: product plus bias."""
+    log_total: Tensor
+    """float32 [rows]: logarithm of the sum of the row's exponentials relative to its largest value, so at least 0."""
+
+    @classmethod
+    def empty(cls, rows: int, count: int, device: torch.device | str = "cpu") -> Best:
+        """Allocate a result of this shape."""
+        columns = torch.empty((rows, count), dtype=torch.int64, device=device)
+        return cls(columns, torch.empty((rows, count), device=device), torch.empty(rows, device=device))
+
+    @property
+    def log_sum(self) -> Tensor:
+        """Logarithm of the sum of the exponentials of the whole row, float32 [rows], rounded as values of its size are."""
+        return self.values[:, 0] + self.log_total
+
+    @property
+    def log_probs(self) -> Tensor:
+        """Logarithms of the softmax probabilities, float32 [rows, count], never above 0 (FNI-05).
+
+        The largest value is subtracted first, exactly or nearly: a rounded `log_sum` would be off by 5e-4 at values of 1e4.
+        """
+        return (self.values - self.values[:, :1]) - self.log_total[:, None]
+
+
+class Partial(NamedTuple):
+    """Contribution of some columns to the softmax and the 1-best of each row (FNI-04); (-inf, 0) contributes nothing."""
+
+    maximum: Tensor
+    """float32 [rows]."""
+    total: Tensor
+    """float32 [rows]: sum of exponentials relative to the maximum."""
+    column: Tensor
+    """int64 [rows]: the column of the maximum, the lowest among equals."""
+
+
+def combine(a: Partial, b: Partial) -> Partial:
+    """Combine two parts of the same rows (FNI-04); any split and any order give the same result except for rounding."""
+    maximum = torch.maximum(a.maximum, b.maximum)
+    total = sum(torch.where(part.total > 0, part.total * (part.maximum - maximum).exp(), 0.0) for part in (a, b))
+    assert isinstance(total, Tensor)
+    first = (a.maximum > b.maximum) | ((a.maximum == b.maximum) & (a.column < b.column))
+    return Partial(maximum, total, torch.where(first, a.column, b.column))
+
+
+def check_arguments(
+    products: Tensor, bias: Tensor | None, count: int, *, types: tuple[torch.dtype, ...] = REAL_TYPES, threads: int = 1
+) -> None:
+    """Raise `KernelError` for arguments that no kernel could read correctly."""
+    # A row of 85,000 takes some 15 us in all: each call checks little.
+    if isinstance(products, Tensor) and not (products.is_cpu or products.is_cuda):
+        raise KernelError(f"products on {products.device}: the CPU and CUDA alone have kernels")
+    check_tensor("products", products, types, (ANY_SIZE, ANY_SIZE))
+    columns = products.shape[1]
+    if type(count) is not int:
+        check_whole("count", count, 0)
+    if columns == 0:
+        raise KernelError(f"products of shape {tuple(products.shape)}: there is no column to choose")
+    if not 1 <= count <= columns:
+        raise KernelError(f"the best {count} of {columns} columns: 1 to {columns} can be had")
+    if type(threads) is not int or threads < 1:  # the full check takes 60 us where its code has left the cache
+        check_whole("threads", threads)
+    if bias is not None:
+        check_tensor("bias", bias, (torch.float64 if products.dtype == torch.float64 else torch.float32,), (columns,))
+        check_beside("bias", bias, "products", products)
+
+
+def check_out(out: Best, products: Tensor, count: int) -> None:
+    """Raise `KernelError` for an `out` that does not fit the result."""
+    if not isinstance(out, Best):
+        raise KernelError(f"out of type {type(out).__name__}: a Best of three tensors is needed")
+    shape = products.shape[0], count
+    for name, dtype, size in zip(
+        Best._fields, (torch.int64, torch.float32, torch.float32), (shape, shape, shape[:1]), strict=True
+    ):
+        check_tensor(f"out.{name}", getattr(out, name), (dtype,), size)
+        check_beside(f"out.{name}", getattr(out, name), "products", products)
+
+
+def refuse_row(products: Tensor, bias: Tensor | None, row: int) -> KernelError:
+    """Return the error that explains why this row has no best column."""
+    values = products[row] if bias is None else products[row].to(bias.dtype) + bias
+    for value_name, mask in (("NaN", values.isnan()), ("+inf", values == torch.inf)):
+        if mask.any():
+            column = int(mask.nonzero()[0])
+            return KernelError(f"row {row} has {value_name} at column {column}{_describe_sum(products, bias, row, column)}")
+    sums = " once the bias is added" if bias is not None and (products[row] > -torch.inf).any() else ""
+    return KernelError(f"row {row} has no finite value: every column is -inf{sums}")
+
+
+def _describe_sum(products: Tensor, bias: Tensor | None, row: int, column: int) -> str:
+    product = float(products[row, column])
+    if bias is None or math.isnan(product) or product == math.inf:
+        return ""
+    return f": product plus bias, {product:g} + {float(bias[column]):g}"
+
+
+def reference_best(products: Tensor, bias: Tensor | None, count: int) -> Best:
+    """Return the `count` best columns of each row in three passes: add the bias, take the softmax, search (FNI-01).
+
+    float32 and float64 `products` are overwritten by products plus bias; with a float64 bias, float64 gives a float64 oracle.
+    Half-precision products are converted to float32 first. Arguments, ties and errors are those of `fused_best`.
+    """
+    check_arguments(products, bias, count, types=(*REAL_TYPES, torch.float64))
+    logits = products if products.dtype in (torch.float32, torch.float64) else products.float()
+    if bias is not None:
+        logits.add_(bias)
+    best = torch.log_softmax(logits, -1).amax(-1)
+    broken = best.isnan().nonzero()
+    if broken.numel():
+        raise refuse_row(logits, None, int(broken[0]))
+    values, columns = lowest_columns(logits, *logits.topk(count))
+    return Best(columns, values, -best)
+
+
+def lowest_columns(logits: Tensor, values: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the result of `topk` with the lowest columns among equal values: which of them `topk` takes is not defined."""
+    reaching = (logits >= values[:, -1:]).sum(-1)
+    tied = (reaching != values.shape[1]) | (values[:, 1:] == values[:, :-1]).any(-1)
+    for row in tied.nonzero()[:, 0].tolist():
+        columns[row] = logits[row].sort(descending=True, stable=True).indices[: values.shape[1]]
+    return values, columns
+
+
+ROWS_AT_ONCE = 16
+"""Rows that are converted and added to the bias together, to keep the copy small."""
+
+
+def best_by_torch(products: Tensor, bias: Tensor | None, out: Best) -> None:
+    """Fill `out` with the best columns of each row and its sum. Raises `KernelError` for a row that has none."""
+    count = out.columns.shape[1]
+    for begin in range(0, products.shape[0], ROWS_AT_ONCE):
+        rows = slice(begin, begin + ROWS_AT_ONCE)
+        logits = _logits(products[rows], bias)
+        maximum = logits.amax(-1)
+        broken = (~maximum.isfinite()).nonzero()
+        if broken.numel():
+            raise refuse_row(products, bias, begin + int(broken[0]))
+        out.values[rows], out.columns[rows] = lowest_columns(logits, *logits.topk(count))
+        # The sum contains the largest term, 1, so it is at least 1 however it was rounded.
+        out.log_total[rows] = (logits - maximum[:, None]).exp().sum(-1).clamp(min=1.0).log()
+
+
+def partial_by_torch(products: Tensor, bias: Tensor | None) -> Partial:
+    """Return row maxima, their columns and the relative sums; rows may be all -inf. Raises `KernelError` for NaN and +inf."""
+    logits = _logits(products, bias)
+    maximum, column = (ranked[:, 0] for ranked in lowest_columns(logits, *logits.topk(1)))
+    broken = (maximum.isnan() | (maximum == torch.inf)).nonzero()
+    if broken.numel():
+        raise refuse_row(products, bias, int(broken[0]))
+    some = maximum != -torch.inf
+    relative = (logits - torch.where(some, maximum, 0.0)[:, None]).exp()
+    return Partial(maximum, torch.where(some, relative.sum(-1).clamp(min=1.0), 0.0), column)
+
+
+def _logits(products: Tensor, bias: Tensor | None) -> Tensor:
+    logits = products.float()
+    return logits if bias is None else logits + bias
