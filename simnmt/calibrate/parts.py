@@ -25,8 +25,7 @@ from simnmt.calibrate.batch_corrections import (
     source_pairs,
 )
 from simnmt.calibrate.disk import REPEATS, SIZES_BYTES, DiskError, measure_disk
-from simnmt.calibrate.energy_counters import find_energy_meter
-from simnmt.calibrate.energy_meter import EnergyMeter
+from simnmt.calibrate.energy import EnergyMeter, find_energy_meter
 from simnmt.calibrate.fits import fit_disk, fit_energy
 from simnmt.calibrate.journal import Journal
 from simnmt.calibrate.measurement import Listener, Measured, Silent, measure
@@ -257,7 +256,7 @@ class Parts:
     def _energy(self) -> tuple[EnergyBlock | None, list[str]]:
         meter_search = find_energy_meter(self._engine.account.device)
         if meter_search.meter is None:
-            return None, [f"no energy: {'; '.join(str(obstacle) for obstacle in meter_search.obstacles)}"]
+            return None, [f"no energy: {'; '.join(meter_search.obstacles)}"]
         try:
             block = measure_energy(self._engine, meter_search.meter, self._settings, listener=self._listener)
         except OutOfMemory:

@@ -18,7 +18,7 @@ from simnmt.profile.decoder_settings import DecoderSettings, techniques
 from simnmt.profile.decoder_settings import ladder as paper_ladder
 
 if TYPE_CHECKING:  # engines without these stages need no torch
-    from simnmt.kernels.sharp.model import StageSeconds
+    from simnmt.kernels.beam_search import StageSeconds
     from simnmt.nmt.decoder_timing import OutputStages
 
 BEAMS = (1, 5)

@@ -14,7 +14,7 @@ from simnmt.calibrate.sharp_speeds import (
     SharpSpeeds,
     rung_settings,
 )
-from simnmt.kernels.sharp.model import StageSeconds
+from simnmt.kernels.beam_search import StageSeconds
 from simnmt.papers.sharp import LADDER as PRINTED_LADDER
 from simnmt.papers.sharp import SYSTEMS as PRINTED_SYSTEMS
 
