@@ -322,7 +322,7 @@ def _timed(cases: Sequence[tuple[str, DecoderSettings, tuple[RandomModel, ...]]]
     """Time the translations of all cases (key, settings, a model per member) alternately, each after an untimed one."""
     encoders: Encoders = {}
     runs = [_Translator(*case, setting, encoders) for case in cases]
-    frame = harness.rounds({run: harness.Case(run.timed, warm=True) for run in runs}, setting.rounds)
+    frame = harness.rounds({run: harness.Case(run.timed, warm=True) for run in runs}, setting.rounds, least_s=0.1)
     sentence_s, source_s = harness.by_round(frame), harness.by_round(frame, column="source_s")
     return [run.time(sentence_s[run], source_s[run]) for run in runs]
 
