@@ -25,7 +25,7 @@ def _verbs() -> None:
     pass
 
 
-SEARCH = ("beam", "fused", "max_len", "dictionary", "keep_unknown")
+SEARCH = ("beam", "fused", "max_len")
 """Options of both translators."""
 PRODUCTS = ("device", "threads", "vocabulary", "direction", "tune")
 """Options of the batched translator alone."""
@@ -149,13 +149,6 @@ def translate(
             "--model its default is exact. [default: off]",
         ),
     ] = None,
-    dictionary: Annotated[
-        Path | None,
-        option("FILE", "Translations of unknown words, two columns: a source word, a tab, its translation; others are copied."),
-    ] = None,
-    keep_unknown: Annotated[
-        bool, flag("--keep-unknown", "Write ⁇ for an unknown word, not the source word that the model was reading.")
-    ] = False,
     src_lang: Annotated[
         str | None, option("CODE", "Language of the text as the model writes it: deu_Latn (NLLB), de (M2M100), de_DE (mBART).")
     ] = None,
@@ -182,8 +175,6 @@ def translate(
     if out is not None and is_standard(out):
         out = None
     check_output(out, force, file)
-    if keep_unknown and dictionary is not None:
-        raise typer.BadParameter("--dictionary replaces unknown words; leave one out", param_hint="--keep-unknown")
     translator: Translator | SharpTextTranslator
     if len(model) > 1 or sharp is not None:
         from simnmt.nmt.sharp_translator import SharpTextTranslator as Sharp
@@ -204,9 +195,7 @@ def translate(
     with written_whole(out) if out else nullcontext() as partial:
         target: Any = partial.open("w", encoding="utf-8") if partial else nullcontext(sys.stdout)
         with target as sink:
-            for translation in report_problems(
-                translator.stream(read_lines(file)), note, None if keep_unknown else why_unknown
-            ):
+            for translation in report_problems(translator.stream(read_lines(file)), note, why_unknown):
                 sink.write((translation.as_json() if as_json else translation.text) + "\n")
 
 

@@ -97,7 +97,8 @@ def test_the_score_equals_that_of_the_folder_on_unseen_text(trained: tuple[Path,
     """Loaded anew, by another way than training took."""
     folder, account = trained
     corpus = read_training_corpus(text, heldout=QUICK.heldout, seed=QUICK.seed)
-    translations = Translator.load(folder, keep_unknown=True).stream([source for source, _ in corpus.heldout])
+    translator = replace(Translator.load(folder), keep_unknown=True)
+    translations = translator.stream([source for source, _ in corpus.heldout])
     texts = [translation.text for translation in translations]
     references = [target for _, target in corpus.heldout]
     result = account["result"]
