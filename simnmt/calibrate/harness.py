@@ -38,6 +38,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from simnmt.base.files import MOST_TEXT_BYTES, check_regular
 from simnmt.calibrate.processor_use import QUIET_SHARE, BusyWatch
@@ -393,10 +394,20 @@ def counted(frame: pd.DataFrame, *, every: bool = False) -> pd.DataFrame:
     return last[[not disturbed or case not in calm for disturbed, case in zip(last["disturbed"], last["case"], strict=True)]]
 
 
-def seconds(frame: pd.DataFrame, case: Hashable, quantile: float = 0.5) -> float:
-    """Return the median seconds of a case, or another quantile of those that count; 0 is the time without a disturbance."""
-    rows = counted(frame)
-    return float(rows.loc[rows["case"] == case, "seconds"].quantile(quantile))
+def by_round(frame: pd.DataFrame, *cases: Hashable, column: str = "seconds") -> dict[Any, NDArray[np.float64]]:
+    """Return the seconds (or another column) of some cases, by default of all, in the rounds that count.
+
+    The same place of two cases is the same round. Rounds in which one of these cases was disturbed or left out do not count, if
+    there are others.
+    """
+    rows = counted(frame, every=True)
+    wanted = list(dict.fromkeys(rows["case"])) if not cases else list(cases)
+    by_number: dict[int, dict[Any, tuple[float, bool]]] = {}
+    for number, case, value, disturbed in zip(*(rows[name] for name in ("round", "case", column, "disturbed")), strict=True):
+        by_number.setdefault(number, {})[case] = value, disturbed
+    whole = [times for times in by_number.values() if all(case in times for case in wanted)]
+    calm = [times for times in whole if not any(times[case][1] for case in wanted)]
+    return {case: np.array([times[case][0] for times in calm or whole]) for case in wanted}
 
 
 class Ratio(NamedTuple):
@@ -412,21 +423,12 @@ class Ratio(NamedTuple):
     """Rounds that count."""
 
 
-def ratios(frame: pd.DataFrame, a: Hashable, b: Hashable) -> list[float]:
-    """Return the seconds of `a` over those of `b` in each undisturbed round; in all rounds if there is none."""
-    rows = counted(frame, every=True)
-    ours, theirs = (rows.loc[rows["case"] == case, ["round", "seconds", "disturbed"]] for case in (a, b))
-    both = ours.merge(theirs, on="round", suffixes=("_a", "_b"))
-    calm = both[~(both["disturbed_a"] | both["disturbed_b"])]
-    both = calm if len(calm) else both
-    return [float(ratio) for ratio in both["seconds_a"] / both["seconds_b"]]
-
-
 def ratio(frame: pd.DataFrame, a: Hashable, b: Hashable) -> Ratio:
     """Return how many times as long `a` takes as `b`, with the spread over the rounds."""
-    by_round = ratios(frame, a, b)
-    low, value, high = np.quantile(by_round, (0.25, 0.5, 0.75)).tolist()
-    return Ratio(value, low, high, len(by_round))
+    times = by_round(frame, a, b)
+    by_number = times[a] / times[b]
+    low, value, high = np.quantile(by_number, (0.25, 0.5, 0.75)).tolist()
+    return Ratio(value, low, high, len(by_number))
 
 
 def matrix_reference(rows: int = 4_096, columns: int = 512, repeats: int = 25) -> Run:

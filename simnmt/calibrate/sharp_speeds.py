@@ -13,20 +13,22 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import cycle
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from simnmt.base.random_streams import stream
+from simnmt.calibrate import harness
 from simnmt.kernels.activations import activate
-from simnmt.kernels.beam_search import SharpTranslation, StageSeconds
-from simnmt.kernels.measurement import interleaved, last_cache_bytes, library_threads
+from simnmt.kernels.beam_search import StageSeconds
+from simnmt.kernels.cases import Run, last_cache_bytes
 from simnmt.kernels.native_library import native_at
 from simnmt.kernels.sharp import model_shapes as shapes
 from simnmt.kernels.sharp.decoder import SharpDecoder, SourceEncoder, decode_ensemble
 from simnmt.kernels.sharp.model import SharpWeights, SourceWeights
 from simnmt.kernels.sharp_cases import INT16, LIBRARY_VARIANTS, PACKED, ProductVariants, random_matrix
 from simnmt.nmt.architecture import SHARP_MODELS, AttentionalArchitecture
+from simnmt.nmt.devices import library_threads
 from simnmt.profile.decoder_settings import FREQUENT_WORDS, RUNGS, DecoderSettings, ladder, techniques
 
 Activations = Literal["library", "table", "polynomial"]
@@ -74,13 +76,21 @@ def product_times(rounds: int, batches: Sequence[int] = PRODUCT_BATCHES, size: i
     for cold in (False, True):
         variants = ProductVariants.of(size, cold)
         for batch in batches:
-            times = interleaved(variants.runs(random_matrix(batch, size)), rounds, warm=True, least_s=0.05)
-            seconds = {"int16": times.of[INT16], "float32": times.of[PACKED]}
+            times_s = _times_s(variants.runs(random_matrix(batch, size)), rounds, warm=True)
+            seconds = {"int16": times_s[INT16], "float32": times_s[PACKED]}
             for name in ("torch", "numpy"):
-                library_variants = [variant for variant in LIBRARY_VARIANTS if variant.startswith(name)]
-                seconds[name] = times.of[min(library_variants, key=times.median_s)]
+                library_variants = (times_s[variant] for variant in LIBRARY_VARIANTS if variant.startswith(name))
+                seconds[name] = min(library_variants, key=statistics.median)
             by_batch[batch, cold] = ProductTime(batch, size, cold, seconds)
     return [by_batch[batch, cold] for batch in batches for cold in (False, True)]
+
+
+def _times_s(
+    runs: Mapping[Any, Run], rounds: int, *, warm: bool = False, least_s: float = 0.05
+) -> dict[Any, tuple[float, ...]]:
+    """Return the seconds of each run by round."""
+    frame = harness.rounds({name: harness.Case(run, warm=warm) for name, run in runs.items()}, rounds, least_s=0.05)
+    return {name: tuple(times_s.tolist()) for name, times_s in harness.by_round(frame).items()}
 
 
 def activation_times(rounds: int) -> dict[Activations, float]:
@@ -93,8 +103,8 @@ def activation_times(rounds: int) -> dict[Activations, float]:
         activate("sigmoid", x, method, out)
 
     methods: tuple[Activations, ...] = ("library", "table", "polynomial")
-    times = interleaved({method: partial(both, method) for method in methods}, rounds, least_s=0.05)
-    return {method: times.median_s(method) / (2 * SEQUENCE) for method in methods}
+    times_s = _times_s({method: partial(both, method) for method in methods}, rounds)
+    return {method: statistics.median(times_s[method]) / (2 * SEQUENCE) for method in methods}
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,8 +322,9 @@ def _timed(cases: Sequence[tuple[str, DecoderSettings, tuple[RandomModel, ...]]]
     """Time the translations of all cases (key, settings, a model per member) alternately, each after an untimed one."""
     encoders: Encoders = {}
     runs = [_Translator(*case, setting, encoders) for case in cases]
-    times = interleaved({run: run for run in runs}, setting.rounds, warm=True)
-    return [run.time(times.of[run]) for run in runs]
+    frame = harness.rounds({run: harness.Case(run.timed, warm=True) for run in runs}, setting.rounds, least_s=0.1)
+    sentence_s, source_s = harness.by_round(frame), harness.by_round(frame, column="source_s")
+    return [run.time(sentence_s[run], source_s[run]) for run in runs]
 
 
 class _Translator:
@@ -335,19 +346,23 @@ class _Translator:
                 encoders[encoder] = SourceEncoder(model.source, settings, most_src_len=setting.src_len)
             self._encoders.append(encoders[encoder])
             self._members.append(SharpDecoder(model.target, settings, max_len=setting.tgt_len, most_src_len=setting.src_len))
-        self._source_s = list[float]()
 
-    def __call__(self, *, clock: bool = False) -> SharpTranslation:
-        words, start_s = next(self._sentences), time.perf_counter()
-        states = [encoder.encode(words) for encoder in self._encoders]
-        self._source_s.append(time.perf_counter() - start_s)
-        return decode_ensemble(self._members, states, self._candidates, self._setting.tgt_len, clock=clock)
+    def timed(self) -> dict[str, float]:
+        """Translate the next sentence; return the seconds of its source side."""
+        begin_s = time.perf_counter()
+        states = self._encode()
+        encoded_s = time.perf_counter()
+        decode_ensemble(self._members, states, self._candidates, self._setting.tgt_len)
+        return {"source_s": encoded_s - begin_s}
 
-    def time(self, sentence_s: tuple[float, ...]) -> DecoderTime:
+    def _encode(self) -> list[Any]:
+        words = next(self._sentences)
+        return [encoder.encode(words) for encoder in self._encoders]
+
+    def time(self, sentence_s: Iterable[float], source_s: Iterable[float]) -> DecoderTime:
         """Return the times of the timed translations, with the counted operations and the stages of one more run."""
-        # Each round had one untimed and one timed translation, after those of the warm-up.
-        source_s = tuple(self._source_s[-2 * len(sentence_s) + 1 :: 2])
-        once, model, settings = self(clock=True), self._models[0], self._settings
+        once = decode_ensemble(self._members, self._encode(), self._candidates, self._setting.tgt_len, clock=True)
+        model, settings = self._models[0], self._settings
         src_len, tgt_len, beam, members = self._setting.src_len, self._setting.tgt_len, settings.beam, len(self._models)
         shape = shapes.DecoderShape.of(model.target, self._setting.candidates)
         counted = shapes.operations(shape, settings, src_len, distinct_share=once.distinct_share)
@@ -357,8 +372,8 @@ class _Translator:
         return DecoderTime(
             key=self._key,
             settings=settings,
-            sentence_s=sentence_s,
-            source_s=source_s,
+            sentence_s=tuple(sentence_s),
+            source_s=tuple(source_s),
             words=tgt_len,
             products=members * (beam * counted.step + (counted.once + source.input) / tgt_len) - attention,
             source_recurrent=members * source.recurrent / tgt_len,

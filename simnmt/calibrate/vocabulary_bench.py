@@ -8,16 +8,18 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from datetime import datetime, timezone
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import numpy as np
 import torch
 
-from simnmt.calibrate import processor_use
-from simnmt.calibrate.box.describe import describe
+from simnmt.calibrate import harness, processor_use
+from simnmt.calibrate.box import describe
 from simnmt.calibrate.projection_bench import BreakEven, ProjectionBench, Setting, StepTime
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.kernels import projection_timing as timing
-from simnmt.kernels.measurement import Run, interleaved, library_threads
+from simnmt.kernels.cases import Run
+from simnmt.nmt.devices import library_threads
 from simnmt.profile.projection_cost import PRODUCT_METHODS, ProductMethod, ProjectionCost, StagePoint
 
 PROBES = 2
@@ -59,16 +61,20 @@ class LayerBench:
         dense = timing.dense_steps(layer, next(iter(steps.values()))[0].hidden)
         dense_method = self._fastest(dense)
         whole[DENSE] = dense[dense_method]
-        runs, before = timing.runs_of([*common, *itertools.chain.from_iterable(stages.values())], self._flush)
-        before |= dict.fromkeys(whole, self._flush)
-        times = interleaved(runs | whole, setting.rounds, before, least_s=0.0, clock=self._clock)
-        points = timing.points_of(common, times)
-        product_s = max(times.median_s(DENSE) - points["search"][0].seconds, LEAST_S)
+        cases: dict[Any, harness.Case] = {
+            timed: harness.Case(timed.run, self._flush if timed.stage in timing.COLD else None)
+            for timed in [*common, *itertools.chain.from_iterable(stages.values())]
+        }
+        cases |= {name: harness.Case(run, self._flush) for name, run in whole.items()}
+        frame = harness.rounds(cases, setting.rounds, clock=self._clock)
+        median_s = {name: float(np.median(times_s)) for name, times_s in harness.by_round(frame).items()}
+        points = timing.points_of(common, median_s)
+        product_s = max(median_s[DENSE] - points["search"][0].seconds, LEAST_S)
         points["dense"] = [StagePoint(rows, layer.vocab * layer.width, layer.vocab, product_s)]
         self._add(points, fitted=any(shares.values()))
         common_s = {"assign": points["assign"][-1].seconds, "dense": product_s, "search_all": points["search"][-1].seconds}
         for share, fitted in shares.items():
-            points = timing.points_of(stages[share], times)
+            points = timing.points_of(stages[share], median_s)
             self._add(points, fitted=fitted)
             step_time = StepTime(
                 vocab=layer.vocab,
@@ -79,13 +85,13 @@ class LayerBench:
                 fitted=fitted,
                 method=methods[share],
                 stages_s={stage: stage_points[0].seconds for stage, stage_points in points.items()} | common_s,
-                dense_s=times.median_s(DENSE),
+                dense_s=median_s[DENSE],
                 dense_method=dense_method,
-                columns_s=times.median_s((share, timing.COLUMNS)),
-                scattered_s=times.median_s((share, timing.SCATTERED)),
+                columns_s=median_s[share, timing.COLUMNS],
+                scattered_s=median_s[share, timing.SCATTERED],
                 ratios={
-                    "columns": times.ratio(DENSE, (share, timing.COLUMNS)),
-                    "scattered": times.ratio(DENSE, (share, timing.SCATTERED)),
+                    "columns": harness.ratio(frame, DENSE, (share, timing.COLUMNS)).value,
+                    "scattered": harness.ratio(frame, DENSE, (share, timing.SCATTERED)).value,
                 },
             )
             self.steps.append(step_time)
@@ -95,8 +101,9 @@ class LayerBench:
             self.points[fitted][stage] += stage_points
 
     def _fastest(self, runs: Mapping[Name, Run]) -> Name:
-        times = interleaved(runs, PROBES, dict.fromkeys(runs, self._flush), least_s=0.0, clock=self._clock)
-        return min(runs, key=times.least_s)
+        cases = {name: harness.Case(run, self._flush) for name, run in runs.items()}
+        times = harness.by_round(harness.rounds(cases, PROBES, clock=self._clock))
+        return min(runs, key=lambda name: float(times[name].min()))
 
 
 Progress = Callable[[int, int, str], None]

@@ -42,11 +42,8 @@ Backend = Enum(
     type=str,
 )
 """The engine that computes."""
-Api = Enum(
-    "Api", {"libretranslate": "libretranslate", "openai": "openai", "ctranslate2-server": "ctranslate2-server"}, type=str
-)
+Api = Enum("Api", {"libretranslate": "libretranslate", "openai": "openai"}, type=str)
 """The API of a running service."""
-"""What a process on another core does."""
 
 
 def calibrate(
@@ -119,8 +116,6 @@ def calibrate(
     timeout: Annotated[
         float, option("TIME", "Longest time of a request. [default: 60s]", parser=parse_duration, show_default=False)
     ] = 60.0,
-    max_tokens: Annotated[int, option("N", "Most tokens of an answer, for openai.")] = 2_048,
-    token_env: Annotated[str, option("NAME", "Environment variable that holds the service's token.")] = "SIMNMT_TOKEN",
     ca_file: Annotated[Path | None, option("FILE", "Authorities that vouch for the service's certificate, PEM.")] = None,
     gap: Annotated[
         float | None,
@@ -213,7 +208,7 @@ _OF_A_MODEL = (
     *("src_lang", "tgt_lang"),
 )
 """Options that say how a model is measured on this box."""
-_OF_AN_ENDPOINT = ("api", "source", "target", "timeout", "max_tokens", "token_env", "ca_file")
+_OF_AN_ENDPOINT = ("api", "source", "target", "timeout", "ca_file")
 """Options that say how a running service is measured."""
 
 
@@ -224,8 +219,7 @@ def _calibrate_endpoint(context: typer.Context, url: str, out: Path, page: Path)
     if given["text"] is None:
         raise typer.BadParameter("--endpoint needs sentences to send", param_hint="--text")
     with named_if_missing("live"):
-        from simnmt.calibrate.endpoint_calibration import calibrate_endpoint, endpoint_profile_there
-    from simnmt.calibrate.endpoint_settings import EndpointSettings
+        from simnmt.calibrate.endpoint import EndpointSettings, calibrate_endpoint
     from simnmt.calibrate.preconditions import refuse_unwritable
     from simnmt.report.input_pages import render_profiles
     from simnmt.report.page_template import write_page
@@ -239,11 +233,10 @@ def _calibrate_endpoint(context: typer.Context, url: str, out: Path, page: Path)
         src_unit=given["src_unit"] or given["unit"],
         tgt_unit=given["tgt_unit"] or given["unit"],
     )
-    endpoint_profile_there(out, settings)
-    check_output(out, given["force"])
-    refuse_unwritable(page, "--page")
-    refuse_replacing(page, out, settings.text)
-    check_output(page, given["force"])
+    for path, option_name in ((out, "--out"), (page, "--page")):
+        refuse_unwritable(path, option_name)
+        check_output(path, given["force"], settings.text)
+    refuse_replacing(page, out)
     with progress_bar() as bar:
         listener: Listener = bar if bar.is_drawn else _LogLines()
         done = calibrate_endpoint(

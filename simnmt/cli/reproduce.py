@@ -28,6 +28,7 @@ from simnmt.cli.progress import Bar, progress_bar
 from simnmt.cli.terminal import say, warn
 
 if TYPE_CHECKING:
+    from simnmt.papers.kit.rendering import Report
     from simnmt.papers.kit.report import PaperReport
 
 app = typer.Typer(help="The papers' tables as published, and ours beside them.", no_args_is_help=True)
@@ -45,7 +46,7 @@ Sentences = Annotated[int | None, option("N", "Sentences timed at most, of each 
 
 
 def _write_and_print(
-    paper: str, out: Path | None, force: bool, as_json: bool, reproduce: Callable[[Bar, Path], PaperReport]
+    paper: str, out: Path | None, force: bool, as_json: bool, reproduce: Callable[[Bar, Path], PaperReport | Report]
 ) -> None:
     """Run a reproduction under a progress bar, write its page and document whole or not at all, and print it."""
     from simnmt.results import run_directory as files
@@ -53,6 +54,8 @@ def _write_and_print(
     with _reserved_directory(out, paper, force) as directory:
         with progress_bar() as bar:
             report = reproduce(bar, directory)
+        for warning in report.warnings:
+            warn(warning)
         document = report.document()
         with files.whole(directory, replace=force) as folder:
             (folder / files.PAGE).write_text(report.page(), encoding="utf-8")
@@ -198,15 +201,10 @@ def sharp(
 
     Example: simnmt reproduce sharp --quick
     """
-    from simnmt.papers.sharp.reproduction import reproduce
+    from simnmt.papers.sharp import reproduce
 
-    def run(bar: Bar, _: Path) -> PaperReport:
-        speeds = reproduce(quick=quick, rounds=rounds, model=model, text=text, references=references, progress=bar.runs)
-        for warning in speeds.warnings:
-            warn(warning)
-        return speeds.report()
-
-    _write_and_print("sharp", out, force, as_json, run)
+    run = partial(reproduce, quick=quick, rounds=rounds, model=model, text=text, references=references)
+    _write_and_print("sharp", out, force, as_json, lambda bar, _: run(progress=bar.runs))
 
 
 @app.command()

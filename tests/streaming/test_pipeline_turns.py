@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from simnmt.kernels.measurement import library_threads
+from simnmt.nmt.devices import library_threads
 from simnmt.profile.streaming_cost import (
     BITS,
     StiCost,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simnmt.calibrate.box.system_files import IN_MEMORY, OWN_CACHE, mount_of
+from simnmt.calibrate.disk import mount_of
 from simnmt.calibrate.fits import fit_disk
 from simnmt.calibrate.settings import CalibrationError, StiSettings
 from simnmt.calibrate.streaming.layer_times import UNPACKED_BITS, Progress, measure_layers, no_progress, slowed_by_reads
@@ -53,7 +53,7 @@ def measure_reads(store: ShardStore, settings: StiSettings, progress: Progress =
         read_s[bits].append((perf_counter() - begin_s) / geometry.heads)
         progress(done + 1, len(order), "reading shards")
     mount = mount_of(store.path)
-    if mount is not None and (mount.kind in IN_MEMORY or mount.kind.partition(".")[0] in OWN_CACHE):
+    if mount is not None and (mount.is_memory or mount.has_own_cache):
         cold = False
     sizes = {bits: round(store.mean_size(bits)) for bits in BITS}
     file_system = None if mount is None else str(mount)

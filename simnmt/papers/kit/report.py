@@ -54,6 +54,7 @@ class PaperReport:
     """Sentences for the terminal, after its tables."""
     more: Mapping[str, Any] = field(default_factory=dict)
     """Further keys of the JSON document, or others in place of these; `doubts` is shown on the page."""
+    warnings: Sequence[str] = ()
     explain: bool = False
     """The terminal, too, has the reason of each verdict beside our figures."""
 

@@ -1,4 +1,4 @@
-"""The registry of kernels, its listing, and the benchmark of every kernel against the limits of the box and its baselines.
+"""The registry of kernels, and its listing.
 
 To add a kernel, write a generator of its cases and one entry in `KERNELS`.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -17,7 +16,7 @@ from simnmt.base.compile import KERNEL_LIBRARY
 from simnmt.base.errors import InputError
 from simnmt.base.suggestions import did_you_mean
 from simnmt.kernels import bench_cases, sharp_cases
-from simnmt.kernels.measurement import Case, Kernel, Memory, Roofline, interleaved, library_threads, measure_roofline
+from simnmt.kernels.cases import Kernel
 from simnmt.kernels.native_library import LEVELS, NONE, VARIABLE, level_name, load, processor_features, supported
 
 KERNELS = (
@@ -119,6 +118,18 @@ KERNELS = (
 )
 
 
+class UnknownKernel(InputError):
+    """No kernel has this name."""
+
+
+def kernel(name: str) -> Kernel:
+    """Return the kernel of this name; raises `UnknownKernel`."""
+    known = {registered.name: registered for registered in KERNELS}
+    if name not in known:
+        raise UnknownKernel(f"{name}: no such kernel", remedy=did_you_mean(name, known))
+    return known[name]
+
+
 @dataclass(frozen=True, slots=True)
 class Listing:
     """The registry, and the kernels available on this box."""
@@ -176,134 +187,3 @@ def listing() -> Listing:
         notes=tuple(str(warning.message) for warning in caught),
         triton=find_spec("triton") is not None,
     )
-
-
-ROUNDS = 15
-
-
-class UnknownKernel(InputError):
-    """No kernel has this name."""
-
-
-class UnmeasurableKernel(InputError):
-    """The one requested kernel cannot be measured by this command on this box."""
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """One kernel in one case against one baseline."""
-
-    kernel: str
-    case: str
-    baseline: str
-    baseline_run: str
-    """The baseline's fastest run here."""
-    ratio: float
-    """How many times as fast as the baseline: the median over the rounds."""
-    target: float | None
-    """Least ratio on one thread; None if the ratio is only reported."""
-    reached: bool | None
-    """True if the ratio reaches the target and the error is within its bound."""
-    roofline_share: float
-    """Least time under the box's copy bandwidth and product rate, over ours. It may exceed 1 for a kernel that only reads,
-    since reading is cheaper than copying."""
-    level: str
-    median_us: float
-    baseline_us: float
-    memory: Memory
-    rounds: int
-    error: float
-    error_bound: float
-    remark: str = ""
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the result for JSON, whose key `way` is `baseline_run`."""
-        return {"way" if name == "baseline_run" else name: value for name, value in asdict(self).items()}
-
-
-@dataclass(frozen=True, slots=True)
-class BenchReport:
-    """All results, and the box that they were measured on."""
-
-    level: str
-    threads: int
-    roofline: Roofline
-    results: tuple[Result, ...]
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the report for JSON."""
-        return asdict(self) | {"results": [result.as_json() for result in self.results]}
-
-
-def bench(
-    only: str | None = None, rounds: int = ROUNDS, threads: int = 1, say: Callable[[str], None] = lambda text: None
-) -> BenchReport:
-    """Measure all kernels that can run here, or one.
-
-    `threads`: for the output layer, unpacking and all baselines; the other kernels use one. Raises `InputError` for rounds or
-    threads out of range, `UnknownKernel`, and `UnmeasurableKernel` for one kernel that cannot be measured here.
-    """
-    kernels = [kernel(only)] if only is not None else list(KERNELS)
-    if rounds < 1 or threads < 1:
-        raise InputError(f"{rounds} rounds, {threads} threads: give one or more of each")
-    if threads > (os.cpu_count() or 1):
-        raise InputError(f"{threads} threads: this box has {os.cpu_count() or 1} CPUs", remedy="give no more threads than CPUs")
-    if only is not None:
-        _check_measurable(kernels[0])
-    say("the box: copies and products")
-    roofline = measure_roofline(threads, sharp_cases.product_rates)
-    results: list[Result] = []
-    with library_threads(threads):
-        for measured_kernel in kernels:
-            for case in measured_kernel.cases(threads):
-                say(f"{measured_kernel.name}: {case.text}")
-                results += measure_case(measured_kernel, case, roofline, rounds)
-    return BenchReport(level_name(), threads, roofline, tuple(results))
-
-
-def kernel(name: str) -> Kernel:
-    """Return the kernel of this name; raises `UnknownKernel`."""
-    known = {registered.name: registered for registered in KERNELS}
-    if name not in known:
-        raise UnknownKernel(f"{name}: no such kernel", remedy=did_you_mean(name, known))
-    return known[name]
-
-
-def _check_measurable(kernel: Kernel) -> None:
-    if kernel.device == "cuda":
-        raise UnmeasurableKernel(
-            f"{kernel.name} needs a CUDA device and Triton: this measures on the CPU",
-            remedy="run `python -m benchmarks.kernels_cuda` where both are",
-        )
-    if kernel.compiled_only and level_name() == NONE:
-        raise UnmeasurableKernel(f"{kernel.name} needs compiled kernels: none are in use", remedy="`simnmt kernels` says why")
-
-
-def measure_case(kernel: Kernel, case: Case, roofline: Roofline, rounds: int) -> Iterator[Result]:
-    """Yield the results of one case."""
-    # A cold case also runs untimed first, on other weights: the interpreter's cold start of some 40 us would count otherwise.
-    times = interleaved(case.runs, rounds, case.before, warm=case.memory != "beyond")
-    for comparison in case.comparisons:
-        target = comparison.target if roofline.threads == 1 else None
-        fastest = min(comparison.baseline_runs or (comparison.baseline,), key=times.median_s)
-        ratio, ours_s, work = times.ratio(fastest, comparison.ours), times.median_s(comparison.ours), comparison.work
-        cold = case.memory != "hot"
-        least_s = work.steps * roofline.least_s(work.bytes_moved, work.multiply_adds, cold=cold, number=work.number)
-        yield Result(
-            kernel=kernel.name,
-            case=", ".join(filter(None, [case.text, comparison.what])),
-            baseline=comparison.baseline,
-            baseline_run=fastest,
-            ratio=ratio,
-            target=target,
-            reached=None if target is None else ratio >= target and comparison.error <= comparison.error_bound,
-            roofline_share=least_s / ours_s,
-            level=case.level,
-            median_us=1e6 * ours_s,
-            baseline_us=1e6 * times.median_s(fastest),
-            memory=case.memory,
-            rounds=times.rounds,
-            error=comparison.error,
-            error_bound=comparison.error_bound,
-            remark=comparison.remark,
-        )
