@@ -13,7 +13,6 @@ from simnmt.base.random_streams import stream
 from simnmt.nmt.architecture import (
     ARCHITECTURES,
     Architecture,
-    MultilingualArchitecture,
     TransformerArchitecture,
     architecture_of,
     read_architecture,
@@ -217,7 +216,7 @@ def _from_file(model: str, vocab: int | None) -> Architecture:
     if not any(sign in model for sign in "./\\"):
         raise TrainingError(f"no model {model!r}", remedy=f"known: {', '.join(SMALL)}, or name an architecture file")
     architecture = read_architecture(model)
-    if isinstance(architecture, MultilingualArchitecture):
+    if architecture.multilingual:
         what = f"no training of kind {architecture.kind}, whose published tokenisers are not learnt here"
         raise TrainingError(what, path=model, remedy="give another kind, such as transformer")
     if vocab is not None and {vocab} != {architecture.src_vocab, architecture.tgt_vocab}:
