@@ -160,7 +160,7 @@ LEVELS_MS = {
     "en-zh": {"cp1": 307.0, "cp2": 223.0},
 }
 """Mean RTTs at which the oracle sends nearly 40 % (CP1) and 60 % (CP2) of a data set's requests away with the profiles of
-`MEASURED`, CP2 at 0.65 to 0.75 of CP1 as Table I allows (`fit.admissible_levels`). No policy's result chose them."""
+`MEASURED`, CP2 at 0.65 to 0.75 of CP1 as Table I allows. No policy's result chose them."""
 LEAST_SHARE, MOST_SHARE = 0.2, 0.8
 """Range of the share that the oracle sends away; outside it one device nearly always wins."""
 
@@ -254,7 +254,7 @@ def reproduce(
     """
     inferred, tested = table_replay.prepare(INFERRED, requests), table_replay.prepare(measured, requests, allow_code=allow_code)
     if inferred.plan is None or inferred.missing:
-        raise InputError(table_replay.lacking(inferred.missing), remedy="install simnmt again, or infer them with --fit")
+        raise InputError(table_replay.lacking(inferred.missing), remedy="install simnmt again")
     name = table_replay.name_of(tested.profiles) if tested.profiles else "measured"
     todo: list[tuple[str, list[RunPlan]]] = [("inferred", table_replay.separated(inferred.plan.scenario))]
     if tested.plan is not None:
