@@ -103,11 +103,11 @@ def cnmt(
     _write_and_print("cnmt", out, force, as_json, replay_table)
 
 
-def _replay_table(measured: str, allow_code: bool, requests: int | None, jobs: int, bar: Bar, directory: Path) -> PaperReport:
+def _replay_table(measured: str, allow_code: bool, requests: int | None, jobs: int, bar: Bar, directory: Path) -> Report:
     from simnmt.papers.cnmt.reproduction import reproduce
 
     with prints_of_users():
-        return reproduce(measured=measured, allow_code=allow_code, requests=requests, jobs=jobs, progress=bar.runs).report()
+        return reproduce(measured=measured, allow_code=allow_code, requests=requests, jobs=jobs, progress=bar.runs)
 
 
 @app.command()

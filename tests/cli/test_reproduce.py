@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from simnmt.papers.cnmt import table_replay
+from simnmt.papers.cnmt import replay
 from tests.papers.stand_ins import write_stand_ins
 
 SMALL = ("reproduce", "cnmt", "--requests", "300", "--jobs", "1")
@@ -19,7 +19,7 @@ SMALL = ("reproduce", "cnmt", "--requests", "300", "--jobs", "1")
 def few_replications() -> Iterator[None]:
     """Others only cost time here."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(table_replay, "REPLICATIONS", 1)
+        patched.setattr(replay, "REPLICATIONS", 1)
         yield
 
 
