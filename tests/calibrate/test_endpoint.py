@@ -147,7 +147,7 @@ def test_a_run_takes_the_profile_of_a_service(calibrated: Any, tmp_path: Path) -
 
 
 def test_an_interrupted_calibration_goes_on_and_asks_no_finished_round_twice(calibrated: Any, tmp_path: Path) -> None:
-    with stub_service(pace=1.0, api_fault="fail after 17") as service:
+    with stub_service(pace=2.0, api_fault="fail after 17") as service:
         with pytest.raises(CalibrationError, match=r"out of memory \(HTTP 500\)"):
             calibrated(service)
         journal = journal_path(tmp_path / "libretranslate.json")
@@ -250,7 +250,7 @@ def test_two_translations_of_one_text_are_refused(calibrated: Any, tmp_path: Pat
 
 
 def test_measurements_of_other_settings_are_removed_only_where_that_is_asked_for(calibrated: Any, tmp_path: Path) -> None:
-    with stub_service(pace=1.0, api_fault="fail after 17") as service, pytest.raises(CalibrationError):
+    with stub_service(pace=2.0, api_fault="fail after 17") as service, pytest.raises(CalibrationError):
         calibrated(service)
     journal, remarks = journal_path(tmp_path / "libretranslate.json"), Remarks()
     before = journal.read_bytes()

@@ -1,19 +1,24 @@
-"""Measure decode steps by decoder settings, stage by stage, as the block `decoder` of a profile (XP-03)."""
+"""Decoder variants: decode steps by decoder settings and stage, as the block `decoder` of a profile (XP-03).
+
+The torch engine is timed by beam and batch size, fused and not (FNI-15), the sharp engine by its ladder (SHARP-11).
+A variant is what was measured, with its agreement.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
-from simnmt.calibrate.measurement import Listener
+from simnmt.calibrate.harness import Listener, by_round, rounds
 from simnmt.calibrate.plan import STEP_SRC_LEN, batches
 from simnmt.calibrate.settings import Settings
 from simnmt.nmt.engine import Engine, Work
 from simnmt.nmt.errors import NmtError, OutOfMemory
-from simnmt.profile.decoder_block import DecoderBlock, DecoderVariant
+from simnmt.profile.decoder_block import STAGES, DecoderBlock, DecoderVariant
 from simnmt.profile.decoder_settings import DecoderSettings, techniques
 from simnmt.profile.decoder_settings import ladder as paper_ladder
 
@@ -23,11 +28,10 @@ if TYPE_CHECKING:  # engines without these stages need no torch
 
 BEAMS = (1, 5)
 """Beams of FNI-15's tables; a torch engine measures each fused and not, beside the beam of the calibration."""
-ROUNDS, QUICK_ROUNDS = 7, 3
-LEAST_ROUNDS, ENOUGH_S = 3, 5.0
-"""Rounds of whole translations after which none is added once they have taken this time."""
+ROUNDS, QUICK_ROUNDS, ENOUGH_S = 7, 3, 5.0
+"""Rounds of whole translations, of which none is added once they have taken this time."""
 SHARP_ROUNDS, QUICK_SHARP_ROUNDS, SHARP_ENOUGH_S = 60, 30, 1.5
-"""Rounds of single sentences, which are short; after `LEAST_ROUNDS` none is added once they have taken this time."""
+"""Rounds of single sentences, which are short."""
 STEPS, MANY_ROWS, STEPS_OF_MANY = 12, 128, 6
 """Steps of a timed translation; from this number of rows on (sentences x beam), fewer."""
 SHARP_SRC_LEN = SHARP_STEPS = 25
@@ -68,15 +72,15 @@ def decoder_block(engine: Engine, settings: Settings, most: int, listener: Liste
 
 def _fused_or_not(engine: TimesOutputStages, settings: Settings, most: int, listener: Listener) -> BlockAndOmissions:
     """Measure each beam and batch size, fused and not; the body includes the time of a whole step beside its stages."""
-    rounds = QUICK_ROUNDS if settings.mode == "quick" else ROUNDS
-    src_len, fused_engine = min(STEP_SRC_LEN, settings.max_src_len), engine.account.fused
-    variants, left_out = list[DecoderVariant](), list[str]()
+    quick, src_len, fused_engine = settings.mode == "quick", min(STEP_SRC_LEN, settings.max_src_len), engine.account.fused
+    repeats = QUICK_ROUNDS if quick else ROUNDS
+    variants, left_out, notes = list[DecoderVariant](), list[str](), list[str]()
     for beam in dict.fromkeys((settings.beam, *BEAMS)):
         for batch in _batches(settings, most):
             listener.say(f"decoder: beam {beam}, batch {batch}")
             try:
-                stages = engine.output_stages_s(batch, beam, src_len=src_len, rounds=rounds)
-                whole_s = _whole_step_s(engine, src_len, batch, beam, settings, rounds)
+                stages = engine.output_stages_s(batch, beam, src_len=src_len, rounds=repeats)
+                whole_s = _whole_step_s(engine, src_len, batch, beam, settings, repeats)
             except OutOfMemory:
                 left_out.append(f"beam {beam}, batch {batch}: out of memory")
                 break
@@ -85,40 +89,38 @@ def _fused_or_not(engine: TimesOutputStages, settings: Settings, most: int, list
                 True: (stages.fused_product_s, stages.fused_s),
             }
             body_s = max(stages.body_s, whole_s - sum(layers[fused_engine]))
-            variants += [_variant(DecoderSettings(beam=beam, fused=fused), batch, body_s, *layers[fused]) for fused in layers]
-    notes = list[str]()
+            variants += [variant_of(DecoderSettings(beam=beam, fused=fused), batch, body_s, *layers[fused]) for fused in layers]
     if settings.vocabulary:
-        from simnmt.calibrate.vocabulary_variants import Restricted  # reads bundles, which few calibrations have
+        from simnmt.calibrate.vocabulary_variants import TextDecoding  # reads bundles, which few calibrations have
 
-        on_text = Restricted.load(settings, engine.account.threads).with_costs()
-        notes = list(on_text.notes)
-        beams = {settings.beam} if settings.mode == "quick" else {settings.beam, *BEAMS}
-        for variant in [variant for variant in variants if variant.settings.fused == fused_engine]:
-            if variant.settings.beam not in beams:
-                continue
-            name = f"beam {variant.settings.beam}, batch {variant.batch}"
-            listener.say(f"decoder: parts of the vocabulary, {name}")
+        decoding = TextDecoding.load(settings, engine.account.threads).with_costs()
+        notes = list(decoding.notes)
+        beams = {settings.beam} if quick else {settings.beam, *BEAMS}
+        for full in [full for full in variants if full.settings.fused == fused_engine and full.settings.beam in beams]:
+            name = f"parts of the vocabulary, beam {full.settings.beam}, batch {full.batch}"
+            listener.say(f"decoder: {name}")
             try:
-                restricted = list(on_text.beside(variant, settings))
+                restricted = decoding.variants(full)
             except OutOfMemory:
-                left_out.append(f"parts of the vocabulary, {name}: out of memory")
+                left_out.append(f"{name}: out of memory")
                 continue
-            left_out += [] if restricted else [f"parts of the vocabulary, {name}: too few sentences for whole batches"]
+            left_out += [] if restricted else [f"{name}: too few sentences for whole batches"]
             variants += restricted
-    return _block(DecoderSettings(beam=settings.beam, fused=fused_engine), variants, src_len, rounds, left_out, notes)
+    return _block(DecoderSettings(beam=settings.beam, fused=fused_engine), variants, src_len, repeats, left_out, notes)
 
 
-def _whole_step_s(engine: Engine, src_len: int, batch: int, beam: int, settings: Settings, rounds: int) -> float:
+def _whole_step_s(engine: Engine, src_len: int, batch: int, beam: int, settings: Settings, repeats: int) -> float:
     """Return the seconds that each further step adds to a translation, including the gap between steps."""
     steps = min(STEPS_OF_MANY if batch * beam >= MANY_ROWS else STEPS, settings.max_tgt_len)
-    works = [Work(src_len, tgt_len, batch, beam) for tgt_len in (1, steps)]
-    for work in works:
-        engine.run(work)
-    timed = list[list[float]]()
-    while len(timed) < rounds and (len(timed) < LEAST_ROUNDS or sum(map(sum, timed)) < ENOUGH_S):
-        timed.append([engine.run(work).total_s for work in works])
-    short_s, long_s = np.median(timed, axis=0).tolist()
-    return float(max(long_s - short_s, 0.0) / (steps - 1))
+
+    def run(tgt_len: int) -> dict[str, float]:
+        return {"seconds": engine.run(Work(src_len, tgt_len, batch, beam)).total_s}
+
+    frame = rounds({tgt_len: partial(run, tgt_len) for tgt_len in (1, steps)}, repeats, ENOUGH_S, name="decoder")
+    if frame["seconds"].isna().any():
+        raise OutOfMemory("a whole translation does not fit")
+    short_s, long_s = (float(np.median(times_s)) for times_s in by_round(frame, 1, steps).values())
+    return max(long_s - short_s, 0.0) / (steps - 1)
 
 
 def _rungs(engine: TimesAnyDecoder, settings: Settings, listener: Listener) -> BlockAndOmissions:
@@ -129,52 +131,47 @@ def _rungs(engine: TimesAnyDecoder, settings: Settings, listener: Listener) -> B
     base = DecoderSettings.model_validate((engine.account.decoder or {}) | {"beam": settings.beam})
     quick, src_len = settings.mode == "quick", min(SHARP_SRC_LEN, settings.max_src_len)
 
-    def per_step_s(decoder: DecoderSettings) -> tuple[float, ...]:
-        """Return the seconds of body, product and search of a step."""
+    def step(decoder: DecoderSettings) -> dict[str, float]:
         stages = engine.stages_s(decoder, src_len=src_len, tgt_len=TIMED_STEPS)
         body_s = stages.prepare_s / SHARP_STEPS + stages.body_s / TIMED_STEPS
-        return body_s, stages.product_s / TIMED_STEPS, stages.search_s / TIMED_STEPS
+        parts_s = dict(zip(STAGES, (body_s, stages.product_s / TIMED_STEPS, stages.search_s / TIMED_STEPS), strict=True))
+        return parts_s | {"step_s": sum(parts_s.values())}
 
     ratios: dict[DecoderSettings, list[float]] = {}
-    base_s, left_out, repeats = list[tuple[float, ...]](), list[str](), list[int]()
+    base_steps, left_out = list[list[float]](), list[str]()
     for variant in dict.fromkeys(ladder(base, quick=quick)):
         if variant == base:
             continue
         listener.say(f"decoder: {variant.describe()}")
-        pair: dict[DecoderSettings, list[tuple[float, ...]]] = {base: [], variant: []}
+        cases = {"base": partial(step, base), "variant": partial(step, variant)}
         try:
-            for decoder in pair:  # the first runs warm up
-                per_step_s(decoder)
-            while _more_rounds(pair[variant], QUICK_SHARP_ROUNDS if quick else SHARP_ROUNDS):
-                for decoder, steps_s in pair.items():
-                    steps_s.append(per_step_s(decoder))
-        except OutOfMemory:
-            left_out.append(f"{variant.describe()}: out of memory")
-            continue
+            frame = rounds(cases, QUICK_SHARP_ROUNDS if quick else SHARP_ROUNDS, SHARP_ENOUGH_S, name="decoder")
         except NmtError as error:
             return None, [f"no variants of the decoder: {error}"]
-        least_s = sum(min(pair[base], key=sum))
-        ratios[variant] = [part / least_s for part in min(pair[variant], key=sum)]
-        base_s += pair[base]
-        repeats.append(len(pair[variant]))
-    base_parts_s = np.median(base_s, axis=0).tolist()
-    variants = [_variant(base, 1, *base_parts_s)]
-    variants += [_variant(decoder, 1, *(sum(base_parts_s) * part for part in ratio)) for decoder, ratio in ratios.items()]
+        if frame["seconds"].isna().any():
+            left_out.append(f"{variant.describe()}: out of memory")
+            continue
+        ours, theirs = (frame[frame["case"] == case] for case in ("variant", "base"))
+        fastest = ours.sort_values("step_s")[list(STAGES)].to_numpy()[0]
+        ratios[variant] = (fastest / theirs["step_s"].min()).tolist()
+        base_steps += theirs[list(STAGES)].to_numpy().tolist()
+    if not base_steps:
+        return None, ["no variants of the decoder: out of memory"]
+    base_s = np.median(base_steps, axis=0).tolist()
+    variants = [variant_of(base, 1, *base_s)]
+    variants += [variant_of(decoder, 1, *(sum(base_s) * part for part in ratio)) for decoder, ratio in ratios.items()]
     notes = ["work done once per sentence is in the body, shared by its steps"]
     if settings.text is not None:
+        from simnmt.calibrate.sharp_agreement import noise_agreement  # only this needs torch
+
         listener.say("decoder: agreement")
-        variants, agreement_note = _with_agreement(variants, settings.model, Path(settings.text), base.beam)
-        notes.append(agreement_note)
-    return _block(base, variants, src_len, min(repeats, default=1), left_out, notes)
-
-
-def _with_agreement(variants: Sequence[DecoderVariant], model: str, text: Path, beam: int) -> tuple[list[DecoderVariant], str]:
-    """Add to variants that round the share of words of a trained model that stay the same, and return a note (SHARP-10)."""
-    from simnmt.calibrate.sharp_agreement import noise_agreement  # only this needs torch
-
-    agreement = noise_agreement(model, text, [variant.settings for variant in variants if variant.settings.noise], beam)
-    rated = [variant.model_copy(update={"agreement": agreement.share.get(variant.settings)}) for variant in variants]
-    return rated, f"agreement: {agreement.tokens:,} words of {agreement.sentences:,} sentences of {text.name}, candidates aside"
+        text, noisy = Path(settings.text), [variant.settings for variant in variants if variant.settings.noise]
+        agreement = noise_agreement(settings.model, text, noisy, base.beam)
+        variants = [variant.model_copy(update={"agreement": agreement.share.get(variant.settings)}) for variant in variants]
+        words = f"{agreement.tokens:,} words of {agreement.sentences:,} sentences of {text.name}"
+        notes.append(f"agreement: {words}, candidates aside")
+    repeats = len(base_steps) // len(ratios)
+    return _block(base, variants, src_len, repeats, left_out, notes)
 
 
 def ladder(base: DecoderSettings, *, quick: bool = False) -> Iterator[DecoderSettings]:
@@ -202,11 +199,6 @@ def ladder(base: DecoderSettings, *, quick: bool = False) -> Iterator[DecoderSet
     yield on_top.model_copy(update={"gemm": base.gemm})
 
 
-def _more_rounds(steps_s: Sequence[tuple[float, ...]], rounds: int) -> bool:
-    spent_s = 2 * TIMED_STEPS * sum(map(sum, steps_s))
-    return len(steps_s) < rounds and (len(steps_s) < LEAST_ROUNDS or spent_s < SHARP_ENOUGH_S)
-
-
 def _batches(settings: Settings, most: int) -> list[int]:
     """Return powers of two and the largest batch, so that no cost is extrapolated."""
     sizes = QUICK_BATCHES if settings.mode == "quick" else [1 << power for power in range(most.bit_length())]
@@ -214,21 +206,17 @@ def _batches(settings: Settings, most: int) -> list[int]:
     return sorted({size for size in sizes if size < largest} | {1, largest})
 
 
-def _variant(settings: DecoderSettings, batch: int, *stages_s: float) -> DecoderVariant:
+def variant_of(settings: DecoderSettings, batch: int, *stages_s: float) -> DecoderVariant:
+    """Return the variant of these seconds of body, product and search."""
     # A stage below the resolution of the clock counts as a nanosecond: seconds are above 0.
-    body_s, product_s, search_s = parts = [max(seconds, 1e-9) for seconds in stages_s]
+    body_s, product_s, search_s = parts_s = [max(seconds, 1e-9) for seconds in stages_s]
     return DecoderVariant(
-        settings=settings, batch=batch, step_s=sum(parts), body_s=body_s, product_s=product_s, search_s=search_s
+        settings=settings, batch=batch, step_s=sum(parts_s), body_s=body_s, product_s=product_s, search_s=search_s
     )
 
 
 def _block(
-    base: DecoderSettings,
-    variants: Sequence[DecoderVariant],
-    src_len: int,
-    rounds: int,
-    left_out: Sequence[str],
-    notes: Sequence[str],
+    base: DecoderSettings, variants: Sequence[DecoderVariant], src_len: int, repeats: int, left_out: list[str], notes: list[str]
 ) -> BlockAndOmissions:
     """Return the block without batch sizes for which the base had no memory."""
     known = {variant.batch for variant in variants if variant.settings == base}
@@ -238,7 +226,7 @@ def _block(
         kind="measured",
         base=base,
         src_len=src_len,
-        repeats=rounds,
+        repeats=repeats,
         variants=tuple(variant for variant in variants if variant.batch in known),
         left_out=tuple(left_out),
         notes=tuple(notes),
