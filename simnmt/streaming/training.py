@@ -1,26 +1,45 @@
-"""Learner of an elastic classifier: the recipe, the trained model, and one training step.
+"""Train an elastic classifier, whose bottom layers and slices work alone, on a task, and write its folder.
 
-The model is pre-norm and keeps its weights slice by slice, so that any depth and any slices can run. A step trains the whole
-model and a random submodel; training keeps the running mean of the weights.
+The model is pre-norm and keeps its weights slice by slice, so that any depth and any slices can run.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from simnmt.base.files import MOST_MODEL_BYTES, read_bounded
 from simnmt.base.random_streams import stream
-from simnmt.nmt.training.session import AdamLearner, seed_step
-from simnmt.streaming.encoder.encoder_configuration import EncoderConfiguration, EncoderWeights, LayerWeights
-from simnmt.streaming.encoder.tokenizer import UNKNOWN
+from simnmt.nmt.training.trainer import (
+    Budget,
+    Learner,
+    Progress,
+    Rows,
+    Tell,
+    batch_slices,
+    epoch_batches,
+    goes_on,
+    machine_facts,
+    train,
+    training_folder,
+)
+from simnmt.profile.doubts import chance_level_message
+from simnmt.streaming.encoder import EncoderConfiguration, EncoderWeights, padded, pool
+from simnmt.streaming.encoder_folder import save_encoder
 from simnmt.streaming.errors import StreamingError
+from simnmt.streaming.shards import LayerWeights
+from simnmt.streaming.texts import PADDING, PIECES_FILE, UNKNOWN, Pieces, Task, learn_pieces
+
+TokenIds = Sequence[Sequence[int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +87,12 @@ class ElasticRecipe:
     seed: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("layers", "slices", "width", "ffn", "positions", "batch_tokens"):
-            if getattr(self, name) < 1:
-                raise _bad(name, getattr(self, name), "give 1 or more")
+        for name, least in _LEAST.items():
+            if getattr(self, name) < least:
+                raise _bad(name, getattr(self, name), f"give {least} or more")
         if self.width % self.slices or self.ffn % self.slices or self.width % 2:
             what = f"a width of {self.width} and {self.ffn} neurons do not divide into {self.slices} slices"
             raise StreamingError(what, remedy=f"give an even --width and a --ffn that {self.slices} divides")
-        for name, least in (("positions", 2), ("vocab", 8)):
-            if getattr(self, name) < least:
-                raise _bad(name, getattr(self, name), f"give {least} or more")
         if self.pooling not in ("mean", "first"):
             raise _bad("pooling", self.pooling, "known: mean, first")
         for name in ("dropout", "embedding_dropout", "word_dropout", "smoothing", "warmup", "averaging", "least_slices"):
@@ -95,6 +111,9 @@ class ElasticRecipe:
             return self.rate * share / self.warmup
         fallen = min((share - self.warmup) / (1.0 - self.warmup), 1.0)
         return self.rate * 0.5 * (1.0 + math.cos(math.pi * fallen))
+
+
+_LEAST = {"layers": 1, "slices": 1, "width": 1, "ffn": 1, "positions": 2, "vocab": 8, "batch_tokens": 1}
 
 
 def _bad(name: str, value: object, remedy: str) -> StreamingError:
@@ -183,11 +202,7 @@ class ElasticClassifier(nn.Module):
         for index, layer in enumerate(self.layers[:depth]):
             hidden = layer(hidden, attended, None if slices is None else slices[index])
         hidden = self.final_norm(hidden)
-        if self.configuration.pooling == "first":
-            pooled = hidden[:, 0]
-        else:
-            weight = mask.to(hidden.dtype)[:, :, None]
-            pooled = (hidden * weight).sum(1) / weight.sum(1).clamp(min=1.0)
+        pooled = pool(hidden, mask, self.configuration.pooling)
         logits: Tensor = self.classifier(functional.dropout(pooled, self.embedding_dropout, self.training))
         return logits
 
@@ -221,90 +236,187 @@ def _waves(positions: int, width: int) -> Tensor:
     return 0.3 * waves
 
 
-_FAST = ("word.", "classifier.")
-
-
-class ElasticLearner(AdamLearner):
-    """A model, its optimiser and the mean of its weights; random draws of a step depend only on the seed and the step number.
+class ElasticLearner(Learner):
+    """A classifier, the running mean of its weights, and a task.
 
     Each step trains the whole model and one submodel of random depth with the same number of random slices in each layer, so
     that a planner may leave out any slices. The submodel learns half from the labels and half from the answer of the whole
     model, as in DynaBERT.
     """
 
-    def __init__(self, configuration: EncoderConfiguration, recipe: ElasticRecipe, device: torch.device) -> None:
+    def __init__(
+        self, configuration: EncoderConfiguration, recipe: ElasticRecipe, device: torch.device, task: Task, tokens: TokenIds
+    ) -> None:
+        """`tokens`: token ids of the texts of `task`."""
         torch.manual_seed(int(stream(recipe.seed, 0, "elastic-weights").integers(2**62)))
-        self.recipe, self.device = recipe, device
-        self.model = ElasticClassifier(configuration, dropout=recipe.dropout, embedding_dropout=recipe.embedding_dropout)
-        self.model.to(device)
+        model = ElasticClassifier(configuration, dropout=recipe.dropout, embedding_dropout=recipe.embedding_dropout)
+        model.to(device)
         self.mean = ElasticClassifier(configuration, dropout=0.0, embedding_dropout=0.0).eval().requires_grad_(False)
-        self.mean.to(device).load_state_dict(self.model.state_dict())
-        named = list(self.model.named_parameters())
-        fast = [tensor for name, tensor in named if name.startswith(_FAST)]
-        matrices = [tensor for name, tensor in named if not name.startswith(_FAST) and tensor.dim() > 1]
-        vectors = [tensor for name, tensor in named if not name.startswith(_FAST) and tensor.dim() <= 1]
-        self._factors = (recipe.embedding_rate, 1.0, 1.0)
+        self.mean.to(device).load_state_dict(model.state_dict())
+        self.recipe, self.labels, self.tokens = recipe, task.labels, tokens
+        self.dev: tuple[Task, TokenIds] | None = None
+        """Examples to report the accuracy on after each epoch; they do not influence the weights."""
+        groups: list[list[nn.Parameter]] = [[], [], []]
+        for name, tensor in model.named_parameters():
+            groups[0 if name.startswith(("word.", "classifier.")) else 1 if tensor.dim() > 1 else 2].append(tensor)
+        decays = (recipe.decay, recipe.decay, 0.0)
         optimizer = torch.optim.AdamW(
-            [
-                {"params": fast, "weight_decay": recipe.decay},
-                {"params": matrices, "weight_decay": recipe.decay},
-                {"params": vectors, "weight_decay": 0.0},
-            ],
+            [{"params": group, "weight_decay": decay} for group, decay in zip(groups, decays, strict=True)],
             lr=recipe.rate,
             betas=(0.9, 0.98),
             fused=True,
         )
-        super().__init__({"weights": self.model, "mean": self.mean}, optimizer)
+        super().__init__(model, optimizer, device, recipe.seed)
 
-    def step(self, tokens: Tensor, mask: Tensor, labels: Tensor, *, step: int, share: float) -> float:
-        """Learn from one batch and return the loss of the whole model.
+    def models(self) -> dict[str, nn.Module]:
+        """See `Learner`."""
+        return {"model": self.model, "mean": self.mean}
 
-        Args:
-            step: number of the step, from 1.
-            share: share of the training that is done.
+    def batches(self, epoch: int) -> list[Rows]:
+        """See `Learner`."""
+        return epoch_batches(_lengths(self.tokens), self.recipe.batch_tokens, seed=self.seed, epoch=epoch)
 
-        Raises:
-            StreamingError: if the loss or its gradient is not finite; the weights stay unchanged.
-        """
-        recipe, draw = self.recipe, stream(self.recipe.seed, 0, "elastic-step", step)
-        seed_step(self.device, draw)
-        self.model.train()
+    def rates(self, step: int, share: float) -> list[float]:
+        """See `Learner`."""
+        rate = self.recipe.rate_at(share)
+        return [self.recipe.embedding_rate * rate, rate, rate]
+
+    def loss(self, rows: Rows, draw: np.random.Generator) -> Tensor:
+        """See `Learner`."""
+        recipe = self.recipe
+        tokens, mask = padded([self.tokens[row] for row in rows], PADDING)
         if recipe.word_dropout:
             hidden = torch.from_numpy(draw.random(tokens.shape) < recipe.word_dropout)
             hidden[:, 0] = False
             tokens = torch.where(hidden & mask, UNKNOWN, tokens)
-        tokens, mask, labels = tokens.to(self.device), mask.to(self.device), labels.to(self.device)
-        depth, slices = self._drawn(draw)
-        answer = self.model(tokens, mask)
-        loss = functional.cross_entropy(answer, labels, label_smoothing=recipe.smoothing)
-        value = loss.detach()
-        smaller = self.model(tokens, mask, depth=depth, slices=slices)
-        taught = functional.cross_entropy(smaller, answer.detach().softmax(1))
-        loss = loss + 0.5 * (functional.cross_entropy(smaller, labels, label_smoothing=recipe.smoothing) + taught)
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
-        slope = nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
-        # Checks both models: a submodel may overflow when the whole model does not, and gradients when losses do not.
-        if not math.isfinite(float(loss.detach() + slope)):
-            raise StreamingError(f"the loss of step {step:,} is not a number", remedy="start again with a smaller --rate")
-        for group, factor in zip(self.optimizer.param_groups, self._factors, strict=True):
-            group["lr"] = factor * recipe.rate_at(share)
-        with torch.no_grad():
-            self.optimizer.step()
-            keep = min(recipe.averaging, (1 + step) / (10 + step))
-            for mean, now in zip(self.mean.parameters(), self.model.parameters(), strict=True):
-                mean.lerp_(now, 1.0 - keep)
-        return float(value)
-
-    def _drawn(self, draw: np.random.Generator) -> tuple[int, list[Tensor]]:
-        recipe = self.recipe
+        labels = torch.from_numpy(self.labels[rows]).to(self.device)
+        tokens, mask = tokens.to(self.device), mask.to(self.device)
         depth = int(draw.integers(1, recipe.layers + 1))
         count = int(draw.integers(max(1, math.ceil(recipe.least_slices * recipe.slices)), recipe.slices + 1))
-        chosen = [np.sort(draw.permutation(recipe.slices)[:count]) for _ in range(depth)]
-        return depth, [torch.from_numpy(slices).to(self.device) for slices in chosen]
+        slices = [torch.from_numpy(np.sort(draw.permutation(recipe.slices)[:count])).to(self.device) for _ in range(depth)]
+        answer = self.model(tokens, mask)
+        smaller = self.model(tokens, mask, depth=depth, slices=slices)
+        taught = functional.cross_entropy(smaller, answer.detach().softmax(1))
+        whole, part = (
+            functional.cross_entropy(logits, labels, label_smoothing=recipe.smoothing) for logits in (answer, smaller)
+        )
+        return whole + 0.5 * (part + taught)
+
+    def stepped(self, step: int) -> None:
+        """Move the running mean of the weights."""
+        keep = min(self.recipe.averaging, (1 + step) / (10 + step))
+        for mean, now in zip(self.mean.parameters(), self.model.parameters(), strict=True):
+            mean.lerp_(now, 1.0 - keep)
+
+    def look(self, progress: Progress, folder: Path) -> dict[str, float]:
+        """See `Learner`."""
+        return {} if self.dev is None else {"dev_accuracy": self.accuracy(*self.dev)}
 
     @torch.inference_mode()
-    def predicted(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        """Return the class that the mean weights give each text."""
-        logits: Tensor = self.mean(tokens.to(self.device), mask.to(self.device))
-        return logits.argmax(1).cpu()
+    def accuracy(self, task: Task, tokens: TokenIds) -> float:
+        """Return the accuracy of the mean weights."""
+        lengths = _lengths(tokens)
+        order, right = np.argsort(lengths, kind="stable"), 0
+        for run in batch_slices(lengths[order], 4 * self.recipe.batch_tokens):
+            ids, mask = padded([tokens[row] for row in order[run]], PADDING)
+            answers = self.mean(ids.to(self.device), mask.to(self.device)).argmax(1).cpu().numpy()
+            right += int((answers == task.labels[order[run]]).sum())
+        return right / len(task)
+
+
+def _lengths(tokens: TokenIds) -> NDArray[np.int64]:
+    return np.array([len(ids) for ids in tokens], np.int64)
+
+
+def train_encoder(
+    task: Task,
+    out: Path,
+    recipe: ElasticRecipe,
+    *,
+    dev: Task | None = None,
+    device: str = "cpu",
+    threads: int | None = None,
+    progress: Tell | None = None,
+) -> dict[str, Any]:
+    """Train on `task`, or resume the training in `out`, until the recipe ends; return its training.json.
+
+    `out` holds a model only after the last step. An interrupted training goes on from its last save.
+
+    Args:
+        dev: examples to report the accuracy on after each epoch; they do not influence the weights.
+
+    Raises:
+        StreamingError: for a task with one class, and if `dev` equals `task`.
+        TrainingError: for a folder that cannot be used, or in which another process trains.
+    """
+    report = progress or (lambda stage, share: None)
+    if dev is not None and dev.sha256 == task.sha256:
+        what = "--dev: the very examples that are trained on"
+        raise StreamingError(what, path=dev.path, remedy="give others, or leave it out")
+    if len(set(task.labels.tolist())) < 2:
+        raise StreamingError("every example has the same label", path=task.path, remedy="give examples of two classes")
+    account: dict[str, Any] = {"schema_version": 1, "recipe": asdict(recipe), "sha256": task.sha256}
+    vocabulary: Mapping[str, bytes] = {}
+    if not goes_on(out, account):
+        report("learning subwords", None)
+        vocabulary = learn_pieces(task.texts, recipe.vocab).files
+    with training_folder(out, account, vocabulary, device, threads) as where:
+        pieces = Pieces(read_bounded(out / PIECES_FILE, MOST_MODEL_BYTES))
+        configuration = configuration_of(recipe, pieces.size, len(task.label_names))
+        learner = ElasticLearner(configuration, recipe, where, task, pieces.encode(task.texts, recipe.positions))
+        if dev is not None:
+            learner.dev = dev, pieces.encode(dev.texts, recipe.positions)
+        account |= {
+            "label_names": list(task.label_names),
+            "examples": len(task),
+            "parameters": sum(tensor.numel() for tensor in learner.model.parameters()),
+            "vocabulary": pieces.size,
+            **machine_facts(where),
+        }
+        done = train(learner, out, account, Budget(recipe.epochs, minutes=recipe.minutes), report)
+        account["training"] = done.as_json()
+        if learner.dev is None:
+            account["training"] |= {"majority": task.majority, "accuracy": learner.accuracy(task, learner.tokens)}
+        else:
+            judged, tokens = learner.dev
+            account["dev"] = {
+                "path": Path(judged.path).name,
+                "sha256": judged.sha256,
+                "examples": len(judged),
+                "trained_on": judged.shared_texts(task),
+                "majority": judged.majority,
+                "accuracy": learner.accuracy(judged, tokens),
+            }
+        save_encoder(out, learner.mean.cpu().exported(), account)
+        return account
+
+
+def chance_level(account: Mapping[str, Any]) -> str | None:
+    """Return a warning if a trained model is no better than the commonest class, else None.
+
+    `account`: the content of training.json. Its dev set decides; without one, the training examples do.
+    """
+    dev = account.get("dev")
+    if dev is not None:
+        return chance_level_message(dev["accuracy"], dev["majority"], dev["examples"], dev["path"])
+    fit = account["training"]
+    return chance_level_message(fit["accuracy"], fit["majority"], account["examples"], "the examples it was trained on")
+
+
+def configuration_of(recipe: ElasticRecipe, vocabulary: int, classes: int) -> EncoderConfiguration:
+    """Return the configuration of the encoder of a recipe."""
+    return EncoderConfiguration(
+        kind="elastic",
+        layers=recipe.layers,
+        heads=recipe.slices,
+        width=recipe.width,
+        ffn=recipe.ffn,
+        vocabulary=vocabulary,
+        positions=recipe.positions,
+        classes=classes,
+        norm="pre",
+        norm_epsilon=1e-5,
+        pooling="first" if recipe.pooling == "first" else "mean",
+        head_activation=None,
+        padding_token=PADDING,
+    )

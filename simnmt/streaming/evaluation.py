@@ -5,23 +5,20 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import groupby
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from simnmt.nmt.training.learner import batch_slices
-from simnmt.streaming.encoder.tokenizer import padded
+from simnmt.nmt.training.trainer import batch_slices
+from simnmt.profile.streaming_cost import Shard
+from simnmt.streaming.encoder import ElasticEncoder, padded
 from simnmt.streaming.errors import StreamingError
-from simnmt.streaming.store.shard_format import LayerBuffer, decode, unpack_into
+from simnmt.streaming.shards import LayerBuffer, unpack_into
+from simnmt.streaming.store import ShardStore
 
-if TYPE_CHECKING:
-    from simnmt.streaming.encoder.elastic_encoder import ElasticEncoder
-    from simnmt.streaming.store.shard_store import ShardStore
-
-Shard = tuple[int, int]
 LayerShards = tuple[tuple[int, int], ...]
 """Shards of one layer: (slice, bits), by slice."""
 BATCH_TOKENS = 2048
@@ -64,7 +61,7 @@ class Evaluator:
         labels: the class of each example.
 
     Raises:
-        StreamingError: for a task without examples, or with labels that are no class of the model.
+        StreamingError: for labels that are no class of the model.
     """
 
     def __init__(
@@ -74,16 +71,13 @@ class Evaluator:
         token_ids: Sequence[Sequence[int]],
         labels: Sequence[int],
         *,
-        batch_tokens: int = BATCH_TOKENS,
         kept_bytes: int = KEPT_BYTES,
         threads: int = 1,
     ) -> None:
         configuration = encoder.configuration
-        if not len(token_ids) or len(token_ids) != len(labels):
-            raise StreamingError(f"{len(token_ids)} texts and {len(labels)} labels: nothing to evaluate on")
-        wrong = [label for label in labels if not 0 <= label < configuration.classes]
-        if wrong:
-            what = f"label {wrong[0]}, but the model has {configuration.classes} classes"
+        self._labels = np.asarray(labels, np.int64)
+        if not 0 <= self._labels.min() <= self._labels.max() < configuration.classes:
+            what = f"label {self._labels.max()}, but the model has {configuration.classes} classes"
             raise StreamingError(what, remedy="name the task that the model was trained on")
         self.geometry = store.geometry
         self.evaluations = 0
@@ -91,16 +85,15 @@ class Evaluator:
         self.layers_computed = 0
         """Number of computed layers, each over all examples."""
         self._encoder, self._store, self._threads, self._kept_bytes = encoder, store, threads, kept_bytes
-        self._labels = np.asarray(labels, np.int64)
         lengths = np.array([len(tokens) for tokens in token_ids])
         order = np.argsort(lengths, kind="stable")
-        self._batches = [
-            _Batch(order[run], *padded([token_ids[at] for at in order[run]], configuration.padding_token))
-            for run in batch_slices(lengths[order], batch_tokens)
-        ]
+        self._rows = [order[run] for run in batch_slices(lengths[order], BATCH_TOKENS)]
+        """Examples of each batch, of similar length."""
+        self._inputs = [padded([token_ids[row] for row in rows], configuration.padding_token) for rows in self._rows]
+        with torch.inference_mode():
+            self._embedded = [encoder.embed(*batch) for batch in self._inputs]
         self._below: list[tuple[LayerShards, list[Tensor] | None]] = []
         """Shards and output of each layer of the last submodel; None for an output if memory was short."""
-        self._embedded: list[Tensor] | None = None
         self._buffers: OrderedDict[tuple[int, LayerShards], LayerBuffer] = OrderedDict()
 
     def __len__(self) -> int:
@@ -112,52 +105,42 @@ class Evaluator:
 
         Raises `StreamingError` unless the layers are the bottom ones without a gap, and for shards that the store lacks.
         """
-        wanted = self._layers(bits)
+        by_layer = {
+            layer: tuple((piece, width) for (_, piece), width in shards)
+            for layer, shards in groupby(sorted(bits.items()), lambda item: item[0][0])
+        }
+        if not by_layer or list(by_layer) != list(range(len(by_layer))):
+            raise StreamingError(f"layers {list(by_layer)}: a submodel has the bottom ones, without a gap")
         common = 0
-        for (before, hidden), shards in zip(self._below, wanted, strict=False):
-            if before != shards or hidden is None:
+        for (before, output), shards in zip(self._below, by_layer.values(), strict=False):
+            if before != shards or output is None:
                 break
             common += 1
-        if self._embedded is None:
-            self._embedded = [self._encoder.embed(batch.token_ids, batch.mask) for batch in self._batches]
         del self._below[common:]
         hidden = (self._below[-1][1] if self._below else None) or self._embedded
-        for layer in range(common, len(wanted)):
-            hidden = self._computed(hidden, layer, wanted[layer])
-            self._keep(wanted[layer], hidden)
+        for layer in range(common, len(by_layer)):
+            hidden = self._computed(hidden, layer, by_layer[layer])
+            kept = sum(_bytes_of(output) for _, output in self._below if output is not None)
+            room = kept + 2 * _bytes_of(hidden) <= self._kept_bytes  # the embedded texts stay too
+            self._below.append((by_layer[layer], hidden if room else None))
         self.evaluations += 1
         return self._judged(hidden)
 
-    def _layers(self, bits: Mapping[Shard, int]) -> list[LayerShards]:
-        by_layer: dict[int, list[tuple[int, int]]] = {}
-        for (layer, slice_), width in sorted(bits.items()):
-            by_layer.setdefault(layer, []).append((slice_, width))
-        if not by_layer or sorted(by_layer) != list(range(len(by_layer))) or len(by_layer) > self.geometry.layers:
-            what = f"layers {sorted(by_layer)} of {self.geometry.layers}: a submodel has the bottom ones, without a gap"
-            raise StreamingError(what)
-        return [tuple(by_layer[layer]) for layer in range(len(by_layer))]
-
     def _computed(self, hidden: list[Tensor], layer: int, shards: LayerShards) -> list[Tensor]:
-        slices = tuple(slice_ for slice_, _ in shards)
-        buffer = self._buffer(layer, shards)
+        buffer, slices = self._buffer(layer, shards), [piece for piece, _ in shards]
         self.layers_computed += 1
         return [
-            self._encoder.layer(batch_hidden, batch.mask, layer, slices, buffer)
-            for batch_hidden, batch in zip(hidden, self._batches, strict=True)
+            self._encoder.layer(of_batch, mask, layer, slices, buffer)
+            for of_batch, (_, mask) in zip(hidden, self._inputs, strict=True)
         ]
-
-    def _keep(self, shards: LayerShards, hidden: list[Tensor]) -> None:
-        kept = sum(_bytes_of(below) for _, below in self._below if below is not None)
-        room = kept + 2 * _bytes_of(hidden) <= self._kept_bytes  # the embedded texts stay too
-        self._below.append((shards, hidden if room else None))
 
     def _buffer(self, layer: int, shards: LayerShards) -> LayerBuffer:
         """Return the unpacked shards of a layer, which are kept while there is room: most submodels share most layers."""
         buffer = self._buffers.get((layer, shards))
         if buffer is None:
             buffer = self._buffers[layer, shards] = LayerBuffer(self.geometry, len(shards))
-            records = [self._store.record(layer, slice_, bits) for slice_, bits in shards]
-            unpack_into(buffer, [decode(self._store.read(record)) for record in records], threads=self._threads)
+            packed = [self._store.read(self._store.record(layer, piece, bits)) for piece, bits in shards]
+            unpack_into(buffer, packed, threads=self._threads)
             while sum(kept.array.nbytes for kept in self._buffers.values()) > self._kept_bytes and len(self._buffers) > 1:
                 self._buffers.popitem(last=False)
         self._buffers.move_to_end((layer, shards))
@@ -166,24 +149,12 @@ class Evaluator:
     def _judged(self, hidden: list[Tensor]) -> Evaluation:
         predicted = np.empty(len(self), np.int64)
         likelihood = np.empty(len(self), np.float64)
-        for batch_hidden, batch in zip(hidden, self._batches, strict=True):
-            logits = self._encoder.logits(batch_hidden, batch.mask).to(torch.float64)
-            labels = torch.from_numpy(self._labels[batch.at])
-            predicted[batch.at] = logits.argmax(dim=1).numpy()
-            likelihood[batch.at] = logits.log_softmax(dim=1).gather(1, labels[:, None])[:, 0].numpy()
+        for of_batch, (_, mask), rows in zip(hidden, self._inputs, self._rows, strict=True):
+            logits = self._encoder.logits(of_batch, mask).to(torch.float64)
+            labels = torch.from_numpy(self._labels[rows])
+            predicted[rows] = logits.argmax(dim=1).numpy()
+            likelihood[rows] = logits.log_softmax(dim=1).gather(1, labels[:, None])[:, 0].numpy()
         return Evaluation(predicted, predicted == self._labels, likelihood)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Batch:
-    """Examples of similar length."""
-
-    at: NDArray[np.int64]
-    """Indices of the examples in the task."""
-    token_ids: Tensor
-    """[examples, longest], padded."""
-    mask: Tensor
-    """[examples, longest], True at tokens."""
 
 
 def _bytes_of(tensors: list[Tensor]) -> int:
