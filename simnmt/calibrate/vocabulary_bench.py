@@ -47,7 +47,7 @@ def check(setting: Setting) -> None:
         raise CalibrationError("torch sees no GPU here", remedy="leave --device out, or run it where a GPU is")
     shares = sum(setting.shares) + sum(setting.heldout_shares)
     numbers = max(setting.vocabs) * max(setting.widths) * (1.0 + shares) + 2 * max(setting.rows) * max(setting.vocabs)
-    free_bytes = describe(libraries=False).memory_available_bytes or np.inf
+    free_bytes = describe().memory_available_bytes or np.inf
     if setting.device == "cpu" and 4 * numbers > free_bytes:
         what = f"the largest size takes {4e-9 * numbers:.1f} GB, and {1e-9 * free_bytes:.1f} GB are free"
         raise CalibrationError(what, remedy="measure a smaller size, or smaller shares of it")
@@ -192,5 +192,5 @@ def _break_even(cost: ProjectionCost, vocab: int, width: int, rows: int, cluster
 def _box(setting: Setting) -> str:
     if setting.device == "cuda":
         return torch.cuda.get_device_name()
-    box = describe(libraries=False)
+    box = describe()
     return f"{box.cpu_model or box.machine}, {setting.threads} thread{'s' if setting.threads > 1 else ''}"

@@ -377,7 +377,7 @@ def run(
     from simnmt.streaming.turns import EngagementSettings, inputs_of, run_baselines, run_engagement
 
     texts = tuple(text or ()) if task is None else read_task(task).texts[:turns]
-    box = describe(libraries=False)
+    box = describe()
     before = profile_assembly.state(box)
     with ShardStore.open(store) as opened:
         encoder = ElasticEncoder(opened.configuration, opened.resident())

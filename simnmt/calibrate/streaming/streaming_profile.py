@@ -163,14 +163,14 @@ class _Watch:
 
 @contextmanager
 def _watched(settings: StiSettings) -> Iterator[_Watch]:
-    watch = _Watch(describe(libraries=False))
+    watch = _Watch(describe())
     usable = watch.box.usable_cpus
     if usable and settings.threads > usable:
         raise CalibrationError(f"--threads: {settings.threads} where {usable} CPUs may be used", remedy="give no more")
     before = profile_assembly.state(watch.box)
     with pinned(settings.threads) as cpus:
         yield watch
-    after = profile_assembly.state(describe(libraries=False))
+    after = profile_assembly.state(describe())
     watch.conditions = profile_assembly.conditions_block([before], after, None, cpus)
 
 
