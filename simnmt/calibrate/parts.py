@@ -24,6 +24,7 @@ from simnmt.calibrate.batch_corrections import (
     per_row_src_token_s,
     source_pairs,
 )
+from simnmt.calibrate.decoder_variants import decoder_block
 from simnmt.calibrate.disk import REPEATS, SIZES_BYTES, DiskError, measure_disk
 from simnmt.calibrate.energy import EnergyMeter, find_energy_meter
 from simnmt.calibrate.fits import fit_disk, fit_energy
@@ -32,7 +33,6 @@ from simnmt.calibrate.measurement import Listener, Measured, Silent, measure
 from simnmt.calibrate.overheads import refill_overheads
 from simnmt.calibrate.plan import BenchPlan, batches, corner_cells
 from simnmt.calibrate.settings import CalibrationError, Settings
-from simnmt.calibrate.variant_bench import decoder_block
 from simnmt.nmt.engine import Engine, Work
 from simnmt.nmt.errors import OutOfMemory
 from simnmt.nmt.hub import model_path

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import partial
+from contextlib import contextmanager, nullcontext
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+import typer.main
 
 from simnmt.base.errors import InputError
+from simnmt.cli.app import Verb
 from simnmt.cli.options import (
     AllowCode,
     AsJson,
@@ -20,14 +24,15 @@ from simnmt.cli.options import (
     flag,
     option,
     parse_duration,
-    print_json,
     print_result,
     prints_of_users,
 )
 from simnmt.cli.progress import Bar, progress_bar
 from simnmt.cli.terminal import say, warn
+from simnmt.papers import PAPERS
 
 if TYPE_CHECKING:
+    from simnmt.papers.kit.rendering import Report
     from simnmt.papers.kit.report import PaperReport
 
 app = typer.Typer(help="The papers' tables as published, and ours beside them.", no_args_is_help=True)
@@ -45,7 +50,7 @@ Sentences = Annotated[int | None, option("N", "Sentences timed at most, of each 
 
 
 def _write_and_print(
-    paper: str, out: Path | None, force: bool, as_json: bool, reproduce: Callable[[Bar, Path], PaperReport]
+    paper: str, out: Path | None, force: bool, as_json: bool, reproduce: Callable[[Bar, Path], PaperReport | Report]
 ) -> None:
     """Run a reproduction under a progress bar, write its page and document whole or not at all, and print it."""
     from simnmt.results import run_directory as files
@@ -53,6 +58,8 @@ def _write_and_print(
     with _reserved_directory(out, paper, force) as directory:
         with progress_bar() as bar:
             report = reproduce(bar, directory)
+        for warning in report.warnings:
+            warn(warning)
         document = report.document()
         with files.whole(directory, replace=force) as folder:
             (folder / files.PAGE).write_text(report.page(), encoding="utf-8")
@@ -81,56 +88,6 @@ def _stage_printer(bar: Bar) -> Callable[[str], None]:
 
 def _cpus(jobs: int) -> int:
     return jobs or os.cpu_count() or 1
-
-
-@app.command()
-def cnmt(
-    out: Annotated[
-        Path | None, option("DIR", "Folder to write: page and JSON, or what --fit infers. [default: a new one under reports/]")
-    ] = None,
-    measured: Annotated[str, option("SCENARIO|@NAME", "Table I on measured profiles, such as your own.")] = "@table1-measured",
-    requests: Annotated[int | None, option("N", "Requests per run of the table.", min=1)] = None,
-    allow_code: AllowCode = False,
-    jobs: Jobs = 0,
-    fit: Annotated[bool, flag("--fit", "Infer the device profiles and CP2's level anew, and nothing else (minutes).")] = False,
-    force: Force = False,
-    as_json: AsJson = False,
-) -> None:
-    """C-NMT (ISCAS 2022): Table I, its ratios, figures and claims: published, on inferred and on measured profiles.
-
-    Example: simnmt reproduce cnmt --requests 2000
-    """
-    if fit and allow_code:
-        raise InputError("--allow-code with --fit, which reads no scenario", remedy="leave it out")
-    if fit:
-        if force:
-            raise InputError("--force with --fit, which replaces nothing", remedy="leave it out")
-        _fit(out or Path("reports/cnmt-fit"), requests, _cpus(jobs), as_json)
-    else:
-        replay_table = partial(_replay_table, measured, allow_code, requests, _cpus(jobs))
-        _write_and_print("cnmt", out, force, as_json, replay_table)
-
-
-def _replay_table(measured: str, allow_code: bool, requests: int | None, jobs: int, bar: Bar, directory: Path) -> PaperReport:
-    from simnmt.papers.cnmt.reproduction import reproduce
-
-    with prints_of_users():
-        return reproduce(measured=measured, allow_code=allow_code, requests=requests, jobs=jobs, progress=bar.runs).report()
-
-
-def _fit(out: Path, requests: int | None, jobs: int, as_json: bool) -> None:
-    from simnmt.papers.cnmt import inferred_profiles
-    from simnmt.results.run_directory import check_free, whole
-
-    check_free(out)
-    with progress_bar() as bar:
-        fitted, replay = inferred_profiles.fit_and_replay(requests=requests or 100_000, jobs=jobs, progress=bar.runs)
-    with whole(out) as folder:
-        inferred_profiles.write_fit(folder, fitted, replay)
-    if as_json:
-        print_json(inferred_profiles.document(replay) | {"directory": str(out)})
-    else:
-        print(f"{inferred_profiles.as_text(fitted, replay)}\n\nprofiles and RTT series: {out}")
 
 
 @app.command()
@@ -181,32 +138,6 @@ def fused(
     devices = named_profiles(profiles) if profiles else None
     run = partial(reproduce, profiles=devices, measure=measure, model=model, requests=requests, jobs=_cpus(jobs))
     _write_and_print("fused", out, force, as_json, lambda bar, _: run(progress=bar.runs).report())
-
-
-@app.command()
-def sharp(
-    out: Out = None,
-    quick: Annotated[bool, flag("--quick", "Half a minute: fewer rounds and systems, fewer words; no verdicts.")] = False,
-    rounds: Annotated[int | None, option("N", "Interleaved rounds, of which medians are taken.", min=1)] = None,
-    model: Annotated[str | None, option("FOLDER", "A trained attentional model: what does each rung change?")] = None,
-    text: Annotated[Path | None, option("FILE", "Sentences for it, one a line; the first 200 count.")] = None,
-    references: Annotated[Path | None, option("FILE", "A translation of each of its lines: what BLEU changes.")] = None,
-    force: Force = False,
-    as_json: AsJson = False,
-) -> None:
-    """Sharp models on dull hardware (EMNLP 2017): Tables 1 and 2 and figure 1, measured live on one thread; minutes.
-
-    Example: simnmt reproduce sharp --quick
-    """
-    from simnmt.papers.sharp.reproduction import reproduce
-
-    def run(bar: Bar, _: Path) -> PaperReport:
-        speeds = reproduce(quick=quick, rounds=rounds, model=model, text=text, references=references, progress=bar.runs)
-        for warning in speeds.warnings:
-            warn(warning)
-        return speeds.report()
-
-    _write_and_print("sharp", out, force, as_json, run)
 
 
 @app.command()
@@ -301,3 +232,51 @@ def _files_by_label(name: str, given: Sequence[str] | None) -> dict[str, Path]:
             raise InputError(f"{name}: {label} twice", remedy="give one file a direction")
         paths[label] = Path(path)
     return paths
+
+
+class PaperVerb(Verb):
+    """The verb of a paper: its options are those of the paper's `reproduce`, which is imported when the verb is called."""
+
+    @cached_property
+    def loaded(self) -> Any:
+        """The command."""
+        one = typer.Typer(add_completion=False)
+        one.command(cls=Verb)(_verb_of(str(self.name)))
+        return typer.main.get_command(one)
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the paper's options and those of all verbs."""
+        return [*self.loaded.params, *super().get_params(ctx)]
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the reproduction."""
+        return self.loaded.invoke(ctx)
+
+
+def _verb_of(name: str) -> Callable[..., None]:
+    """Return the function of a paper's verb; `jobs`, `allow_code` and `progress` are given to those that have them."""
+    reproduce = importlib.import_module(PAPERS[name].module).reproduce
+    shared = {"out": Out, "jobs": Jobs, "allow_code": AllowCode, "force": Force, "as_json": AsJson}
+    defaults = {"out": None, "jobs": 0, "allow_code": False, "force": False, "as_json": False}
+    options = dict(inspect.signature(reproduce, eval_str=True).parameters)
+    names = ["out", *(option for option in options if option != "progress"), "force", "as_json"]
+
+    def run(out: Path | None, force: bool, as_json: bool, **given: Any) -> None:
+        if "jobs" in given:
+            given["jobs"] = _cpus(given["jobs"])
+        with prints_of_users() if given.get("allow_code") else nullcontext():
+            _write_and_print(name, out, force, as_json, lambda bar, _: reproduce(progress=bar.runs, **given))
+
+    parameters = [
+        inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, default=defaults[option], annotation=shared[option])
+        if option in shared
+        else options[option]
+        for option in names
+    ]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
+
+
+for paper, reproduction in PAPERS.items():
+    app.command(paper, cls=PaperVerb, help=reproduction.help)(lambda: None)
