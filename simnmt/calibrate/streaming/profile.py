@@ -44,7 +44,7 @@ from simnmt.nmt.architecture import ARCHITECTURES, TransformerArchitecture, read
 from simnmt.nmt.devices import cpu_name, torch_threads
 from simnmt.nmt.engine import EngineAccount
 from simnmt.profile.blocks import Conditions
-from simnmt.profile.device_profile import DeviceProfile, Execution, LengthUnit, ValidRange
+from simnmt.profile.device_profile import MOST_RELATIVE_SD, DeviceProfile, Execution, LengthUnit, ValidRange
 from simnmt.profile.doubts import profile_doubts
 from simnmt.profile.execution_plane import PlaneCoefficients
 from simnmt.profile.least_squares import nonnegative_line
@@ -296,7 +296,7 @@ def inferred_execution(block: StiBlock, source_token_s: float = 0.0) -> Executio
         slope += decoder.layers * source_token_s
         of_token_s = decoder.layers * decoder.step_s[-1] + (decoder.output_s or 0.0)
     plane = PlaneCoefficients(s_per_src_token=slope, s_per_tgt_token=of_token_s, s_fixed=fixed + head_s)
-    return Execution(kind="inferred", plane=plane, residual_relative_sd=spread)
+    return Execution(kind="inferred", plane=plane, residual_relative_sd=min(spread, MOST_RELATIVE_SD))
 
 
 def _check_into(named: ProfileNames, unit: str | None, *, translates: bool) -> None:
