@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from simnmt.base.arrays import Floats
 from simnmt.batching import immediate, mini, top_up
+from simnmt.calibrate.cells import batches
 from simnmt.calibrate.decoder_speeds import PARTS, watched
-from simnmt.calibrate.plan import batches
 from simnmt.calibrate.settings import CalibrationError, Settings
 from simnmt.kernels.projection_timing import clock_of
 from simnmt.nmt.errors import NmtError

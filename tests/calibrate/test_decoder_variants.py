@@ -12,7 +12,7 @@ import pytest
 
 from simnmt.calibrate import sharp_agreement as agreeing
 from simnmt.calibrate.calibration import calibrate
-from simnmt.calibrate.measurement import Silent
+from simnmt.calibrate.harness import Silent
 from simnmt.calibrate.settings import (
     Settings,
 )

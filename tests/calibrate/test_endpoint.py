@@ -16,7 +16,8 @@ import simnmt
 from simnmt.calibrate import processor_use
 from simnmt.calibrate.calibration import Calibrated
 from simnmt.calibrate.endpoint import EndpointSettings, EndpointTimes, calibrate_endpoint
-from simnmt.calibrate.harness import Listener, Silent, journal_path
+from simnmt.calibrate.harness import Listener, Silent
+from simnmt.calibrate.journal import journal_path
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.profile.profile_file import read_profile
 from tests.calibrate.endpoint_stub import FIXED_S, SRC_S, TGT_S, StubService, stub_service, translation

@@ -222,7 +222,7 @@ def _assemble_profile(
             source=f"{account.model}, {profile_assembly.describe_weights(account)}, streamed in shards",
             tool=TOOL,
         )
-    remarks = profile_assembly.remarks(watch.conditions, None, on_cpu=True)
+    remarks = profile_assembly.remarks(watch.conditions.governor, None, on_cpu=True)
     return profile, [*(doubt.message for doubt in profile_doubts(profile)), *remarks]
 
 
