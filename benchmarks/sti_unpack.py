@@ -18,7 +18,7 @@ from simnmt.kernels.native_library import level_name
 from simnmt.kernels.unpack import PACKED_BITS, PackedWeights
 from simnmt.nmt.devices import library_threads
 from simnmt.profile.streaming_cost import BERT_BASE
-from simnmt.streaming.store.shard_format import LayerBuffer, Packed, unpack_into
+from simnmt.streaming.shards import LayerBuffer, Packed, unpack_into
 
 ROUNDS = 15
 

@@ -74,7 +74,7 @@ def calibrate(
     before = None if settings.whole else there
     if before is not None:
         preconditions.same_units(before, settings, path)
-    drawn, box = _drawn(settings), describe(libraries=False)
+    drawn, box = _drawn(settings), describe()
     threads = preconditions.threads_of(settings, box)
     with pinned(threads) as cpus, closing(_load(load, settings, threads)) as engine:
         bench = Bench(settings, engine, listener, Path(os.path.realpath(path)).parent, drawn)
@@ -91,7 +91,7 @@ def calibrate(
         with kept_journal(Journal(journal_path(path), header, replaces=replaces_journal), listener) as journal:
             sessions = _sessions(journal, profile_assembly.state(box))
             frame = measure(bench, journal)
-            after = profile_assembly.state(describe(libraries=False))
+            after = profile_assembly.state(describe())
             conditions = profile_assembly.conditions_block(sessions, after, frame, cpus, settings.gap_s)
             remarks = profile_assembly.remarks(conditions.governor, frame, on_cpu=threads is not None)
             if before is None:

@@ -108,7 +108,7 @@ def calibrate_endpoint(
         CalibrationError, CorpusError, ProfileError: with the measurements so far kept in the journal.
     """
     path = Path(out)
-    sentences, box, replaced = choose_sentences(settings), describe(libraries=False), path.exists()
+    sentences, box, replaced = choose_sentences(settings), describe(), path.exists()
     digest = hashlib.sha256("\n".join(sentences).encode()).hexdigest()[:16]
     facts = {name: str(value) for name, value in asdict(settings).items() if name not in ("text", "ca_file")}
     header = {"endpoint": facts | {"sentences": digest}, "box": {"cpu_model": box.cpu_model}, "simnmt": VERSION}

@@ -17,9 +17,9 @@ from simnmt.nmt.architecture import Architecture
 from simnmt.nmt.devices import cpu_name
 from simnmt.nmt.engine import DecodeRequest, EngineAccount, EngineRequest, Hypothesis, Timing, Work, random_sources
 from simnmt.nmt.errors import NmtError, within_memory
-from simnmt.nmt.marian_model import PretrainedModel
 from simnmt.nmt.models import LoadedModel, load_model
 from simnmt.nmt.step_model import check_lengths
+from simnmt.nmt.transformer_model import TransformerModel
 from simnmt.nmt.whole_batch_decoder import MOST_TARGET_TOKENS, WholeBatchDecoder
 
 _TYPES = ("float32", "int8", "int16", "bfloat16", "float16")
@@ -34,7 +34,7 @@ class CTranslate2Engine:
     def __init__(self, loaded: LoadedModel, device: str, threads: int | None, compute_type: str, seed: int) -> None:
         """Convert the model. Raises `NmtError` for a model of another kind."""
         architecture, model = loaded.architecture, loaded.model
-        if not isinstance(model, PretrainedModel):
+        if not isinstance(model, TransformerModel):
             raise NmtError(f"CTranslate2 runs no {architecture.kind} model", remedy="use the torch backend, or marian")
         self._architecture, self._seed = architecture, seed
         pad, eos = architecture.pad_token, architecture.eos_token
@@ -124,7 +124,7 @@ class CTranslate2Engine:
         self._translator = None
 
 
-def convert(model: PretrainedModel, folder: Path) -> None:
+def convert(model: TransformerModel, folder: Path) -> None:
     """Write a model in CTranslate2's format, in float32, which it converts when loading."""
     architecture, vocabulary = model.architecture, [str(token) for token in range(model.vocab)]
     spec = _Bart(architecture).get_model_spec(model.hf)

@@ -148,14 +148,15 @@ def test_a_run_takes_the_profile_of_a_service(calibrated: Any, tmp_path: Path) -
 
 
 def test_an_interrupted_calibration_goes_on_and_asks_no_finished_round_twice(calibrated: Any, tmp_path: Path) -> None:
-    with stub_service(pace=1.0, api_fault="fail after 17") as service:
+    with stub_service(pace=2.0, api_fault="fail after 17") as service:
         with pytest.raises(CalibrationError, match=r"out of memory \(HTTP 500\)"):
             calibrated(service)
         journal = journal_path(tmp_path / "libretranslate.json")
-        assert len(journal.read_text().splitlines()) == 1 + 2  # the header, and two rounds after the warming up
+        _, *stretches = map(json.loads, journal.read_text().splitlines())
+        kept = sum(len(stretch["rows"]) for _, stretch in stretches)
         service.api_fault, service.pace, service.asked[:] = "", FAST, []
         profile = calibrated(service).profile
-    assert len(service.asked) == 2 + profile.endpoint.requests - 12
+    assert kept >= 6 and len(service.asked) == 2 + profile.endpoint.requests - kept
     assert not journal.exists()
 
 
@@ -251,7 +252,7 @@ def test_two_translations_of_one_text_are_refused(calibrated: Any, tmp_path: Pat
 
 
 def test_measurements_of_other_settings_are_removed_only_where_that_is_asked_for(calibrated: Any, tmp_path: Path) -> None:
-    with stub_service(pace=1.0, api_fault="fail after 17") as service, pytest.raises(CalibrationError):
+    with stub_service(pace=2.0, api_fault="fail after 17") as service, pytest.raises(CalibrationError):
         calibrated(service)
     journal, remarks = journal_path(tmp_path / "libretranslate.json"), Remarks()
     before = journal.read_bytes()

@@ -6,9 +6,9 @@ from typing import Any
 
 import pandas as pd
 
+from simnmt.calibrate.decoder_variants import decoder_block
 from simnmt.calibrate.harness import Case, nothing
 from simnmt.calibrate.parts import Bench, Blocks, Cases, Part
-from simnmt.calibrate.variant_bench import decoder_block
 from simnmt.profile.decoder_block import DecoderBlock
 
 
