@@ -12,14 +12,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import simnmt
 from simnmt.calibrate import processor_use
 from simnmt.calibrate.calibration import Calibrated
 from simnmt.calibrate.endpoint import EndpointSettings, EndpointTimes, calibrate_endpoint
 from simnmt.calibrate.harness import Listener, Silent
 from simnmt.calibrate.journal import journal_path
 from simnmt.calibrate.settings import CalibrationError
-from simnmt.profile.profile_file import read_profile
 from tests.calibrate.endpoint_stub import FIXED_S, SRC_S, TGT_S, StubService, stub_service, translation
 
 FAST = 0.02
@@ -116,35 +114,6 @@ def test_a_service_that_remembers_is_known_by_its_later_answers_and_no_cold_one_
     assert remembered.remembers and len(remembered.counted) == len(LINES) and remembered.spread() is None
     cold = pd.concat([first.assign(seconds=20.0 * first["seconds"]), first, first])
     assert not EndpointTimes(cold, busy=False).remembers
-
-
-def test_a_run_takes_the_profile_of_a_service(calibrated: Any, tmp_path: Path) -> None:
-    with stub_service(pace=FAST) as service:
-        calibrated(service)
-    (tmp_path / "all.de").write_text("".join(f"{line}\n" for line in LINES * 40))
-    (tmp_path / "all.en").write_text("".join(f"{translation(line)}\n" for line in LINES * 40))
-    profile = read_profile(tmp_path / "libretranslate.json")
-    corpus = {side: str(tmp_path / f"all.{code}") for side, code in (("source", "de"), ("target", "en"))}
-    corpus |= {"src_unit": "word", "tgt_unit": "word"}
-    result = simnmt.run(
-        {
-            "version": 1,
-            "name": "endpoint",
-            "requests": 100,
-            "replications": 1,
-            "workloads": {"news": {"lengths": corpus}},
-            "networks": {"lan": {"rtt": "@cp1"}},
-            "devices": {
-                "gateway": {"profile": str(tmp_path / "libretranslate.json")},
-                "cloud": {"profile": str(tmp_path / "libretranslate.json"), "workers": 2},
-            },
-            "policies": {"edge": {}},
-        }
-    )
-    executed = result.requests
-    expected_s = profile.plane.seconds(executed["src_len"].to_numpy(), executed["tgt_len"].to_numpy())
-    ratio = executed["t_exe_s"].to_numpy() / expected_s  # the residuals of the fit are drawn
-    assert ratio.mean() == pytest.approx(1.0, rel=0.3)
 
 
 def test_an_interrupted_calibration_goes_on_and_asks_no_finished_round_twice(calibrated: Any, tmp_path: Path) -> None:
