@@ -32,6 +32,7 @@ from simnmt.papers.fni.fused_claims import (
 from simnmt.papers.fni.published import FUSED, OUTPUT_LAYER, SETS, derived, memory_traffic
 from simnmt.papers.fni.simulation import gain, over_steps, plain_baseline, with_shares
 from simnmt.papers.kit.claims import ClaimRecord, Printed, end_to_end, judge, share_needed
+from simnmt.papers.kit.rendering import Report
 from simnmt.profile.decoder_block import DecoderVariant, Fidelity
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.device_profile import DeviceProfile
@@ -71,6 +72,7 @@ def layers(
     for row in OUTPUT_LAYER:
         place = row.set, row.beam
         printed = {part: getattr(row, part) for part in ("product_s", "product_fused_s", "three_s", "fused_s")}
+        printed |= {"source": "box", "kind": "measured", "set": row.set, "beam": row.beam, "exact": True}
         rest = dict(zip(("encode_s", "body_s"), REST[place], strict=True))
         stages[row.beam, row.set] = with_shares(rest | printed | (seconds or {}).get(place, {}))
     known = [*decoders([profile("box")]), *decoders([profile("box", beam=5)])]
@@ -207,12 +209,12 @@ def test_beam_1_gains_more_than_memory_traffic_allows() -> None:
     """FNI-02; it also skips the probabilities (FNI-06)."""
     assert (memory_traffic(85_000, fused=False), memory_traffic(85_000, fused=True)) == (8 * 85_000, 2 * 85_000)
     row = derived()["memory traffic of the three steps over the fused one's"]
-    assert (row["value"], row["unit"]) == (4.0, "times")
-    assert "8V over 2V" in row["meaning"] and "4.34 and 4.57 of beam 1 exceed it" in row["meaning"]
+    assert (row.value, row.unit) == (4.0, "times")
+    assert "8V over 2V" in row.meaning and "4.34 and 4.57 of beam 1 exceed it" in row.meaning
 
 
 def test_shares_and_gains_as_fni_16_and_17_state_them() -> None:
-    values = {what: round(row["value"], 1) for what, row in derived().items()}
+    values = {what: round(row.value, 1) for what, row in derived().items()}
     assert values["europarl, beam 5: gain if the output layer has 70 %"] == 28.8
     assert values["europarl, beam 1: gain if the output layer has 70 %"] == 42.6
     assert values["europarl, beam 5: share that a gain of 23 % needs"] == 58.6
@@ -302,13 +304,13 @@ def test_the_share_that_a_gain_needs_is_the_one_it_came_from(share: float, part:
 
 
 @pytest.fixture(scope="module")
-def reproduction() -> Reproduction:
+def report() -> Report:
     hostile = shipped("cpu1-gru-512").model_copy(update={"name": HOSTILE})
     return reproduce(profiles=[hostile, profile("silent")])
 
 
-def test_every_device_with_a_fused_variant_has_all_its_numbers(reproduction: Reproduction) -> None:
-    document = reproduction.report().document()
+def test_every_device_with_a_fused_variant_has_all_its_numbers(report: Report) -> None:
+    document = report.document()
     assert json.loads(json.dumps(document, allow_nan=False)) == document
     tables = {table["id"]: table["rows"] for table in document["tables"]}
     assert len(tables["table-2-3"]) == 4 + 4 and len(tables["speeds"]) == 2 * 2 * 4 * 2
@@ -319,22 +321,22 @@ def test_every_device_with_a_fused_variant_has_all_its_numbers(reproduction: Rep
     published = {(row["set"], row["strategy"], row["fused"]): row["published"] for row in tables["speeds"]}
     assert published["europarl", "mini", True] == 0.23 and published["opensubtitles", "half-empty", True] == 0.57
     assert published["europarl", "maxi half-empty", True] == 0.21 and published["europarl", "maxi", True] is None
-    assert len({record.id for record in reproduction.claims}) == len(reproduction.claims) == 3 + 2 + 3 + 2 + 5
+    assert len({record.id for record in report.claims}) == len(report.claims) == 3 + 2 + 3 + 2 + 5
     assert any("silent" in note for note in document["notes"])
 
 
-def test_a_real_decoder_is_in_the_tables(reproduction: Reproduction) -> None:
-    report = replace(reproduction, real=[real(weights="checkpoint")]).report()
+def test_a_real_decoder_is_in_the_tables() -> None:
+    report = Reproduction([], [], [real(weights="checkpoint")], []).report()
     tables = {table["id"]: table["rows"] for table in report.document()["tables"]}
     (row,) = (row for row in tables["amdahl"] if row["kind"] == "measured")
     assert row["predicted"] == pytest.approx(1.25) and row["end_to_end"] == pytest.approx(1.2500, abs=0.02)
     assert "checkpoint weights, 85,000 words" in report.page().replace("\u202f", ",")
 
 
-def test_every_claim_is_on_the_page_and_hostile_names_are_escaped(reproduction: Reproduction) -> None:
-    page = reproduction.report().page()
+def test_every_claim_is_on_the_page_and_hostile_names_are_escaped(report: Report) -> None:
+    page = report.page()
     shown = re.findall(r'data-column="verdict" data-outcome="([^"]*)"', page)
-    assert sorted(shown) == sorted(record.verdict for record in reproduction.claims)
+    assert sorted(shown) == sorted(record.verdict for record in report.claims)
     assert HOSTILE not in page and "&lt;img src=x" in page and len(rows_of(page)) > 30
 
 

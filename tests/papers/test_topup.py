@@ -23,6 +23,7 @@ from simnmt.papers.fni.simulation import MEASURES, STRATEGIES, gain, refill_limi
 from simnmt.papers.fni.topup import Reproduction, reproduce
 from simnmt.papers.fni.topup_claims import LENGTH_CLAIMS, PRINTED, SPEED_CLAIMS, Lengths
 from simnmt.papers.kit.claims import ClaimRecord, judge
+from simnmt.papers.kit.rendering import Report
 from simnmt.profile.batch_cost import DecodingCost
 from simnmt.profile.profile_file import write_profile
 from tests.browser import part_of, rows_of
@@ -227,20 +228,20 @@ def small_sizes() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def reproduction() -> Reproduction:
+def report() -> Report:
     profiles = [profile(HOSTILE, box=HOSTILE), profile("five", beam=5, box=HOSTILE), profile("silent", step=None)]
     return reproduce(profiles=profiles, requests=120)
 
 
-def test_every_device_with_batch_costs_has_all_its_numbers(reproduction: Reproduction) -> None:
-    document = reproduction.report().document()
+def test_every_device_with_batch_costs_has_all_its_numbers(report: Report) -> None:
+    document = report.document()
     assert json.loads(json.dumps(document, allow_nan=False)) == document
     tables = {table["id"]: table["rows"] for table in document["tables"]}
     assert [(row["device"], row["beam"], row["profile"]) for row in tables["devices"]] == [
         (HOSTILE, 1, HOSTILE),
         (HOSTILE, 5, "five"),
     ]
-    assert len(tables["speeds"]) == 2 * 2 * 6 and len(reproduction.claims) == 7 + 8
+    assert len(tables["speeds"]) == 2 * 2 * 6 and len(report.claims) == 7 + 8
     assert all(row["relative"] == 1.0 for row in tables["speeds"] if row["strategy"] == "mini")
     assert all(sum(row["share_by_active"]) == pytest.approx(1.0) for row in tables["active"])
     printed = [row for row in tables["occupancies"] if row["published"] is not None]
@@ -248,19 +249,19 @@ def test_every_device_with_batch_costs_has_all_its_numbers(reproduction: Reprodu
     assert all(abs(row["ours"] - row["published"]) < 0.04 and abs(row["ours"] - row["stated"]) < 0.02 for row in printed)
 
 
-def test_every_claim_is_on_the_page_and_hostile_names_are_escaped(reproduction: Reproduction) -> None:
-    page = reproduction.report().page()
+def test_every_claim_is_on_the_page_and_hostile_names_are_escaped(report: Report) -> None:
+    page = report.page()
     shown = re.findall(r'data-column="verdict" data-outcome="([^"]*)"', page)
-    assert sorted(shown) == sorted(record.verdict for record in reproduction.claims)
+    assert sorted(shown) == sorted(record.verdict for record in report.claims)
     assert HOSTILE not in page and "&lt;img src=x" in page and not re.search(r'(src|href)="https?:', page)
     rows = {row[0]: row[1:] for row in rows_of(part_of(page, "occupancies"))}
     assert rows["Europarl maxi, full, %"][:2] == ["42.0", "42.5"] and "10 300" in " ".join(rows["Europarl maxi, steps"])
 
 
-def test_without_a_profile_with_batch_costs_the_occupancies_remain(reproduction: Reproduction) -> None:
-    report = replace(reproduction, devices=[]).report()
-    assert any("no speeds are known" in note for note in report.all_notes) and report.text()
-    assert 'id="figure-8"' in report.page() and 'id="figures-6-7"' not in report.page()
+def test_without_a_profile_with_batch_costs_the_occupancies_remain() -> None:
+    bare = Reproduction(lengths(), []).report()
+    assert any("no speeds are known" in note for note in bare.all_notes) and bare.text()
+    assert 'id="figure-8"' in bare.page() and 'id="figures-6-7"' not in bare.page()
 
 
 @pytest.mark.parametrize(

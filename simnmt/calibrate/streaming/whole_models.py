@@ -21,12 +21,12 @@ from simnmt.profile.device_profile import Execution
 from simnmt.profile.execution_fit import by_cell, cell_samples, fit_execution, r_squared
 from simnmt.profile.execution_plane import PlaneCoefficients
 from simnmt.profile.least_squares import nonnegative_line
-from simnmt.streaming.store.shard_format import LayerBuffer, unpack_into
+from simnmt.streaming.shards import LayerBuffer, unpack_into
 
 if TYPE_CHECKING:
     from simnmt.calibrate.streaming.decoder_times import DecoderLayers
-    from simnmt.streaming.encoder.elastic_encoder import ElasticEncoder
-    from simnmt.streaming.store.shard_format import Packed
+    from simnmt.streaming.encoder import ElasticEncoder
+    from simnmt.streaming.shards import Packed
 
 TGT_LENGTHS = (4, 16, 40)
 

@@ -23,8 +23,8 @@ Case = tuple[str, Effect]
 
 def claims_of(paper: Paper, judges: Mapping[str, tuple[Callable[[Any], Any], Bound]]) -> list[Claim[Any]]:
     """Return the claims of these ids: the paper's data have their words, `judges` their value and the effects that hold."""
-    words = {name: (*paper["claims"][name], "")[:2] for name in judges}
-    return [Claim(name, *words[name], value, holds) for name, (value, holds) in judges.items()]
+    claims: dict[str, Sequence[str]] = paper["claims"]
+    return [Claim(name, claims[name][0], "".join(claims[name][1:]), *judged) for name, judged in judges.items()]
 
 
 @dataclass(frozen=True)

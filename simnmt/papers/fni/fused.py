@@ -21,7 +21,7 @@ from simnmt.papers.fni.published import FUSED, GAINS, OUTPUT_LAYER, SETS, case_n
 from simnmt.papers.fni.simulation import STRATEGIES
 from simnmt.papers.kit.claims import ClaimRecord, Printed, end_to_end, judge
 from simnmt.papers.kit.figures import Figure, bars, figure_of, grouped
-from simnmt.papers.kit.rendering import Report, record
+from simnmt.papers.kit.rendering import Report, derived_table, record
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.report.charts import Chart
 from simnmt.report.table import Column, Table
@@ -69,7 +69,7 @@ class Reproduction:
             self.claims,
             [
                 _layer_table(layers),
-                _derived_table(),
+                derived_table([*derived().values()]),
                 _speed_table(speeds),
                 _amdahl_table(amdahl),
                 _real_table(self.real),
@@ -130,7 +130,7 @@ def reproduce(
     measure: int | None = None,
     model: str | None = None,
     progress: simulation.Progress = lambda done, tasks: None,
-) -> Reproduction:
+) -> Report:
     """Time the paper's output layer on `profiles`, by default all shipped ones that measured decoder variants.
 
     Args:
@@ -165,7 +165,7 @@ def reproduce(
         stages = {(decoder.beam, key): simulation.stages(decoder, key, requests) for decoder in decoders for key in SETS}
         plain = [decoder.plain for decoder in decoders]
         devices.append(Layers(plain, simulation.by_key(frames), requests, stages=stages))
-    return Reproduction(known, devices, real, left_out)
+    return Reproduction(known, devices, real, left_out).report()
 
 
 CASE = Column("set, source", lambda row: case_name(row["beam"], row["set"]))
@@ -202,13 +202,6 @@ def _layer_table(rows: Sequence[Row]) -> Table:
     note += "Fusing is exact: translations stay as they are."
     title = "Tables 2 and 3: seconds of the output layer over a whole set"
     return Table(title, columns, rows, note, id="table-2-3", small="source", published=lambda row: row["kind"] == "published")
-
-
-def _derived_table() -> Table:
-    columns = [Column("figure", "what"), Column("value", "value"), Column("unit", "unit")]
-    columns.append(Column("beside it", "meaning", words=True))
-    title = "What follows from the printed figures"
-    return Table(title, columns, [*derived().values()], id="derived", published=lambda row: True)
 
 
 def _speed_table(rows: Sequence[Row]) -> Table:

@@ -58,13 +58,13 @@ def _changes(_: Printed) -> Result:
 
 
 def _product_of_gains(_: Printed) -> Result:
-    both = derived()["opensubtitles: fused times topped up"]["value"]
+    both = derived()["opensubtitles: fused times topped up"].value
     near = abs(both / 100.0 - GAINS["both", "opensubtitles"]) <= NEAR_PRODUCT
     return Result(near, f"{both:.1f} % from 1.41 times 1.12", "of 41 % and 12 %, each 'up to'")
 
 
 def _share_and_gain(_: Printed) -> Result:
-    implied = {beam: derived()[f"europarl, beam {beam}: gain if the output layer has 70 %"]["value"] for beam in (5, 1)}
+    implied = {beam: derived()[f"europarl, beam {beam}: gain if the output layer has 70 %"].value for beam in (5, 1)}
     ours = "; ".join(f"{value:.1f} % at beam {beam}" for beam, value in implied.items())
     why = "Amdahl's prediction from the printed share and seconds exceeds the claimed gain"
     return Result(max(implied.values()) <= 100 * GAINS["fused", "europarl"] + 1.0, ours, why)

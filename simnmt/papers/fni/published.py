@@ -8,6 +8,7 @@ from typing import Any
 
 from simnmt.papers.kit.claims import end_to_end, share_needed
 from simnmt.papers.kit.paper import read_paper
+from simnmt.papers.kit.rendering import Derived
 
 Row = SimpleNamespace
 """A printed or measured row, with an attribute for each column."""
@@ -61,40 +62,34 @@ def memory_traffic(vocab: int, *, fused: bool) -> int:
     return 2 * vocab if fused else 8 * vocab
 
 
-def derived() -> dict[str, dict[str, Any]]:
-    """Return figures that follow from memory traffic, Tables 2 and 3 and the shares, by what they are (FNI-02, FNI-15 to 17).
-
-    `value` and `unit`; `meaning`: the quantity that the figure is compared with.
-    """
+def derived() -> dict[str, Derived]:
+    """Return figures that follow from memory traffic, Tables 2 and 3 and the shares (FNI-02, FNI-15 to 17)."""
     limit = memory_traffic(VOCAB, fused=False) / memory_traffic(VOCAB, fused=True)
     beyond = [row for row in OUTPUT_LAYER if row.ratio > limit]
     traffic = f"8V over 2V elements, the most that bandwidth allows; {' and '.join(f'{row.ratio:.2f}' for row in beyond)} of "
-    traffic += (
-        f"{' and '.join(dict.fromkeys(f'beam {row.beam}' for row in beyond))} exceed it, as they skip the probabilities too"
-    )
-    figures: list[tuple[str, float, str, str]] = [
-        ("memory traffic of the three steps over the fused one's", limit, "times", traffic)
-    ]
+    beams = " and ".join(dict.fromkeys(f"beam {row.beam}" for row in beyond))
+    traffic += f"{beams} exceed it, as they skip the probabilities too"
+    figures = [Derived("memory traffic of the three steps over the fused one's", limit, "times", traffic)]
     for what, column, more in (
         ("three steps over fused", "ratio", ""),
         ("whole output layer", "layer_ratio", ", product included"),
     ):
         for row in OUTPUT_LAYER:
             table = "Table 2" if row.set == "europarl" else "Table 3"
-            figures.append((f"{row.set}, beam {row.beam}: {what}", getattr(row, column), "times", f"{table}{more}"))
+            figures.append(Derived(f"{row.set}, beam {row.beam}: {what}", getattr(row, column), "times", f"{table}{more}"))
     beam_5_first = sorted(OUTPUT_LAYER, key=lambda row: (row.set, -row.beam))
     for row in beam_5_first:
         if row.set == "europarl":
             gain = 100 * (end_to_end(OUTPUT_SHARE, row.layer_ratio) - 1.0)
             what = f"{row.set}, beam {row.beam}: gain if the output layer has 70 %"
-            figures.append((what, gain, "%", "claimed: at most 23 %"))
+            figures.append(Derived(what, gain, "%", "claimed: at most 23 %"))
     for row in beam_5_first:
         claimed = GAINS["fused", row.set]
         meaning = "nearly 70 % in the text" if row.set == "europarl" else "more than Europarl's in the text"
         what = f"{row.set}, beam {row.beam}: share that a gain of {100 * claimed:.0f} % needs"
-        figures.append((what, 100 * share_needed(1.0 + claimed, row.layer_ratio), "%", meaning))
+        figures.append(Derived(what, 100 * share_needed(1.0 + claimed, row.layer_ratio), "%", meaning))
     both = 100 * ((1.0 + GAINS["fused", "opensubtitles"]) * (1.0 + GAINS["topped up", "opensubtitles"]) - 1.0)
     alone = 100 * ((1.0 + GAINS["both", "europarl"]) / (1.0 + GAINS["fused", "europarl"]) - 1.0)
-    figures.append(("opensubtitles: fused times topped up", both, "%", "claimed together: up to 57 %"))
-    figures.append(("europarl: both over fused, so topped up alone", alone, "%", "not printed"))
-    return {figure[0]: dict(zip(("what", "value", "unit", "meaning"), figure, strict=True)) for figure in figures}
+    figures.append(Derived("opensubtitles: fused times topped up", both, "%", "claimed together: up to 57 %"))
+    figures.append(Derived("europarl: both over fused, so topped up alone", alone, "%", "not printed"))
+    return {figure.what: figure for figure in figures}

@@ -82,7 +82,7 @@ def reproduce(
     profiles: Sequence[DeviceProfile] | None = None,
     requests: int | None = None,
     progress: simulation.Progress = lambda done, tasks: None,
-) -> Reproduction:
+) -> Report:
     """Simulate the paper's batches and time them on `profiles`, by default all shipped ones.
 
     Args:
@@ -103,7 +103,7 @@ def reproduce(
         progress(done, len(groups))
         frames = [simulation.speeds(decoder, key, list(STRATEGIES), requests) for decoder in device for key in SETS]
         devices.append(DeviceFacts(device, simulation.by_key(frames), requests))
-    return Reproduction(Lengths(pd.concat(occupancies), moments), devices)
+    return Reproduction(Lengths(pd.concat(occupancies), moments), devices).report()
 
 
 def _moment_table(lengths: Lengths) -> Table:
