@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 from itertools import pairwise, product
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+import typer
 
 from simnmt.base.errors import InputError
 from simnmt.papers.kit.claims import (
@@ -773,25 +774,27 @@ def report(speeds: SharpSpeeds, agreements: Sequence[RungAgreement] = (), *, qui
 
 def reproduce(
     *,
-    quick: bool = False,
-    rounds: int | None = None,
-    model: str | None = None,
-    text: Path | None = None,
-    references: Path | None = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Half a minute: fewer rounds and systems, fewer words; no verdicts.")
+    ] = False,
+    rounds: Annotated[
+        int | None, typer.Option(metavar="N", help="Interleaved rounds, of which medians are taken.", min=1)
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(metavar="FOLDER", help="A trained attentional model: what does each rung change?")
+    ] = None,
+    text: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Sentences for it, one a line; the first 200 count.")
+    ] = None,
+    references: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A translation of each of its lines: what BLEU changes.")
+    ] = None,
     progress: Progress | None = None,
 ) -> Report:
     """Time the ladder, the stacks and the ensembles of the paper on one thread of this box.
 
-    Args:
-        quick: use a smaller vocabulary and fewer rounds, systems and batches.
-        rounds: number of rounds; None: the setting's.
-        model: folder of a trained attentional model, to measure what each rung changes.
-        text: file of the sentences that the model translates.
-        references: file with a translation of each sentence, for BLEU.
-        progress: called before each step with the steps done, all steps and the name of the next one.
-
-    Raises:
-        InputError: `model` without `text`, `text` without `model`, or `references` without both.
+    `progress` is called before each step with the steps done, all steps and the name of the next one. Raises `InputError` for
+    `model` without `text`, `text` without `model`, and `references` without both.
     """
     if (model is None) != (text is None):
         raise InputError("a trained model and a text go together", remedy="give both --model and --text, or neither")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from itertools import product
 from statistics import fmean
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from simnmt.papers.cnmt.claims import Profiles
 from simnmt.papers.cnmt.figures import figures, schematic
@@ -180,9 +181,11 @@ def report(parts: Sequence[Part], profiles: Profiles) -> Report:
 
 def reproduce(
     *,
-    measured: str | os.PathLike[str] = MEASURED,
+    measured: Annotated[
+        str, typer.Option(metavar="SCENARIO|@NAME", help="Table I on measured profiles, such as your own.")
+    ] = MEASURED,
+    requests: Annotated[int | None, typer.Option(metavar="N", help="Requests per run of the table.", min=1)] = None,
     allow_code: bool = False,
-    requests: int | None = None,
     jobs: int = 1,
     progress: Progress | None = None,
 ) -> Report:
