@@ -23,7 +23,6 @@ from simnmt.cli.options import (
     Jobs,
     flag,
     option,
-    parse_duration,
     print_result,
     prints_of_users,
 )
@@ -46,7 +45,7 @@ Studies = Annotated[
 Parts = Annotated[
     list[str] | None, option("NAME", "Part of a model's study to measure, again if need be; repeatable.", "--part")
 ]
-Sentences = Annotated[int | None, option("N", "Sentences timed at most, of each set and online run.", "--requests")]
+Sentences = Annotated[int | None, option("N", "Sentences timed at most, of each set.", "--requests")]
 
 
 def _write_and_print(
@@ -94,16 +93,11 @@ def _cpus(jobs: int) -> int:
 def topup(
     out: Out = None,
     profiles: Profiles = None,
-    p95_s: Annotated[
-        float | None,
-        option("TIME", "95th percentile to keep, such as 60ms. [default: by the device]", "--p95", parser=parse_duration),
-    ] = None,
     requests: Sentences = None,
-    jobs: Jobs = 0,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """Top-up batching (anonymous ACL submission): occupancies, speeds, claims, and the load within a p95.
+    """Top-up batching (anonymous ACL submission): occupancies, speeds and claims.
 
     Example: simnmt reproduce topup --profile @cpu1-gru
     """
@@ -111,8 +105,8 @@ def topup(
     from simnmt.papers.fni.topup import reproduce
 
     devices = named_profiles(profiles) if profiles else None
-    run = partial(reproduce, profiles=devices, p95_s=p95_s, requests=requests, jobs=_cpus(jobs))
-    _write_and_print("topup", out, force, as_json, lambda bar, _: run(progress=bar.runs).report())
+    run = partial(reproduce, profiles=devices, requests=requests)
+    _write_and_print("topup", out, force, as_json, lambda bar, _: run(progress=bar.runs))
 
 
 @app.command()
@@ -122,13 +116,12 @@ def fused(
     measure: Annotated[int | None, option("N", "A real decoder as well, on N sentences of each mix; minutes.", min=1)] = None,
     model: Annotated[str | None, option("NAME|PATH", "Model for --measure. [default: gru-512, random weights]")] = None,
     requests: Sentences = None,
-    jobs: Jobs = 0,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Fused softmax and search (ACL submission): Tables 2 and 3, shares and speeds, on profiles and a real decoder.
 
-    Example: simnmt reproduce fused --jobs 2
+    Example: simnmt reproduce fused --requests 5000
     """
     if model is not None and measure is None:
         raise InputError(f"--model {model} without --measure: no sentence to decode", remedy="give --measure N as well")
@@ -136,8 +129,8 @@ def fused(
     from simnmt.papers.fni.fused import reproduce
 
     devices = named_profiles(profiles) if profiles else None
-    run = partial(reproduce, profiles=devices, measure=measure, model=model, requests=requests, jobs=_cpus(jobs))
-    _write_and_print("fused", out, force, as_json, lambda bar, _: run(progress=bar.runs).report())
+    run = partial(reproduce, profiles=devices, measure=measure, model=model, requests=requests)
+    _write_and_print("fused", out, force, as_json, lambda bar, _: run(progress=bar.runs))
 
 
 @app.command()
