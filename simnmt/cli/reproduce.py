@@ -23,6 +23,7 @@ from simnmt.cli.options import (
     Jobs,
     flag,
     option,
+    parse_duration,
     print_result,
     prints_of_users,
 )
