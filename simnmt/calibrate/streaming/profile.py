@@ -25,7 +25,8 @@ from simnmt.base.suggestions import did_you_mean
 from simnmt.calibrate import profile_assembly
 from simnmt.calibrate.box import BoxDescription, describe
 from simnmt.calibrate.disk import measure_disk
-from simnmt.calibrate.harness import Journal, Listener
+from simnmt.calibrate.harness import Listener
+from simnmt.calibrate.journal import Journal
 from simnmt.calibrate.processor_use import pinned
 from simnmt.calibrate.settings import CalibrationError, StiSettings
 from simnmt.calibrate.streaming.measurements import (
@@ -387,5 +388,5 @@ def _assembled(
             source=f"{account.model}, {profile_assembly.describe_weights(account)}, streamed in shards",
             tool=TOOL,
         )
-    remarks = profile_assembly.remarks(watch.conditions, None, on_cpu=True)
+    remarks = profile_assembly.remarks(watch.conditions.governor, None, on_cpu=True)
     return profile, [*(doubt.message for doubt in profile_doubts(profile)), *remarks]

@@ -1,8 +1,7 @@
-"""What is measured and in which order."""
+"""Which works are measured, and single executions after idle gaps."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simnmt.calibrate import measurement
-from simnmt.calibrate.plan import (
+from simnmt.calibrate.cells import (
     FITTED,
     JUDGING,
     QUICK_FITTED,
@@ -22,14 +20,12 @@ from simnmt.calibrate.plan import (
     batches,
     corner_cells,
     encoder_cells,
-    execution_cells,
     grid_cells,
     judging_cells,
-    plan_benches,
-    plan_execution,
     step_cells,
 )
-from simnmt.calibrate.settings import PARTS, CalibrationError, Settings
+from simnmt.calibrate.parts import execution
+from simnmt.calibrate.settings import CalibrationError, Settings
 from simnmt.profile.profile_file import read_profile
 from tests.calibrate.engines import QUICK, FakeEngine
 
@@ -60,29 +56,6 @@ def test_the_cells_that_judge_lie_strictly_inside_and_are_not_fitted(max_src_len
     for work in judging_cells(asked):
         assert 2 < work.src_len < max_src_len
         assert 2 < work.tgt_len < max_tgt_len
-
-
-@pytest.mark.parametrize("mode", ["quick", "full"])
-def test_every_round_measures_each_cell_once_in_a_different_order(mode: str) -> None:
-    plan = plan_execution(settings(mode=mode))
-    cells = len(set(plan.works))
-    rounds = [plan.works[start : start + cells] for start in range(0, len(plan.works), cells)]
-    assert all(Counter(works) == Counter(rounds[0]) for works in rounds)
-    assert len({tuple(works) for works in rounds}) == len(rounds) >= 3
-
-
-def test_the_same_seed_gives_the_same_order_and_another_one_another() -> None:
-    one, same, other = (plan_execution(settings(seed=seed)) for seed in (1, 1, 2))
-    assert one == same
-    assert Counter(one.works) == Counter(other.works)
-    assert one.works != other.works
-
-
-def test_paper_mode_takes_the_drawn_lengths_in_their_order() -> None:
-    drawn = [(3 + number % 40, 2 + number % 31) for number in range(250)]
-    plan = plan_execution(settings(mode="paper"), drawn)
-    assert [(work.src_len, work.tgt_len) for work in plan.works] == drawn
-    assert len(plan.stretches) > 5, "the reference is read now and then"
 
 
 def test_an_engine_that_does_not_report_its_steps_is_timed_at_several_target_lengths() -> None:
@@ -130,55 +103,6 @@ def test_encoders_that_are_had_by_subtraction_are_of_longer_sources() -> None:
     assert min(work.src_len for work in reported) < 8 <= min(work.src_len for work in unreported)
 
 
-@pytest.mark.parametrize("mode", ["quick", "full"])
-def test_whole_executions_steps_and_encoders_take_turns_in_every_round(mode: str) -> None:
-    """So that a box whose speed wanders meets whole and parts alike; batches of many rows are in the first rounds alone."""
-    asked = settings(mode=mode)
-    (plan,) = plan_benches(asked, None, tells_steps=True)
-    numbers = [stretch.number for stretch in plan.stretches]
-    assert numbers == list(range(len(numbers)))
-    rounds = [
-        [stretch for stretch in plan.stretches if stretch.round == number] for number in range(plan.stretches[-1].round + 1)
-    ]
-    assert len(rounds) >= 3
-    for number, stretches in enumerate(rounds):
-        done = Counter(work for stretch in stretches for work in stretch.works if stretch.bench == "execution")
-        assert done == Counter(execution_cells(asked))
-        assert {stretch.bench for stretch in stretches} == {"execution", "step", "encoder"}
-        steps = {work.batch for stretch in stretches for work in stretch.works if stretch.bench == "step"}
-        assert {1, 2, 16} <= steps and (number < 3 or max(steps) == 32)
-    middles = {
-        bench: sum(at for at, stretch in enumerate(plan.stretches) if stretch.bench == bench)
-        / sum(stretch.bench == bench for stretch in plan.stretches)
-        for bench in plan.benches
-    }
-    assert max(middles.values()) - min(middles.values()) < 0.15 * len(plan.stretches), "no bench comes before another"
-
-
-@pytest.mark.parametrize("tells_steps", [True, False])
-def test_quick_marian_on_one_slow_core_is_done_within_90_seconds(tells_steps: bool) -> None:
-    """25 ms a step of one row, 80 ms of 16; 0.8 ms to encode a token."""
-    plans = plan_benches(settings(model="marian", mode="quick"), None, tells_steps=tells_steps)
-    seconds = sum(
-        work.tgt_len * (0.025 + 0.055 / 15 * (work.batch - 1)) + 0.0008 * work.batch * work.src_len
-        for plan in plans
-        for work in [*plan.works, *[plan.reference] * (plan.readings * (1 + len(plan.stretches)))]
-    )
-    assert 50.0 < seconds < 90.0
-
-
-def test_only_what_was_asked_for_is_planned() -> None:
-    named = {
-        parts: [plan.bench for plan in plan_benches(settings(parts=parts), None, tells_steps=True)]
-        for parts in (PARTS, ("execution",), ("step", "disk"), ("energy", "overheads"))
-    }
-    assert list(named.values()) == [["rounds"], ["execution"], ["rounds"], []]
-    (parts,) = plan_benches(settings(parts=("step", "disk")), None, tells_steps=True)
-    assert parts.benches == ("step", "encoder")
-    drawn = [(3, 4)] * 50
-    assert [plan.bench for plan in plan_benches(settings(mode="paper"), drawn, tells_steps=True)] == ["execution", "rounds"]
-
-
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
@@ -199,7 +123,7 @@ GAP_S = 0.05
 def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Seconds of each idle gap, which takes no time here."""
     gaps = list[float]()
-    monkeypatch.setattr(measurement.time, "sleep", gaps.append)
+    monkeypatch.setattr(execution.time, "sleep", gaps.append)
     return gaps
 
 
