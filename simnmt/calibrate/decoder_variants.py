@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
+from simnmt.calibrate.cells import STEP_SRC_LEN, batches
 from simnmt.calibrate.harness import Listener, by_round, rounds
-from simnmt.calibrate.plan import STEP_SRC_LEN, batches
 from simnmt.calibrate.settings import Settings
 from simnmt.nmt.engine import Engine, Work
 from simnmt.nmt.errors import NmtError, OutOfMemory

@@ -20,11 +20,13 @@ import numpy as np
 import torch
 
 from simnmt.base import VERSION
+from simnmt.base.compile import cpu_name
 from simnmt.base.suggestions import did_you_mean
 from simnmt.calibrate import profile_assembly
 from simnmt.calibrate.box import BoxDescription, describe
 from simnmt.calibrate.disk import measure_disk
-from simnmt.calibrate.harness import Journal, Listener
+from simnmt.calibrate.harness import Listener
+from simnmt.calibrate.journal import Journal
 from simnmt.calibrate.processor_use import pinned
 from simnmt.calibrate.settings import CalibrationError, StiSettings
 from simnmt.calibrate.streaming.measurements import (
@@ -41,10 +43,10 @@ from simnmt.calibrate.streaming.measurements import (
     slowed_by_reads,
 )
 from simnmt.nmt.architecture import ARCHITECTURES, TransformerArchitecture, read_architecture
-from simnmt.nmt.devices import cpu_name, torch_threads
+from simnmt.nmt.devices import torch_threads
 from simnmt.nmt.engine import EngineAccount
 from simnmt.profile.blocks import Conditions
-from simnmt.profile.device_profile import DeviceProfile, Execution, LengthUnit, ValidRange
+from simnmt.profile.device_profile import MOST_RELATIVE_SD, DeviceProfile, Execution, LengthUnit, ValidRange
 from simnmt.profile.doubts import profile_doubts
 from simnmt.profile.execution_plane import PlaneCoefficients
 from simnmt.profile.least_squares import nonnegative_line
@@ -296,7 +298,7 @@ def inferred_execution(block: StiBlock, source_token_s: float = 0.0) -> Executio
         slope += decoder.layers * source_token_s
         of_token_s = decoder.layers * decoder.step_s[-1] + (decoder.output_s or 0.0)
     plane = PlaneCoefficients(s_per_src_token=slope, s_per_tgt_token=of_token_s, s_fixed=fixed + head_s)
-    return Execution(kind="inferred", plane=plane, residual_relative_sd=spread)
+    return Execution(kind="inferred", plane=plane, residual_relative_sd=min(spread, MOST_RELATIVE_SD))
 
 
 def _check_into(named: ProfileNames, unit: str | None, *, translates: bool) -> None:
@@ -386,5 +388,5 @@ def _assembled(
             source=f"{account.model}, {profile_assembly.describe_weights(account)}, streamed in shards",
             tool=TOOL,
         )
-    remarks = profile_assembly.remarks(watch.conditions, None, on_cpu=True)
+    remarks = profile_assembly.remarks(watch.conditions.governor, None, on_cpu=True)
     return profile, [*(doubt.message for doubt in profile_doubts(profile)), *remarks]
