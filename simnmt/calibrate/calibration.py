@@ -19,8 +19,7 @@ from simnmt.calibrate.parts import Parts
 from simnmt.calibrate.plan import BenchPlan, plan_benches
 from simnmt.calibrate.processor_use import pinned
 from simnmt.calibrate.settings import Settings
-from simnmt.nmt.engine import Engine, EngineAccount
-from simnmt.nmt.engines import load_engine
+from simnmt.nmt.engine import Engine, EngineAccount, load_engine
 from simnmt.profile.blocks import Overheads
 from simnmt.profile.device_profile import DeviceProfile, LengthUnit
 from simnmt.profile.doubts import profile_doubts
