@@ -52,23 +52,23 @@ SHOWN_BY = {
     ],
     "CNMT-14": [
         "goldens/test_goldens.py::test_a_shipped_scenario_gives_the_figures_that_it_gave",
-        "papers/test_reproduction.py::test_the_tables_hold_every_cell_and_ratio_with_a_column_for_each_part",
+        "papers/test_cnmt.py::test_the_tables_hold_every_cell_and_ratio_with_a_column_for_each_part",
         "invariants/test_reproducibility.py::test_the_same_seed_repeats_and_another_does_not",
     ],
-    "CNMT-15": ["papers/test_published.py::test_table_one_has_36_cells_and_sums_to_the_printed_digits"],
+    "CNMT-15": ["papers/test_cnmt.py::test_table_one_has_36_cells_and_sums_to_the_printed_digits"],
     "CNMT-16": [
-        "papers/test_published.py::test_worked_example_of_cnmt_16",
-        "papers/test_published.py::test_eleven_of_twelve_double_derivations_disagree_by_more_than_the_rounding",
+        "papers/test_cnmt.py::test_worked_example_of_cnmt_16",
+        "papers/test_cnmt.py::test_eleven_of_twelve_double_derivations_disagree_by_more_than_the_rounding",
     ],
     "CNMT-17": [*(f"CNMT-17 ({letter})" for letter in "abcde"), "CNMT-17 (reductions)"],
     "CNMT-18": ["report/test_reproduction_page.py::test_every_figure_is_drawn_without_errors"],
     "CNMT-19": ["invariants/test_gap_analysis.py::test_told_everything_it_decides_as_the_oracle_does_request_by_request"],
-    "CNMT-20": ["papers/test_claims.py::test_the_slips_are_listed"],
+    "CNMT-20": ["papers/test_cnmt_claims.py::test_the_slips_are_listed"],
     "FNI-01": [
         "kernels/test_output_layer.py::test_the_reference_agrees_with_float64",
         "nmt/test_fused.py::test_the_stages_of_a_step_are_timed_separately",
     ],
-    "FNI-02": ["papers/test_fused_claims.py::test_beam_1_gains_more_than_memory_traffic_allows"],
+    "FNI-02": ["papers/test_fused.py::test_beam_1_gains_more_than_memory_traffic_allows"],
     "FNI-03": ["kernels/test_output_layer.py::test_worked_example_of_fni_03"],
     "FNI-04": [
         "kernels/test_output_layer.py::test_worked_example_of_fni_04",
@@ -108,15 +108,15 @@ SHOWN_BY = {
     "FNI-14": ["FNI-14", "workload/test_lognormal_lengths.py::test_every_workload_has_the_moments_of_table_1_within_2_percent"],
     "FNI-15": [
         *(f"FNI-15 ({letter})" for letter in "abcd"),
-        "papers/test_fused_claims.py::test_sums_changes_and_ratios_follow_from_the_printed_seconds",
+        "papers/test_fused.py::test_sums_changes_and_ratios_follow_from_the_printed_seconds",
     ],
     "FNI-16": [f"FNI-16 ({letter})" for letter in "abcdefghijklm"],
     "FNI-17": [
         *(f"FNI-17 ({letter})" for letter in "abcd"),
-        "papers/test_fused_claims.py::test_a_real_decoder_is_compared_with_amdahls_prediction",
+        "papers/test_fused.py::test_a_real_decoder_is_compared_with_amdahls_prediction",
     ],
     "FNI-18": ["profile/test_batch_cost.py::test_a_device_that_is_flat_until_it_is_full_becomes_a_table"],
-    "FNI-19": ["papers/test_fused_claims.py::test_the_slips_are_listed"],
+    "FNI-19": ["papers/test_fused.py::test_the_slips_are_listed"],
     "FVP-01": ["kernels/test_gathered.py::test_worked_examples_of_fvp_01_and_fvp_07"],
     "FVP-02": [
         "nmt/test_kmeans.py::test_every_step_of_every_sentence_is_recorded_with_the_tokens_that_dense_logits_rank_first",

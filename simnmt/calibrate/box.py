@@ -1,7 +1,6 @@
-"""Description of this box: processor, memory, clock, GPUs and libraries. Needs neither torch nor numpy.
+"""Description of this box: processor, memory, clock, limits of this process. Needs neither torch nor numpy.
 
-psutil counts CPUs and memory, `lscpu` names the processor, torch and NVML name the GPUs; the rest are Linux's own files.
-None stands for what is unknown. GPU paths are untested on a box that has one.
+psutil counts CPUs and memory, `lscpu` names the processor; the rest are Linux's own files. None stands for what is unknown.
 """
 
 from __future__ import annotations
@@ -10,12 +9,9 @@ import os
 import platform
 import re
 import subprocess
-import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import cache
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -39,20 +35,6 @@ def system_number(name: str | Path) -> int | None:
         return int(system_text(name) or "")
     except ValueError:
         return None
-
-
-@dataclass(frozen=True, slots=True)
-class GpuDescription:
-    """One GPU that torch can compute on, or that only NVIDIA's driver reports."""
-
-    index: int
-    """N of `cuda:N`; NVML's number if torch does not see it."""
-    name: str
-    memory_bytes: int | None = None
-    compute_capability: str | None = None
-    """Such as 8.7."""
-    usable: bool = True
-    """Whether torch sees it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,15 +67,10 @@ class BoxDescription:
     """Clock governor; several are joined by +."""
     frequency_mhz: float | None = None
     """Present mean over the CPUs."""
-    on_battery: bool | None = None
-    """None for a box without a battery."""
     load_average: tuple[float, float, float] | None = None
     """Over 1, 5 and 15 minutes."""
     virtualisation: str | None = None
     """Hypervisor and container, as far as known."""
-    gpus: tuple[GpuDescription, ...] = ()
-    versions: dict[str, str] = field(default_factory=dict)
-    """Versions of Python and of the installed libraries that decide the speed, by name."""
 
     @property
     def usable_cpus(self) -> int:
@@ -113,9 +90,9 @@ class BoxDescription:
         return asdict(self) | {"usable_cpus": self.usable_cpus, "usable_cores": self.usable_cores}
 
 
-def describe(*, libraries: bool = True) -> BoxDescription:
-    """Describe this box. `libraries`: load torch and NVML to find the GPUs, which takes seconds."""
-    processor, memory, battery = _lscpu(), psutil.virtual_memory(), psutil.sensors_battery()
+def describe() -> BoxDescription:
+    """Describe this box."""
+    processor, memory = _lscpu(), psutil.virtual_memory()
     allowed = allowed_cpus()
     limits = (system_number(f"{folder}/memory.max") for folder in _control_groups())
     return BoxDescription(
@@ -134,17 +111,14 @@ def describe(*, libraries: bool = True) -> BoxDescription:
         memory_available_bytes=min([memory.available, *(limit for limit in limits if limit)]),
         governor=_governor(),
         frequency_mhz=frequency_mhz(),
-        on_battery=None if battery is None else not battery.power_plugged,
         load_average=psutil.getloadavg(),
         virtualisation=_virtualisation(processor),
-        gpus=_gpus() if libraries else (),
-        versions=_versions(),
     )
 
 
 def describe_machine() -> str:
     """Return processor, usable CPUs and system of this box in one line."""
-    box = describe(libraries=False)
+    box = describe()
     return f"{box.cpu_model or box.machine}, {box.usable_cpus} CPUs, {box.system}"
 
 
@@ -248,35 +222,3 @@ def _jetson() -> str | None:
     number = int(mode[1]) if mode else None
     name = re.search(rf"<\s*POWER_MODEL\s+ID={number}\s+NAME=(\S+?)\s*>", system_text("etc/nvpmodel.conf") or "")
     return f"L4T {release[1]}.{release[2]}, power mode {name[1] if name else 'not known' if number is None else number}"
-
-
-def _gpus() -> tuple[GpuDescription, ...]:
-    """Return the GPUs that torch can compute on; if there are none, those that NVIDIA's driver reports."""
-    # With a driver that does not match or a library that cannot be loaded, there is no GPU to measure.
-    with suppress(Exception), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import torch
-
-        if torch.cuda.is_available():
-            properties = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
-            return tuple(
-                GpuDescription(index, gpu.name, gpu.total_memory, f"{gpu.major}.{gpu.minor}")
-                for index, gpu in enumerate(properties)
-            )
-    with suppress(Exception):
-        import pynvml
-
-        pynvml.nvmlInit()
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
-        return tuple(
-            GpuDescription(index, str(pynvml.nvmlDeviceGetName(handle)), usable=False) for index, handle in enumerate(handles)
-        )
-    return ()
-
-
-def _versions() -> dict[str, str]:
-    versions = {"python": platform.python_version()}
-    for name in ("simnmt", "torch", "transformers", "ctranslate2", "numpy", "sentencepiece", "nvidia-ml-py"):
-        with suppress(metadata.PackageNotFoundError, KeyError, TypeError):  # the last two: a damaged installation
-            versions[name] = metadata.version(name)
-    return versions

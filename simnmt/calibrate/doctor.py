@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Literal
+from importlib.metadata import version
+from typing import Literal
 
 from simnmt.base.packages import install_command
 from simnmt.calibrate import processor_use
@@ -32,26 +34,15 @@ class Finding:
         return f"{self.status:<7}  {self.topic:<11}  {self.what}" + (f" ({self.remedy})" if self.remedy else "")
 
 
-@dataclass(frozen=True, slots=True)
-class Examination:
-    """The box and the findings."""
-
-    box: BoxDescription
-    findings: tuple[Finding, ...]
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the examination as `simnmt doctor --json` prints it."""
-        return {"box": self.box.as_json(), "findings": [asdict(finding) for finding in self.findings]}
-
-
-def examine(folder: str | os.PathLike[str] = ".") -> Examination:
-    """Examine this box; `folder`: place of disk reads. Missing parts give findings, not exceptions."""
+def examine(folder: str | os.PathLike[str] = ".") -> tuple[BoxDescription, list[Finding]]:
+    """Return this box and the findings; `folder`: place of disk reads. Missing parts give findings, not exceptions."""
     others_cpus = processor_use.others_cpus()  # first, because loading the libraries is a load too
-    box = describe()
-    devices = ["cpu", *(f"cuda:{gpu.index}" for gpu in box.gpus if gpu.usable)]
-    findings = [*hardware_findings(box), load_finding(box, others_cpus), *engine_findings(box), *gpu_findings(box)]
-    findings += [*map(energy_finding, devices), disk_finding(folder)]
-    return Examination(box, tuple(findings))
+    box, gpus = describe(), torch_gpus()
+    engines = [engine_finding("torch", "models", device) for device in ("cpu", *gpus)]
+    engines += [engine_finding("ctranslate2", "ctranslate2", device) for device in ("cpu", "cuda")]
+    findings = [*hardware_findings(box), load_finding(box, others_cpus), *dict.fromkeys(engines), *gpu_findings(gpus)]
+    findings += [*map(energy_finding, ["cpu", *gpus]), disk_finding(folder)]
+    return box, findings
 
 
 SMALL_MEMORY_BYTES = 2_000_000_000
@@ -95,8 +86,6 @@ def hardware_findings(box: BoxDescription) -> Iterator[Finding]:
     else:
         what = f"governor {box.governor}: the clock follows the load{speed}"
         yield Finding("warning", "clock", what, "sudo cpupower frequency-set -g performance")
-    if box.on_battery:
-        yield Finding("warning", "clock", "on battery: most boxes lower their clocks", "connect the mains")
     if box.jetson is not None:
         what = f"Jetson, {box.jetson}: CPU, GPU and memory clocks depend on it"
         yield Finding("warning", "clock", what, "choose by sudo nvpmodel -m N, then hold with sudo jetson_clocks")
@@ -115,46 +104,50 @@ def load_finding(box: BoxDescription, others_cpus: float | None) -> Finding:
     return Finding("can", "load", f"{what}: quiet")
 
 
-def engine_findings(box: BoxDescription) -> Iterator[Finding]:
-    """Yield the compute types of each backend by device, or the reason why it cannot be used."""
-    gpus = [f"cuda:{gpu.index}" for gpu in box.gpus if gpu.usable]
-    for library, extra, devices in (("torch", "models", gpus), ("ctranslate2", "ctranslate2", ["cuda"] if box.gpus else [])):
-        for device in ["cpu", *devices]:
-            title = f"{library} {box.versions.get(library, '')} on {device}"
-            try:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")
-                    import_module(library)
-                    types = supported_types(library, device)
-            except ModuleNotFoundError as error:
-                yield Finding("cannot", library, f"{error.name} is not installed", install_command(extra))
-            except (
-                Exception
-            ) as error:  # a missing shared library, built for another numpy or driver; each has errors of its own
-                reason = next(iter(str(error).splitlines()), "") or type(error).__name__
-                yield Finding("cannot", library, f"{title}: {reason}")
-            else:
-                yield Finding("can", library, f"{title}: {', '.join(types)}")
-    if "torch" in box.versions and "transformers" not in box.versions:
-        what = "transformers is not installed: recurrent models only, no Marian"
-        yield Finding("cannot", "torch", what, install_command("models"))
+def torch_gpus() -> dict[str, str]:
+    """Return the names of the GPUs that torch can compute on, by device."""
+    # With a driver that does not match or a library that cannot be loaded, there is no GPU to measure.
+    with suppress(Exception), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import torch
+
+        return {f"cuda:{index}": torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())}
+    return {}
 
 
-def gpu_findings(box: BoxDescription) -> Iterator[Finding]:
-    """Yield the GPUs, and the likely reason if torch does not see one."""
+def gpu_findings(gpus: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield the GPUs that torch sees; without one, those that only NVIDIA's driver reports."""
+    yield from (Finding("can", "gpu", f"{device}: {name}") for device, name in gpus.items())
+    if gpus:
+        return
+    names = list[str]()
+    with suppress(Exception):
+        import pynvml
+
+        pynvml.nvmlInit()
+        names = [
+            str(pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(index)))
+            for index in range(pynvml.nvmlDeviceGetCount())
+        ]
     remedy = "install a torch for CUDA and a driver new enough for it, and unset CUDA_VISIBLE_DEVICES: docs/how-to/measure.md"
-    for gpu in box.gpus:
-        memory = None if gpu.memory_bytes is None else f"{gpu.memory_bytes / 1e9:.1f} GB"
-        capability = gpu.compute_capability and f"compute capability {gpu.compute_capability}"
-        facts = ", ".join(filter(None, [gpu.name, memory, capability]))
-        if gpu.usable:
-            yield Finding("can", "gpu", f"cuda:{gpu.index}: {facts}")
-        else:
-            yield Finding("cannot", "gpu", f"{facts}: torch does not see it", remedy)
-    if not box.gpus and box.jetson:
-        yield Finding("cannot", "gpu", "this Jetson's GPU: torch does not see it", remedy)
-    elif not box.gpus:
-        yield Finding("cannot", "gpu", "no NVIDIA GPU is seen, neither by torch nor by NVML", "measure on a box that has one")
+    yield from (Finding("cannot", "gpu", f"{name}: torch does not see it", remedy) for name in names)
+    if not names:
+        yield Finding("cannot", "gpu", "no NVIDIA GPU is seen, neither by torch nor by NVML", remedy)
+
+
+def engine_finding(library: str, extra: str, device: str) -> Finding:
+    """Return the compute types of a backend on a device, or the reason why it cannot be used."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import_module(library)
+            types = supported_types(library, device)
+    except ModuleNotFoundError as error:
+        return Finding("cannot", library, f"{error.name} is not installed", install_command(extra))
+    except Exception as error:  # a missing shared library, built for another numpy or driver; each has errors of its own
+        reason = next(iter(str(error).splitlines()), "") or type(error).__name__
+        return Finding("cannot", library, f"{library} {version(library)} on {device}: {reason}")
+    return Finding("can", library, f"{library} {version(library)} on {device}: {', '.join(types)}")
 
 
 def energy_finding(device: str) -> Finding:

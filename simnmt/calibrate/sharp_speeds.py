@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import cycle
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -22,12 +22,12 @@ from simnmt.calibrate import harness
 from simnmt.kernels.activations import activate
 from simnmt.kernels.beam_search import StageSeconds
 from simnmt.kernels.cases import Run, last_cache_bytes
-from simnmt.kernels.native_library import native_at
+from simnmt.kernels.native_library import native, processor
+from simnmt.kernels.packed_products import INT16, LIBRARY_VARIANTS, PACKED, ProductVariants, random_matrix
 from simnmt.kernels.sharp import model_shapes as shapes
 from simnmt.kernels.sharp.decoder import SharpDecoder, SourceEncoder, decode_ensemble
 from simnmt.kernels.sharp.model import SharpWeights, SourceWeights
-from simnmt.kernels.sharp_cases import INT16, LIBRARY_VARIANTS, PACKED, ProductVariants, random_matrix
-from simnmt.nmt.architecture import SHARP_MODELS, AttentionalArchitecture
+from simnmt.nmt.architecture import SHARP_MODELS
 from simnmt.nmt.devices import library_threads
 from simnmt.profile.decoder_settings import FREQUENT_WORDS, RUNGS, DecoderSettings, ladder, techniques
 
@@ -85,9 +85,7 @@ def product_times(rounds: int, batches: Sequence[int] = PRODUCT_BATCHES, size: i
     return [by_batch[batch, cold] for batch in batches for cold in (False, True)]
 
 
-def _times_s(
-    runs: Mapping[Any, Run], rounds: int, *, warm: bool = False, least_s: float = 0.05
-) -> dict[Any, tuple[float, ...]]:
+def _times_s(runs: Mapping[Any, Run], rounds: int, *, warm: bool = False) -> dict[Any, tuple[float, ...]]:
     """Return the seconds of each run by round."""
     frame = harness.rounds({name: harness.Case(run, warm=warm) for name, run in runs.items()}, rounds, least_s=0.05)
     return {name: tuple(times_s.tolist()) for name, times_s in harness.by_round(frame).items()}
@@ -107,8 +105,7 @@ def activation_times(rounds: int) -> dict[Activations, float]:
     return {method: statistics.median(times_s[method]) / (2 * SEQUENCE) for method in methods}
 
 
-@dataclass(frozen=True, slots=True)
-class RandomModel:
+class RandomModel(NamedTuple):
     """Both sides of one model."""
 
     source: SourceWeights
@@ -122,31 +119,16 @@ def random_weights(names: Iterable[str], vocab: int | None = None, seed: int = 1
     """
     models, drawn, sources = shapes.RandomModels(seed), dict[str, RandomModel](), dict[tuple[object, ...], SourceWeights]()
     for name in names:
-        architecture = SHARP_MODELS[name]
-        words, src_words = vocab or architecture.tgt_vocab, vocab or architecture.src_vocab
-        target = models.of(_shape(architecture, words), words, architecture.attention)
-        source_shape = architecture.source_cell, architecture.source_layers, architecture.source_hidden
-        sizes = *source_shape, architecture.embedding, src_words
+        model = SHARP_MODELS[name]
+        words, layers = vocab or model.tgt_vocab, tuple((layer.kind, layer.width) for layer in model.layers)
+        cell: Literal["attgru", "attlstm"] = "attgru" if model.cell == "gru" else "attlstm"
+        shape = shapes.DecoderShape(cell, model.hidden, model.embedding, 2 * model.source_hidden, model.compared, layers, words)
+        sizes = model.source_cell, model.source_layers, model.source_hidden, model.embedding, vocab or model.src_vocab
         if sizes not in sources:
             sources[sizes] = models.source_of(*sizes)
-        drawn[name] = RandomModel(sources[sizes], target)
+        drawn[name] = RandomModel(sources[sizes], models.of(shape, words, model.attention))
     return drawn
 
-
-def _shape(architecture: AttentionalArchitecture, words: int) -> shapes.DecoderShape:
-    return shapes.DecoderShape(
-        "attgru" if architecture.cell == "gru" else "attlstm",
-        architecture.hidden,
-        architecture.embedding,
-        2 * architecture.source_hidden,
-        architecture.compared,
-        tuple((layer.kind, layer.width) for layer in architecture.layers),
-        words,
-    )
-
-
-Progress = Callable[[int, int, str], None]
-"""Called with the number of finished parts, the number of parts, and the name of the next part."""
 
 LADDER = RUNGS
 LADDER_MODEL = "sharp-s1"
@@ -243,13 +225,9 @@ class DecoderTime:
         """Return the median of `ratios`."""
         return statistics.median(self.ratios(other))
 
-    def decoder_ratios(self, other: DecoderTime) -> tuple[float, ...]:
-        """Return how many times as fast as `other` without the source side, by round."""
-        return tuple(theirs / ours for ours, theirs in zip(self.decoder_s, other.decoder_s, strict=True))
-
     def decoder_over(self, other: DecoderTime) -> float:
-        """Return the median of `decoder_ratios`."""
-        return statistics.median(self.decoder_ratios(other))
+        """Return how many times as fast as `other` without the source side, in the median round."""
+        return statistics.median(theirs / ours for ours, theirs in zip(self.decoder_s, other.decoder_s, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,35 +253,32 @@ def rung_settings(beam: int, candidates: int | None, activations: Activations) -
     return ladder(DecoderSettings(beam=beam, candidates=candidates, gemm="float32"), techniques(activations=activations))
 
 
-def sharp_speeds(setting: Setting | None = None, progress: Progress | None = None) -> SharpSpeeds:
-    """Measure all parts, in some minutes with the paper's sizes."""
-    setting = setting or Setting()
+def sharp_speeds(setting: Setting | None = None, progress: Callable[[int, int, str], None] | None = None) -> SharpSpeeds:
+    """Measure all parts, in some minutes with the paper's sizes.
 
-    def begin(place: int) -> None:
-        if progress is not None:
-            progress(place, len(STEPS), STEPS[place])
-
-    compiled = native_at(None)
+    `progress`: called with the number of finished parts, the number of parts, and the name of the next part.
+    """
+    setting, progress = setting or Setting(), progress or (lambda done, whole, what: None)
     with library_threads(1):
-        begin(0)
+        progress(0, len(STEPS), STEPS[0])
         products = product_times(setting.rounds, setting.product_batches, setting.product_size)
         activations = activation_times(setting.rounds)
-        begin(1)
+        progress(1, len(STEPS), STEPS[1])
         names = dict.fromkeys([LADDER_MODEL, *(SYSTEMS[key][0] for key in setting.systems)])
         weights = random_weights(names, setting.vocab)
-        begin(2)
+        progress(2, len(STEPS), STEPS[2])
         methods: tuple[Activations, ...] = ("table", "polynomial")
         rungs = {method: rung_settings(setting.beam, setting.candidates, method) for method in methods}
         # The rungs before the activations are the same in both ladders and are timed once.
         keys = {rung: key for by_key in rungs.values() for key, rung in by_key.items()}
         timed = _timed([(key, rung, (weights[LADDER_MODEL],)) for rung, key in keys.items()], setting)
         by_rung = dict(zip(keys, timed, strict=True))
-        begin(3)
+        progress(3, len(STEPS), STEPS[3])
         best = rungs["polynomial"][LADDER[-1]]
         models = {key: (weights[SYSTEMS[key][0]],) * SYSTEMS[key][1] for key in setting.systems}
         systems = _timed([(key, best, members) for key, members in models.items()], setting)
     return SharpSpeeds(
-        level=None if compiled is None else compiled.level,
+        level=None if native() is None else processor(),
         setting=setting,
         vocab=weights[LADDER_MODEL].target.vocab,
         cache_bytes=last_cache_bytes(),
@@ -314,13 +289,9 @@ def sharp_speeds(setting: Setting | None = None, progress: Progress | None = Non
     )
 
 
-Encoders = dict[tuple[object, ...], SourceEncoder]
-"""Source encoders by model, member and settings."""
-
-
 def _timed(cases: Sequence[tuple[str, DecoderSettings, tuple[RandomModel, ...]]], setting: Setting) -> list[DecoderTime]:
     """Time the translations of all cases (key, settings, a model per member) alternately, each after an untimed one."""
-    encoders: Encoders = {}
+    encoders: dict[tuple[object, ...], SourceEncoder] = {}
     runs = [_Translator(*case, setting, encoders) for case in cases]
     frame = harness.rounds({run: harness.Case(run.timed, warm=True) for run in runs}, setting.rounds, least_s=0.1)
     sentence_s, source_s = harness.by_round(frame), harness.by_round(frame, column="source_s")
@@ -332,7 +303,12 @@ class _Translator:
     embeddings than those of its sentence. Members of an ensemble may be the same model, since each packs its own weights."""
 
     def __init__(
-        self, key: str, settings: DecoderSettings, models: tuple[RandomModel, ...], setting: Setting, encoders: Encoders
+        self,
+        key: str,
+        settings: DecoderSettings,
+        models: tuple[RandomModel, ...],
+        setting: Setting,
+        encoders: dict[tuple[object, ...], SourceEncoder],
     ) -> None:
         self._key, self._settings, self._models, self._setting = key, settings, models, setting
         target, vocab = models[0].target, models[0].source.vocab

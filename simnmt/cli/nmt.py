@@ -78,10 +78,9 @@ def train(
 
     need_packages()
     from simnmt.nmt.checkpoint import TRAINING_FILE
-    from simnmt.nmt.training.recipe import DEFAULT_BUDGET, Budget, CorpusFiles, recipe_for
-    from simnmt.nmt.training.session import recorded
-    from simnmt.nmt.training.trainer import format_summary
-    from simnmt.nmt.training.trainer import train as train_model
+    from simnmt.nmt.training.recipe import DEFAULT_BUDGET, CorpusFiles, recipe_for, recorded
+    from simnmt.nmt.training.trainer import Budget
+    from simnmt.nmt.training.translation import format_summary, train_translation
 
     if src is not None:
         text = CorpusFiles(src, tgt, json_keys(keys))
@@ -95,7 +94,7 @@ def train(
     budget = Budget(epochs, steps, minutes) if bounded else DEFAULT_BUDGET
     try:
         with progress_bar() as bar:
-            account = train_model(
+            account = train_translation(
                 text, out, recipe, budget=budget, device=device, threads=threads, beam=beam, progress=bar.stage
             )
     except BaseException as ended:
@@ -225,11 +224,11 @@ def _refuse_beside_record(context: typer.Context) -> None:
 
 def _note_kept_step(out: Path) -> None:
     from simnmt.nmt.errors import TrainingError
-    from simnmt.nmt.training.session import read_account
+    from simnmt.nmt.training.trainer import read_account
 
     try:
         standing = read_account(out).get("training", {})
     except TrainingError:
         return
-    if "step" in standing:
-        note(f"kept up to step {standing['step']:,}; the same command, or --out {out} alone, goes on from there")
+    if "steps" in standing:
+        note(f"kept up to step {standing['steps']:,}; the same command, or --out {out} alone, goes on from there")

@@ -12,8 +12,8 @@ from simnmt.streaming.errors import StreamingError
 if TYPE_CHECKING:
     from simnmt.calibrate.settings import StiSettings
     from simnmt.profile.streaming_cost import StiCost
-    from simnmt.streaming.encoder.elastic_encoder import ElasticEncoder
-    from simnmt.streaming.store.shard_store import ShardStore
+    from simnmt.streaming.encoder import ElasticEncoder
+    from simnmt.streaming.store import ShardStore
 
 REPEATS = 3
 """Repeats of each measurement in a short measurement."""
@@ -92,12 +92,12 @@ def check_pace(source: CostSource, pace_bytes_per_s: float | None) -> None:
 
 
 def _measure(store: ShardStore, encoder: ElasticEncoder, settings: StiSettings) -> CostSource:
-    from simnmt.calibrate.streaming.encoder_block import check_bits, encoder_block, packed_shards
+    from simnmt.calibrate.harness import Silent
+    from simnmt.calibrate.streaming.profile import encoder_block
     from simnmt.profile.doubts import sti_doubts
 
-    check_bits(store)
     settings.within(store.configuration.positions)
     say("measuring the disk and the layers, briefly: simnmt sti profile measures them well")
-    block = encoder_block(store, encoder, packed_shards(store), settings, lambda done, total, what: None)
+    block = encoder_block(store, encoder, settings, Silent)
     doubts = tuple(doubt.message for doubt in sti_doubts(block))
     return CostSource("this box, just now", block.kind, block.model, block.cost(), doubts, None, settings.pace_bytes_per_s)

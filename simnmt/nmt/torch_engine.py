@@ -12,11 +12,12 @@ from typing import ClassVar, TypeVar
 
 import torch
 
+from simnmt.base.compile import cpu_name
 from simnmt.batching import Batching, mini
 from simnmt.nmt import decoder_timing
 from simnmt.nmt.decoder import Decoder
 from simnmt.nmt.decoder_timing import JoiningTime, OutputStages
-from simnmt.nmt.devices import cpu_name, has_bfloat16, torch_device
+from simnmt.nmt.devices import has_bfloat16, torch_device
 from simnmt.nmt.engine import EngineAccount, EngineRequest, Timing, Work, random_sources
 from simnmt.nmt.errors import NmtError, within_memory
 from simnmt.nmt.linear_layers import has_half_weights

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import pytest
 
 from simnmt.calibrate import doctor
-from simnmt.calibrate.box import BoxDescription, GpuDescription, describe
-from simnmt.calibrate.doctor import engine_findings, examine, gpu_findings, hardware_findings, load_finding
+from simnmt.calibrate.box import BoxDescription
+from simnmt.calibrate.doctor import engine_finding, examine, gpu_findings, hardware_findings, load_finding
 from simnmt.nmt.engine import Work, load_engine
 
 SERVER = BoxDescription(
@@ -43,7 +43,7 @@ def statuses(described: BoxDescription, topic: str) -> list[str]:
         ({"memory_available_bytes": 1_500_000_000}, "memory", ["warning"]),
         ({"simd": ()}, "simd", ["warning"]),
         ({"governor": None}, "clock", ["cannot"]),
-        ({"governor": "powersave", "on_battery": True}, "clock", ["warning", "warning"]),
+        ({"governor": "powersave"}, "clock", ["warning"]),
         ({"jetson": "L4T 36.4.3, power mode MAXN"}, "clock", ["can", "warning"]),
         ({"virtualisation": "container (kubepods)"}, "box", ["warning"]),
     ],
@@ -57,12 +57,18 @@ def test_the_load_is_what_others_use_now_as_calibrate_judges(others: float, stat
     assert load_finding(SERVER, others).status == status
 
 
-def test_a_gpu_that_torch_sees_can_and_one_that_only_the_driver_sees_cannot() -> None:
-    usable = GpuDescription(0, "NVIDIA X", 8 * 10**9, "8.7")
-    seen, unseen = gpu_findings(replace(SERVER, gpus=(usable, GpuDescription(1, "NVIDIA Y", usable=False))))
-    assert (seen.status, seen.what) == ("can", "cuda:0: NVIDIA X, 8.0 GB, compute capability 8.7")
-    assert (unseen.status, unseen.what) == ("cannot", "NVIDIA Y: torch does not see it")
-    assert [finding.status for finding in gpu_findings(SERVER)] == ["cannot"]
+def test_a_gpu_that_torch_sees_can_and_one_that_only_the_driver_sees_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [(finding.status, finding.what) for finding in gpu_findings({"cuda:0": "NVIDIA X"})] == [("can", "cuda:0: NVIDIA X")]
+    driver = SimpleNamespace(
+        nvmlInit=lambda: None,
+        nvmlDeviceGetCount=lambda: 1,
+        nvmlDeviceGetHandleByIndex=lambda index: index,
+        nvmlDeviceGetName=lambda handle: "NVIDIA Y",
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", driver)
+    assert [(finding.status, finding.what) for finding in gpu_findings({})] == [("cannot", "NVIDIA Y: torch does not see it")]
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert [finding.status for finding in gpu_findings({})] == ["cannot"]
 
 
 def test_a_device_that_a_backend_cannot_use_gives_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,10 +80,10 @@ def test_a_device_that_a_backend_cannot_use_gives_the_reason(monkeypatch: pytest
         return ["float32", "int8"]
 
     monkeypatch.setattr(doctor, "import_module", lambda name: SimpleNamespace())
+    monkeypatch.setattr(doctor, "version", lambda name: "4.8")
     monkeypatch.setattr(doctor, "supported_types", types)
-    torch, cpu, cuda = engine_findings(
-        replace(SERVER, versions={"ctranslate2": "4.8"}, gpus=(GpuDescription(0, "X", usable=False),))
-    )
+    torch = engine_finding("torch", "models", "cpu")
+    cpu, cuda = (engine_finding("ctranslate2", "ctranslate2", device) for device in ("cpu", "cuda"))
     assert (torch.status, torch.what) == ("cannot", "torch is not installed")
     assert cpu.what == "ctranslate2 4.8 on cpu: float32, int8"
     assert (cuda.status, cuda.what) == ("cannot", "ctranslate2 4.8 on cuda: CUDA driver version is insufficient")
@@ -87,7 +93,7 @@ def test_the_box_at_hand_gets_all_findings_in_single_lines_and_nothing_is_writte
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    findings = examine(tmp_path).findings
+    _, findings = examine(tmp_path)
     topics = {"threads", "simd", "memory", "clock", "load", "torch", "ctranslate2", "gpu", "energy", "disk"}
     assert {finding.topic for finding in findings} >= topics
     assert not any("\n" in str(finding) for finding in findings)
@@ -104,7 +110,7 @@ def test_a_folder_that_is_missing_cannot_be_measured(tmp_path: Path) -> None:
 def test_every_type_that_it_shows_is_one_that_the_engine_takes(backend: str, tmp_path: Path) -> None:
     tiny = {"kind": "transformer", "encoder_layers": 1, "decoder_layers": 1, "d_model": 16, "heads": 2, "ffn": 16, "vocab": 50}
     (tmp_path / "tiny.json").write_text(json.dumps(tiny))
-    finding = next(finding for finding in engine_findings(describe(libraries=False)) if finding.topic == backend)
+    finding = engine_finding(backend, backend, "cpu")
     assert finding.status == "can"
     types = finding.what.partition(": ")[2].split(", ")
     assert types[0] == "float32"

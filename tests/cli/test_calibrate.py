@@ -71,22 +71,20 @@ def test_it_ends_with_fit_held_out_errors_and_a_page(folder: Path, simnmt: Any, 
 
 
 def test_json_is_all_there_is_on_standard_output(folder: Path, simnmt: Any, numbers: Any) -> None:
-    done = simnmt(*QUICK, "--json", "--page", "elsewhere.html")
+    done = simnmt(*QUICK, "--json")
     printed = json.loads(done.out)
     assert printed["profile"] == json.loads((folder / "box.json").read_text())
     assert printed["warnings"] == [
         line.removeprefix("simnmt: warning: ") for line in done.err.splitlines() if "warning" in line
     ]
-    assert (folder / "elsewhere.html").is_file()
+    assert (folder / "box.html").is_file()
 
 
 def test_interrupted_it_says_what_it_kept_and_how_to_go_on(folder: Path, simnmt: Any, numbers: Any) -> None:
-    numbers(stop_at=40, stop=Interrupted(signal.SIGINT))
+    numbers(stop_at=70, stop=Interrupted(signal.SIGINT))
     stopped = simnmt(*QUICK)
     assert stopped.status == 130
-    kept = re.search(r"kept (\d+) measurements in box\.json\.journal\.jsonl; the same command goes on from there", stopped.err)
-    assert kept
-    assert int(kept[1]) >= 20
+    assert "kept what was measured in box.json.journal.jsonl; the same command goes on from there" in stopped.err
     numbers()
     done = simnmt(*QUICK)
     assert (done.status, "going on from box.json.journal.jsonl" in done.err) == (0, True)
@@ -94,7 +92,7 @@ def test_interrupted_it_says_what_it_kept_and_how_to_go_on(folder: Path, simnmt:
 
 
 def test_what_ends_it_before_it_begins_says_nothing_of_an_older_journal(folder: Path, simnmt: Any, numbers: Any) -> None:
-    numbers(stop_at=40, stop=Interrupted(signal.SIGINT))
+    numbers(stop_at=70, stop=Interrupted(signal.SIGINT))
     simnmt(*QUICK)
     refused = simnmt(*QUICK, "--seed", "7")
     assert (refused.status, "the journal has settings.seed 1" in refused.err) == (2, True)
@@ -119,7 +117,6 @@ def test_a_page_that_fails_comes_after_what_was_measured(
     [
         (("--quick", "--paper"), "choose one of --quick and --paper"),
         (("--threads", "5000"), "would wait for each other"),
-        (("--model", "small.yaml", "--page", "small.yaml"), "small.yaml would replace what is read"),
         (("--neighbour", "busy"), "measure with --gap"),
         (("--backend", "jax"), "'jax' is not one of 'torch', 'ctranslate2'"),
     ],
@@ -247,7 +244,7 @@ policies: {edge: {}, cloud: {}, cnmt: {}}
 
 
 def test_a_gap_is_a_condition_of_the_profile(folder: Path, simnmt: Any, numbers: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("simnmt.calibrate.measurement.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("simnmt.calibrate.parts.execution.time.sleep", lambda seconds: None)
     done = simnmt(*QUICK, "--gap", "50ms")
     assert done.status == 0, done.err
     conditions = read_profile(Path("box.json")).conditions

@@ -26,11 +26,8 @@ from simnmt.nmt.linear_layers import has_half_weights
 from simnmt.nmt.models import build_model
 from simnmt.nmt.recurrent_model import gru, lstm
 from simnmt.nmt.sharp_translator import SharpTranslator
-from simnmt.nmt.training.learner import (
-    Batch,
-    Learner,
-)
 from simnmt.nmt.training.recipe import Recipe, recipe_for
+from simnmt.nmt.training.translation import EncodedPairs, TranslationLearner
 from simnmt.profile.decoder_settings import DecoderSettings
 from tests.nmt.tiny import SHARP, decode_batch, lively, sources, stepwise
 
@@ -223,10 +220,10 @@ def test_the_models_of_table_2_have_their_sizes() -> None:
 def test_weights_stay_within_what_16_bits_hold() -> None:
     """SHARP-05, at a rate that would carry them far beyond."""
     recipe = Recipe(SHARP, peak_rate=0.5, warmup_steps=1, dropout=0.0, clip_norm=1e9)
-    learner = Learner(build_model(SHARP, seed=1), recipe, torch.device("cpu"))
-    _, src, lengths = sources(SHARP, [4, 6])
-    fed = torch.randint(4, 16, (2, 5), generator=torch.Generator().manual_seed(1))
-    learner.step(Batch(src, lengths, fed, fed.roll(-1, 1), 10), 1)
+    texts, _, _ = sources(SHARP, [4, 6])
+    fed = torch.randint(4, 16, (2, 5), generator=torch.Generator().manual_seed(1)).tolist()
+    learner = TranslationLearner(build_model(SHARP, seed=1), recipe, torch.device("cpu"), EncodedPairs(texts, fed, SHARP))
+    learner.step(np.arange(2), 1)
     largest = {name: float(weight.detach().abs().max()) for name, weight in learner.model.named_parameters()}
     assert max(largest.values()) <= 1.0
     assert largest["projection.bias"] > 0.4

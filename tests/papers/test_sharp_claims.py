@@ -10,7 +10,7 @@ import pytest
 from simnmt.calibrate.sharp_agreement import RungAgreement
 from simnmt.calibrate.sharp_speeds import SharpSpeeds
 from simnmt.papers.kit.claims import ClaimRecord, above, judge, quartiles
-from simnmt.papers.sharp import (
+from simnmt.papers.sharp.claims import (
     LADDER,
     MODEL_CLAIMS,
     PAPER,

@@ -15,7 +15,8 @@ from simnmt.calibrate.sharp_speeds import rung_settings
 from simnmt.cli.reproduce import app
 from simnmt.kernels.packed_products import Clipping
 from simnmt.papers.kit.rendering import Report
-from simnmt.papers.sharp import LADDER, SYSTEMS, report
+from simnmt.papers.sharp.claims import LADDER, SYSTEMS
+from simnmt.papers.sharp.reproduction import report
 from tests.papers.sharp_stand_ins import as_published
 
 

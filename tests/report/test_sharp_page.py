@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from simnmt.papers import sharp
 from simnmt.papers.kit.rendering import Report
+from simnmt.papers.sharp import reproduction as sharp
 from tests.browser import assert_folded, part_of, rows_of
 from tests.papers.sharp_stand_ins import as_published
 

@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 
-from simnmt.papers.kit.paper import Unmeasured
+from simnmt.base.errors import InputError
+from simnmt.papers.kit.paper import Paper, Unmeasured
 from simnmt.results.statistics import CONFIDENCE, Estimate
 
 HOLDS, FAILS, UNCLEAR, UNKNOWN = "holds", "does not hold", "not distinguishable", "not measurable here"
@@ -74,17 +75,33 @@ class ClaimRecord:
 class Undecided(Exception):
     """No measurement at hand decides a claim, or one case of it; the message is the reason."""
 
-    def __init__(self, reason: str, basis: str = "") -> None:
-        """`basis`: what would decide the claim, such as `needs --study`; empty: the basis of its facts."""
+    def __init__(self, reason: str, basis: str = "", *, needed: bool = False) -> None:
+        """Name the reason.
+
+        Args:
+            reason: why nothing decides.
+            basis: what would decide the claim, such as `needs --study`; empty: the basis of its facts.
+            needed: without this case the claim may fail, but not hold; else the other cases decide.
+        """
         super().__init__(reason)
-        self.basis = basis
+        self.basis, self.needed = basis, needed
 
 
-Effect = bool | float | Sequence[bool] | Sequence[float] | Estimate | Callable[[float], Estimate] | Undecided
+@dataclass(frozen=True, slots=True)
+class Several:
+    """Effects of one case of a claim, of which all must support it, or one if `any_will_do`."""
+
+    effects: Sequence[Effect]
+    any_will_do: bool = False
+
+
+Effect = bool | float | Sequence[bool] | Sequence[float] | Estimate | Callable[[float], Estimate] | Several | Undecided
 """What decides a claim or a case of it: one value, one a round or seed (clear if all agree), a value with its interval, an
 interval of any confidence (wider where several effects may decide), or the reason why nothing decides."""
 Effects = Effect | Mapping[str, Effect]
 """One effect, or one a case, such as a rung or a data set."""
+Text = str | Callable[[Mapping[str, str]], str]
+"""A text, or how the verdicts by case make it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +131,15 @@ class Result:
     """Our result on a claim, where the effect alone does not say everything."""
 
     effects: Effects
-    ours: str | None = None
-    """Our figures as text; None: the effects in the claim's form."""
-    why: str = ""
+    ours: Text | None = None
+    """Our figures; None: the effects in the claim's form."""
+    why: Text = ""
     words: CaseWords | None = CaseWords()
     """How the reason lists the cases; None: it does not."""
     basis: str = ""
     """How our numbers are known, if not as the facts are."""
+    holds: Bound | None = None
+    """The judge, if the facts decide which one; None: the claim's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,20 +157,19 @@ class Bound:
         """Return whether one value supports the claim."""
         return self.low < value < self.high if self.strict else self.low <= value <= self.high
 
-    def verdicts(self, effects: Mapping[str, Effect], groups: int = 1) -> dict[str, str]:
-        """Return the verdict on each case of a claim, with intervals that are wider the more cases may decide it.
+    def verdicts(self, effects: Mapping[str, Effect]) -> dict[str, str]:
+        """Return the verdict on each case of a claim, with intervals that are wider the more effects may decide it.
 
         A claim on n effects that needs at least k HOLDS where k of them do, with n - k + 1 chances to hold, and fails where
         n - k + 1 fail, with k chances to fail. Either is then by accident in at most 2.5 % of cases, however the effects
-        depend on each other: the 5 % that an interval may miss are divided by the chances (Bonferroni). `groups`: claims of
-        this kind that must all hold. Source: Y. Benjamini, R. Heller, Screening for partial conjunction hypotheses,
-        Biometrics 64 (2008), 1215-1222.
+        depend on each other: the 5 % that an interval may miss are divided by the chances (Bonferroni).
+        Source: Y. Benjamini, R. Heller, Screening for partial conjunction hypotheses, Biometrics 64 (2008), 1215-1222.
         """
-        needed = self._needed(len(effects))
-        to_hold, to_fail = len(effects) - needed + 1, max(needed * groups, 1)
-        return {
-            case: self.verdict(effect, chances_to_hold=to_hold, chances_to_fail=to_fail) for case, effect in effects.items()
-        }
+        judged = {case: effect for case, effect in effects.items() if not isinstance(effect, bool | Undecided)}
+        all_needed = [effect for effect in judged.values() if isinstance(effect, Several) and not effect.any_will_do]
+        chances = len(judged) + sum(len(effect.effects) - 1 for effect in all_needed)
+        needed = self._needed(chances)
+        return {case: self.verdict(effect, chances - needed + 1, max(needed, 1)) for case, effect in effects.items()}
 
     def overall(self, verdicts: Iterable[str]) -> str:
         """Return the verdict of a claim by those of its cases."""
@@ -163,7 +181,7 @@ class Bound:
             return HOLDS
         return FAILS if outcomes.count(FAILS) > len(outcomes) - needed else UNCLEAR
 
-    def verdict(self, effect: Effect, *, chances_to_hold: int = 1, chances_to_fail: int = 1) -> str:
+    def verdict(self, effect: Effect, chances_to_hold: int = 1, chances_to_fail: int = 1) -> str:
         """Return the verdict on one effect.
 
         HOLDS and FAILS need values that agree, or an interval that lies inside or outside the bounds. Without an interval, as
@@ -177,12 +195,15 @@ class Bound:
         """
         if isinstance(effect, Undecided):
             return UNKNOWN
+        if isinstance(effect, Several):
+            to_hold = len(effect.effects) if effect.any_will_do else chances_to_hold
+            verdicts = [self.verdict(part, to_hold, chances_to_fail) for part in effect.effects]
+            return worst_verdict(verdicts) if not effect.any_will_do else _best_verdict(verdicts)
         if callable(effect):
-            verdict = self.verdict(effect(_shared(chances_to_fail)))
+            verdict = self._by_interval(effect(_shared(chances_to_fail)))
             if verdict == FAILS or chances_to_hold == chances_to_fail:
                 return verdict
-            held = effect(_shared(chances_to_hold))
-            return HOLDS if held.low is not None and self.verdict(held) == HOLDS else UNCLEAR
+            return HOLDS if self._by_interval(effect(_shared(chances_to_hold))) == HOLDS else UNCLEAR
         if isinstance(effect, Estimate):
             return self._by_interval(effect)
         values = list(effect) if isinstance(effect, Sequence) else [effect]
@@ -264,12 +285,10 @@ class Claim(Generic[F]):
     """A claim of a paper, and which effects support it."""
 
     identifier: str
-    claim: str
+    claim: str = ""
     published: str = ""
     value: Callable[[F], Result | Effects] = lambda facts: Undecided("nothing was measured")
     holds: Bound = agrees
-    why: str = ""
-    """Reason, if a result names none."""
     form: str = ".2f"
     """Format of our effects."""
     needs: str = ""
@@ -277,47 +296,45 @@ class Claim(Generic[F]):
     hardware_dependent: bool | None = None
     """True if the claim depends on the devices; None: its records do that name a device."""
 
-    def unknown(self, why: str, device: str = "", *, basis: str) -> ClaimRecord:
-        """Return the record of a claim that nothing measured decides."""
-        return ClaimRecord(
-            self.identifier, self.claim, self.published, "", UNKNOWN, why, device, basis, self.hardware_dependent
-        )
-
-    def judged_on(self, facts: F) -> ClaimRecord:
+    def on(self, facts: F) -> ClaimRecord:
         """Return the record of the claim on these facts."""
         try:
-            if reason := facts.lacks(self.needs) if self.needs else None:
-                raise reason
-            value = self.value(facts)
+            value = (facts.lacks(self.needs) if self.needs else None) or self.value(facts)
         except Undecided as reason:
             value = reason
-        result = value if isinstance(value, Result) else Result(value, why="" if isinstance(value, Undecided) else self.why)
-        cases = result.effects if isinstance(result.effects, Mapping) else {"": result.effects}
-        verdicts = self.holds.verdicts(cases)
+        result = value if isinstance(value, Result) else Result(value)
+        holds, several = result.holds or self.holds, isinstance(result.effects, Mapping)
+        cases = cast(Mapping[str, Effect], result.effects if several else {"": result.effects})
+        verdicts = holds.verdicts(cases)
         undecided = {case: effect for case, effect in cases.items() if isinstance(effect, Undecided)}
-        if not isinstance(result.effects, Mapping):
-            listed = "".join(map(str, undecided.values()))
-        else:
-            listed = result.words.reason(verdicts, undecided) if result.words else ""
-        basis = result.basis or "".join(reason.basis for reason in undecided.values() if len(cases) == 1) or facts.basis
-        return ClaimRecord(
-            self.identifier,
-            self.claim,
-            self.published,
-            format_effects(cases, self.form) if result.ours is None else result.ours,
-            self.holds.overall(verdicts.values()),
-            "; ".join(filter(None, [facts.setting, listed, result.why])),
-            facts.device,
-            basis,
-            self.hardware_dependent,
-        )
+        verdict = holds.overall(verdicts.values())
+        if verdict != FAILS and any(reason.needed for reason in undecided.values()):
+            verdict = UNKNOWN
+        listed = "" if several else "; ".join(map(str, undecided.values()))
+        if several and result.words is not None:
+            listed = result.words.reason(verdicts, undecided)
+        ours = format_effects(cases, self.form) if result.ours is None else _text(result.ours, verdicts)
+        why = "; ".join(filter(None, [facts.setting, listed, _text(result.why, verdicts)]))
+        basis = result.basis or (max(reason.basis for reason in undecided.values()) if undecided and verdict == UNKNOWN else "")
+        head = (self.identifier, self.claim, self.published)
+        return ClaimRecord(*head, ours, verdict, why, facts.device, basis or facts.basis, self.hardware_dependent)
 
 
 def judge(claims: Iterable[Claim[F]], over: Sequence[F], missing: Undecided | None = None) -> list[ClaimRecord]:
     """Return the records of the claims on each of the facts; without facts, one a claim that names what is missing."""
-    if not over and missing is not None:
-        return [claim.unknown(str(missing), basis=missing.basis) for claim in claims]
-    return [claim.judged_on(facts) for claim in claims for facts in over]
+    if over or missing is None:
+        return [claim.on(facts) for claim in claims for facts in over]
+    head = [(claim.identifier, claim.claim, claim.published) for claim in claims]
+    return [ClaimRecord(*texts, "", UNKNOWN, str(missing), basis=missing.basis) for texts in head]
+
+
+def of_paper(paper: Paper, claims: Iterable[Claim[F]]) -> list[Claim[F]]:
+    """Return the claims with their words and printed results, which the paper's data have by identifier."""
+    claims = list(claims)
+    if absent := [claim.identifier for claim in claims if claim.identifier not in paper.claims]:
+        raise InputError(f"claims: no {', '.join(absent)}", path=paper.path)
+    words = [paper.claims[claim.identifier] for claim in claims]
+    return [replace(claim, claim=text, published=printed) for claim, (text, printed) in zip(claims, words, strict=True)]
 
 
 def unmeasured(claims: Iterable[Unmeasured]) -> list[ClaimRecord]:
@@ -355,6 +372,14 @@ def worst_verdict(verdicts: Iterable[str]) -> str:
     return next((verdict for verdict in (FAILS, UNCLEAR, HOLDS) if verdict in present), UNKNOWN)
 
 
+def _best_verdict(verdicts: Sequence[str]) -> str:
+    return next((verdict for verdict in (HOLDS, UNCLEAR, FAILS) if verdict in verdicts), UNKNOWN)
+
+
+def _text(text: Text, verdicts: Mapping[str, str]) -> str:
+    return text if isinstance(text, str) else text(verdicts)
+
+
 def _shared(chances: int) -> float:
     """Return the confidence of each of several intervals that together miss no more often than one of `CONFIDENCE`."""
     return 1.0 - (1.0 - CONFIDENCE) / chances
@@ -373,49 +398,18 @@ def share_needed(whole: float, part: float) -> float:
     return (1.0 - 1.0 / whole) / (1.0 - 1.0 / part)
 
 
-@dataclass(frozen=True, slots=True)
-class JudgedClaim:
-    """One claim with its records on all devices, models or data sets that it was judged on."""
-
-    records: Sequence[ClaimRecord]
-
-    @property
-    def identifier(self) -> str:
-        """The requirement and a letter."""
-        return self.records[0].identifier
-
-    @property
-    def claim(self) -> str:
-        """The paper's claim in plain words."""
-        return self.records[0].claim
-
-    @property
-    def published(self) -> str:
-        """The paper's printed result."""
-        return self.records[0].published
-
-    @property
-    def outcome(self) -> str:
-        """The verdict in all configurations that can be judged: the worst of them, or PARTLY."""
-        judged = [record.verdict for record in self.records if record.verdict != UNKNOWN]
-        return PARTLY if HOLDS in judged and set(judged) != {HOLDS} else worst_verdict(judged)
-
-    @property
-    def evidence(self) -> str:
-        """Our figure if there is one record, else how many configurations agree with the claim."""
-        if len(self.records) == 1:
-            (record,) = self.records
-            return (record.ours or record.why).partition("; ")[0]
-        judged = [record.verdict for record in self.records if record.verdict != UNKNOWN]
-        return f"holds in {judged.count(HOLDS)} of {len(judged)} configurations that can be judged"
-
-
-def judged_claims(records: Iterable[ClaimRecord]) -> list[JudgedClaim]:
+def by_claim(records: Iterable[ClaimRecord]) -> list[list[ClaimRecord]]:
     """Group the records by claim, in the order of the first record of each claim."""
     groups: dict[str, list[ClaimRecord]] = {}
     for record in records:
         groups.setdefault(record.identifier, []).append(record)
-    return [JudgedClaim(group) for group in groups.values()]
+    return list(groups.values())
+
+
+def outcome(records: Sequence[ClaimRecord]) -> str:
+    """Return the verdict on a claim in all configurations that can be judged: the worst of them, or PARTLY."""
+    judged = [record.verdict for record in records if record.verdict != UNKNOWN]
+    return PARTLY if HOLDS in judged and set(judged) != {HOLDS} else worst_verdict(judged)
 
 
 def describe_verdicts(records: Iterable[ClaimRecord]) -> str:
@@ -423,9 +417,8 @@ def describe_verdicts(records: Iterable[ClaimRecord]) -> str:
 
     A claim that is judged on several devices, models or data sets counts once.
     """
-    claims = judged_claims(records)
-    outcomes = [claim.outcome for claim in claims]
-    verdicts = sum(len(claim.records) for claim in claims)
+    claims = by_claim(records)
+    outcomes, verdicts = list(map(outcome, claims)), sum(map(len, claims))
     partly = outcomes.count(PARTLY)
     parts = [
         f"{outcomes.count(HOLDS)} of {len(outcomes)} claims hold",
@@ -443,7 +436,7 @@ def format_claims(records: Sequence[ClaimRecord], *, explain: bool = False) -> s
     lines = [
         f"{record.verdict.capitalize()}: {record.id}. {record.claim} "
         f"({'; '.join(filter(None, [record.ours, record.why])) if explain else record.ours or record.why})."
-        for claim in judged_claims(records)
-        for record in claim.records
+        for claim in by_claim(records)
+        for record in claim
     ]
     return "\n".join([*lines, f"{describe_verdicts(records)}."])

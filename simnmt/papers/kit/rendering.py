@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from operator import itemgetter
 from typing import Any, NamedTuple
 
-from simnmt.papers.kit.claims import ClaimRecord, JudgedClaim, describe_verdicts, format_claims, judged_claims
+from simnmt.papers.kit.claims import HOLDS, UNKNOWN, ClaimRecord, by_claim, describe_verdicts, format_claims, outcome
 from simnmt.papers.kit.figures import Figure
 from simnmt.papers.kit.paper import Paper
 from simnmt.report.page import doubt_sections
@@ -73,7 +74,7 @@ class Report:
     def page(self) -> str:
         """Return the page, to be written as UTF-8: an open summary, and below it everything else, folded."""
         doubts = self.more.get("doubts", ())
-        claims = [claim for claim in judged_claims(self.claims) if claim.identifier in self.paper.main_claims]
+        claims = [claim for claim in by_claim(self.claims) if claim[0].identifier in self.paper.main_claims]
         summary = self.more.get("summary", "").splitlines() or [*self.paper.summary]
         verdicts = describe_verdicts(self.claims)
         summary += [] if any(verdicts in line for line in summary) else [f"{verdicts}."]
@@ -160,7 +161,6 @@ def derived_table(rows: Sequence[Derived]) -> Table:
 def claims_table(records: Sequence[ClaimRecord], doubts: Sequence[Record] = ()) -> Table:
     """Return every claim with its records; `basis` marks those that rest on measurements of a doubtful profile."""
     doubtful = {name for doubt in doubts for name in doubt.get("parts", doubt["devices"])}
-    claims = judged_claims(records)
 
     def basis(record: ClaimRecord) -> str:
         return "measured, doubtful" if record.basis == "measured" and record.device in doubtful else record.basis
@@ -173,34 +173,39 @@ def claims_table(records: Sequence[ClaimRecord], doubts: Sequence[Record] = ()) 
         Column("ours", "ours", words=True),
         Column("why", "why", words=True),
     ]
-    about: dict[tuple[str, ...], str] = {
-        (claim.claim,): f"{claim.identifier}; published: {claim.published or 'nothing'}" for claim in claims
-    }
-    rows = [record for claim in claims for record in claim.records]
+    rows = [record for claim in by_claim(records) for record in claim]
+    about: dict[tuple[str, ...], str] = {}
+    for record in rows:
+        about.setdefault((record.claim,), f"{record.identifier}; published: {record.published or 'nothing'}")
     return Table("Every claim, and why", columns, rows, id="claims", groups=("claim",), remarks=about)
 
 
-def main_claims_table(claims: Sequence[JudgedClaim]) -> Table:
+def main_claims_table(claims: Sequence[Sequence[ClaimRecord]]) -> Table:
     """Return the claims that carry a paper, each with its verdict over all configurations."""
+
+    def evidence(records: Sequence[ClaimRecord]) -> str:
+        if len(records) == 1:
+            return (records[0].ours or records[0].why).partition("; ")[0]
+        judged = [record.verdict for record in records if record.verdict != UNKNOWN]
+        return f"holds in {judged.count(HOLDS)} of {len(judged)} configurations that can be judged"
+
     columns = [
-        Column("claim", "claim", small="identifier", words=True),
-        Column("verdict", "outcome", outcome="outcome", words=True),
-        Column("published", "published", words=True),
-        Column("ours", "evidence", words=True),
+        Column("claim", lambda records: records[0].claim, small=lambda records: records[0].identifier, words=True, key="claim"),
+        Column("verdict", outcome, outcome=outcome, words=True, key="outcome"),
+        Column("published", lambda records: records[0].published, words=True, key="published"),
+        Column("ours", evidence, words=True, key="evidence"),
     ]
     return Table("The main claims", columns, claims, id="main-claims")
 
 
 def matrix_table(records: Sequence[ClaimRecord]) -> Table:
     """Return the verdicts by claim and device, of the claims that are made of devices."""
-    claims = [claim for claim in judged_claims(records) if any(record.device for record in claim.records)]
-    devices = list(dict.fromkeys(record.device for claim in claims for record in claim.records if record.device))
-
-    def column(device: str) -> Column:
-        def verdict(claim: JudgedClaim) -> str | None:
-            return next((record.verdict for record in claim.records if record.device == device), None)
-
-        return Column(device, verdict, outcome=verdict, words=True)
-
-    columns = [Column("claim", "claim", small="identifier", words=True), *map(column, devices)]
-    return Table("Verdicts by device", columns, claims, id="matrix")
+    claims = [claim for claim in by_claim(records) if any(record.device for record in claim)]
+    devices = dict.fromkeys(record.device for claim in claims for record in claim if record.device)
+    rows = [
+        {"claim": claim[0].claim, "identifier": claim[0].identifier, **devices}
+        | {record.device: record.verdict for record in claim}
+        for claim in claims
+    ]
+    columns = [Column(device, itemgetter(device), outcome=itemgetter(device), words=True) for device in devices]
+    return Table("Verdicts by device", [Column("claim", "claim", small="identifier", words=True), *columns], rows, id="matrix")
