@@ -59,9 +59,9 @@ def parse_batching(kind: str = "maxi", size: int = 64, *, threshold: str | None 
         batching: Batching = _BATCHINGS.validate_python(settings).batching
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        key = first["loc"][-1] if first["loc"] else ""
-        option = {"size": "--batch ", "threshold": "--threshold ", "collect": "--collect "}.get(str(key), "--batching ")
-        raise NmtError(option + message_of(first)) from None
+        options = {"size": "--batch", "threshold": "--threshold", "collect": "--collect"}
+        option = options.get(str(first["loc"][-1]) if first["loc"] else "", "--batching")
+        raise NmtError(f"{option}: {message_of(first)}") from None
     return batching
 
 
