@@ -23,9 +23,11 @@ from simnmt.calibrate import harness
 from simnmt.calibrate.decoder_speeds import watched
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.nmt.agreement import agreement
+from simnmt.nmt.decoder import BatchedRun, decode
 from simnmt.nmt.errors import need
 from simnmt.nmt.models import TranslationModel
-from simnmt.nmt.slot_decoder import BatchedRun, decode_batched
+from simnmt.nmt.output_layer import Output
+from simnmt.nmt.search import Search
 from simnmt.nmt.subwords import LONGEST_SOURCE
 from simnmt.nmt.translation import Translator
 from simnmt.nmt.vocabulary.restricted_vocabulary import RestrictedVocabulary, SubsetAccount
@@ -160,14 +162,13 @@ class Runner:
             if self._part is None:
                 raise ValueError("no part of the vocabulary to decode with")
             vocabulary = self._part(audit, account or SubsetAccount())
-        return decode_batched(
+        return decode(
             self._model,
             decoded.sources,
             batching_of(self.batch),
-            beam=self.beam,
+            search=Search(self.beam),
+            output=Output(method == "fused", vocabulary),
             max_len=decoded.max_len,
-            fused=method == "fused",
-            vocabulary=vocabulary,
         )
 
     def warm(self, methods: Sequence[Method] = METHODS) -> None:

@@ -16,8 +16,8 @@ from simnmt.calibrate import harness, processor_use
 from simnmt.calibrate.box import describe
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.nmt.checkpoint import WEIGHTS_FILE
+from simnmt.nmt.decoder import BatchedRun
 from simnmt.nmt.devices import torch_threads
-from simnmt.nmt.slot_decoder import BatchedRun
 from simnmt.nmt.step_model import StepModel
 from simnmt.nmt.translation import Translator
 from simnmt.nmt.vocabulary.active_columns import clustered, listed, with_measured_cost
