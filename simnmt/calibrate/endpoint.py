@@ -23,7 +23,8 @@ from simnmt.calibrate import profile_assembly
 from simnmt.calibrate.box import describe
 from simnmt.calibrate.calibration import TOOL, Calibrated
 from simnmt.calibrate.endpoint_apis import APIS, MOST_TOKENS, Endpoint, refused
-from simnmt.calibrate.harness import Case, Journal, Listener, Silent, journal_path, rounds
+from simnmt.calibrate.harness import Case, Listener, Silent, rounds
+from simnmt.calibrate.journal import Journal, journal_path
 from simnmt.calibrate.processor_use import BusyWatch
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.profile.blocks import Quantiles

@@ -15,14 +15,16 @@ import pandas as pd
 from simnmt.base.arrays import Floats
 from simnmt.batching import immediate, mini, top_up
 from simnmt.calibrate import decoder_variants
+from simnmt.calibrate.cells import batches
 from simnmt.calibrate.decoder_speeds import PARTS, watched
 from simnmt.calibrate.harness import rounds
-from simnmt.calibrate.plan import batches
 from simnmt.calibrate.settings import CalibrationError, Settings
 from simnmt.kernels.projection_timing import clock_of
+from simnmt.nmt.decoder import BatchedRun, decode
 from simnmt.nmt.errors import NmtError, OutOfMemory
 from simnmt.nmt.models import TranslationModel
-from simnmt.nmt.slot_decoder import BatchedRun, decode_batched
+from simnmt.nmt.output_layer import Output
+from simnmt.nmt.search import Search
 from simnmt.nmt.translation import Translator
 from simnmt.nmt.vocabulary.active_columns import load_vocabulary, with_measured_cost
 from simnmt.nmt.vocabulary.bundle_file import read_bundle
@@ -161,14 +163,13 @@ class TextDecoding:
                 readings.append(tuple(watched_s[part] for part in PARTS))
                 return clock()
 
-            decoded = decode_batched(
+            decoded = decode(
                 self.model,
                 sources,
                 mini(1) if batch == 1 else top_up(batch, immediate(batch)),
-                beam=full.settings.beam,
+                search=Search(full.settings.beam),
+                output=Output(full.settings.fused, part),
                 max_len=[2 * len(source) + 10 for source in sources],
-                fused=full.settings.fused,
-                vocabulary=part,
                 clock=clock if part else read_clock,
             )
         if audit:

@@ -46,7 +46,7 @@ Studies = Annotated[
 Parts = Annotated[
     list[str] | None, option("NAME", "Part of a model's study to measure, again if need be; repeatable.", "--part")
 ]
-Sentences = Annotated[int | None, option("N", "Sentences timed at most, of each set and online run.", "--requests")]
+Sentences = Annotated[int | None, option("N", "Sentences timed at most, of each set.", "--requests")]
 
 
 def _write_and_print(
@@ -94,16 +94,11 @@ def _cpus(jobs: int) -> int:
 def topup(
     out: Out = None,
     profiles: Profiles = None,
-    p95_s: Annotated[
-        float | None,
-        option("TIME", "95th percentile to keep, such as 60ms. [default: by the device]", "--p95", parser=parse_duration),
-    ] = None,
     requests: Sentences = None,
-    jobs: Jobs = 0,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """Top-up batching (anonymous ACL submission): occupancies, speeds, claims, and the load within a p95.
+    """Top-up batching (anonymous ACL submission): occupancies, speeds and claims.
 
     Example: simnmt reproduce topup --profile @cpu1-gru
     """
@@ -111,8 +106,8 @@ def topup(
     from simnmt.papers.fni.topup import reproduce
 
     devices = named_profiles(profiles) if profiles else None
-    run = partial(reproduce, profiles=devices, p95_s=p95_s, requests=requests, jobs=_cpus(jobs))
-    _write_and_print("topup", out, force, as_json, lambda bar, _: run(progress=bar.runs).report())
+    run = partial(reproduce, profiles=devices, requests=requests)
+    _write_and_print("topup", out, force, as_json, lambda bar, _: run(progress=bar.runs))
 
 
 @app.command()
@@ -122,13 +117,12 @@ def fused(
     measure: Annotated[int | None, option("N", "A real decoder as well, on N sentences of each mix; minutes.", min=1)] = None,
     model: Annotated[str | None, option("NAME|PATH", "Model for --measure. [default: gru-512, random weights]")] = None,
     requests: Sentences = None,
-    jobs: Jobs = 0,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Fused softmax and search (ACL submission): Tables 2 and 3, shares and speeds, on profiles and a real decoder.
 
-    Example: simnmt reproduce fused --jobs 2
+    Example: simnmt reproduce fused --requests 5000
     """
     if model is not None and measure is None:
         raise InputError(f"--model {model} without --measure: no sentence to decode", remedy="give --measure N as well")
@@ -136,8 +130,8 @@ def fused(
     from simnmt.papers.fni.fused import reproduce
 
     devices = named_profiles(profiles) if profiles else None
-    run = partial(reproduce, profiles=devices, measure=measure, model=model, requests=requests, jobs=_cpus(jobs))
-    _write_and_print("fused", out, force, as_json, lambda bar, _: run(progress=bar.runs).report())
+    run = partial(reproduce, profiles=devices, measure=measure, model=model, requests=requests)
+    _write_and_print("fused", out, force, as_json, lambda bar, _: run(progress=bar.runs))
 
 
 @app.command()
@@ -212,18 +206,31 @@ class PaperVerb(Verb):
 
 
 def _verb_of(name: str) -> Callable[..., None]:
-    """Return the function of a paper's verb; `jobs`, `allow_code` and `progress` are given to those that have them."""
+    """Return the function of a paper's verb, whose parameters are those of the paper's `reproduce` and the output's.
+
+    `jobs`, `allow_code`, `progress` and `say` are given to those that have them; an option of a `TIME` takes units.
+    """
     reproduce = importlib.import_module(PAPERS[name].module).reproduce
     shared = {"out": Out, "jobs": Jobs, "allow_code": AllowCode, "force": Force, "as_json": AsJson}
     defaults = {"out": None, "jobs": 0, "allow_code": False, "force": False, "as_json": False}
     options = dict(inspect.signature(reproduce, eval_str=True).parameters)
-    names = ["out", *(option for option in options if option != "progress"), "force", "as_json"]
+    names = ["out", *(name for name in options if name not in ("progress", "say")), "force", "as_json"]
+    for parameter in options.values():
+        for declaration in getattr(parameter.annotation, "__metadata__", ()):
+            if declaration.metavar == "TIME":
+                declaration.parser = parse_duration
 
     def run(out: Path | None, force: bool, as_json: bool, **given: Any) -> None:
         if "jobs" in given:
             given["jobs"] = _cpus(given["jobs"])
+
+        def reproduction(bar: Bar, _: Path) -> Report:
+            callbacks = {"progress": bar.runs, "say": _stage_printer(bar)}
+            report: Report = reproduce(**given, **{key: call for key, call in callbacks.items() if key in options})
+            return report
+
         with prints_of_users() if given.get("allow_code") else nullcontext():
-            _write_and_print(name, out, force, as_json, lambda bar, _: reproduce(progress=bar.runs, **given))
+            _write_and_print(name, out, force, as_json, reproduction)
 
     parameters = [
         inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, default=defaults[option], annotation=shared[option])

@@ -15,7 +15,8 @@ import pytest
 from simnmt.calibrate import processor_use
 from simnmt.calibrate.calibration import Calibrated
 from simnmt.calibrate.endpoint import EndpointSettings, EndpointTimes, calibrate_endpoint
-from simnmt.calibrate.harness import Listener, Silent, journal_path
+from simnmt.calibrate.harness import Listener, Silent
+from simnmt.calibrate.journal import journal_path
 from simnmt.calibrate.settings import CalibrationError
 from tests.calibrate.endpoint_stub import FIXED_S, SRC_S, TGT_S, StubService, stub_service, translation
 
@@ -120,10 +121,11 @@ def test_an_interrupted_calibration_goes_on_and_asks_no_finished_round_twice(cal
         with pytest.raises(CalibrationError, match=r"out of memory \(HTTP 500\)"):
             calibrated(service)
         journal = journal_path(tmp_path / "libretranslate.json")
-        assert len(journal.read_text().splitlines()) == 1 + 2  # the header, and two rounds after the warming up
+        _, *stretches = map(json.loads, journal.read_text().splitlines())
+        kept = sum(len(stretch["rows"]) for _, stretch in stretches)
         service.api_fault, service.pace, service.asked[:] = "", FAST, []
         profile = calibrated(service).profile
-    assert len(service.asked) == 2 + profile.endpoint.requests - 12
+    assert kept >= 6 and len(service.asked) == 2 + profile.endpoint.requests - kept
     assert not journal.exists()
 
 
@@ -235,8 +237,7 @@ def test_measurements_of_other_settings_are_removed_only_where_that_is_asked_for
 @pytest.mark.deep
 def test_a_real_engine_stands_behind_the_api(calibrated: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """CTranslate2 decodes as many tokens as the stub's translation has; its profile predicts the engine's own times."""
-    from simnmt.nmt.engine import Work
-    from simnmt.nmt.engines import load_engine
+    from simnmt.nmt.engine import Work, load_engine
 
     monkeypatch.setattr(processor_use, "others_cpus", lambda: 2.0)
     tiny = {

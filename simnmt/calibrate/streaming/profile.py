@@ -20,11 +20,13 @@ import numpy as np
 import torch
 
 from simnmt.base import VERSION
+from simnmt.base.compile import cpu_name
 from simnmt.base.suggestions import did_you_mean
 from simnmt.calibrate import profile_assembly
 from simnmt.calibrate.box import BoxDescription, describe
 from simnmt.calibrate.disk import measure_disk
-from simnmt.calibrate.harness import Journal, Listener
+from simnmt.calibrate.harness import Listener
+from simnmt.calibrate.journal import Journal
 from simnmt.calibrate.processor_use import pinned
 from simnmt.calibrate.settings import CalibrationError, StiSettings
 from simnmt.calibrate.streaming.measurements import (
@@ -41,7 +43,7 @@ from simnmt.calibrate.streaming.measurements import (
     slowed_by_reads,
 )
 from simnmt.nmt.architecture import ARCHITECTURES, TransformerArchitecture, read_architecture
-from simnmt.nmt.devices import cpu_name, torch_threads
+from simnmt.nmt.devices import torch_threads
 from simnmt.nmt.engine import EngineAccount
 from simnmt.profile.blocks import Conditions
 from simnmt.profile.device_profile import MOST_RELATIVE_SD, DeviceProfile, Execution, LengthUnit, ValidRange
@@ -386,5 +388,5 @@ def _assembled(
             source=f"{account.model}, {profile_assembly.describe_weights(account)}, streamed in shards",
             tool=TOOL,
         )
-    remarks = profile_assembly.remarks(watch.conditions, None, on_cpu=True)
+    remarks = profile_assembly.remarks(watch.conditions.governor, None, on_cpu=True)
     return profile, [*(doubt.message for doubt in profile_doubts(profile)), *remarks]
