@@ -171,48 +171,6 @@ def vocab(
     _write_and_print("vocab", out, force, as_json, lambda bar, _: run(say=_stage_printer(bar)).report())
 
 
-@app.command()
-def sti(
-    out: Out = None,
-    studies: Studies = None,
-    pipeline: Annotated[
-        Path | None, option("FILE", "Result of `python -m benchmarks.sti_pipeline --out`. [default: the shipped one]")
-    ] = None,
-    store: Annotated[Path | None, option("STORE", "Shards of a trained classifier to study: minutes; with --task.")] = None,
-    task: Annotated[Path | None, option("FILE.tsv", "Examples that it was not trained on, to judge by.")] = None,
-    importance_task: Annotated[Path | None, option("FILE.tsv", "Other examples, to rank the shards of --store by.")] = None,
-    importance_on_task: Annotated[
-        bool, flag("--importance-on-task", "Rank them on --task itself: its order then looks too good.")
-    ] = False,
-    profiles: Annotated[
-        list[Path] | None,
-        option("FILE", "Profile of `simnmt sti profile`, for its importance and as a device to plan for.", "--profile"),
-    ] = None,
-    parts: Parts = None,
-    quick: Annotated[bool, flag("--quick", "Shorter study of --store: fewer deadlines, orders and examples.")] = False,
-    force: Force = False,
-    as_json: AsJson = False,
-) -> None:
-    """Elastic pipelining (ASPLOS 2023): its claims, a trained classifier's study beside them, and pipelines drawn.
-
-    Example: simnmt reproduce sti --out sti-page
-    """
-    from simnmt.papers.sti.reproduction import reproduce
-    from simnmt.papers.sti.study import StudySource
-
-    source = StudySource.from_options(
-        store,
-        task,
-        importance_task=importance_task,
-        importance_on_task=importance_on_task,
-        profiles=tuple(profiles or ()),
-        parts=tuple(parts or ()),
-        quick=quick,
-    )
-    run = partial(reproduce, studies=studies, pipeline=pipeline, source=source)
-    _write_and_print("sti", out, force, as_json, lambda bar, _: run(say=_stage_printer(bar)).report())
-
-
 def _files_by_label(name: str, given: Sequence[str] | None) -> dict[str, Path]:
     """Return the files by label, the part before `=`. Raises `InputError` for a missing or repeated label."""
     paths: dict[str, Path] = {}
