@@ -20,8 +20,7 @@ from simnmt.calibrate.journal import SESSION, Header, Journal, journal_path
 from simnmt.calibrate.parts import Bench, groups
 from simnmt.calibrate.processor_use import pinned
 from simnmt.calibrate.settings import Settings
-from simnmt.nmt.engine import Engine, EngineAccount, Work
-from simnmt.nmt.engines import load_engine
+from simnmt.nmt.engine import Engine, EngineAccount, Work, load_engine
 from simnmt.profile.blocks import MeasuringConditions, Overheads
 from simnmt.profile.device_profile import DeviceProfile, LengthUnit
 from simnmt.profile.doubts import profile_doubts

@@ -33,8 +33,10 @@ ABSENT = "-"
 """A cell that the paper leaves empty; None in the row."""
 
 Cell = str | bool | int | float
+CellOf = Callable[[Any], TableCell]
 Row = Mapping[str, Any]
 T = TypeVar("T")
+_COLUMN_FIELDS = {field.name for field in fields(Column)}
 
 
 class PrintedColumn(Configuration):
@@ -126,25 +128,6 @@ class PrintedTable(Configuration):
         return Table(self.title, columns, self.rows, self.note, id=self.id, published=lambda row: True)
 
 
-class ShownColumn(Configuration):
-    """A column of a table of ours: the fields of `report.table.Column`, whose readers are keys of the rows."""
-
-    head: str
-    value: str
-    digits: int | None = None
-    significant: int = 4
-    scale: float = 1.0
-    signed: bool = False
-    interval: tuple[str, str] | None = None
-    rounded: bool = False
-    interval_on_terminal: bool = False
-    small: str | None = None
-    outcome: str | None = None
-    words: bool = False
-    kind: bool = False
-    on_terminal: bool = True
-
-
 class ShownTable(Configuration):
     """A table of ours: its title, note and columns; the rows are the code's."""
 
@@ -156,25 +139,31 @@ class ShownTable(Configuration):
     """Key of the small print below a row's name."""
     published: str | None = None
     """Key of the rows that is `published` in those of the paper, which are set apart."""
-    columns: tuple[ShownColumn | Literal["published"], ...]
-    """`published`: the shown columns of the printed table of the same id, if rows of ours hold `PrintedTable.beside`."""
+    columns: tuple[dict[str, Any] | Literal["published"], ...]
+    """Each the fields of `report.table.Column`, whose readers are keys of the rows; `published`: the shown columns of the
+    printed table of the same id, if rows of ours hold `PrintedTable.beside`."""
 
-    def of(self, rows: Sequence[Any], printed: PrintedTable | None = None, **cells: Callable[[Any], TableCell]) -> Table:
-        """Return the table with these rows; `cells`: by value of a column, its cells on the page."""
+    def of(
+        self, rows: Sequence[Any], printed: PrintedTable | None, more: Sequence[Column], cells: Mapping[str, CellOf]
+    ) -> Table:
+        """Return the table with these rows."""
         columns: list[Column] = []
         for column in self.columns:
-            if not isinstance(column, str):
-                columns.append(Column(**column.model_dump(), cell=cells.get(column.value)))
-            elif printed is not None:
-                columns += printed.columns_beside
+            if isinstance(column, str):
+                columns += [] if printed is None else printed.columns_beside
+            elif {"head", "value"} <= column.keys() <= _COLUMN_FIELDS:
+                columns.append(Column(**column, cell=cells.get(column["value"])))
+            else:
+                raise InputError(f"shown.{self.id}: a column of {', '.join(column)}", path=self.path)
         for row in rows[:1]:
-            if isinstance(row, Mapping) and (absent := {str(column.value).split(".")[0] for column in columns} - row.keys()):
+            if isinstance(row, Mapping) and (absent := {str(item.value).split(".")[0] for item in columns} - row.keys()):
                 raise InputError(f"shown.{self.id}: no {', '.join(absent)} in its rows", path=self.path)
         key = self.published
 
         def is_published(row: Any) -> bool:
             return key is not None and read_value(row, key) == "published"
 
+        columns += more
         return Table(self.title, columns, rows, self.note, id=self.id, small=self.small, published=is_published)
 
 
@@ -228,11 +217,14 @@ class Paper(Configuration):
             raise InputError(f"tables: no {name}", path=self.path)
         return self.tables[name]
 
-    def shown_table(self, name: str, rows: Sequence[Any], **cells: Callable[[Any], TableCell]) -> Table:
-        """Return a table of ours by its id, with these rows (`ShownTable.of`)."""
+    def shown_table(self, name: str, rows: Sequence[Any], *more: Column, **cells: CellOf) -> Table:
+        """Return a table of ours by its id, with these rows.
+
+        `more`: further columns. `cells`: by value of a column, how it makes its cells on the page.
+        """
         if name not in self.shown:
             raise InputError(f"shown: no {name}", path=self.path)
-        return self.shown[name].of(rows, self.tables.get(name), **cells)
+        return self.shown[name].of(rows, self.tables.get(name), more, cells)
 
 
 @cache
