@@ -84,7 +84,7 @@ def test_a_random_models_beam_branches_as_the_papers_does() -> None:
     ladder = Ladder()
     weights, states, candidates = ladder.drawn()
     settings = ladder.rungs()[BASELINE]
-    translation = SharpDecoder(weights, settings, max_len=28, most_src_len=25).decode(states, candidates, 28)
+    translation = SharpDecoder(weights, settings, max_len=28).decode(states, candidates, 28)
     assert translation.distinct_share == pytest.approx(0.70, abs=0.05)
     assert len(set(translation.tokens)) > 20
 
