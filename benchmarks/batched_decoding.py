@@ -32,7 +32,7 @@ from simnmt.devices.batch import Decoded, decode_all
 from simnmt.nmt.models import TranslationModel, load_model
 from simnmt.nmt.slot_decoder import BatchedRun, decode_batched
 from simnmt.nmt.torch_engine import in_type, supported_types
-from simnmt.profile.batch_cost import DecodingCost
+from simnmt.profile.cost import DecodingCost
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.profile_file import read_profile

@@ -14,8 +14,8 @@ from simnmt.calibrate.plan import STEP_SRC_LEN
 from simnmt.calibrate.settings import CalibrationError, Settings
 from simnmt.nmt.engine import EngineAccount, Work
 from simnmt.nmt.errors import NmtError, OutOfMemory
-from simnmt.profile.batch_cost import DecodingCost
 from simnmt.profile.blocks import BeamOverrun, EncoderBlock, StepBlock
+from simnmt.profile.cost import DecodingCost
 from simnmt.profile.device_profile import PACKING
 from simnmt.workload.text_lines import TextLines
 

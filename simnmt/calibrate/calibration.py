@@ -22,8 +22,9 @@ from simnmt.calibrate.settings import Settings
 from simnmt.nmt.engine import Engine, EngineAccount
 from simnmt.nmt.engines import load_engine
 from simnmt.profile.blocks import Overheads
-from simnmt.profile.device_profile import DeviceProfile, LengthUnit
+from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.doubts import profile_doubts
+from simnmt.profile.origin import LengthUnit
 from simnmt.profile.profile_file import write_profile
 
 LoadEngine = Callable[..., Engine]

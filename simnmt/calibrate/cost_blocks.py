@@ -13,8 +13,7 @@ from simnmt.calibrate.plan import JUDGING, corner_cells
 from simnmt.calibrate.samples import Cell
 from simnmt.calibrate.settings import CalibrationError, Settings
 from simnmt.nmt.engine import Work
-from simnmt.profile.blocks import EncoderBlock, Overhead, StepBlock
-from simnmt.profile.device_profile import Execution, ValidRange
+from simnmt.profile.blocks import EncoderBlock, Execution, Overhead, StepBlock
 from simnmt.profile.execution_fit import (
     MEDIAN,
     Mode,
@@ -26,6 +25,7 @@ from simnmt.profile.execution_fit import (
     relative_error,
     samples_by_tgt_len,
 )
+from simnmt.profile.origin import ValidRange
 from simnmt.profile.profile_variant import GAP_NAMES
 
 FIT_MODE: dict[str, Mode] = {"quick": "six_cells", "full": "full_grid", "paper": "paper"}
@@ -105,7 +105,7 @@ def step_block(cells: Sequence[Cell], left_out: Sequence[Work], beam: int) -> St
         repeats=_repeats(cells),
         src_len=cells[0].work.src_len,
     )
-    return block.model_copy(update={"run_over_told": _run_over_predicted(cells, block)})
+    return block.model_copy(update={"run_over_predicted": _run_over_predicted(cells, block)})
 
 
 def encoder_block(cells: Sequence[Cell], left_out: Sequence[Work], beam: int, step: StepBlock | None) -> EncoderBlock | None:
@@ -219,7 +219,7 @@ def _first_steps_s(step: StepBlock) -> Callable[[int], float]:
     the error of a fit."""
     cost = step.cost
     measured_s = {batch: second for batch, position, second in step.judged_cells if position == 0}
-    if step.seconds is not None and step.position[0] == 0:
+    if step.position[0] == 0:
         measured_s |= {batch: row[0] for batch, row in zip(step.batch, step.seconds, strict=True)}
     return lambda batch: measured_s[batch] if batch in measured_s else float(cost.seconds(batch, 0))
 

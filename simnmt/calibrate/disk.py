@@ -151,7 +151,7 @@ def _timed_read(file: int, buffer: memoryview, offset: int, pace: float | None) 
         begin_s = time.perf_counter()
         _fill(file, buffer, offset)
         return time.perf_counter() - begin_s
-    from simnmt.profile.disk_block import TokenBucket  # imports numpy, which doctor does not need
+    from simnmt.profile.streaming_cost import TokenBucket  # imports numpy, which doctor does not need
 
     bucket = TokenBucket(pace)
     begin_s = time.perf_counter()

@@ -24,19 +24,22 @@ from simnmt.calibrate.endpoint_times import LEAST_SHARE, AloneTimes
 from simnmt.calibrate.journal import Header, Journal, journal_path
 from simnmt.calibrate.measurement import Listener, Silent
 from simnmt.calibrate.settings import CalibrationError
-from simnmt.profile.blocks import Conditions, MeasuringConditions, ProfileError, Quantiles
-from simnmt.profile.device_profile import (
+from simnmt.profile.blocks import Execution, ProfileError, Quantiles
+from simnmt.profile.device_profile import DeviceProfile
+from simnmt.profile.doubts import profile_doubts
+from simnmt.profile.execution_fit import cell_samples, fit_execution
+from simnmt.profile.origin import (
+    Conditions,
     Device,
-    DeviceProfile,
-    Execution,
+    EndpointBlock,
     LengthUnit,
+    MeasuringConditions,
     Model,
     Provenance,
+    RoundTrip,
+    StreamedTokens,
     ValidRange,
 )
-from simnmt.profile.doubts import profile_doubts
-from simnmt.profile.endpoint_block import EndpointBlock, RoundTrip, StreamedTokens
-from simnmt.profile.execution_fit import cell_samples, fit_execution
 from simnmt.profile.profile_file import checked_profile, read_profile, write_profile
 from simnmt.service.messages import ServiceError
 from simnmt.workload.length_units import service_unit
@@ -138,7 +141,7 @@ def _profile(
     stated = service_unit(settings.model)
     src_unit, tgt_unit = (stated, stated) if counters is None else (counters[0][0], counters[1][0])
     profile = DeviceProfile.model_construct(
-        schema_version=1,
+        schema_version=2,
         name=name,
         device=Device(name=device_name or f"endpoint {urlsplit(settings.url).netloc}"),
         model=Model(name=settings.model or settings.api, vocab=VOCAB),
@@ -162,12 +165,12 @@ def _execution(src_len: Floats, tgt_len: Floats, seconds: Floats, *, busy: bool)
     them within 1 %.
     """
     execution = fit_execution(src_len, tgt_len, seconds, mode="sentences")
-    least = execution.plane.plane.times(1.0 / (execution.fit.level or 1.0))
+    least = execution.plane.times(1.0 / (execution.fit.level or 1.0))
     expected_s = least.seconds(src_len, tgt_len)
     level = 1.0 if busy else float(np.median(seconds[expected_s > 0.0] / expected_s[expected_s > 0.0]))
     return execution.model_copy(
         update={
-            "plane": least.times(level).coefficients,
+            "plane": least.times(level),
             "fit": execution.fit.model_copy(update={"level": level}),
             "samples": cell_samples(src_len, tgt_len, seconds),
         }
@@ -175,7 +178,8 @@ def _execution(src_len: Floats, tgt_len: Floats, seconds: Floats, *, busy: bool)
 
 
 def _source(settings: EndpointSettings, block: EndpointBlock) -> str:
-    network = "network included" if block.round_trip.how == "included" else block.round_trip.describe()
+    trip = block.round_trip
+    network = "network included" if trip.how == "included" else f"round trip of {1e3 * trip.taken_off_s:.3g} ms taken off"
     return f"measured through HTTP, {network}: {settings.api} at {settings.url}, sentences of {Path(settings.text).name}"
 
 

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 from simnmt.base.files import MOST_TEXT_BYTES, check_regular
 from simnmt.calibrate.samples import Reading, Sample
 from simnmt.calibrate.settings import CalibrationError
-from simnmt.profile.blocks import MeasuringConditions
+from simnmt.profile.origin import MeasuringConditions
 
 Header = Mapping[str, object]
 """Settings and box, which must be the same for all measurements of one profile."""

@@ -37,9 +37,8 @@ from simnmt.calibrate.variant_bench import decoder_block
 from simnmt.nmt.engine import Engine, Work
 from simnmt.nmt.errors import OutOfMemory
 from simnmt.nmt.hub import model_path
-from simnmt.profile.blocks import BeamOverrun, EnergyBlock, Overhead, Overheads
+from simnmt.profile.blocks import BeamOverrun, DiskBlock, EnergyBlock, Overhead, Overheads
 from simnmt.profile.decoder_block import DecoderBlock
-from simnmt.profile.disk_block import DiskBlock
 from simnmt.workload.length_units import tokeniser_in
 
 Result = TypeVar("Result")

@@ -199,7 +199,7 @@ def calibrate(
     # Before the page: a fault of the page must not hide the figures of hours of measuring.
     print_result(
         as_json,
-        lambda: {"profile": done.profile.model_dump(mode="json"), "warnings": done.warnings},
+        lambda: {"profile": done.profile.model_dump(mode="json", exclude_none=True), "warnings": done.warnings},
         lambda: f"{_format_profile(done)}\n{'replaced' if done.replaced else 'wrote'} {out}",
     )
     write_page(page, render_profiles([done.profile]))
@@ -258,7 +258,7 @@ def _calibrate_endpoint(context: typer.Context, url: str, out: Path, page: Path)
         warn(warning)
     print_result(
         given["as_json"],
-        lambda: {"profile": done.profile.model_dump(mode="json"), "warnings": done.warnings},
+        lambda: {"profile": done.profile.model_dump(mode="json", exclude_none=True), "warnings": done.warnings},
         lambda: f"{_format_endpoint(done)}\n{'replaced' if done.replaced else 'wrote'} {out}",
     )
     write_page(page, render_profiles([done.profile]))
@@ -296,7 +296,7 @@ def _format_profile(done: Calibrated) -> str:
     for name, block in (("decode step", profile.step), ("encoder", profile.encoder)):
         if block is not None:
             batches = f"batch {block.batch[0]} to {block.batch[-1]}"
-            lines.append(f"{name}, {batches}: {block.form}, held-out error {_format_percent(block.heldout_error)}")
+            lines.append(f"{name}, {batches}, held-out error {_format_percent(block.heldout_error)}")
     if profile.decoder is not None:
         measured = [settings.describe() for settings in profile.decoder.measured]
         variants = f"{len(measured)} variants" if len(measured) > 4 else "; ".join(measured)
@@ -326,7 +326,7 @@ def _format_endpoint(done: Calibrated) -> str:
     block = profile.endpoint
     assert block is not None
     lines = [f"{profile.name}: {profile.provenance.source}", *_format_execution(profile)]
-    lines += [f"  {label}: {text}" for label, text in block.facts()[1:]]
+    lines += [f"  {label}: {text}" for label, text in [*block.lines("endpoint")][1:]]
     return "\n".join(lines)
 
 
@@ -338,7 +338,7 @@ def _format_other_blocks(profile: DeviceProfile) -> list[str]:
         decision_cost = f"{1e6 * decision.value:.1f} us, {share:.1e} of a sentence of 20 + 20 tokens"
         lines.append(f"a decision of the gateway: {decision_cost}")
     if (disk := profile.disk) is not None:
-        disk_cost = f"disk, {disk.form}: {1e3 * disk.s_fixed:.2f} ms + bytes at {disk.bytes_per_s / 1e6:,.0f} MB/s"
+        disk_cost = f"disk: {1e3 * disk.s_fixed:.2f} ms + bytes at {disk.bytes_per_s / 1e6:,.0f} MB/s"
         lines.append(f"{disk_cost}, held-out error {_format_percent(disk.heldout_error)}")
     if profile.energy is not None and profile.energy.active_w is not None:
         lines.append(f"energy, {profile.energy.source}: {profile.energy.active_w:.1f} W at work")

@@ -13,7 +13,7 @@ from simnmt.calibrate.journal import Journal, journal_path
 from simnmt.calibrate.samples import Reading, Sample
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.nmt.engine import Timing, Work
-from simnmt.profile.blocks import MeasuringConditions
+from simnmt.profile.origin import MeasuringConditions
 
 HEADER = {"settings": {"model": "gru", "beam": 1, "parts": ("execution",)}, "box": {"cpu_model": "Abacus"}}
 SAMPLES = [

@@ -87,7 +87,7 @@ class Box:
                 samples.append(Sample("execution", 0, stretch.number, index, work, Timing(second, None, None)))
         execution = execution_block(group_by_work(samples, ()), SETTINGS)
         content = {
-            "schema_version": 1,
+            "schema_version": 2,
             "name": name,
             "device": {"name": name, "details": "made up"},
             "model": {"name": "a model", "vocab": 32_000},

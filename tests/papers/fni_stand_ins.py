@@ -8,7 +8,7 @@ from simnmt.papers.fni import published
 from simnmt.papers.fni.devices import Decoder
 from simnmt.papers.fni.offline import OFFLINE, Speed, Spread, StepOccupancy
 from simnmt.papers.fni.topup_claims import Occupancies, Speeds
-from simnmt.profile.batch_cost import BatchCost, DecodingCost, LinearSurface
+from simnmt.profile.cost import CostTable, DecodingCost
 from simnmt.profile.decoder_block import DecoderBlock, DecoderVariant
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.device_profile import DeviceProfile
@@ -20,8 +20,8 @@ OVERHEADS = {"step_gap_s_per_sentence": 1e-6, "refill_s_fixed": 0.0, "refill_s_p
 
 def cost(fixed_ms: float, row_ms: float, encode_ms: float = 0.0, refill_ms: float = 0.0, beam: int = 1) -> DecodingCost:
     """Return the costs of a step of `fixed_ms` and `row_ms` a sentence, measured up to 128 sentences."""
-    step = BatchCost(LinearSurface(1e-3 * fixed_ms, 1e-3 * row_ms, 0.0, 0.0), (1, 128), (0, 200))
-    encoder = BatchCost(LinearSurface(1e-3 * encode_ms, 0.0, 0.0, 0.0), (1, 128), (1, 200))
+    step = CostTable.of_line((1, 128), (0, 200), 1e-3 * fixed_ms, 1e-3 * row_ms)
+    encoder = CostTable.of((1, 128), (1, 200), 1e-3 * encode_ms)
     return DecodingCost(step, encoder, refill_s_fixed=1e-3 * refill_ms, packs=True, beam=beam)
 
 
@@ -41,21 +41,15 @@ def profile(
 ) -> DeviceProfile:
     """Return a profile with costs of batches of up to `most` sentences, or without batch costs if `step` is false."""
     batches = tuple(size for size in (1, 4, 16, 64, 128) if size <= most)
-    grid = {"kind": "synthetic", "form": "linear", "batch": batches, "beam": beam}
+    grid = {"kind": "synthetic", "batch": batches, "beam": beam}
+    step_s = CostTable.of_line(batches, (0, 120), 2e-3, 1e-4 * beam).rows
+    encode_s = CostTable.of_line(batches, (1, 120), 1e-3, 1e-5, 1e-5, 1e-6).rows
     blocks = {
-        "step": grid
-        | {
-            "position": (0, 120),
-            "coefficients": {"s_fixed": 2e-3, "s_per_row": 1e-4 * beam, "s_per_position": 0.0, "s_per_row_position": 0.0},
-        },
-        "encoder": grid
-        | {
-            "src_len": (1, 120),
-            "coefficients": {"s_fixed": 1e-3, "s_per_row": 1e-5, "s_per_src_token": 1e-5, "s_per_row_src_token": 1e-6},
-        },
+        "step": grid | {"position": (0, 120), "seconds": step_s},
+        "encoder": grid | {"src_len": (1, 120), "seconds": encode_s},
     }
     content = {
-        "schema_version": 1,
+        "schema_version": 2,
         "name": name,
         "device": {"name": box},
         "model": {"name": "gru", "vocab": 32_000},

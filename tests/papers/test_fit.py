@@ -22,7 +22,7 @@ from simnmt.papers.cnmt.inferred_profiles import confirm, fit_and_replay, fit_as
 from simnmt.papers.cnmt.published import DATA_SETS
 from simnmt.papers.cnmt.reproduction import ratio_table
 from simnmt.papers.cnmt.table_one import TableRun, mean_absolute_errors
-from simnmt.profile.execution_plane import ExecutionPlane, LognormalResidual
+from simnmt.profile.cost import LognormalResidual, Plane
 from simnmt.profile.profile_file import read_profile
 
 DE_EN = DATA_SETS[0]
@@ -30,7 +30,7 @@ DE_EN = DATA_SETS[0]
 
 def costs_of(gateway: tuple[float, float, float], cloud: tuple[float, float, float], relative_sd: float) -> Costs:
     residual = LognormalResidual(relative_sd)
-    return DeviceCosts(ExecutionPlane(*gateway), residual), DeviceCosts(ExecutionPlane(*cloud), residual)
+    return DeviceCosts(Plane(*gateway), residual), DeviceCosts(Plane(*cloud), residual)
 
 
 def a_fit(costs: Costs) -> TableOneFit:

@@ -15,8 +15,8 @@ from simnmt.devices.batch import decode_all
 from simnmt.papers.fni.devices import UNCHARGED, Decoder, decoders, named_profiles, with_beam
 from simnmt.papers.fni.offline import Speed, gain, lengths_of, refill_limit, speed, step_occupancy
 from simnmt.papers.fni.online import HALVINGS, STEP, load_limits, p95_of_rate, rate_limit, rising_rates, run_sentences, solo_s
-from simnmt.profile.batch_cost import LinearSurface, TableSurface
 from simnmt.profile.blocks import BeamOverrun
+from simnmt.profile.cost import CostTable
 from simnmt.profile.profile_file import write_profile
 from tests.papers.fni_stand_ins import BATCH, OVERHEADS, cost, decoder, profile
 
@@ -64,8 +64,8 @@ def test_at_its_limit_of_a_refill_topping_up_is_exactly_as_fast() -> None:
 def test_a_beam_made_of_rows_costs_as_much_as_that_many_sentences() -> None:
     plain = cost(10.0, 1.0)
     assert with_beam(plain, 5).steps_at(4)(0, 9) == pytest.approx(plain.steps_at(20)(0, 9))
-    table = TableSurface(np.array([1.0, 10.0, 40.0]), np.array([0.0, 50.0]), np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 9.0]]))
-    tabled = replace(plain, step=replace(plain.step, surface=table), gap_s_per_sentence=0.1)
+    table = CostTable.of((1, 10, 40), (0, 50), [[1.0, 2.0], [3.0, 4.0], [5.0, 9.0]])
+    tabled = replace(plain, step=table, gap_s_per_sentence=0.1)
     assert with_beam(tabled, 5).steps_at(4)(3, 7) == pytest.approx(tabled.steps_at(20)(3, 7))
     sourced = replace(plain, src_len=10, s_per_row_src_token=1e-4)
     assert with_beam(sourced, 5).source_s(4, 30) == pytest.approx(sourced.source_s(20, 30)) == pytest.approx(0.04)
@@ -110,11 +110,11 @@ def test_a_beam_whose_steps_beyond_its_best_output_are_not_charged_has_a_remark(
 
 def test_long_outputs_extrapolate_only_if_a_step_changes_with_the_position() -> None:
     """A step that grows by a hundredth with each position, measured up to the 51st token."""
-    growing = replace(cost(10.0, 0.0).step, surface=LinearSurface(10e-3, 0.0, 1e-4, 0.0), length_range=(0, 50))
+    growing = CostTable.of_line((1, 128), (0, 50), 10e-3, 0.0, 1e-4)
     device = decoder(replace(cost(10.0, 0.0), step=growing))
     assert device.prolonged("europarl") == pytest.approx(20.0 / 15.0 - 1.0) and device.extrapolates("europarl")
     assert device.prolonged("opensubtitles") == 0.0 and not device.extrapolates("opensubtitles")
-    flat = decoder(replace(cost(10.0, 0.0), step=replace(cost(10.0, 0.0).step, length_range=(0, 50))))
+    flat = decoder(replace(cost(10.0, 0.0), step=CostTable.of((1, 128), (0, 50), 10e-3)))
     assert not flat.extrapolates("europarl")
 
 

@@ -37,7 +37,7 @@ from simnmt.calibrate.streaming.whole_models import (
 )
 from simnmt.nmt.architecture import TransformerArchitecture
 from simnmt.nmt.devices import torch_threads
-from simnmt.profile.device_profile import Execution
+from simnmt.profile.blocks import Execution
 from simnmt.profile.streaming_block import StiBlock, StiGeometry, StiImportance
 from simnmt.profile.streaming_cost import BITS, ShardGeometry
 from simnmt.streaming.encoder.elastic_encoder import ElasticEncoder

@@ -29,9 +29,10 @@ from simnmt.calibrate.streaming.profile_blocks import (
 from simnmt.nmt.architecture import ARCHITECTURES, TransformerArchitecture, read_architecture
 from simnmt.nmt.devices import cpu_name
 from simnmt.nmt.engine import EngineAccount
-from simnmt.profile.blocks import Conditions
-from simnmt.profile.device_profile import DeviceProfile, Execution, LengthUnit, ValidRange
+from simnmt.profile.blocks import Execution
+from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.doubts import profile_doubts
+from simnmt.profile.origin import Conditions, LengthUnit, ValidRange
 from simnmt.profile.streaming_block import StiBlock
 from simnmt.workload.length_units import unit_of_content
 

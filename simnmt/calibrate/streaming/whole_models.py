@@ -16,11 +16,9 @@ from torch.nn import functional
 from simnmt.calibrate.settings import StiSettings
 from simnmt.calibrate.streaming.layer_times import Progress
 from simnmt.nmt.devices import torch_threads
-from simnmt.profile.blocks import ExecutionFit
-from simnmt.profile.device_profile import Execution
-from simnmt.profile.execution_fit import by_cell, cell_samples, fit_execution, r_squared
-from simnmt.profile.execution_plane import PlaneCoefficients
-from simnmt.profile.least_squares import nonnegative_line
+from simnmt.profile.blocks import Execution, ExecutionFit
+from simnmt.profile.cost import Plane
+from simnmt.profile.execution_fit import by_cell, cell_samples, fit_execution, nonnegative_line, r_squared
 from simnmt.streaming.store.shard_format import LayerBuffer, unpack_into
 
 if TYPE_CHECKING:
@@ -79,7 +77,7 @@ def encoder_execution(whole: WholeEncoder, settings: StiSettings) -> Execution:
     fit = ExecutionFit(inferences=len(order), cells=len(lengths), r2=r_squared(predicted_s, time_s))
     return Execution(
         kind="measured",
-        plane=PlaneCoefficients(s_per_src_token=slope, s_per_tgt_token=0.0, s_fixed=fixed),
+        plane=Plane(s_per_src_token=slope, s_per_tgt_token=0.0, s_fixed=fixed),
         residual_relative_sd=float(np.sqrt(np.mean((time_s / predicted_s - 1.0) ** 2))),
         fit=fit,
         samples=cell_samples(src, np.ones_like(src), time_s),

@@ -29,7 +29,7 @@ from simnmt.network.series import RttSeries
 from simnmt.papers.cnmt import published
 from simnmt.papers.cnmt.published import DATA_SETS, DataSet
 from simnmt.papers.cnmt.table_one import FITTED
-from simnmt.profile.execution_plane import ExecutionPlane, LognormalResidual
+from simnmt.profile.cost import LognormalResidual, Plane
 from simnmt.scenario.configuration import FitConfiguration
 from simnmt.workload.length_regression import fit_lengths
 from simnmt.workload.length_table import LengthTable, read_table
@@ -45,7 +45,7 @@ FIT = FitConfiguration()
 class DeviceCosts:
     """The true costs of one device with one model."""
 
-    plane: ExecutionPlane
+    plane: Plane
     residual: LognormalResidual
 
 
@@ -77,9 +77,9 @@ class _Calibration:
     projection: Floats
     """Matrix of shape (3, inferences) that maps measured seconds to the plane's coefficients."""
 
-    def believed(self, costs: DeviceCosts) -> ExecutionPlane:
+    def believed(self, costs: DeviceCosts) -> Plane:
         time_s = costs.plane.seconds(self.src_len, self.tgt_len) * costs.residual.factor(self.noise)
-        return ExecutionPlane(*(float(c) for c in self.projection @ time_s))
+        return Plane(*(float(c) for c in self.projection @ time_s))
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +227,7 @@ class Shape:
 
         def device(token_s: float, mean_s: float) -> DeviceCosts:
             fixed_s = max(mean_s - token_s * units, 0.0)
-            return DeviceCosts(ExecutionPlane(self.src_over_tgt * token_s, token_s, fixed_s), residual)
+            return DeviceCosts(Plane(self.src_over_tgt * token_s, token_s, fixed_s), residual)
 
         return device(token_s, gateway_s), device(token_s * self.cloud_factor, cloud_s)
 

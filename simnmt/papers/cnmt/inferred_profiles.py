@@ -76,7 +76,7 @@ def _profile(
     stand_in = f"@{data_set.lengths} in place of {data_set.corpus}"
     cp1_s = fit.mean_rtt_s["cp1"]
     content = {
-        "schema_version": 1,
+        "schema_version": 2,
         "name": data_set.profiles[device],
         "device": _BOXES[device],
         "model": {"name": data_set.model, "vocab": data_set.vocab},

@@ -11,8 +11,8 @@ from simnmt.base import shipped_files
 from simnmt.base.errors import InputError
 from simnmt.papers.fni.published import BATCH, BEAM, SETS
 from simnmt.papers.kit.study import read_distinct
-from simnmt.profile.batch_cost import BatchCost, DecodingCost, LinearSurface, TableSurface
 from simnmt.profile.blocks import Overhead, ProfileError
+from simnmt.profile.cost import CostTable, DecodingCost
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.doubts import against_step, profile_doubts
@@ -77,14 +77,7 @@ def with_beam(cost: DecodingCost, beam: int) -> DecodingCost:
 
     The cost of choosing among the hypotheses is left out. Encoding takes one row per sentence with any beam.
     """
-    surface, (low, high) = cost.step.surface, cost.step.batch_range
-    rows: LinearSurface | TableSurface
-    if isinstance(surface, LinearSurface):
-        rows = replace(surface, s_per_row=surface.s_per_row * beam, s_per_row_token=surface.s_per_row_token * beam)
-    else:
-        rows = TableSurface(surface.batches / beam, surface.lengths, surface.cells)
-    # Without `alone`: a sentence alone has as many rows as hypotheses, and its row is not that of batch 1.
-    step = BatchCost(rows, (max(low // beam, 1), high // beam), cost.step.length_range)
+    step = CostTable(cost.step.batches / beam, cost.step.lengths, cost.step.cells)
     per_sentence = ("gap_s_per_sentence", "refill_s_per_sentence", "s_per_row_src_token")
     return replace(cost, step=step, beam=beam, **{name: getattr(cost, name) * beam for name in per_sentence})
 

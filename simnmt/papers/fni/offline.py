@@ -22,7 +22,7 @@ from simnmt.papers.fni.devices import Decoder
 from simnmt.papers.fni.published import BATCH, COLLECTED, SETS, TestSet
 from simnmt.papers.kit.page import estimate_bars, grouped
 from simnmt.papers.kit.table import Table
-from simnmt.profile.batch_cost import BatchCost, DecodingCost, LinearSurface
+from simnmt.profile.cost import CostTable, DecodingCost
 from simnmt.report.charts import Chart
 from simnmt.report.table import Column, read_value
 from simnmt.results.device_accounts import SMALL_BATCH
@@ -157,8 +157,8 @@ class StepOccupancy:
 
 
 _ONE_SECOND_A_STEP = DecodingCost(
-    step=BatchCost(LinearSurface(1.0, 0.0, 0.0, 0.0), (1, BATCH), (0, 1)),
-    encoder=BatchCost(LinearSurface(0.0, 0.0, 0.0, 0.0), (1, BATCH), (0, 1)),
+    step=CostTable.of((1, BATCH), (0, 1), 1.0),
+    encoder=CostTable.of((1, BATCH), (0, 1), 0.0),
 )
 """Costs of no device: which sentences are decoded together does not depend on costs if all are at hand."""
 

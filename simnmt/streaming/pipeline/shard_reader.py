@@ -12,8 +12,7 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from simnmt.profile.disk_block import TokenBucket
-from simnmt.profile.streaming_cost import Shard
+from simnmt.profile.streaming_cost import Shard, TokenBucket
 from simnmt.streaming import page_cache
 from simnmt.streaming.errors import StreamingError
 from simnmt.streaming.plan.streaming_plan import longest_prefix
