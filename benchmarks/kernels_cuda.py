@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 
+import numpy as np
 import torch
 
+from simnmt.calibrate import harness
 from simnmt.kernels.bench_cases import best_error, in_place
-from simnmt.kernels.measurement import interleaved
 from simnmt.kernels.projection_timing import cache_bytes, clock_of
 from simnmt.kernels.triton_output import Workspace, best_into
 
@@ -28,6 +28,7 @@ TYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.b
 LEAST_RATIO, LEAST_SHARE = 1.5, 0.7
 ERROR_BOUND = 2e-5
 """Of a log-probability: 1e-6 of a row's log-sum, which is below 20 here."""
+LEAST_S = 0.1
 REPLAYS = 50
 """Between two readings of the clock, which wait for the GPU."""
 
@@ -88,7 +89,9 @@ def captured(run: Run, device: torch.device) -> Run:
     return graph.replay
 
 
-def measured(vocab: int, batch: int, beam: int, dtype: torch.dtype, rounds: int, device: torch.device) -> Row:
+def measured(
+    vocab: int, batch: int, beam: int, dtype: torch.dtype, rounds: int, device: torch.device, least_s: float = 0.1
+) -> Row:
     """One row of the table, not judged yet."""
     rows = batch * beam
     generator = torch.Generator(device).manual_seed(rows)
@@ -113,18 +116,20 @@ def measured(vocab: int, batch: int, beam: int, dtype: torch.dtype, rounds: int,
         "copy": captured(lambda: other.copy_(half), device),
     }
     replays = REPLAYS if device.type == "cuda" else 1
-    times = interleaved({name: repeated(run, replays) for name, run in runs.items()}, rounds, clock=clock_of(device))
+    cases = {name: repeated(run, replays) for name, run in runs.items()}
+    frame = harness.rounds(cases, rounds, least_s=LEAST_S, clock=clock_of(device))
+    times_s = harness.by_round(frame)
     # What is overwritten must be restored ahead of every replay; restoring alone is timed too and taken off.
-    torch_s = [both - copy for both, copy in zip(times.of["restored and in place"], times.of["restored"], strict=True)]
+    torch_s = times_s["restored and in place"] - times_s["restored"]
     return Row(
         vocab=vocab,
         batch=batch,
         beam=beam,
         dtype=str(dtype).removeprefix("torch."),
-        fused_us=1e6 * times.median_s("fused") / replays,
-        torch_us=1e6 * statistics.median(torch_s) / replays,
-        ratio=statistics.median(theirs / ours for ours, theirs in zip(times.of["fused"], torch_s, strict=True)),
-        roofline_share=times.ratio("copy", "fused"),
+        fused_us=1e6 * float(np.median(times_s["fused"])) / replays,
+        torch_us=1e6 * float(np.median(torch_s)) / replays,
+        ratio=float(np.median(torch_s / times_s["fused"])),
+        roofline_share=harness.ratio(frame, "copy", "fused").value,
         beyond_cache=size_bytes > cache_bytes(device),
         error=error,
     )

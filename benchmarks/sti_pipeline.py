@@ -42,14 +42,12 @@ from simnmt.calibrate.settings import StiSettings
 from simnmt.calibrate.streaming.encoder_block import encoder_block, packed_shards
 from simnmt.papers.sti.pipeline import PipelineMeasurement
 from simnmt.profile.streaming_cost import BITS, Shard, StiCost
-from simnmt.streaming.encoder.elastic_encoder import ElasticEncoder
-from simnmt.streaming.pipeline.pipeline import Execution, Pipeline, load_then_run
-from simnmt.streaming.pipeline.shard_reader import PreloadBuffer
+from simnmt.streaming.encoder import ElasticEncoder
+from simnmt.streaming.pipeline import Execution, Pipeline, PreloadBuffer, load_then_run
 from simnmt.streaming.plan.streaming_plan import StreamingPlan, make_plan, timeline_of
 from simnmt.streaming.plan.timeline import ROUNDING
-from simnmt.streaming.store.shard_format import Packed
-from simnmt.streaming.store.shard_store import ShardStore
-from simnmt.streaming.store.writer import write_store
+from simnmt.streaming.shards import Packed
+from simnmt.streaming.store import ShardStore, write_store
 
 MB = 1_000_000
 LENGTH, SKEW_LENGTH = 16, 128
@@ -325,7 +323,7 @@ def bert_base(given: Path | None) -> Iterator[ShardStore]:
         with ShardStore.open(given) as store:
             yield store
         return
-    from simnmt.streaming.encoder.encoder_folder import load_encoder
+    from simnmt.streaming.encoder_folder import load_encoder
 
     with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".sti-pipeline-") as folder:
         weights = load_encoder("bert-base").weights

@@ -9,13 +9,16 @@ from typing import Any
 
 import numpy as np
 import torch
+from pandas import DataFrame
 
+from simnmt.calibrate import harness
 from simnmt.kernels.bench_cases import SHARD_WEIGHTS, torch_unpack_runs, unpack_run
-from simnmt.kernels.measurement import Run, Times, interleaved, library_threads
+from simnmt.kernels.cases import Run
 from simnmt.kernels.native_library import level_name
 from simnmt.kernels.unpack import PACKED_BITS, PackedWeights
+from simnmt.nmt.devices import library_threads
 from simnmt.profile.streaming_cost import BERT_BASE
-from simnmt.streaming.store.shard_format import LayerBuffer, Packed, unpack_into
+from simnmt.streaming.shards import LayerBuffer, Packed, unpack_into
 
 ROUNDS = 15
 
@@ -54,18 +57,27 @@ def unpacking(rounds: int = ROUNDS, weights: int = SHARD_WEIGHTS) -> dict[str, A
         if loop is not None:
             runs[f"{bits} numba"] = _bound(loop, drawn, out)
     with library_threads(1):
-        times = interleaved(runs, rounds, warm=True)
+        frame = _timed(runs, rounds)
+    median_s = {name: float(np.median(times_s)) for name, times_s in harness.by_round(frame).items()}
     for bits in PACKED_BITS:
-        others = [name for name in runs if name.startswith(f"{bits} ") and "ours" not in name]
-        best = min(others, key=times.median_s)
-        rows.append(_row(times, bits, best, others))
+        ours, others = f"{bits} ours", [name for name in runs if name.startswith(f"{bits} ") and "ours" not in name]
+        best = min(others, key=median_s.__getitem__)
+        rows.append(
+            {
+                "bits": bits,
+                "ours_us": 1e6 * median_s[ours],
+                "others_us": {name.split(" ", 1)[1]: 1e6 * median_s[name] for name in others},
+                "best": best.split(" ", 1)[1],
+                "ratio": harness.ratio(frame, best, ours).value,
+            }
+        )
     return {
         "level": level_name(),
         "numba": loop is not None,
         "weights": weights,
         "by_bits": rows,
         "least_ratio": min(row["ratio"] for row in rows),
-        "six_over_two": times.ratio("2 ours", "6 ours"),
+        "six_over_two": harness.ratio(frame, "2 ours", "6 ours").value,
         "two_threads": _two_threads(rounds),
     }
 
@@ -75,23 +87,16 @@ def _two_threads(rounds: int) -> float:
     buffer = LayerBuffer(BERT_BASE, BERT_BASE.heads)
     weights = BERT_BASE.weights_per_shard
     shards = [Packed.random(6, weights, layer=0, slice=index) for index in range(BERT_BASE.heads)]
-    times = interleaved({str(n): partial(unpack_into, buffer, shards, threads=n) for n in (1, 2)}, rounds, warm=True)
-    return times.ratio("1", "2")
+    frame = _timed({str(n): partial(unpack_into, buffer, shards, threads=n) for n in (1, 2)}, rounds)
+    return harness.ratio(frame, "1", "2").value
+
+
+def _timed(runs: dict[str, Run], rounds: int) -> DataFrame:
+    return harness.rounds({name: harness.Case(run, warm=True) for name, run in runs.items()}, rounds, least_s=0.1)
 
 
 def _bound(loop: Callable[..., None], drawn: PackedWeights, out: Any) -> Run:
     return lambda: loop(drawn.codes, drawn.bits, drawn.centroids, drawn.outlier_at, drawn.outlier_values, out)
-
-
-def _row(times: Times, bits: int, best: str, others: list[str]) -> dict[str, Any]:
-    ours = f"{bits} ours"
-    return {
-        "bits": bits,
-        "ours_us": 1e6 * times.median_s(ours),
-        "others_us": {name.split(" ", 1)[1]: 1e6 * times.median_s(name) for name in others},
-        "best": best.split(" ", 1)[1],
-        "ratio": times.ratio(best, ours),
-    }
 
 
 if __name__ == "__main__":

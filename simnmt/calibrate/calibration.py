@@ -75,7 +75,7 @@ def calibrate(
     if before is not None:
         preconditions.same_units(before, settings, path)
     drawn = _drawn(settings)
-    box = describe(libraries=False)
+    box = describe()
     threads = preconditions.threads_of(settings, box)
     with pinned(threads) as cpus, _loaded(settings, threads, load) as engine:
         account = _named(engine.account, box)
@@ -93,7 +93,7 @@ def calibrate(
             loses_overrun = before is None and there is not None and there.beam_overrun is not None
             parts = Parts(settings, engine, journal, listener, folder, path if loses_overrun else None)
             blocks: profile_assembly.Blocks = parts.blocks(plans)
-            after = profile_assembly.state(describe(libraries=False))
+            after = profile_assembly.state(describe())
             conditions = profile_assembly.conditions_block(journal.sessions, after, parts.measured, cpus, settings.gap_s)
             remarks = profile_assembly.remarks(conditions, parts.measured, on_cpu=threads is not None)
             if before is None:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import os
 import random
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, NamedTuple
+
+import psutil
 
 from simnmt.base.errors import InputError
-from simnmt.base.files import NO_ROOM
-from simnmt.calibrate.box.system_files import IN_MEMORY, OWN_CACHE, Mount, mount_of
 from simnmt.streaming import page_cache
 
 MB = 1_000_000
@@ -31,6 +30,37 @@ SPARE_BYTES = 64 * MB
 
 class DiskError(InputError):
     """A folder whose disk cannot be measured."""
+
+
+class Mount(NamedTuple):
+    """A mounted file system."""
+
+    kind: str
+    """Its type, such as ext4."""
+    source: str
+    """Its device."""
+
+    def __str__(self) -> str:
+        return f"{self.kind} on {self.source}"
+
+    @property
+    def is_memory(self) -> bool:
+        """True if there is no disk behind it."""
+        return self.kind in ("tmpfs", "ramfs", "devtmpfs", "hugetlbfs")
+
+    @property
+    def has_own_cache(self) -> bool:
+        """True if it keeps files outside the page cache, often on another machine."""
+        kinds = ("zfs", "nfs", "nfs4", "9p", "virtiofs", "fuse", "fuseblk", "cifs", "smb3", "ceph")
+        return self.kind.partition(".")[0] in kinds
+
+
+def mount_of(folder: str | os.PathLike[str]) -> Mount | None:
+    """Return the mount of `folder`: the longest path that holds it, and among equals the last, which covers the others."""
+    real = Path(os.path.realpath(folder))
+    mounts = [part for part in psutil.disk_partitions(all=True) if real.is_relative_to(part.mountpoint)]
+    best = max(reversed(mounts), key=lambda part: len(part.mountpoint), default=None)
+    return None if best is None else Mount(best.fstype, best.device)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,40 +82,39 @@ def measure_disk(
     sizes_bytes: Sequence[int] = SIZES_BYTES,
     repeats: int = REPEATS,
     pace: float | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
     *,
     seed: int = 0,
 ) -> DiskReads:
-    """Write a file into `folder`, read parts of it cold in a random interleaved order, and leave nothing behind.
+    """Write a file without a name into `folder`, read parts of it cold in a random interleaved order.
 
     `pace`: bytes per second of a slower flash, None for the speed of the disk. `progress(done, total)` counts reads. Raises
-    `DiskError` if the folder is missing, not writable, in memory, or too full, and for invalid sizes.
+    `DiskError` if the folder is missing, not writable, in memory, or too full.
     """
     sizes = sorted(set(sizes_bytes))
-    if not sizes or sizes[0] < 1 or repeats < 1:
-        raise DiskError("nothing to read", remedy="give sizes and repeats of 1 or more")
-    if pace is not None and not 0.0 < pace < float("inf"):
-        raise DiskError(f"a pace of {pace} bytes a second", remedy="give a positive number")
-    mount = refuse_unfit(folder, 4 * sizes[-1])
+    file_bytes = 4 * sizes[-1]
+    mount = refuse_unfit(folder, file_bytes)
     drawn = random.Random(seed)
     order = [size for size in sizes for _ in range(repeats)]
     drawn.shuffle(order)
     read_s: dict[int, list[float]] = {size: [] for size in sizes}
-    warm_reads, unknown = 0, False
-    file_bytes = 4 * sizes[-1]
+    left_pages: list[int | None] = []
     buffer = memoryview(bytearray(os.urandom(1) * sizes[-1]))  # written to, so that its pages exist
-    with _file_of(folder, file_bytes) as file, ThreadPoolExecutor(1, "simnmt-disk") as reader:
-        for done, size in enumerate(order):
-            offset = drawn.randrange((file_bytes - size) // ALIGN_BYTES + 1) * ALIGN_BYTES
-            with _blamed(folder):
-                resident = page_cache.drop(file)
+    try:
+        # The system removes a file without a name however the process ends.
+        with tempfile.TemporaryFile(dir=folder, buffering=0) as file, ThreadPoolExecutor(1, "simnmt-disk") as reader:
+            for _ in range(4):
+                file.write(os.urandom(sizes[-1]))
+            os.fsync(file.fileno())
+            for done, size in enumerate(order, start=1):
+                file.seek(drawn.randrange((file_bytes - size) // ALIGN_BYTES + 1) * ALIGN_BYTES)
+                left_pages.append(page_cache.drop(file.fileno()))
                 # On a thread, as in a pipeline that reads weights while it computes.
-                read_s[size].append(reader.submit(_timed_read, file, buffer[:size], offset, pace).result())
-            unknown |= resident is None
-            warm_reads += bool(resident)
-            if progress is not None:
-                progress(done + 1, len(order))
-    doubt = _doubt(mount, warm_reads, len(order), unknown)
+                read_s[size].append(reader.submit(_timed_read, file, buffer[:size], pace).result())
+                progress(done, len(order))
+    except OSError as error:
+        raise DiskError(error.strerror or str(error), path=folder) from None
+    doubt = _doubt(mount, left_pages)
     return DiskReads(
         read_s=read_s,
         cold=doubt is None,
@@ -94,62 +123,30 @@ def measure_disk(
     )
 
 
-def refuse_unfit(folder: str | os.PathLike[str], file_bytes: int) -> Mount | None:
+def refuse_unfit(folder: str | os.PathLike[str], file_bytes: int = 4 * SIZES_BYTES[-1]) -> Mount | None:
     """Return the mount of the folder. Raises `DiskError` if its disk cannot be measured with a file of that size."""
-    if not hasattr(os, "posix_fadvise") or not hasattr(os, "preadv"):
+    if not hasattr(os, "posix_fadvise"):
         raise DiskError("cold reads need Linux: this system cannot drop files from memory")
     if not Path(folder).is_dir():
         raise DiskError("no such folder", path=folder)
     if not os.access(folder, os.W_OK | os.X_OK):
         raise DiskError("the folder is not writable", path=folder, remedy="name one on the disk to be measured")
     mount = mount_of(folder)
-    if mount is not None and mount.kind in IN_MEMORY:
+    if mount is not None and mount.is_memory:
         remedy = "name a folder on the disk to be measured"
         raise DiskError(f"{mount.kind} is memory: there is no disk behind this folder", path=folder, remedy=remedy)
-    free = shutil.disk_usage(folder).free
-    if free < file_bytes + SPARE_BYTES:
-        what = f"{free / MB:,.0f} MB free, {(file_bytes + SPARE_BYTES) / MB:,.0f} needed"
+    free, needed = shutil.disk_usage(folder).free, file_bytes + SPARE_BYTES
+    if free < needed:
+        what = f"{free / MB:,.0f} MB free, {needed / MB:,.0f} needed"
         raise DiskError(what, path=folder, remedy="make room or name another folder")
     return mount
 
 
-@contextlib.contextmanager
-def _file_of(folder: str | os.PathLike[str], file_bytes: int) -> Iterator[int]:
-    """Open a file of random bytes without a name, which the system removes however the process ends."""
-    with _blamed(folder):
-        file, name = tempfile.mkstemp(prefix=".simnmt-disk-", dir=folder)
-        Path(name).unlink()
-    try:
-        with _blamed(folder):
-            for start in range(0, file_bytes, 4 * MB):
-                _write(file, os.urandom(min(4 * MB, file_bytes - start)))
-            os.fsync(file)
-        yield file
-    finally:
-        os.close(file)
-
-
-def _write(file: int, content: bytes) -> None:
-    rest = memoryview(content)
-    while rest:
-        rest = rest[os.write(file, rest) :]
-
-
-@contextlib.contextmanager
-def _blamed(folder: str | os.PathLike[str]) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        full = error.errno in NO_ROOM
-        remedy = "make room or name another folder" if full else None
-        raise DiskError(error.strerror or str(error), path=folder, remedy=remedy) from None
-
-
-def _timed_read(file: int, buffer: memoryview, offset: int, pace: float | None) -> float:
+def _timed_read(file: IO[bytes], buffer: memoryview, pace: float | None) -> float:
     """Return the seconds of one read into an existing buffer."""
     if pace is None:
         begin_s = time.perf_counter()
-        _fill(file, buffer, offset)
+        _fill(file, buffer)
         return time.perf_counter() - begin_s
     from simnmt.profile.streaming_cost import TokenBucket  # imports numpy, which doctor does not need
 
@@ -158,24 +155,20 @@ def _timed_read(file: int, buffer: memoryview, offset: int, pace: float | None) 
     for start in range(0, len(buffer), PACED_CHUNK_BYTES):
         chunk = buffer[start : start + PACED_CHUNK_BYTES]
         end_s = bucket.end_s(time.perf_counter(), len(chunk))
-        _fill(file, chunk, offset + start)
-        while (left_s := end_s - time.perf_counter()) > 0.0:
-            time.sleep(left_s)
+        _fill(file, chunk)
+        time.sleep(max(end_s - time.perf_counter(), 0.0))
     return time.perf_counter() - begin_s
 
 
-def _fill(file: int, buffer: memoryview, offset: int) -> None:
-    got = 0
-    while got < len(buffer):
-        step = os.preadv(file, [buffer[got:]], offset + got)
-        if step == 0:
-            raise OSError(errno.EIO, "the file ends too early")
-        got += step
+def _fill(file: IO[bytes], buffer: memoryview) -> None:
+    while buffer:
+        buffer = buffer[file.readinto(buffer) :]  # type: ignore[attr-defined]
 
 
-def _doubt(mount: Mount | None, warm_reads: int, reads: int, unknown: bool) -> str | None:
-    if mount is not None and mount.kind.partition(".")[0] in OWN_CACHE:
+def _doubt(mount: Mount | None, left_pages: Sequence[int | None]) -> str | None:
+    """Return the reason why reads may not have been cold, if any; `left_pages`: in memory before each read, None: unknown."""
+    if mount is not None and mount.has_own_cache:
         return f"{mount.kind} has a separate cache, which cannot be emptied from here"
-    if warm_reads:
-        return f"before {warm_reads} of {reads} reads, parts of the file would not leave the memory"
-    return "it is unknown whether the file had left the memory" if unknown else None
+    if any(left_pages):
+        return f"before {sum(map(bool, left_pages))} of {len(left_pages)} reads, parts of the file would not leave the memory"
+    return "it is unknown whether the file had left the memory" if None in left_pages else None

@@ -10,13 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simnmt.base.arrays import Floats
-from simnmt.profile.blocks import (
-    DiskBlock,
-    EncoderBlock,
-    EnergyBlock,
-    ReadSample,
-    StepBlock,
-)
+from simnmt.profile.blocks import DiskBlock, EncoderBlock, EnergyBlock, ReadSample, StepBlock
 from simnmt.profile.cost import CostTable
 from simnmt.profile.execution_fit import (
     MEDIAN,

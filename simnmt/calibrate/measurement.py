@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from simnmt.calibrate import processor_use
+from simnmt.calibrate import box
 from simnmt.calibrate.journal import Journal
 from simnmt.calibrate.plan import LEAST_ROUNDS, BenchPlan, Stretch, out_of_reach
 from simnmt.calibrate.samples import BOUND, Cell, Drift, Reading, Sample, group_by_work, judge_drift, reduce_timing
@@ -98,7 +98,7 @@ def measure(
 
     `frequency_mhz`: returns the present clock of the CPUs of this process; `gap_s`: idling before each single execution.
     """
-    clock = frequency_mhz or processor_use.own_frequency_mhz
+    clock = frequency_mhz or box.frequency_mhz
     return _Measuring(engine, plans, journal, listener, bound, clock, gap_s).all()
 
 

@@ -24,16 +24,15 @@ from simnmt.calibrate.batch_corrections import (
     per_row_src_token_s,
     source_pairs,
 )
+from simnmt.calibrate.decoder_variants import decoder_block
 from simnmt.calibrate.disk import REPEATS, SIZES_BYTES, DiskError, measure_disk
-from simnmt.calibrate.energy_counters import find_energy_meter
-from simnmt.calibrate.energy_meter import EnergyMeter
+from simnmt.calibrate.energy import EnergyMeter, find_energy_meter
 from simnmt.calibrate.fits import fit_disk, fit_energy
 from simnmt.calibrate.journal import Journal
 from simnmt.calibrate.measurement import Listener, Measured, Silent, measure
 from simnmt.calibrate.overheads import refill_overheads
 from simnmt.calibrate.plan import BenchPlan, batches, corner_cells
 from simnmt.calibrate.settings import CalibrationError, Settings
-from simnmt.calibrate.variant_bench import decoder_block
 from simnmt.nmt.engine import Engine, Work
 from simnmt.nmt.errors import OutOfMemory
 from simnmt.nmt.hub import model_path
@@ -256,7 +255,7 @@ class Parts:
     def _energy(self) -> tuple[EnergyBlock | None, list[str]]:
         meter_search = find_energy_meter(self._engine.account.device)
         if meter_search.meter is None:
-            return None, [f"no energy: {'; '.join(str(obstacle) for obstacle in meter_search.obstacles)}"]
+            return None, [f"no energy: {'; '.join(meter_search.obstacles)}"]
         try:
             block = measure_energy(self._engine, meter_search.meter, self._settings, listener=self._listener)
         except OutOfMemory:

@@ -38,12 +38,6 @@ def profile_there(path: Path, settings: Settings) -> DeviceProfile | None:
     return profile
 
 
-def refuse_unfit_page(page: Path, out: Path, settings: Settings) -> None:
-    """Raise if the page of a profile could not be written, or would replace an input or the profile."""
-    refuse_unwritable(page, "--page")
-    refuse_replacing(page, out, *_read(settings))
-
-
 def within_positions(account: EngineAccount, works: Sequence[Work]) -> None:
     """Raise `CalibrationError` for lengths beyond the model's positions, before the longest cell is reached."""
     most = account.architecture.get("max_positions")
@@ -65,10 +59,10 @@ def same_engine(before: DeviceProfile, account: EngineAccount, settings: Setting
 def same_units(before: DeviceProfile, settings: Settings, path: Path) -> None:
     """Raise `CalibrationError` if the profile to complete has other length units: its costs per token are not converted."""
     unit = before.length_unit
-    for option, given, kept in (("--src-unit", settings.src_unit, unit.src), ("--tgt-unit", settings.tgt_unit, unit.tgt)):
+    for side, given, kept in (("source", settings.src_unit, unit.src), ("target", settings.tgt_unit, unit.tgt)):
         if given is not None and given != kept:
-            what = f"the profile to complete has costs per token of unit {kept}, {option} (or --unit) is {given}"
-            remedy = f"leave {option} and --unit out, or choose another --out and add execution to --part"
+            what = f"the profile to complete has costs per {side} token of unit {kept}, --unit is {given}"
+            remedy = "leave --unit out, or choose another --out and add execution to --part"
             raise CalibrationError(what, path=path, remedy=remedy)
 
 

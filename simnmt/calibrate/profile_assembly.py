@@ -238,13 +238,6 @@ def details(account: EngineAccount, box: BoxDescription) -> str:
     cores = f"{box.logical_cores} logical CPUs" if box.logical_cores else None
     libraries = ", ".join(f"{name} {version}" for name, version in account.versions.items())
     quota = f"a quota of {box.cpu_quota:g} CPUs" if box.cpu_quota else None
-    parts = [box.board, box.cpu_model, _jetson(box), cores, quota, " ".join(box.simd), memory, clock]
+    parts = [box.board, box.cpu_model, box.jetson, cores, quota, " ".join(box.simd), memory, clock]
     parts += [box.virtualisation, box.system, libraries]
     return "; ".join(part for part in parts if part)
-
-
-def _jetson(box: BoxDescription) -> str | None:
-    if box.jetson is None:
-        return None
-    jetpack = f" (JetPack {box.jetson.jetpack})" if box.jetson.jetpack else ""
-    return f"L4T {box.jetson.l4t}{jetpack}, power mode {box.jetson.power_mode or 'not known'}"

@@ -68,7 +68,7 @@ class RoundGuard:
     reference: Callable[[], float] = field(default_factory=lambda: matrix_reference())
     """Times the reference work once, in seconds; by default products of a matrix that caches hold in part."""
     watch: Callable[[], processor_use.BusyWatch] = processor_use.BusyWatch
-    box: BoxDescription = field(default_factory=lambda: describe(libraries=False))
+    box: BoxDescription = field(default_factory=lambda: describe())
     say: Callable[[str], None] = lambda _: None
 
     def measure(self, run_round: Callable[[Checkpoint], T], name: str = "round") -> GuardedRound[T]:

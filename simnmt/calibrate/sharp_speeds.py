@@ -13,19 +13,22 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import cycle
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from simnmt.base.random_streams import stream
+from simnmt.calibrate import harness
 from simnmt.kernels.activations import activate
-from simnmt.kernels.measurement import interleaved, last_cache_bytes, library_threads
+from simnmt.kernels.beam_search import StageSeconds
+from simnmt.kernels.cases import Run, last_cache_bytes
 from simnmt.kernels.native_library import native_at
 from simnmt.kernels.sharp import model_shapes as shapes
 from simnmt.kernels.sharp.decoder import SharpDecoder, SourceEncoder, decode_ensemble
-from simnmt.kernels.sharp.model import SharpTranslation, SharpWeights, SourceWeights, StageSeconds
+from simnmt.kernels.sharp.model import SharpWeights, SourceWeights
 from simnmt.kernels.sharp_cases import INT16, LIBRARY_VARIANTS, PACKED, ProductVariants, random_matrix
-from simnmt.nmt.architecture import SHARP_MODELS, AttentionalArchitecture
+from simnmt.nmt.architecture import SHARP_MODELS
+from simnmt.nmt.devices import library_threads
 from simnmt.profile.decoder_settings import FREQUENT_WORDS, RUNGS, DecoderSettings, ladder, techniques
 
 Activations = Literal["library", "table", "polynomial"]
@@ -73,13 +76,19 @@ def product_times(rounds: int, batches: Sequence[int] = PRODUCT_BATCHES, size: i
     for cold in (False, True):
         variants = ProductVariants.of(size, cold)
         for batch in batches:
-            times = interleaved(variants.runs(random_matrix(batch, size)), rounds, warm=True, least_s=0.05)
-            seconds = {"int16": times.of[INT16], "float32": times.of[PACKED]}
+            times_s = _times_s(variants.runs(random_matrix(batch, size)), rounds, warm=True)
+            seconds = {"int16": times_s[INT16], "float32": times_s[PACKED]}
             for name in ("torch", "numpy"):
-                library_variants = [variant for variant in LIBRARY_VARIANTS if variant.startswith(name)]
-                seconds[name] = times.of[min(library_variants, key=times.median_s)]
+                library_variants = (times_s[variant] for variant in LIBRARY_VARIANTS if variant.startswith(name))
+                seconds[name] = min(library_variants, key=statistics.median)
             by_batch[batch, cold] = ProductTime(batch, size, cold, seconds)
     return [by_batch[batch, cold] for batch in batches for cold in (False, True)]
+
+
+def _times_s(runs: Mapping[Any, Run], rounds: int, *, warm: bool = False) -> dict[Any, tuple[float, ...]]:
+    """Return the seconds of each run by round."""
+    frame = harness.rounds({name: harness.Case(run, warm=warm) for name, run in runs.items()}, rounds, least_s=0.05)
+    return {name: tuple(times_s.tolist()) for name, times_s in harness.by_round(frame).items()}
 
 
 def activation_times(rounds: int) -> dict[Activations, float]:
@@ -92,12 +101,11 @@ def activation_times(rounds: int) -> dict[Activations, float]:
         activate("sigmoid", x, method, out)
 
     methods: tuple[Activations, ...] = ("library", "table", "polynomial")
-    times = interleaved({method: partial(both, method) for method in methods}, rounds, least_s=0.05)
-    return {method: times.median_s(method) / (2 * SEQUENCE) for method in methods}
+    times_s = _times_s({method: partial(both, method) for method in methods}, rounds)
+    return {method: statistics.median(times_s[method]) / (2 * SEQUENCE) for method in methods}
 
 
-@dataclass(frozen=True, slots=True)
-class RandomModel:
+class RandomModel(NamedTuple):
     """Both sides of one model."""
 
     source: SourceWeights
@@ -111,31 +119,16 @@ def random_weights(names: Iterable[str], vocab: int | None = None, seed: int = 1
     """
     models, drawn, sources = shapes.RandomModels(seed), dict[str, RandomModel](), dict[tuple[object, ...], SourceWeights]()
     for name in names:
-        architecture = SHARP_MODELS[name]
-        words, src_words = vocab or architecture.tgt_vocab, vocab or architecture.src_vocab
-        target = models.of(_shape(architecture, words), words, architecture.attention)
-        source_shape = architecture.source_cell, architecture.source_layers, architecture.source_hidden
-        sizes = *source_shape, architecture.embedding, src_words
+        model = SHARP_MODELS[name]
+        words, layers = vocab or model.tgt_vocab, tuple((layer.kind, layer.width) for layer in model.layers)
+        cell: Literal["attgru", "attlstm"] = "attgru" if model.cell == "gru" else "attlstm"
+        shape = shapes.DecoderShape(cell, model.hidden, model.embedding, 2 * model.source_hidden, model.compared, layers, words)
+        sizes = model.source_cell, model.source_layers, model.source_hidden, model.embedding, vocab or model.src_vocab
         if sizes not in sources:
             sources[sizes] = models.source_of(*sizes)
-        drawn[name] = RandomModel(sources[sizes], target)
+        drawn[name] = RandomModel(sources[sizes], models.of(shape, words, model.attention))
     return drawn
 
-
-def _shape(architecture: AttentionalArchitecture, words: int) -> shapes.DecoderShape:
-    return shapes.DecoderShape(
-        "attgru" if architecture.cell == "gru" else "attlstm",
-        architecture.hidden,
-        architecture.embedding,
-        2 * architecture.source_hidden,
-        architecture.compared,
-        tuple((layer.kind, layer.width) for layer in architecture.layers),
-        words,
-    )
-
-
-Progress = Callable[[int, int, str], None]
-"""Called with the number of finished parts, the number of parts, and the name of the next part."""
 
 LADDER = RUNGS
 LADDER_MODEL = "sharp-s1"
@@ -232,13 +225,9 @@ class DecoderTime:
         """Return the median of `ratios`."""
         return statistics.median(self.ratios(other))
 
-    def decoder_ratios(self, other: DecoderTime) -> tuple[float, ...]:
-        """Return how many times as fast as `other` without the source side, by round."""
-        return tuple(theirs / ours for ours, theirs in zip(self.decoder_s, other.decoder_s, strict=True))
-
     def decoder_over(self, other: DecoderTime) -> float:
-        """Return the median of `decoder_ratios`."""
-        return statistics.median(self.decoder_ratios(other))
+        """Return how many times as fast as `other` without the source side, in the median round."""
+        return statistics.median(theirs / ours for ours, theirs in zip(self.decoder_s, other.decoder_s, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,30 +253,28 @@ def rung_settings(beam: int, candidates: int | None, activations: Activations) -
     return ladder(DecoderSettings(beam=beam, candidates=candidates, gemm="float32"), techniques(activations=activations))
 
 
-def sharp_speeds(setting: Setting | None = None, progress: Progress | None = None) -> SharpSpeeds:
-    """Measure all parts, in some minutes with the paper's sizes."""
-    setting = setting or Setting()
+def sharp_speeds(setting: Setting | None = None, progress: Callable[[int, int, str], None] | None = None) -> SharpSpeeds:
+    """Measure all parts, in some minutes with the paper's sizes.
 
-    def begin(place: int) -> None:
-        if progress is not None:
-            progress(place, len(STEPS), STEPS[place])
-
+    `progress`: called with the number of finished parts, the number of parts, and the name of the next part.
+    """
+    setting, progress = setting or Setting(), progress or (lambda done, whole, what: None)
     compiled = native_at(None)
     with library_threads(1):
-        begin(0)
+        progress(0, len(STEPS), STEPS[0])
         products = product_times(setting.rounds, setting.product_batches, setting.product_size)
         activations = activation_times(setting.rounds)
-        begin(1)
+        progress(1, len(STEPS), STEPS[1])
         names = dict.fromkeys([LADDER_MODEL, *(SYSTEMS[key][0] for key in setting.systems)])
         weights = random_weights(names, setting.vocab)
-        begin(2)
+        progress(2, len(STEPS), STEPS[2])
         methods: tuple[Activations, ...] = ("table", "polynomial")
         rungs = {method: rung_settings(setting.beam, setting.candidates, method) for method in methods}
         # The rungs before the activations are the same in both ladders and are timed once.
         keys = {rung: key for by_key in rungs.values() for key, rung in by_key.items()}
         timed = _timed([(key, rung, (weights[LADDER_MODEL],)) for rung, key in keys.items()], setting)
         by_rung = dict(zip(keys, timed, strict=True))
-        begin(3)
+        progress(3, len(STEPS), STEPS[3])
         best = rungs["polynomial"][LADDER[-1]]
         models = {key: (weights[SYSTEMS[key][0]],) * SYSTEMS[key][1] for key in setting.systems}
         systems = _timed([(key, best, members) for key, members in models.items()], setting)
@@ -303,16 +290,13 @@ def sharp_speeds(setting: Setting | None = None, progress: Progress | None = Non
     )
 
 
-Encoders = dict[tuple[object, ...], SourceEncoder]
-"""Source encoders by model, member and settings."""
-
-
 def _timed(cases: Sequence[tuple[str, DecoderSettings, tuple[RandomModel, ...]]], setting: Setting) -> list[DecoderTime]:
     """Time the translations of all cases (key, settings, a model per member) alternately, each after an untimed one."""
-    encoders: Encoders = {}
+    encoders: dict[tuple[object, ...], SourceEncoder] = {}
     runs = [_Translator(*case, setting, encoders) for case in cases]
-    times = interleaved({run: run for run in runs}, setting.rounds, warm=True)
-    return [run.time(times.of[run]) for run in runs]
+    frame = harness.rounds({run: harness.Case(run.timed, warm=True) for run in runs}, setting.rounds, least_s=0.1)
+    sentence_s, source_s = harness.by_round(frame), harness.by_round(frame, column="source_s")
+    return [run.time(sentence_s[run], source_s[run]) for run in runs]
 
 
 class _Translator:
@@ -320,7 +304,12 @@ class _Translator:
     embeddings than those of its sentence. Members of an ensemble may be the same model, since each packs its own weights."""
 
     def __init__(
-        self, key: str, settings: DecoderSettings, models: tuple[RandomModel, ...], setting: Setting, encoders: Encoders
+        self,
+        key: str,
+        settings: DecoderSettings,
+        models: tuple[RandomModel, ...],
+        setting: Setting,
+        encoders: dict[tuple[object, ...], SourceEncoder],
     ) -> None:
         self._key, self._settings, self._models, self._setting = key, settings, models, setting
         target, vocab = models[0].target, models[0].source.vocab
@@ -334,19 +323,23 @@ class _Translator:
                 encoders[encoder] = SourceEncoder(model.source, settings, most_src_len=setting.src_len)
             self._encoders.append(encoders[encoder])
             self._members.append(SharpDecoder(model.target, settings, max_len=setting.tgt_len, most_src_len=setting.src_len))
-        self._source_s = list[float]()
 
-    def __call__(self, *, clock: bool = False) -> SharpTranslation:
-        words, start_s = next(self._sentences), time.perf_counter()
-        states = [encoder.encode(words) for encoder in self._encoders]
-        self._source_s.append(time.perf_counter() - start_s)
-        return decode_ensemble(self._members, states, self._candidates, self._setting.tgt_len, clock=clock)
+    def timed(self) -> dict[str, float]:
+        """Translate the next sentence; return the seconds of its source side."""
+        begin_s = time.perf_counter()
+        states = self._encode()
+        encoded_s = time.perf_counter()
+        decode_ensemble(self._members, states, self._candidates, self._setting.tgt_len)
+        return {"source_s": encoded_s - begin_s}
 
-    def time(self, sentence_s: tuple[float, ...]) -> DecoderTime:
+    def _encode(self) -> list[Any]:
+        words = next(self._sentences)
+        return [encoder.encode(words) for encoder in self._encoders]
+
+    def time(self, sentence_s: Iterable[float], source_s: Iterable[float]) -> DecoderTime:
         """Return the times of the timed translations, with the counted operations and the stages of one more run."""
-        # Each round had one untimed and one timed translation, after those of the warm-up.
-        source_s = tuple(self._source_s[-2 * len(sentence_s) + 1 :: 2])
-        once, model, settings = self(clock=True), self._models[0], self._settings
+        once = decode_ensemble(self._members, self._encode(), self._candidates, self._setting.tgt_len, clock=True)
+        model, settings = self._models[0], self._settings
         src_len, tgt_len, beam, members = self._setting.src_len, self._setting.tgt_len, settings.beam, len(self._models)
         shape = shapes.DecoderShape.of(model.target, self._setting.candidates)
         counted = shapes.operations(shape, settings, src_len, distinct_share=once.distinct_share)
@@ -356,8 +349,8 @@ class _Translator:
         return DecoderTime(
             key=self._key,
             settings=settings,
-            sentence_s=sentence_s,
-            source_s=source_s,
+            sentence_s=tuple(sentence_s),
+            source_s=tuple(source_s),
             words=tgt_len,
             products=members * (beam * counted.step + (counted.once + source.input) / tgt_len) - attention,
             source_recurrent=members * source.recurrent / tgt_len,

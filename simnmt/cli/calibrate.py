@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from dataclasses import asdict
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simnmt.base.files import is_standard, refuse_replacing
+from simnmt.base.files import is_standard
 from simnmt.base.packages import named_if_missing
 from simnmt.cli.options import (
     AsJson,
@@ -42,11 +45,8 @@ Backend = Enum(
     type=str,
 )
 """The engine that computes."""
-Api = Enum(
-    "Api", {"libretranslate": "libretranslate", "openai": "openai", "ctranslate2-server": "ctranslate2-server"}, type=str
-)
+Api = Enum("Api", {"libretranslate": "libretranslate", "openai": "openai"}, type=str)
 """The API of a running service."""
-"""What a process on another core does."""
 
 
 def calibrate(
@@ -119,8 +119,6 @@ def calibrate(
     timeout: Annotated[
         float, option("TIME", "Longest time of a request. [default: 60s]", parser=parse_duration, show_default=False)
     ] = 60.0,
-    max_tokens: Annotated[int, option("N", "Most tokens of an answer, for openai.")] = 2_048,
-    token_env: Annotated[str, option("NAME", "Environment variable that holds the service's token.")] = "SIMNMT_TOKEN",
     ca_file: Annotated[Path | None, option("FILE", "Authorities that vouch for the service's certificate, PEM.")] = None,
     gap: Annotated[
         float | None,
@@ -135,15 +133,11 @@ def calibrate(
         str | None,
         option(
             "UNIT",
-            "What a token is. [default: the folder's tokeniser; else word (bilstm, gru) or subword]",
+            "What a token is, or SRC:TGT. [default: the folder's tokeniser; else word (bilstm, gru) or subword]",
             group="Names and output",
         ),
     ] = None,
-    src_unit: Annotated[str | None, option("UNIT", "As --unit, of the source alone.")] = None,
-    tgt_unit: Annotated[str | None, option("UNIT", "As --unit, of the target alone.")] = None,
-    name: Annotated[str | None, option("NAME", "Name of the profile. [default: the file's]")] = None,
     device_name: Annotated[str | None, option("NAME", "Name of the box. [default: its processor and the threads]")] = None,
-    page: Annotated[Path | None, option("FILE", "Write an HTML page with plots here. [default: beside the profile]")] = None,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
@@ -155,80 +149,82 @@ def calibrate(
     """
     if is_standard(out):
         raise typer.BadParameter("measurements are kept beside the profile: name a file", param_hint="--out")
-    if endpoint is not None:
-        _calibrate_endpoint(context, endpoint, out, page or out.parent / f"{out.stem}.html")
-        return
-    if model is None:
-        raise typer.BadParameter("give a model, or --endpoint URL", param_hint="--model")
-    refuse_given(context, _OF_AN_ENDPOINT, "holds for a running service: give --endpoint")
-    if quick and paper:
-        raise typer.BadParameter("choose one of --quick and --paper", param_hint="--quick")
-    from simnmt.calibrate.calibration import calibrate as measure
-    from simnmt.calibrate.preconditions import profile_there, refuse_unfit_page
-    from simnmt.calibrate.settings import Settings, parse_parts
-    from simnmt.report.input_pages import render_profiles
-    from simnmt.report.page_template import write_page
-
-    parts = None if part is None else parse_parts(part)
-    if not paper:
-        refuse_given(context, ["inferences", "lengths"], "holds for --paper")
-    if parts is not None and "disk" not in parts:
-        refuse_given(context, ["pace"], "holds for the part disk")
-    settings = chosen(
-        context,
-        Settings,
-        backend=backend.value,
-        mode="quick" if quick else "paper" if paper else "full",
-        parts=parts,
-        src_unit=src_unit or unit,
-        tgt_unit=tgt_unit or unit,
-        disk_bytes_per_s=pace,
-        gap_s=gap,
-    )
-    page = page or out.parent / f"{out.stem}.html"
-    profile_there(out, settings)
-    refuse_unfit_page(page, out, settings)
-    replaces = force or not settings.whole  # without execution, the profile at --out is completed
-    check_output(out, replaces)
-    check_output(page, replaces)
+    page = out.parent / f"{out.stem}.html"
+    if endpoint is None:
+        measure = _of_a_model(context, out, quick=quick, paper=paper, parts=part)
+    else:
+        measure = _of_an_endpoint(context, endpoint, out)
     with progress_bar() as bar:  # lines now and then where there is no terminal
         listener: Listener = bar if bar.is_drawn else _LogLines()
-        done = measure(settings, out, name=name, device_name=device_name, listener=listener, replaces_journal=force)
+        done = measure(device_name=device_name, listener=listener, replaces_journal=force)
     for warning in done.warnings:
         warn(warning)
     # Before the page: a fault of the page must not hide the figures of hours of measuring.
     print_result(
         as_json,
         lambda: {"profile": done.profile.model_dump(mode="json", exclude_none=True), "warnings": done.warnings},
-        lambda: f"{_format_profile(done)}\n{'replaced' if done.replaced else 'wrote'} {out}",
+        lambda: f"{_format_profile(done.profile)}\n{'replaced' if done.replaced else 'wrote'} {out}",
     )
+    from simnmt.report.input_pages import render_profiles
+    from simnmt.report.page_template import write_page
+
     write_page(page, render_profiles([done.profile]))
-    if not as_json and not is_standard(page):
+    if not as_json:
         print(f"page: {page}")
 
 
 _OF_A_MODEL = (
     *("backend", "device", "threads", "compute_type", "beam", "vocabulary", "direction", "paper", "part", "lengths"),
-    *("inferences", "max_batch", "max_src_len", "max_tgt_len", "pace", "gap"),
-    *("src_lang", "tgt_lang"),
+    *("inferences", "max_batch", "max_src_len", "max_tgt_len", "pace", "gap", "src_lang", "tgt_lang"),
 )
 """Options that say how a model is measured on this box."""
-_OF_AN_ENDPOINT = ("api", "source", "target", "timeout", "max_tokens", "token_env", "ca_file")
+_OF_AN_ENDPOINT = ("api", "source", "target", "timeout", "ca_file")
 """Options that say how a running service is measured."""
 
 
-def _calibrate_endpoint(context: typer.Context, url: str, out: Path, page: Path) -> None:
-    """Measure a running service with the options of the verb."""
+def _of_a_model(
+    context: typer.Context, out: Path, *, quick: bool, paper: bool, parts: list[str] | None
+) -> Callable[..., Calibrated]:
+    """Return what measures a model on this box, after all options and outputs are checked."""
+    given = context.params
+    if given["model"] is None:
+        raise typer.BadParameter("give a model, or --endpoint URL", param_hint="--model")
+    refuse_given(context, _OF_AN_ENDPOINT, "holds for a running service: give --endpoint")
+    if quick and paper:
+        raise typer.BadParameter("choose one of --quick and --paper", param_hint="--quick")
+    if not paper:
+        refuse_given(context, ["inferences", "lengths"], "holds for --paper")
+    if parts is not None and "disk" not in parts:
+        refuse_given(context, ["pace"], "holds for the part disk")
+    from simnmt.calibrate.calibration import calibrate as measure
+    from simnmt.calibrate.preconditions import profile_there
+    from simnmt.calibrate.settings import Settings, parse_parts
+
+    settings = chosen(
+        context,
+        Settings,
+        backend=given["backend"].value,
+        mode="quick" if quick else "paper" if paper else "full",
+        parts=None if parts is None else parse_parts(parts),
+        disk_bytes_per_s=given["pace"],
+        gap_s=given["gap"],
+        **_units(given["unit"]),
+    )
+    profile_there(out, settings)
+    # Without execution, the profile at --out is completed.
+    _check_outputs(out, given["force"] or not settings.whole, given["model"], settings.text, *settings.vocabulary)
+    return partial(measure, settings, out)
+
+
+def _of_an_endpoint(context: typer.Context, url: str, out: Path) -> Callable[..., Calibrated]:
+    """Return what measures a running service, after all options and outputs are checked."""
     given = context.params
     refuse_given(context, _OF_A_MODEL, "holds for a model on this box, not for --endpoint")
     if given["text"] is None:
         raise typer.BadParameter("--endpoint needs sentences to send", param_hint="--text")
     with named_if_missing("live"):
-        from simnmt.calibrate.endpoint_calibration import calibrate_endpoint, endpoint_profile_there
-    from simnmt.calibrate.endpoint_settings import EndpointSettings
+        from simnmt.calibrate.endpoint import EndpointSettings, calibrate_endpoint
     from simnmt.calibrate.preconditions import refuse_unwritable
-    from simnmt.report.input_pages import render_profiles
-    from simnmt.report.page_template import write_page
 
     settings = chosen(
         context,
@@ -236,34 +232,24 @@ def _calibrate_endpoint(context: typer.Context, url: str, out: Path, page: Path)
         url=url.rstrip("/"),
         api=given["api"].value,
         timeout_s=given["timeout"],
-        src_unit=given["src_unit"] or given["unit"],
-        tgt_unit=given["tgt_unit"] or given["unit"],
+        **_units(given["unit"]),
     )
-    endpoint_profile_there(out, settings)
-    check_output(out, given["force"])
-    refuse_unwritable(page, "--page")
-    refuse_replacing(page, out, settings.text)
-    check_output(page, given["force"])
-    with progress_bar() as bar:
-        listener: Listener = bar if bar.is_drawn else _LogLines()
-        done = calibrate_endpoint(
-            settings,
-            out,
-            name=given["name"],
-            device_name=given["device_name"],
-            listener=listener,
-            replaces_journal=given["force"],
-        )
-    for warning in done.warnings:
-        warn(warning)
-    print_result(
-        given["as_json"],
-        lambda: {"profile": done.profile.model_dump(mode="json", exclude_none=True), "warnings": done.warnings},
-        lambda: f"{_format_endpoint(done)}\n{'replaced' if done.replaced else 'wrote'} {out}",
-    )
-    write_page(page, render_profiles([done.profile]))
-    if not given["as_json"] and not is_standard(page):
-        print(f"page: {page}")
+    refuse_unwritable(out, "--out")
+    _check_outputs(out, given["force"], settings.text)
+    return partial(calibrate_endpoint, settings, out)
+
+
+def _units(unit: str | None) -> dict[str, str]:
+    """Return the units of both sides by the names of the settings; none by default."""
+    from simnmt.workload.length_units import source_and_target
+
+    return {} if unit is None else dict(zip(("src_unit", "tgt_unit"), source_and_target(unit), strict=True))
+
+
+def _check_outputs(out: Path, replaces: bool, *inputs: str | None) -> None:
+    """Refuse, before the work, a profile or a page that would replace an input, or a file without --force."""
+    for path in (out, out.parent / f"{out.stem}.html"):
+        check_output(path, replaces, *inputs)
 
 
 class _LogLines:
@@ -281,28 +267,35 @@ class _LogLines:
             self.say(f"{part}: measured {done_s:.0f} s, about {left_s:.0f} s left")
 
 
-def _format_profile(done: Calibrated) -> str:
+def _format_profile(profile: DeviceProfile) -> str:
     """Return the main figures of the profile as text, in milliseconds and percent."""
-    profile = done.profile
-    engine, quality = profile.engine, profile.execution.fit
+    if (endpoint := profile.endpoint) is not None:
+        facts = [f"  {label}: {text}" for label, text in [*endpoint.lines("endpoint")][1:]]
+        return "\n".join([f"{profile.name}: {profile.provenance.source}", *_format_execution(profile), *facts])
+    engine = profile.engine
     assert engine is not None
     weights = "random weights" if engine.weights == "random" else "a checkpoint's weights"
     lines = [
         f"{profile.name}: {profile.model.name} on {profile.device.name}, {engine.backend} {engine.compute_type}, {weights}",
         *_format_execution(profile),
     ]
-    if (six := quality.heldout_error_six_cells) is not None:
+    if (six := profile.execution.fit.heldout_error_six_cells) is not None:
         lines.append(f"  six corner cells alone, judged on all others: {_format_percent(six)}")
     for name, block in (("decode step", profile.step), ("encoder", profile.encoder)):
         if block is not None:
             batches = f"batch {block.batch[0]} to {block.batch[-1]}"
             lines.append(f"{name}, {batches}, held-out error {_format_percent(block.heldout_error)}")
     if profile.decoder is not None:
-        measured = [settings.describe() for settings in profile.decoder.measured]
-        variants = f"{len(measured)} variants" if len(measured) > 4 else "; ".join(measured)
         batches = ", ".join(map(str, profile.decoder.batches))
-        lines.append(f"decoder, batch {batches}: {variants} (simnmt profile inspect shows their times)")
-    lines += _format_other_blocks(profile)
+        count = len(profile.decoder.measured)
+        lines.append(f"decoder, batch {batches}: {count} variants (simnmt profile inspect shows their times)")
+    if profile.overheads is not None and (decision := profile.overheads.decision_s) is not None and decision.value is not None:
+        lines.append(f"a decision of the gateway: {1e6 * decision.value:.1f} us")
+    if (disk := profile.disk) is not None:
+        disk_cost = f"disk: {1e3 * disk.s_fixed:.2f} ms + bytes at {disk.bytes_per_s / 1e6:,.0f} MB/s"
+        lines.append(f"{disk_cost}, held-out error {_format_percent(disk.heldout_error)}")
+    if profile.energy is not None and profile.energy.active_w is not None:
+        lines.append(f"energy, {profile.energy.source}: {profile.energy.active_w:.1f} W at work")
     return "\n".join(lines)
 
 
@@ -318,31 +311,6 @@ def _format_execution(profile: DeviceProfile) -> list[str]:
         + ("" if of_means is None else f", {_format_percent(of_means)} on mean times")
         + f"; residual {100 * profile.execution.residual_relative_sd:.1f} %",
     ]
-
-
-def _format_endpoint(done: Calibrated) -> str:
-    """Return the main figures of a running service as text, in milliseconds and percent."""
-    profile = done.profile
-    block = profile.endpoint
-    assert block is not None
-    lines = [f"{profile.name}: {profile.provenance.source}", *_format_execution(profile)]
-    lines += [f"  {label}: {text}" for label, text in [*block.lines("endpoint")][1:]]
-    return "\n".join(lines)
-
-
-def _format_other_blocks(profile: DeviceProfile) -> list[str]:
-    lines = []
-    decision = profile.overheads.decision_s if profile.overheads else None
-    if decision is not None and decision.value is not None:
-        share = decision.value / float(profile.plane.seconds(20, 20))
-        decision_cost = f"{1e6 * decision.value:.1f} us, {share:.1e} of a sentence of 20 + 20 tokens"
-        lines.append(f"a decision of the gateway: {decision_cost}")
-    if (disk := profile.disk) is not None:
-        disk_cost = f"disk: {1e3 * disk.s_fixed:.2f} ms + bytes at {disk.bytes_per_s / 1e6:,.0f} MB/s"
-        lines.append(f"{disk_cost}, held-out error {_format_percent(disk.heldout_error)}")
-    if profile.energy is not None and profile.energy.active_w is not None:
-        lines.append(f"energy, {profile.energy.source}: {profile.energy.active_w:.1f} W at work")
-    return lines
 
 
 def _format_percent(share: float | None) -> str:
@@ -363,5 +331,9 @@ def doctor(
     """
     from simnmt.calibrate.doctor import examine
 
-    examination = examine(folder=disk)
-    print_result(as_json, examination.as_json, lambda: "\n".join(map(str, examination.findings)))
+    box, findings = examine(disk)
+    print_result(
+        as_json,
+        lambda: {"box": box.as_json(), "findings": [asdict(finding) for finding in findings]},
+        lambda: "\n".join(map(str, findings)),
+    )

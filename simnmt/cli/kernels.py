@@ -12,7 +12,7 @@ from simnmt.cli.options import AsJson, option, print_result
 from simnmt.cli.terminal import say
 
 if TYPE_CHECKING:
-    from simnmt.kernels.bench import BenchReport, Result
+    from simnmt.calibrate.kernel_bench import BenchReport, Result
 
 app = typer.Typer(
     help="The kernels of the decoder: which are compiled here, and how fast they are.", invoke_without_command=True
@@ -29,7 +29,7 @@ def kernels(context: typer.Context, as_json: AsJson = False) -> None:
     from simnmt.kernels.errors import need_torch
 
     need_torch()
-    from simnmt.kernels.bench import listing
+    from simnmt.kernels.registry import listing
 
     kernel_list = listing()
     print_result(as_json, kernel_list.as_json, kernel_list.text)
@@ -51,7 +51,7 @@ def bench(
     from simnmt.kernels.errors import need_torch
 
     need_torch()
-    from simnmt.kernels.bench import bench as measure
+    from simnmt.calibrate.kernel_bench import bench as measure
 
     done = measure(part, rounds, threads, say=_print_on_terminal)
     print_result(as_json, done.as_json, lambda: _format_bench(done))

@@ -25,7 +25,7 @@ def _verbs() -> None:
     pass
 
 
-SEARCH = ("beam", "fused", "max_len", "dictionary", "keep_unknown")
+SEARCH = ("beam", "fused", "max_len")
 """Options of both translators."""
 PRODUCTS = ("device", "threads", "vocabulary", "direction", "tune")
 """Options of the batched translator alone."""
@@ -78,10 +78,9 @@ def train(
 
     need_packages()
     from simnmt.nmt.checkpoint import TRAINING_FILE
-    from simnmt.nmt.training.recipe import DEFAULT_BUDGET, Budget, CorpusFiles, recipe_for
-    from simnmt.nmt.training.session import recorded
-    from simnmt.nmt.training.trainer import format_summary
-    from simnmt.nmt.training.trainer import train as train_model
+    from simnmt.nmt.training.recipe import DEFAULT_BUDGET, CorpusFiles, recipe_for, recorded
+    from simnmt.nmt.training.trainer import Budget
+    from simnmt.nmt.training.translation import format_summary, train_translation
 
     if src is not None:
         text = CorpusFiles(src, tgt, json_keys(keys))
@@ -95,7 +94,7 @@ def train(
     budget = Budget(epochs, steps, minutes) if bounded else DEFAULT_BUDGET
     try:
         with progress_bar() as bar:
-            account = train_model(
+            account = train_translation(
                 text, out, recipe, budget=budget, device=device, threads=threads, beam=beam, progress=bar.stage
             )
     except BaseException as ended:
@@ -150,13 +149,6 @@ def translate(
             "--model its default is exact. [default: off]",
         ),
     ] = None,
-    dictionary: Annotated[
-        Path | None,
-        option("FILE", "Translations of unknown words, two columns: a source word, a tab, its translation; others are copied."),
-    ] = None,
-    keep_unknown: Annotated[
-        bool, flag("--keep-unknown", "Write ⁇ for an unknown word, not the source word that the model was reading.")
-    ] = False,
     src_lang: Annotated[
         str | None, option("CODE", "Language of the text as the model writes it: deu_Latn (NLLB), de (M2M100), de_DE (mBART).")
     ] = None,
@@ -183,8 +175,6 @@ def translate(
     if out is not None and is_standard(out):
         out = None
     check_output(out, force, file)
-    if keep_unknown and dictionary is not None:
-        raise typer.BadParameter("--dictionary replaces unknown words; leave one out", param_hint="--keep-unknown")
     translator: Translator | SharpTextTranslator
     if len(model) > 1 or sharp is not None:
         from simnmt.nmt.sharp_translator import SharpTextTranslator as Sharp
@@ -205,9 +195,7 @@ def translate(
     with written_whole(out) if out else nullcontext() as partial:
         target: Any = partial.open("w", encoding="utf-8") if partial else nullcontext(sys.stdout)
         with target as sink:
-            for translation in report_problems(
-                translator.stream(read_lines(file)), note, None if keep_unknown else why_unknown
-            ):
+            for translation in report_problems(translator.stream(read_lines(file)), note, why_unknown):
                 sink.write((translation.as_json() if as_json else translation.text) + "\n")
 
 
@@ -237,11 +225,11 @@ def _refuse_beside_record(context: typer.Context) -> None:
 
 def _note_kept_step(out: Path) -> None:
     from simnmt.nmt.errors import TrainingError
-    from simnmt.nmt.training.session import read_account
+    from simnmt.nmt.training.trainer import read_account
 
     try:
         standing = read_account(out).get("training", {})
     except TrainingError:
         return
-    if "step" in standing:
-        note(f"kept up to step {standing['step']:,}; the same command, or --out {out} alone, goes on from there")
+    if "steps" in standing:
+        note(f"kept up to step {standing['steps']:,}; the same command, or --out {out} alone, goes on from there")

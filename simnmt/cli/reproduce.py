@@ -20,7 +20,6 @@ from simnmt.cli.options import (
     flag,
     option,
     parse_duration,
-    print_json,
     print_result,
     prints_of_users,
 )
@@ -28,6 +27,7 @@ from simnmt.cli.progress import Bar, progress_bar
 from simnmt.cli.terminal import say, warn
 
 if TYPE_CHECKING:
+    from simnmt.papers.kit.rendering import Report
     from simnmt.papers.kit.report import PaperReport
 
 app = typer.Typer(help="The papers' tables as published, and ours beside them.", no_args_is_help=True)
@@ -45,7 +45,7 @@ Sentences = Annotated[int | None, option("N", "Sentences timed at most, of each 
 
 
 def _write_and_print(
-    paper: str, out: Path | None, force: bool, as_json: bool, reproduce: Callable[[Bar, Path], PaperReport]
+    paper: str, out: Path | None, force: bool, as_json: bool, reproduce: Callable[[Bar, Path], PaperReport | Report]
 ) -> None:
     """Run a reproduction under a progress bar, write its page and document whole or not at all, and print it."""
     from simnmt.results import run_directory as files
@@ -53,6 +53,8 @@ def _write_and_print(
     with _reserved_directory(out, paper, force) as directory:
         with progress_bar() as bar:
             report = reproduce(bar, directory)
+        for warning in report.warnings:
+            warn(warning)
         document = report.document()
         with files.whole(directory, replace=force) as folder:
             (folder / files.PAGE).write_text(report.page(), encoding="utf-8")
@@ -85,14 +87,11 @@ def _cpus(jobs: int) -> int:
 
 @app.command()
 def cnmt(
-    out: Annotated[
-        Path | None, option("DIR", "Folder to write: page and JSON, or what --fit infers. [default: a new one under reports/]")
-    ] = None,
+    out: Out = None,
     measured: Annotated[str, option("SCENARIO|@NAME", "Table I on measured profiles, such as your own.")] = "@table1-measured",
     requests: Annotated[int | None, option("N", "Requests per run of the table.", min=1)] = None,
     allow_code: AllowCode = False,
     jobs: Jobs = 0,
-    fit: Annotated[bool, flag("--fit", "Infer the device profiles and CP2's level anew, and nothing else (minutes).")] = False,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
@@ -100,37 +99,15 @@ def cnmt(
 
     Example: simnmt reproduce cnmt --requests 2000
     """
-    if fit and allow_code:
-        raise InputError("--allow-code with --fit, which reads no scenario", remedy="leave it out")
-    if fit:
-        if force:
-            raise InputError("--force with --fit, which replaces nothing", remedy="leave it out")
-        _fit(out or Path("reports/cnmt-fit"), requests, _cpus(jobs), as_json)
-    else:
-        replay_table = partial(_replay_table, measured, allow_code, requests, _cpus(jobs))
-        _write_and_print("cnmt", out, force, as_json, replay_table)
+    replay_table = partial(_replay_table, measured, allow_code, requests, _cpus(jobs))
+    _write_and_print("cnmt", out, force, as_json, replay_table)
 
 
-def _replay_table(measured: str, allow_code: bool, requests: int | None, jobs: int, bar: Bar, directory: Path) -> PaperReport:
+def _replay_table(measured: str, allow_code: bool, requests: int | None, jobs: int, bar: Bar, directory: Path) -> Report:
     from simnmt.papers.cnmt.reproduction import reproduce
 
     with prints_of_users():
-        return reproduce(measured=measured, allow_code=allow_code, requests=requests, jobs=jobs, progress=bar.runs).report()
-
-
-def _fit(out: Path, requests: int | None, jobs: int, as_json: bool) -> None:
-    from simnmt.papers.cnmt import inferred_profiles
-    from simnmt.results.run_directory import check_free, whole
-
-    check_free(out)
-    with progress_bar() as bar:
-        fitted, replay = inferred_profiles.fit_and_replay(requests=requests or 100_000, jobs=jobs, progress=bar.runs)
-    with whole(out) as folder:
-        inferred_profiles.write_fit(folder, fitted, replay)
-    if as_json:
-        print_json(inferred_profiles.document(replay) | {"directory": str(out)})
-    else:
-        print(f"{inferred_profiles.as_text(fitted, replay)}\n\nprofiles and RTT series: {out}")
+        return reproduce(measured=measured, allow_code=allow_code, requests=requests, jobs=jobs, progress=bar.runs)
 
 
 @app.command()
@@ -198,15 +175,10 @@ def sharp(
 
     Example: simnmt reproduce sharp --quick
     """
-    from simnmt.papers.sharp.reproduction import reproduce
+    from simnmt.papers.sharp import reproduce
 
-    def run(bar: Bar, _: Path) -> PaperReport:
-        speeds = reproduce(quick=quick, rounds=rounds, model=model, text=text, references=references, progress=bar.runs)
-        for warning in speeds.warnings:
-            warn(warning)
-        return speeds.report()
-
-    _write_and_print("sharp", out, force, as_json, run)
+    run = partial(reproduce, quick=quick, rounds=rounds, model=model, text=text, references=references)
+    _write_and_print("sharp", out, force, as_json, lambda bar, _: run(progress=bar.runs))
 
 
 @app.command()

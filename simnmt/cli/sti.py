@@ -90,11 +90,9 @@ def train(
 
     for package in ("torch", "sentencepiece"):
         need(package)
-    from simnmt.nmt.training.session import STATE_FILE
-    from simnmt.streaming.encoder.learner import ElasticRecipe, recipe_with
-    from simnmt.streaming.encoder.task import read_task
-    from simnmt.streaming.encoder.trainer import chance_level
-    from simnmt.streaming.encoder.trainer import train as train_encoder
+    from simnmt.nmt.training.trainer import STATE_FILE
+    from simnmt.streaming.texts import read_task
+    from simnmt.streaming.training import ElasticRecipe, chance_level, recipe_with, train_encoder
 
     recipe = recipe_with(**{field.name: context.params.get(field.name) for field in fields(ElasticRecipe)})
     examples = read_task(task)
@@ -132,10 +130,9 @@ def shard(
     bits: Annotated[
         Sequence[int] | None, option("B,B...", "Fidelities, of 2 to 6 and 32. [default: 2,3,4,5,6,32]", parser=parse_integers)
     ] = None,
-    restart: Annotated[bool, flag("--restart", "Begin anew instead of going on with an interrupted run.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Cut a model into one shard per head and write each shard at every fidelity; repeat the command to resume it.
+    """Cut a model into one shard per head and write each shard at every fidelity.
 
     Example: simnmt sti shard encoder --out store
     """
@@ -144,9 +141,8 @@ def shard(
     need("torch")
     from simnmt.cli.sti_text import format_store
     from simnmt.profile.streaming_cost import BITS
-    from simnmt.streaming.encoder.encoder_folder import load_encoder
-    from simnmt.streaming.store.shard_store import ShardStore, describe_store
-    from simnmt.streaming.store.writer import write_store
+    from simnmt.streaming.encoder_folder import load_encoder
+    from simnmt.streaming.store import ShardStore, describe_store, write_store
 
     loaded = load_encoder(model)
     if loaded.weights.random:
@@ -159,7 +155,6 @@ def shard(
             beside={} if loaded.tokenizer is None else loaded.tokenizer.files,
             label_names=loaded.label_names,
             progress=lambda done, total: bar.stage("sharding", done / total),
-            resume=not restart,
         )
     with ShardStore.open(out) as store:
         description = describe_store(store)
@@ -181,7 +176,7 @@ def inspect(
 
     need("torch")
     from simnmt.cli.sti_text import format_store
-    from simnmt.streaming.store.shard_store import ShardStore, describe_store
+    from simnmt.streaming.store import ShardStore, describe_store
 
     with ShardStore.open(store) as opened:
         if check:
@@ -242,8 +237,8 @@ def profile(
     from simnmt.calibrate.streaming.streaming_profile import ProfileNames, journal_beside, profile_model, profile_store
     from simnmt.profile import profile_summary
     from simnmt.profile.profile_file import read_profile, write_profile
-    from simnmt.streaming.encoder.task import read_task
-    from simnmt.streaming.store.shard_store import ShardStore
+    from simnmt.streaming.store import ShardStore
+    from simnmt.streaming.texts import read_task
 
     if (store is None) == (model is None):
         raise typer.BadParameter("name a shard store, or the sizes of a translator with --model, and not both")
@@ -376,13 +371,13 @@ def run(
     from simnmt.calibrate.box import describe
     from simnmt.cli.sti_costs import run_costs
     from simnmt.cli.sti_text import engagement_document, format_engagement
-    from simnmt.streaming.encoder.elastic_encoder import ElasticEncoder
-    from simnmt.streaming.encoder.task import read_task
-    from simnmt.streaming.pipeline.turns import EngagementSettings, inputs_of, run_baselines, run_engagement
-    from simnmt.streaming.store.shard_store import ShardStore
+    from simnmt.streaming.encoder import ElasticEncoder
+    from simnmt.streaming.store import ShardStore
+    from simnmt.streaming.texts import read_task
+    from simnmt.streaming.turns import EngagementSettings, inputs_of, run_baselines, run_engagement
 
     texts = tuple(text or ()) if task is None else read_task(task).texts[:turns]
-    box = describe(libraries=False)
+    box = describe()
     before = profile_assembly.state(box)
     with ShardStore.open(store) as opened:
         encoder = ElasticEncoder(opened.configuration, opened.resident())

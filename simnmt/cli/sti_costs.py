@@ -12,8 +12,8 @@ from simnmt.streaming.errors import StreamingError
 if TYPE_CHECKING:
     from simnmt.calibrate.settings import StiSettings
     from simnmt.profile.streaming_cost import StiCost
-    from simnmt.streaming.encoder.elastic_encoder import ElasticEncoder
-    from simnmt.streaming.store.shard_store import ShardStore
+    from simnmt.streaming.encoder import ElasticEncoder
+    from simnmt.streaming.store import ShardStore
 
 REPEATS = 3
 """Repeats of each measurement in a short measurement."""

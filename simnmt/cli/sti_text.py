@@ -12,11 +12,11 @@ from simnmt.streaming.plan.plan_summary import fill_proposal
 if TYPE_CHECKING:
     from simnmt.cli.sti_costs import CostSource
     from simnmt.profile.streaming_cost import StiCost
-    from simnmt.streaming.pipeline.pipeline import Execution
-    from simnmt.streaming.pipeline.turns import BaselineRun, EngagementSettings, Turn
+    from simnmt.streaming.pipeline import Execution
     from simnmt.streaming.plan.plan_summary import PlannedLayer, PlanSummary
     from simnmt.streaming.plan.timeline import Timeline
-    from simnmt.streaming.store.shard_store import ShardStore
+    from simnmt.streaming.store import ShardStore
+    from simnmt.streaming.turns import BaselineRun, EngagementSettings, Turn
 
 
 def format_store(description: dict[str, Any], *, layers: bool = False) -> str:
@@ -204,7 +204,7 @@ def format_engagement(
         ),
         *_engagement_remarks(source, engaged, turns),
         "",
-        f"The last turn, layer by layer; {last.execution.peak_bytes / 1e6:.3g} MB of compressed shards in memory at most:",
+        "The last turn, layer by layer:",
         format_table(
             ["layer", "bits", "read MB", "read from ms", "read by", "waits", "unpacks", "computes", "done ms"],
             list(_layer_times(last)),

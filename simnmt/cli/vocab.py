@@ -91,7 +91,7 @@ def _format_bench(done: ProjectionBench) -> str:
         format_table(shares, [_break_even_row(break_even) for break_even in done.break_even], 0),
     ]
     lines += ["", *_bench_verdicts(done)]
-    if done.others_cpus is not None and is_busy(done.others_cpus, describe(libraries=False)):
+    if done.others_cpus is not None and is_busy(done.others_cpus, describe()):
         lines += [f"The box was not alone: others used {done.others_cpus:.1f} CPUs before or after."]
     return "\n".join(lines)
 

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from simnmt.kernels import projection_timing as timing
 from simnmt.kernels.arrays import huge_pages
+from simnmt.kernels.cases import Case, Comparison, Memory, Run, Work, last_cache_bytes, one_after_another, target_at
 from simnmt.kernels.columns import gathered_products
-from simnmt.kernels.measurement import Case, Comparison, Memory, Run, Work, last_cache_bytes, one_after_another, target_at
 from simnmt.kernels.native_library import NONE, at_once, level_name
 from simnmt.kernels.output_layer import fused_argmax, fused_best
 from simnmt.kernels.output_reference import Best

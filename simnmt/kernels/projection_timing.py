@@ -6,9 +6,10 @@ with the active columns or with all columns by torch (FVP-15, XP-02).
 
 from __future__ import annotations
 
+import math
 import platform
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import cycle
@@ -20,8 +21,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import linear
 
+from simnmt.kernels.cases import Run, last_cache_bytes, nearer_cache_bytes
 from simnmt.kernels.columns import Centroids, ColumnSets, gathered_products, scatter
-from simnmt.kernels.measurement import Run, Times, interleaved, last_cache_bytes, nearer_cache_bytes
 from simnmt.kernels.native_library import level_name
 from simnmt.kernels.output_layer import fused_best
 from simnmt.kernels.output_reference import Best
@@ -231,10 +232,8 @@ def measure_projection(
     # without the flush each method would find the data that the method timed before it has just read.
     device = layer.weight.device
     fits = layer.weight.nbytes <= cache_bytes(device) // 2
-    runs, before = runs_of(timed, flush_of_nearer_caches(device) if fits else flush_of_caches(device))
-    # The least of the few rounds: one disturbed round would decide the median.
-    times = interleaved(runs, rounds, before, least_s=0.0, clock=clock_of(device, clock))
-    points = points_of(timed, times, of=Times.least_s)
+    flush = flush_of_nearer_caches(device) if fits else flush_of_caches(device)
+    points = points_of(timed, _least_s(timed, rounds, flush, clock_of(device, clock)))
     return projection_cost(points, provenance={"how": f"quick, {rounds} rounds"}, layers=[layer])
 
 
@@ -331,24 +330,31 @@ def step_stages(layer: Layer, steps: Sequence[Step], logits: Tensor) -> list[Tim
     ]
 
 
-def runs_of(timed: Sequence[Timed], flush: Run) -> tuple[dict[Hashable, Run], dict[Hashable, Run]]:
-    """Return the callables, and the cache flush that runs untimed before each of the `COLD` stages."""
-    return {timing: timing.run for timing in timed}, {timing: flush for timing in timed if timing.stage in COLD}
+def _least_s(timed: Sequence[Timed], rounds: int, flush: Run, now_s: Callable[[], float]) -> dict[Timed, float]:
+    """Return the least seconds of few rounds, after an untimed one: a decoder chooses its methods by them when it is loaded.
 
-
-def points_of(
-    timed: Sequence[Timed], times: Times, *, of: Callable[[Times, Hashable], float] = Times.median_s
-) -> dict[str, list[StagePoint]]:
-    """Return by stage the seconds of each timing, the fastest if several methods do the same work.
-
-    `of`: reduces the times of the rounds.
+    One disturbed round would decide the median. Figures that are reported are measured by `simnmt.calibrate.harness`.
     """
+    least_s = dict.fromkeys(timed, math.inf)
+    for number in range(1 + rounds):
+        for timing in timed:
+            if timing.stage in COLD:
+                flush()
+            begin_s = now_s()
+            timing.run()
+            if number:
+                least_s[timing] = min(least_s[timing], now_s() - begin_s)
+    return least_s
+
+
+def points_of(timed: Sequence[Timed], seconds: Mapping[Timed, float]) -> dict[str, list[StagePoint]]:
+    """Return by stage the seconds of each timing, the fastest if several methods do the same work."""
     by_stage: dict[str, dict[tuple[int, float, float], float]] = {}
     for timing in timed:
-        sizes, seconds = (timing.rows, timing.numbers, timing.columns), of(times, timing)
+        sizes, timed_s = (timing.rows, timing.numbers, timing.columns), seconds[timing]
         of_stage = by_stage.setdefault(timing.stage, {})
-        of_stage[sizes] = min(seconds, of_stage.get(sizes, seconds))
-    return {stage: [StagePoint(*sizes, seconds) for sizes, seconds in points.items()] for stage, points in by_stage.items()}
+        of_stage[sizes] = min(timed_s, of_stage.get(sizes, timed_s))
+    return {stage: [StagePoint(*sizes, timed_s) for sizes, timed_s in points.items()] for stage, points in by_stage.items()}
 
 
 def flush_of_caches(device: torch.device) -> Run:

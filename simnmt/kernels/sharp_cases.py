@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 
 from simnmt.kernels.activations import ERROR_BOUNDS, Activation, Function, activate
 from simnmt.kernels.arrays import huge_pages
-from simnmt.kernels.measurement import Case, Comparison, Number, Run, Work, interleaved, last_cache_bytes, target_at
+from simnmt.kernels.beam_search import SharpTranslation
+from simnmt.kernels.cases import Case, Comparison, Number, Run, Work, last_cache_bytes, target_at
 from simnmt.kernels.native_library import NONE, level_name
 from simnmt.kernels.packed_products import PackedFloat32, PackedInt16
 from simnmt.kernels.sharp.decoder import SharpDecoder
-from simnmt.kernels.sharp.model import SharpTranslation, SharpWeights, candidate_positions
+from simnmt.kernels.sharp.model import SharpWeights, candidate_positions
 from simnmt.kernels.sharp.model_shapes import DecoderShape, RandomModels, operations, random_sentence
 from simnmt.kernels.sharp.reference import ReferenceMember, plain, reference_forced
 from simnmt.profile.decoder_settings import IDENTITIES, RUNGS, DecoderSettings, ladder, techniques
@@ -146,20 +147,6 @@ def product_work(rows: int, outputs: int, inner: int, number: Number) -> Work:
     """Return the work of reading weights and inputs and writing outputs."""
     weights = outputs * inner * (4 if number == "float32" else 2)
     return Work(weights + 4 * rows * (outputs + inner), rows * outputs * inner, number)
-
-
-def product_rates(rounds: int) -> tuple[float, float] | None:
-    """Return the greatest multiply-adds per second of our float32 and int16 products in the cache.
-
-    None without native kernels.
-    """
-    weight, x, out = random_matrix(256, 512, 0.1), random_matrix(24, 512), np.empty((24, 256), np.float32)
-    float32, int16 = PackedFloat32.of(weight), PackedInt16.of(weight, INPUT_LIMIT)
-    if int16.level is None:
-        return None
-    runs: dict[str, Run] = {PACKED: partial(float32.multiply, x, out), INT16: partial(int16.multiply, x, out)}
-    times = interleaved(runs, rounds, least_s=0.02)
-    return 24 * weight.size / times.least_s(PACKED), 24 * weight.size / times.least_s(INT16)
 
 
 ACTIVATION_COUNT = 6 * 3072

@@ -30,7 +30,6 @@ from simnmt.live.engine_process import (
     frame,
 )
 from simnmt.live.text import TextCodec, is_of_hugging_face
-from simnmt.nmt.architecture import MultilingualArchitecture
 from simnmt.nmt.engine import DecodeRequest, Hypothesis, SentenceDecoder, Work
 from simnmt.nmt.engines import load_engine
 from simnmt.nmt.errors import NmtError, OutOfMemory
@@ -89,8 +88,7 @@ def _languages(settings: EngineSettings) -> Languages | None:
         return None
     if settings.backend == "torch":
         return settings.languages
-    architecture, _ = read_pretrained_architecture(model_path(settings.model))
-    if isinstance(architecture, MultilingualArchitecture):
+    if read_pretrained_architecture(model_path(settings.model)).multilingual:
         what = f"{settings.backend} serves no model of several languages: it begins a target with none of them"
         raise NmtError(what, remedy="give --backend torch")
     return None

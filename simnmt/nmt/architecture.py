@@ -36,6 +36,11 @@ class SpecialTokens(Configuration):
     eos_token: _Token = 3
     """Ends a sentence, source and target."""
 
+    @property
+    def multilingual(self) -> bool:
+        """Whether a target begins with the token of its language."""
+        return False
+
     def _fit(self, vocab: int) -> None:
         for name in SpecialTokens.model_fields:
             if (token := getattr(self, name)) >= vocab:
@@ -198,12 +203,18 @@ class RecurrentArchitecture(SpecialTokens):
         return None
 
 
-class _TransformerSizes(SpecialTokens):
-    """Sizes that every Transformer has; source and target share a vocabulary."""
+class TransformerArchitecture(SpecialTokens):
+    """The Transformer as `transformers` builds it; source and target share a vocabulary and their embeddings.
 
-    encoder_layers: Annotated[int, Field(ge=1, le=128)]
+    `transformer`, that of Marian, has static sinusoidal positions and layer norm after each block. Those of many languages have
+    layer norm before it: `m2m100`, of M2M100 and NLLB, with static positions; `mbart` with learnt positions and a further layer
+    norm of the embeddings. `d_model` is an even multiple of `heads`.
+    """
+
+    kind: Literal["transformer", "m2m100", "mbart"]
+    encoder_layers: _Layers
     """Layers of the encoder."""
-    decoder_layers: Annotated[int, Field(ge=1, le=128)]
+    decoder_layers: _Layers
     """Layers of the decoder."""
     d_model: Size
     """Width of a token's vector throughout."""
@@ -213,15 +224,26 @@ class _TransformerSizes(SpecialTokens):
     """Width of the feed-forward block."""
     vocab: Size
     """Tokens of the vocabulary, source and target together."""
+    max_positions: Size = 512
+    """The longest sentence, source or target."""
+    activation: Literal["swish", "relu", "gelu"] = "swish"
+    """Between the two halves of the feed-forward block."""
+    scale_embedding: bool = True
+    """Whether vectors are scaled by the square root of `d_model`."""
 
     @model_validator(mode="after")
-    def _tokens_fit(self) -> Self:
+    def _sizes_fit(self) -> Self:
         self._fit(self.vocab)
-        return self
-
-    def _check_heads(self) -> None:
         if self.d_model % self.heads or self.d_model % 2:
             raise ValueError(f"d_model: {self.d_model} is no even multiple of {self.heads} heads")
+        if self.kind == "m2m100" and self.pad_token > 1:
+            raise ValueError(f"pad_token: {self.pad_token} where the positions of m2m100 begin after it: give 0 or 1")
+        return self
+
+    @property
+    def multilingual(self) -> bool:
+        """See `SpecialTokens`."""
+        return self.kind != "transformer"
 
     @property
     def src_vocab(self) -> int:
@@ -233,63 +255,13 @@ class _TransformerSizes(SpecialTokens):
         """Target tokens of the vocabulary."""
         return self.vocab
 
-
-class TransformerArchitecture(_TransformerSizes):
-    """The Transformer as Marian builds it: static sinusoidal positions, layer norm after each block, shared embeddings.
-
-    `d_model` is an even multiple of `heads`.
-    """
-
-    kind: Literal["transformer"]
-    max_positions: Size = 512
-    """The longest sentence, source or target."""
-    activation: Literal["swish", "relu", "gelu"] = "swish"
-    """Between the two halves of the feed-forward block."""
-    scale_embedding: bool = True
-    """Whether vectors are scaled by the square root of `d_model`."""
-
-    @model_validator(mode="after")
-    def _sizes_fit(self) -> Self:
-        self._check_heads()
-        return self
-
     @property
     def head_width(self) -> int:
         """Width of an attention head."""
         return self.d_model // self.heads
 
 
-class MultilingualArchitecture(_TransformerSizes):
-    """The Transformer of many languages with layer norm before each block.
-
-    `m2m100`, that of M2M100 and NLLB, has static sinusoidal positions; `mbart`, that of mBART, learnt positions and a further
-    layer norm of the embeddings. `d_model` is an even multiple of `heads`.
-    """
-
-    kind: Literal["m2m100", "mbart"]
-    max_positions: Size = 1024
-    """The longest sentence, source or target."""
-    activation: Literal["swish", "relu", "gelu"] = "relu"
-    """Between the two halves of the feed-forward block."""
-    scale_embedding: bool = True
-    """Whether vectors are scaled by the square root of `d_model`."""
-
-    @model_validator(mode="after")
-    def _sizes_fit(self) -> Self:
-        self._check_heads()
-        if self.kind == "m2m100" and self.pad_token > 1:
-            raise ValueError(f"pad_token: {self.pad_token} where the positions of m2m100 begin after it: give 0 or 1")
-        return self
-
-    @property
-    def head_width(self) -> int:
-        """Width of an attention head."""
-        return self.d_model // self.heads
-
-
-PretrainedArchitecture = TransformerArchitecture | MultilingualArchitecture
-"""Transformers that `transformers` builds, and whose folders are read."""
-Architecture = RecurrentArchitecture | AttentionalArchitecture | PretrainedArchitecture
+Architecture = RecurrentArchitecture | AttentionalArchitecture | TransformerArchitecture
 
 ARCHITECTURES: dict[str, Architecture] = {
     "bilstm": RecurrentArchitecture(kind="bilstm", layers=2, hidden=500, embedding=500, src_vocab=50_000, tgt_vocab=50_000),
@@ -318,8 +290,8 @@ _BY_KIND: dict[str, type[Architecture]] = {
     "attentional": AttentionalArchitecture,
     "bilstm": RecurrentArchitecture,
     "gru": RecurrentArchitecture,
-    "m2m100": MultilingualArchitecture,
-    "mbart": MultilingualArchitecture,
+    "m2m100": TransformerArchitecture,
+    "mbart": TransformerArchitecture,
     "transformer": TransformerArchitecture,
 }
 _REMEDY = "an architecture is a YAML or JSON mapping; see docs for its keys"

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from simnmt.kernels.sharp.model import RELU_LIMIT
 from simnmt.nmt.architecture import AttentionalArchitecture
-from simnmt.nmt.recurrent_model import CELLS, Kept, RecurrentDecoder, RecurrentState
+from simnmt.nmt.recurrent_model import CELLS, Kept, RecurrentDecoder
+from simnmt.nmt.step_model import Memory
 
 
 class AttentionalCell(nn.Module):
@@ -48,7 +49,7 @@ class AttentionalCell(nn.Module):
     def step(self, fed: Tensor, kept: Kept, keys: Tensor, values: Tensor, behind: Tensor | None) -> tuple[Kept, Tensor]:
         """Take one step; return the new state, and the attention weights [rows, src_len].
 
-        `fed`: the product with a token's vector, [rows, compared + gates]; `behind`: see `RecurrentState`.
+        `fed`: the product with a token's vector, [rows, compared + gates]; `behind`: see `RecurrentDecoder.body`.
         """
         recurred = self.recur(kept[0])
         query = recurred[:, : self.compared] + fed[:, : self.compared]
@@ -148,7 +149,7 @@ class AttentionalModel(RecurrentDecoder):
         draw_weights(self)
 
     def forward(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> Tensor:
-        """Return logits [batch, tgt_len, vocab] after each fed token `tgt_in`, int64 [batch, tgt_len], start token first."""
+        """See `StepModel`."""
         states, _ = self._bottom_steps(src, src_lengths, tgt_in)
         for layer in self.stack:
             states = layer(states)
@@ -174,27 +175,26 @@ class AttentionalModel(RecurrentDecoder):
             weights.append(step_weights)
         return torch.stack(outputs, dim=1), torch.stack(weights, dim=1)
 
-    def encode(self, src: Tensor, src_lengths: Tensor) -> RecurrentState:
+    def encode(self, src: Tensor, src_lengths: Tensor) -> Memory:
         """See `StepModel`."""
-        states, _, behind = self.read_source(src, src_lengths)
+        states, _, _ = self.read_source(src, src_lengths)
         source = torch.cat(self.bottom.look_at(states), dim=2)
-        return RecurrentState(self.zeros(len(src), source), source, behind)
+        return Memory(source, self.zeros(len(src), source))
 
-    def body(self, state: RecurrentState, tokens: Tensor) -> tuple[Tensor, RecurrentState]:
-        """See `StepModel`."""
-        bottom, waiting = self.bottom, iter(state.kept)
-        keys, values = state.source[:, :, : bottom.compared], state.source[:, :, bottom.compared :]
+    def body(self, tokens: Tensor, kept: Kept, source: Tensor, behind: Tensor | None) -> tuple[Tensor, Kept]:
+        """See `RecurrentDecoder`."""
+        bottom, waiting = self.bottom, iter(kept)
+        keys, values = source[:, :, : bottom.compared], source[:, :, bottom.compared :]
         fed = bottom.feed(self.tgt_embedding(tokens))
-        after, _ = bottom.step(fed, bottom.cell.next_of(waiting), keys, values, state.behind)
+        after, _ = bottom.step(fed, bottom.cell.next_of(waiting), keys, values, behind)
         output = after[0]
         for layer in self.stack:
             if isinstance(layer, RecurrentLayer):
-                kept = layer.step(output, layer.cell.next_of(waiting))
-                output, after = kept[0], after + kept
+                state = layer.step(output, layer.cell.next_of(waiting))
+                output, after = state[0], after + state
             else:
                 output = layer(output)
-        state.kept = after
-        return output, state
+        return output, after
 
     @torch.no_grad()
     def clip_weights(self) -> None:

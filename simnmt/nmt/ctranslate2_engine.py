@@ -17,14 +17,11 @@ from simnmt.nmt.architecture import Architecture
 from simnmt.nmt.devices import cpu_name
 from simnmt.nmt.engine import DecodeRequest, EngineAccount, EngineRequest, Hypothesis, Timing, Work, random_sources
 from simnmt.nmt.errors import NmtError, within_memory
-from simnmt.nmt.marian_model import PretrainedModel
 from simnmt.nmt.models import LoadedModel, load_model
 from simnmt.nmt.step_model import check_lengths
-from simnmt.nmt.vocabulary.candidate_lists import KIND, CandidateLists, write_vocabulary_map
+from simnmt.nmt.transformer_model import TransformerModel
 from simnmt.nmt.whole_batch_decoder import MOST_TARGET_TOKENS, WholeBatchDecoder
 
-VOCABULARY_MAP = "vmap.txt"
-"""Name of the map in a CTranslate2 model's folder."""
 _TYPES = ("float32", "int8", "int16", "bfloat16", "float16")
 
 
@@ -34,28 +31,17 @@ class CTranslate2Engine:
     Tokens are passed as texts: the decimal digits of each id. As in our own search, padding is never an output.
     """
 
-    def __init__(
-        self,
-        loaded: LoadedModel,
-        device: str,
-        threads: int | None,
-        compute_type: str,
-        seed: int,
-        lists: CandidateLists | None = None,
-    ) -> None:
-        """`lists`: the vocabulary map; None: every token may be chosen. Raises `NmtError` for a model of another kind."""
+    def __init__(self, loaded: LoadedModel, device: str, threads: int | None, compute_type: str, seed: int) -> None:
+        """Convert the model. Raises `NmtError` for a model of another kind."""
         architecture, model = loaded.architecture, loaded.model
-        if not isinstance(model, PretrainedModel):
+        if not isinstance(model, TransformerModel):
             raise NmtError(f"CTranslate2 runs no {architecture.kind} model", remedy="use the torch backend, or marian")
-        if lists is not None and architecture.kind != "transformer":
-            raise NmtError(f"no vocabulary map for a model of kind {architecture.kind}", remedy="leave --vocabulary out")
-        self._architecture, self._seed, self._mapped = architecture, seed, lists is not None
-        # No list holds padding; the start token is added to each of them by CTranslate2.
-        never = {architecture.pad_token if lists is None else architecture.start_token} - {architecture.eos_token}
-        self._suppressed = [[str(token)] for token in sorted(never)] or None
+        self._architecture, self._seed = architecture, seed
+        pad, eos = architecture.pad_token, architecture.eos_token
+        self._suppressed = None if pad == eos else [[str(pad)]]
         kind, _, index = device.partition(":")
         with tempfile.TemporaryDirectory(prefix="simnmt-ctranslate2-") as folder:
-            convert(model, Path(folder), lists)
+            convert(model, Path(folder))
             # The translator reads all weights when it is made, so that the folder can be removed.
             self._translator: ctranslate2.Translator | None = ctranslate2.Translator(
                 folder,
@@ -73,20 +59,20 @@ class CTranslate2Engine:
             device_name=_gpu_name(int(index or 0)) if kind == "cuda" else cpu_name(),
             threads=threads,
             versions={"ctranslate2": ctranslate2.__version__},
-            vocabulary=None if lists is None else KIND,
         )
 
     @classmethod
     def load(cls, request: EngineRequest) -> CTranslate2Engine:
-        """Load an engine; see `load_engine`, which has checked the device's name. The vocabulary is of candidate lists."""
+        """Load an engine; see `load_engine`, which has checked the device's name."""
+        if request.vocabulary is not None:
+            raise NmtError("CTranslate2 multiplies the whole vocabulary", remedy="leave --vocabulary out, or use torch")
         device, threads = request.device, request.threads
         # int16 is fast only with Intel's MKL, and offered only with it.
         compute_type = request.supported_type("CTranslate2", supported_types(device))
         loaded = load_model(request.model, seed=request.seed)
-        lists = None if request.vocabulary is None else CandidateLists.load(request.vocabulary, loaded.model)
         if device == "cpu":
             threads = threads or torch.get_num_threads()
-        return within_memory(device, lambda: cls(loaded, device, threads, compute_type, request.seed, lists))
+        return within_memory(device, lambda: cls(loaded, device, threads, compute_type, request.seed))
 
     def run(self, work: Work) -> Timing:
         """See `Engine`."""
@@ -130,7 +116,6 @@ class CTranslate2Engine:
             max_decoding_length=max_len if forced_len is None else forced_len,
             max_input_length=0,
             suppress_sequences=self._suppressed,
-            use_vmap=self._mapped,
         )
         return [result.hypotheses[0] for result in results]
 
@@ -139,47 +124,19 @@ class CTranslate2Engine:
         self._translator = None
 
 
-def convert(model: PretrainedModel, folder: Path, lists: CandidateLists | None = None) -> None:
-    """Write a model in CTranslate2's format, in float32, which it converts when loading; `lists`: also their vocabulary map.
-
-    Raises `NmtError` for lists that hold padding or the start token, which are never an output.
-    """
-    architecture, order = model.architecture, list(range(model.vocab))
+def convert(model: TransformerModel, folder: Path) -> None:
+    """Write a model in CTranslate2's format, in float32, which it converts when loading."""
+    architecture, vocabulary = model.architecture, [str(token) for token in range(model.vocab)]
     spec = _Bart(architecture).get_model_spec(model.hf)
-    if lists is not None:
-        if ({model.pad_token, model.start_token} - {model.eos_token}) & set(lists.columns.tolist() + lists.always.tolist()):
-            raise NmtError("lists that hold padding or the start token", remedy="build them again")
-        order = _reorder(spec, [model.eos_token, model.architecture.unk_token, model.start_token])
-    vocabulary = [str(token) for token in order]
     spec.register_source_vocabulary(vocabulary)
     spec.register_target_vocabulary(vocabulary)
-    spec.config.unk_token = str(model.architecture.unk_token)
+    spec.config.unk_token = str(architecture.unk_token)
     spec.config.eos_token = str(model.eos_token)
     spec.config.bos_token = spec.config.decoder_start_token = str(architecture.start_token)
     spec.config.add_source_eos = False
     spec.validate()
     spec.optimize(quantization=None)
     spec.save(str(folder))
-    if lists is not None:
-        texts = [str(token) for token in range(model.vocab)]
-        write_vocabulary_map(folder / VOCABULARY_MAP, lists, texts, texts)
-
-
-def _reorder(spec: Any, first: list[int]) -> list[int]:
-    """Move these tokens to the beginning of the vocabulary; return the order.
-
-    CTranslate2 (4.8.5) remembers the column of each token from earlier lists (Decoder::update_output_layer): it mistakes a
-    start or end token whose column moves for another token. Tokens that are in every list and lower than all others stay.
-    """
-    kept = list(dict.fromkeys(first))
-    order = kept + [token for token in range(len(spec.decoder.embeddings.weight)) if token not in set(kept)]
-    embeddings, places = spec.encoder.embeddings, torch.tensor(order)
-    parts = [*(embeddings if isinstance(embeddings, list) else [embeddings]), spec.decoder.embeddings]
-    for part in [*parts, spec.decoder.projection]:
-        part.weight = torch.as_tensor(part.weight).detach()[places]
-    if not isinstance(spec.decoder.projection.bias, str):
-        spec.decoder.projection.bias = torch.as_tensor(spec.decoder.projection.bias).detach()[places]
-    return order
 
 
 class _Bart(BartLoader):  # type: ignore[misc]  # an untyped library

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from simnmt.nmt.output_layer import FusedOutput, PlainOutput, largest, largest_sums, log_softmax_
+from simnmt.nmt.output_layer import BannedTokens, FusedOutput, Limit, PlainOutput, largest, largest_sums, log_softmax_
 from simnmt.nmt.slot_decoder import SlotDecoder
-from simnmt.nmt.step_model import BannedTokens, Limit, StepModel, check_lengths
+from simnmt.nmt.step_model import StepModel, check_lengths
 from simnmt.nmt.vocabulary.restricted_vocabulary import RestrictedVocabulary
 
 EARLY_TOKENS, GUEST_TOKENS, LATE_TOKENS = 6, 4, 5

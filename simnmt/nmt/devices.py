@@ -76,6 +76,15 @@ def torch_threads(count: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+@contextmanager
+def library_threads(count: int) -> Iterator[None]:
+    """Limit torch and the BLAS of numpy to `count` threads until the block ends; entering it takes some milliseconds."""
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+    with torch_threads(count), threadpool_limits(count, user_api="blas"):
+        yield
+
+
 def installed_versions(names: Iterable[str]) -> dict[str, str]:
     """Return the versions of the installed ones of these distributions; a bare checkout of simnmt is not installed."""
     versions: dict[str, str] = {}

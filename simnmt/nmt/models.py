@@ -15,8 +15,6 @@ from simnmt.nmt.architecture import (
     ARCHITECTURES,
     Architecture,
     AttentionalArchitecture,
-    MultilingualArchitecture,
-    PretrainedArchitecture,
     RecurrentArchitecture,
     read_architecture,
 )
@@ -24,63 +22,15 @@ from simnmt.nmt.attentional_model import AttentionalModel
 from simnmt.nmt.checkpoint import ARCHITECTURE_FILE, load_weights
 from simnmt.nmt.errors import NmtError, OutOfMemory, within_memory
 from simnmt.nmt.hub import TORCH_WEIGHTS, model_path
-from simnmt.nmt.marian_model import MarianModel, PretrainedModel
 from simnmt.nmt.pretrained_config import FOLDER_REMEDY, quiet_transformers, read_pretrained_architecture
 from simnmt.nmt.recurrent_model import RecurrentModel
+from simnmt.nmt.transformer_model import FAMILIES, TransformerModel
 
 WEIGHTS_ONLY_HOLDS = torch.__version__ >= "2.6"
 """Earlier versions could run code of a pickle that is read as weights only (CVE-2025-32434)."""
-
-
-def load_hf(folder: str | os.PathLike[str]) -> PretrainedModel:
-    """Load a Hugging Face folder, with weights in safetensors or weights-only form, without running code in it.
-
-    Raises `NmtError` and `OutOfMemory`.
-    """
-    architecture, class_name = read_pretrained_architecture(folder)
-    if not any((Path(folder) / name).exists() for name in _WEIGHT_FILES):
-        what = f"no usable weights: neither {_WEIGHT_FILES[0]} nor {_WEIGHT_FILES[2]}"
-        raise NmtError(what, path=folder, remedy=FOLDER_REMEDY)
-    import transformers  # a second of CPU time that models without it are spared
-
-    try:
-        loaded = within_memory("cpu", lambda: _weights(folder, getattr(transformers, class_name)))
-    except OutOfMemory:
-        raise
-    except Exception as error:  # pickle, zip, safetensors and torch each have their own
-        raise NmtError(f"no usable weights: {describe_error(error)}", path=folder, remedy=FOLDER_REMEDY) from None
-    hf, report = loaded
-    if lacking := sorted(report["missing_keys"]):
-        raise NmtError(f"the weights lack {lacking[0]}", path=folder, remedy=FOLDER_REMEDY)
-    return _pretrained_model(architecture, hf.float().eval())
-
-
 _WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 
-
-def _weights(folder: str | os.PathLike[str], hf_class: Any) -> Any:
-    sdpa = getattr(hf_class, "_supports_sdpa", False)
-    with quiet_transformers():
-        return hf_class.from_pretrained(
-            folder,
-            local_files_only=True,
-            weights_only=True,
-            use_safetensors=None if WEIGHTS_ONLY_HOLDS else True,
-            attn_implementation="sdpa" if sdpa else "eager",  # else config.json may name code to be fetched
-            output_loading_info=True,
-        )
-
-
-def _pretrained_model(architecture: PretrainedArchitecture, hf: Any = None, dropout: float = 0.0) -> PretrainedModel:
-    """Return the model of an architecture, whose class is imported when it is needed; `hf`: as of `PretrainedModel`."""
-    if isinstance(architecture, MultilingualArchitecture):
-        from simnmt.nmt.multilingual_models import MultilingualModel
-
-        return MultilingualModel(architecture, hf, dropout)
-    return MarianModel(architecture, hf, dropout)
-
-
-TranslationModel = RecurrentModel | AttentionalModel | PretrainedModel
+TranslationModel = RecurrentModel | AttentionalModel | TransformerModel
 """Every kind of model; each is a `StepModel`."""
 
 
@@ -107,7 +57,7 @@ def build_model(architecture: Architecture, *, seed: int = 0, dropout: float = 0
                 return RecurrentModel(architecture, dropout)
             case AttentionalArchitecture():
                 return AttentionalModel(architecture, dropout)
-        return _pretrained_model(architecture, dropout=dropout)
+        return TransformerModel(architecture, dropout=dropout)
 
 
 def load_model(model: str, *, seed: int = 0) -> LoadedModel:
@@ -131,3 +81,38 @@ def load_model(model: str, *, seed: int = 0) -> LoadedModel:
         raise NmtError(f"no model called {model}", remedy=did_you_mean(model, ARCHITECTURES, known))
     architecture = ARCHITECTURES[model] if model in ARCHITECTURES else read_architecture(path)
     return LoadedModel(model, build_model(architecture, seed=seed).eval(), architecture, "random")
+
+
+def load_hf(folder: str | os.PathLike[str]) -> TransformerModel:
+    """Load a Hugging Face folder, with weights in safetensors or weights-only form, without running code in it.
+
+    Raises `NmtError` and `OutOfMemory`.
+    """
+    architecture = read_pretrained_architecture(folder)
+    if not any((Path(folder) / name).exists() for name in _WEIGHT_FILES):
+        what = f"no usable weights: neither {_WEIGHT_FILES[0]} nor {_WEIGHT_FILES[2]}"
+        raise NmtError(what, path=folder, remedy=FOLDER_REMEDY)
+    import transformers  # a second of CPU time that models without it are spared
+
+    hf_class: Any = getattr(transformers, FAMILIES[architecture.kind].model)
+
+    def load() -> Any:
+        with quiet_transformers():
+            return hf_class.from_pretrained(
+                folder,
+                local_files_only=True,
+                weights_only=True,
+                use_safetensors=None if WEIGHTS_ONLY_HOLDS else True,
+                attn_implementation="sdpa",  # else config.json may name code to be fetched
+                output_loading_info=True,
+            )
+
+    try:
+        hf, report = within_memory("cpu", load)
+    except OutOfMemory:
+        raise
+    except Exception as error:  # pickle, zip, safetensors and torch each have their own
+        raise NmtError(f"no usable weights: {describe_error(error)}", path=folder, remedy=FOLDER_REMEDY) from None
+    if lacking := sorted(report["missing_keys"]):
+        raise NmtError(f"the weights lack {lacking[0]}", path=folder, remedy=FOLDER_REMEDY)
+    return TransformerModel(architecture, hf.float().eval())

@@ -14,7 +14,9 @@ alone many numbers at a time: `amax` first finds the blocks that can hold the la
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import inf
 from typing import Any, Protocol
 
 import torch
@@ -24,8 +26,70 @@ from simnmt.kernels.columns import gathered_products, scatter
 from simnmt.kernels.errors import KernelError
 from simnmt.kernels.output_layer import Best, fused_argmax, fused_best
 from simnmt.nmt.errors import NmtError
-from simnmt.nmt.step_model import NEVER, BannedTokens, MaskedBias, StepModel
+from simnmt.nmt.step_model import StepModel
 from simnmt.nmt.vocabulary.restricted_vocabulary import ProductChoice, RestrictedVocabulary, VocabularySubset
+
+NEVER = -inf
+"""The log-probability of a token that cannot be chosen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """The length limit of a sentence's output, and its source tokens if candidate lists need them."""
+
+    steps: int
+    """Most steps, 1 or more."""
+    forced: bool = False
+    """Whether the sentence takes all of them: its end token is banned."""
+    source: Sequence[int] = ()
+    """Source tokens, if the active vocabulary depends on them."""
+
+
+class BannedTokens:
+    """Tokens that are never chosen: padding, and the end token of a sentence of forced length."""
+
+    def __init__(self, model: StepModel) -> None:
+        self.pad, self.eos, self._device = model.pad_token, model.eos_token, model.device
+        self.all_forced = False
+        """Whether every active sentence has a forced length."""
+        self.columns: Tensor | None = None
+        """Tokens banned in every row; a new tensor whenever they change."""
+        self.ends: Tensor | None = None
+        """Mask of the rows whose end token is banned, [rows]; None if that holds for all rows or for none."""
+
+    def update(self, limits: Sequence[Limit], beam: int) -> None:
+        """Follow a change of the active sentences."""
+        forced = [limit.forced for limit in limits]
+        before, self.all_forced = self.all_forced, all(forced)
+        if self.columns is None or before != self.all_forced:
+            columns = {self.pad} - {self.eos} | ({self.eos} if self.all_forced else set())
+            self.columns = torch.tensor(sorted(columns), dtype=torch.int64, device=self._device)
+        mixed = any(forced) and not self.all_forced
+        self.ends = torch.tensor(forced, device=self._device).repeat_interleave(beam) if mixed else None
+
+    def ban(self, logits: Tensor) -> None:
+        """Set the logits of banned tokens to minus infinity, in place."""
+        if self.columns is not None:
+            logits.index_fill_(1, self.columns, NEVER)
+        if self.ends is not None:
+            logits[:, self.eos].masked_fill_(self.ends, NEVER)
+
+
+class MaskedBias:
+    """The bias of a model's output layer, minus infinity for tokens that are banned in every row."""
+
+    def __init__(self, model: StepModel, banned: BannedTokens) -> None:
+        self._banned = banned
+        self._bias = self._masked = model.bias.detach().float().contiguous()
+        self._columns: Tensor | None = None
+
+    def now(self) -> Tensor:
+        """Return the present bias, float32 [vocab]; the same tensor until the banned tokens change."""
+        columns = self._banned.columns
+        if columns is not None and columns is not self._columns:
+            self._columns, self._masked = columns, self._bias.index_fill(0, columns, NEVER)
+        return self._masked
+
 
 _BLOCK = 64
 _FEW, _FEW_COLUMNS = 65_536, 16 * _BLOCK

@@ -4,33 +4,24 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from logging import CRITICAL
 from pathlib import Path
 from typing import Any, cast
 
 from simnmt.base.errors import describe_error
 from simnmt.base.files import MOST_MODEL_BYTES, check_model_folder, read_bounded
-from simnmt.nmt.architecture import PretrainedArchitecture, architecture_of
+from simnmt.nmt.architecture import TransformerArchitecture, architecture_of
 from simnmt.nmt.errors import NmtError
 
 FOLDER_REMEDY = "name a folder of Marian, M2M100, NLLB or mBART as transformers saves it, with config.json and weights"
+KINDS = {"marian": "transformer", "m2m_100": "m2m100", "mbart": "mbart"}
+"""Kinds of architectures by the `model_type` of config.json; NLLB is of type m2m_100."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Family:
-    """How a model type of Hugging Face is read."""
-
-    class_name: str
-    """Class of `transformers` that holds its weights."""
-    sizes: Callable[[Any], dict[str, Any]]
-    """Returns the architecture's keys of a configuration; `equal` holds pairs that must be equal."""
-
-
-def read_pretrained_architecture(folder: str | os.PathLike[str]) -> tuple[PretrainedArchitecture, str]:
-    """Return the architecture of a Hugging Face folder and the class of `transformers` of its model. Raises `NmtError`."""
+def read_pretrained_architecture(folder: str | os.PathLike[str]) -> TransformerArchitecture:
+    """Return the architecture of a Hugging Face folder. Raises `NmtError`."""
     check_folder(folder)
     refuse_code(folder, "config.json")
     from transformers import AutoConfig
@@ -38,21 +29,39 @@ def read_pretrained_architecture(folder: str | os.PathLike[str]) -> tuple[Pretra
     try:
         with quiet_transformers():
             # Without `trust_remote_code=False` the user is asked whether to run the folder's code.
-            config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+            config: Any = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # transformers checks each value in a way of its own
         raise NmtError(f"no Hugging Face configuration: {describe_error(error)}", path=folder, remedy=FOLDER_REMEDY) from None
-    if (family := _FAMILIES.get(config.model_type)) is None:
-        known = ", ".join(_FAMILIES)
-        raise NmtError(
-            f"holds a model of type {config.model_type} where one of {known} is read", path=folder, remedy=FOLDER_REMEDY
-        )
-    sizes = family.sizes(config)
-    for name, (encoder, decoder) in sizes.pop("equal").items():
+    if config.model_type not in KINDS:
+        what = f"holds a model of type {config.model_type} where one of {', '.join(KINDS)} is read"
+        raise NmtError(what, path=folder, remedy=FOLDER_REMEDY)
+    for name, encoder, decoder in (
+        ("attention heads", config.encoder_attention_heads, config.decoder_attention_heads),
+        ("feed-forward width", config.encoder_ffn_dim, config.decoder_ffn_dim),
+        ("vocabulary", config.vocab_size, getattr(config, "decoder_vocab_size", None) or config.vocab_size),
+    ):
         if encoder != decoder:
             raise NmtError(f"{name}: {encoder} in the encoder, {decoder} in the decoder", path=folder, remedy=FOLDER_REMEDY)
-    # The kinds of all families are those of pretrained models.
-    architecture = cast(PretrainedArchitecture, architecture_of(sizes | _special_tokens(config), folder))
-    return architecture, family.class_name
+    start = getattr(config, "decoder_start_token_id", None)
+    if start is None:  # mBART-50 leaves it to its generation_config.json
+        start = config.eos_token_id if config.model_type == "mbart" else config.pad_token_id
+    content = {
+        "kind": KINDS[config.model_type],
+        "encoder_layers": config.encoder_layers,
+        "decoder_layers": config.decoder_layers,
+        "d_model": config.d_model,
+        "heads": config.encoder_attention_heads,
+        "ffn": config.encoder_ffn_dim,
+        "vocab": config.vocab_size,
+        "max_positions": config.max_position_embeddings,
+        "activation": "swish" if config.activation_function == "silu" else config.activation_function,
+        "scale_embedding": config.scale_embedding,
+        "pad_token": config.pad_token_id,
+        "eos_token": config.eos_token_id,
+        "start_token": start,
+        "unk_token": 1 if config.model_type == "marian" else 3,
+    }
+    return cast(TransformerArchitecture, architecture_of(content, folder))
 
 
 def check_folder(folder: str | os.PathLike[str]) -> None:
@@ -72,15 +81,6 @@ def model_type(folder: str | os.PathLike[str]) -> str | None:
     return kind if isinstance(kind, str) else None
 
 
-def _json_object(folder: str | os.PathLike[str], name: str) -> dict[str, Any]:
-    """Return the object in a JSON file of a folder; an empty one for any other file, which its own reader refuses."""
-    try:
-        content = json.loads(read_bounded(Path(folder) / name, MOST_MODEL_BYTES))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return content if isinstance(content, dict) else {}
-
-
 def refuse_code(folder: str | os.PathLike[str], name: str) -> None:
     """Raise `NmtError` if a JSON file of a folder names Python code to be run, which is never done."""
     if _json_object(folder, name).get("auto_map"):
@@ -88,40 +88,13 @@ def refuse_code(folder: str | os.PathLike[str], name: str) -> None:
         raise NmtError(what, path=folder, remedy="give a model that transformers itself implements")
 
 
-def _special_tokens(config: Any) -> dict[str, int]:
-    start = getattr(config, "decoder_start_token_id", None)
-    if start is None:  # mBART-50 leaves it to its generation_config.json
-        start = config.eos_token_id if config.model_type == "mbart" else config.pad_token_id
-    tokens = {"pad_token": config.pad_token_id, "eos_token": config.eos_token_id, "start_token": start}
-    return tokens | ({} if config.model_type == "marian" else {"unk_token": 3})
-
-
-def _bart_sizes(config: Any) -> dict[str, Any]:
-    """Return the keys that configurations of Marian, M2M100 and mBART share."""
-    return {
-        "encoder_layers": config.encoder_layers,
-        "decoder_layers": config.decoder_layers,
-        "d_model": config.d_model,
-        "heads": config.encoder_attention_heads,
-        "ffn": config.encoder_ffn_dim,
-        "vocab": config.vocab_size,
-        "max_positions": config.max_position_embeddings,
-        "activation": "swish" if config.activation_function == "silu" else config.activation_function,
-        "scale_embedding": config.scale_embedding,
-        "equal": {
-            "attention heads": (config.encoder_attention_heads, config.decoder_attention_heads),
-            "feed-forward width": (config.encoder_ffn_dim, config.decoder_ffn_dim),
-            "vocabulary": (config.vocab_size, getattr(config, "decoder_vocab_size", None) or config.vocab_size),
-        },
-    }
-
-
-_FAMILIES: dict[str, _Family] = {
-    "marian": _Family("MarianMTModel", lambda config: {"kind": "transformer"} | _bart_sizes(config)),
-    "m2m_100": _Family("M2M100ForConditionalGeneration", lambda config: {"kind": "m2m100"} | _bart_sizes(config)),
-    "mbart": _Family("MBartForConditionalGeneration", lambda config: {"kind": "mbart"} | _bart_sizes(config)),
-}
-"""By the `model_type` of config.json; NLLB is of type m2m_100."""
+def _json_object(folder: str | os.PathLike[str], name: str) -> dict[str, Any]:
+    """Return the object in a JSON file of a folder; an empty one for any other file, which its own reader refuses."""
+    try:
+        content = json.loads(read_bounded(Path(folder) / name, MOST_MODEL_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from simnmt.base.errors import describe_error
 from simnmt.base.suggestions import did_you_mean
-from simnmt.nmt.architecture import Architecture, MultilingualArchitecture
+from simnmt.nmt.architecture import Architecture
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.hub import TORCH_WEIGHTS, model_path
 from simnmt.nmt.pretrained_config import check_folder, model_type, quiet_transformers, refuse_code
@@ -116,14 +116,14 @@ def load_pretrained(folder: Path, languages: Languages) -> tuple[LoadedModel, Pr
 
     Raises `NmtError` for a damaged folder, and for languages that are missing, unknown or of no use to the model.
     """
-    from simnmt.nmt.marian_model import PretrainedModel
     from simnmt.nmt.models import load_model
+    from simnmt.nmt.transformer_model import TransformerModel
 
     path = Path(model_path(str(folder), TORCH_WEIGHTS)).absolute()  # a folder may have the name of an architecture, such as gru
     _tokenizer_in(path)  # refuses a folder without one before the weights are read
     loaded = load_model(str(path))
     tokenizer, start = open_tokenizer(path, loaded.architecture, languages)
-    assert isinstance(loaded.model, PretrainedModel)
+    assert isinstance(loaded.model, TransformerModel)
     if start is not None:
         loaded.model.start_with_language(start.token, after_start=start.after_start)
     return loaded, tokenizer
@@ -142,7 +142,7 @@ def open_tokenizer(
         what = f"a tokeniser of {size:,} tokens, but a model of {architecture.tgt_vocab:,}"
         raise NmtError(what, path=path, remedy=_FOLDER)
     prefix, start = "", None
-    if isinstance(architecture, MultilingualArchitecture):
+    if architecture.multilingual:
         start = _choose_languages(tokenizer, languages, path)
     else:
         if languages.source is not None:

@@ -1,13 +1,13 @@
 """Encoder and decoder of LSTM or GRU cells with Luong's attention (CNMT-13): a step model and its training pass.
 
-`RecurrentDecoder`, with its state, slots and cells, is also the base of the attentional models.
+`RecurrentDecoder`, with its slots and cells, is also the base of the attentional models.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Any, cast
@@ -20,76 +20,50 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from simnmt.nmt.architecture import RecurrentArchitecture
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.linear_layers import HalfLinear
-from simnmt.nmt.step_model import SlotCompaction, SourceRows, StepModel
+from simnmt.nmt.step_model import Memory, Moves, Slots, StepModel
 
 Kept = tuple[Tensor, ...]
 """The state of a recurrent layer between steps, each [rows, width]: h, and c of an LSTM."""
 
 
-@dataclass(slots=True)
-class RecurrentState:
-    """Result of the encoder and state of the decoder: after `encode` a row is a sentence, after `start` a hypothesis."""
+class RecurrentSlots(Slots):
+    """The slots of a recurrent decoder. Only the source has spare room: every step makes the states anew."""
 
-    kept: Kept
-    """The states of all recurrent layers, from bottom to top."""
-    source: Tensor
-    """Keys and values of attention, side by side: [rows, src_len, keys + values]."""
-    behind: Tensor | None
-    """True behind the end of each source, [rows, src_len]; None if all are equally long."""
-
-
-class RecurrentSlots:
-    """The slots of a recurrent decoder; see `Slots`. Only the source has spare room: every step makes the states anew."""
-
-    def __init__(
-        self,
-        body: Callable[[RecurrentState, Tensor], tuple[Tensor, RecurrentState]],
-        kept: Kept,
-        source: Tensor,
-        most_rows: int | None = None,
-    ) -> None:
-        """`body`: the model's, called with views of the active rows.
-
-        `kept`: as in `RecurrentState`, without rows; `source`: the first room, [rows, 0, width]; `most_rows`: see
-        `StepModel.slots`.
-        """
-        self._body, self._source = body, SourceRows(source, 0, most_rows)
-        self._state = RecurrentState(kept, source[:0], None)
-
-    @torch.inference_mode()
-    def join(self, memory: RecurrentState, sentences: Sequence[int], src_lens: Sequence[int], beam: int) -> None:
-        """See `Slots`."""
-        if not sentences:
-            return
-        taken = self._source.join(memory.source, sentences, src_lens, beam)
-        both = zip(self._state.kept, memory.kept, strict=True)
-        self._update_state(tuple(torch.cat((old, new.index_select(0, taken))) for old, new in both))
-
-    @torch.inference_mode()
-    def leave(self, slots: Sequence[int], beam: int) -> list[int]:
-        """See `Slots`."""
-        leaving = SlotCompaction(len(self._source), slots, beam, self._state.source.device)
-        self._source.drop(leaving)
-        for part in self._state.kept:
-            leaving.move(part, 0)
-        self._update_state(tuple(part[: len(leaving.rows)] for part in self._state.kept))
-        return leaving.order
+    def __init__(self, model: RecurrentDecoder, rows: int, most_rows: int | None) -> None:
+        weight = model.tgt_embedding.weight.detach()
+        super().__init__(weight.new_empty((rows, 0, model.source_width)), 0, most_rows)
+        self._model, self._kept = model, model.zeros(0, weight)
+        self._behind: Tensor | None = None
+        self._prepare()
 
     @torch.inference_mode()
     def body(self, tokens: Tensor) -> Tensor:
         """See `Slots`."""
-        hidden, self._state = self._body(self._state, tokens)
+        hidden, self._kept = self._model.body(tokens, self._kept, self._attended, self._behind)
         return hidden
 
     @torch.inference_mode()
     def reorder(self, rows: Tensor) -> None:
         """See `Slots`."""
-        self._state.kept = tuple(part.index_select(0, rows) for part in self._state.kept)
+        self._kept = tuple(part.index_select(0, rows) for part in self._kept)
 
-    def _update_state(self, kept: Kept) -> None:
-        """Give the next step the active rows, up to the end of their longest source."""
-        within = self._source.within()
-        self._state = RecurrentState(kept, self._source.active(), None if within is None else ~within)
+    def _take(self, memory: Memory, taken: Tensor) -> None:
+        """See `Slots`."""
+        both = zip(self._kept, memory.state, strict=True)
+        self._kept = tuple(torch.cat((old, new.index_select(0, taken))) for old, new in both)
+        self._prepare()
+
+    def _move(self, moves: Moves) -> None:
+        """See `Slots`."""
+        for part in self._kept:
+            moves.apply(part, 0)
+        self._kept = tuple(part[: self.rows] for part in self._kept)
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Prepare the source of the next steps, after rows have joined or left."""
+        self._attended, within = self._active_source()
+        self._behind = None if within is None else ~within
 
 
 def gru(fed: Tensor, recurred: Tensor, hidden: Tensor) -> Kept:
@@ -154,7 +128,7 @@ def run_layer(layer: nn.LSTM | nn.GRU, fed: Any, start: Any = None) -> Any:
 
 
 class RecurrentDecoder(StepModel):
-    """A step model whose decoder carries a `RecurrentState`.
+    """A step model whose decoder carries the states of recurrent layers.
 
     A subclass sets `src_embedding`, `tgt_embedding`, `dropout`, `projection` and a torch `encoder`, and adds `zeros`, `encode`,
     `body` and `attention`.
@@ -165,7 +139,7 @@ class RecurrentDecoder(StepModel):
     dropout: nn.Dropout
     encoder: nn.LSTM | nn.GRU
     source_width: int
-    """Width of `RecurrentState.source`."""
+    """Width of the keys and values of attention."""
 
     @abstractmethod
     def zeros(self, rows: int, like: Tensor) -> Kept:
@@ -174,7 +148,7 @@ class RecurrentDecoder(StepModel):
     def read_source(self, src: Tensor, src_lengths: Tensor) -> tuple[Tensor, Kept, Tensor | None]:
         """Return the encoder's states, [batch, src_len, width], 0 behind a source's end; its last state; and the padding mask.
 
-        The mask is `RecurrentState.behind`.
+        The mask is `behind` of `body`.
         """
         embedded, src_len = self.dropout(self.src_embedding(src)), src.shape[1]
         lengths = src_lengths.cpu()  # once: each look at what is on a GPU waits for it
@@ -188,22 +162,20 @@ class RecurrentDecoder(StepModel):
             behind = torch.arange(src_len, device=src.device)[None] >= src_lengths[:, None]
         return states, last if isinstance(last, tuple) else (last,), behind
 
-    def start(self, memory: RecurrentState, beam: int) -> RecurrentState:
-        """See `StepModel`."""
-        if beam == 1:
-            return replace(memory)
-        kept = tuple(part.repeat_interleave(beam, dim=0) for part in memory.kept)
-        behind = None if memory.behind is None else memory.behind.repeat_interleave(beam, dim=0)
-        return RecurrentState(kept, memory.source.repeat_interleave(beam, dim=0), behind)
+    @abstractmethod
+    def body(self, tokens: Tensor, kept: Kept, source: Tensor, behind: Tensor | None) -> tuple[Tensor, Kept]:
+        """Run a step up to the output layer; return its input, [rows, width], and the new states.
 
-    def reorder(self, state: RecurrentState, rows: Tensor) -> RecurrentState:
-        """See `StepModel`."""
-        return replace(state, kept=tuple(part.index_select(0, rows) for part in state.kept))
+        Args:
+            tokens: the last token of each row, int64 [rows].
+            kept: the states of all recurrent layers, from bottom to top.
+            source: keys and values of attention, side by side, [rows, src_len, keys + values].
+            behind: True behind the end of each source, [rows, src_len]; None if all are equally long.
+        """
 
     def slots(self, rows: int, most_rows: int | None = None) -> RecurrentSlots:
         """See `StepModel`."""
-        weight = self.tgt_embedding.weight.detach()
-        return RecurrentSlots(self.body, self.zeros(0, weight), weight.new_empty((rows, 0, self.source_width)), most_rows)
+        return RecurrentSlots(self, rows, most_rows)
 
 
 class RecurrentModel(RecurrentDecoder):
@@ -237,7 +209,7 @@ class RecurrentModel(RecurrentDecoder):
         self._half_cells: list[tuple[HalfLinear, HalfLinear]] = []
 
     def forward(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> Tensor:
-        """Return logits [batch, tgt_len, vocab] after each fed token `tgt_in`, int64 [batch, tgt_len], start token first."""
+        """See `StepModel`."""
         values, last, behind = self._read(src, src_lengths)
         states = self._decoded(last, tgt_in)
         keys = values if self.score is None else self.score(values)
@@ -251,27 +223,26 @@ class RecurrentModel(RecurrentDecoder):
         values, last, behind = self._read(src, src_lengths)
         return _weights(self._decoded(last, tgt_in), self.score(values), behind)
 
-    def encode(self, src: Tensor, src_lengths: Tensor) -> RecurrentState:
+    def encode(self, src: Tensor, src_lengths: Tensor) -> Memory:
         """See `StepModel`."""
-        values, last, behind = self._read(src, src_lengths)
+        values, last, _ = self._read(src, src_lengths)
         kept = tuple(part[layer] for layer in range(self.architecture.layers) for part in last)
         source = values[:, :, :0] if self.score is None else torch.cat((self.score(values), values), dim=2)
-        return RecurrentState(kept, source, behind)
+        return Memory(source, kept)
 
-    def body(self, state: RecurrentState, tokens: Tensor) -> tuple[Tensor, RecurrentState]:
-        """See `StepModel`.
+    def body(self, tokens: Tensor, kept: Kept, source: Tensor, behind: Tensor | None) -> tuple[Tensor, Kept]:
+        """See `RecurrentDecoder`.
 
         The cells are written out: for a single token torch's own layer spends most of its time rearranging its weights.
         """
-        output, after, waiting = self.tgt_embedding(tokens), list[Tensor](), iter(state.kept)
+        output, after, waiting = self.tgt_embedding(tokens), list[Tensor](), iter(kept)
         for feed, recur in self._products():
             before = self._cell.next_of(waiting)
-            kept = self._cell.step(feed(output), recur(before[0]), *before)
-            output = kept[0]
-            after += kept
-        state.kept = tuple(after)
-        keys, values = state.source.chunk(2, dim=2)
-        return self._combined(output[:, None], keys, values, state.behind)[:, 0], state
+            state = self._cell.step(feed(output), recur(before[0]), *before)
+            output = state[0]
+            after += state
+        keys, values = source.chunk(2, dim=2)
+        return self._combined(output[:, None], keys, values, behind)[:, 0], tuple(after)
 
     def zeros(self, rows: int, like: Tensor) -> Kept:
         """See `RecurrentDecoder`."""

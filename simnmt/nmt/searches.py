@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from simnmt.nmt.engine import Hypothesis
-from simnmt.nmt.output_layer import Projected, make_output_layer
-from simnmt.nmt.step_model import NEVER, BannedTokens, Limit, StepModel
+from simnmt.nmt.output_layer import NEVER, BannedTokens, Limit, Projected, make_output_layer
+from simnmt.nmt.step_model import StepModel
 from simnmt.nmt.vocabulary.restricted_vocabulary import RestrictedVocabulary
 
 

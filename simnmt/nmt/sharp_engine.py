@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from simnmt.batching import Batching
+from simnmt.kernels.beam_search import StageSeconds
 from simnmt.kernels.native_library import native_at
-from simnmt.kernels.sharp.model import StageSeconds
 from simnmt.nmt.attentional_model import AttentionalModel
 from simnmt.nmt.devices import cpu_name
 from simnmt.nmt.engine import DecodeRequest, EngineAccount, EngineRequest, Hypothesis, Timing, Work, random_sources

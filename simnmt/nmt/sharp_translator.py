@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from simnmt.kernels.beam_search import SharpTranslation
 from simnmt.kernels.packed_products import Clipping, clipping_of
 from simnmt.kernels.sharp import model as sharp
 from simnmt.kernels.sharp.decoder import SharpDecoder, SourceEncoder, decode_ensemble
@@ -20,7 +21,7 @@ from simnmt.kernels.sharp.native_search import MOST_MEMBERS
 from simnmt.nmt.attentional_model import AttentionalModel, DenseBlock, RecurrentLayer
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.source_lines import SourceLine, Translation
-from simnmt.nmt.subwords import LONGEST_SOURCE, Subwords, TextWriter, read_dictionary
+from simnmt.nmt.subwords import LONGEST_SOURCE, Subwords, TextWriter
 from simnmt.nmt.translation import load_folder
 from simnmt.nmt.vocabulary.candidate_lists import CandidateLists
 from simnmt.profile.decoder_settings import DecoderSettings
@@ -149,11 +150,11 @@ class SharpTranslator:
         forced_len: int | None = None,
         max_len: int | None = None,
         clock: bool = False,
-    ) -> sharp.SharpTranslation:
+    ) -> SharpTranslation:
         """Return the best translation of a sentence; arguments as of `decode_ensemble`."""
         return decode_ensemble(self._decoders, states, candidates, forced_len, max_len=max_len, clock=clock)
 
-    def translate(self, sources: Sequence[Sequence[int]], lists: CandidateLists | None = None) -> list[sharp.SharpTranslation]:
+    def translate(self, sources: Sequence[Sequence[int]], lists: CandidateLists | None = None) -> list[SharpTranslation]:
         """Return the best translation of each sentence, with `lists` of its candidates only (SHARP-02)."""
         return [self.decode(self.encode(source), candidates=candidates_of(lists, source)) for source in sources]
 
@@ -207,8 +208,6 @@ class SharpTextTranslator:
         fused: bool = False,
         max_len: int | None = None,
         candidates: Path | None = None,
-        dictionary: Path | None = None,
-        keep_unknown: bool = False,
     ) -> SharpTextTranslator:
         """Load folders that `simnmt nmt train` wrote; several are an ensemble.
 
@@ -219,8 +218,6 @@ class SharpTextTranslator:
             fused: whether the output layer is fused.
             max_len: most tokens of a translation.
             candidates: a bundle of candidate lists that `simnmt vocab build` made of the model.
-            dictionary: a file of translations of unknown words; words without one are copied.
-            keep_unknown: whether every unknown word is written as its mark.
 
         Raises `NmtError` for options out of range, for a folder without an attentional model, and for models that do not share
         their subwords.
@@ -232,7 +229,6 @@ class SharpTextTranslator:
                 raise NmtError(f"{name} is {value}", remedy="give 1 or more")
         if len(folders) > MOST_MEMBERS:
             raise NmtError(f"an ensemble of {len(folders)} models", remedy=f"give at most {MOST_MEMBERS}")
-        entries = {} if dictionary is None else read_dictionary(dictionary)
         models, vocabularies = list[AttentionalModel](), list[tuple[Subwords, Subwords]]()
         for folder in folders:
             loaded, *sides = load_folder(folder)
@@ -253,7 +249,7 @@ class SharpTextTranslator:
         most = max_len or MOST_TARGET_TOKENS
         translator = SharpTranslator(models, settings, max_len=most, most_src_len=LONGEST_SOURCE)
         source, target = vocabularies[0]
-        return cls(translator, source, TextWriter(source, target, models[0].unk_token, entries, keep_unknown), max_len, lists)
+        return cls(translator, source, TextWriter(source, target, models[0].unk_token), max_len, lists)
 
     def clipping(self) -> Clipping | None:
         """Return how many weights the 16-bit products of `fast` clip; None for `exact`."""

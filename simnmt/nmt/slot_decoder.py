@@ -21,8 +21,9 @@ from torch import Tensor
 from simnmt.batching import Batcher, Batching, Encode, Join, half_empty, immediate, maxi, mini, top_up
 from simnmt.nmt.engine import DecodeRequest, Hypothesis
 from simnmt.nmt.errors import NmtError, OutOfMemory, within_memory
+from simnmt.nmt.output_layer import Limit
 from simnmt.nmt.searches import SlotSearch, make_search
-from simnmt.nmt.step_model import Limit, Memory, Slots, StepModel, check_lengths, pad
+from simnmt.nmt.step_model import Memory, Slots, StepModel, check_lengths, pad
 from simnmt.nmt.vocabulary.restricted_vocabulary import RestrictedVocabulary, SubsetAccount
 
 Mark = Callable[[], object]

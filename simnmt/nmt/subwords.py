@@ -1,24 +1,22 @@
 """Text and tokens: subword vocabularies by sentencepiece, and replacement of unknown words in a translation (SHARP-01).
 
-Where a decoder emits the unknown token, a word replaces it: the source word to which the attention of that step points, or its
-translation in a dictionary. Pieces are written as by sentencepiece: normalised, with `▁` in place of a blank.
+Where a decoder emits the unknown token, the source word to which the attention of that step points replaces it. Pieces are
+written as by sentencepiece: normalised, with `▁` in place of a blank.
 """
 
 from __future__ import annotations
 
 import io
-import os
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from simnmt.base.errors import describe_error
 from simnmt.base.files import MOST_MODEL_BYTES, read_bounded
 from simnmt.nmt.errors import NmtError, TrainingError, need
-from simnmt.workload.text_lines import TextLines
 
 SOURCE_TOKENIZER, TARGET_TOKENIZER = "source.model", "target.model"
 """Files of a trained model's folder."""
@@ -160,8 +158,6 @@ def _sentencepiece_error(error: Exception, size: int, side: str) -> TrainingErro
 BLANK = "▁"
 UNKNOWN = "⁇"
 """The text of an unknown word that is not replaced."""
-MOST_ENTRIES = 5_000_000
-"""Most lines of a dictionary, so that a wrong file does not fill the memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +188,6 @@ class TextWriter:
     source: Tokeniser
     target: Tokeniser
     unk_token: int
-    dictionary: Mapping[str, str] = field(default_factory=dict)
-    """Translations of unknown words; words without one are copied."""
     keep: bool = False
     """Whether `UNKNOWN` is written for each unknown token."""
 
@@ -214,41 +208,17 @@ class TextWriter:
             return WrittenText(self.target.decode([tokens])[0], 0, unknown)
         places = zip(self.target.pieces(tokens), tokens, attended(), strict=True)
         target = [TargetPiece(text, token == self.unk_token, place) for text, token, place in places]
-        text, replaced = replace_unknown(target, self.source.cut(line)[: src_len - 1], self.dictionary)
+        text, replaced = replace_unknown(target, self.source.cut(line)[: src_len - 1])
         return WrittenText(text, replaced, unknown - replaced)
 
 
-def read_dictionary(path: str | os.PathLike[str]) -> dict[str, str]:
-    """Read a dictionary: a source word, a tab and its translation on each line; the first line of a word counts.
-
-    Raises `NmtError` with the number of a malformed line, and `CorpusError` for a file that cannot be read.
-    """
-    words: dict[str, str] = {}
-    remedy = "give a source word, a tab and its translation on each line"
-    for number, line in enumerate(TextLines(path, kept="all"), 1):
-        if number > MOST_ENTRIES:
-            raise NmtError(f"more than {MOST_ENTRIES:,} lines", path=path, remedy="give a smaller dictionary")
-        if not line.strip():
-            continue
-        columns = [column.strip() for column in line.split("\t")]
-        if len(columns) != 2:
-            raise NmtError(f"{len(columns)} columns where a dictionary has 2", path=path, line=number, remedy=remedy)
-        if not all(columns):
-            raise NmtError("an empty column", path=path, line=number, remedy=remedy)
-        if len(columns[0].split()) != 1:
-            raise NmtError("the source column holds more than one word", path=path, line=number, remedy=remedy)
-        words.setdefault(*columns)
-    return words
-
-
-def replace_unknown(target: Sequence[TargetPiece], source: Sequence[str], dictionary: Mapping[str, str]) -> tuple[str, int]:
+def replace_unknown(target: Sequence[TargetPiece], source: Sequence[str]) -> tuple[str, int]:
     """Return the translation's text, and how many unknown tokens were replaced.
 
-    An unknown token that is a whole word becomes the dictionary's translation of the attended source word (looked up unchanged,
-    then in lower case), or else that word, without punctuation around it. An unknown token that is a part of a word becomes the
-    attended piece. Neighbouring unknown tokens that attend to the same word or piece give it once; those that attend to several
-    give one each, even if these are equal. Whole words are separated by blanks. If the attention points to the end of the
-    source, `UNKNOWN` stays.
+    An unknown token that is a whole word becomes the attended source word, without punctuation around it; one that is a part
+    of a word becomes the attended piece. Neighbouring unknown tokens that attend to the same word or piece give it once; those
+    that attend to several give one each, even if these are equal. Whole words are separated by blanks. If the attention points
+    to the end of the source, `UNKNOWN` stays.
     """
     parts, replaced = list[str](), 0
     last: int | None = None  # begin of the word or piece that replaced the token before
@@ -264,8 +234,7 @@ def replace_unknown(target: Sequence[TargetPiece], source: Sequence[str], dictio
             last = None
             continue
         if alone:
-            place, word = _word(source, piece.attended)
-            substitute = dictionary.get(word) or dictionary.get(word.lower()) or word
+            place, substitute = _word(source, piece.attended)
         else:
             place, substitute = piece.attended, source[piece.attended].strip(BLANK)
         replaced += 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from itertools import islice
@@ -20,7 +20,7 @@ from simnmt.nmt.searches import make_search
 from simnmt.nmt.slot_decoder import BatchedDecoder, SlotDecoder, parse_batching
 from simnmt.nmt.source_lines import SourceLine, Translation, load_subwords
 from simnmt.nmt.step_model import StepModel
-from simnmt.nmt.subwords import UNKNOWN, Subwords, TextWriter, Tokeniser, cut_sources, read_dictionary
+from simnmt.nmt.subwords import UNKNOWN, Subwords, TextWriter, Tokeniser, cut_sources
 from simnmt.nmt.vocabulary.alignment import attended_positions, can_attend
 from simnmt.nmt.vocabulary.restricted_vocabulary import RestrictedVocabulary
 from simnmt.workload.text_lines import TextLines
@@ -60,11 +60,8 @@ class Translator:
     """How lines are batched; None: as `parse_batching` does by default."""
     max_len: int | None = None
     """Most tokens of a translation, by default twice the source's and 10."""
-    dictionary: Mapping[str, str] | None = None
-    """Translations of unknown words; words without one are copied. Refused for a model without attention, which keeps unknown
-    tokens."""
     keep_unknown: bool = False
-    """Whether every unknown word is written as its mark."""
+    """Whether every unknown word is written as its mark, not replaced by means of the attention."""
 
     def __post_init__(self) -> None:
         for name, value in (("beam", self.beam), ("max_len", 1 if self.max_len is None else self.max_len)):
@@ -78,9 +75,6 @@ class Translator:
             if self.fused:
                 what = "the fused output layer beside a part of the vocabulary, whose search is fused of itself"
                 raise NmtError(what, remedy="leave --fused out")
-        if self.dictionary is not None and not can_attend(self.model):
-            what = "a dictionary of unknown words for a model without attention"
-            raise NmtError(what, remedy="leave the dictionary out, or give a model with attention")
 
     @classmethod
     def load(
@@ -92,12 +86,10 @@ class Translator:
         vocabulary: Path | None = None,
         direction: str | None = None,
         tune: bool = False,
-        dictionary: Path | None = None,
         beam: int = 1,
         fused: bool = False,
         batching: Batching | None = None,
         max_len: int | None = None,
-        keep_unknown: bool = False,
         languages: Languages = Languages(),  # noqa: B008 - frozen
     ) -> Translator:
         """Load a folder that `simnmt nmt train` wrote, or a folder or id of Hugging Face with its tokeniser.
@@ -110,8 +102,7 @@ class Translator:
             direction: see `load_vocabulary`.
             tune: whether to choose the products of the bundle by measuring them now; otherwise the choice
                 depends on the number of rows, which is the same at each run.
-            dictionary: a file of translations of unknown words, see `read_dictionary`.
-            beam, fused, batching, max_len, keep_unknown: see the fields of `Translator`.
+            beam, fused, batching, max_len: see the fields of `Translator`.
             languages: what the text is translated from and to, for models of Hugging Face that need it.
 
         Raises `NmtError` for another folder and for unusable options.
@@ -131,7 +122,6 @@ class Translator:
             loaded, source, target = load_folder(folder)
         model = loaded.model.to(where)
         part = _load_restriction(vocabulary, model, direction, tune)
-        words = None if dictionary is None else read_dictionary(dictionary)
         return cls(
             model,
             source,
@@ -141,8 +131,6 @@ class Translator:
             vocabulary=part,
             batching=batching,
             max_len=max_len,
-            dictionary=words,
-            keep_unknown=keep_unknown,
         )
 
     def encode(self, lines: Iterable[str]) -> list[list[int]]:
@@ -193,9 +181,7 @@ class _TranslationStream:
         search = partial(make_search, model, translator.beam, scored=True, fused=translator.fused, vocabulary=vocabulary)
         decoder = SlotDecoder(model, capacity=self._batching.size, vocabulary=vocabulary, search=search)
         self._batched = BatchedDecoder(decoder, self._batching)
-        self._writer = TextWriter(
-            translator.source, translator.target, model.unk_token, translator.dictionary or {}, translator.keep_unknown
-        )
+        self._writer = TextWriter(translator.source, translator.target, model.unk_token, translator.keep_unknown)
         self._in_work: dict[int, SourceLine] = {}
         self._done: dict[int, Translation] = {}
         self._read = self._written = 0
@@ -245,12 +231,12 @@ class _TranslationStream:
 def report_problems(
     translations: Iterable[Translation],
     note: Callable[[str], None],
-    why_unknown: str | None = None,
+    why_unknown: str,
 ) -> Iterator[Translation]:
     """Yield the translations unchanged, and call `note` with each problem.
 
     Problems are lines that were too long, translations that did not end, and unknown words that stay, with the reason
-    `why_unknown`; None: unknown words are not reported.
+    `why_unknown`.
     """
     cut = unfinished = unknown = 0
     for number, translation in enumerate(translations, 1):
@@ -265,5 +251,5 @@ def report_problems(
         note(f"{cut:,} lines in all were too long")
     if unfinished:
         note(f"{unfinished:,} translations were stopped at their greatest length")
-    if unknown and why_unknown is not None:
+    if unknown:
         note(f"unknown words written as {UNKNOWN}: {unknown:,}, for {why_unknown}")

@@ -15,7 +15,7 @@ from simnmt.base.configuration import Configuration, EndOfSentence
 from simnmt.base.suggestions import did_you_mean, format_list
 from simnmt.workload.errors import CorpusError
 from simnmt.workload.length_table import LengthTable
-from simnmt.workload.length_units import KINDS, SERVICE_UNIT_PREFIX, UNITS, Side
+from simnmt.workload.length_units import KINDS, UNITS, Side
 
 Factor = Annotated[float, Field(gt=0.0, le=100.0)]
 
@@ -75,8 +75,6 @@ def counting_remedy(side: str, wanted: str) -> str:
         return f"count the text by {wanted}"
     if (kind := wanted.partition(" ")[0]) in KINDS:
         return f"name the folder of the model, {side}_unit: {{{kind}: FOLDER}}, beside the text"
-    if wanted.startswith(SERVICE_UNIT_PREFIX):
-        return "calibrate the endpoint again with --unit word"
     return "calibrate a model's folder, whose tokeniser names the unit"
 
 

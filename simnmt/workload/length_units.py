@@ -65,9 +65,6 @@ A unit given as a text is the kind, a colon and a path; the name of a unit is th
 """
 KINDS: tuple[TokeniserKind, ...] = ("sentencepiece", "tokenizers")
 
-SERVICE_UNIT_PREFIX = "token of "
-"""Beginning of the units of lengths that a running service counts, by a tokeniser that is unknown here."""
-
 _NEAR_MISS = 0.8
 """Least likeness of a name that is taken for a slip of a known unit: mixd and words are, subword is not."""
 
@@ -93,11 +90,6 @@ def _tokeniser_path(unit: str, side: Side) -> Path | None:
         if unit.startswith(f"{kind}:"):
             return model_file(unit.removeprefix(f"{kind}:"), side, kind)
     return None
-
-
-def service_unit(model: str | None) -> str:
-    """Return the unit of lengths that a service counts; `model`: the name by which the service knows its model."""
-    return f"{SERVICE_UNIT_PREFIX}{model or 'the service'}"[:100]
 
 
 def source_and_target(units: str) -> tuple[str, str]:

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from simnmt.calibrate import box as box_module
 from simnmt.calibrate import calibration as run_module
 from simnmt.calibrate import parts as parts_module
 from simnmt.calibrate import processor_use
 from simnmt.calibrate.calibration import Calibrated, calibrate
-from simnmt.calibrate.energy_meter import FoundMeter, Obstacle
+from simnmt.calibrate.energy import FoundMeter
 from simnmt.calibrate.journal import Journal
 from simnmt.calibrate.settings import Settings
 from tests.calibrate.engines import BOX, QUICK, FakeEngine, disk_samples
@@ -23,7 +24,7 @@ from tests.calibrate.engines import BOX, QUICK, FakeEngine, disk_samples
 def nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever else computes while these tests run: they are not watched, nor is the clock."""
     monkeypatch.setattr(processor_use, "others_cpus", lambda: 0.0)
-    monkeypatch.setattr(processor_use, "own_frequency_mhz", lambda: None)
+    monkeypatch.setattr(box_module, "frequency_mhz", lambda: None)
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ def box(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
     put()
     monkeypatch.setattr(parts_module, "measure_disk", disk_samples)
-    monkeypatch.setattr(parts_module, "find_energy_meter", lambda device: FoundMeter(None, (Obstacle("rapl", "no counter"),)))
+    monkeypatch.setattr(parts_module, "find_energy_meter", lambda device: FoundMeter(None, ("rapl: no counter",)))
     return put
 
 

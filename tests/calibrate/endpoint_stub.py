@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-import selectors
 import threading
 import time
 import zlib
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 from aiohttp import web
 
-from simnmt.calibrate.endpoint_apis import Reply
 from simnmt.service.event_loop import new_precise_loop
 
 TGT_S, SRC_S, FIXED_S = 0.003, 0.0005, 0.004
@@ -55,8 +52,8 @@ class StubService:
     languages: Any = field(default_factory=lambda: [{"code": "de", "targets": ["en"]}])
     health: str = "OK"
     """Body of `/health`; empty: there is no such path."""
-    target_langs: list[str | None] = field(default_factory=list)
-    """Target languages of the requests that ask for a whole answer."""
+    streams: bool = True
+    """False: chat requests are answered as a whole."""
     remembers: bool = False
     asked: list[str] = field(default_factory=list)
     """The texts, in order."""
@@ -127,13 +124,6 @@ class StubService:
     async def _health(self, request: web.Request) -> web.StreamResponse:
         return web.Response(text=self.health, status=200 if self.health else 404)
 
-    async def _whole_chat(self, asked: dict[str, Any]) -> web.StreamResponse:
-        """Answer as ctranslate2-server does: the last message translated, no stream, no usage."""
-        self.target_langs.append(asked.get("target_lang"))
-        message = {"role": "assistant", "content": await self.execute(asked["messages"][-1]["content"])}
-        choice = {"index": 0, "message": message, "finish_reason": self.finish_reason}
-        return web.json_response({"object": "chat.completion", "model": asked["model"], "choices": [choice], "usage": None})
-
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         asked = await request.json()
         if (fault := await self._fault(request)) is not None:
@@ -141,9 +131,10 @@ class StubService:
         if self.refused_option in asked:
             return web.json_response({"object": "error", "message": self.refusal, "code": 400}, status=400)
         self.options.append(asked)
-        if not asked.get("stream"):
-            return await self._whole_chat(asked)
         text = asked["messages"][0]["content"].split("\n\n")[1]
+        if not self.streams:
+            message = {"role": "assistant", "content": await self.execute(text)}
+            return web.json_response({"choices": [{"index": 0, "message": message, "finish_reason": self.finish_reason}]})
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
         words = iter(translation(text).split())
@@ -156,10 +147,8 @@ class StubService:
         async def on_token() -> None:
             await _event(response, {"choices": [{"delta": {"content": f"{next(words)} "}, "finish_reason": None}]})
 
-        answer = await self.execute(text, on_token)
+        await self.execute(text, on_token)
         await _event(response, {"choices": [{"delta": {}, "finish_reason": self.finish_reason}]})
-        usage = {"prompt_tokens": 21 + 2 * len(text.split()), "completion_tokens": len(answer.split())}
-        await _event(response, {"choices": [], "usage": usage})
         await response.write(b"data: [DONE]\n\n")
         return response
 
@@ -211,84 +200,3 @@ def stub_service(**fields: Any) -> Iterator[StubService]:
     finally:
         service.stop()
         thread.join()
-
-
-class _NoWaiting(selectors.DefaultSelector):
-    """Moves the time of its loop where another would wait."""
-
-    loop: SimulatedLoop
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        assert timeout is not None, "everything waits, and no timer is set"
-        self.loop.now_s += timeout
-        return super().select(0.0)
-
-
-class SimulatedLoop(asyncio.SelectorEventLoop):
-    """An event loop without a clock."""
-
-    def __init__(self) -> None:
-        self.now_s = 1_000.0
-        selector = _NoWaiting()
-        selector.loop = self
-        super().__init__(selector)
-
-    def time(self) -> float:
-        return self.now_s
-
-
-def run_simulated(work: Coroutine[Any, Any, Any]) -> Any:
-    """Run a coroutine on a loop without a clock."""
-    loop = SimulatedLoop()
-    try:
-        return loop.run_until_complete(work)
-    finally:
-        loop.close()
-
-
-@dataclass(frozen=True, slots=True)
-class Noise:
-    """What disturbs a simulated service; all times in seconds."""
-
-    http_s: float = 0.0004
-    """What HTTP adds to a request."""
-    echo_s: float = 0.0004
-    """An echo, without noise."""
-    relative: float = 0.005
-    """Standard deviation of an execution."""
-    jitter_s: float = 0.0
-    """Mean by which each way to the service and back takes longer."""
-
-
-class SimulatedService:
-    """Executes a sentence in the time of the loop."""
-
-    echo_name, remarks = "GET /languages", ()
-
-    def __init__(self, noise: Noise, seed: int) -> None:
-        self.client: Any = nullcontext()
-        self._noise, self._random = noise, np.random.default_rng(seed)
-
-    async def check(self) -> bool:
-        return True
-
-    async def echo(self) -> float:
-        begin_s = self._now_s()
-        for _ in range(2):
-            await self._sleep(0.5 * self._noise.echo_s)
-        return self._now_s() - begin_s
-
-    async def ask(self, text: str) -> Reply:
-        sent_s = self._now_s()
-        await self._sleep(0.5 * self._noise.http_s)
-        answer = translation(text)
-        work_s = FIXED_S + SRC_S * len(text.split()) + TGT_S * len(answer.split())
-        await asyncio.sleep(work_s * max(self._random.normal(1.0, self._noise.relative), 0.1))
-        await self._sleep(0.5 * self._noise.http_s)
-        return Reply(sent_s, self._now_s(), answer)
-
-    async def _sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds + self._random.exponential(self._noise.jitter_s))
-
-    def _now_s(self) -> float:
-        return asyncio.get_running_loop().time()

@@ -1,116 +1,191 @@
-"""Recorded trees of five boxes, and the box at hand."""
+"""The box at hand against an independent reader, recorded files of other boxes, and the use of processors."""
 
 from __future__ import annotations
 
 import json
 import os
 import platform
-from collections.abc import Callable
+import threading
+from collections import namedtuple
 from pathlib import Path
+from types import SimpleNamespace
 
+import psutil
 import pytest
 
-from simnmt.calibrate.box import JetsonDescription, describe
-from simnmt.calibrate.box.system_files import mount_of
-from tests.calibrate.trees import container, laptop, orin, plant, x86_server
+from simnmt.calibrate import box, processor_use
+from simnmt.calibrate.box import BoxDescription, describe, logical_cpus
+from simnmt.calibrate.processor_use import BusyWatch, choose_cpus, is_busy, pinned
+
+needs_affinity = pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="the system binds no process to processors")
+CPU = "sys/devices/system/cpu/cpu"
 
 
-def test_a_server_with_two_sockets_and_threads(tmp_path: Path) -> None:
-    box = describe(x86_server(tmp_path))
-    assert (box.machine, box.cpu_model, box.system) == ("x86_64", "Intel(R) Xeon(R) Gold 6430", "Linux 6.8.0-45-generic")
-    assert (box.physical_cores, box.logical_cores, box.usable_cpus, box.usable_cores) == (4, 8, 8, 4)
-    assert {"avx2", "avx512_vnni", "amx_int8"} <= set(box.simd)
-    assert (box.governor, box.frequency_mhz, box.frequency_max_mhz) == ("performance", 3350.0, 3400.0)
-    assert (box.memory_bytes, box.load_average) == (131072000 * 1024, (0.04, 0.10, 0.20))
-    assert (box.virtualisation, box.jetson, box.cpu_quota) == (None, None, None)
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The root of the system's files, empty."""
+    monkeypatch.setattr(box, "ROOT", tmp_path)
+    return tmp_path
 
 
-def test_cores_are_counted_without_the_topology_folder_too(tmp_path: Path) -> None:
-    root = x86_server(tmp_path)
-    for cpu in range(8):
-        (root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list").unlink()
-    assert describe(root).physical_cores == 4
+def plant(root: Path, files: dict[str, object]) -> None:
+    """Write each file under `root`."""
+    for name, content in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{content}\n", encoding="utf-8")
 
 
-def test_only_cores_that_we_may_run_on_can_be_used(tmp_path: Path) -> None:
-    root = plant(x86_server(tmp_path), {"proc/self/status": "Cpus_allowed_list:\t0,1,4\n"})
-    assert (describe(root).usable_cpus, describe(root).usable_cores) == (3, 2)
-    plant(root, {"sys/fs/cgroup/user.slice/cpu.max": "150000 100000\n"})
-    assert (describe(root).usable_cpus, describe(root).usable_cores) == (1, 1)
+def test_the_box_at_hand_agrees_with_an_independent_reader() -> None:
+    here = describe()
+    assert here.machine == platform.machine()
+    assert here.logical_cores == os.cpu_count()
+    assert here.memory_bytes == os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if hasattr(os, "sched_getaffinity"):
+        assert set(here.allowed_cpus) == os.sched_getaffinity(0)
+    assert here.load_average is not None and here.load_average[0] == pytest.approx(os.getloadavg()[0], abs=2.0)
+    json.dumps(here.as_json(), allow_nan=False)
 
 
-def test_a_jetson(tmp_path: Path) -> None:
-    box = describe(orin(tmp_path))
-    assert (box.board, box.cpu_model) == ("NVIDIA Jetson AGX Orin Developer Kit", "Arm Cortex-A78AE")
-    assert box.jetson == JetsonDescription(l4t="36.4.3", jetpack="6.2", power_mode="MODE_30W")
-    assert (box.logical_cores, box.usable_cpus) == (12, 8)
+@pytest.mark.skipif(platform.machine() != "x86_64" or platform.system() != "Linux", reason="names of x86 in /proc/cpuinfo")
+def test_the_processor_is_named_as_the_kernel_names_it() -> None:
+    text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    here = describe()
+    assert here.cpu_model is not None and here.cpu_model in text
+    assert here.simd and all(f" {name}" in text for name in here.simd)
 
 
-def test_a_laptop_on_battery_has_an_unknown_clock(tmp_path: Path) -> None:
-    box = describe(laptop(tmp_path))
-    assert (box.on_battery, box.governor, box.frequency_mhz, box.load_average) == (True, "powersave", None, None)
-    plant(tmp_path, {"sys/class/power_supply/AC/online": "1\n"})
-    assert describe(tmp_path).on_battery is False
-    assert describe(container(tmp_path / "other")).on_battery is None
-
-
-def test_only_what_every_core_has_counts(tmp_path: Path) -> None:
-    big, little = ("processor : 0\nFeatures : asimd asimddp sve\n", "processor : 1\nFeatures : asimd asimddp\n")
-    assert describe(plant(tmp_path, {"proc/cpuinfo": f"{big}\n{little}"})).simd == ("asimd", "asimddp")
-
-
-def test_a_container_is_bound_by_affinity_quota_and_limit(tmp_path: Path) -> None:
-    box = describe(container(tmp_path))
-    assert box.allowed_cpus == (0, 1, 2, 3, 8)
-    assert (box.cpu_quota, box.usable_cpus) == (2.5, 2)
-    assert box.memory_limit_bytes == 1_500_000_000
-    assert box.virtualisation == "container (kubepods)"
+@pytest.mark.parametrize(
+    ("facts", "cpus", "cores"),
+    [
+        ({"logical_cores": 8, "physical_cores": 4}, 8, 4),
+        ({"logical_cores": 8, "allowed_cpus": (0, 1, 4), "allowed_cores": 2}, 3, 2),
+        ({"allowed_cpus": (0, 1, 4), "allowed_cores": 2, "cpu_quota": 1.5}, 1, 1),
+        ({"allowed_cpus": (0, 1, 2, 3, 8), "cpu_quota": 0.5}, 1, 1),
+    ],
+)
+def test_only_cores_that_we_may_run_on_can_be_used(facts: dict[str, object], cpus: int, cores: int) -> None:
+    described = BoxDescription("x86_64", "Linux", **facts)  # type: ignore[arg-type]
+    assert (described.usable_cpus, described.usable_cores) == (cpus, cores)
 
 
 @pytest.mark.parametrize(
     ("files", "quota"),
     [
-        ({"sys/fs/cgroup/a/cpu.max": "max 100000\n", "sys/fs/cgroup/cpu.max": "50000 100000\n"}, 0.5),
-        ({"sys/fs/cgroup/a/cpu.max": "max 100000\n"}, None),
-        ({"sys/fs/cgroup/a/cpu.max": "300000 100000\n", "sys/fs/cgroup/a/b/cpu.max": "400000 100000\n"}, 3.0),
+        ({"a/cpu.max": "max 100000", "cpu.max": "50000 100000"}, 0.5),
+        ({"a/cpu.max": "max 100000"}, None),
+        ({"a/cpu.max": "300000 100000", "a/b/cpu.max": "400000 100000"}, 3.0),
     ],
     ids=["the parent's", "none", "the tighter of two"],
 )
-def test_the_quota_is_the_least_on_the_way_up(tmp_path: Path, files: dict[str, str], quota: float | None) -> None:
-    assert describe(plant(tmp_path, files | {"proc/self/cgroup": "0::/a/b\n"})).cpu_quota == quota
+def test_the_quota_is_the_least_on_the_way_up(root: Path, files: dict[str, str], quota: float | None) -> None:
+    plant(root, {f"sys/fs/cgroup/{name}": content for name, content in files.items()} | {"proc/self/cgroup": "0::/a/b"})
+    assert describe().cpu_quota == quota
 
 
-@pytest.mark.parametrize("boxes", [x86_server, orin, laptop, container, lambda root: root])
-def test_every_box_goes_into_json_whatever_it_lacks_or_garbles(tmp_path: Path, boxes: Callable[[Path], Path]) -> None:
-    root = boxes(tmp_path)
-    json.dumps(describe(root).as_json(), allow_nan=False)
-    for path in root.rglob("*"):
-        if path.is_file():
-            path.write_bytes(b"\xff\x00 : nonsense\n\n- (,")
-    garbled = describe(root)
-    assert garbled.usable_cpus >= 1
-    assert garbled.cpu_quota is None
+def test_a_container_is_bound_by_its_memory_and_named(root: Path) -> None:
+    plant(root, {"sys/fs/cgroup/memory.max": 1_500_000, "proc/1/cgroup": "0::/kubepods/pod1/box"})
+    described = describe()
+    assert described.memory_available_bytes == 1_500_000
+    assert described.virtualisation is not None and described.virtualisation.endswith("container (kubepods)")
 
 
-def test_the_box_at_hand_agrees_with_an_independent_reader() -> None:
-    box = describe(libraries=False)
-    assert (box.machine, box.versions["python"]) == (platform.machine(), platform.python_version())
-    assert box.logical_cores == os.cpu_count()
-    assert box.memory_bytes == os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if hasattr(os, "sched_getaffinity"):
-        assert set(box.allowed_cpus) == os.sched_getaffinity(0)
-    assert box.load_average is not None and box.load_average[0] == pytest.approx(os.getloadavg()[0], abs=2.0)
-    assert box.gpus == ()
+def test_a_jetson_has_a_release_and_a_power_mode(root: Path) -> None:
+    plant(
+        root,
+        {
+            "proc/device-tree/model": "NVIDIA Jetson AGX Orin Developer Kit\0",
+            "etc/nv_tegra_release": "# R36 (release), REVISION: 4.3, GCID: 38968081, BOARD: generic, EABI: aarch64",
+            "etc/nvpmodel.conf": "< POWER_MODEL ID=0 NAME=MAXN >\n< POWER_MODEL ID=2 NAME=MODE_30W >",
+            "var/lib/nvpmodel/status": "pmode:0002 fmode:quiet",
+            f"{CPU}0/cpufreq/scaling_governor": "schedutil",
+        },
+    )
+    orin = describe()
+    assert (orin.board, orin.governor) == ("NVIDIA Jetson AGX Orin Developer Kit", "schedutil")
+    assert orin.jetson == "L4T 36.4.3, power mode MODE_30W"
 
 
-def test_the_mount_of_a_folder_is_the_innermost_and_the_last(tmp_path: Path) -> None:
-    lines = [
-        "22 1 8:1 / / rw - ext4 /dev/sda1 rw",
-        "23 22 0:5 / /data rw shared:3 - tmpfs none rw",
-        "24 22 8:2 / /data rw - xfs /dev/sdb1 rw",
-        "25 24 0:9 / /data/with\\040blank rw - nfs4 host:/x rw",
-    ]
-    root = plant(tmp_path, {"proc/self/mountinfo": "\n".join(lines)})
-    assert str(mount_of("/data/sub", root)) == "xfs on /dev/sdb1"
-    assert str(mount_of("/data2", root)) == "ext4 on /dev/sda1"
-    assert str(mount_of("/data/with blank", root)) == "nfs4 on host:/x"
+def test_files_of_another_format_are_unknown(root: Path) -> None:
+    plant(root, {"etc/nv_tegra_release": "nonsense (", "sys/fs/cgroup/memory.max": "max", f"{CPU}0/cpu_capacity": "- (,"})
+    described = describe()
+    assert (described.jetson, described.cpu_quota, described.board) == (None, None, None)
+    assert logical_cpus([0])[0].speed == 0
+
+
+Times = namedtuple("Times", "user nice system idle iowait steal guest")
+
+
+@pytest.mark.parametrize(
+    ("all_s", "own_s", "steal_s", "others"),
+    [(1.9, 1.9, 0.0, 0.0), (1.9, 0.4, 0.0, 1.5), (0.0, 0.0, 0.3, 0.3), (0.5, 0.52, 0.0, 0.0)],
+    ids=["our own work", "a neighbour", "a hypervisor's other guests", "accounts that disagree by a tick"],
+)
+def test_only_the_work_of_others_counts(
+    monkeypatch: pytest.MonkeyPatch, all_s: float, own_s: float, steal_s: float, others: float
+) -> None:
+    states = iter([Times(9.0, 0.0, 1.0, 50.0, 7.0, 0.0, 3.0), Times(9.0 + all_s, 0.0, 1.0, 51.0, 8.0, steal_s, 3.5)])
+    own_times, clock = iter([100.0, 100.0 + own_s]), iter([0.0, 1.0])
+    monkeypatch.setattr(psutil, "cpu_times", lambda: states.__next__())
+    times = SimpleNamespace(process_time=lambda: next(own_times), monotonic=lambda: next(clock))
+    monkeypatch.setattr(processor_use, "time", times)
+    assert BusyWatch().others_cpus() == pytest.approx(others, abs=0.02)
+
+
+def test_busy_is_a_share_of_all_cpus_of_the_box() -> None:
+    assert is_busy(0.3, BoxDescription("x86_64", "Linux", logical_cores=2))
+    assert not is_busy(0.3, BoxDescription("x86_64", "Linux", logical_cores=16, allowed_cpus=(0, 1)))
+
+
+@needs_affinity
+def test_the_clock_is_that_of_the_cpus_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    clocks = [SimpleNamespace(current=mhz) for mhz in (800.0, 2000.0, 3000.0, 900.0)]
+    monkeypatch.undo()  # the fixture of this room hides the clock
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 2})
+    monkeypatch.setattr(psutil, "cpu_freq", lambda percpu: clocks)
+    assert box.frequency_mhz() == 2500.0
+    monkeypatch.setattr(psutil, "cpu_freq", lambda percpu: clocks[:1])  # one clock for all
+    assert box.frequency_mhz() == 800.0
+
+
+def test_the_first_processor_is_left_to_interrupts(root: Path) -> None:
+    assert choose_cpus(logical_cpus(range(4)), 2) == [2, 3]
+
+
+def test_no_two_threads_share_a_core_as_long_as_there_are_others(root: Path) -> None:
+    """Numbered as Linux numbers them: neighbours on one box, halves on another."""
+    plant(root, {f"{CPU}{cpu}/topology/thread_siblings_list": f"{cpu & ~1}-{cpu | 1}" for cpu in range(8)})
+    assert choose_cpus(logical_cpus(range(8)), 3) == [3, 5, 7]
+    plant(root, {f"{CPU}{cpu}/topology/thread_siblings_list": f"{cpu % 4},{cpu % 4 + 4}" for cpu in range(8)})
+    assert choose_cpus(logical_cpus(range(8)), 4) == [4, 5, 6, 7]
+    assert choose_cpus(logical_cpus(range(8)), 5) == [3, 4, 5, 6, 7]
+
+
+@pytest.mark.parametrize("file", ["cpu_capacity", "cpufreq/cpuinfo_max_freq"])
+def test_the_fast_cores_of_two_kinds_are_taken_first(root: Path, file: str) -> None:
+    """An Intel hybrid: two P-cores of two threads, then four E-cores of one."""
+    plant(root, {f"{CPU}{cpu}/{file}": 1024 if cpu < 4 else 600 for cpu in range(8)})
+    plant(root, {f"{CPU}{cpu}/topology/thread_siblings_list": f"{cpu & ~1}-{cpu | 1}" for cpu in range(4)})
+    hybrid = logical_cpus(range(8))
+    assert [choose_cpus(hybrid, threads) for threads in (1, 2, 3)] == [[3], [1, 3], [1, 3, 7]]
+    assert choose_cpus(hybrid, 7) == [1, 2, 3, 4, 5, 6, 7]
+
+
+@needs_affinity
+def test_threads_are_bound_while_measuring_and_free_again_afterwards() -> None:
+    before = os.sched_getaffinity(0)
+    if len(before) < 2:
+        pytest.skip("needs two processors")
+    release = threading.Event()
+    older = threading.Thread(target=release.wait)
+    older.start()
+    try:
+        with pinned(1) as cpus:
+            assert set(cpus) == os.sched_getaffinity(0) == os.sched_getaffinity(older.native_id or 0)
+            assert len(cpus) == 1
+        assert os.sched_getaffinity(0) == os.sched_getaffinity(older.native_id or 0) == before
+        with pinned(len(before)) as all_cpus, pinned(None) as none:
+            assert (all_cpus, none, os.sched_getaffinity(0)) == ((), (), before)
+    finally:
+        release.set()
+        older.join()

@@ -12,11 +12,11 @@ import pytest
 
 from simnmt.calibrate import sharp_agreement as agreeing
 from simnmt.calibrate.calibration import calibrate
-from simnmt.calibrate.measurement import Silent
+from simnmt.calibrate.decoder_variants import decoder_block, ladder
+from simnmt.calibrate.harness import Silent
 from simnmt.calibrate.settings import (
     Settings,
 )
-from simnmt.calibrate.variant_bench import decoder_block, ladder
 from simnmt.nmt.architecture import AttentionalArchitecture
 from simnmt.nmt.checkpoint import save_checkpoint
 from simnmt.nmt.engine import EngineAccount, Timing, Work

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
+from typing import IO
 
+import psutil
 import pytest
 
 from simnmt.calibrate import disk
-from simnmt.calibrate.box.system_files import IN_MEMORY, Mount, mount_of
-from simnmt.calibrate.disk import measure_disk
+from simnmt.calibrate.disk import Mount, measure_disk, mount_of
 from simnmt.streaming import page_cache
 
 SIZES = (5_000, 20_000, 80_000)
@@ -18,7 +20,7 @@ SIZES = (5_000, 20_000, 80_000)
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     mount = mount_of(tmp_path)
-    if not hasattr(os, "posix_fadvise") or (mount is not None and mount.kind in IN_MEMORY):
+    if not hasattr(os, "posix_fadvise") or (mount is not None and mount.is_memory):
         pytest.skip("the folder for temporary files is not on a disk of a Linux system")
     return tmp_path
 
@@ -63,7 +65,7 @@ def test_cold_is_claimed_only_where_it_was_seen(
     folder: Path, monkeypatch: pytest.MonkeyPatch, left: int | None, kind: str, cold: bool, doubt: str
 ) -> None:
     monkeypatch.setattr(page_cache, "drop", lambda file: left)
-    monkeypatch.setattr(disk, "mount_of", lambda folder: Mount(kind, "/dev/x", "/"))
+    monkeypatch.setattr(disk, "mount_of", lambda folder: Mount(kind, "/dev/x"))
     reads = measure_disk(folder, (4096, 8192), repeats=2)
     assert reads.cold is cold
     assert doubt in reads.cold_check
@@ -73,8 +75,8 @@ def test_cold_is_claimed_only_where_it_was_seen(
 def test_sizes_are_interleaved_at_aligned_places_within_the_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[int, int]] = []
 
-    def note(file: int, buffer: memoryview, offset: int, pace: float | None) -> float:
-        seen.append((len(buffer), offset))
+    def note(file: IO[bytes], buffer: memoryview, pace: float | None) -> float:
+        seen.append((len(buffer), file.tell()))
         return 1.0
 
     monkeypatch.setattr(disk, "_timed_read", note)
@@ -99,10 +101,11 @@ def test_what_is_read_is_what_was_written(folder: Path) -> None:
     content = os.urandom(200_000)
     path.write_bytes(content)
     buffer = memoryview(bytearray(150_000))
-    with path.open("rb") as file:
+    with path.open("rb", buffering=0) as file:
         for pace in (None, 1e8):
             buffer[:] = bytes(150_000)
-            disk._timed_read(file.fileno(), buffer, 4096, pace)
+            file.seek(4096)
+            disk._timed_read(file, buffer, pace)
             assert bytes(buffer) == content[4096:154_096]
 
 
@@ -116,3 +119,17 @@ def test_an_interrupt_leaves_neither_file_nor_descriptor(folder: Path) -> None:
         measure_disk(folder, SIZES, repeats=4, progress=interrupted)
     assert list(folder.iterdir()) == []
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_the_mount_of_a_folder_is_the_innermost_and_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    mounts = [
+        ("/", "ext4", "/dev/sda1"),
+        ("/data", "tmpfs", "none"),
+        ("/data", "xfs", "/dev/sdb1"),
+        ("/data/a b", "nfs4", "host:/x"),
+    ]
+    parts = [SimpleNamespace(mountpoint=point, fstype=kind, device=device) for point, kind, device in mounts]
+    monkeypatch.setattr(psutil, "disk_partitions", lambda **_: parts)
+    assert str(mount_of("/data/sub")) == "xfs on /dev/sdb1"
+    assert str(mount_of("/data2")) == "ext4 on /dev/sda1"
+    assert str(mount_of("/data/a b")) == "nfs4 on host:/x"

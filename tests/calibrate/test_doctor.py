@@ -1,145 +1,109 @@
-"""What is said of each box, and that nothing makes it fail."""
+"""Findings on each kind of box, and that nothing makes the examination fail."""
 
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Callable, Iterable
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from simnmt.base.packages import install_command
 from simnmt.calibrate import doctor
-from simnmt.calibrate.box import BoxDescription, GpuDescription, describe
-from simnmt.calibrate.box.system_files import Tree
-from simnmt.calibrate.doctor import Finding, examine
+from simnmt.calibrate.box import BoxDescription
+from simnmt.calibrate.doctor import engine_finding, examine, gpu_findings, hardware_findings, load_finding
 from simnmt.nmt.engine import Work
 from simnmt.nmt.engines import load_engine
-from tests.calibrate.trees import container, laptop, orin, x86_server
+
+SERVER = BoxDescription(
+    *("x86_64", "Linux 6.8"),
+    cpu_model="Intel(R) Xeon(R) Gold 6430",
+    physical_cores=4,
+    logical_cores=8,
+    allowed_cpus=tuple(range(8)),
+    allowed_cores=4,
+    simd=("avx2", "avx512_vnni"),
+    memory_available_bytes=120 * 10**9,
+    governor="performance",
+)
 
 
-def said(findings: Iterable[Finding], topic: str) -> list[tuple[str, str]]:
-    return [(finding.status, f"{finding.what} ({finding.remedy})") for finding in findings if finding.topic == topic]
-
-
-def quiet_server(root: Path) -> Path:
-    """Without its counters, for which the examination would wait."""
-    shutil.rmtree(x86_server(root) / "sys/class/powercap")
-    return root
-
-
-def test_a_quiet_server_with_a_held_clock(tmp_path: Path) -> None:
-    findings = examine(quiet_server(tmp_path)).findings
-    assert said(findings, "clock")[0][0] == "can"
-    assert said(findings, "load")[0][0] == "can"
-    assert said(findings, "box") == []
-    threads = said(findings, "threads")
-    assert threads[0][1].startswith("8 threads at once: Intel(R) Xeon(R) Gold 6430, 4 cores")
-    assert threads[1] == ("warning", "8 hardware threads share 4 cores (measure with --threads 4 or fewer)")
-
-
-def test_a_busy_container_with_a_quota(tmp_path: Path) -> None:
-    findings = examine(container(tmp_path)).findings
-    assert [status for status, _ in said(findings, "threads")] == ["can", "warning", "warning"]
-    assert "2.5 CPUs" in said(findings, "threads")[2][1]
-    assert "1.5 GB free" in said(findings, "memory")[0][1]
-    assert said(findings, "load")[0] == (
-        "warning",
-        "load average 12.00 on 16 CPUs: other programs will disturb the times (wait until it is below 1.6: see top)",
-    )
-    assert said(findings, "clock")[0][0] == "cannot"
-    assert "container (kubepods)" in said(findings, "box")[0][1]
-    assert said(findings, "energy")[0][0] == "cannot"
-
-
-def test_a_jetson_gets_findings_on_its_power_mode_and_its_rails(tmp_path: Path) -> None:
-    findings = examine(orin(tmp_path)).findings
-    clock = said(findings, "clock")
-    assert clock[0] == (
-        "warning",
-        "governor schedutil: the clock follows the load (sudo cpupower frequency-set -g performance)",
-    )
-    assert "MODE_30W" in clock[1][1] and "jetson_clocks" in clock[1][1]
-    assert said(findings, "energy") == [
-        ("can", "cpu: ina3221, the sum of the module's rails (VDD_GPU_SOC, VDD_CPU_CV, VIN_SYS_5V0) (None)")
-    ]
-
-
-def test_a_laptop_gets_findings_on_battery_governor_and_memory(tmp_path: Path) -> None:
-    box = describe(laptop(tmp_path))
-    clock = said(doctor.clock(box, Tree.at(tmp_path)), "clock")
-    assert [status for status, _ in clock] == ["warning", "warning"]
-    assert "cpupower frequency-set -g performance" in clock[0][1] and "connect the mains" in clock[1][1]
-    assert said(doctor.memory(box), "memory")[0][0] == "warning"
-    assert said(doctor.load(box), "load")[0] == ("warning", "whether the box is quiet is unknown (None)")
-    watched = [said(doctor.load(box, others), "load")[0][0] for others in (0.01, 3.0)]
-    assert watched == ["can", "warning"], "by what others use now, as calibrate judges"
-
-
-def test_unreadable_energy_gives_a_reason_and_a_remedy(tmp_path: Path) -> None:
-    (finding,) = doctor.energy("cpu", x86_server(tmp_path), sleep=lambda seconds: None)
-    assert finding.status == "cannot"
-    assert "do not move" in finding.what
-
-
-@pytest.mark.parametrize("boxes", [orin, lambda root: root])
-def test_no_box_makes_it_fail(tmp_path: Path, boxes: Callable[[Path], Path]) -> None:
-    examination = examine(boxes(tmp_path))
-    assert {finding.topic for finding in examination.findings} >= {"threads", "simd", "memory", "clock", "load", "energy"}
-    assert all(finding.status in ("can", "cannot", "warning") and "\n" not in str(finding) for finding in examination.findings)
-
-
-def test_a_disk_is_looked_at_without_being_written_to(tmp_path: Path) -> None:
-    assert [finding.topic for finding in doctor.disk(tmp_path)] == ["disk"]
-    assert list(tmp_path.iterdir()) == []
-    (missing,) = doctor.disk(tmp_path / "nowhere")
-    assert (missing.status, missing.what) == ("cannot", f"{tmp_path}/nowhere: no such folder")
-
-
-GPU = GpuDescription(0, "NVIDIA X", 8 * 10**9, "8.7", "550.1", ("torch", "nvml"))
-
-
-def box(**known: object) -> BoxDescription:
-    return replace(BoxDescription("x86_64", "Linux"), **known)  # type: ignore[arg-type]
-
-
-def test_a_gpu_that_torch_sees_can_and_one_that_only_the_driver_sees_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
-    other = replace(GPU, index=1, seen_by=("nvml",))
-    monkeypatch.setattr(doctor, "loaded", lambda name: SimpleNamespace(version=SimpleNamespace(cuda=None)))
-    seen, unseen = doctor.gpu_finding(box(gpus=(GPU, other)))
-    assert (seen.status, seen.what) == ("can", "cuda:0: NVIDIA X, 8.0 GB, compute capability 8.7, driver 550.1")
-    assert unseen.status == "cannot" and "built for CPUs only" in str(unseen)
+def statuses(described: BoxDescription, topic: str) -> list[str]:
+    return [finding.status for finding in hardware_findings(described) if finding.topic == topic]
 
 
 @pytest.mark.parametrize(
-    ("versions", "message"),
+    ("facts", "topic", "expected"),
     [
-        ({}, f"torch is not installed ({install_command('models')}"),
-        ({"torch": "2.9"}, "torch 2.9 is installed, but does not load: x"),
+        ({}, "clock", ["can"]),
+        ({}, "simd", ["can"]),
+        ({}, "box", []),
+        ({}, "threads", ["can", "warning"]),  # two threads share each core
+        ({"allowed_cpus": (0, 1, 2), "cpu_quota": 2.5}, "threads", ["can", "warning", "warning"]),
+        ({"memory_available_bytes": 1_500_000_000}, "memory", ["warning"]),
+        ({"simd": ()}, "simd", ["warning"]),
+        ({"governor": None}, "clock", ["cannot"]),
+        ({"governor": "powersave"}, "clock", ["warning"]),
+        ({"jetson": "L4T 36.4.3, power mode MAXN"}, "clock", ["can", "warning"]),
+        ({"virtualisation": "container (kubepods)"}, "box", ["warning"]),
     ],
 )
-def test_torch_that_is_missing_or_broken(monkeypatch: pytest.MonkeyPatch, versions: dict[str, str], message: str) -> None:
-    monkeypatch.setattr(doctor, "loaded", lambda name: "x.so: cannot open")
-    (finding,) = doctor.torch_finding(box(versions=versions))
-    assert message in str(finding)
-    (finding,) = doctor.ctranslate2_finding(box())
-    assert finding.status == "cannot" and "simnmt[ctranslate2]" in str(finding)
+def test_hardware_is_fit_or_warned_of(facts: dict[str, object], topic: str, expected: list[str]) -> None:
+    assert statuses(replace(SERVER, **facts), topic) == expected  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("others", "status"), [(0.01, "can"), (3.0, "warning")])
+def test_the_load_is_what_others_use_now_as_calibrate_judges(others: float, status: str) -> None:
+    assert load_finding(SERVER, others).status == status
+
+
+def test_a_gpu_that_torch_sees_can_and_one_that_only_the_driver_sees_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [(finding.status, finding.what) for finding in gpu_findings({"cuda:0": "NVIDIA X"})] == [("can", "cuda:0: NVIDIA X")]
+    driver = SimpleNamespace(
+        nvmlInit=lambda: None,
+        nvmlDeviceGetCount=lambda: 1,
+        nvmlDeviceGetHandleByIndex=lambda index: index,
+        nvmlDeviceGetName=lambda handle: "NVIDIA Y",
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", driver)
+    assert [(finding.status, finding.what) for finding in gpu_findings({})] == [("cannot", "NVIDIA Y: torch does not see it")]
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert [finding.status for finding in gpu_findings({})] == ["cannot"]
 
 
 def test_a_device_that_a_backend_cannot_use_gives_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     def types(backend: str, device: str) -> list[str]:
+        if backend == "torch":
+            raise ModuleNotFoundError("No module named 'torch'", name="torch")
         if device == "cuda":
             raise RuntimeError("CUDA driver version is insufficient\nfor this runtime")
         return ["float32", "int8"]
 
-    monkeypatch.setattr(doctor, "loaded", lambda name: SimpleNamespace(get_cuda_device_count=lambda: 1))
+    monkeypatch.setattr(doctor, "import_module", lambda name: SimpleNamespace())
+    monkeypatch.setattr(doctor, "version", lambda name: "4.8")
     monkeypatch.setattr(doctor, "supported_types", types)
-    cpu, cuda = doctor.ctranslate2_finding(box(versions={"ctranslate2": "4.8"}))
-    assert cpu.what == "CTranslate2 4.8 on cpu: float32, int8"
-    assert (cuda.status, cuda.what) == ("cannot", "CTranslate2 4.8 on cuda: CUDA driver version is insufficient")
+    torch = engine_finding("torch", "models", "cpu")
+    cpu, cuda = (engine_finding("ctranslate2", "ctranslate2", device) for device in ("cpu", "cuda"))
+    assert (torch.status, torch.what) == ("cannot", "torch is not installed")
+    assert cpu.what == "ctranslate2 4.8 on cpu: float32, int8"
+    assert (cuda.status, cuda.what) == ("cannot", "ctranslate2 4.8 on cuda: CUDA driver version is insufficient")
+
+
+def test_the_box_at_hand_gets_all_findings_in_single_lines_and_nothing_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    _, findings = examine(tmp_path)
+    topics = {"threads", "simd", "memory", "clock", "load", "torch", "ctranslate2", "gpu", "energy", "disk"}
+    assert {finding.topic for finding in findings} >= topics
+    assert not any("\n" in str(finding) for finding in findings)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_missing_cannot_be_measured(tmp_path: Path) -> None:
+    missing = doctor.disk_finding(tmp_path / "nowhere")
+    assert (missing.status, missing.what) == ("cannot", f"{tmp_path}/nowhere: no such folder")
 
 
 @pytest.mark.deep
@@ -147,8 +111,7 @@ def test_a_device_that_a_backend_cannot_use_gives_the_reason(monkeypatch: pytest
 def test_every_type_that_it_shows_is_one_that_the_engine_takes(backend: str, tmp_path: Path) -> None:
     tiny = {"kind": "transformer", "encoder_layers": 1, "decoder_layers": 1, "d_model": 16, "heads": 2, "ffn": 16, "vocab": 50}
     (tmp_path / "tiny.json").write_text(json.dumps(tiny))
-    findings = {"torch": doctor.torch_finding, "ctranslate2": doctor.ctranslate2_finding}[backend]
-    finding = next(iter(findings(describe(libraries=False))))
+    finding = engine_finding(backend, backend, "cpu")
     assert finding.status == "can"
     types = finding.what.partition(": ")[2].split(", ")
     assert types[0] == "float32"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,15 +9,11 @@ from typing import Any
 
 import pytest
 
-from simnmt.calibrate.box.processor import LogicalCpu, logical_cpus
-from simnmt.calibrate.box.system_files import Tree
 from simnmt.calibrate.overheads import decision_s, tokenisation_s
 from simnmt.calibrate.parts import measure_energy
-from simnmt.calibrate.processor_use import choose_cpus, pinned
 from simnmt.calibrate.settings import Settings
 from simnmt.workload.length_units import tokeniser_in
 from tests.calibrate.engines import FakeEngine
-from tests.calibrate.trees import plant
 
 
 def ticking(steps_s: list[float]) -> Any:
@@ -137,55 +131,3 @@ def test_a_counter_that_fails_gives_no_energy_and_never_0(fails_after: int) -> N
     meter = Meter(fails_after)
     found = measure_energy(Burning(meter), meter, Settings("gru", mode="quick"), sleep=rest(meter), clock=lambda: meter.now_s)
     assert found is None
-
-
-def on(files: dict[str, object], root: Path, cpus: range) -> list[LogicalCpu]:
-    folder = "sys/devices/system/cpu/cpu"
-    return logical_cpus(Tree.at(plant(root, {f"{folder}{name}": f"{value}\n" for name, value in files.items()})), cpus)
-
-
-def test_the_first_processor_is_left_to_interrupts(tmp_path: Path) -> None:
-    alike = on({}, tmp_path, range(4))
-    assert choose_cpus(alike, 2) == [2, 3]
-    assert choose_cpus(alike, 1) == [3]
-
-
-def test_no_two_threads_share_a_core_as_long_as_there_are_others(tmp_path: Path) -> None:
-    """Numbered as Linux numbers them: neighbours on one box, halves on another."""
-    neighbours = {f"{cpu}/topology/thread_siblings_list": f"{cpu & ~1}-{cpu | 1}" for cpu in range(8)}
-    assert choose_cpus(on(neighbours, tmp_path / "a", range(8)), 3) == [3, 5, 7]
-    halves = {f"{cpu}/topology/thread_siblings_list": f"{cpu % 4},{cpu % 4 + 4}" for cpu in range(8)}
-    assert choose_cpus(on(halves, tmp_path / "b", range(8)), 4) == [4, 5, 6, 7]
-    assert choose_cpus(on(halves, tmp_path / "b", range(8)), 5) == [3, 4, 5, 6, 7]
-
-
-@pytest.mark.parametrize("file", ["cpu_capacity", "cpufreq/cpuinfo_max_freq"])
-def test_the_fast_cores_of_two_kinds_are_taken_first(tmp_path: Path, file: str) -> None:
-    """An Intel hybrid: two P-cores of two threads, then four E-cores of one."""
-    speeds = {f"{cpu}/{file}": 1024 if cpu < 4 else 600 for cpu in range(8)}
-    cores = {f"{cpu}/topology/thread_siblings_list": f"{cpu & ~1}-{cpu | 1}" if cpu < 4 else cpu for cpu in range(8)}
-    hybrid = on(speeds | cores, tmp_path, range(8))
-    assert choose_cpus(hybrid, 1) == [3]
-    assert choose_cpus(hybrid, 2) == [1, 3]
-    assert choose_cpus(hybrid, 3) == [1, 3, 7]
-    assert choose_cpus(hybrid, 7) == [1, 2, 3, 4, 5, 6, 7]
-
-
-@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="the system binds no process to processors")
-def test_threads_are_bound_while_measuring_and_free_again_afterwards() -> None:
-    before = os.sched_getaffinity(0)
-    if len(before) < 2:
-        pytest.skip("needs two processors")
-    release = threading.Event()
-    older = threading.Thread(target=release.wait)
-    older.start()
-    try:
-        with pinned(1) as cpus:
-            assert set(cpus) == os.sched_getaffinity(0) == os.sched_getaffinity(older.native_id or 0)
-            assert len(cpus) == 1
-        assert os.sched_getaffinity(0) == os.sched_getaffinity(older.native_id or 0) == before
-        with pinned(len(before)) as all_cpus, pinned(None) as none:
-            assert (all_cpus, none, os.sched_getaffinity(0)) == ((), (), before)
-    finally:
-        release.set()
-        older.join()

@@ -12,7 +12,6 @@ import pytest
 from simnmt.base.errors import InputError
 from simnmt.base.shipped_files import find
 from simnmt.calibrate import parts as parts_module
-from simnmt.calibrate.box import JetsonDescription
 from simnmt.calibrate.calibration import calibrate
 from simnmt.calibrate.disk import DiskError, DiskReads
 from simnmt.calibrate.settings import CalibrationError, Settings
@@ -163,12 +162,12 @@ def test_a_cpu_goes_by_the_name_that_its_box_has_for_it(measured: Any, box: Any,
     box(
         cpu_model="Arm Cortex-A78AE",
         board="NVIDIA Jetson AGX Orin",
-        jetson=JetsonDescription("36.4.3", "6.2", "MAXN"),
+        jetson="L4T 36.4.3, power mode MAXN",
         cpu_quota=2.5,
     )
     profile = measured(replace(QUICK, parts=("execution",)), nameless).profile
     assert (profile.device.name, profile.engine.device_name) == ("NVIDIA Jetson AGX Orin, 1 thread", "NVIDIA Jetson AGX Orin")
-    for detail in ("Arm Cortex-A78AE", "L4T 36.4.3 (JetPack 6.2), power mode MAXN", "a quota of 2.5 CPUs"):
+    for detail in ("Arm Cortex-A78AE", "L4T 36.4.3, power mode MAXN", "a quota of 2.5 CPUs"):
         assert detail in profile.device.details
     (tmp_path / "box.json").unlink()
     gpu = FakeEngine(device="cuda:0", device_name="Orin", threads=None)

@@ -31,7 +31,7 @@ from simnmt.kernels.sharp.model_shapes import (
 from simnmt.nmt.architecture import SHARP_MODELS, AttentionalArchitecture
 from simnmt.nmt.checkpoint import save_checkpoint
 from simnmt.nmt.models import LoadedModel, build_model, load_model
-from simnmt.nmt.step_model import MaskedBias
+from simnmt.nmt.output_layer import MaskedBias
 from simnmt.nmt.subwords import SOURCE_TOKENIZER, TARGET_TOKENIZER, learn_vocabulary
 from simnmt.profile.decoder_settings import DecoderSettings
 from tests.kernels.sharp_models import PAPER

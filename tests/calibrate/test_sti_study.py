@@ -20,11 +20,10 @@ from simnmt.papers.sti.study_run import Ranking, continued_study, measure, study
 from simnmt.profile.profile_file import write_profile
 from simnmt.profile.streaming_block import StiBlock
 from simnmt.profile.streaming_cost import BERT_BASE, Shard
-from simnmt.streaming.encoder.encoder_configuration import EncoderWeights
-from simnmt.streaming.encoder.evaluation import Evaluation
-from simnmt.streaming.encoder.task import Task
-from simnmt.streaming.encoder.tokenizer import learn_pieces
-from simnmt.streaming.store.writer import write_store
+from simnmt.streaming.encoder import EncoderWeights
+from simnmt.streaming.evaluation import Evaluation
+from simnmt.streaming.store import write_store
+from simnmt.streaming.texts import Task, learn_pieces
 from tests.papers.sti_stand_ins import SETTINGS, Imagined, begun, bench, study
 from tests.profile.made_sti import sti_block
 from tests.streaming.made_encoder import made_weights

@@ -21,8 +21,7 @@ from simnmt.calibrate.streaming.whole_models import encoder_execution
 from simnmt.nmt.architecture import TransformerArchitecture
 from simnmt.profile.streaming_cost import BERT_BASE, BITS, ShardGeometry
 from simnmt.streaming.errors import StoreError
-from simnmt.streaming.store.index import SHARDS
-from simnmt.streaming.store.shard_format import decode
+from simnmt.streaming.store import SHARDS
 from tests.streaming.made_encoder import made_weights, stored
 
 PACE = 100_000.0
@@ -113,7 +112,7 @@ def test_the_slowdown_of_layers_by_reads_is_measured(tmp_path: Path) -> None:
     encoder: Any = _Disturbed()
     with stored(made_weights(), tmp_path / "store") as store:
         shards = {
-            (layer, piece): decode(store.read(store.record(layer, piece, 6)))
+            (layer, piece): store.read(store.record(layer, piece, 6))
             for layer in range(store.geometry.layers)
             for piece in range(store.geometry.heads)
         }

@@ -152,8 +152,8 @@ def test_the_bench_times_each_setting_and_judges_its_fit(benched: ProjectionBenc
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"vocabs": ()}, "no vocabs"),
-        ({"rounds": 0}, "round 0"),
+        ({"rounds": 0}, "rounds"),
+        ({"shares": (0.0,)}, "0 %"),
         ({"vocabs": (1_000_000_000,)}, "GB are free"),
     ],
 )

@@ -13,7 +13,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simnmt.calibrate.processor_use import BusyWatch
 from simnmt.calibrate.round_guard import Checkpoint, RoundGuard
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.nmt.translation import Translator
@@ -47,7 +46,7 @@ from simnmt.papers.fvp.study_decoding import (
     similarity,
 )
 from simnmt.papers.fvp.study_texts import Sample, held_out, training_pairs
-from tests.calibrate.studied_models import QUIET, contexts_of, direction, models_and_text
+from tests.calibrate.studied_models import QUIET, QuietWatch, contexts_of, direction, models_and_text
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -240,7 +239,7 @@ def test_rounds_are_kept_one_by_one_in_tokens_a_second(
 def test_a_disturbed_stretch_alone_is_measured_again(made: Path, translator: Translator) -> None:
     sentences = development(made, translator, 10)
     readings = iter([1.0, 1.0, 2.0, 1.0, *[1.0] * 100])  # 2 and 1 beside the second stretch
-    guard = RoundGuard(lambda: next(readings), watch=lambda: BusyWatch("no-such-box"))
+    guard = RoundGuard(lambda: next(readings), watch=QuietWatch)
     calls: list[tuple[int, int]] = []
 
     def run(number: int, stretch: Sentences, checkpoint: Checkpoint) -> tuple[int, int]:

@@ -13,11 +13,7 @@ from simnmt.calibrate.calibration import calibrate
 from simnmt.calibrate.settings import (
     Settings,
 )
-from simnmt.calibrate.vocabulary_variants import (
-    RestrictedSteps,
-    _scaled,
-    restricted_steps,
-)
+from simnmt.calibrate.vocabulary_variants import TextDecoding
 from simnmt.nmt.checkpoint import save_checkpoint
 from simnmt.nmt.slot_decoder import decode_batched
 from simnmt.nmt.subwords import SOURCE_TOKENIZER, TARGET_TOKENIZER, learn_vocabulary
@@ -31,10 +27,7 @@ from simnmt.nmt.vocabulary.contexts import (
     cluster,
     collect,
 )
-from simnmt.profile.decoder_block import (
-    ActiveShare,
-    DecoderVariant,
-)
+from simnmt.profile.decoder_block import DecoderVariant
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.profile_variant import choose
 from tests.nmt import toy_language
@@ -74,16 +67,24 @@ def settings(folder: Path, **other: Any) -> Settings:
     return replace(TRAINED, **(chosen | other))
 
 
+def full(batch: int = 1, beam: int = 1, *, fused: bool = False) -> DecoderVariant:
+    """A step with the whole vocabulary."""
+    settings = DecoderSettings(beam=beam, fused=fused)
+    return DecoderVariant(settings=settings, batch=batch, step_s=0.010, body_s=0.004, product_s=0.005, search_s=0.001)
+
+
 @pytest.mark.parametrize("beam", [1, 2])
 @pytest.mark.parametrize("batch", [1, 4])
 def test_with_all_columns_active_nothing_changes(batch: int, beam: int) -> None:
     model, (alone, _, _) = lively("gru"), sources(GRU, [3, 9, 5, 7, 4, 12, 2, 6] * (1 if batch == 1 else 2))
     part = clustered(all_active(VOCAB, model.weight.shape[1]))
-    steps = restricted_steps(model, alone, {"all": part}, batch=batch, beam=beam, fused=False, rounds=2)["all"]
-    assert (steps.likeliest_active, steps.identical, steps.active.mean) == (1.0, 1.0, 1.0)
-    assert steps.active.s_per_share is None, "steps that are all alike have no slope"
-    assert (steps.active.by_sentence is not None) == (batch == 1)
-    assert min(*steps.ratios, steps.layer_s) > 0.0
+    plain, fused = TextDecoding(model, alone, {"clustered": part}, quick=True).variants(full(batch, beam))
+    assert (plain.settings, plain.batch) == (DecoderSettings(beam=beam, vocabulary="clustered"), batch)
+    assert fused == plain.model_copy(update={"settings": fused.settings}) and fused.settings.fused
+    assert plain.active is not None
+    assert (plain.likeliest_active, plain.identical, plain.active.mean) == (1.0, 1.0, 1.0)
+    assert plain.active.s_per_share is None, "steps that are all alike have no slope"
+    assert (plain.active.by_sentence is not None) == (batch == 1)
 
 
 def test_shares_and_agreement_equal_those_of_a_plain_decoding() -> None:
@@ -91,24 +92,25 @@ def test_shares_and_agreement_equal_those_of_a_plain_decoding() -> None:
     model, (alone, _, _) = lively("gru"), sources(GRU, [3, 9, 5, 7, 4, 12, 2, 6] * 2)
     lists = MadeLists([[GRU.eos_token, 7, 8, 9], [GRU.eos_token, *range(20, 29)]], VOCAB)
     part = listed(lists)
-    steps = restricted_steps(model, alone, {"lists": part}, batch=1, beam=1, fused=True, rounds=2)["lists"]
+    listed_variant = TextDecoding(model, alone, {"candidates": part}, quick=True).variants(full(fused=True))[0]
     most = [2 * len(source) + 10 for source in alone]
-    full = decode_batched(model, alone, mini(1), max_len=most)
+    whole = decode_batched(model, alone, mini(1), max_len=most)
     restricted = decode_batched(model, alone, mini(1), max_len=most, vocabulary=replace(part, audit=True))
     assert restricted.subset is not None
-    same = [one.tokens == other.tokens for one, other in zip(restricted.hypotheses, full.hypotheses, strict=True)]
-    assert steps.identical == sum(same) / len(same) < 1.0
-    assert steps.likeliest_active == 1.0 - restricted.subset.miss_rate < 1.0
-    assert steps.active.steps == sum(len(hypothesis.tokens) + 1 for hypothesis in restricted.hypotheses)
-    assert (steps.active.by_step[0], steps.active.by_step[-1]) == (4 / VOCAB, 10 / VOCAB)
-    assert steps.active.by_sentence is not None
-    assert set(steps.active.by_sentence) <= {4 / VOCAB, 10 / VOCAB} | set(steps.active.by_sentence[1:-1])
+    same = [one.tokens == other.tokens for one, other in zip(restricted.hypotheses, whole.hypotheses, strict=True)]
+    assert listed_variant.identical == sum(same) / len(same) < 1.0
+    assert listed_variant.likeliest_active == 1.0 - restricted.subset.miss_rate < 1.0
+    active = listed_variant.active
+    assert active is not None and active.by_sentence is not None
+    assert active.steps == sum(len(hypothesis.tokens) + 1 for hypothesis in restricted.hypotheses)
+    assert (active.by_step[0], active.by_step[-1]) == (4 / VOCAB, 10 / VOCAB)
+    assert set(active.by_sentence) <= {4 / VOCAB, 10 / VOCAB} | set(active.by_sentence[1:-1])
 
 
 def test_parts_with_too_few_whole_batches_are_left_out() -> None:
     model, (alone, _, _) = lively("gru"), sources(GRU, [3, 9, 5, 7, 4, 12, 2, 6])
     part = clustered(all_active(VOCAB, model.weight.shape[1]))
-    assert restricted_steps(model, alone, {"all": part}, batch=9, beam=1, fused=False, rounds=1) == {}
+    assert TextDecoding(model, alone, {"clustered": part}, quick=True).variants(full(9)) == []
 
 
 @pytest.mark.deep
@@ -133,15 +135,3 @@ def test_a_trained_folder_is_calibrated_with_its_vocabulary(folder: Path, tmp_pa
             assert variants[CLUSTERED, batch].active is not None
         else:
             assert any(f"batch {batch}" in omission for omission in profile.decoder.left_out)
-
-
-@pytest.mark.parametrize("slope_s", [None, 0.002])
-def test_the_slope_over_the_active_share_is_scaled_as_the_layer(slope_s: float | None) -> None:
-    """The ratio of the whole step includes the body, which does not depend on the share."""
-    full = DecoderVariant(settings=DecoderSettings(), step_s=0.010, body_s=0.004, product_s=0.005, search_s=0.001)
-    share = ActiveShare.of([10, 20], 100, by_sentence=[0.1, 0.2], s_per_share=slope_s)
-    steps = RestrictedSteps((1.5, 0.2, 0.5), likeliest_active=0.9, identical=0.8, active=share, layer_s=0.003)
-    scaled = _scaled(full, CLUSTERED, steps)
-    assert (scaled.body_s, scaled.product_s, scaled.search_s) == pytest.approx((0.006, 0.001, 0.0005))
-    assert scaled.active is not None
-    assert scaled.active.s_per_share == (None if slope_s is None else pytest.approx(slope_s * 0.0015 / 0.003))

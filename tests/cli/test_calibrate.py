@@ -71,13 +71,13 @@ def test_it_ends_with_fit_held_out_errors_and_a_page(folder: Path, simnmt: Any, 
 
 
 def test_json_is_all_there_is_on_standard_output(folder: Path, simnmt: Any, numbers: Any) -> None:
-    done = simnmt(*QUICK, "--json", "--page", "elsewhere.html")
+    done = simnmt(*QUICK, "--json")
     printed = json.loads(done.out)
     assert printed["profile"] == json.loads((folder / "box.json").read_text())
     assert printed["warnings"] == [
         line.removeprefix("simnmt: warning: ") for line in done.err.splitlines() if "warning" in line
     ]
-    assert (folder / "elsewhere.html").is_file()
+    assert (folder / "box.html").is_file()
 
 
 def test_interrupted_it_says_what_it_kept_and_how_to_go_on(folder: Path, simnmt: Any, numbers: Any) -> None:
@@ -119,7 +119,6 @@ def test_a_page_that_fails_comes_after_what_was_measured(
     [
         (("--quick", "--paper"), "choose one of --quick and --paper"),
         (("--threads", "5000"), "would wait for each other"),
-        (("--model", "small.yaml", "--page", "small.yaml"), "small.yaml would replace what is read"),
         (("--neighbour", "busy"), "measure with --gap"),
         (("--backend", "jax"), "'jax' is not one of 'torch', 'ctranslate2'"),
     ],

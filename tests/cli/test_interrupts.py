@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -245,10 +243,12 @@ def test_an_interrupt_while_the_files_are_written(
 
 @pytest.mark.deep
 @pytest.mark.parametrize("delay_s", [0.0, 0.2, 1.5])
-def test_an_interrupt_of_a_fit(folder: Path, start: Callable[..., Any], tree: Callable[..., Any], delay_s: float) -> None:
+def test_an_interrupt_of_a_reproduction(
+    folder: Path, start: Callable[..., Any], tree: Callable[..., Any], delay_s: float
+) -> None:
     """While its processes start, and while they are at work."""
     before = tree(folder)
-    process = start("reproduce", "cnmt", "--fit", "--out", "deep/fit", "--jobs", "2", env={"TMPDIR": str(folder)})
+    process = start("reproduce", "cnmt", "--out", "deep/out", "--jobs", "2", env={"TMPDIR": str(folder)})
     try:
         eventually(lambda: len(living(process.pid)) > 1)
         time.sleep(delay_s)
@@ -260,24 +260,3 @@ def test_an_interrupt_of_a_fit(folder: Path, start: Callable[..., Any], tree: Ca
         process.communicate()
     assert (process.returncode, out, err) == (130, "", "simnmt: interrupted; nothing is left half-written\n")
     assert tree(folder) == before
-
-
-def test_an_interrupt_while_a_fit_is_replayed_or_written(
-    folder: Path, simnmt: Callable[..., Any], tree: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from simnmt.papers.cnmt import fit, inferred_profiles
-
-    def interrupted(*_: Any, **__: Any) -> None:
-        raise KeyboardInterrupt
-
-    before = tree(folder)
-    monkeypatch.setattr(fit, "GENERATIONS", 2)
-    small = functools.partial(inferred_profiles.fit_table_one, seeds=[1], levels=1, requests=50)
-    fit_once = functools.cache(lambda jobs: small(jobs=jobs))
-    monkeypatch.setattr(inferred_profiles, "fit_table_one", lambda **given: fit_once(given["jobs"]))
-    monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    for step in ("confirm", "write_profiles"):
-        with monkeypatch.context() as stopped:
-            stopped.setattr(inferred_profiles, step, interrupted)
-            assert simnmt("reproduce", "cnmt", "--fit", "--out", "deep/fit", "--jobs", "1").status == 130
-        assert tree(folder) == before

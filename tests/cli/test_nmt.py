@@ -54,7 +54,7 @@ def test_a_training_says_what_came_of_it_and_goes_on_when_told_again(here: Path,
     assert "on 20 held-out pairs, greedy: BLEU " in first.out and "BLEU nrefs:1|case:mixed|" in first.out
     assert first.out.endswith("\nmodel: told\n")
     more = json.loads(train("--steps", "6", "--out", "told", "--beam", "2", "--json").out)
-    assert (more["training"]["step"], more["training"]["sittings"], more["result"]["beam"]) == (6, 2, 2)
+    assert (more["training"]["steps"], more["training"]["sessions"], more["result"]["beam"]) == (6, 2, 2)
 
 
 def test_resume_takes_text_and_recipe_from_the_folder(
@@ -63,7 +63,7 @@ def test_resume_takes_text_and_recipe_from_the_folder(
     assert train("--steps", "2", "--out", "r").status == 0
     monkeypatch.chdir(here.parent)  # from anywhere
     found = simnmt("nmt", "train", "--out", str(here / "r"), "--steps", "5", "--threads", "1", "--json")
-    assert json.loads(found.out)["training"]["step"] == 5
+    assert json.loads(found.out)["training"]["steps"] == 5
     wrong = simnmt("nmt", "train", "--out", str(here / "r"), "--seed", "5")
     assert wrong.status == 2 and "--seed" in wrong.err and "the training in --out has fixed it" in wrong.err
     none = simnmt("nmt", "train", "--out", str(here / "nothing"))
@@ -72,22 +72,22 @@ def test_resume_takes_text_and_recipe_from_the_folder(
 
 def test_an_interrupt_says_what_is_kept(here: Path, train: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     from simnmt.base.errors import Interrupted
-    from simnmt.nmt.training import learner, session
+    from simnmt.nmt.training import trainer
 
-    step = learner.Learner.step
+    step = trainer.Learner.step
 
-    def stopped(self: Any, batch: Any, number: int) -> float:
+    def stopped(self: Any, rows: Any, number: int, share: float) -> float:
         if number == 4:
             raise Interrupted(2)
-        return step(self, batch, number)
+        return step(self, rows, number, share)
 
     with monkeypatch.context() as patched:
-        patched.setattr(session, "SAVE_EVERY_S", -1.0)
-        patched.setattr(learner.Learner, "step", stopped)
+        patched.setattr(trainer, "SAVE_EVERY_S", -1.0)
+        patched.setattr(trainer.Learner, "step", stopped)
         found = train("--epochs", "3", "--out", "i")
     assert (found.status, found.out) == (130, "")
     assert "simnmt: note: kept up to step 3; the same command, or --out i alone, goes on from there\n" in found.err
-    assert json.loads(train("--steps", "5", "--out", "i", "--json").out)["training"]["sittings"] == 2
+    assert json.loads(train("--steps", "5", "--out", "i", "--json").out)["training"]["sessions"] == 2
 
 
 def test_as_many_lines_come_out_as_go_in(
@@ -182,7 +182,7 @@ def test_bad_input_is_told_in_a_line(here: Path, model: str, train: Callable[...
         (simnmt("nmt", "train", "--out", "x"), "name the text"),
         (train("--out", "x", "--device", "tpu"), "no device tpu (cpu or cuda:0)"),
         (train("--out", "full"), "full: holds something else than a training"),
-        (train("--out", "m", "--seed", "9"), "m: its training has recipe.seed 1, this one 9"),
+        (train("--out", "m", "--seed", "9"), "m: its training has another recipe.seed"),
         (train("--out", "x", shape=["--heldout", "20"]), "a vocabulary of 8,000 is more than the source text has pieces for"),
         (train("--out", "x", "--vocab", "9"), "tiny.json: --vocab 9 is not what the architecture says"),
         (train("--out", "x", "--minutes", "nan"), "minutes"),

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from simnmt.kernels.sharp.model import SharpTranslation
+from simnmt.kernels.beam_search import SharpTranslation
 from simnmt.nmt.architecture import (
     AttentionalArchitecture,
     RecurrentArchitecture,
@@ -54,7 +54,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (made / "gru" / tokenizer).write_bytes((made / "a" / tokenizer).read_bytes())
     (made / "in.txt").write_text("".join(f"{line}\n" for line in [LINES[0], "", *LINES[1:]]))
     (made / "words.tsv").write_text("un\tONE\n")
-    (made / "bad.tsv").write_text("un\tone\ndeux\n")
     return made
 
 
@@ -98,28 +97,6 @@ def test_sharp_and_plain_decoding_replace_the_same_unknown_words(simnmt: Callabl
     assert [{**line, "score": None} for line in sharp_lines] == [{**line, "score": None} for line in torch_lines]
 
 
-@pytest.mark.parametrize("options", [("--beam", "1"), ("--beam", "3"), ("--sharp", "exact")])
-def test_unknown_words_are_replaced_unless_they_are_to_be_kept(
-    simnmt: Callable[..., Any], lost: Path, options: tuple[str, ...]
-) -> None:
-    words = {word for line in LINES for word in line.split()}
-    (lost / "upper.tsv").write_text("".join(f"{word}\t{word.upper()}\n" for word in sorted(words)))
-    copied, kept, looked_up = (
-        translated(simnmt, lost.parent, "--model", str(lost), *options, *more)
-        for more in ((), ("--keep-unknown",), ("--dictionary", str(lost / "upper.tsv")))
-    )
-    assert sum(line["replaced"] for line in copied) > 5
-    for ours, theirs, other in zip(copied, kept, looked_up, strict=True):
-        marks = theirs["unknown"]
-        assert theirs["replaced"] == 0 and theirs["text"].count("⁇") == marks
-        assert ours["replaced"] + ours["unknown"] == other["replaced"] + other["unknown"] == marks
-        assert ours["text"].count("⁇") == ours["unknown"]
-        assert all(ours[name] == theirs[name] for name in ("tgt_len", "score", "steps"))
-        if not marks:
-            assert ours["text"] == theirs["text"]
-    assert any(word.isupper() for line in looked_up for word in line["text"].split())
-
-
 def test_sharp_14_an_ensemble_of_one_model_twice_says_the_same_and_of_two_something_else(
     simnmt: Callable[..., Any], place: Path
 ) -> None:
@@ -157,11 +134,11 @@ def test_weights_that_16_bit_products_clip_are_warned_of_in_one_line(simnmt: Cal
 def test_sharp_01_unknown_words_are_replaced_where_the_decoder_looked(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The decoder is held to the unknown token, looking at `un`, then at a sign that no vocabulary has, then at the end."""
     folder = place / "a"
-    translator = SharpTextTranslator.load([folder], dictionary=place / "words.tsv")
+    translator = SharpTextTranslator.load([folder])
     said = SharpTranslation((UNKNOWN,), -0.5, (0,), 2, 1.0, stopped_early=True)
     monkeypatch.setattr(SharpTranslator, "decode", lambda *_, **__: said)
     (line,) = translator.translate(["un ☃"])
-    assert (line.text, line.replaced) == ("ONE", 1)
+    assert (line.text, line.replaced) == ("un", 1)
     place_of_snow = next(at for at, piece in enumerate(translator.source.cut("un ☃")) if "☃" in piece)
     monkeypatch.setattr(SharpTranslator, "decode", lambda *_, **__: replace(said, attended=(place_of_snow,)))
     (line,) = translator.translate(["un ☃"])

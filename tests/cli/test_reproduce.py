@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from simnmt.papers.cnmt import table_replay
+from simnmt.papers.cnmt import replay
 from tests.papers.stand_ins import write_stand_ins
 
 SMALL = ("reproduce", "cnmt", "--requests", "300", "--jobs", "1")
@@ -19,7 +19,7 @@ SMALL = ("reproduce", "cnmt", "--requests", "300", "--jobs", "1")
 def few_replications() -> Iterator[None]:
     """Others only cost time here."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(table_replay, "REPLICATIONS", 1)
+        patched.setattr(replay, "REPLICATIONS", 1)
         yield
 
 
@@ -66,31 +66,9 @@ def test_a_run_that_fails_leaves_nothing(scenario: str, simnmt: Callable[..., An
     assert sorted(path.name for path in Path().iterdir()) == before
 
 
-def test_a_fit_keeps_its_folder_and_takes_the_number_of_requests(
-    folder: Path, simnmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from simnmt.papers.cnmt import inferred_profiles, table_replay
-
-    asked: dict[str, Any] = {}
-
-    def fit(**options: Any) -> tuple[str, table_replay.Part]:
-        asked.update(options)
-        return "a fit", table_replay.without("inferred", {})
-
-    monkeypatch.setattr(inferred_profiles, "fit_and_replay", fit)
-    monkeypatch.setattr(inferred_profiles, "write_fit", lambda place, *_: (place / "tx2-gru.json").touch())
-    for out, place in ((("--out", "mine"), "mine"), ((), "reports/cnmt-fit")):
-        done = simnmt(*SMALL, "--fit", "--json", *out)
-        assert (done.status, done.err) == (0, "")
-        assert json.loads(done.out)["directory"] == place
-        assert [path.name for path in Path(place).iterdir()] == ["tx2-gru.json"]
-    assert asked["requests"] == 300
-
-
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("--fit", "--allow-code"), "--allow-code with --fit, which reads no scenario"),
         (("--measured", "@nosuch"), "@nosuch: nothing of that name is shipped under scenarios"),
         (("--measured", "small.yaml"), "no scenario of Table I: none of the workloads de-en, fr-en, en-zh"),
     ],

@@ -11,10 +11,10 @@ import pytest
 
 from simnmt.calibrate import processor_use
 from simnmt.profile.profile_file import read_profile
-from simnmt.streaming.encoder.encoder_configuration import EncoderWeights
-from simnmt.streaming.encoder.evaluation import Evaluator
-from simnmt.streaming.encoder.tokenizer import PIECES_FILE, learn_pieces, padded
-from simnmt.streaming.store.writer import write_store
+from simnmt.streaming.encoder import EncoderWeights, padded
+from simnmt.streaming.evaluation import Evaluator
+from simnmt.streaming.store import write_store
+from simnmt.streaming.texts import PIECES_FILE, learn_pieces
 from simnmt.workload.length_units import unit_of_content
 from tests.streaming.made_encoder import logits_of, made_weights
 

@@ -21,11 +21,10 @@ from simnmt.profile.streaming_cost import (
     BITS,
     StiCost,
 )
-from simnmt.streaming.encoder.elastic_encoder import ElasticEncoder
-from simnmt.streaming.encoder.tokenizer import learn_pieces
+from simnmt.streaming.encoder import ElasticEncoder
 from simnmt.streaming.errors import StoreError, StreamingError
-from simnmt.streaming.store.shard_store import ShardStore
-from simnmt.streaming.store.writer import write_store
+from simnmt.streaming.store import ShardStore, write_store
+from simnmt.streaming.texts import learn_pieces
 from tests.profile.made_profile import whole_profile
 from tests.profile.made_sti import sti_block
 from tests.streaming.made_encoder import made_weights

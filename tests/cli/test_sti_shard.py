@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from simnmt.streaming.encoder.encoder_configuration import EncoderWeights
-from simnmt.streaming.encoder.encoder_folder import save_encoder
-from simnmt.streaming.encoder.tokenizer import PIECES_FILE, learn_pieces
-from simnmt.streaming.store.shard_store import ShardStore
+from simnmt.streaming.encoder_folder import save_encoder
+from simnmt.streaming.store import ShardStore
+from simnmt.streaming.texts import PIECES_FILE, learn_pieces
 from tests.streaming.made_encoder import made_weights
 
 PIECES = learn_pieces([f"{one} and {other}" for one in ("red", "blue", "green") for other in ("up", "down", "left")], 30)
@@ -68,41 +67,8 @@ def test_fewer_fidelities_may_be_taken(here: Path, simnmt: Callable[..., Any]) -
     unknown = simnmt("sti", "shard", "m", "--out", "t", "--bits", "two").err
     assert "'--bits': 'two' is not a list; give whole numbers, as in 2,6,32 (see simnmt sti shard --help)\n" in unknown
     assert simnmt("sti", "shard", "m", "--out", "t", "--bits", "2,7").err == (
-        "simnmt: no shards of 7 bits (choose from 2, 3, 4, 5, 6, 32)\n"
+        "simnmt: no shards of 2, 7 bits (choose from 2, 3, 4, 5, 6, 32)\n"
     )
-
-
-def test_a_store_is_never_written_over_and_an_unfinished_one_is_its_models_alone(
-    here: Path, simnmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patched:
-        layer = EncoderWeights.layer
-        # The fingerprint asks for all three layers, then their fits do.
-        asked: list[int] = []
-
-        def cut_off(weights: EncoderWeights, index: int) -> Any:
-            asked.append(index)
-            if len(asked) == 8:
-                raise OSError(28, "No space left on device")
-            return layer(weights, index)
-
-        patched.setattr(EncoderWeights, "layer", cut_off)
-        cut = simnmt("sti", "shard", "m", "--out", "s")
-    assert cut.status == 1
-    assert cut.err == (
-        "simnmt: s.partial: cannot be written: No space left on device (make room, and give the same command again)\n"
-    )
-    other = simnmt("sti", "shard", "other", "--out", "s")
-    assert other.status == 2
-    assert other.err == (
-        "simnmt: s.partial: an unfinished store of another model"
-        " (give what it was begun with, remove it, or choose another --out)\n"
-    )
-    assert simnmt("sti", "shard", "m", "--out", "s").status == 0
-    assert simnmt("sti", "shard", "m", "--out", "s").err == (
-        "simnmt: s: is there already (remove it, or choose another --out)\n"
-    )
-    assert simnmt("sti", "shard", "other", "--restart", "--out", "t").status == 0
 
 
 def test_a_damaged_store_is_told_in_one_line(here: Path, simnmt: Callable[..., Any]) -> None:
@@ -180,18 +146,18 @@ def test_bad_input_is_one_line_and_leaves_no_folder(
 
 
 def test_an_interrupt_says_what_is_kept(at_home: Path, simnmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    from simnmt.nmt.training import session
-    from simnmt.streaming.encoder.learner import ElasticLearner
 
-    learnt = ElasticLearner.step
+    from simnmt.nmt.training import trainer
 
-    def interrupted(self: Any, *told: Any, step: int, **named: Any) -> float:
-        if step == 3:
+    step = trainer.Learner.step
+
+    def interrupted(self: Any, rows: Any, number: int, share: float) -> float:
+        if number == 3:
             raise KeyboardInterrupt
-        return learnt(self, *told, step=step, **named)
+        return step(self, rows, number, share)
 
-    monkeypatch.setattr(session, "SAVE_EVERY_S", -1.0)
-    monkeypatch.setattr(ElasticLearner, "step", interrupted)
+    monkeypatch.setattr(trainer, "SAVE_EVERY_S", -1.0)
+    monkeypatch.setattr(trainer.Learner, "step", interrupted)
     given = ("--batch-tokens", "32", "--epochs", "2", *SMALL)
     told = simnmt("sti", "train", "--task", "films.tsv", "--out", "model", *given)
     assert told.status == 130 and "the same command goes on from the last save" in told.err

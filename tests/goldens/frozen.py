@@ -132,12 +132,10 @@ _NUMBER = re.compile(r"(?<![\w.-])[+-]?\d+(?:\.\d+)?(?:e[+-]?\d+)?(?![\w.-])")
 
 
 def _sharp_document() -> dict[str, Any]:
-    from simnmt.papers.sharp.claims import all_claims
-    from simnmt.papers.sharp.reproduction import Reproduction
+    from simnmt.papers.sharp import report
     from tests.papers.sharp_stand_ins import as_published
 
-    speeds = as_published(table={"activations": 360.0})
-    return json.loads(json.dumps(Reproduction(speeds, False, all_claims(speeds)).report().document()))
+    return json.loads(json.dumps(report(as_published(table={"activations": 360.0})).document()))
 
 
 def _table_figures(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

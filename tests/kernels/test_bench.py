@@ -1,11 +1,10 @@
-"""The bench: timed calls are correct, ratios are medians of rounds, and every kernel keeps its entry in the registry."""
+"""The cases of the kernels: their calls are correct within their bounds, and every kernel has its entry in the registry."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,25 +13,12 @@ import torch
 from numpy.typing import NDArray
 from typer.testing import CliRunner
 
-from simnmt.base.errors import InputError
 from simnmt.cli.kernels import app
-from simnmt.kernels import bench as benching
 from simnmt.kernels import sharp_cases
-from simnmt.kernels.bench import KERNELS, UnknownKernel, bench, kernel
 from simnmt.kernels.bench_cases import argmax_cases, best_cases, gathered_cases, in_place, unpack_cases
-from simnmt.kernels.measurement import (
-    Case,
-    Comparison,
-    Kernel,
-    Memory,
-    Roofline,
-    Times,
-    Work,
-    interleaved,
-    measure_roofline,
-    target_at,
-)
+from simnmt.kernels.cases import Case, target_at
 from simnmt.kernels.native_library import NONE, level_name
+from simnmt.kernels.registry import KERNELS, kernel
 from simnmt.kernels.sharp.decoder import SharpDecoder
 from simnmt.kernels.sharp_cases import (
     BASELINE,
@@ -47,39 +33,7 @@ from simnmt.kernels.sharp_cases import (
     other_words,
 )
 
-ROOFLINE = Roofline(1, 1000, ((100, 50.0), (1000, 20.0)), 10.0, 8.0, 32.0)
 LADDER = Ladder(width=48, embedding=24, vocab=60, beam=3, src_len=5, tgt_len=6, candidates=20)
-
-
-# Interleaved timing.
-
-
-def test_runs_alternate_and_the_first_one_changes() -> None:
-    order: list[str] = []
-    runs = {name: partial(order.append, name) for name in "abc"}
-    times = interleaved(runs, 3, least_s=0.0)
-    assert "".join(order) == "abc" + "abc" + "bca" + "cab"
-    assert times.rounds == 3
-
-
-def test_a_slow_moment_of_the_box_changes_no_ratio() -> None:
-    """The third round met a box of half the speed; the ratio of the medians would be 3."""
-    times = Times({"ours": (1.0, 1.0, 2.0), "theirs": (2.0, 3.0, 6.0)})
-    assert times.ratio("theirs", "ours") == 3.0
-    assert Times({"ours": (1.0, 10.0, 1.0), "theirs": (3.0, 30.0, 30.0)}).ratio("theirs", "ours") == 3.0
-
-
-# Rates of the box.
-
-
-def test_a_box_has_copy_and_product_rates(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("simnmt.kernels.measurement.last_cache_bytes", lambda: 2**20)
-    roofline = measure_roofline(1, lambda rounds: (1.0, 3e9), rounds=1)
-    assert [size for size, _ in roofline.copies] == [2**18, 2**20, 2**20]
-    assert min(roofline.copy_bytes_per_s, *(rate for _, rate in roofline.copies)) > 1e7
-    assert roofline.float32_per_s > 1e7  # the library's: ours was made up slower
-    assert roofline.int16_per_s == 3e9
-    json.dumps(asdict(roofline), allow_nan=False)
 
 
 # The cases.
@@ -196,64 +150,6 @@ def test_the_ladder_saves_the_work_that_the_paper_saves() -> None:
     assert work[LAST].multiply_adds == pytest.approx(6 * (0.7 * 4 * 1024**2 + 500 * 1024 + 25 * 4 * 1024))
 
 
-# Results.
-
-
-def fake(target: float, error: float = 0.0, memory: Memory = "cold") -> Kernel:
-    comparison = Comparison("ours", "theirs", Work(1000), ("slow run", "fast run"), target, error=error, error_bound=0.5)
-    runs = {name: lambda: None for name in ("ours", "slow run", "fast run")}
-    case = Case("a case", memory, runs, (comparison,))
-    return Kernel("fake", "m", "FNI-00", "r", "b", "c", ("theirs", "-"), lambda threads: iter([case]))
-
-
-@pytest.mark.parametrize(("target", "error", "reached"), [(3.0, 0.5, True), (3.1, 0.5, False), (3.0, 0.6, False)])
-def test_a_result_has_its_target_and_whether_it_was_reached(
-    monkeypatch: pytest.MonkeyPatch, target: float, error: float, reached: bool
-) -> None:
-    """A kernel that is beyond its error bound reaches nothing, however fast it is."""
-    times = Times({"ours": (2.0, 2.0), "slow run": (9.0, 9.0), "fast run": (6.0, 6.0)})
-    monkeypatch.setattr(benching, "KERNELS", (fake(target, error),))
-    monkeypatch.setattr(benching, "measure_roofline", lambda *arguments: Roofline(1, 10, ((10, 1.0),), 1000.0, 1.0, None))
-    monkeypatch.setattr(benching, "interleaved", lambda *arguments, **others: times)
-    [result] = bench(rounds=2).as_json()["results"]
-    assert result == {
-        "kernel": "fake",
-        "case": "a case",
-        "baseline": "theirs",
-        "way": "fast run",
-        "ratio": 3.0,
-        "target": target,
-        "reached": reached,
-        "roofline_share": 0.5,
-        "level": level_name(),
-        "median_us": 2e6,
-        "baseline_us": 6e6,
-        "memory": "cold",
-        "rounds": 2,
-        "error": error,
-        "error_bound": 0.5,
-        "remark": "",
-    }
-
-
-def test_targets_hold_for_one_thread_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(benching, "KERNELS", (fake(1e9),))
-    monkeypatch.setattr(benching, "measure_roofline", lambda *arguments: replace(ROOFLINE, threads=2))
-    [result] = bench(rounds=1).results
-    assert (result.target, result.reached) == (None, None)
-
-
-def test_a_misspelt_kernel_is_refused_with_the_nearest_name() -> None:
-    with pytest.raises(UnknownKernel, match=r"^fused_bst: no such kernel \(did you mean fused_best\?\)$"):
-        kernel("fused_bst")
-    with pytest.raises(UnknownKernel, match="known: fused_best, fused_argmax"):
-        bench("qqq")
-    with pytest.raises(InputError, match="one or more"):
-        bench("tanh", rounds=0)
-    with pytest.raises(InputError, match="no more threads than CPUs"):
-        bench("tanh", threads=100_000)
-
-
 def output(*arguments: str) -> str:
     run = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
     assert run.exit_code == 0
@@ -270,14 +166,3 @@ def test_the_list_names_level_and_contract() -> None:
     assert document["level"] == level_name()
     assert [kernel["name"] for kernel in document["kernels"]] == [kernel.name for kernel in KERNELS]
     assert all(len(kernel["baselines"]) == 2 for kernel in document["kernels"])
-
-
-def test_the_bench_prints_json_or_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(benching, "KERNELS", (fake(1e9),))
-    monkeypatch.setattr(benching, "measure_roofline", lambda *arguments: ROOFLINE)
-    document = json.loads(output("bench", "--json", "--rounds", "1", "--part", "fake"))
-    assert {"kernel", "case", "baseline", "ratio", "target", "roofline_share"} <= set(document["results"][0])
-    assert document["roofline"]["copy_bytes_per_s"] == 10.0
-    text = output("bench", "--rounds", "1")
-    assert ">= 1e+09 *" in text
-    assert "0 of 1 targets reached" in text

@@ -7,10 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from simnmt.kernels.beam_search import beam_search
 from simnmt.kernels.sharp.decoder import SharpDecoder
 from simnmt.kernels.sharp.model import Attention, BottomCell, Float32, SharpTokens, SharpWeights, StackLayer
 from simnmt.kernels.sharp.model_shapes import DecoderShape, kept_bytes, layer_operations, operations
-from simnmt.kernels.sharp.reference import ReferenceMember, distinct, gru, plain, stops
+from simnmt.kernels.sharp.reference import ReferenceMember, gru, plain
 from simnmt.profile.decoder_settings import DecoderSettings
 from tests.kernels.sharp_models import PAPER, weights
 
@@ -134,12 +135,6 @@ def test_sharp_12_a_relu_is_at_most_ten() -> None:
         assert log_odds(model, zeros(1, 1), [A], A, level) == pytest.approx(10, abs=1e-5)
 
 
-def test_sharp_03_a_margin_of_three_stops() -> None:
-    assert not stops(-5.0, -7.9)
-    assert stops(-5.0, -8.0)
-    assert not stops(-np.inf, -100.0)
-
-
 @EITHER
 @pytest.mark.parametrize(("ahead", "steps"), [(2.99, 2), (3.01, 1)])
 def test_sharp_03_the_search_stops_at_the_margin(level, ahead, steps) -> None:
@@ -154,8 +149,25 @@ def test_sharp_03_the_search_stops_at_the_margin(level, ahead, steps) -> None:
 
 
 def test_sharp_09_hypotheses_share_the_state_of_their_parent() -> None:
-    """{a b, a c, d e}: two distinct states of three."""
-    assert distinct([0, 0, 1]) == [0, 1]
+    """a and d extend the start, then a b, a c and d e their parents: 1 of 1, 1 of 2 and 2 of 3 states are distinct."""
+    a, b, c, d, e = range(1, 6)
+    tables = [
+        {(0, a): -1.0, (0, d): -1.1},
+        {(a, b): -1.0, (a, c): -1.1, (d, e): -1.2},
+        {(b, b): -1.0, (c, c): -1.0, (e, e): -1.0},
+    ]
+    steps = iter(tables)
+
+    def step(words, parents):
+        log_probs, table = np.full((len(words), 6), -np.inf), next(steps)
+        for row, last in enumerate(words):
+            for (before, word), log_prob in table.items():
+                if before == last:
+                    log_probs[row, word] = log_prob
+        return log_probs, np.zeros(len(words), np.int64)
+
+    found = beam_search(step, beam=3, steps=3, start=0, eos=9)
+    assert (found.tokens, found.log_prob, found.distinct_share) == ((a, b, b), pytest.approx(-3.0), 4 / 6)
 
 
 SHARP = DecoderSettings(beam=6, gemm="int16", embeddings="precomputed", attention="precomputed", merge=True, candidates=500)

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simnmt.kernels.beam_search import SharpTranslation
 from simnmt.kernels.errors import KernelError
 from simnmt.kernels.native_library import native_at
 from simnmt.kernels.sharp.decoder import SharpDecoder, SourceEncoder, decode_ensemble
-from simnmt.kernels.sharp.model import Float32, SearchRequest, SharpTranslation, SharpWeights, SourceWeights
+from simnmt.kernels.sharp.model import Float32, SearchRequest, SharpWeights, SourceWeights
 from simnmt.kernels.sharp.reference import ReferenceMember, ReferenceSource, averaged, plain, reference_decode
 from simnmt.profile.decoder_settings import DecoderSettings
 from tests.kernels.each_level import each_level, forbid_compiled_kernels

@@ -84,8 +84,7 @@ def test_logits_of_listed_words_equal_the_full_ones(name: str) -> None:
     lists = random_lists(tiny.VOCAB, 4, {architecture.pad_token}, [architecture.eos_token, architecture.unk_token])
     (source,), src, lengths = tiny.sources(architecture, [6])
     with torch.inference_mode():
-        state = model.start(model.encode(src, lengths), 1)
-        hidden, _ = model.body(state, torch.tensor([model.start_token]))
+        hidden = tiny.stepwise(model, src, lengths, torch.tensor([[model.start_token]]))[:, 0]
         columns = torch.from_numpy(lists.of(source))
         logits = gathered_products(model.weight, hidden, columns, method="row_wise") + model.bias[columns.long()]
         full = model.project(hidden)[:, columns.long()]

@@ -16,11 +16,9 @@ from simnmt.calibrate.settings import (
     Settings,
 )
 from simnmt.devices.batch import decode_all
-from simnmt.nmt.training.recipe import (
-    Budget,
-    CorpusFiles,
-)
-from simnmt.nmt.training.trainer import train
+from simnmt.nmt.training.recipe import CorpusFiles
+from simnmt.nmt.training.trainer import Budget
+from simnmt.nmt.training.translation import train_translation as train
 from simnmt.nmt.translation import Translator
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.doubts import alone_vs_plane

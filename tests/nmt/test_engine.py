@@ -16,7 +16,7 @@ from simnmt.nmt.errors import NmtError, OutOfMemory, within_memory
 from simnmt.nmt.linear_layers import has_half_weights
 from simnmt.nmt.models import LoadedModel, build_model
 from simnmt.nmt.slot_decoder import decode_batch
-from tests.nmt.tiny import ARCHITECTURES, BILSTM, GRU, MARIAN, lively, sources
+from tests.nmt.tiny import ARCHITECTURES, BILSTM, GRU, MARIAN, lively, sources, stepwise
 
 
 def loaded(tmp_path: Path, name: str = "marian", **how: object) -> Engine:
@@ -67,12 +67,8 @@ def test_float16_weights_change_logits_only_by_rounding(name: str) -> None:
     halved.halve()
     _, src, lengths = sources(architecture, [3, 9, 5, 7])
     with torch.inference_mode():
-        logits = []
-        for model in (whole, halved):
-            state = model.start(model.encode(src, lengths), 2)
-            for token in (5, 6, 7):
-                last, state = model.step(state, torch.full((8,), token))
-            logits.append(last)
+        fed = torch.tensor([[5, 6, 7]] * 8)
+        logits = [model.project(stepwise(model, src, lengths, fed, 2)[:, -1]) for model in (whole, halved)]
     assert not torch.equal(*logits)
     assert torch.allclose(*logits, atol=3e-3)
 

@@ -21,10 +21,9 @@ from simnmt.nmt.engines import load_engine
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.linear_layers import has_half_weights, products_of
 from simnmt.nmt.models import build_model
-from simnmt.nmt.output_layer import FusedOutput, PlainOutput
+from simnmt.nmt.output_layer import BannedTokens, FusedOutput, Limit, PlainOutput
 from simnmt.nmt.searches import BeamSearch, SlotSearch
 from simnmt.nmt.slot_decoder import SlotDecoder, decode_batch, decode_batched
-from simnmt.nmt.step_model import BannedTokens, Limit
 from tests.campaigns.harness import deep
 from tests.nmt.tiny import ARCHITECTURES, GRU, Table, lively, sources
 
@@ -127,7 +126,7 @@ def test_neither_fusing_nor_batching_changes_a_translation(name: str, width: int
     """FNI-11: whatever is different is a near tie, and of these tiny models none is."""
     model = lively(name)
     alone, _, _ = sources(model.architecture, LENGTHS, seed=6)
-    plainest = [decode_alone(model, source, width, 30).hypothesis for source in alone]
+    plainest = [decode_alone(model, source, width, 30) for source in alone]
     for batching in BATCHINGS.values():
         for fused in (False, True):
             hypotheses = decode_batched(model, alone, batching, beam=width, max_len=30, fused=fused).hypotheses

@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.searches import BeamSearch
 from simnmt.nmt.slot_decoder import decode_batch
-from simnmt.nmt.step_model import StepModel
 from simnmt.nmt.vocabulary import contexts as contexts_module
 from simnmt.nmt.vocabulary.cluster_bundle import active_sets
 from simnmt.nmt.vocabulary.contexts import Clustering, Contexts, cluster, collect, join_contexts
-from tests.nmt.tiny import ARCHITECTURES, Table, lively, sources
+from tests.nmt.tiny import ARCHITECTURES, Table, lively, sources, stepwise
 
 
 def cloud(count: int, width: int = 6, seed: int = 0) -> torch.Tensor:
@@ -122,17 +121,6 @@ LENGTHS = [3, 9, 5, 4, 7, 6, 5]
 each_architecture = pytest.mark.parametrize("name", ["gru", "marian", "sharp"])
 
 
-def stepwise(model: StepModel, source: list[int], tokens: list[int]) -> torch.Tensor:
-    """The contexts of one sentence alone whose tokens are known, [steps, width]."""
-    with torch.inference_mode():
-        state = model.start(model.encode(torch.tensor([source]), torch.tensor([len(source)])), 1)
-        contexts = []
-        for token in [model.start_token, *tokens]:
-            hidden, state = model.body(state, torch.tensor([token]))
-            contexts.append(hidden[0].clone())
-    return torch.stack(contexts)
-
-
 @each_architecture
 def test_every_step_of_every_sentence_is_recorded_with_the_tokens_that_dense_logits_rank_first(name: str) -> None:
     """Whatever the batch: contexts are those of each sentence decoded alone; the first token is the one it goes on with."""
@@ -145,7 +133,8 @@ def test_every_step_of_every_sentence_is_recorded_with_the_tokens_that_dense_log
         rows, tokens = contexts_of_all.sentence == sentence, list(hypothesis.tokens)
         written = [*tokens, model.eos_token][:12]
         assert contexts_of_all.top[rows][:, 0].tolist() == written
-        contexts = stepwise(model, source, tokens)[: len(written)]
+        fed = torch.tensor([[model.start_token, *tokens]])
+        contexts = stepwise(model, torch.tensor([source]), torch.tensor([len(source)]), fed)[0, : len(written)]
         assert torch.allclose(contexts_of_all.hidden[rows], contexts, atol=1e-5)
         emitted.update(tokens)
     logits = model.project(contexts_of_all.hidden).detach()

@@ -18,10 +18,10 @@ from simnmt.nmt.architecture import ARCHITECTURES as NAMED
 from simnmt.nmt.architecture import RecurrentArchitecture, read_architecture
 from simnmt.nmt.checkpoint import save_checkpoint
 from simnmt.nmt.errors import NmtError, OutOfMemory
-from simnmt.nmt.marian_model import MarianModel
 from simnmt.nmt.models import TranslationModel, build_model, load_model
 from simnmt.nmt.recurrent_model import RecurrentModel
 from simnmt.nmt.slot_decoder import decode_batch
+from simnmt.nmt.transformer_model import TransformerModel
 from tests.command_line import ROOT
 from tests.nmt.loopback_hub import Hub
 from tests.nmt.pretrained_folders import nllb_folder
@@ -173,7 +173,7 @@ def test_weights_of_another_architecture_are_refused(tmp_path: Path, other: Recu
 def hugging_face(tmp_path: Path) -> Path:
     """A Marian folder as Hugging Face writes it."""
     model = lively("marian")
-    assert isinstance(model, MarianModel)
+    assert isinstance(model, TransformerModel)
     model.hf.save_pretrained(tmp_path / "hf")
     return tmp_path / "hf"
 
@@ -231,10 +231,10 @@ def test_the_encoder_states_of_both_directions_start_the_decoder_of_a_bilstm() -
     model = build_model(BILSTM).eval()
     _, src, lengths = sources(BILSTM, [5, 5])
     with torch.inference_mode():
-        state = model.encode(src, lengths)
+        state = model.encode(src, lengths).state
         values, (h, _) = model.encoder(model.src_embedding(src))
-    assert torch.equal(state.kept[2], torch.cat((h[2], h[3]), dim=1))
-    assert torch.equal(state.kept[2], torch.cat((values[:, -1, :8], values[:, 0, 8:]), dim=1))
+    assert torch.equal(state[2], torch.cat((h[2], h[3]), dim=1))
+    assert torch.equal(state[2], torch.cat((values[:, -1, :8], values[:, 0, 8:]), dim=1))
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -20,14 +21,13 @@ from simnmt.nmt.engine import Hypothesis, Work
 from simnmt.nmt.engines import load_engine
 from simnmt.nmt.models import TranslationModel, build_model
 from simnmt.nmt.slot_decoder import decode_batch
-from simnmt.nmt.step_model import pad
 from simnmt.nmt.torch_engine import supported_types
-from simnmt.nmt.training.learner import Batch, Learner
 from simnmt.nmt.training.recipe import Recipe
+from simnmt.nmt.training.translation import EncodedPairs, TranslationLearner
 from simnmt.nmt.vocabulary.active_columns import clustered
 from tests.nmt.made_subsets import drawn
 from tests.nmt.tiny import ARCHITECTURES, GRU, VOCAB, sources
-from tests.pretended_gpu import GPU, PretendedGpu, PretendedTensor, pretended_gpu
+from tests.pretended_gpu import PretendedGpu, PretendedTensor, pretended_gpu
 
 LENGTHS = [3, 6, 4]
 needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
@@ -99,25 +99,17 @@ def test_a_training_on_a_gpu_has_the_losses_of_the_processor(gpu: PretendedGpu, 
     """The pretended GPU computes all products in float32."""
     architecture = ARCHITECTURES[name]
     recipe = Recipe(architecture, peak_rate=0.02, warmup_steps=2, dropout=0.0)
+    alone, src, src_lengths = sources(architecture, LENGTHS)
+    texts = [row[:length] for row, length in zip(src.tolist(), src_lengths.tolist(), strict=True)]
+    pairs = EncodedPairs(texts, alone, architecture)
     on_processor, on_gpu = (
-        Learner(deepcopy(untrained(name)), replace(recipe, precision=kind), torch.device(device))
+        TranslationLearner(deepcopy(untrained(name)), replace(recipe, precision=kind), torch.device(device), pairs)
         for kind, device in (("float32", "cpu"), (precision, "cuda"))
     )
-    losses = [[learner.step(batch(name, learner.device), step) for step in (1, 2)] for learner in (on_processor, on_gpu)]
+    rows = np.arange(len(texts))
+    losses = [[learner.step(rows, step) for step in (1, 2)] for learner in (on_processor, on_gpu)]
     assert losses[1] == pytest.approx(losses[0], rel=1e-5)
-    assert on_gpu.mean_loss([batch(name, GPU)]) == pytest.approx(on_processor.mean_loss([batch(name, torch.device("cpu"))]))
-    restored = Learner(build_model(architecture, seed=4), replace(recipe, precision=precision), GPU)
-    restored.restore({key: tensor.cpu() for key, tensor in on_gpu.tensors().items()})
-    assert restored.step(batch(name, GPU), 3) == on_gpu.step(batch(name, GPU), 3)
-
-
-def batch(name: str, device: torch.device) -> Batch:
-    """Return the same sentence pairs each time, of two lengths."""
-    architecture = ARCHITECTURES[name]
-    alone, src, src_lengths = sources(architecture, LENGTHS)
-    tgt_out, _ = pad(alone, architecture.pad_token)
-    tgt_in, _ = pad([[architecture.start_token, *one[:-1]] for one in alone], architecture.pad_token)
-    return Batch(*(tensor.to(device) for tensor in (src, src_lengths, tgt_in, tgt_out)), sum(LENGTHS))
+    assert on_gpu.mean_loss(pairs) == pytest.approx(on_processor.mean_loss(pairs))
 
 
 @pytest.mark.parametrize("compute_type", ["float32", "float16", "bfloat16"])

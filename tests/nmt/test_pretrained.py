@@ -23,15 +23,16 @@ from simnmt.nmt.engine import Work
 from simnmt.nmt.engines import load_engine
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.linear_layers import has_half_weights
-from simnmt.nmt.marian_model import PretrainedModel
 from simnmt.nmt.models import load_model
 from simnmt.nmt.pretrained_config import quiet_transformers
 from simnmt.nmt.pretrained_tokenizer import Languages, load_pretrained
 from simnmt.nmt.slot_decoder import decode_batch
 from simnmt.nmt.step_model import pad
+from simnmt.nmt.transformer_model import TransformerModel
 from simnmt.nmt.translation import Translator
 from tests.campaigns.harness import thinned
 from tests.nmt.pretrained_folders import FOLDERS, LANGUAGES, opus_folder, text
+from tests.nmt.tiny import stepwise
 
 
 @pytest.fixture(scope="module")
@@ -56,13 +57,13 @@ def translator(folders: Path, name: str, **options: Any) -> Translator:
 
 
 @cache
-def model_in(folders: Path, name: str) -> PretrainedModel:
+def model_in(folders: Path, name: str) -> TransformerModel:
     model = load_model(str(folders / name)).model
-    assert isinstance(model, PretrainedModel)
+    assert isinstance(model, TransformerModel)
     return model
 
 
-def random_sources(model: PretrainedModel) -> tuple[list[list[int]], torch.Tensor, torch.Tensor]:
+def random_sources(model: TransformerModel) -> tuple[list[list[int]], torch.Tensor, torch.Tensor]:
     draw = torch.Generator().manual_seed(3)
     sources = [[*torch.randint(5, 90, (length,), generator=draw).tolist(), model.eos_token] for length in (4, 9, 6, 13)]
     return sources, *pad(sources, model.pad_token)
@@ -75,12 +76,8 @@ def test_a_step_gives_the_logits_of_the_whole_pass(folders: Path, name: str) -> 
     tokens = torch.randint(5, 90, (4, 50), generator=torch.Generator().manual_seed(4))
     tokens[:, 0] = model.start_token
     with torch.inference_mode():
-        state, logits = model.start(model.encode(src, lengths), 1), []
-        for step in tokens.T:
-            one, state = model.step(state, step)
-            logits.append(one)
         whole = model(src, lengths, tokens)
-        assert (torch.stack(logits, dim=1) - whole).abs().max() < 1e-3 * whole.std()
+        assert (model.project(stepwise(model, src, lengths, tokens)) - whole).abs().max() < 1e-3 * whole.std()
 
 
 @pytest.mark.parametrize("name", FOLDERS)

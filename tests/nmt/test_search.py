@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from simnmt.nmt.attentional_model import AttentionalModel
 from simnmt.nmt.engine import Hypothesis
-from simnmt.nmt.marian_model import MarianModel
 from simnmt.nmt.models import TranslationModel
 from simnmt.nmt.output_layer import largest, largest_sums, log_softmax_
 from simnmt.nmt.searches import BeamSearch
 from simnmt.nmt.sharp_translator import SharpTranslator
 from simnmt.nmt.slot_decoder import SlotDecoder, decode_batch
 from simnmt.nmt.step_model import pad
+from simnmt.nmt.transformer_model import TransformerModel
 from simnmt.profile.decoder_settings import DecoderSettings
 from tests.campaigns.harness import deep
 from tests.nmt.tiny import ARCHITECTURES, Table, lively, sources
@@ -28,7 +28,7 @@ LENGTHS = [3, 9, 5, 7]
 
 
 def hugging_face(
-    model: MarianModel, src: torch.Tensor, lengths: torch.Tensor, beams: int, max_len: int
+    model: TransformerModel, src: torch.Tensor, lengths: torch.Tensor, beams: int, max_len: int
 ) -> list[tuple[int, ...]]:
     """Its outputs without start, end and padding."""
     with warnings.catch_warnings():
@@ -52,7 +52,7 @@ def hugging_face(
 @pytest.mark.parametrize("name", ["marian", "own tokens"])
 def test_marian_gives_the_tokens_of_hugging_face(name: str, seed: int, beams: int) -> None:
     model = lively(name)
-    assert isinstance(model, MarianModel)
+    assert isinstance(model, TransformerModel)
     _, src, lengths = sources(model.architecture, LENGTHS, seed)
     ours = decode_batch(model, src, lengths, beam=beams, max_len=40)
     theirs = hugging_face(model, src, lengths, beams, 40)
@@ -96,32 +96,6 @@ def test_a_batch_translates_as_its_sentences_do_alone(name: str, width: int) -> 
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_steps_give_the_logits_of_one_pass_over_all_tokens(name: str) -> None:
-    """More steps than the first room for keys and values; beams reordered on the way."""
-    model = lively(name)
-    _, src, lengths = sources(model.architecture, LENGTHS)
-    draw = torch.Generator().manual_seed(9)
-    fed = torch.randint(4, 40, (2 * len(LENGTHS), 45), generator=draw)
-    both, order = torch.arange(len(fed)) // 2, torch.arange(len(fed)).view(-1, 2).flip(1).reshape(-1)
-    order[-2:] = len(fed) - 1
-    with torch.inference_mode():
-        state = model.start(model.encode(src, lengths), 2)
-        steps = []
-        for position in range(40):
-            logits, state = model.step(state, fed[:, position])
-            steps.append(logits)
-        state = model.reorder(state, order)
-        continued = []
-        for position in range(40, 45):
-            logits, state = model.step(state, fed[:, position])
-            continued.append(logits)
-        whole = model(src[both], lengths[both], fed[:, :40])
-        swapped = model(src[both], lengths[both], torch.cat((fed[order, :40], fed[:, 40:]), dim=1))[:, 40:]
-    assert torch.allclose(torch.stack(steps, dim=1), whole, atol=1e-4)
-    assert torch.allclose(torch.stack(continued, dim=1), swapped, atol=1e-4)
-
-
-@pytest.mark.parametrize("name", ARCHITECTURES)
 def test_tokens_behind_the_end_of_a_source_change_nothing(name: str) -> None:
     model = lively(name)
     _, src, lengths = sources(model.architecture, LENGTHS)
@@ -152,12 +126,11 @@ def test_marks_enclose_only_the_models_part_of_each_step(monkeypatch: pytest.Mon
     model = lively("gru")
     _, src, lengths = sources(model.architecture, LENGTHS)
     seen: list[str] = []
-    body, project = model.body, model.project
-    monkeypatch.setattr(model, "body", lambda *given: seen.append("body") or body(*given))
+    project = model.project
     monkeypatch.setattr(model, "project", lambda *given: seen.append("project") or project(*given))
     press = lambda: seen.append("mark")  # noqa: E731
     decode_batch(model, src, lengths, beam=width, forced_len=3, mark=press)
-    assert seen == ["mark", *["mark", "body", "project", "mark"] * 3]
+    assert seen == ["mark", *["mark", "project", "mark"] * 3]
 
 
 def every_output(table: torch.Tensor, max_len: int) -> dict[tuple[int, ...], float]:
@@ -206,19 +179,6 @@ def test_a_worked_example_where_the_beam_beats_greed() -> None:
     assert decode_batch(Table(p.log()), src, torch.tensor([1]), max_len=2)[0].tokens == (3, 3)
     (hypothesis,) = decode_batch(Table(p.log()), src, torch.tensor([1]), beam=2, max_len=2, length_penalty=0.0)
     assert hypothesis == Hypothesis((4,), pytest.approx(torch.tensor(0.4).log().item(), abs=1e-5))
-
-
-@pytest.mark.parametrize("name", ARCHITECTURES)
-def test_one_encoding_serves_any_number_of_starts(name: str) -> None:
-    model = lively(name)
-    _, src, lengths = sources(model.architecture, LENGTHS)
-    fed = torch.full((len(LENGTHS),), model.start_token)
-    with torch.inference_mode():
-        memory = model.encode(src, lengths)
-        first, state = model.step(model.start(memory, 1), fed)
-        model.step(state, fed)
-        again, _ = model.step(model.start(memory, 1), fed)
-    assert torch.equal(first, again)
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
@@ -306,7 +266,7 @@ def test_attention_of_the_model_equals_the_positions_reported_by_the_sharp_decod
 def test_a_transformers_weights_are_those_that_make_its_contexts() -> None:
     """The mean of the heads of the last layer but one, which is the first of two; and its fast attention is back afterwards."""
     model = lively("marian")
-    assert isinstance(model, MarianModel)
+    assert isinstance(model, TransformerModel)
     (_,), src, lengths = sources(ARCHITECTURES["marian"], [5])
     tgt_in = torch.tensor([[model.start_token, 5, 6]])
     caught: list[torch.Tensor] = []

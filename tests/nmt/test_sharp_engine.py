@@ -24,13 +24,10 @@ from simnmt.nmt.sharp_translator import SharpTranslator
 from simnmt.nmt.slot_decoder import decode_batch
 from simnmt.nmt.step_model import pad
 from simnmt.nmt.subwords import Subwords
-from simnmt.nmt.training.learner import (
-    EncodedPairs,
-    Learner,
-    epoch_batches,
-)
-from simnmt.nmt.training.recipe import Budget, CorpusFiles, Recipe, read_training_corpus, side_of
-from simnmt.nmt.training.trainer import train
+from simnmt.nmt.training.recipe import CorpusFiles, Recipe, read_training_corpus, side_of
+from simnmt.nmt.training.trainer import Budget
+from simnmt.nmt.training.translation import EncodedPairs, TranslationLearner
+from simnmt.nmt.training.translation import train_translation as train
 from simnmt.profile.decoder_settings import DecoderSettings
 from tests.nmt import toy_language
 from tests.nmt.tiny import ARCHITECTURES
@@ -168,9 +165,9 @@ class Speller:
     def _other(self, pairs: EncodedPairs) -> AttentionalModel:
         model = build_model(SPELLER, seed=2)
         assert isinstance(model, AttentionalModel)
-        learner = Learner(model, replace(RECIPE, seed=2), torch.device("cpu"))
-        for step, rows in enumerate(epoch_batches(pairs.lengths, RECIPE.batch_tokens, seed=2, epoch=0)[:10], 1):
-            learner.step(pairs.batch(rows, learner.device), step)
+        learner = TranslationLearner(model, replace(RECIPE, seed=2), torch.device("cpu"), pairs)
+        for step, rows in enumerate(learner.batches(0)[:10], 1):
+            learner.step(rows, step)
         return model.eval()
 
     def translator(self, width: int, how: dict[str, object]) -> SharpTranslator:

@@ -27,13 +27,10 @@ from simnmt.nmt.models import build_model
 from simnmt.nmt.recurrent_model import gru, lstm
 from simnmt.nmt.sharp_translator import SharpTranslator
 from simnmt.nmt.slot_decoder import decode_batch
-from simnmt.nmt.training.learner import (
-    Batch,
-    Learner,
-)
 from simnmt.nmt.training.recipe import Recipe, recipe_for
+from simnmt.nmt.training.translation import EncodedPairs, TranslationLearner
 from simnmt.profile.decoder_settings import DecoderSettings
-from tests.nmt.tiny import SHARP, lively, sources
+from tests.nmt.tiny import SHARP, lively, sources, stepwise
 
 FORMS: dict[str, dict[str, Any]] = {
     "gru": {},
@@ -172,10 +169,7 @@ def test_single_steps_give_the_logits_of_one_pass_over_all_tokens(form: str) -> 
     fed = torch.randint(4, 16, (3, 6), generator=torch.Generator().manual_seed(1))
     with torch.inference_mode():
         at_once = model(src, lengths, fed)
-        state = model.start(model.encode(src, lengths), 1)
-        for at, tokens in enumerate(fed.unbind(1)):
-            logits, state = model.step(state, tokens)
-            assert torch.allclose(logits, at_once[:, at], atol=1e-5)
+        assert torch.allclose(model.project(stepwise(model, src, lengths, fed)), at_once, atol=1e-5)
     assert at_once.std() > 0.01
 
 
@@ -191,15 +185,9 @@ def test_other_number_types_give_nearly_equal_logits(kind: str, tolerance: float
         pytest.skip("half-precision weights need FBGEMM, which torch has on x86 alone")
     _, src, lengths = sources(SHARP, [4, 9])
     with torch.inference_mode():
-        states = [model.start(model.encode(src, lengths), 2) for model in (exact, other)]
-        for token in (2, 7, 9):
-            stepped = [
-                model.step(state, torch.tensor([token, 5, token, 6]))
-                for model, state in zip((exact, other), states, strict=True)
-            ]
-            states = [state for _, state in stepped]
-            one, twin = (logits.float().log_softmax(1) for logits, _ in stepped)
-            assert torch.allclose(one.exp(), twin.exp(), atol=tolerance)
+        fed = torch.tensor([[2, 7, 9], [5, 5, 5], [2, 7, 9], [6, 6, 6]])
+        one, twin = (model.project(stepwise(model, src, lengths, fed, 2)).float().softmax(2) for model in (exact, other))
+        assert torch.allclose(one, twin, atol=tolerance)
 
 
 def test_the_models_of_table_2_have_their_sizes() -> None:
@@ -233,10 +221,10 @@ def test_the_models_of_table_2_have_their_sizes() -> None:
 def test_weights_stay_within_what_16_bits_hold() -> None:
     """SHARP-05, at a rate that would carry them far beyond."""
     recipe = Recipe(SHARP, peak_rate=0.5, warmup_steps=1, dropout=0.0, clip_norm=1e9)
-    learner = Learner(build_model(SHARP, seed=1), recipe, torch.device("cpu"))
-    _, src, lengths = sources(SHARP, [4, 6])
-    fed = torch.randint(4, 16, (2, 5), generator=torch.Generator().manual_seed(1))
-    learner.step(Batch(src, lengths, fed, fed.roll(-1, 1), 10), 1)
+    texts, _, _ = sources(SHARP, [4, 6])
+    fed = torch.randint(4, 16, (2, 5), generator=torch.Generator().manual_seed(1)).tolist()
+    learner = TranslationLearner(build_model(SHARP, seed=1), recipe, torch.device("cpu"), EncodedPairs(texts, fed, SHARP))
+    learner.step(np.arange(2), 1)
     largest = {name: float(weight.detach().abs().max()) for name, weight in learner.model.named_parameters()}
     assert max(largest.values()) <= 1.0
     assert largest["projection.bias"] > 0.4

@@ -14,7 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simnmt.nmt.agreement import LoneDecoding, decode_alone
+from simnmt.nmt.agreement import decode_alone
 from simnmt.nmt.decoder_timing import time_joining, time_steps_in_turn
 from simnmt.nmt.engine import Hypothesis, Work
 from simnmt.nmt.engines import load_engine
@@ -30,7 +30,7 @@ MOST = 14
 
 
 @cache
-def alone(name: str, beam: int) -> list[LoneDecoding]:
+def alone(name: str, beam: int) -> list[Hypothesis]:
     model = lively(name)
     return [decode_alone(model, source, beam, MOST) for source in sentences(name)]
 
@@ -61,11 +61,9 @@ def test_a_sentence_that_joins_midway_is_translated_as_alone(name: str, beam: in
         decoder.join([encoded[late]], [late])
     hypotheses.update(decode_to_end(decoder))
     expected = alone(name, beam)
-    assert [hypotheses[at].tokens for at in range(6)] == [lone.hypothesis.tokens for lone in expected]
+    assert [hypotheses[at].tokens for at in range(6)] == [lone.tokens for lone in expected]
     if beam > 1:
-        assert [hypotheses[at].score for at in range(6)] == pytest.approx(
-            [lone.hypothesis.score for lone in expected], rel=1e-4
-        )
+        assert [hypotheses[at].score for at in range(6)] == pytest.approx([lone.score for lone in expected], rel=1e-4)
 
 
 @pytest.mark.parametrize("beam", [1, 3])
@@ -79,9 +77,9 @@ def test_each_sentence_keeps_its_forced_length_or_its_limit(name: str, beam: int
     hypotheses = decode_to_end(decoder)
     assert [len(hypotheses[at].tokens) for at in (0, 2, 4)] == [7, 1, 12]
     assert model.eos_token not in hypotheses[0].tokens + hypotheses[4].tokens
-    assert hypotheses[1].tokens == alone(name, beam)[1].hypothesis.tokens
+    assert hypotheses[1].tokens == alone(name, beam)[1].tokens
     for at, limit in ((3, 2), (5, 1)):
-        assert hypotheses[at].tokens == decode_alone(model, sentences(name)[at], beam, limit).hypothesis.tokens
+        assert hypotheses[at].tokens == decode_alone(model, sentences(name)[at], beam, limit).tokens
 
 
 @pytest.mark.parametrize("beam", [1, 2])
@@ -144,7 +142,7 @@ def test_too_little_memory_drops_all_sentences_and_the_decoder_stays_usable(
     assert decoder.active == 0
     decoder.join(encoded, range(3))
     hypotheses = decode_to_end(decoder)
-    assert [hypotheses[at].tokens for at in range(3)] == [lone.hypothesis.tokens for lone in alone("gru", 2)[:3]]
+    assert [hypotheses[at].tokens for at in range(3)] == [lone.tokens for lone in alone("gru", 2)[:3]]
 
 
 @pytest.mark.parametrize("beam", [1, 2])
@@ -156,13 +154,13 @@ def test_room_grows_with_the_joined_sentences_up_to_the_capacity(name: str, beam
     for first, last in ((0, 2), (2, 3), (3, 4), (4, 5), (5, 7)):
         decoder.join(encoded[first:last], range(first, last))
         slots: Any = decoder._slots
-        dim = slots._source._row_dim
-        rows.append(slots._source._kept.shape[dim] // beam)
+        dim = slots._row_dim
+        rows.append(slots._source.shape[dim] // beam)
         if name == "marian":
             assert slots._past.shape[dim] == rows[-1] * beam
     assert rows == [2, 4, 4, 7, 7]
     hypotheses = decode_to_end(decoder)
-    assert [hypotheses[at].tokens for at in range(6)] == [lone.hypothesis.tokens for lone in alone(name, beam)]
+    assert [hypotheses[at].tokens for at in range(6)] == [lone.tokens for lone in alone(name, beam)]
 
 
 TINY = {"kind": "gru", "layers": 1, "hidden": 8, "embedding": 8, "src_vocab": 20, "tgt_vocab": 20}
@@ -240,43 +238,39 @@ def encoded(model: TranslationModel, lengths: list[int], seed: int = 1) -> Any:
 
 
 class Alone:
-    """Every sentence in slots, and decoded alone beside it."""
+    """Every sentence in slots; what it has been fed, with the logits of one pass over all of it."""
 
     def __init__(self, model: TranslationModel, beam: int, capacity_rows: int = 1) -> None:
         self.model, self.beam, self.slots = model, beam, model.slots(capacity_rows)
-        self.states: list[Any] = []
-        self.ages: list[int] = []
+        self.fed: list[tuple[list[int], torch.Tensor]] = []
+        """By slot: the source, and the tokens of its rows [beam, steps]."""
         self.draw = torch.Generator().manual_seed(5)
         self.difference = 0.0
 
     def join(self, lengths: list[int], chosen: list[int], seed: int = 1) -> None:
         sentences, src, src_lengths = sources(self.model.architecture, lengths, seed)
         self.slots.join(self.model.encode(src, src_lengths), chosen, [lengths[at] for at in chosen], self.beam)
-        for sentence in chosen:
-            memory = self.model.encode(torch.tensor([sentences[sentence]]), torch.tensor([lengths[sentence]]))
-            self.states.append(self.model.start(memory, self.beam))
-            self.ages.append(0)
+        self.fed += [(sentences[at], torch.zeros((self.beam, 0), dtype=torch.int64)) for at in chosen]
 
     def leave(self, gone: list[int]) -> None:
         order = self.slots.leave(gone, self.beam)
-        assert sorted(order) == [slot for slot in range(len(self.states)) if slot not in gone]
-        self.states, self.ages = [self.states[slot] for slot in order], [self.ages[slot] for slot in order]
+        assert sorted(order) == [slot for slot in range(len(self.fed)) if slot not in gone]
+        self.fed = [self.fed[slot] for slot in order]
 
     def step(self) -> None:
         """One step of all, and where there are beams, one of them takes another's place."""
-        rows = len(self.states) * self.beam
-        tokens = torch.randint(4, 40, (rows,), generator=self.draw)
-        parents = torch.randint(0, self.beam, (len(self.states), self.beam), generator=self.draw)
-        logits = self.model.project(self.slots.body(tokens))
-        for slot, (state, fed) in enumerate(zip(self.states, tokens.split(self.beam), strict=True)):
-            expected, state = self.model.step(state, fed)
-            slot_logits = logits[slot * self.beam : (slot + 1) * self.beam]
-            apart = float((slot_logits - expected).abs().max() / expected.abs().max())
+        tokens = torch.randint(4, 40, (len(self.fed), self.beam), generator=self.draw)
+        parents = torch.randint(0, self.beam, tokens.shape, generator=self.draw)
+        logits = self.model.project(self.slots.body(tokens.view(-1))).view(*tokens.shape, -1)
+        for slot, (source, before) in enumerate(self.fed):
+            fed = torch.cat((before, tokens[slot][:, None]), dim=1)
+            src, lengths = torch.tensor([source] * self.beam), torch.full((self.beam,), len(source))
+            expected = self.model(src, lengths, fed)[:, -1]
+            apart = float((logits[slot] - expected).abs().max() / expected.abs().max())
             self.difference = math.nan if math.isnan(apart) else max(self.difference, apart)
-            self.states[slot] = self.model.reorder(state, parents[slot])
-            self.ages[slot] += 1
+            self.fed[slot] = source, fed[parents[slot]]
         if self.beam > 1:
-            self.slots.reorder((parents + torch.arange(0, rows, self.beam)[:, None]).view(-1))
+            self.slots.reorder((parents + torch.arange(0, tokens.numel(), self.beam)[:, None]).view(-1))
 
 
 @st.composite
@@ -299,10 +293,10 @@ def test_a_sentence_has_the_logits_it_has_alone_whoever_joins_and_leaves(
     with torch.inference_mode():
         both = Alone(model, beam, capacity_rows)
         for seed, (lengths, chosen, leaving, steps) in enumerate(drawn):
-            if both.states:
-                both.leave(sorted({slot % len(both.states) for slot in leaving}))
+            if both.fed:
+                both.leave(sorted({slot % len(both.fed) for slot in leaving}))
             both.join(lengths, chosen, seed)
-            for _ in range(steps if both.states else 0):
+            for _ in range(steps if both.fed else 0):
                 both.step()
         assert both.difference < 1e-4
 
@@ -317,42 +311,8 @@ def test_long_refilling_of_all_slots_keeps_every_sentences_logits(name: str) -> 
             both.join([3 + turn % 7, 5], [0, 1], seed=turn)
             for _ in range(5):
                 both.step()
-            both.leave([slot for slot, age in enumerate(both.ages) if age > 9 + slot % 5])
+            both.leave([slot for slot, (_, fed) in enumerate(both.fed) if fed.shape[1] > 9 + slot % 5])
         assert both.difference < 1e-4
-
-
-@pytest.mark.parametrize("beam", [1, 3])
-@pytest.mark.parametrize("lengths", [[7, 7, 7, 7], [3, 9, 5, 7]])
-@pytest.mark.parametrize("name", ARCHITECTURES)
-def test_sentences_that_join_together_take_the_same_steps_as_a_batch(name: str, lengths: list[int], beam: int) -> None:
-    """Byte by byte, over more steps than the first room for keys and values."""
-    model = lively(name)
-    with torch.inference_mode():
-        memory = encoded(model, lengths)
-        slots, state = model.slots(4 * beam), model.start(memory, beam)
-        slots.join(memory, range(4), lengths, beam)
-        for step in range(40):
-            tokens = torch.arange(4 * beam) % 40 + step % 5 + 4
-            expected, state = model.step(state, tokens)
-            assert torch.equal(model.project(slots.body(tokens)), expected)
-            rows = torch.arange(4 * beam).view(4, beam).roll(step, dims=1).reshape(-1)
-            state = model.reorder(state, rows)
-            slots.reorder(rows)
-
-
-@pytest.mark.parametrize("name", ARCHITECTURES)
-def test_after_the_longest_source_leaves_steps_read_only_the_others(name: str) -> None:
-    """The others, equally long, take the very steps of a batch of their own, without a mask."""
-    model = lively(name)
-    with torch.inference_mode():
-        slots, state = model.slots(3), model.start(encoded(model, [5, 5], seed=2), 1)
-        slots.join(encoded(model, [9]), [0], [9], 1)
-        slots.join(encoded(model, [5, 5], seed=2), [1, 0], [5, 5], 1)
-        assert slots.leave([0], 1) == [2, 1]
-        for _ in range(3):
-            tokens = torch.tensor([6, 7])
-            expected, state = model.step(state, tokens)
-            assert torch.equal(model.project(slots.body(tokens)), expected)
 
 
 def test_the_last_slots_fill_the_holes_of_those_that_leave() -> None:
@@ -373,13 +333,13 @@ def test_nan_in_one_sentence_does_not_reach_others(name: str) -> None:
     with torch.inference_mode():
         both = Alone(model, 1, 3)
         broken = encoded(model, [9])
-        for part in (broken.cross,) if name == "marian" else (broken.source, *broken.kept):
+        for part in (broken.source, *broken.state):
             part.fill_(torch.nan)
         both.join([9, 2], [0, 1])
         both.slots.join(broken, [0], [9], 1)
         for _ in range(4):
             assert both.slots.body(torch.tensor([5, 5, 5])).isnan().any(dim=1).tolist() == [False, False, True]
-            both.states = [both.model.step(state, torch.tensor([5]))[1] for state in both.states]
+            both.fed = [(source, torch.cat((fed, torch.tensor([[5]])), dim=1)) for source, fed in both.fed]
         assert both.slots.leave([2], 1) == [0, 1]
         both.join([3], [0], seed=4)
         for _ in range(3):
@@ -414,8 +374,9 @@ def test_a_sentence_that_joins_long_after_another_attends_only_to_its_own_column
         both.join([4], [0])
         for _ in range(530):
             both.slots.body(torch.tensor([7]))
-        state = model.start(encoded(model, [6]), 1)
         both.slots.join(encoded(model, [6]), [0], [6], 1)
-        for token in (9, 11, 13):
-            expected, state = model.step(state, torch.tensor([token]))
-            assert torch.allclose(model.project(both.slots.body(torch.tensor([7, token])))[1:], expected, atol=1e-5)
+        fed = torch.tensor([[9, 11, 13]])
+        expected = model(*sources(model.architecture, [6])[1:], fed)
+        for at, token in enumerate(fed[0].tolist()):
+            logits = model.project(both.slots.body(torch.tensor([7, token])))
+            assert torch.allclose(logits[1:], expected[:, at], atol=1e-5)

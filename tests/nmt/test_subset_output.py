@@ -16,9 +16,8 @@ from torch import Tensor
 
 from simnmt.kernels.columns import Centroids
 from simnmt.nmt.models import build_model
-from simnmt.nmt.output_layer import SubsetOutput
+from simnmt.nmt.output_layer import BannedTokens, Limit, SubsetOutput
 from simnmt.nmt.searches import BeamSearch, GreedySearch, SlotSearch
-from simnmt.nmt.step_model import BannedTokens, Limit
 from simnmt.nmt.vocabulary.active_columns import (
     ClusteredColumns,
     clustered,

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from simnmt.nmt.errors import NmtError, TrainingError
 from simnmt.nmt.step_model import pad
 from simnmt.nmt.subwords import Subwords, learn_vocabulary
-from simnmt.nmt.training.learner import Lengths, epoch_batches
-from simnmt.nmt.training.recipe import Budget, CorpusFiles, Recipe, read_training_corpus, recipe_for
+from simnmt.nmt.training.recipe import CorpusFiles, Recipe, read_training_corpus, recipe_for
+from simnmt.nmt.training.trainer import Budget, epoch_batches
 from simnmt.workload.errors import CorpusError
 from tests.nmt import toy_language
 from tests.nmt.test_training import QUICK
@@ -100,21 +100,20 @@ def test_a_model_of_marians_marks_can_be_learnt() -> None:
 def test_an_epoch_holds_every_pair_once_in_batches_of_bounded_size(
     pairs: list[tuple[int, int]], batch_tokens: int, epoch: int
 ) -> None:
-    lengths = Lengths(*(np.array(side) for side in zip(*pairs, strict=True)))
-    batches = epoch_batches(lengths, batch_tokens, seed=1, epoch=epoch)
+    src, tgt = (np.array(side) for side in zip(*pairs, strict=True))
+    longer = np.maximum(src, tgt)
+    batches = epoch_batches(longer, batch_tokens, seed=1, epoch=epoch, by=(src, tgt))
     assert sorted(np.concatenate(batches).tolist()) == list(range(len(pairs)))
-    for rows in batches:
-        longest = max(lengths.src[rows].max(), lengths.tgt[rows].max())
-        assert len(rows) == 1 or longest * len(rows) <= batch_tokens
-    again = epoch_batches(lengths, batch_tokens, seed=1, epoch=epoch)
+    assert all(len(rows) == 1 or longer[rows].max() * len(rows) <= batch_tokens for rows in batches)
+    again = epoch_batches(longer, batch_tokens, seed=1, epoch=epoch, by=(src, tgt))
     assert [rows.tolist() for rows in again] == [rows.tolist() for rows in batches]
 
 
 def test_every_epoch_has_another_order_and_little_padding() -> None:
     draw = np.random.default_rng(0)
     tgt = draw.integers(3, 40, 2_000)
-    lengths = Lengths(tgt + draw.integers(0, 3, 2_000), tgt)
-    first, second = (epoch_batches(lengths, 500, seed=1, epoch=epoch) for epoch in (0, 1))
+    src = tgt + draw.integers(0, 3, 2_000)
+    first, second = (epoch_batches(src, 500, seed=1, epoch=epoch, by=(src, tgt)) for epoch in (0, 1))
     assert [rows.tolist() for rows in first] != [rows.tolist() for rows in second]
     places = sum(len(rows) * int(tgt[rows].max()) for rows in first)
     assert places < 1.03 * tgt.sum()

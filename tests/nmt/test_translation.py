@@ -21,7 +21,6 @@ from simnmt.nmt.subwords import (
     Subwords,
     TargetPiece,
     learn_vocabulary,
-    read_dictionary,
     replace_unknown,
 )
 from simnmt.nmt.translation import Translator
@@ -215,27 +214,23 @@ def target(*pieces: str | int) -> list[TargetPiece]:
 
 
 @pytest.mark.parametrize(
-    ("pieces", "dictionary", "text", "replaced"),
+    ("pieces", "text", "replaced"),
     [
-        (["▁Mr", "▁", 4, ",", "▁and", "▁", 8, "."], {}, "Mr Kowalski, and ☃.", 2),
-        (["▁", 0, "▁", 3], {"Monsieur": "Mister"}, "Mister Kowalski", 2),
-        (["▁", 1, "."], {"monsieur": "mister"}, "mister.", 1),
-        (["▁", 2], {"Kowalski": "Smith"}, "Smith", 1),
-        (["▁", 3, 4], {"Kowalski": "Smith"}, "Smith", 2),
-        (["▁", 4, "▁", 4], {}, "Kowalski Kowalski", 2),
-        (["▁snow", 8, "▁ball"], {"☃": "man"}, "snow☃ ball", 1),
-        (["▁", 8, "ball"], {}, "☃ball", 1),
-        (["▁the", "▁", 10, "▁end"], {}, "the ⁇ end", 0),
-        ([8], {"☃": "snow man"}, "snow man", 1),
-        (["▁", 5], {}, "Kowalski", 1),
-        (["▁", 0, 3], {"Monsieur": "Mister"}, "Mister Kowalski", 2),
-        (["▁(", 3, 10, 0, ")"], {}, "(Kowalski ⁇ Monsieur)", 2),
-        (["▁snow", 3, 0, "▁ball"], {}, "snowKMon ball", 2),
+        (["▁Mr", "▁", 4, ",", "▁and", "▁", 8, "."], "Mr Kowalski, and ☃.", 2),
+        (["▁", 2], "Kowalski", 1),
+        (["▁", 3, 4], "Kowalski", 2),
+        (["▁", 4, "▁", 4], "Kowalski Kowalski", 2),
+        (["▁snow", 8, "▁ball"], "snow☃ ball", 1),
+        (["▁", 8, "ball"], "☃ball", 1),
+        (["▁the", "▁", 10, "▁end"], "the ⁇ end", 0),
+        ([8], "☃", 1),
+        (["▁", 5], "Kowalski", 1),
+        (["▁", 0, 3], "Monsieur Kowalski", 2),
+        (["▁(", 3, 10, 0, ")"], "(Kowalski ⁇ Monsieur)", 2),
+        (["▁snow", 3, 0, "▁ball"], "snowKMon ball", 2),
     ],
     ids=[
         "copied without punctuation",
-        "dictionary for one, a copy of the other",
-        "dictionary in lower case",
         "a bare blank opens its word",
         "neighbours of one word give it once",
         "separate tokens give it twice",
@@ -249,43 +244,15 @@ def target(*pieces: str | int) -> list[TargetPiece]:
         "inside a word there is none",
     ],
 )
-def test_sharp_01_an_unknown_token_becomes_the_word_attended_to(
-    pieces: list[str | int], dictionary: dict[str, str], text: str, replaced: int
-) -> None:
-    assert replace_unknown(target(*pieces), SOURCE, dictionary) == (text, replaced)
+def test_sharp_01_an_unknown_token_becomes_the_word_attended_to(pieces: list[str | int], text: str, replaced: int) -> None:
+    assert replace_unknown(target(*pieces), SOURCE) == (text, replaced)
 
 
 @pytest.mark.parametrize(
-    ("pieces", "dictionary", "text"),
-    [
-        ([1, 4], {}, "très très"),
-        (["▁", 2, 5], {"très": "very"}, "very very"),
-        ([1, 2, 4, 5], {}, "très très"),
-        (["▁a", 1, 4, "b"], {}, "aèèb"),
-        ([1, 1], {}, "très"),
-    ],
-    ids=["copied", "dictionary", "two tokens for each", "pieces inside a word", "one word is given once"],
+    ("pieces", "text"),
+    [([1, 4], "très très"), ([1, 2, 4, 5], "très très"), (["▁a", 1, 4, "b"], "aèèb"), ([1, 1], "très")],
+    ids=["copied", "two tokens for each", "pieces inside a word", "one word is given once"],
 )
-def test_a_word_that_the_source_has_twice_is_written_twice(
-    pieces: list[str | int], dictionary: dict[str, str], text: str
-) -> None:
+def test_a_word_that_the_source_has_twice_is_written_twice(pieces: list[str | int], text: str) -> None:
     """A source word that is unknown is cut into pieces; alike, but two words."""
-    assert replace_unknown(target(*pieces), ["▁tr", "è", "s", "▁tr", "è", "s"], dictionary)[0] == text
-
-
-def test_a_dictionary_is_two_columns_of_which_the_first_entry_counts(tmp_path: Path) -> None:
-    (path := tmp_path / "words.tsv").write_text("chat\tcat\n\nchat\tkitty\nMünchen\tMunich \n", encoding="utf-8")
-    assert read_dictionary(path) == {"chat": "cat", "München": "Munich"}
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("chat", r"words\.tsv:2: 1 columns where a dictionary has 2"),
-        ("le chat\tcat", "more than one word"),
-    ],
-)
-def test_a_malformed_dictionary_line_is_named(tmp_path: Path, line: str, message: str) -> None:
-    (path := tmp_path / "words.tsv").write_text(f"un\tone\n{line}\n", encoding="utf-8")
-    with pytest.raises(NmtError, match=message):
-        read_dictionary(path)
+    assert replace_unknown(target(*pieces), ["▁tr", "è", "s", "▁tr", "è", "s"])[0] == text

@@ -87,6 +87,14 @@ def sources(architecture: Architecture, lengths: list[int], seed: int = 1) -> tu
     return alone, *pad(alone, architecture.pad_token)
 
 
+@torch.inference_mode()
+def stepwise(model: Any, src: Tensor, lengths: Tensor, fed: Tensor, beam: int = 1) -> Tensor:
+    """The contexts of sentences that are fed these tokens [rows, steps] one by one, [rows, steps, width]."""
+    slots = model.slots(len(fed))
+    slots.join(model.encode(src, lengths), range(len(src)), lengths.tolist(), beam)
+    return torch.stack([slots.body(tokens).clone() for tokens in fed.T], dim=1)
+
+
 class Table:
     """A step model whose next token depends on the last alone: log-probabilities written in a table [vocab, vocab]."""
 
@@ -103,23 +111,12 @@ class Table:
     def encode(self, src: Tensor, src_lengths: Tensor) -> Any:
         return src.shape[0]
 
-    def start(self, memory: Any, beam: int) -> Any:
-        return memory * beam
-
-    def step(self, state: Any, tokens: Tensor) -> tuple[Tensor, Any]:
-        return self.table[tokens], state
-
-    body = step
-
     def project(self, hidden: Tensor) -> Tensor:
-        return hidden
+        return hidden.clone()
 
     def products(self, hidden: Tensor, block: int | None = None) -> Iterator[tuple[int, Tensor]]:
         for first in range(0, self.vocab, block or self.vocab):
             yield first, hidden[:, first : first + (block or self.vocab)].contiguous()
-
-    def reorder(self, state: Any, rows: Tensor) -> Any:
-        return len(rows)
 
     def slots(self, rows: int, most_rows: int | None = None) -> TableSlots:
         return TableSlots(self.table)

@@ -14,8 +14,9 @@ from simnmt.calibrate.sharp_speeds import (
     SharpSpeeds,
     rung_settings,
 )
-from simnmt.kernels.sharp.model import StageSeconds
-from simnmt.papers.sharp import published
+from simnmt.kernels.beam_search import StageSeconds
+from simnmt.papers.sharp import LADDER as PRINTED_LADDER
+from simnmt.papers.sharp import SYSTEMS as PRINTED_SYSTEMS
 
 SETTING = Setting(rounds=3)
 ROUNDS = (1.0, 1.01, 0.99)
@@ -45,12 +46,12 @@ def as_published(
     level: str | None = "avx512",
 ) -> SharpSpeeds:
     """Return speeds with the paper's words a second, or those given by key; a 32-bit product takes 100 us at any batch."""
-    printed = {rung.key: float(rung.words_per_s) for rung in published.LADDER}
+    printed = {row["key"]: float(row["words_per_s"]) for row in PRINTED_LADDER.rows}
     ladder = {
         "table": [decoder(key, (printed | dict(table or {}))[key], PRODUCTS[key], "table") for key in LADDER],
         "polynomial": [decoder(key, (printed | dict(rungs or {}))[key], PRODUCTS[key]) for key in LADDER],
     }
-    speeds = {system.key: float(system.words_per_s) for system in published.SYSTEMS} | dict(systems or {})
+    speeds = {row["key"]: float(row["words_per_s"]) for row in PRINTED_SYSTEMS.rows} | dict(systems or {})
     timed = [decoder(key, speeds[key], SYSTEM_PRODUCTS[key], members=members) for key, (_, members) in SYSTEMS.items()]
     products = [product(batch, cold, int16_us) for batch in PRODUCT_BATCHES for cold in (False, True)]
     nanoseconds = {"library": 10e-9, "table": 1e-9, "polynomial": 0.5e-9}

@@ -11,7 +11,7 @@ from simnmt.papers.sti.study import ImportanceOrder, Part, StudiedClassifier, St
 from simnmt.papers.sti.study_bench import LENGTH, Judge, StudyBench, StudySettings, paper_boards, scaled
 from simnmt.papers.sti.study_run import measure
 from simnmt.profile.streaming_cost import BITS, Shard, ShardGeometry
-from simnmt.streaming.encoder.evaluation import Evaluation
+from simnmt.streaming.evaluation import Evaluation
 
 EXAMPLES = 400
 GEOMETRY = ShardGeometry(6, 4, 48, 192)

@@ -9,11 +9,25 @@ import pytest
 
 from simnmt.calibrate.sharp_agreement import RungAgreement
 from simnmt.calibrate.sharp_speeds import SharpSpeeds
-from simnmt.papers.kit.claim import ClaimRecord
-from simnmt.papers.sharp.claims import agreement_claims, all_claims, layer_ratios, ratio_verdict
-from simnmt.papers.sharp.prediction import predicted_int16, predicted_ladder, product_share
-from simnmt.papers.sharp.published import LADDER, SPEED_UP, derived, implied_baselines
-from simnmt.profile.decoder_settings import IDENTITIES, RUNGS, DecoderSettings
+from simnmt.papers.kit.claims import ClaimRecord, above, judge, quartiles
+from simnmt.papers.sharp import (
+    LADDER,
+    MODEL_CLAIMS,
+    PAPER,
+    RUNGS,
+    Trained,
+    all_claims,
+    derived,
+    implied_baselines,
+    layer_ratios,
+    predicted_int16,
+    predicted_ladder,
+    printed_factor,
+    printed_step,
+    product_share,
+)
+from simnmt.profile.decoder_settings import IDENTITIES, DecoderSettings
+from simnmt.profile.decoder_settings import RUNGS as OUR_RUNGS
 from tests.papers.sharp_stand_ins import PRODUCTS, ROUNDS, as_published
 
 MEASURED = (
@@ -97,9 +111,9 @@ def test_a_quick_look_and_the_fallback_decide_nothing(quick: bool) -> None:
 
 
 def test_a_ratio_is_judged_by_its_quartiles() -> None:
-    assert ratio_verdict([2.0, 2.1, 1.9, 0.5, 2.2], lambda ratio: ratio > 1.0) == "holds", "one disturbed round decides nothing"
-    assert ratio_verdict([0.9, 1.1, 0.8, 1.2], lambda ratio: ratio > 1.0) == "not distinguishable"
-    assert ratio_verdict([0.9, 0.8, 0.7], lambda ratio: ratio > 1.0) == "does not hold"
+    assert above(1.0).verdict(quartiles([2.0, 2.1, 1.9, 0.5, 2.2])) == "holds", "one disturbed round decides nothing"
+    assert above(1.0).verdict(quartiles([0.9, 1.1, 0.8, 1.2])) == "not distinguishable"
+    assert above(1.0).verdict(quartiles([0.9, 0.8, 0.7])) == "does not hold"
 
 
 def test_the_ratio_of_layer_times_is_the_one_that_table_2_implies() -> None:
@@ -163,10 +177,10 @@ def test_claims_on_noise_are_judged_on_a_trained_model(changed: tuple[int, int],
         agreement("identities", exact, merge=True),
         agreement("merge", noisy, gemm="int16"),
     ]
-    outcomes = {record.identifier: record.verdict for record in agreement_claims(agreements, 0.6)}
+    outcomes = {record.identifier: record.verdict for record in judge(MODEL_CLAIMS, [Trained(agreements, 0.6)])}
     assert outcomes == {"SHARP-10 (a)": verdict, "SHARP-10 (b)": "not measurable here", "SHARP-09": "holds"}
     few_states = [*agreements, agreement("merge", 10_000, 0.55, gemm="int16")]
-    assert by_identifier(agreement_claims(few_states, 0.6))["SHARP-09"].verdict == "does not hold"
+    assert by_identifier(judge(MODEL_CLAIMS, [Trained(few_states, 0.6)]))["SHARP-09"].verdict == "does not hold"
 
 
 @pytest.mark.parametrize(
@@ -178,7 +192,7 @@ def test_the_claim_on_bleu_is_judged_by_references(scores: tuple[float, ...], ve
     """SHARP-10."""
     settings = ({}, {"gemm": "int16"}, {"gemm": "int16", "activations": "table"})
     agreements = [agreement("rung", 10_000, bleu=bleu, **rung) for bleu, rung in zip(scores, settings, strict=True)]
-    record = by_identifier(agreement_claims(agreements, 0.6))["SHARP-10 (b)"]
+    record = by_identifier(judge(MODEL_CLAIMS, [Trained(agreements, 0.6)]))["SHARP-10 (b)"]
     assert record.verdict == verdict and f"{scores[-1] - scores[0]:+.4f}" in record.ours
 
 
@@ -186,7 +200,7 @@ def test_the_claim_on_bleu_is_undecided_without_the_score_of_the_baseline() -> N
     """SHARP-10: without it, the first rung with a score would become the baseline of the others."""
     scores = (None, 30.0, 30.0)
     agreements = [agreement("rung", 10_000, bleu=bleu) for bleu in scores]
-    assert by_identifier(agreement_claims(agreements, 0.6))["SHARP-10 (b)"].verdict == "not measurable here"
+    assert by_identifier(judge(MODEL_CLAIMS, [Trained(agreements, 0.6)]))["SHARP-10 (b)"].verdict == "not measurable here"
 
 
 def test_products_that_alone_take_longer_than_a_word_predict_nothing() -> None:
@@ -197,15 +211,15 @@ def test_products_that_alone_take_longer_than_a_word_predict_nothing() -> None:
 
 def test_factors_and_steps_of_the_ladder_follow_from_its_speeds() -> None:
     """SHARP-11."""
-    assert [round(rung.factor, 3) for rung in LADDER] == [1.0, 2.611, 3.274, 3.6, 4.063, 4.4]
-    assert [rung.step and round(rung.step, 3) for rung in LADDER] == [None, 2.611, 1.254, 1.1, 1.129, 1.083]
-    assert [round(1e3 / rung.words_per_s, 2) for rung in LADDER] == [10.53, 4.03, 3.22, 2.92, 2.59, 2.39]
-    assert round(LADDER[-1].factor, 1) == SPEED_UP
+    assert [round(printed_factor(rung), 3) for rung in RUNGS] == [1.0, 2.611, 3.274, 3.6, 4.063, 4.4]
+    assert [round(printed_step(rung) or 0.0, 3) for rung in RUNGS] == [0.0, 2.611, 1.254, 1.1, 1.129, 1.083]
+    assert [round(1e3 / speed, 2) for speed in LADDER.column("words_per_s")] == [10.53, 4.03, 3.22, 2.92, 2.59, 2.39]
+    assert round(printed_factor("merge"), 1) == PAPER["speed_up"]
 
 
 def test_our_ladder_has_the_papers_rungs_and_identities() -> None:
-    assert tuple(rung.key for rung in LADDER) == RUNGS
-    assert {rung.key for rung in LADDER if rung.exact} == {*IDENTITIES, "baseline"}
+    assert tuple(RUNGS) == OUR_RUNGS
+    assert {row["key"] for row in LADDER.rows if row["exact"]} == {*IDENTITIES, "baseline"}
 
 
 def test_no_baseline_gives_all_printed_factors() -> None:

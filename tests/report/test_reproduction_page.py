@@ -9,29 +9,39 @@ from typing import Any
 
 import pytest
 
-from simnmt.papers.cnmt.reproduction import Reproduction, reproduce
-from simnmt.papers.cnmt.table_replay import Part
+from simnmt.papers.cnmt.claims import Profiles
+from simnmt.papers.cnmt.replay import Part, replays
+from simnmt.papers.cnmt.reproduction import report
 from simnmt.results.run import Cell
 from tests.browser import assert_folded, part_of
 from tests.papers.stand_ins import write_stand_ins
 
 HOSTILE = "</script><script>alert(1)</script>"
 DRAWN = "count => document.querySelectorAll('figure[data-drawn]').length === count"
+Replays = tuple[list[Part], Profiles]
 
 
 @pytest.fixture(scope="module")
-def reproduction(tmp_path_factory: pytest.TempPathFactory) -> Reproduction:
+def replayed(tmp_path_factory: pytest.TempPathFactory) -> Replays:
     scenario = write_stand_ins(tmp_path_factory.mktemp("stand-ins"), device={"name": HOSTILE})
-    return reproduce(measured=scenario, requests=300)
+    return replays(scenario, requests=300)
 
 
 @pytest.fixture(scope="module")
-def page(reproduction: Reproduction) -> str:
-    return reproduction.report().page()
+def page(replayed: Replays) -> str:
+    return report(*replayed).page()
 
 
-def test_every_claim_cell_and_ratio_is_on_the_page_with_its_kind(reproduction: Reproduction, page: str) -> None:
-    for record in reproduction.claims:
+def changed(replayed: Replays, *names: str, **changes: Any) -> Replays:
+    """Return the replays with changed cells in the parts of these names."""
+    parts, profiles = replayed
+    return [
+        replace(part, cells=[replace(cell, **changes) for cell in part.cells]) if part.name in names else part for part in parts
+    ], profiles
+
+
+def test_every_claim_cell_and_ratio_is_on_the_page_with_its_kind(replayed: Replays, page: str) -> None:
+    for record in report(*replayed).claims:
         rows = re.findall(rf'<tr data-row="{re.escape(record.id)}">(.*?)</tr>', page, re.DOTALL)
         assert any(f'data-outcome="{record.verdict}"' in row and f'kind-{record.basis}">' in row for row in rows)
     table = part_of(page, "table-one")
@@ -43,40 +53,22 @@ def test_every_claim_cell_and_ratio_is_on_the_page_with_its_kind(reproduction: R
     assert ratios.count(">test<") == 9 and ratios.count(">fitted<") == 15 and "held out" in ratios
 
 
-def test_each_data_set_has_the_kind_of_its_own_profiles(reproduction: Reproduction) -> None:
-    parts = [
-        replace(
-            part,
-            cells=[
-                replace(cell, profile_kinds=("measured", "synthetic")) if mixed(part, cell) else cell for cell in part.cells
-            ],
-        )
-        for part in reproduction.parts
-    ]
-    table = part_of(replace(reproduction, parts=parts).report().page(), "table-one")
+def test_each_data_set_has_the_kind_of_its_own_profiles(replayed: Replays) -> None:
+    parts, profiles = replayed
+
+    def mixed(cell: Cell) -> Cell:
+        return replace(cell, profile_kinds=("measured", "synthetic")) if cell.workload == "fr-en" else cell
+
+    parts = [replace(part, cells=list(map(mixed, part.cells))) if part.name == "measured" else part for part in parts]
+    table = part_of(report(parts, profiles).page(), "table-one")
     assert table.count("kind-measured-synthetic") == 2, "Naive and C-NMT of FR-EN, and no other data set"
 
 
-def mixed(part: Part, cell: Cell) -> bool:
-    return part.name == "measured" and cell.workload == "fr-en"
-
-
-def test_the_page_is_one_small_file_with_escaped_names(reproduction: Reproduction, page: str) -> None:
+def test_the_page_is_one_small_file_with_escaped_names(replayed: Replays, page: str) -> None:
     assert len(page.encode()) < 4_000_000
     assert HOSTILE not in page
     assert not re.search(r'(src|href)="https?:', page)
-    assert page == reproduction.report().page()
-
-
-def test_missing_profiles_are_named_in_the_summary(reproduction: Reproduction) -> None:
-    """Of a reproduction without measured profiles: the inferred part, and one without results."""
-    from simnmt.papers.cnmt import table_replay
-
-    lacking = table_replay.without("measured", {"fr-en": ["@cpu1-gru"]})
-    alone = Reproduction([reproduction.parts[0], lacking], reproduction.claims[:6], reproduction.networks[:6], [])
-    text = alone.report().page()
-    assert "Not at hand: FR-EN needs @cpu1-gru (make them with simnmt calibrate)" in part_of(text, "summary")
-    assert 'id="figure-2a"' not in text and 'id="figure-2b"' in text
+    assert page == report(*replayed).page()
 
 
 def test_every_figure_is_drawn_without_errors(open_page: Any, page: str, tmp_path: Path) -> None:
@@ -103,35 +95,15 @@ def test_every_figure_is_drawn_without_errors(open_page: Any, page: str, tmp_pat
         assert width <= 1000 and opened.problems == []
 
 
-def test_a_doubtful_profile_of_several_parts_is_listed_once_with_all_of_them(reproduction: Reproduction) -> None:
-    parts = [
-        replace(part, cells=[replace(cell, profile_warnings=(("the box was busy",), ())) for cell in part.cells])
-        for part in reproduction.parts
-    ]
-    doubts = replace(reproduction, parts=parts).report().document()["doubts"]
-    profiles = [doubt["profile"] for doubt in doubts]
-    assert len(profiles) == len(set(profiles))
-    named: dict[str, list[str]] = {doubt["profile"]: doubt["parts"] for doubt in doubts}
-    for part in parts:
-        assert all(part.name in named[cell.profile_names[0]] for cell in part.cells)
-
-
-def test_doubts_of_measured_profiles_stand_beside_what_rests_on_them(reproduction: Reproduction) -> None:
+def test_doubts_of_measured_profiles_stand_beside_what_rests_on_them(replayed: Replays) -> None:
     """A badge of `measured` by itself would vouch for a measurement that its own profile warns of."""
-    parts = [
-        replace(part, cells=[replace(cell, profile_warnings=(("the box was busy",), ())) for cell in part.cells])
-        if part.name == "measured"
-        else part
-        for part in reproduction.parts
-    ]
-    report = replace(reproduction, parts=parts).report()
-    document = report.document()
-    assert {part for doubt in document["doubts"] for part in doubt["parts"]} == {"measured"}
-    assert all(doubt["devices"] == ["gateway"] and doubt["warnings"] == ["the box was busy"] for doubt in document["doubts"])
-    page = report.page()
-    assert page.count("<li>the box was busy</li>") == len(document["doubts"]) == 3, "one for each model"
+    doubtful = report(*changed(replayed, "measured", profile_warnings=(("the box was busy",), ())))
+    doubts = doubtful.document()["doubts"]
+    assert {part for doubt in doubts for part in doubt["parts"]} == {"measured"}
+    assert all(doubt["devices"] == ["gateway"] and doubt["warnings"] == ["the box was busy"] for doubt in doubts)
+    page = doubtful.page()
+    assert page.count("<li>the box was busy</li>") == len(doubts) == 3, "one for each model"
     assert part_of(page, "table-one").count("kind-measured-doubtful") == 6
-    for record in reproduction.claims:
+    for record in doubtful.claims:
         rows = re.findall(rf'<tr data-row="{re.escape(record.id)}">(.*?)</tr>', page, re.DOTALL)
-        doubtful = any("kind-measured-doubtful" in row for row in rows)
-        assert doubtful == (record.device == "measured"), record.id
+        assert any("kind-measured-doubtful" in row for row in rows) == (record.device == "measured"), record.id

@@ -11,11 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from simnmt.streaming.encoder.elastic_encoder import ElasticEncoder
-from simnmt.streaming.encoder.encoder_configuration import EncoderConfiguration, EncoderWeights, LayerWeights
-from simnmt.streaming.store.shard_format import FULL, SEGMENTS, LayerBuffer, Packed, decode, shard_of
-from simnmt.streaming.store.shard_store import ShardStore
-from simnmt.streaming.store.writer import write_store
+from simnmt.streaming.encoder import ElasticEncoder, EncoderConfiguration, EncoderWeights, random_resident
+from simnmt.streaming.shards import FULL, SEGMENTS, LayerBuffer, LayerWeights, Packed, shard_of
+from simnmt.streaming.store import ShardStore, write_store
 
 PLANTED = (1, 2)
 """The only shard of `planted_weights` that does anything."""
@@ -28,25 +26,9 @@ def made_weights(layers: int = 3, heads: int = 4, width: int = 16, ffn: int = 32
         kind="elastic", layers=layers, heads=heads, width=width, ffn=ffn, head_activation=None, **(options | told)
     )
     drawn = torch.Generator().manual_seed(seed)
-
-    def normal(*shape: int, scale: float = 1.0) -> torch.Tensor:
-        return scale * torch.randn(shape, generator=drawn)
-
-    resident = {
-        "embeddings.word": normal(configuration.vocabulary, width),
-        "embeddings.position": normal(configuration.positions, width, scale=0.1),
-        "final_norm.weight": torch.ones(width),
-        "final_norm.bias": torch.zeros(width),
-        "classifier.weight": normal(configuration.classes, width),
-        "classifier.bias": torch.zeros(configuration.classes),
-    }
-    sizes = {"q": width, "k": width, "v": width, "o": width, "ffn_in": ffn, "ffn_out": width}
-    for layer in range(layers):
-        resident |= {f"layers.{layer}.{name}.bias": torch.zeros(size) for name, size in sizes.items()}
-        for norm in ("norm_attention", "norm_ffn"):
-            resident |= {f"layers.{layer}.{norm}.weight": torch.ones(width), f"layers.{layer}.{norm}.bias": torch.zeros(width)}
-    shapes = [(width, width)] * 4 + [(ffn, width), (width, ffn)]
-    matrices = [LayerWeights(*(normal(*shape, scale=width**-0.5) for shape in shapes)) for _ in range(layers)]
+    resident = random_resident(configuration, drawn)
+    resident["embeddings.position"] *= 0.1
+    matrices = [random_layer(width, ffn, drawn, width**-0.5) for _ in range(layers)]
     return EncoderWeights(configuration, resident, matrices.__getitem__, origin="made up", random=True)
 
 
@@ -84,8 +66,7 @@ def stored(weights: EncoderWeights, path: Path) -> ShardStore:
     return ShardStore.open(path)
 
 
-def random_layer(width: int, ffn: int, seed: int = 0, scale: float = 0.04) -> LayerWeights:
-    generator = torch.Generator().manual_seed(seed)
+def random_layer(width: int, ffn: int, generator: torch.Generator, scale: float = 0.04) -> LayerWeights:
     shapes = [(width, width)] * 4 + [(ffn, width), (width, ffn)]
     return LayerWeights(*(scale * torch.randn(shape, generator=generator) for shape in shapes))
 
@@ -95,7 +76,7 @@ def random_weights(layers: int = 3, heads: int = 4, width: int = 16, ffn: int = 
         kind="elastic", layers=layers, heads=heads, width=width, ffn=ffn, vocabulary=8, positions=8, classes=2
     )
     resident = {"classifier.weight": torch.full((2, width), 0.5), "classifier.bias": torch.zeros(2)}
-    made = [random_layer(width, ffn, 100 * seed + layer) for layer in range(layers)]
+    made = [random_layer(width, ffn, torch.Generator().manual_seed(100 * seed + layer)) for layer in range(layers)]
     return EncoderWeights(configuration, resident, made.__getitem__, origin="made", random=True)
 
 
@@ -135,7 +116,7 @@ def stored_layer(store: ShardStore, layer: int, bits: Mapping[int, int]) -> Laye
     """Return a layer's shards by slice, each at its bits, in the mapping's order: the reference of the pipeline."""
     buffer = LayerBuffer(store.geometry, len(bits))
     for position, (index, width) in enumerate(bits.items()):
-        buffer.put(position, dequantised(decode(store.read(store.record(layer, index, width)))))
+        buffer.put(position, dequantised(store.read(store.record(layer, index, width))))
     return buffer
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from simnmt.profile.streaming_cost import Shard, ShardGeometry
 from simnmt.streaming.errors import StoreError
 from simnmt.streaming.plan.streaming_plan import StreamingPlan
-from simnmt.streaming.store.shard_format import LayerBuffer, Record, encode, encode_full, record_size
+from simnmt.streaming.shards import LayerBuffer, Packed, Record, decode, encode, encode_full, record_size
 
 GEOMETRY = ShardGeometry(layers=3, heads=3, width=96, ffn=192)
 BYTES_A_BIT = GEOMETRY.weights_per_shard // 8
@@ -22,33 +22,28 @@ BYTES_A_BIT = GEOMETRY.weights_per_shard // 8
 class SleepingStore:
     """Shard (layer, slice) has its own number as every weight's centroid; nothing of it lies on a disk."""
 
-    def __init__(self, broken: Shard | None = None, slow_s: float = 0.0) -> None:
+    def __init__(self, broken: Shard | None = None) -> None:
         self.geometry, self.bits, self.file = GEOMETRY, (2, 3, 4, 5, 6, 32), -1
-        self.broken, self.slow_s = broken, slow_s
+        self.broken = broken
         self.reads: list[tuple[int, int, int]] = []
 
     def record(self, layer: int, piece: int, bits: int) -> Record:
         return Record(layer, piece, bits, 0, record_size(self.geometry.weights_per_shard, bits, 0), 0, 0, 0.0)
 
-    def read_into(self, record: Record, out: np.ndarray) -> None:
+    def read(self, record: Record) -> Packed:
         self.reads.append((record.layer, record.slice, record.bits))
         self.reading((record.layer, record.slice))
-        time.sleep(self.slow_s)
+        if (record.layer, record.slice) == self.broken:
+            raise StoreError(f"shard {self.broken} is not what was written")
         value, weights = np.float32(10 * record.layer + record.slice), self.geometry.weights_per_shard
         if record.bits == 32:
-            raw = encode_full(record.layer, record.slice, np.full(weights, value, np.float32))
-        else:
-            none, values = np.zeros(0, np.int32), np.zeros(0, np.float32)
-            centroids = np.full(1 << record.bits, value, np.float32)
-            raw = encode(record.layer, record.slice, record.bits, np.zeros(weights, np.uint8), centroids, none, values)
-        out[:] = np.frombuffer(raw, np.uint8)
+            return decode(encode_full(record.layer, record.slice, np.full(weights, value, np.float32)))
+        none, values = np.zeros(0, np.int32), np.zeros(0, np.float32)
+        centroids = np.full(1 << record.bits, value, np.float32)
+        return decode(encode(record.layer, record.slice, record.bits, np.zeros(weights, np.uint8), centroids, none, values))
 
     def reading(self, shard: Shard) -> None:
         """Nothing: for one that holds a read back."""
-
-    def verify(self, record: Record, read: np.ndarray) -> None:
-        if (record.layer, record.slice) == self.broken:
-            raise StoreError(f"shard {self.broken} is not what was written")
 
 
 class SleepingEncoder:

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
 
-from simnmt.streaming.encoder.elastic_encoder import ElasticEncoder
-from simnmt.streaming.encoder.encoder_configuration import EncoderConfiguration, EncoderWeights
-from simnmt.streaming.encoder.learner import ElasticClassifier
-from simnmt.streaming.store.shard_format import LayerBuffer, shard_of
+from simnmt.streaming.encoder import ElasticEncoder, EncoderConfiguration, EncoderWeights
+from simnmt.streaming.shards import LayerBuffer, shard_of
+from simnmt.streaming.training import ElasticClassifier
 from tests.streaming.made_encoder import logits_of
 
 LAYERS, SLICES = 3, 4

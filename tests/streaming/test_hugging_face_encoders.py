@@ -16,11 +16,10 @@ from simnmt.calibrate.settings import CalibrationError
 from simnmt.calibrate.streaming.encoder_block import StiSettings
 from simnmt.calibrate.streaming.profile_blocks import check_classifier
 from simnmt.nmt.pretrained_config import quiet_transformers
-from simnmt.streaming.encoder.encoder_folder import load_encoder
-from simnmt.streaming.encoder.tokenizer import HuggingFaceTokenizer
+from simnmt.streaming.encoder_folder import load_encoder
 from simnmt.streaming.errors import StreamingError
-from simnmt.streaming.store.shard_store import ShardStore
-from simnmt.streaming.store.writer import write_store
+from simnmt.streaming.store import ShardStore, write_store
+from simnmt.streaming.texts import HuggingFaceTokenizer
 from tests.streaming.made_encoder import logits_of
 
 SIZES = {
@@ -38,7 +37,6 @@ KINDS: dict[str, dict[str, Any]] = {
     "Bert": SIZES,
     "Roberta": SIZES | {"pad_token_id": 1},
     "Camembert": SIZES | {"pad_token_id": 1},
-    "Electra": SIZES | {"embedding_size": 16},
     "DistilBert": DISTIL | {"num_labels": 3, "initializer_range": 0.3},
 }
 
@@ -152,22 +150,27 @@ def test_the_preset_is_of_the_papers_size() -> None:
     assert torch.equal(layer.q, weights.layer(11).q) and not torch.equal(layer.q, weights.layer(10).q)
 
 
-def changed(folder: Path, **values: Any) -> None:
-    told = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(told | values))
-
-
-def nothing(folder: Path) -> None:
-    pass
-
-
-@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "vocab.txt", "merges.txt"])
-def test_a_text_of_the_folder_that_is_too_large_is_named_and_not_read(name: str, tmp_path: Path) -> None:
-    """Of 300 MB of nothing: it is a vocabulary or a configuration, and no weights."""
+@pytest.mark.parametrize("name", ["config.json", "vocab.txt"])
+def test_a_file_of_the_folder_that_is_too_large_is_named_and_not_read(name: str, tmp_path: Path) -> None:
     saved(tmp_path)
     (tmp_path / name).touch()
     os.truncate(tmp_path / name, 300 << 20)
     with pytest.raises(StreamingError) as caught:
         load_encoder(tmp_path)
     assert caught.value.path == str(tmp_path / name)
-    assert caught.value.what == "cannot be read: more than 268,435,456 bytes"
+
+
+@pytest.mark.parametrize("change", [{"hidden_act": "silu"}, {"is_decoder": True}, {"num_labels": 1}, {"model_type": "gpt2"}])
+def test_a_model_that_cannot_be_cut_is_refused(change: dict[str, Any], tmp_path: Path) -> None:
+    saved(tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"id2label": None, "label2id": None} | change))
+    with pytest.raises(StreamingError) as caught:
+        load_encoder(tmp_path)
+    assert caught.value.path == str(tmp_path)
+
+
+def test_weights_without_a_classifier_are_refused(tmp_path: Path) -> None:
+    saved(tmp_path, form="Model")
+    with pytest.raises(StreamingError, match="the weights lack classifier"):
+        load_encoder(tmp_path)

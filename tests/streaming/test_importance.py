@@ -11,10 +11,10 @@ import pytest
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.calibrate.streaming.profile_blocks import measure_importance
 from simnmt.profile.streaming_block import StiImportance
-from simnmt.streaming.encoder.elastic_encoder import ElasticEncoder
-from simnmt.streaming.encoder.evaluation import Evaluator
-from simnmt.streaming.encoder.task import Task
-from simnmt.streaming.store.shard_store import ShardStore
+from simnmt.streaming.encoder import ElasticEncoder
+from simnmt.streaming.evaluation import Evaluator
+from simnmt.streaming.store import ShardStore
+from simnmt.streaming.texts import Task
 from tests.streaming.made_encoder import PLANTED, made_texts, planted_weights, stored
 
 WEIGHTS = planted_weights()

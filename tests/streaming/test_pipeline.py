@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
-import weakref
 from collections import defaultdict
 from concurrent.futures import wait
 from typing import Any, cast
@@ -13,14 +11,13 @@ import numpy as np
 import pytest
 
 from simnmt.profile.streaming_cost import Shard, ShardGeometry
+from simnmt.streaming import pipeline as pipelines
+from simnmt.streaming import shards as shards_module
 from simnmt.streaming.errors import StoreError, StreamingError
-from simnmt.streaming.pipeline import shard_reader
-from simnmt.streaming.pipeline.pipeline import Execution, Pipeline, load_then_run
-from simnmt.streaming.pipeline.shard_reader import PreloadBuffer
+from simnmt.streaming.pipeline import Execution, Pipeline, PreloadBuffer, load_then_run
 from simnmt.streaming.plan.streaming_plan import StreamingPlan
 from simnmt.streaming.plan.timeline import Work, timeline
-from simnmt.streaming.store import shard_format
-from simnmt.streaming.store.shard_format import LayerBuffer, Packed, decode, encode, unpack_into
+from simnmt.streaming.shards import LayerBuffer, Packed, decode, encode, unpack_into
 from tests.streaming.made_encoder import dequantised
 from tests.streaming.sleeping_model import BYTES_A_BIT, GEOMETRY, MASK, TOKENS, SleepingEncoder, SleepingStore, plan_of
 
@@ -119,88 +116,6 @@ def test_a_second_run_reads_only_what_the_buffer_had_no_room_for() -> None:
     assert buffer.contents == kept
 
 
-def test_compressed_shards_in_memory_are_counted_at_their_peak() -> None:
-    """What was computed and is not kept goes at once; the buffer's own stay.
-
-    Layer 0 ends once the reads are a shard into layer 2, whose read ends once layer 1 begins: two layers and a shard.
-    """
-    plan = plan_of([[2, 2, 2], [2, 2, 2], [2, 2, 2]])
-    read, begun = threading.Event(), threading.Event()
-
-    class Store(SleepingStore):
-        def reading(self, shard: Shard) -> None:
-            if shard == (2, 0):
-                read.set()
-                assert begun.wait(LONG_S)
-
-    class Encoder(SleepingEncoder):
-        def computing(self, layer: int) -> None:
-            if layer == 1:
-                begun.set()
-            assert layer != 0 or read.wait(LONG_S)
-
-    run = pipeline(Store(), Encoder(), plan, PreloadBuffer(0)).run(TOKENS, MASK)
-    assert run.peak_bytes == 7 * run.bytes_read / 9
-    kept = pipeline(Store(), Encoder(), plan, PreloadBuffer(10**9)).run(TOKENS, MASK)
-    assert kept.peak_bytes == kept.bytes_read
-
-
-@pytest.mark.parametrize("layer_s", [0.0, 0.004])
-def test_no_moment_has_more_compressed_shards_in_memory_than_the_peak_says(
-    monkeypatch: pytest.MonkeyPatch, layer_s: float
-) -> None:
-    """What is being read, what was just computed, what the buffer holds until it is evicted: seen from the memory itself."""
-    live, most, lock = 0, 0, threading.RLock()
-
-    def change(size: int) -> None:
-        nonlocal live, most
-        with lock:
-            live += size
-            most = max(most, live)
-
-    def watched(size: int) -> np.ndarray:
-        made = np.empty(size, np.uint8)
-        change(size)
-        weakref.finalize(made, change, -size)
-        return made
-
-    monkeypatch.setattr(shard_reader, "aligned_bytes", watched)
-    plan = plan_of([[2, 2, 2], [6, 6, 6], [4, 4, 4]], preloaded=[(2, 0), (2, 1), (1, 2)])
-    buffer = PreloadBuffer(10**6)
-    made = pipeline(SleepingStore(slow_s=0.002), SleepingEncoder(layer_s), plan, buffer)
-    assert most == buffer.size_bytes > 0
-    buffer.capacity_bytes = 3 * BYTES_A_BIT  # of all that, one shard of the first layer stays
-    run = made.run(TOKENS, MASK)
-    assert list(buffer.contents) == [(0, 0)]
-    assert most <= run.peak_bytes <= most + 6.5 * BYTES_A_BIT, "or, between its counting and its making, one shard more"
-    assert live == buffer.size_bytes
-
-
-def test_what_is_gone_is_not_counted_beside_what_is_read_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next layer's first shard is being read until layer 0 is gone, and the reads have all the time to go on then."""
-    freed, gone = list[int](), threading.Event()
-
-    def free(size: int) -> None:
-        freed.append(size)
-        if len(freed) == 3:
-            gone.set()
-            time.sleep(0.05)
-
-    def watched(size: int) -> np.ndarray:
-        made = np.empty(size, np.uint8)
-        weakref.finalize(made, free, size)
-        return made
-
-    class Store(SleepingStore):
-        def reading(self, shard: Shard) -> None:
-            assert shard != (1, 0) or gone.wait(LONG_S)
-
-    monkeypatch.setattr(shard_reader, "aligned_bytes", watched)
-    store = Store()
-    run = pipeline(store, SleepingEncoder(), plan_of([[6, 6, 6], [2, 2, 2]]), PreloadBuffer(0)).run(TOKENS, MASK)
-    assert run.peak_bytes == 3 * store.record(0, 0, 6).size + store.record(1, 0, 2).size
-
-
 def test_a_broken_record_ends_the_run_and_leaves_no_thread() -> None:
     before = threading.active_count()
     store = SleepingStore(broken=(1, 1))
@@ -229,7 +144,7 @@ def test_a_layer_that_fails_stops_the_reads(monkeypatch: pytest.MonkeyPatch) -> 
         waited.set()
         return wait(jobs)
 
-    monkeypatch.setattr(shard_reader, "wait", noted)
+    monkeypatch.setattr(pipelines, "wait", noted)
     store, buffer = Store(), PreloadBuffer(10**6)
     with pytest.raises(RuntimeError, match="a layer that fails"):
         pipeline(store, Encoder(), plan_of([[2, 2, 2]] * 3), buffer).run(TOKENS, MASK)
@@ -280,7 +195,7 @@ def test_shards_are_divided_among_the_threads_which_unpack_at_once(
     for position, packed in enumerate(shards):
         wanted.put(position, dequantised(packed))
 
-    met, by_thread, unpack = threading.Barrier(len(shares)), defaultdict[int, list[int]](list), shard_format.unpack
+    met, by_thread, unpack = threading.Barrier(len(shares)), defaultdict[int, list[int]](list), shards_module.unpack
 
     def watched(packed: Packed, *rest: Any, **options: Any) -> None:
         mine = by_thread[threading.get_ident()]
@@ -289,7 +204,7 @@ def test_shards_are_divided_among_the_threads_which_unpack_at_once(
         mine.append(packed.bits)
         unpack(packed, *rest, **options)
 
-    monkeypatch.setattr(shard_format, "unpack", watched)
+    monkeypatch.setattr(shards_module, "unpack", watched)
     buffer = LayerBuffer(FIVE_HEADS, len(shards))
     unpack_into(buffer, shards, threads=threads)
     assert sorted(len(each) for each in by_thread.values()) == shares

@@ -12,24 +12,22 @@ import numpy as np
 import pytest
 import torch
 
-from simnmt.kernels.measurement import library_threads
+from simnmt.nmt.devices import library_threads
 from simnmt.profile.streaming_cost import (
     BITS,
     StiCost,
 )
-from simnmt.streaming.encoder.elastic_encoder import ElasticEncoder
-from simnmt.streaming.pipeline.pipeline import Pipeline, load_then_run
-from simnmt.streaming.pipeline.shard_reader import PreloadBuffer, ShardReader
-from simnmt.streaming.pipeline.turns import (
+from simnmt.streaming.encoder import ElasticEncoder
+from simnmt.streaming.pipeline import Pipeline, PreloadBuffer, ShardReader, load_then_run
+from simnmt.streaming.plan.streaming_plan import StreamingPlan, make_plan
+from simnmt.streaming.store import ShardStore, write_store
+from simnmt.streaming.turns import (
     EngagementSettings,
     Turn,
     inputs_of,
     run_baselines,
     run_engagement,
 )
-from simnmt.streaming.plan.streaming_plan import StreamingPlan, make_plan
-from simnmt.streaming.store.shard_store import ShardStore
-from simnmt.streaming.store.writer import write_store
 from tests.streaming.made_encoder import logits_of, made_weights, stored_layer
 
 WEIGHTS = made_weights(layers=3, heads=4, width=32, ffn=64)

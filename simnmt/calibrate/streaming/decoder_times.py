@@ -21,7 +21,7 @@ from simnmt.kernels.unpack import OUTLIER_SHARE, PackedWeights, unpack
 from simnmt.nmt.devices import torch_threads
 from simnmt.profile.streaming_block import ShardReads, StiDecoder
 from simnmt.profile.streaming_cost import ShardGeometry
-from simnmt.streaming.store.shard_format import Packed, aligned_bytes, record_size
+from simnmt.streaming.shards import Packed, aligned_bytes, record_size
 
 
 def random_shards(geometry: ShardGeometry, bits: int, seed: int = 0) -> dict[tuple[int, int], Packed]:

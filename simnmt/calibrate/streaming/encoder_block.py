@@ -9,20 +9,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simnmt.calibrate.box.system_files import IN_MEMORY, OWN_CACHE, mount_of
+from simnmt.calibrate.disk import mount_of
 from simnmt.calibrate.fits import fit_disk
 from simnmt.calibrate.settings import CalibrationError, StiSettings
 from simnmt.calibrate.streaming.layer_times import UNPACKED_BITS, Progress, measure_layers, no_progress, slowed_by_reads
 from simnmt.profile.streaming_block import ShardReads, StiBlock, StiGeometry, StiIo
 from simnmt.profile.streaming_cost import BITS
-from simnmt.streaming.pipeline.shard_reader import ShardReader
-from simnmt.streaming.store.shard_format import decode
+from simnmt.streaming.pipeline import ShardReader
 
 if TYPE_CHECKING:
     from simnmt.profile.streaming_cost import Shard
-    from simnmt.streaming.encoder.elastic_encoder import ElasticEncoder
-    from simnmt.streaming.store.shard_format import Packed
-    from simnmt.streaming.store.shard_store import ShardStore
+    from simnmt.streaming.encoder import ElasticEncoder
+    from simnmt.streaming.shards import Packed
+    from simnmt.streaming.store import ShardStore
 
 READS = 3
 """Reads of a row of shards at each bitwidth per repeat of a layer: reads vary more, and take a hundredth of the time."""
@@ -53,7 +52,7 @@ def measure_reads(store: ShardStore, settings: StiSettings, progress: Progress =
         read_s[bits].append((perf_counter() - begin_s) / geometry.heads)
         progress(done + 1, len(order), "reading shards")
     mount = mount_of(store.path)
-    if mount is not None and (mount.kind in IN_MEMORY or mount.kind.partition(".")[0] in OWN_CACHE):
+    if mount is not None and (mount.is_memory or mount.has_own_cache):
         cold = False
     sizes = {bits: round(store.mean_size(bits)) for bits in BITS}
     file_system = None if mount is None else str(mount)
@@ -99,7 +98,7 @@ def packed_shards(store: ShardStore) -> dict[Shard, Packed]:
     """Return all shards of the store at 6 bits, in memory. Raises `StoreError` for a damaged store."""
     geometry = store.geometry
     every = [(layer, slice_) for layer in range(geometry.layers) for slice_ in range(geometry.heads)]
-    return {shard: decode(store.read(store.record(*shard, UNPACKED_BITS))) for shard in every}
+    return {shard: store.read(store.record(*shard, UNPACKED_BITS)) for shard in every}
 
 
 def encoder_block(

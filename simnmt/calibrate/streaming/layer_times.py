@@ -24,14 +24,14 @@ from simnmt.calibrate.settings import StiSettings
 from simnmt.nmt.devices import torch_threads
 from simnmt.profile.streaming_block import LayerTimes, StiCompute
 from simnmt.profile.streaming_cost import BITS
-from simnmt.streaming.pipeline.shard_reader import ShardReader
-from simnmt.streaming.store.shard_format import LayerBuffer, unpack_into
+from simnmt.streaming.pipeline import ShardReader
+from simnmt.streaming.shards import LayerBuffer, unpack_into
 
 if TYPE_CHECKING:
     from simnmt.profile.streaming_cost import Shard
-    from simnmt.streaming.encoder.elastic_encoder import ElasticEncoder
-    from simnmt.streaming.store.shard_format import Packed
-    from simnmt.streaming.store.shard_store import ShardStore
+    from simnmt.streaming.encoder import ElasticEncoder
+    from simnmt.streaming.shards import Packed
+    from simnmt.streaming.store import ShardStore
 
 
 Progress = Callable[[int, int, str], None]

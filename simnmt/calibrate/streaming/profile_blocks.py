@@ -40,14 +40,13 @@ from simnmt.nmt.devices import torch_threads
 from simnmt.profile.blocks import Execution
 from simnmt.profile.streaming_block import StiBlock, StiGeometry, StiImportance
 from simnmt.profile.streaming_cost import BITS, ShardGeometry
-from simnmt.streaming.encoder.elastic_encoder import ElasticEncoder
-from simnmt.streaming.encoder.encoder_configuration import EncoderConfiguration, random_resident
-from simnmt.streaming.encoder.evaluation import Evaluator
+from simnmt.streaming.encoder import ElasticEncoder, EncoderConfiguration, random_resident
 from simnmt.streaming.errors import StreamingError
+from simnmt.streaming.evaluation import Evaluator
 
 if TYPE_CHECKING:
-    from simnmt.streaming.encoder.task import Task
-    from simnmt.streaming.store.shard_store import ShardStore
+    from simnmt.streaming.store import ShardStore
+    from simnmt.streaming.texts import Task
 
 
 def check_classifier(store: ShardStore, settings: StiSettings, task: Task | None) -> None:

@@ -37,8 +37,8 @@ from simnmt.profile.streaming_block import StiBlock
 from simnmt.workload.length_units import unit_of_content
 
 if TYPE_CHECKING:
-    from simnmt.streaming.encoder.task import Task
-    from simnmt.streaming.store.shard_store import ShardStore
+    from simnmt.streaming.store import ShardStore
+    from simnmt.streaming.texts import Task
 
 TOOL = f"simnmt sti profile, simnmt {VERSION}"
 ANY_LENGTH = 10**6
@@ -120,7 +120,7 @@ def profile_model(
 
 def _pieces_unit(store: ShardStore) -> str | None:
     """Return the unit of a store's sentencepiece model; None for a store without one, whose unit is not known."""
-    from simnmt.streaming.encoder.tokenizer import PIECES_FILE
+    from simnmt.streaming.texts import PIECES_FILE
 
     pieces = store.beside().get(PIECES_FILE)
     return None if pieces is None else unit_of_content(pieces)
@@ -164,14 +164,14 @@ class _Watch:
 
 @contextmanager
 def _watched(settings: StiSettings) -> Iterator[_Watch]:
-    watch = _Watch(describe(libraries=False))
+    watch = _Watch(describe())
     usable = watch.box.usable_cpus
     if usable and settings.threads > usable:
         raise CalibrationError(f"--threads: {settings.threads} where {usable} CPUs may be used", remedy="give no more")
     before = profile_assembly.state(watch.box)
     with pinned(settings.threads) as cpus:
         yield watch
-    after = profile_assembly.state(describe(libraries=False))
+    after = profile_assembly.state(describe())
     watch.conditions = profile_assembly.conditions_block([before], after, None, cpus)
 
 

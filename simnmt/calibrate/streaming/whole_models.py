@@ -19,12 +19,12 @@ from simnmt.nmt.devices import torch_threads
 from simnmt.profile.blocks import Execution, ExecutionFit
 from simnmt.profile.cost import Plane
 from simnmt.profile.execution_fit import by_cell, cell_samples, fit_execution, nonnegative_line, r_squared
-from simnmt.streaming.store.shard_format import LayerBuffer, unpack_into
+from simnmt.streaming.shards import LayerBuffer, unpack_into
 
 if TYPE_CHECKING:
     from simnmt.calibrate.streaming.decoder_times import DecoderLayers
-    from simnmt.streaming.encoder.elastic_encoder import ElasticEncoder
-    from simnmt.streaming.store.shard_format import Packed
+    from simnmt.streaming.encoder import ElasticEncoder
+    from simnmt.streaming.shards import Packed
 
 TGT_LENGTHS = (4, 16, 40)
 

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simnmt.kernels.beam_search import Ints, SharpTranslation
 from simnmt.kernels.errors import KernelError
 from simnmt.kernels.native_library import native_at
 from simnmt.kernels.sharp import model as sharp
-from simnmt.kernels.sharp.model import Float32, ForcedSteps, Ints, SharpTranslation, SharpWeights
+from simnmt.kernels.sharp.model import Float32, ForcedSteps, SharpWeights
 from simnmt.kernels.sharp.native_search import MOST_MEMBERS, CompiledMember, CompiledSource, compiled_decode, compiled_forced
 from simnmt.kernels.sharp.reference import ReferenceMember, ReferenceSource, arithmetic, reference_decode, reference_forced
 from simnmt.profile.decoder_settings import DecoderSettings

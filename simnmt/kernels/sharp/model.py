@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.kernels.arrays import checked
+from simnmt.kernels.beam_search import Ints
 from simnmt.kernels.errors import KernelError
 from simnmt.profile.decoder_settings import DecoderSettings
 
@@ -273,9 +274,6 @@ def input_limits(weights: SharpWeights) -> list[float]:
     return [1.0, *(RELU_LIMIT if layer.kind == "fc_relu" else 1.0 for layer in weights.stack)]
 
 
-Ints = NDArray[np.int64]
-
-
 @dataclass(frozen=True, slots=True)
 class SearchRequest:
     """Arguments of one search."""
@@ -335,40 +333,6 @@ def candidate_positions(words: Ints, candidates: Ints | None, vocab: int) -> Int
     if (ids[places] != words).any():
         raise KernelError("tokens hold a word that is not among the candidates")
     return np.ascontiguousarray(places)
-
-
-@dataclass(frozen=True, slots=True)
-class StageSeconds:
-    """Seconds of the stages in all steps of one sentence."""
-
-    prepare_s: float
-    """Once per sentence: the products of its source states, and gathering the rows of its candidates."""
-    body_s: float
-    """Attention, bottom cell and stack."""
-    product_s: float
-    """The output layer's product."""
-    search_s: float
-    """Bias, softmax, search and the beam's bookkeeping."""
-
-
-@dataclass(frozen=True, slots=True)
-class SharpTranslation:
-    """The best translation of one sentence."""
-
-    tokens: tuple[int, ...]
-    """Without the start token and without the end token."""
-    log_prob: float
-    """Sum of natural log-probabilities, with that of the end token; not divided by the length (SHARP-03)."""
-    attended: tuple[int, ...]
-    """By token: the source position that its step attended to most, the first among ties."""
-    steps: int
-    """Steps of the search, including those after the best translation ended."""
-    distinct_share: float
-    """Share of distinct recurrent states among the hypotheses of all steps (SHARP-09)."""
-    stopped_early: bool
-    """True if the margin of SHARP-03 ended the search; else the length limit did, or no hypothesis was left open."""
-    stage_s: StageSeconds | None = None
-    """None unless requested, and without a compiled library."""
 
 
 @dataclass(frozen=True, slots=True)

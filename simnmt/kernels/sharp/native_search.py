@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 
 from simnmt.kernels.activations import Activation
 from simnmt.kernels.arrays import huge_pages
+from simnmt.kernels.beam_search import Ints, SharpTranslation, StageSeconds
 from simnmt.kernels.errors import KernelError
 from simnmt.kernels.native_library import POINTER, REAL, SIZE, NativeLibrary, Signature, declare
 from simnmt.kernels.packed_products import choose_scales, packed_panels
 from simnmt.kernels.sharp import model as sharp
-from simnmt.kernels.sharp.model import Float32, ForcedSteps, Ints, SharpTranslation, SharpWeights
+from simnmt.kernels.sharp.model import Float32, ForcedSteps, SharpWeights
 from simnmt.profile.decoder_settings import DecoderSettings
 
 LAYER_KINDS = {"fc_relu": 0, "fc_tanh": 1, "gru": 2, "lstm": 3}
@@ -311,7 +312,7 @@ def compiled_decode(
         result.steps,
         result.distinct / result.hypotheses,
         bool(result.stopped_early),
-        sharp.StageSeconds(*result.seconds) if request.clock else None,
+        StageSeconds(*result.seconds) if request.clock else None,
     )
 
 

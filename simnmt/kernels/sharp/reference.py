@@ -7,7 +7,7 @@ one model, and `reference_decode` searches.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from scipy.special import log_softmax, softmax
 
 from simnmt.kernels.activations import Activation, Function, activate
-from simnmt.kernels.errors import KernelError
+from simnmt.kernels.beam_search import Ints, SharpTranslation, beam_search
 from simnmt.kernels.packed_products import PackedInt16, Scales, choose_scales
 from simnmt.kernels.sharp import model as sharp
-from simnmt.kernels.sharp.model import Float32, ForcedSteps, Ints, SharpTranslation, SharpWeights
+from simnmt.kernels.sharp.model import Float32, ForcedSteps, SharpWeights
 from simnmt.profile.decoder_settings import DecoderSettings
 
 Floats: TypeAlias = NDArray[Any]
@@ -271,77 +271,23 @@ class _Layer:
         return self._tanh(given)
 
 
-def stops(best_completed: float, best_partial: float, margin: float = 3.0) -> bool:
-    """Return True if the best partial translation is a margin behind the best completed one, which ends the search (SHARP-03).
-
-    Before a translation is completed, `best_completed` is minus infinity and the search does not end.
-    """
-    return best_completed - best_partial >= margin
-
-
-def distinct(parents: Sequence[int] | Ints) -> list[int]:
-    """Return the rows of the previous step whose states the hypotheses share, each once, in order of appearance (SHARP-09)."""
-    return list(dict.fromkeys(int(parent) for parent in parents))
-
-
-@dataclass(slots=True)
-class _Path:
-    """History of the open hypotheses: by step, their words, parents, and most attended source positions."""
-
-    words: list[Ints] = field(default_factory=list)
-    parents: list[Ints] = field(default_factory=list)
-    attended: list[Ints] = field(default_factory=list)
-
-    def back(self, length: int, row: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return the words of the hypothesis in `row` after `length` steps, and the most attended position of each word."""
-        words, attended = [], []
-        for step in range(length - 1, -1, -1):
-            words.append(int(self.words[step][row]))
-            row = int(self.parents[step][row])
-            attended.append(int(self.attended[step][row]))
-        return tuple(reversed(words)), tuple(reversed(attended))
-
-
 def reference_decode(
     members: Sequence[ReferenceMember], sources: Sequence[Float32], request: sharp.SearchRequest
 ) -> SharpTranslation:
-    """Return the best translation under the members' averaged distributions (SHARP-14).
-
-    A hypothesis that ends among the `beam` best of its step is completed; the best `beam` that do not end continue. After the
-    last step the open hypotheses compete with the completed ones. Ties go to the first hypothesis, then to the first candidate.
-    """
+    """Return the best translation under the members' averaged distributions (SHARP-14), by `beam_search`."""
     for member, source in zip(members, sources, strict=True):
         member.begin(source, request.candidates)
     ids = np.arange(members[0].vocab) if request.candidates is None else request.candidates
-    never = sharp.banned(ids, request.tokens, forced=request.forced)
-    words, parents, scores = np.array([request.tokens.start]), np.array([0]), np.zeros(1)
-    path = _Path()
-    best, best_score = (-1, 0), -np.inf
-    shared = total = steps = 0
-    stopped = False
-    while steps < request.steps and len(scores) and not stopped:
-        log_probs, attended = averaged(members, words, parents, never)
-        shared, total = shared + len(distinct(parents)), total + len(parents)
-        sums = (scores[:, None] + log_probs).ravel()
-        order = np.argsort(-sums, kind="stable")[: 2 * request.beam]
-        order = order[sums[order] > -np.inf]
-        rows, columns = np.divmod(order, len(ids))
-        ends = ids[columns] == request.tokens.eos
-        for rank in np.flatnonzero(ends[: request.beam]):
-            if sums[order[rank]] > best_score:
-                best, best_score = (steps, int(rows[rank])), float(sums[order[rank]])
-        going_on = np.flatnonzero(~ends)[: request.beam]
-        words, parents, scores = ids[columns[going_on]], rows[going_on], sums[order[going_on]]
-        path.words.append(words)
-        path.parents.append(parents)
-        path.attended.append(attended)
-        steps += 1
-        stopped = bool(len(scores)) and stops(best_score, float(scores[0]), request.stop_margin)
-    if len(scores) and not stopped and scores[0] > best_score:
-        best, best_score = (steps, 0), float(scores[0])
-    if best[0] < 0:
-        raise KernelError("no word can be chosen")
-    return SharpTranslation(path.back(*best)[0], best_score, path.back(*best)[1], steps, shared / total, stopped)
+    never, tokens = sharp.banned(ids, request.tokens, forced=request.forced), request.tokens
+    return beam_search(
+        lambda words, parents: averaged(members, words, parents, never),
+        beam=request.beam,
+        steps=request.steps,
+        start=tokens.start,
+        eos=tokens.eos,
+        ids=ids,
+        margin=request.stop_margin,
+    )
 
 
 def averaged(members: Sequence[ReferenceMember], words: Ints, parents: Ints, never: NDArray[np.bool_]) -> tuple[Floats, Ints]:

@@ -1,7 +1,7 @@
-"""Training of small translation models on parallel text, in sessions that can be interrupted and resumed.
+"""Training on one machine, in sessions that can be interrupted and resumed.
 
-Open first: `session.py`, the loop that every training runs, the elastic classifier's too; `trainer.py`, the training of a
-translation model; `recipe.py`, the text and all settings, which needs no torch.
+Open first: `trainer.py`, the loop of every training, the elastic encoder's of `simnmt.streaming` too; `translation.py`, the
+training of a translation model; `recipe.py`, its text and settings.
 """
 
 from __future__ import annotations

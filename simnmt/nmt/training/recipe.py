@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,12 +13,13 @@ from simnmt.base.random_streams import stream
 from simnmt.nmt.architecture import (
     ARCHITECTURES,
     Architecture,
-    MultilingualArchitecture,
     TransformerArchitecture,
     architecture_of,
     read_architecture,
 )
+from simnmt.nmt.checkpoint import TRAINING_FILE
 from simnmt.nmt.errors import TrainingError
+from simnmt.nmt.training.trainer import Budget, read_account
 from simnmt.workload.corpus import text_pairs
 
 Pair = tuple[str, str]
@@ -165,27 +166,6 @@ class Recipe:
         return {"architecture": self.architecture.model_dump(mode="json"), **fields}
 
 
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """Limits of a training, all its sessions together; the first that is reached ends it, None is no limit."""
-
-    epochs: float | None = None
-    steps: int | None = None
-    minutes: float | None = None
-    """Minutes of training and of measurements of the development part."""
-
-    def __post_init__(self) -> None:
-        for name, value in asdict(self).items():
-            if value is not None and not (value >= 0 and math.isfinite(value)):
-                raise TrainingError(f"--{name} {value}: not a length of time", remedy="give a number above 0")
-
-    def used(self, *, epochs: float, steps: int, seconds: float) -> float:
-        """Return the share that is used up, 1 or more at the end; 0 for a budget without limits."""
-        spent = ((epochs, self.epochs), (steps, self.steps), (seconds / 60.0, self.minutes))
-        shares = [done / bound if bound else 1.0 for done, bound in spent if bound is not None]
-        return max(shares, default=0.0)
-
-
 DEFAULT_BUDGET = Budget(epochs=10.0)
 
 
@@ -236,7 +216,7 @@ def _from_file(model: str, vocab: int | None) -> Architecture:
     if not any(sign in model for sign in "./\\"):
         raise TrainingError(f"no model {model!r}", remedy=f"known: {', '.join(SMALL)}, or name an architecture file")
     architecture = read_architecture(model)
-    if isinstance(architecture, MultilingualArchitecture):
+    if architecture.multilingual:
         what = f"no training of kind {architecture.kind}, whose published tokenisers are not learnt here"
         raise TrainingError(what, path=model, remedy="give another kind, such as transformer")
     if vocab is not None and {vocab} != {architecture.src_vocab, architecture.tgt_vocab}:
@@ -252,3 +232,18 @@ def _sizes(architecture: Architecture, vocab: int) -> dict[str, int]:
     if isinstance(architecture, TransformerArchitecture):
         return {"vocab": vocab}
     return {"src_vocab": vocab, "tgt_vocab": vocab}
+
+
+def recorded(folder: Path) -> tuple[CorpusFiles, Recipe]:
+    """Return the text and the recipe of the training in a folder; raises `TrainingError` if there is none."""
+    account = read_account(folder)
+    try:
+        text, fields = account["text"], dict(account["recipe"])
+        keys = text["keys"]
+        where = CorpusFiles(
+            Path(text["src"]), None if text["tgt"] is None else Path(text["tgt"]), tuple(keys) if keys else None
+        )
+        return where, Recipe(architecture_of(fields.pop("architecture")), **fields)
+    except (KeyError, TypeError, AttributeError):
+        path = folder / TRAINING_FILE
+        raise TrainingError("no account of a training", path=path, remedy="start again in another folder") from None

@@ -1,314 +1,353 @@
-"""Train a model: from parallel text to a folder with its best weights, its vocabularies and training.json.
+"""The one trainer, of translation models and encoders: its loop, its folder, and the save from which it goes on.
 
-A session takes steps until the budget is used up. At the end the held-out text is translated and scored by sacrebleu.
+A task subclasses `Learner`, which says what a batch is and what its loss is. The random numbers of a step depend only on the
+seed and the number of the step, so that a training in several sessions gives the weights of one in a single session.
 """
 
 from __future__ import annotations
 
-import hashlib
+import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
+import torch
+from filelock import FileLock, Timeout
 from numpy.typing import NDArray
-from pydantic import Field
+from safetensors import SafetensorError
+from torch import Tensor, nn
 
-from simnmt.nmt.architecture import Architecture
-from simnmt.nmt.checkpoint import load_weights, save_checkpoint
-from simnmt.nmt.errors import TrainingError, need
-from simnmt.nmt.models import build_model
-from simnmt.nmt.subwords import SOURCE_TOKENIZER, TARGET_TOKENIZER, Subwords, learn_vocabulary
-from simnmt.nmt.training.learner import EncodedPairs, Learner, diverged, epoch_batches
-from simnmt.nmt.training.recipe import DEFAULT_BUDGET, Budget, Corpus, CorpusFiles, Pair, Recipe, read_training_corpus, side_of
-from simnmt.nmt.training.session import (
-    MOST_COUNT,
-    NotNegative,
-    NotNegativeReal,
-    Progress,
-    TrainingFolder,
-    TrainingSession,
-    TrainingState,
-    machine_facts,
-    training_place,
-)
-from simnmt.nmt.translation import Translator
+from simnmt.base.files import read_bounded, written_whole
+from simnmt.base.random_streams import stream
+from simnmt.nmt.checkpoint import TRAINING_FILE, own_tensors, read_tensors, write_tensors
+from simnmt.nmt.devices import installed_versions, torch_device, torch_threads
+from simnmt.nmt.errors import TrainingError, within_memory
 
-StepOrNone = Annotated[int, Field(ge=-1, le=MOST_COUNT)]
-"""A step, or -1 for none."""
+STATE_FILE, LOCK_FILE = "state.safetensors", ".lock"
+SAVE_EVERY_S = 120.0
+"""Seconds of training between two saves, which is the most that whatever ends a session loses."""
+IDENTITY = ("recipe", "sha256")
+"""Entries of training.json that are equal in all sessions of a training: the recipe, and the digest of the examples."""
+
+Rows = NDArray[np.int64]
+Tell = Callable[[str, float | None], None]
+"""Called with the name of the present stage and the share of it that is done, None if unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Limits of a training, all its sessions together; the first that is reached ends it, None is no limit."""
+
+    epochs: float | None = None
+    steps: int | None = None
+    minutes: float | None = None
+    """Minutes of training and of measurements."""
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if value is not None and not (value >= 0 and math.isfinite(value)):
+                raise TrainingError(f"--{name} {value}: not a length of time", remedy="give a number above 0")
+
+    def used(self, *, epochs: float, steps: int, seconds: float) -> float:
+        """Return the share that is used up, 1 or more at the end; 0 for a budget without limits."""
+        spent = ((epochs, self.epochs), (steps, self.steps), (seconds / 60.0, self.minutes))
+        return max((done / bound if bound else 1.0 for done, bound in spent if bound is not None), default=0.0)
 
 
 @dataclass(slots=True)
-class TranslationTrainingState(TrainingState):
-    """The progress of the training of a translation model."""
+class Progress:
+    """What a training has done, all its sessions together."""
 
-    step_seconds: NotNegativeReal = 0.0
-    """Seconds of steps only."""
-    pairs: NotNegative = 0
-    """Sentence pairs of all steps, repetitions included."""
-    tgt_tokens: NotNegative = 0
-    loss_sum: float = 0.0
-    """Sum of the smoothed loss since the last measurement of the development part, in nats."""
-    loss_tokens: NotNegative = 0
-    """Target tokens since that measurement."""
-    looked_at: StepOrNone = -1
-    """The step of the last measurement of the development part."""
-    best_loss: float | None = None
-    """The least loss of the development part, in nats per token."""
-    best_step: StepOrNone = -1
-    curves: list[dict[str, float]] = field(default_factory=list)
-    """A point per measurement."""
-    sittings: NotNegative = 0
-    """Sessions of the training."""
+    steps: int = 0
+    epochs: int = 0
+    """Epochs completed."""
+    batch: int = 0
+    """Batches done of the current epoch."""
+    seconds: float = 0.0
+    """Seconds of steps and measurements."""
+    examples: int = 0
+    """Examples of all steps, repetitions included."""
+    loss: float = 0.0
+    """Sum of the losses of all steps since the last measurement."""
+    curve: list[dict[str, float]] = field(default_factory=list)
+    """A point per measurement: step, epoch, seconds, mean loss, and what the task measures."""
+    sessions: int = 0
+
+    def as_json(self) -> dict[str, Any]:
+        """Return every field, and the examples per second."""
+        return asdict(self) | {"examples_per_s": self.examples / self.seconds if self.seconds else None}
+
+    @property
+    def looked_at(self) -> int:
+        """The step of the last measurement; -1 if there was none."""
+        return int(self.curve[-1]["step"]) if self.curve else -1
+
+    def __str__(self) -> str:
+        last = self.curve[-1] if self.curve else {}
+        measured = "".join(f", {name} {value:.3g}" for name, value in last.items() if name.startswith("dev_"))
+        return f"epoch {self.epochs + 1}, step {self.steps:,}{measured}"
 
 
-class TranslationSession(TrainingSession[Learner, TranslationTrainingState]):
-    """The training of a translation model, which keeps the weights that are best on the development part."""
+class Learner(ABC):
+    """A model, its optimiser and its examples."""
+
+    look_every: int | None = None
+    """Steps between two measurements; None for one after each epoch."""
 
     def __init__(
-        self, folder: TrainingFolder, identity: Mapping[str, Any], learner: Learner, budget: Budget, tell: Progress
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device, seed: int, clip_norm: float = 1.0
     ) -> None:
-        super().__init__(folder, identity, learner, TranslationTrainingState(), tell)
-        self.budget, self.recipe = budget, learner.recipe
-        self.standing.sittings += 1
+        """`clip_norm`: largest norm of the gradient, to which longer ones are scaled."""
+        self.model, self.optimizer, self.device, self.seed, self.clip_norm = model, optimizer, device, seed, clip_norm
 
-    def read(self, pairs: EncodedPairs, dev: EncodedPairs, account: Mapping[str, Any]) -> None:
-        """Set the training and development parts, and the content of training.json beside the progress."""
-        self.pairs, self.dev, self.account = pairs, dev, account
+    @abstractmethod
+    def batches(self, epoch: int) -> list[Rows]:
+        """Return the rows of each batch of an epoch."""
 
-    def batches(self) -> list[NDArray[np.int64]]:
-        """See `TrainingSession`."""
-        recipe = self.recipe
-        return epoch_batches(self.pairs.lengths, recipe.batch_tokens, seed=recipe.seed, epoch=self.standing.epoch)
+    @abstractmethod
+    def loss(self, rows: Rows, draw: np.random.Generator) -> Tensor:
+        """Return the loss of a batch, which is minimised; `draw`: random numbers of the step."""
 
-    def share(self, batches: int) -> float:
-        """See `TrainingSession`."""
-        standing = self.standing
-        return self.budget.used(epochs=standing.epoch + standing.batch / batches, steps=standing.step, seconds=standing.seconds)
+    @abstractmethod
+    def rates(self, step: int, share: float) -> Sequence[float]:
+        """Return the learning rate of each group of parameters; `share`: share of the budget that is used up."""
 
-    def learn(self, rows: NDArray[np.int64], share: float) -> None:
-        """See `TrainingSession`."""
-        standing, begun_s = self.standing, time.perf_counter()
-        batch = self.pairs.batch(rows, self.learner.device)
-        standing.loss_sum += self.learner.step(batch, standing.step + 1)
-        standing.loss_tokens += batch.tgt_tokens
-        standing.tgt_tokens += batch.tgt_tokens
-        standing.pairs += len(rows)
-        standing.step_seconds += time.perf_counter() - begun_s
+    @abstractmethod
+    def look(self, progress: Progress, folder: Path) -> dict[str, float]:
+        """Return what is measured on the development part; may keep weights in the folder."""
 
-    def look_if_due(self) -> None:
-        """See `TrainingSession`."""
-        if self.standing.step and self.standing.step % self.recipe.validate_every == 0:
-            self.look_at_end()
+    def stepped(self, step: int) -> None:  # noqa: B027 - most tasks do nothing here
+        """Follow a step, such as by limiting the weights."""
 
-    def look_at_end(self) -> None:
-        """Measure the development loss, at most once per step, and keep the weights if they are the best so far.
+    def models(self) -> dict[str, nn.Module]:
+        """Return the models whose weights are saved."""
+        return {"model": self.model}
 
-        Raises `TrainingError` for a loss that is not finite.
+    def step(self, rows: Rows, step: int, share: float = 0.0) -> float:
+        """Train on one batch as step number `step`, from 1; return its loss.
+
+        Raises `TrainingError` if the loss or its gradient is not finite, before the weights change, and `OutOfMemory`.
         """
-        standing, begun_s = self.standing, time.perf_counter()
-        if standing.looked_at == standing.step:
-            return
-        loss = self.learner.mean_loss(self.dev.in_order(self.recipe.batch_tokens, self.learner.device))
-        if not math.isfinite(loss):
-            raise diverged(standing.step)
-        standing.seconds += time.perf_counter() - begun_s
-        if standing.best_loss is None or loss < standing.best_loss:
-            standing.best_loss, standing.best_step = loss, standing.step
-            self._keep()
-        point = {"step": standing.step, "epoch": standing.epoch, "seconds": round(standing.seconds, 3), "dev_loss": loss}
-        if standing.loss_tokens:
-            point["train_loss"] = standing.loss_sum / standing.loss_tokens
-        standing.curves.append(point)
-        standing.loss_sum, standing.loss_tokens = 0.0, 0
-        standing.looked_at = standing.step
-        self.save()
+        draw = stream(self.seed, 0, "training-step", step)
+        # On the CPU its own generator alone: torch.manual_seed also notes the stack of its caller, which takes half a ms.
+        (torch.default_generator if self.device.type == "cpu" else torch).manual_seed(int(draw.integers(2**62)))
+        self.model.train()
+        value, norm = within_memory(str(self.device), partial(self._gradient, rows, draw))
+        check_finite(value + norm, step)
+        for group, rate in zip(self.optimizer.param_groups, self.rates(step, share), strict=True):
+            group["lr"] = rate
+        with torch.no_grad():
+            within_memory(str(self.device), self.optimizer.step)
+            self.stepped(step)
+        return value
 
-    def save(self) -> None:
-        """See `TrainingSession`; also writes training.json, and the weights if none were kept yet."""
-        if self.standing.best_loss is None:
-            self._keep()
-        super().save()
-        self.folder.write_account({**self.account, "training": self.progress()})
+    def _gradient(self, rows: Rows, draw: np.random.Generator) -> tuple[float, float]:
+        loss = self.loss(rows, draw)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.clip_norm)
+        value, slope = torch.stack([loss.detach(), norm]).tolist()  # one wait for the device
+        return value, slope
 
-    def _keep(self) -> None:
-        save_checkpoint(self.folder.path, self.learner.model, self.recipe.architecture)
-
-    def progress(self) -> dict[str, Any]:
-        """Return the progress for training.json."""
-        standing = self.standing
-        step_s = standing.step_seconds
-        rates = {
-            "sentences_per_s": standing.pairs / step_s if step_s else None,
-            "tgt_tokens_per_s": standing.tgt_tokens / step_s if step_s else None,
+    def save(self, path: Path, progress: Progress) -> None:
+        """Write everything on which the next step depends; raises `TrainingError`."""
+        tensors = {
+            f"{name}/{key}": tensor for name, model in self.models().items() for key, tensor in own_tensors(model).items()
         }
-        return {name: value for name, value in asdict(standing).items() if name not in ("loss_sum", "loss_tokens")} | rates
+        for index, moments in self.optimizer.state_dict()["state"].items():
+            tensors |= {f"{index}/{key}": moment for key, moment in moments.items()}
+        try:
+            write_tensors(path, tensors, {"progress": json.dumps(asdict(progress))})
+        except (OSError, SafetensorError) as error:
+            raise _unusable(path, error) from None
 
-    def message(self) -> str:
-        """See `TrainingSession`."""
-        standing = self.standing
-        best = "" if standing.best_loss is None else f", perplexity {math.exp(min(standing.best_loss, 99.0)):.1f}"
-        rate = standing.tgt_tokens / standing.step_seconds if standing.step_seconds else 0.0
-        return f"epoch {standing.epoch + 1}, step {standing.step:,}{best}, {rate:,.0f} tokens/s"
+    def restore(self, path: Path) -> Progress:
+        """Take over a result of `save`; raises `TrainingError` for a file that is damaged or of another model."""
+        parts: dict[str, dict[str, Tensor]] = {}
+        try:
+            tensors, notes = read_tensors(path, copies=True)  # otherwise the optimiser would write into the mapped file
+            for name, tensor in tensors.items():
+                part, _, key = name.partition("/")
+                parts.setdefault(part, {})[key] = tensor
+            for name, model in self.models().items():
+                weights = parts.pop(name)
+                if weights.keys() != own_tensors(model).keys():
+                    raise ValueError(name)
+                model.load_state_dict(weights, strict=False)  # tied embeddings are saved once
+            moments = {int(index): of_parameter for index, of_parameter in parts.items()}
+            self.optimizer.load_state_dict(self.optimizer.state_dict() | {"state": moments})
+            return Progress(**json.loads(notes["progress"]))
+        except (OSError, RuntimeError, ValueError, KeyError, TypeError):
+            raise TrainingError("damaged, or of another training", path=path, remedy="start again in another folder") from None
 
 
-SAMPLES = 10
-"""Translations kept as samples."""
+def check_finite(loss: float, step: int) -> None:
+    """Raise `TrainingError` unless the loss of a step is a finite number."""
+    if not math.isfinite(loss):
+        raise TrainingError(f"the loss of step {step:,} is not a number", remedy="start again with a smaller --rate")
 
 
-def score(
-    translator: Translator, heldout: Sequence[Pair], *, progress: Callable[[float], None] | None = None
-) -> dict[str, Any]:
-    """Translate the sources of `heldout`, compare them with its targets, and return scores and seconds.
+def train(learner: Learner, folder: Path, account: Mapping[str, Any], budget: Budget, tell: Tell) -> Progress:
+    """Take steps until the budget is used up, from the last save if there is one; save every `SAVE_EVERY_S` and at the end.
 
-    Chinese targets are split into characters, as by sacrebleu's `zh`; the signature records this.
+    `folder`: one of `training_folder`; training.json in it holds `account` and the progress.
     """
-    metrics = need("sacrebleu.metrics")
-    sources, references = side_of(heldout, 0), side_of(heldout, 1)
-    begun_s = time.perf_counter()
-    translations = []
-    for translation in translator.stream(sources):
-        translations.append(translation)
-        if progress is not None:
-            progress(len(translations) / len(sources))
-    seconds = time.perf_counter() - begun_s
-    texts = [translation.text for translation in translations]
-    bleu = metrics.BLEU(tokenize=_tokenizer(references))
-    chrf = metrics.CHRF()
-    return {
-        "pairs": len(heldout),
-        "bleu": bleu.corpus_score(texts, [references]).score,
-        "bleu_signature": str(bleu.get_signature()),
-        "chrf": chrf.corpus_score(texts, [references]).score,
-        "chrf_signature": str(chrf.get_signature()),
-        "beam": translator.beam,
-        "seconds": seconds,
-        "sentences_per_s": len(texts) / seconds,
-        "unfinished": sum(not translation.ended for translation in translations),
-        "samples": [
-            {"source": src, "reference": ref, "translation": text}
-            for src, ref, text in list(zip(sources, references, texts, strict=True))[:SAMPLES]
-        ],
-    }
+    progress = learner.restore(folder / STATE_FILE) if (folder / STATE_FILE).exists() else Progress()
+    progress.sessions += 1
+    saved_s, epoch, batches = time.monotonic(), -1, list[Rows]()
+
+    def look_and_save() -> None:
+        begun_s, losses = time.perf_counter(), progress.steps - max(progress.looked_at, 0)
+        measured = learner.look(progress, folder)
+        progress.seconds += time.perf_counter() - begun_s
+        mean = {"train_loss": progress.loss / losses} if losses else {}
+        at = {"step": progress.steps, "epoch": progress.epochs, "seconds": round(progress.seconds, 3)}
+        progress.curve.append({**at, **mean, **measured})
+        progress.loss = 0.0
+        save()
+
+    def save() -> None:
+        learner.save(folder / STATE_FILE, progress)
+        write_account(folder, {**account, "training": progress.as_json()})
+
+    while True:
+        if epoch != progress.epochs:
+            epoch, batches = progress.epochs, learner.batches(progress.epochs)
+        done = progress.epochs + progress.batch / len(batches)
+        share = budget.used(epochs=done, steps=progress.steps, seconds=progress.seconds)
+        due = progress.batch == 0 if learner.look_every is None else progress.steps % learner.look_every == 0
+        if progress.looked_at != progress.steps and (share >= 1.0 or (due and progress.steps)):
+            look_and_save()
+        if share >= 1.0:
+            return progress
+        begun_s, rows = time.perf_counter(), batches[progress.batch]
+        progress.loss += learner.step(rows, progress.steps + 1, share)
+        progress.steps, progress.batch = progress.steps + 1, progress.batch + 1
+        progress.examples += len(rows)
+        progress.seconds += time.perf_counter() - begun_s
+        if progress.batch == len(batches):
+            progress.epochs, progress.batch = progress.epochs + 1, 0
+        if time.monotonic() - saved_s > SAVE_EVERY_S:
+            save()
+            saved_s = time.monotonic()
+        tell(str(progress), share)
 
 
-def _tokenizer(texts: Sequence[str]) -> str:
-    letters = [char for text in texts[:1000] for char in text if char.isalpha()]
-    han = sum("\u4e00" <= char <= "\u9fff" for char in letters)
-    return "zh" if han > len(letters) / 2 else "13a"
+@contextmanager
+def training_folder(
+    folder: Path, account: Mapping[str, Any], files: Mapping[str, bytes], device: str, threads: int | None
+) -> Iterator[torch.device]:
+    """Lock a folder for a training; yield torch's device, and restore random generators and threads of torch at the end.
 
-
-def format_summary(account: Mapping[str, Any], out: Path) -> str:
-    """Format the training.json of a training: its duration, and the quality of its model, which is in `out`."""
-    data, done, result = account["data"], account["training"], account["result"]
-    manner = "greedy" if result["beam"] == 1 else f"beam {result['beam']}"
-    lines = [
-        f"trained on {data['train']:,} pairs: {done['step']:,} steps, {done['pairs'] / data['train']:.2f} epochs, "
-        f"{done['seconds']:,.0f} s" + (f" ({done['sentences_per_s']:,.0f} sentences/s)" if done["sentences_per_s"] else ""),
-        f"best after {result['step']:,} steps: perplexity {result['dev_perplexity']:.2f} on {data['dev']:,} pairs",
-        f"on {result['pairs']:,} held-out pairs, {manner}: BLEU {result['bleu']:.1f}, chrF {result['chrf']:.1f} "
-        f"({result['sentences_per_s']:,.0f} sentences/s)",
-        f"  BLEU {result['bleu_signature']}",
-        f"  chrF {result['chrf_signature']}",
-        *(f"  {sample['source']} => {sample['translation']}" for sample in result["samples"][:3]),
-        f"model: {out}",
-    ]
-    return "\n".join(lines)
-
-
-def train(
-    text: CorpusFiles,
-    out: Path,
-    recipe: Recipe,
-    *,
-    budget: Budget = DEFAULT_BUDGET,
-    device: str = "cpu",
-    threads: int | None = None,
-    beam: int = 1,
-    progress: Progress | None = None,
-) -> dict[str, Any]:
-    """Train until the budget is used up, or resume the training in `out` until then; return its training.json.
-
-    From the first save on, `out` is a checkpoint folder with the best weights so far. The same text and recipe
-    give the same weights on the same machine and number of threads, in any number of sessions. `beam`: of the translations for
-    BLEU and chrF, in which unknown words stay.
-
-    Raises `CorpusError` and `TrainingError` for unusable input, also while another process trains in `out`; any other
-    exception, such as an interrupt, passes through, and the same call goes on from the last save.
+    `account`, `files`: training.json and the vocabularies of a new training, which are written before the block. Raises
+    `TrainingError` for a folder that cannot be used, or is locked by another process.
     """
-    names, report = (SOURCE_TOKENIZER, TARGET_TOKENIZER), progress or (lambda stage, share: None)
-    TrainingFolder(out, *names)  # refuses an unusable folder before it is made
-    with training_place(out, device, threads) as where:
-        folder = TrainingFolder(out, *names)
-        report("reading", None)
-        corpus = read_training_corpus(text, heldout=recipe.heldout, seed=recipe.seed)
-        identity = {"recipe": recipe.as_json(), "corpus": corpus.sha256}
-        begun = {"schema_version": 1, **identity, "text": text.as_json()}
-        folder.refuse_other(identity)
-        if not folder.begun:
-            report("learning subwords", None)
-            models = _learn_vocabularies(corpus, recipe.architecture)
-            folder.begin(begun, models)
-        source, target = _vocabularies(folder, recipe.architecture)
-        learner = Learner(build_model(recipe.architecture, seed=recipe.seed, dropout=recipe.dropout), recipe, where)
-        session = TranslationSession(folder, identity, learner, budget, report)
-        encode = (source, target, recipe.architecture, recipe.max_tokens)
-        pairs, dev = EncodedPairs.of(corpus.train, *encode), EncodedPairs.of(corpus.dev, *encode)
-        if not (pairs.src and dev.src):
-            what = f"no sentence pair of at most {recipe.max_tokens} tokens"
-            raise TrainingError(what, path=text.src, remedy="give a text with one sentence a line")
-        account = {
-            **begun,
-            "data": corpus.as_json() | {"too_long": pairs.too_long},
-            "vocabulary": _vocabulary_facts(source, target, pairs),
-            "parameters": sum(weights.numel() for weights in learner.model.parameters()),
-            **machine_facts(where, "transformers", "sacrebleu"),
-        }
-        session.read(pairs, dev, account)
-        session.run()
-        standing = session.standing
-        load_weights(folder.path, learner.model)
-        stage = "translating the held-out part"
-        report(stage, None)
-        # Words copied from the source would score the replacement besides the model.
-        translator = Translator(learner.model.eval(), source, target, beam=beam, keep_unknown=True)
-        result = score(translator, corpus.heldout, progress=lambda share: report(stage, share))
-        best = {"step": standing.best_step, "dev_perplexity": math.exp(min(standing.best_loss or 0.0, 99.0))}
-        account |= {"training": session.progress(), "result": result | best}
-        folder.write_account(account)
-        return account
+    where = torch_device(device)
+    generators = torch.random.fork_rng([where] if where.type == "cuda" else [])
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder / LOCK_FILE, timeout=0), generators, torch_threads(threads):
+            if not (folder / STATE_FILE).exists():
+                write_account(folder, account)  # first: it marks the folder as that of a training
+                for name, content in files.items():
+                    with written_whole(folder / name) as path:
+                        path.write_bytes(content)
+            yield where
+    except Timeout:
+        what = "another training is writing this folder"
+        raise TrainingError(what, path=folder, remedy="let it end, or choose another --out") from None
+    except OSError as error:
+        raise _unusable(folder, error) from None
 
 
-def _vocabulary_facts(source: Subwords, target: Subwords, pairs: EncodedPairs) -> dict[str, Any]:
-    return {
-        "src": source.size,
-        "tgt": target.size,
-        "src_sha256": hashlib.sha256(source.model).hexdigest(),
-        "tgt_sha256": hashlib.sha256(target.model).hexdigest(),
-        "src_tokens_per_sentence": float(pairs.lengths.src.mean()),
-        "tgt_tokens_per_sentence": float(pairs.lengths.tgt.mean()),
-    }
+def goes_on(folder: Path, account: Mapping[str, Any]) -> bool:
+    """Return whether a folder has a save to go on from; writes nothing.
+
+    Raises `TrainingError` for a folder that holds something else, or a training with another recipe or other examples.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise TrainingError("not a folder", path=folder, remedy="give another --out")
+    if not folder.is_dir() or not any(folder.glob("[!.]*")):  # a killed start leaves names that begin with a dot
+        return False
+    if not (folder / TRAINING_FILE).is_file():
+        raise TrainingError("holds something else than a training", path=folder, remedy="give another --out")
+    recorded = read_account(folder)
+    if not (folder / STATE_FILE).exists():
+        if "training" in recorded:
+            raise TrainingError(f"a trained model without {STATE_FILE} to go on from", path=folder, remedy="give another --out")
+        return False
+    for key in IDENTITY:
+        was, now = (entry if isinstance(entry, dict) else {"": entry} for entry in (recorded.get(key), account[key]))
+        if changed := [f"{key}.{name}".rstrip(".") for name in now if was.get(name) != now[name]]:
+            what = f"its training has another {', '.join(changed)}"
+            raise TrainingError(what, path=folder, remedy="give the same again, or another --out")
+    return True
 
 
-def _learn_vocabularies(corpus: Corpus, architecture: Architecture) -> list[bytes]:
-    """Learn the vocabularies of source and target: one for both if the model shares its embeddings."""
-    marks = {name: getattr(architecture, f"{name}_token") for name in ("pad", "eos", "unk", "start")}
-    src, tgt = side_of(corpus.train, 0), side_of(corpus.train, 1)
-    if architecture.kind == "transformer":
-        return [learn_vocabulary([*src, *tgt], architecture.vocab, side="whole", **marks)] * 2
-    return [
-        learn_vocabulary(src, architecture.src_vocab, side="source", **marks),
-        learn_vocabulary(tgt, architecture.tgt_vocab, side="target", **marks),
-    ]
+def _unusable(path: Path, error: Exception) -> TrainingError:
+    what = f"cannot be used: {getattr(error, 'strerror', None) or error}"
+    return TrainingError(what, path=path, remedy="make room, or give another --out")
 
 
-def _vocabularies(folder: TrainingFolder, architecture: Architecture) -> tuple[Subwords, Subwords]:
-    source, target = (Subwords.read(path) for path in folder.vocabularies)
-    sizes = architecture.src_vocab, architecture.tgt_vocab
-    for path, side, size in zip(folder.vocabularies, (source, target), sizes, strict=True):
-        if (side.size, side.eos, side.unk) != (size, architecture.eos_token, architecture.unk_token):
-            raise TrainingError("not the vocabulary of this model", path=path, remedy="start again in another folder")
-    return source, target
+def write_account(folder: Path, account: Mapping[str, Any]) -> None:
+    """Write training.json, whole; raises `OSError`."""
+    with written_whole(folder / TRAINING_FILE) as path:
+        path.write_text(json.dumps(account, indent=1, allow_nan=False, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def read_account(folder: Path) -> dict[str, Any]:
+    """Read the training.json of a folder; raises `TrainingError` if it is missing or not a JSON object."""
+    path = folder / TRAINING_FILE
+    try:
+        account = json.loads(read_bounded(path))
+    except FileNotFoundError:
+        raise TrainingError("no training here", path=folder, remedy="give the --out of an earlier training") from None
+    except OSError as error:
+        raise _unusable(path, error) from None
+    except (ValueError, RecursionError):
+        account = None
+    if not isinstance(account, dict):
+        raise TrainingError("no account of a training", path=path, remedy="start again in another folder")
+    return account
+
+
+def machine_facts(where: torch.device, *packages: str) -> dict[str, Any]:
+    """Return the facts on machine and libraries for training.json."""
+    versions = installed_versions(("simnmt", "torch", "sentencepiece", *packages))
+    return {"device": str(where), "threads": torch.get_num_threads(), "versions": versions}
+
+
+def epoch_batches(
+    lengths: NDArray[np.int64], batch_tokens: int, *, seed: int, epoch: int, by: Sequence[NDArray[np.int64]] = ()
+) -> list[Rows]:
+    """Return the rows of each batch of an epoch, in random order; each row occurs once.
+
+    A batch has at most `batch_tokens` with padding, or one row. Rows of equal length are in random order. `by`: keys to sort
+    by, the last one first; by default the lengths.
+    """
+    draw = stream(seed, epoch, "batches")
+    order = draw.permutation(len(lengths))
+    order = order[np.lexsort([key[order] for key in by or (lengths,)])]
+    batches = batch_slices(lengths[order], batch_tokens)
+    return [order[batches[index]] for index in draw.permutation(len(batches))]
+
+
+def batch_slices(lengths: NDArray[np.int64], batch_tokens: int) -> list[slice]:
+    """Cut lengths into runs of at most `batch_tokens` tokens when padded; a longer row makes a run alone."""
+    runs: list[slice] = []
+    start = longest = 0
+    for index, length in enumerate(lengths.tolist()):
+        longest = max(longest, length)
+        if index > start and longest * (index + 1 - start) > batch_tokens:
+            runs.append(slice(start, index))
+            start, longest = index, length
+    if len(lengths) > start:
+        runs.append(slice(start, len(lengths)))
+    return runs

@@ -1,25 +1,17 @@
-"""Candidate lists: the only target tokens that the source tokens of a sentence may become (SHARP-02).
-
-Lists are saved as a bundle, or written as CTranslate2's vocabulary map, its form of the same restriction. A line of the map is
-`source ngram<TAB>target tokens`, tokens separated by spaces; the line with an empty source holds the tokens of every sentence.
-CTranslate2 adds unknown, begin and end mark itself, and takes the union over the sentences of a batch.
-"""
+"""Candidate lists: the only target tokens that the source tokens of a sentence may become (SHARP-02)."""
 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from simnmt.base.files import written_whole
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.step_model import StepModel
 from simnmt.nmt.vocabulary.alignment import LexicalTable
@@ -164,32 +156,3 @@ def most_frequent(targets: Iterable[Sequence[int]], count: int, vocab: int) -> N
     seen = np.bincount(np.fromiter(chain.from_iterable(targets), np.int64), minlength=vocab)
     some = np.argsort(-seen, kind="stable")[:count]
     return np.sort(some[seen[some] > 0]).astype(np.int32)
-
-
-_SEPARATORS = re.compile("[ \t\n\r]")
-
-
-def write_vocabulary_map(path: Path, lists: CandidateLists, source: Sequence[str], target: Sequence[str]) -> None:
-    """Write the lists for `--vocab_mapping` of CTranslate2's converters, a line per source token.
-
-    `source` and `target` are the texts of all tokens. Raises `NmtError` if their number is not that of the lists, for a text
-    with white space, which separates the fields of the file, and for a file that cannot be written.
-    """
-    for side, texts, vocab in (("source", source, lists.src_vocab), ("target", target, lists.vocab)):
-        if len(texts) != vocab:
-            raise NmtError(f"{len(texts):,} {side} tokens, but lists for {vocab:,}", remedy="take the model's own vocabulary")
-        for token, text in enumerate(texts):
-            if not text or _SEPARATORS.search(text):
-                what = (
-                    f"{side} token {token}, {text!r}, is empty or holds white space, which parts the fields of a vocabulary map"
-                )
-                raise NmtError(what, remedy="name it otherwise when converting")
-    lines = ["\t" + " ".join(target[token] for token in lists.always.tolist())]
-    for token, text in enumerate(source):
-        if len(candidates := lists.list_of(token)):
-            lines.append(text + "\t" + " ".join(target[column] for column in candidates.tolist()))
-    try:
-        with written_whole(path) as partial:
-            partial.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    except OSError as error:
-        raise NmtError(f"cannot be written: {error.strerror or error}", path=path, remedy="choose another place") from None

@@ -21,10 +21,11 @@ from simnmt.kernels.errors import KernelError
 from simnmt.kernels.output_layer import fused_best
 from simnmt.nmt.engine import DecodeRequest
 from simnmt.nmt.errors import NmtError, need
+from simnmt.nmt.output_layer import NEVER
 from simnmt.nmt.searches import SlotSearch, make_search
 from simnmt.nmt.slot_decoder import BatchedDecoder, SlotDecoder
 from simnmt.nmt.source_lines import target_limit
-from simnmt.nmt.step_model import NEVER, StepModel
+from simnmt.nmt.step_model import StepModel
 
 BATCH = 128
 

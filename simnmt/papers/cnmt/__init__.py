@@ -1,7 +1,5 @@
-"""The C-NMT paper (Chen et al., ISCAS 2022): its Table I, its claims, and the verdicts on our device profiles.
+"""The C-NMT paper (Chen et al., ISCAS 2022): Table I beside ours, on inferred and on measured profiles.
 
-Open `published.py` first (the printed figures), then `claims.py` (the claims and their judges) and `reproduction.py` (Table I
-on inferred and on measured profiles). `fit.py` infers device profiles from the published ratios.
+`data/cnmt.toml` has what the paper prints. Open `table_one.py` (Table I and what follows from it), `claims.py`, `replay.py`
+(the runs) and `reproduction.py` (tables and page).
 """
-
-from __future__ import annotations

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
-from simnmt.papers.cnmt.claims import TRANSFORMER
-from simnmt.papers.cnmt.device_claims import TimesRow
-from simnmt.papers.cnmt.table_replay import Part
-from simnmt.papers.kit.page import Drawing
+from simnmt.papers.cnmt.claims import TimeOverLength
+from simnmt.papers.cnmt.replay import Part
+from simnmt.papers.cnmt.table_one import PAPER, TRANSFORMER
+from simnmt.papers.kit.figures import Figure
 from simnmt.report.charts import Axis, Chart, Control, Mark, Panel, numbers
 from simnmt.report.figures import CellView, plane, rtt
-from simnmt.report.page_template import render_fragment
+from simnmt.report.page_template import Section, render_fragment
 from simnmt.report.run_tables import share_explained
 from simnmt.report.typography import MINUS, number, significant
 from simnmt.results import Cell
@@ -24,11 +23,9 @@ from simnmt.workload.length_diagnostics import means_by_source_length
 from simnmt.workload.length_regression import LengthRegression
 
 _COLOURS = ("edge", "cloud", "oracle", "naive", "cnmt")
-_PUBLISHED_LENGTHS = {"de-en": ("0.99", "0.57"), "fr-en": ("0.99", "0.15"), "en-zh": ("0.99", "0.73")}
-"""Printed R2 and mean squared error of the means per N about the line (figure 3)."""
 
 
-def drawings(times: Sequence[TimesRow], parts: Sequence[Part]) -> list[Drawing]:
+def figures(times: Sequence[TimeOverLength], parts: Sequence[Part]) -> list[Figure]:
     """Return figures 2a (if a profile holds measured samples), 2b, 3 and 4."""
     # Measured parts come first.
     ordered = sorted((part for part in parts if part.cells), key=lambda part: part.name == "inferred")
@@ -43,7 +40,7 @@ def _transformer_first(workloads: Sequence[str]) -> list[str]:
     return sorted(dict.fromkeys(workloads), key=lambda workload: workload != TRANSFORMER)
 
 
-def _times(times: Sequence[TimesRow]) -> Drawing:
+def _times(times: Sequence[TimeOverLength]) -> Figure:
     workloads = _transformer_first([row.workload for row in times])
 
     def draw(workload: str) -> Chart:
@@ -65,38 +62,37 @@ def _times(times: Sequence[TimesRow]) -> Drawing:
         "inferences: over source lengths, and over the repeats of each. The paper shows the Transformer on a Jetson (R² 0.99, "
         "mean squared error 0.13 ms²) and on a Titan (0.85, 1.2)."
     )
-    return Drawing("figure-2a", "Figure 2a: time over target length", note, [drawn])
+    return Figure("figure-2a", "Figure 2a: time over target length", [drawn], note)
 
 
-def _time_marks(row: TimesRow) -> list[Mark]:
-    line, at = row.line, row.line.tgt_len
+def _time_marks(row: TimeOverLength) -> list[Mark]:
+    at = row.tgt_len
     colour, symbol = ("policy-0", "circle") if row.device == "gateway" else ("policy-1", "diamond")
-    low = [max(mean - sd, 0.0) for mean, sd in zip(line.mean_ms, line.sd_ms, strict=True)]
-    high = [mean + sd for mean, sd in zip(line.mean_ms, line.sd_ms, strict=True)]
+    low = [max(mean - sd, 0.0) for mean, sd in zip(row.mean_ms, row.sd_ms, strict=True)]
+    high = [mean + sd for mean, sd in zip(row.mean_ms, row.sd_ms, strict=True)]
     ends = [0.0, 1.03 * at[-1]]
-    heights = [line.ms_per_token * end + line.ms_fixed for end in ends]
+    heights = [row.ms_per_token * end + row.ms_fixed for end in ends]
     return [
         Mark("band", at, [], colour=colour, opacity=0.18, low=low, high=high, hover=""),
         Mark("line", ends, heights, f"line, {row.device}", colour, "dot", 1.4, hover=""),
-        Mark("points", at, line.mean_ms, row.device, colour, symbol=symbol, size=7.0, hover="M %{x}: %{y:.4~g} ms"),
+        Mark("points", at, row.mean_ms, row.device, colour, symbol=symbol, size=7.0, hover="M %{x}: %{y:.4~g} ms"),
     ]
 
 
-def _describe_times(row: TimesRow) -> str:
+def _describe_times(row: TimeOverLength) -> str:
     published = ""
     if row.published is not None:
-        published = f" (published for its devices: {row.published.r2} and {row.published.mse_ms2})"
-    line = row.line
+        published = f" (published for its devices: {row.published['r2']} and {row.published['mse_ms2']})"
     # Only a perfect fit is shown as 1, and rounding errors are not shown as figures.
-    r2 = "above 0.9999" if 0.99995 <= line.r2 < 1 else number(line.r2, 4)
-    mse = "below 0.0001" if line.mse_ms2 < 1e-4 else significant(line.mse_ms2, 3)
+    r2 = "above 0.9999" if 0.99995 <= row.r2 < 1 else number(row.r2, 4)
+    mse = "below 0.0001" if row.mse_ms2 < 1e-4 else significant(row.mse_ms2, 3)
     return (
-        f"{row.device}, {row.profile.name} ({row.profile.execution.kind}): {significant(line.ms_per_token)} ms a target token, "
+        f"{row.device}, {row.profile.name} ({row.profile.execution.kind}): {significant(row.ms_per_token)} ms a target token, "
         f"R\u00b2 of the means {r2}, mean squared error {mse} ms\u00b2{published}."
     )
 
 
-def _planes(parts: Sequence[Part]) -> Drawing:
+def _planes(parts: Sequence[Part]) -> Figure:
     cells = [(part.name, cell) for part in parts for cell in part.cells]
     # The paper's own example, the Transformer, is shown first; a stable sort keeps the rest in order.
     cells.sort(key=lambda named_cell: (named_cell[1].workload != TRANSFORMER, named_cell[0] == "inferred"))
@@ -114,7 +110,7 @@ def _planes(parts: Sequence[Part]) -> Drawing:
         "both devices are believed equally fast."
     )
     title = "Figure 2b: two planes and the border between their regions"
-    return Drawing("figure-2b", title, note, [shown])
+    return Figure("figure-2b", title, [shown], note)
 
 
 def _colour(policy: str) -> int:
@@ -129,7 +125,7 @@ def _coefficients(cell: Cell) -> str:
     return " ".join(sentences)
 
 
-def _lengths(parts: Sequence[Part]) -> Drawing:
+def _lengths(parts: Sequence[Part]) -> Figure:
     panels: dict[tuple[str, str, str], Panel] = {}
     for part in parts:
         for cell in part.cells:
@@ -138,10 +134,12 @@ def _lengths(parts: Sequence[Part]) -> Drawing:
             if key in panels:
                 continue
             workload = cell.workload.upper()
-            r2, mse = _PUBLISHED_LENGTHS.get(cell.workload, ("\u2013", "\u2013"))
+            printed = PAPER.table("figure-3").row(cell.workload)
             units = table.src_unit if table.src_unit == table.tgt_unit else f"{table.src_unit} and {table.tgt_unit}"
             pairs = number(table.src_len.size, 0)
-            heading = f"{workload}, {pairs} pairs of @{table.name} by {units}; published R² {r2}, MSE {mse}"
+            heading = (
+                f"{workload}, {pairs} pairs of @{table.name} by {units}; published R² {printed['r2']}, MSE {printed['mse']}"
+            )
             fit = next((fit for fit in part.fits if fit["workload"] == cell.workload and "pairs_r2" in fit), None)
             alt = f"Mean target length per source length in tokens, with the fitted line, {workload} by {units}"
             panels[key] = Panel(f"lengths-{len(panels)}", heading, alt, partial(_length_chart, cell, fit))
@@ -149,7 +147,7 @@ def _lengths(parts: Sequence[Part]) -> Drawing:
         "Counted on real text; the target length is the reference translation's. Bands: one standard deviation of single pairs."
     )
     title = "Figure 3: mean target length per source length"
-    return Drawing("figure-3", title, note, list(panels.values()))
+    return Figure("figure-3", title, list(panels.values()), note)
 
 
 def _length_chart(cell: Cell, fit: Row | None) -> Chart:
@@ -182,7 +180,7 @@ def _length_chart(cell: Cell, fit: Row | None) -> Chart:
     return Chart(marks, *axes, f"{reading}.")
 
 
-def _traces(parts: Sequence[Part]) -> Drawing:
+def _traces(parts: Sequence[Part]) -> Figure:
     groups: dict[str, list[Cell]] = {}
     for part in parts:
         # A pair of networks shared by all data sets is shown once.
@@ -199,7 +197,7 @@ def _traces(parts: Sequence[Part]) -> Drawing:
         across=True,
     )
     note = "The series that the replays met. The paper's own samples are not public."
-    return Drawing("figure-4", "Figure 4: round-trip times", note, [drawn])
+    return Figure("figure-4", "Figure 4: round-trip times", [drawn], note)
 
 
 def _trace_chart(cells: Sequence[Cell]) -> Chart:
@@ -216,16 +214,10 @@ def _trace_chart(cells: Sequence[Cell]) -> Chart:
     return Chart(marks, Axis(f"time on the trace, {unit}"), Axis("round trip, ms", from_zero=True), " ".join(sentences))
 
 
-def schematic() -> dict[str, Any]:
+def schematic() -> Section:
     """Return figure 1 as a picture of the page."""
-    return {
-        "id": "figure-1",
-        "title": "Figure 1: what translates",
-        "note": "Drawn by simnmt after the paper’s subject, not after its picture.",
-        "drawn": [
-            {
-                "heading": "Encoder and decoder, an LSTM cell, self-attention",
-                "svg": render_fragment("reproduction_schematic.svg.j2"),
-            }
-        ],
-    }
+    picture = Section(
+        "Encoder and decoder, an LSTM cell, self-attention", picture=render_fragment("reproduction_schematic.svg.j2")
+    )
+    note = "Drawn by simnmt after the paper’s subject, not after its picture."
+    return Section("Figure 1: what translates", "figure-1", [note], parts=[picture], folded=True)

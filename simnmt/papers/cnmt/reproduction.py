@@ -1,80 +1,77 @@
-"""Reproduce C-NMT: Table I on inferred and on measured profiles, with every verdict.
-
-Inferred profiles were fitted to Table I, so their verdicts are marked as fitted. Measured profiles test the claims, on networks
-where the oracle offloads 20 to 80 % of the requests. No one pair of networks gives this share for every data set with the
-shipped profiles: each data set has a pair of its own, and the scenario's one pair for all is shown beside it.
-"""
+"""The tables of C-NMT's reproduction, and the reproduction as a whole."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from itertools import product
+from statistics import fmean
 from typing import Any
 
-from simnmt.base.errors import InputError
-from simnmt.experiment.cases import RunPlan
-from simnmt.papers.cnmt import published, table_replay
-from simnmt.papers.cnmt.device_claims import TimesRow, device_claims, times_over_length
-from simnmt.papers.cnmt.figures import drawings, schematic
+from simnmt.papers.cnmt.claims import Profiles
+from simnmt.papers.cnmt.figures import figures, schematic
+from simnmt.papers.cnmt.replay import MEASURED, Part, Progress, replays
 from simnmt.papers.cnmt.table_one import (
-    HEADS,
+    BASELINES,
+    LABELS,
+    NETWORKS,
+    PAPER,
+    TABLE,
     describe_errors,
-    mean_absolute_difference,
+    implied_rows,
     mean_absolute_errors,
     name_cell,
-    table_lines,
+    printed_percent,
+    ratio_rows,
+    table_cells,
 )
-from simnmt.papers.cnmt.table_replay import Part, Prepared, Progress
-from simnmt.papers.kit.claim import ClaimRecord
-from simnmt.papers.kit.page import Row, Rows
-from simnmt.papers.kit.report import PaperReport
-from simnmt.papers.kit.table import Table, percent, record
-from simnmt.report.table import Column, TableCell
+from simnmt.papers.kit.rendering import Report, record
+from simnmt.report.table import Column, Table, TableCell, share
 from simnmt.results.run import doubtful_profiles
 
-TABLE_TITLE = "C-NMT, Table I: change of total time, %, negative is faster"
-RATIO_TITLE = "Total time over the gateway's"
+IMPLIED_TITLE = "Total times over the gateway's, derived from the published table in each way it allows"
 
 
-def table_one(parts: Sequence[Part]) -> Table:
-    """Return Table I: in the document its cells, on page and terminal a line for each data set, policy and origin."""
+def change_table(parts: Sequence[Part]) -> Table:
+    """Return Table I: a line for each data set, policy and origin."""
+    rows: list[dict[str, Any]] = []
+    for printed in TABLE.rows:
+        rows.append({"origin": "published", **printed})
+        workload, policy = printed["workload"], printed["policy"]
+        for part in parts:
+            row = {"origin": part.name, "workload": workload, "policy": policy}
+            for network, baseline in product(NETWORKS, BASELINES):
+                row[f"{network} {baseline}"] = part.run.change_percent(workload, network, policy, baseline)
+            rows.append(row)
     kinds = {part.name: part.shown_kinds for part in parts}
 
-    def origin(line: Any) -> TableCell:
-        shown = ["published"] if line.origin == "published" else kinds[line.origin].get(line.workload, ["not at hand"])
-        name = ", ".join(shown)
-        return TableCell("" if line.origin == name else line.origin, kind=name)
+    def origin(row: Mapping[str, Any]) -> TableCell:
+        shown = ["published"] if row["origin"] == "published" else kinds[row["origin"]].get(row["workload"], ["not at hand"])
+        kind = ", ".join(shown)
+        return TableCell("" if row["origin"] == kind else row["origin"], kind=kind)
 
-    columns = [
-        Column(head, lambda line, place=place: line.changes[place], digits=2, signed=True)  # type: ignore[misc]
-        for place, head in enumerate(HEADS)
-    ]
     return Table(
-        "table-one",
-        TABLE_TITLE,
-        [],
+        TABLE.title,
         [
-            Column("data, policy", lambda line: f"{line.workload.upper()} {published.LABELS[line.policy]}"),
+            Column("data, policy", lambda row: f"{row['workload'].upper()} {LABELS[row['policy']]}"),
             Column("profiles", "origin", cell=origin),
-            *columns,
+            *(Column(column.head, column.name, column.digits, signed=True) for column in TABLE.columns if column.head),
         ],
-        note="Negative is faster. GW, Server and Oracle are the totals held against: everything on the gateway, everything on "
+        rows,
+        "Negative is faster. GW, Server and Oracle are the totals held against: everything on the gateway, everything on "
         "the server, each request where it is truly fastest.",
-        published="origin",
-        on_terminal=True,
-        more={"cells": table_cells(parts)},
-        shown=table_lines({part.name: part.run for part in parts}),
+        id=TABLE.id,
+        published=lambda row: row["origin"] == "published",
     )
 
 
-def table_cells(parts: Sequence[Part]) -> list[dict[str, Any]]:
+def cell_rows(parts: Sequence[Part]) -> list[dict[str, Any]]:
     """Return the 36 cells for the JSON document, with `published_percent` and `KEY_percent` of each part (None if absent)."""
     return [
         dict(zip(("workload", "network", "policy", "baseline"), cell, strict=True))
-        | {"published_percent": published.variation_percent(*cell)}
+        | {"published_percent": printed_percent(*cell)}
         | {f"{part.key}_percent": part.run.change_percent(*cell) for part in parts}
-        for cell in published.table_cells()
+        for cell in table_cells()
     ]
 
 
@@ -84,21 +81,16 @@ def ratio_table(parts: Sequence[Part]) -> Table:
     The measured parts have no error: other devices on other networks have other ratios.
     """
     inferred, *others = parts
-    ratios = inferred.run.ratios()
-    ours = {part.key: {ratio.name: ratio.ours for ratio in part.run.ratios()} for part in others}
+    ours = {part.key: part.run.ratios() for part in others}
     rows = [
-        record(ratio, "workload network policy published role error inferred=ours")
-        | {key: values.get(ratio.name) for key, values in ours.items()}
-        for ratio in ratios
+        row | {key: ratios.get((row["workload"], row["network"], row["policy"])) for key, ratios in ours.items()}
+        for row in ratio_rows(inferred.run)
     ]
     return Table(
-        "ratios",
-        RATIO_TITLE,
-        rows,
+        "Total time over the gateway's",
         [
             Column(
-                "data, network, policy",
-                lambda row: f"{name_cell((row['workload'], row['network']))} {published.LABELS[row['policy']]}",
+                "data, network, policy", lambda row: f"{name_cell((row['workload'], row['network']))} {LABELS[row['policy']]}"
             ),
             Column("published, two ways", lambda row: " | ".join(f"{ratio:.4f}" for ratio in dict.fromkeys(row["published"]))),
             Column("inferred", "inferred", digits=4),
@@ -106,130 +98,84 @@ def ratio_table(parts: Sequence[Part]) -> Table:
             Column("in the fit", "role"),
             *(Column(part.name, part.key, digits=4) for part in others),
         ],
-        note=f"Mean absolute error of the inferred fit: {describe_errors(ratios)}. "
+        rows,
+        f"Mean absolute error of the inferred fit: {describe_errors(rows)}. "
         "The published table gives Server and Oracle twice, and the two differ; the error is against their mean. Ratios marked "
         "test are held out: they entered no objective of the fit. Measured devices have ratios of their own.",
-        on_terminal=True,
-        more={"mean_absolute_error": mean_absolute_errors(ratios)},
+        id="ratios",
     )
 
 
-def networks(part: Part) -> list[Row]:
-    """Return, by data set and network of a part, the mean RTT with its source and the share that the oracle sends away."""
+def network_table(parts: Sequence[Part]) -> Table:
+    """Return, by data set and network of each part, the mean RTT with its source and the share that the oracle sends away."""
     keys = "workload network mean_rtt_ms=series.mean_s*1e3 kind=series.kind source=series.source"
-    return [
+    rows = [
         {"profiles": part.name}
         | record(cell, keys)
         | {"oracle_offloaded_share": part.run.oracle_share.get((cell.workload, cell.network))}
+        for part in parts
         for cell in part.cells
     ]
-
-
-def _network_table(rows: Rows) -> Table:
     return Table(
-        "networks",
         "Networks of each replay",
-        rows,
         [
             Column("profiles", "profiles"),
             Column("data, network", lambda row: name_cell((row["workload"], row["network"]))),
             Column("mean RTT, ms", "mean_rtt_ms", digits=1),
-            percent("oracle sends away, %", "oracle_offloaded_share", 1),
+            share("oracle sends away, %", "oracle_offloaded_share"),
             Column("series", "kind", kind=True),
         ],
-        note="The paper’s traces are not public, so the shapes are synthetic. The level of CP1 under the inferred profiles is "
+        rows,
+        "The paper’s traces are not public, so the shapes are synthetic. The level of CP1 under the inferred profiles is "
         "assumed, that of CP2 fitted. Those under the shipped measured profiles are means at which the oracle sends 20 to "
         "80 % of the requests away: nearest to 40 % on CP1 and 60 % on CP2.",
-        on_terminal=True,
+        id="networks",
     )
 
 
-SUMMARY = """\
-C-NMT sends each sentence to the gateway or to the cloud, whichever it expects to answer sooner. It predicts the length of the \
-translation from that of the source, and takes the last measured transfer time for the next. The paper reports up to 44 % less \
-total time than either device alone, and up to 21 points less than a policy that expects the mean length of every translation.
-Here Table I is replayed twice. On profiles inferred from that very table the claims show consistency, not proof; on measured \
-profiles of other devices they are tested, so that signs and orders can be compared, and sizes cannot."""
-IMPLIED_TITLE = "Total times over the gateway's, derived from the published table in each way it allows"
-INFERRED, MEASURED = "@table1", "@table1-measured"
-_ONE_NETWORK = ", one network"
-_OWN_PAIRS = "each data set on its own pair of RTT levels, chosen so that the oracle sends 20 to 80 % away"
-LEVELS_MS = {
-    "de-en": {"cp1": 248.0, "cp2": 183.0},
-    "fr-en": {"cp1": 54.1, "cp2": 35.3},
-    "en-zh": {"cp1": 307.0, "cp2": 223.0},
-}
-"""Mean RTTs at which the oracle sends nearly 40 % (CP1) and 60 % (CP2) of a data set's requests away with the profiles of
-`MEASURED`, CP2 at 0.65 to 0.75 of CP1 as Table I allows (`fit.admissible_levels`). No policy's result chose them."""
-LEAST_SHARE, MOST_SHARE = 0.2, 0.8
-"""Range of the share that the oracle sends away; outside it one device nearly always wins."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reproduction:
-    """Table I of the C-NMT paper as published, and as replayed in each part."""
-
-    parts: list[Part]
-    """Inferred first, then measured. On the shipped measured profiles, `measured` has a pair of networks for each data set, and
-    a third part is measured on the scenario's pair."""
-    claims: list[ClaimRecord]
-    """One per claim and part; its device is the part's name."""
-    networks: list[Row]
-    times: list[TimesRow]
-    """Rows of figure 2a; empty without samples."""
-
-    def _doubts(self) -> list[dict[str, Any]]:
-        """Return each doubtful profile once, with the parts that rest on it."""
-        by_part = {part.name: {doubt["profile"] for doubt in doubtful_profiles(part.cells)} for part in self.parts}
-        doubts = doubtful_profiles(cell for part in self.parts for cell in part.cells)
-        return [
-            {"parts": [name for name, profiles in by_part.items() if doubt["profile"] in profiles]} | doubt for doubt in doubts
-        ]
-
-    def report(self) -> PaperReport:
-        """Return the reproduction for JSON, terminal and page."""
-        mean = mean_absolute_difference(self.parts[0].run.changes())
-        lacking = dict.fromkeys(note for part in self.parts for note in part.notes if note.startswith("Not at hand"))
-        return PaperReport(
-            heading="C-NMT, reproduced",
-            paper=published.REFERENCE,
-            claims=self.claims,
-            tables=[
-                table_one(self.parts),
-                Table("implied", IMPLIED_TITLE, list(published.all_implied_ratios())),
-                ratio_table(self.parts),
-                _network_table(self.networks),
-                Table(
-                    "times",
-                    "Measured time over target length (figure 2a)",
-                    self.times,
-                    keys="workload device profile=profile.name box=profile.device.name model=profile.model.name "
-                    "kind=profile.execution.kind tgt_len=line.tgt_len mean_ms=line.mean_ms sd_ms=line.sd_ms "
-                    "ms_per_token=line.ms_per_token ms_fixed=line.ms_fixed r2=line.r2 mse_ms2=line.mse_ms2 "
-                    "published_r2=published.r2 published_mse_ms2=published.mse_ms2",
-                ),
+def report(parts: Sequence[Part], profiles: Profiles) -> Report:
+    """Return the reproduction for JSON, terminal and page; `profiles`: those that were measured."""
+    lines = profiles.lines()
+    ratios, cells = ratio_table(parts), cell_rows(parts)
+    differences = [
+        abs(cell["inferred_percent"] - cell["published_percent"]) for cell in cells if cell["inferred_percent"] is not None
+    ]
+    lacking = list(dict.fromkeys(note for part in parts for note in part.notes if note.startswith("Not at hand")))
+    by_part = {part.name: {doubt["profile"] for doubt in doubtful_profiles(part.cells)} for part in parts}
+    doubts = doubtful_profiles(cell for part in parts for cell in part.cells)
+    keys = (
+        "workload device profile=profile.name box=profile.device.name model=profile.model.name kind=profile.execution.kind "
+        "tgt_len mean_ms sd_ms ms_per_token ms_fixed r2 mse_ms2 published_r2=published.r2 published_mse_ms2=published.mse_ms2"
+    )
+    return Report(
+        PAPER,
+        [record for part in parts for record in part.claims],
+        [
+            change_table(parts),
+            Table(IMPLIED_TITLE, [], implied_rows(), id="implied"),
+            ratios,
+            network_table(parts),
+            Table("Measured time over target length (figure 2a)", [], [record(line, keys) for line in lines], id="times"),
+        ],
+        figures(lines, parts),
+        [f"{part.name.capitalize()} profiles: {note}" for part in parts for note in part.notes],
+        rows={TABLE.id: cells},
+        more={
+            "parts": [{"name": part.name, "key": part.key, "kinds": part.shown_kinds} for part in parts],
+            "mean_absolute_error": mean_absolute_errors(ratios.rows),
+            "summary": "\n".join([*PAPER.summary, *lacking]),
+            "doubts": [
+                {"parts": [name for name, names in by_part.items() if doubt["profile"] in names]} | doubt for doubt in doubts
             ],
-            charts=drawings(self.times, self.parts),
-            pictures=[schematic()],
-            setting=published.SETTING,
-            slips=published.SLIPS,
-            notes=[f"{part.name.capitalize()} profiles: {note}" for part in self.parts for note in part.notes],
-            summary="\n".join([SUMMARY, *lacking]),
-            main_claims=("CNMT-17 (b)", "CNMT-17 (c)", "CNMT-17 (d)", "CNMT-17 (e)", "CNMT-17 (reductions)"),
-            main_charts=("figure-2b", "figure-2a"),
-            remarks=[
-                *([] if mean is None else [f"mean absolute difference of the inferred over 36 cells: {mean:.2f} points"]),
-                f"mean absolute error of the inferred: {describe_errors(self.parts[0].run.ratios())}",
-                *lacking,
-            ],
-            explain=True,
-            more={
-                "claims": [record.record() | {"profiles": record.device} for record in self.claims],
-                "notes": {part.name: part.notes for part in self.parts},
-                "parts": [{"name": part.name, "key": part.key, "kinds": part.shown_kinds} for part in self.parts],
-                "doubts": self._doubts(),
-            },
-        )
+        },
+        pictures=[schematic()],
+        remarks=[
+            f"mean absolute difference of the inferred over {len(differences)} cells: {fmean(differences):.2f} points",
+            f"mean absolute error of the inferred: {describe_errors(ratios.rows)}",
+            *lacking,
+        ],
+        explain=True,
+    )
 
 
 def reproduce(
@@ -239,72 +185,6 @@ def reproduce(
     requests: int | None = None,
     jobs: int = 1,
     progress: Progress | None = None,
-) -> Reproduction:
-    """Replay Table I on the inferred profiles and on measured ones. Claims of missing shipped profiles are not measurable.
-
-    Args:
-        measured: scenario of Table I that names the measured profiles.
-        allow_code: whether modules and files that it names may run.
-        requests: requests per run; None: those of the scenarios.
-        jobs: processes.
-        progress: called after each run.
-
-    Raises:
-        InputError: a scenario of another protocol, or wrong inputs.
-    """
-    inferred, tested = table_replay.prepare(INFERRED, requests), table_replay.prepare(measured, requests, allow_code=allow_code)
-    if inferred.plan is None or inferred.missing:
-        raise InputError(table_replay.lacking(inferred.missing), remedy="install simnmt again, or infer them with --fit")
-    name = table_replay.name_of(tested.profiles) if tested.profiles else "measured"
-    todo: list[tuple[str, list[RunPlan]]] = [("inferred", table_replay.separated(inferred.plan.scenario))]
-    if tested.plan is not None:
-        on_one_network = table_replay.separated(tested.plan.scenario)
-        if measured == MEASURED:
-            by_data_set = [table_replay.at_levels(tested.plan, workload, LEVELS_MS[workload]) for workload in tested.plan.cases]
-            todo += [(name, by_data_set), (name + _ONE_NETWORK, on_one_network)]
-        else:
-            todo.append((name, on_one_network))
-    units = [sum(map(table_replay.units_of, plans)) for _, plans in todo]
-    whole = sum(units)
-    replayed = []
-    for number, (part_name, plans) in enumerate(todo):
-        count = table_replay.count_from(progress, sum(units[:number]), whole)
-        replayed.append(table_replay.replay(part_name, plans, jobs=jobs, progress=count))
-    if tested.plan is None:
-        replayed.append(table_replay.without(name, tested.missing))
-    elif tested.missing:
-        for part in replayed[1:]:
-            part.notes.insert(0, table_replay.lacking(tested.missing))
-    rows = [row for part in replayed for row in networks(part)]
-    return Reproduction(replayed, _claims(replayed, tested), rows, times_over_length(tested.profiles))
-
-
-def _claims(replayed: list[Part], tested: Prepared) -> list[ClaimRecord]:
-    tables = {} if tested.plan is None else {name: case.table for name, case in tested.plan.cases.items()}
-    records = []
-    for part in replayed:
-        limits = [] if part is replayed[0] else _limits(part, tested)
-        # Where the scenario's pair is shown as well, the part before it has a pair for each data set.
-        own_pairs = [_OWN_PAIRS] if any(other.name == part.name + _ONE_NETWORK for other in replayed) else []
-        judged = [(claim, own_pairs) for claim in part.claims]
-        if part is replayed[1]:
-            judged += [(claim, []) for claim in device_claims(tested.profiles, tables)]
-        for claim, ending in judged:
-            why = "; ".join([claim.why, *(limits if claim.hardware_dependent else []), *ending])
-            records.append(replace(claim, device=part.name, why=why))
-    return records
-
-
-def _limits(part: Part, tested: Prepared) -> list[str]:
-    limits = []
-    if tested.missing:
-        sentence = table_replay.lacking(tested.missing)
-        limits.append(sentence[:1].lower() + sentence[1:])
-    outside = [
-        name_cell(cell)
-        for cell, share in part.run.oracle_share.items()
-        if share is not None and not LEAST_SHARE <= share <= MOST_SHARE
-    ]
-    if outside:
-        limits.append(f"the oracle sends less than 20 or more than 80 % away in {', '.join(outside)}")
-    return limits
+) -> Report:
+    """Replay Table I on the inferred profiles and on measured ones; for the arguments see `replays`."""
+    return report(*replays(measured, allow_code=allow_code, requests=requests, jobs=jobs, progress=progress))

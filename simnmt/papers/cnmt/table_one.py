@@ -1,22 +1,39 @@
-"""A run of Table I: its totals, and the changes and ratios derived from them, beside the published ones (CNMT-15, 16)."""
+"""Table I of C-NMT as printed, the ratios that it implies, and a run of it as the facts of claims (CNMT-15, 16)."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from statistics import fmean
+from typing import Any
 
-from simnmt.papers.cnmt import published
+from simnmt.papers.kit.claims import CaseWords, Facts
+from simnmt.papers.kit.paper import read_paper
 from simnmt.results.statistics import CONFIDENCE, Estimate, change_percent, difference_of_changes
 from simnmt.results.summary import Row
+
+PAPER = read_paper("cnmt")
+TABLE = PAPER.table("table-one")
+WORKLOADS = ("de-en", "fr-en", "en-zh")
+NETWORKS = ("cp1", "cp2")
+POLICIES = ("naive", "cnmt")
+"""The policies with a row in the table."""
+BASELINES = ("edge", "cloud", "oracle")
+"""The policies of the table's columns, in its order."""
+ALL_POLICIES = (*BASELINES, *POLICIES)
+LABELS = {"edge": "GW", "cloud": "Server", "oracle": "Oracle", "naive": "Naive", "cnmt": "C-NMT"}
+"""The paper's names of simnmt's policies."""
+TRANSFORMER = "en-zh"
+"""The data set that the paper translates by a Transformer."""
+FITTED = (("cp1", "cloud"), ("cp1", "oracle"), ("cp1", "naive"), ("cp1", "cnmt"), ("cp2", "cloud"))
+"""The ratios (network, policy) that the inferred profiles were fitted to, per data set; the other three are the test."""
 
 Cell = tuple[str, str]
 """(workload, network)."""
 RunName = tuple[str, str, str]
 """(workload, network, policy)."""
-ALL_POLICIES = (*published.BASELINES, *published.POLICIES)
-FITTED = (("cp1", "cloud"), ("cp1", "oracle"), ("cp1", "naive"), ("cp1", "cnmt"), ("cp2", "cloud"))
-"""The ratios (network, policy) that the inferred profiles were fitted to, per data set; the other three are the test."""
+CELLS: list[Cell] = list(product(WORKLOADS, NETWORKS))
 
 
 def name_cell(cell: Cell) -> str:
@@ -24,49 +41,75 @@ def name_cell(cell: Cell) -> str:
     return f"{cell[0].upper()} {cell[1].upper()}"
 
 
-@dataclass(frozen=True, slots=True)
-class TableRun:
+def printed_percent(workload: str, network: str, policy: str, baseline: str) -> float:
+    """Return one of the 36 printed cells."""
+    return float(TABLE[workload, policy, f"{network} {baseline}"])
+
+
+def table_cells() -> list[tuple[str, str, str, str]]:
+    """Return workload, network, policy and baseline of the 36 cells, in the table's order."""
+    columns = list(product(NETWORKS, BASELINES))
+    return [(row["workload"], network, row["policy"], baseline) for row in TABLE.rows for network, baseline in columns]
+
+
+def implied_ratios(cell: Cell) -> dict[str, tuple[float, float]]:
+    """Return by policy the total time over the gateway's, as the Naive row and as the C-NMT row imply it (CNMT-16).
+
+    In eleven of twelve cases the two differ by more than the rounding: the paper's baselines were not one fixed run per cell.
+    """
+    naive, cnmt = (
+        {baseline: 1 + printed_percent(*cell, policy, baseline) / 100 for baseline in BASELINES} for policy in POLICIES
+    )
+    pairs = {policy: (naive["edge"] / naive[policy], cnmt["edge"] / cnmt[policy]) for policy in ("cloud", "oracle")}
+    return pairs | {"naive": (naive["edge"],) * 2, "cnmt": (cnmt["edge"],) * 2}
+
+
+def implied_rows() -> list[Row]:
+    """Return the six rows of CNMT-16, in the table's order."""
+    rows = []
+    for cell in CELLS:
+        ratios = implied_ratios(cell)
+        both = {"server": ratios["cloud"], "oracle": ratios["oracle"]}
+        rows.append({"workload": cell[0], "network": cell[1], **both, "naive": ratios["naive"][0], "cnmt": ratios["cnmt"][0]})
+    return rows
+
+
+@dataclass(frozen=True)
+class TableRun(Facts):
     """The totals of a run of Table I, and the differences between policies derived from them."""
 
-    total_s: Mapping[RunName, float]
-    """Mean total latency."""
     by_replication_s: Mapping[RunName, Sequence[float]]
     """Total latency of each replication; one value if only a table is at hand."""
     oracle_share: Mapping[Cell, float | None]
     """Share of the requests that the oracle offloads."""
     gap_percent: Mapping[Cell, Mapping[str, float]]
     """By source of loss, change of C-NMT's total time without it, percent; empty without a gap analysis."""
+    basis: str = "unknown"
+    device: str = ""
+    """Name of the profiles that it ran on."""
 
     @classmethod
     def of(
-        cls, rows: Iterable[Row], gaps: Iterable[Row] = (), totals_s: Mapping[RunName, Sequence[float]] | None = None
+        cls,
+        rows: Iterable[Row],
+        gaps: Iterable[Row] = (),
+        totals_s: Mapping[RunName, Sequence[float]] | None = None,
+        **named: str,
     ) -> TableRun:
         """Read a run's rows, its gap analysis and its totals by replication; leave out all cells that Table I lacks."""
-        table_rows = [
-            row
-            for row in rows
-            if row["workload"] in published.WORKLOADS and row["network"] in published.NETWORKS and row["policy"] in ALL_POLICIES
-        ]
-        total_s = {(row["workload"], row["network"], row["policy"]): float(row["total_latency_s"]) for row in table_rows}
-        shares = {
-            (row["workload"], row["network"]): row.get("offloaded_share") for row in table_rows if row["policy"] == "oracle"
-        }
+        by_replication_s: dict[RunName, Sequence[float]] = {}
+        shares: dict[Cell, float | None] = {}
+        for row in rows:
+            name = (row["workload"], row["network"], row["policy"])
+            if name[:2] in CELLS and name[2] in ALL_POLICIES:
+                by_replication_s[name] = (totals_s or {}).get(name, (float(row["total_latency_s"]),))
+                if row["policy"] == "oracle":
+                    shares[name[:2]] = row.get("offloaded_share")
         gap_percent: dict[Cell, dict[str, float]] = {}
         for row in gaps:
             if row["removed"] not in ("nothing", "everything"):
                 gap_percent.setdefault((row["workload"], row["network"]), {})[row["removed"]] = row["change_percent"]
-        by_replication = {name: (totals_s or {}).get(name, (value,)) for name, value in total_s.items()}
-        return cls(total_s, by_replication, shares, gap_percent)
-
-    @classmethod
-    def joined(cls, runs: Sequence[TableRun]) -> TableRun:
-        """Return runs of different data sets as one."""
-        return cls(
-            {name: value for run in runs for name, value in run.total_s.items()},
-            {name: values for run in runs for name, values in run.by_replication_s.items()},
-            {cell: share for run in runs for cell, share in run.oracle_share.items()},
-            {cell: changes for run in runs for cell, changes in run.gap_percent.items()},
-        )
+        return cls(by_replication_s, shares, gap_percent, **named)
 
     @property
     def replicated(self) -> bool:
@@ -78,15 +121,23 @@ class TableRun:
         """The cells where the oracle uses a single device, so that nothing can be gained."""
         return {cell for cell, share in self.oracle_share.items() if share in (0.0, 1.0)}
 
+    def words(self, clear: str, failing: str) -> CaseWords:
+        """Return how the reason of a claim lists its cells."""
+        alone = f"{clear}, but one replication does not show how far chance moves it:"
+        return CaseWords(clear, failing, "within the noise of the replications in" if self.replicated else alone)
+
     def cells(self, *policies: str, without: Collection[Cell] = ()) -> list[Cell]:
         """Return the cells that have totals of all these policies, in the table's order."""
-        every = product(published.WORKLOADS, published.NETWORKS)
-        return [cell for cell in every if cell not in without and all((*cell, policy) in self.total_s for policy in policies)]
+        return [
+            cell
+            for cell in CELLS
+            if cell not in without and all((*cell, policy) in self.by_replication_s for policy in policies)
+        ]
 
-    def mean_s(self, cell: Cell, policy: str) -> float:
-        """Return the mean total time of the replications."""
-        values = self.by_replication_s[(*cell, policy)]
-        return sum(values) / len(values)
+    def total_s(self, cell: Cell, policy: str) -> float | None:
+        """Return the mean total time of the replications; None without any."""
+        values = self.by_replication_s.get((*cell, policy))
+        return fmean(values) if values else None
 
     def excess(self, cell: Cell, policy: str, baseline: str, confidence: float = CONFIDENCE) -> Estimate:
         """Return by how many percent of the baseline's total time the policy takes more."""
@@ -111,118 +162,44 @@ class TableRun:
 
     def change_percent(self, workload: str, network: str, policy: str, baseline: str) -> float | None:
         """Return a cell of our Table I; None without totals of both."""
-        policy_s, baseline_s = (self.total_s.get((workload, network, name)) for name in (policy, baseline))
+        policy_s, baseline_s = (self.total_s((workload, network), name) for name in (policy, baseline))
         return None if policy_s is None or not baseline_s else 100 * (policy_s / baseline_s - 1)
 
-    def changes(self) -> list[Change]:
-        """Return the cells of Table I in its order, except those whose policy or baseline the run lacks."""
-        cells = [(cell, self.change_percent(*cell)) for cell in published.table_cells()]
-        return [Change(*cell, published.variation_percent(*cell), ours) for cell, ours in cells if ours is not None]
-
-    def ratios(self) -> list[Ratio]:
-        """Return the ratios that the run allows, in the table's order; all 24 for a run of Table I."""
-        ratios = []
-        for implied in published.all_implied_ratios():
-            cell = (implied.workload, implied.network)
-            gateway_s = self.total_s.get((*cell, "edge"))
-            for policy, pair in implied.pairs.items():
-                policy_s = self.total_s.get((*cell, policy))
-                if gateway_s and policy_s is not None:
-                    ratios.append(Ratio(*cell, policy, pair, policy_s / gateway_s))
-        return ratios
+    def ratios(self) -> dict[RunName, float]:
+        """Return the total times over that of the gateway alone, of Table I's order; 24 of a whole run."""
+        return {
+            (*cell, policy): ours_s / gateway_s
+            for cell in self.cells("edge")
+            for policy in ("cloud", "oracle", "naive", "cnmt")
+            if (ours_s := self.total_s(cell, policy)) is not None and (gateway_s := self.total_s(cell, "edge"))
+        }
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One of the 36 cells of Table I: the change of total time against a baseline, percent."""
+def ratio_rows(run: TableRun) -> list[dict[str, Any]]:
+    """Return each ratio of the run beside the published ones, with the relative error against their mean.
 
-    workload: str
-    network: str
-    policy: str
-    baseline: str
-    published_percent: float
-    ours_percent: float
-
-    @property
-    def difference_points(self) -> float:
-        """Our change minus the published one."""
-        return self.ours_percent - self.published_percent
-
-
-def mean_absolute_difference(changes: Sequence[Change]) -> float | None:
-    """Return the mean over the cells of |ours - published| in percentage points; None without cells."""
-    return sum(abs(change.difference_points) for change in changes) / len(changes) if changes else None
+    `role`: `fitted` if the inferred profiles were fitted to the ratio, or `test` of that fit.
+    """
+    rows = []
+    for (workload, network, policy), ours in run.ratios().items():
+        printed = implied_ratios((workload, network))[policy]
+        role, error = "fitted" if (network, policy) in FITTED else "test", ours / fmean(printed) - 1
+        rows.append(
+            {"workload": workload, "network": network, "policy": policy, "published": list(printed)}
+            | {"role": role, "error": error, "inferred": ours}
+        )
+    return rows
 
 
-@dataclass(frozen=True, slots=True)
-class Ratio:
-    """A policy's total time over that of the gateway alone."""
-
-    workload: str
-    network: str
-    policy: str
-    published: tuple[float, float]
-    """Implied by the Naive row and by the C-NMT row; the same number twice for Naive and C-NMT themselves."""
-    ours: float
-
-    @property
-    def name(self) -> RunName:
-        """Workload, network and policy."""
-        return (self.workload, self.network, self.policy)
-
-    @property
-    def role(self) -> str:
-        """`fitted` if the inferred profiles were fitted to the ratio, or `test` of that fit."""
-        return "fitted" if (self.network, self.policy) in FITTED else "test"
-
-    @property
-    def target(self) -> float:
-        """Mean of both derivations."""
-        return sum(self.published) / 2
-
-    @property
-    def error(self) -> float:
-        """Relative error: 0.01 if ours is 1 % above the target."""
-        return self.ours / self.target - 1
-
-
-def mean_absolute_errors(ratios: Iterable[Ratio]) -> dict[str, float]:
+def mean_absolute_errors(rows: Iterable[Row]) -> dict[str, float]:
     """Return mean absolute relative errors: `all`, per data set, and for `fitted` and `test`; no key without a ratio."""
     groups: dict[str, list[float]] = {}
-    for ratio in ratios:
-        for group in ("all", ratio.workload, ratio.role):
-            groups.setdefault(group, []).append(abs(ratio.error))
-    return {group: sum(errors) / len(errors) for group, errors in groups.items()}
+    for row in rows:
+        for group in ("all", row["workload"], row["role"]):
+            groups.setdefault(group, []).append(abs(row["error"]))
+    return {group: fmean(errors) for group, errors in groups.items()}
 
 
-def describe_errors(ratios: Iterable[Ratio]) -> str:
+def describe_errors(rows: Iterable[Row]) -> str:
     """Return the mean absolute errors of all ratios and of each group, in percent."""
-    return ", ".join(f"{group} {100 * error:.2f} %" for group, error in mean_absolute_errors(ratios).items())
-
-
-HEADS = [
-    f"{network.upper()} {published.LABELS[baseline]}" for network in published.NETWORKS for baseline in published.BASELINES
-]
-"""Heads of the columns of Table I."""
-
-
-@dataclass(frozen=True, slots=True)
-class TableLine:
-    """One line of Table I: a policy on a data set, published or of one of our runs."""
-
-    workload: str
-    policy: str
-    origin: str
-    changes: Sequence[float | None]
-    """Percent, by column of `HEADS`."""
-
-
-def table_lines(runs: Mapping[str, TableRun]) -> list[TableLine]:
-    """Return the lines of Table I: for each policy on a data set the published line, then one of each run by origin."""
-    columns = list(product(published.NETWORKS, published.BASELINES))
-    changes = {"published": published.variation_percent} | {origin: run.change_percent for origin, run in runs.items()}
-    return [
-        TableLine(workload, policy, origin, [change(workload, network, policy, baseline) for network, baseline in columns])
-        for workload, policy in published.TABLE_ONE
-        for origin, change in changes.items()
-    ]
+    return ", ".join(f"{group} {100 * error:.2f} %" for group, error in mean_absolute_errors(rows).items())

@@ -368,7 +368,7 @@ def run_study(
         for part in (name for name in PARTS if name in parts):
             clock = PartClock(threads)
             others = clock.others_cpus
-            if part in TIMED_PARTS and others is not None and processor_use.is_busy(others, describe(libraries=False)):
+            if part in TIMED_PARTS and others is not None and processor_use.is_busy(others, describe()):
                 progress(f"{part}: others use {others:.1f} CPUs here; what is timed now is disturbed")
             part_labels = bench.labels(part)
             if left := [label for label in labels if label not in part_labels]:

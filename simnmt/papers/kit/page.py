@@ -1,22 +1,46 @@
-"""Parts of the HTML page of a paper: claims by verdict, and charts of lines, bars and stacks."""
+"""Sections of figures in their former form."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
 
-from simnmt.papers.kit.claim import ClaimRecord, JudgedClaim, judged_claims
-from simnmt.report.charts import DASHES, SYMBOLS, Axis, Chart, Control, Mark, Panel, Values, plain, series_colour, short
-from simnmt.report.page_template import Record, Section
-from simnmt.report.table import Column, Table, read_value
-from simnmt.report.typography import significant
-from simnmt.results.statistics import Estimate
+from simnmt.papers.kit.figures import (
+    Curve,
+    Row,
+    Rows,
+    bars,
+    curve,
+    estimate_bars,
+    figure_of,
+    grouped,
+    labelled_groups,
+    line_chart,
+    line_series,
+)
+from simnmt.papers.kit.rendering import claims_table, main_claims_table, matrix_table
+from simnmt.report.charts import Chart, Panel
+from simnmt.report.page_template import Section
 
-Row = Mapping[str, Any]
-Rows = Sequence[Row]
-T = TypeVar("T")
-PATTERNS = ("", "/", "x", ".", "\\", "+", "-", "|")
+__all__ = [
+    "ChartSection",
+    "Curve",
+    "Drawing",
+    "Row",
+    "Rows",
+    "bars",
+    "claims_table",
+    "curve",
+    "drawing_section",
+    "estimate_bars",
+    "grouped",
+    "labelled_groups",
+    "line_chart",
+    "line_series",
+    "main_claims_table",
+    "matrix_table",
+    "place_of",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +52,6 @@ class Drawing:
     note: str
     panels: Sequence[Panel]
     before: str = ""
-    """Id of the table that the section precedes; empty: its own id without `-drawn`, or after all tables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,23 +62,14 @@ class ChartSection:
     title: str
     heading: str
     charts: Mapping[str, Chart]
-    """By what the reader chooses, such as a device."""
     note: str = ""
     before: str = ""
-    """See `Drawing`."""
     chosen: str = ""
-    """The chart shown first; empty: the first one."""
 
     @property
-    def panels(self) -> list[Panel]:
+    def panels(self) -> Sequence[Panel]:
         """The one figure, with a control if there are several charts."""
-        names = list(self.charts)
-        several = len(names) > 1
-        options = [(str(place), name) for place, name in enumerate(names)]
-        controls = [Control("of", "Of", options, str(names.index(self.chosen or names[0])))] if several else []
-        charts = list(self.charts.values())
-        alt = f"{self.title}: {self.heading}"
-        return [Panel(self.id, self.heading, alt, lambda place="0": charts[int(place)], controls, across=True)]
+        return figure_of(self.id, self.title, self.heading, self.charts, chosen=self.chosen).panels
 
 
 def drawing_section(drawing: Drawing | ChartSection, *, folded: bool | None = None) -> Section:
@@ -66,150 +80,3 @@ def drawing_section(drawing: Drawing | ChartSection, *, folded: bool | None = No
 def place_of(drawing: Drawing | ChartSection) -> str:
     """Return the id of the table that a section belongs to."""
     return drawing.before or drawing.id.removesuffix("-drawn")
-
-
-def claims_table(records: Sequence[ClaimRecord], doubts: Sequence[Record] = ()) -> Table:
-    """Return every claim with its records; `basis` marks those that rest on measurements of a doubtful profile."""
-    doubtful = {name for doubt in doubts for name in doubt.get("parts", doubt["devices"])}
-    claims = judged_claims(records)
-
-    def basis(record: ClaimRecord) -> str:
-        return "measured, doubtful" if record.basis == "measured" and record.device in doubtful else record.basis
-
-    columns = [
-        Column("claim", "id", words=True),
-        Column("judged on", lambda record: record.device or "-", words=True),
-        Column("how", basis, kind=True),
-        Column("verdict", "verdict", outcome="verdict", words=True),
-        Column("ours", "ours", words=True),
-        Column("why", "why", words=True),
-    ]
-    about: dict[tuple[str, ...], str] = {
-        (claim.claim,): f"{claim.identifier}; published: {claim.published or 'nothing'}" for claim in claims
-    }
-    rows = [record for claim in claims for record in claim.records]
-    return Table("Every claim, and why", columns, rows, id="claims", groups=("claim",), remarks=about)
-
-
-def main_claims_table(claims: Sequence[JudgedClaim]) -> Table:
-    """Return the claims that carry a paper, each with its verdict over all configurations."""
-    columns = [
-        Column("claim", "claim", small="identifier", words=True),
-        Column("verdict", "outcome", outcome="outcome", words=True),
-        Column("published", "published", words=True),
-        Column("ours", "evidence", words=True),
-    ]
-    return Table("The main claims", columns, claims, id="main-claims")
-
-
-def matrix_table(records: Sequence[ClaimRecord]) -> Table:
-    """Return the verdicts by claim and device, of the claims that are made of devices."""
-    claims = [claim for claim in judged_claims(records) if any(record.device for record in claim.records)]
-    devices = list(dict.fromkeys(record.device for claim in claims for record in claim.records if record.device))
-
-    def column(device: str) -> Column:
-        def verdict(claim: JudgedClaim) -> str | None:
-            return next((record.verdict for record in claim.records if record.device == device), None)
-
-        return Column(device, verdict, outcome=verdict, words=True)
-
-    columns = [Column("claim", "claim", small="identifier", words=True), *map(column, devices)]
-    return Table("Verdicts by device", columns, claims, id="matrix")
-
-
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """A line, or points."""
-
-    name: str
-    x: Sequence[float]
-    y: Sequence[float]
-    mode: str = "lines+markers"
-
-
-def curve(name: str, rows: Iterable[Any], x: str, value: Callable[[Any], float], *, mode: str = "lines+markers") -> Curve:
-    """Return the curve through the rows, sorted by their attribute or key `x`, with the heights `value(row)`."""
-    in_order = sorted(rows, key=lambda row: read_value(row, x))
-    return Curve(name, [round(read_value(row, x), 6) for row in in_order], [value(row) for row in in_order], mode)
-
-
-def line_chart(
-    x: str,
-    y: str,
-    reading: str,
-    curves: Iterable[Curve],
-    *,
-    linear: bool | Literal["y"] = False,
-    span: tuple[float, float] | None = None,
-) -> Chart:
-    """Return a chart of curves; axes are logarithmic unless `linear` (both, or y alone); `span`: what the y axis shows."""
-    marks = [line_series(item.name, item.x, item.y, place, mode=item.mode) for place, item in enumerate(curves)]
-    return Chart(marks, Axis(x, log=linear is not True), Axis(y, log=not linear, span=span, from_zero=span is None), reading)
-
-
-def bars(
-    names: Sequence[str], unit: str, reading: str, series: Mapping[str, Sequence[float | None]], *, stacked: bool = False
-) -> Chart:
-    """Return groups of bars, one group a name and one bar a series; `reading` is the sentence below them."""
-    marks = [
-        _bars(names, place, name, heights, unit, labelled=not stacked) for place, (name, heights) in enumerate(series.items())
-    ]
-    return _bar_chart(marks, unit, reading, stacked=stacked)
-
-
-def estimate_bars(bars: Iterable[tuple[str, str, Estimate]], unit: str, reading: str) -> Chart:
-    """Return groups of bars with whiskers; a bar is the name of its group, the name of its series, and its value."""
-    bars = list(bars)
-    groups = list(dict.fromkeys(group for group, _, _ in bars))
-    series: dict[str, list[Estimate]] = {}
-    for _, name, estimate in bars:
-        series.setdefault(name, []).append(estimate)
-    marks = []
-    for place, (name, items) in enumerate(series.items()):
-        means, low, high = ([getattr(item, key) for item in items] for key in ("mean", "low", "high"))
-        marks.append(_bars(groups, place, name, means, unit, low=low, high=high, labelled=True))
-    return _bar_chart(marks, unit, reading)
-
-
-def _bars(names: Sequence[str], place: int, name: str, heights: Values, unit: str, **style: Any) -> Mark:
-    text = ["" if value is None else significant(value, 3) for value in heights] if style["labelled"] else None
-    colour, hover = series_colour(place), f"%{{y:.4~g}} {plain(unit)}"
-    groups = [plain(group).replace(", ", "<br>") for group in names]
-    pattern = PATTERNS[place % len(PATTERNS)]
-    return Mark("bars", groups, heights, short(name, 40), colour, pattern=pattern, text=text, hover=hover, **style)
-
-
-def _bar_chart(marks: Sequence[Mark], unit: str, reading: str, *, stacked: bool = False) -> Chart:
-    tops = [value for mark in marks for value in (mark.high or mark.y) if value is not None]
-    span = None if stacked else (min(0.0, 1.14 * min(tops, default=0.0)), 1.14 * max(0.0, *tops, 1e-9))
-    return Chart(marks, Axis(), Axis(unit, span=span, from_zero=True), reading, stacked=stacked)
-
-
-def line_series(name: str, x: Values, y: Values, place: int, *, mode: str = "lines+markers") -> Mark:
-    """Return the line at `place` with its own colour, dash and symbol; `mode`: as in plotly."""
-    symbol = SYMBOLS[place % len(SYMBOLS)] if "markers" in mode else ""
-    return Mark(
-        "line" if "lines" in mode else "points", x, y, short(name, 40), series_colour(place), DASHES[place % len(DASHES)], 1.8,
-        symbol, 6.0 if "lines" in mode else 9.0,
-    )  # fmt: skip
-
-
-def grouped(rows: Iterable[T], *keys: str, order: str | Callable[[T], Any] | None = None) -> dict[tuple[Any, ...], list[T]]:
-    """Group the rows by the values of `keys`, attributes or keys of a row.
-
-    The groups come in the order of their first rows. Each group keeps the order of its rows, or is sorted by `order`, an
-    attribute, a key or a function of a row.
-    """
-    groups: dict[tuple[Any, ...], list[T]] = {}
-    for row in rows:
-        groups.setdefault(tuple(read_value(row, key) for key in keys), []).append(row)
-    if order is None:
-        return groups
-    return {key: sorted(group, key=lambda row: read_value(row, order)) for key, group in groups.items()}
-
-
-def labelled_groups(rows: Rows, whole: str, part: str) -> list[tuple[str, Rows]]:
-    """Group the rows by `whole` and `part`; the label names the whole if there are several."""
-    several = len({row[whole] for row in rows}) > 1
-    groups = grouped(rows, whole, part).items()
-    return [(f"{first}, {second}" if several else second, group) for (first, second), group in groups]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from simnmt.papers.kit.claim import ClaimRecord, describe_verdicts, format_claims, judged_claims
+from simnmt.papers.kit.claim import ClaimRecord, by_claim, describe_verdicts, format_claims
 from simnmt.papers.kit.page import (
     ChartSection,
     Drawing,
@@ -54,6 +54,7 @@ class PaperReport:
     """Sentences for the terminal, after its tables."""
     more: Mapping[str, Any] = field(default_factory=dict)
     """Further keys of the JSON document, or others in place of these; `doubts` is shown on the page."""
+    warnings: Sequence[str] = ()
     explain: bool = False
     """The terminal, too, has the reason of each verdict beside our figures."""
 
@@ -81,7 +82,7 @@ class PaperReport:
         """Return the page, to be written as UTF-8: an open summary, and below it everything else, folded."""
         document = self.document()
         doubts = document.get("doubts", ())
-        claims = [claim for claim in judged_claims(self.claims) if claim.identifier in self.main_claims]
+        claims = [claim for claim in by_claim(self.claims) if claim[0].identifier in self.main_claims]
         summary = (self.summary or document.get("summary", "")).splitlines()
         verdicts = describe_verdicts(self.claims)
         summary += [] if any(verdicts in line for line in summary) else [f"{verdicts}."]

@@ -19,7 +19,7 @@ from simnmt.base.configuration import Configuration
 from simnmt.base.errors import InputError
 from simnmt.base.files import written_whole
 from simnmt.calibrate import processor_use
-from simnmt.calibrate.box.describe import describe_machine
+from simnmt.calibrate.box import describe_machine
 from simnmt.calibrate.settings import CalibrationError, read_measurement
 from simnmt.nmt.devices import installed_versions
 

@@ -27,8 +27,8 @@ from simnmt.papers.sti.study import (
 )
 from simnmt.profile.streaming_block import StiBlock
 from simnmt.profile.streaming_cost import BERT_BASE, BITS, Shard, ShardGeometry, StiCost
-from simnmt.streaming.encoder.evaluation import Evaluation, Evaluator
-from simnmt.streaming.plan.baselines import in_memory, load_and_execute, standard_pipeline
+from simnmt.streaming.evaluation import Evaluation, Evaluator
+from simnmt.streaming.plan.plan_summary import in_memory, load_and_execute, standard_pipeline
 from simnmt.streaming.plan.presets import PRELOAD_BYTES, Board, board_cost
 from simnmt.streaming.plan.streaming_plan import StreamingPlan, loads_s, make_plan, memory_of, plan_with_bits
 from simnmt.streaming.plan.submodel import submodel

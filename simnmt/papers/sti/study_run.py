@@ -34,11 +34,10 @@ from simnmt.papers.sti.study_bench import LENGTH, QUICK, Devices, Judge, StudyBe
 from simnmt.profile.profile_file import read_profile
 from simnmt.profile.streaming_block import StiBlock, StiImportance
 from simnmt.profile.streaming_cost import BITS, Shard, StiCost
-from simnmt.streaming.encoder.elastic_encoder import ElasticEncoder
-from simnmt.streaming.encoder.evaluation import Evaluator
-from simnmt.streaming.encoder.task import Task, read_task, shared_texts
-from simnmt.streaming.encoder.tokenizer import tokenizer_from
-from simnmt.streaming.store.shard_store import ShardStore
+from simnmt.streaming.encoder import ElasticEncoder
+from simnmt.streaming.evaluation import Evaluator
+from simnmt.streaming.store import ShardStore
+from simnmt.streaming.texts import Task, read_task, tokenizer_from
 
 Say = Callable[[str], None]
 REMEDY = "give --importance-task FILE of other examples, or --importance-on-task"
@@ -93,7 +92,7 @@ class Ranking:
 
     def _shared(self, task: Task, examples: int | None) -> int:
         """Return how many of the first `examples` of `task` (None: of all) are judged too."""
-        return shared_texts(replace(task, texts=task.texts[:examples], labels=task.labels[:examples]), self.judged)
+        return replace(task, texts=task.texts[:examples], labels=task.labels[:examples]).shared_texts(self.judged)
 
     def measured(self, evaluator: Evaluator, fingerprint: str, journal: Path | None, say: Say) -> ImportanceOrder:
         """Measure the order by one evaluation per shard and one more; the examples of `evaluator` must be those of `task`."""

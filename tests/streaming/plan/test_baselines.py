@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from simnmt.papers.sti import published
 from simnmt.papers.sti.study_bench import paper_boards
 from simnmt.profile.streaming_cost import BITS, StiCost
-from simnmt.streaming.plan.baselines import contestants, in_memory, load_and_execute, standard_pipeline
+from simnmt.streaming.plan.plan_summary import contestants, in_memory, load_and_execute, standard_pipeline
 from simnmt.streaming.plan.presets import PRESETS, preset
 from simnmt.streaming.plan.streaming_plan import make_plan, memory_of, model_bytes
 from tests.streaming.plan.made_cost import LENGTH, costs, round_cost

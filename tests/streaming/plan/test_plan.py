@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simnmt.profile.streaming_cost import BERT_BASE, BITS, Shard, ShardGeometry, StiCost
-from simnmt.streaming.plan.baselines import standard_pipeline
+from simnmt.streaming.plan.plan_summary import standard_pipeline
 from simnmt.streaming.plan.streaming_plan import StreamingPlan, budgets_of, bytes_held, evicted, make_plan, timeline_of
 from simnmt.streaming.plan.submodel import PlanError, allocate_bits, chosen_size, compute_s, submodel
 from simnmt.streaming.plan.timeline import Timeline, Work, timeline

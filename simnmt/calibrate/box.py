@@ -1,0 +1,224 @@
+"""Description of this box: processor, memory, clock, limits of this process. Needs neither torch nor numpy.
+
+psutil counts CPUs and memory, `lscpu` names the processor; the rest are Linux's own files. None stands for what is unknown.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import subprocess
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+ROOT = Path("/")
+"""Folder of /proc, /sys and /etc; tests put recorded files in their place."""
+
+
+def system_text(name: str | Path) -> str | None:
+    """Return the text of the file `/name` without blanks and NULs around it; None if it is missing, unreadable or empty."""
+    try:
+        return (ROOT / name).read_text(encoding="utf-8", errors="replace").strip("\0 \t\r\n") or None
+    except OSError:
+        return None
+
+
+def system_number(name: str | Path) -> int | None:
+    """Return the whole number in the file `/name`; None if it holds none."""
+    try:
+        return int(system_text(name) or "")
+    except ValueError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class BoxDescription:
+    """One box at one moment."""
+
+    machine: str
+    """Instruction set: x86_64, aarch64."""
+    system: str
+    """Kernel and its release."""
+    cpu_model: str | None = None
+    board: str | None = None
+    """The model in the device tree: Jetson and Raspberry Pi have one."""
+    jetson: str | None = None
+    """Release and power mode of a Jetson, such as `L4T 36.4.3, power mode MAXN`."""
+    physical_cores: int | None = None
+    logical_cores: int | None = None
+    allowed_cpus: tuple[int, ...] = ()
+    """Numbers of the logical CPUs that this process may run on."""
+    allowed_cores: int | None = None
+    """Number of cores of these CPUs."""
+    cpu_quota: float | None = None
+    """CPUs' worth of time that the control group grants; None without a quota."""
+    simd: tuple[str, ...] = ()
+    """Vector extensions used by matrix products, in the kernel's spelling."""
+    memory_bytes: int | None = None
+    memory_available_bytes: int | None = None
+    """Free memory, or the control group's limit if that is less."""
+    governor: str | None = None
+    """Clock governor; several are joined by +."""
+    frequency_mhz: float | None = None
+    """Present mean over the CPUs."""
+    load_average: tuple[float, float, float] | None = None
+    """Over 1, 5 and 15 minutes."""
+    virtualisation: str | None = None
+    """Hypervisor and container, as far as known."""
+
+    @property
+    def usable_cpus(self) -> int:
+        """Number of threads that can run at once: allowed CPUs, or a smaller quota; at least 1."""
+        return self._granted(len(self.allowed_cpus) or self.logical_cores or 1)
+
+    @property
+    def usable_cores(self) -> int:
+        """Number of threads that can run at once without sharing a core's vector units; at least 1."""
+        return min(self.usable_cpus, self._granted(self.allowed_cores or self.physical_cores or self.usable_cpus))
+
+    def _granted(self, cpus: int) -> int:
+        return max(1, cpus if self.cpu_quota is None else min(cpus, int(self.cpu_quota)))
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the description as `simnmt doctor --json` prints it."""
+        return asdict(self) | {"usable_cpus": self.usable_cpus, "usable_cores": self.usable_cores}
+
+
+def describe() -> BoxDescription:
+    """Describe this box."""
+    processor, memory = _lscpu(), psutil.virtual_memory()
+    allowed = allowed_cpus()
+    limits = (system_number(f"{folder}/memory.max") for folder in _control_groups())
+    return BoxDescription(
+        machine=platform.machine(),
+        system=f"{platform.system()} {platform.release()}",
+        cpu_model=processor.get("Model name") or platform.processor() or None,
+        board=system_text("proc/device-tree/model"),
+        jetson=_jetson(),
+        physical_cores=psutil.cpu_count(logical=False),
+        logical_cores=psutil.cpu_count(),
+        allowed_cpus=allowed,
+        allowed_cores=len({cpu.core for cpu in logical_cpus(allowed)}),
+        cpu_quota=_cpu_quota(),
+        simd=tuple(name for name in SIMD if name in processor.get("Flags", "").split()),
+        memory_bytes=memory.total,
+        memory_available_bytes=min([memory.available, *(limit for limit in limits if limit)]),
+        governor=_governor(),
+        frequency_mhz=frequency_mhz(),
+        load_average=psutil.getloadavg(),
+        virtualisation=_virtualisation(processor),
+    )
+
+
+def describe_machine() -> str:
+    """Return processor, usable CPUs and system of this box in one line."""
+    box = describe()
+    return f"{box.cpu_model or box.machine}, {box.usable_cpus} CPUs, {box.system}"
+
+
+SIMD = (
+    *("sse4_2", "avx", "avx2", "fma", "f16c", "avx_vnni"),
+    *("avx512f", "avx512bw", "avx512vl", "avx512_vnni", "avx512_bf16", "avx512_fp16"),
+    *("amx_tile", "amx_int8", "amx_bf16", "amx_fp16"),
+    # Arm: asimddp is its dotprod, asimdhp arithmetic on float16.
+    *("neon", "asimd", "asimdhp", "asimddp", "i8mm", "bf16", "sve", "sve2", "svei8mm", "svebf16", "sme"),
+)
+
+
+@cache
+def _lscpu() -> dict[str, str]:
+    """Return the fields of util-linux's `lscpu`, which also names Arm cores; several kinds of cores are joined by +."""
+    try:
+        output = subprocess.run(["lscpu"], env={**os.environ, "LC_ALL": "C"}, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return {}
+    fields: dict[str, str] = {}
+    for line in output.splitlines():
+        key, _, value = (part.strip() for part in line.partition(":"))
+        fields[key] = f"{fields[key]} + {value}" if key == "Model name" and key in fields else value
+    return fields
+
+
+def allowed_cpus() -> tuple[int, ...]:
+    """Return the numbers of the logical CPUs that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return tuple(sorted(os.sched_getaffinity(0)))
+    return tuple(range(psutil.cpu_count() or 1))
+
+
+@dataclass(frozen=True, slots=True)
+class LogicalCpu:
+    """One CPU as the system counts them."""
+
+    number: int
+    core: str
+    """Numbers of all logical CPUs of its core, in the kernel's spelling."""
+    speed: int
+    """Speed compared with other CPUs of the box, greater is faster; 0 if unknown."""
+
+
+def logical_cpus(numbers: Iterable[int]) -> list[LogicalCpu]:
+    """Return these CPUs; if the system has no topology, each is a core, and all have the same speed."""
+    cpus = []
+    for number in numbers:
+        folder = f"sys/devices/system/cpu/cpu{number}"
+        # Arm and newer x86 kernels rate their cores (1,024 the fastest); otherwise the highest clock separates P- from E-cores.
+        speed = system_number(f"{folder}/cpu_capacity") or system_number(f"{folder}/cpufreq/cpuinfo_max_freq") or 0
+        cpus.append(LogicalCpu(number, system_text(f"{folder}/topology/thread_siblings_list") or str(number), speed))
+    return cpus
+
+
+def frequency_mhz() -> float | None:
+    """Return the present mean clock of the CPUs that this process may run on, or is bound to; None if unknown."""
+    try:
+        clocks = psutil.cpu_freq(percpu=True) or []
+    except (OSError, NotImplementedError):  # psutil has no reader for some Macs and boards
+        return None
+    ours = [clocks[number] for number in allowed_cpus() if number < len(clocks)] or clocks
+    return round(sum(clock.current for clock in ours) / len(ours), 1) if ours else None
+
+
+def _governor() -> str | None:
+    files = sorted(ROOT.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor"))
+    return "+".join(dict.fromkeys(filter(None, map(system_text, files)))) or None
+
+
+def _control_groups() -> Iterator[str]:
+    """Yield the folder of this process's control group (version 2) and those above it; in a container only the root exists."""
+    parts = (system_text("proc/self/cgroup") or "").rpartition("0::")[2].split("/")
+    for depth in range(len(parts), 0, -1):
+        yield "/".join(["sys/fs/cgroup", *filter(None, parts[:depth])])
+
+
+def _cpu_quota() -> float | None:
+    """Return the least quota, in CPUs, of the control groups."""
+    limits = [(system_text(f"{folder}/cpu.max") or "max").split() for folder in _control_groups()]
+    return min((int(quota) / int(period) for quota, *rest in limits if quota != "max" for period in rest), default=None)
+
+
+def _virtualisation(processor: dict[str, str]) -> str | None:
+    """Describe the virtual machine and the container: `virtual machine (KVM); container (docker)`."""
+    hypervisor = processor.get("Hypervisor vendor")
+    groups = system_text("proc/1/cgroup") or ""
+    marks = {"docker": (ROOT / ".dockerenv").exists(), "podman": (ROOT / "run/.containerenv").exists()}
+    marks |= {name: name in groups for name in ("kubepods", "lxc", "containerd")}
+    hints = [f"virtual machine ({hypervisor})"] if hypervisor else []
+    hints += [f"container ({name})" for name, found in marks.items() if found][:1]
+    return "; ".join(hints) or None
+
+
+def _jetson() -> str | None:
+    """Return L4T's release, and the power mode that nvpmodel last set."""
+    release = re.match(r"#\s*R(\d+)\s*\(release\),\s*REVISION:\s*([\d.]+)", system_text("etc/nv_tegra_release") or "")
+    if release is None:
+        return None
+    mode = re.search(r"pmode:(\d+)", system_text("var/lib/nvpmodel/status") or "")
+    number = int(mode[1]) if mode else None
+    name = re.search(rf"<\s*POWER_MODEL\s+ID={number}\s+NAME=(\S+?)\s*>", system_text("etc/nvpmodel.conf") or "")
+    return f"L4T {release[1]}.{release[2]}, power mode {name[1] if name else 'not known' if number is None else number}"

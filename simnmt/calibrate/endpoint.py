@@ -1,0 +1,345 @@
+"""Calibration of a running service through HTTP: send sentences one after another, fit the plane, write the profile."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+import pandas as pd
+
+from simnmt.base import VERSION
+from simnmt.base.errors import InputError, shorten
+from simnmt.base.files import MOST_TEXT_BYTES, read_bounded
+from simnmt.calibrate import profile_assembly
+from simnmt.calibrate.box import describe
+from simnmt.calibrate.calibration import TOOL, Calibrated
+from simnmt.calibrate.endpoint_apis import MOST_TOKENS, Endpoint, connect, refused
+from simnmt.calibrate.harness import Case, Journal, Listener, Silent, journal_path, rounds
+from simnmt.calibrate.processor_use import BusyWatch
+from simnmt.calibrate.settings import CalibrationError
+from simnmt.profile.blocks import Execution, Quantiles
+from simnmt.profile.device_profile import DeviceProfile
+from simnmt.profile.doubts import profile_doubts
+from simnmt.profile.execution_fit import cell_samples, fit_execution
+from simnmt.profile.origin import Device, EndpointBlock, LengthUnit, Model, Provenance, RoundTrip, StreamedTokens, ValidRange
+from simnmt.profile.profile_file import checked_profile, write_profile
+from simnmt.service.messages import ServiceError
+from simnmt.workload.length_units import unit_and_counter
+
+TOKEN = "SIMNMT_TOKEN"
+"""Environment variable that holds the service's token, which is never printed or written."""
+SENTENCES, QUICK_SENTENCES, LEAST_SENTENCES = 24, 12, 4
+"""Sentences of the text that are sent: evenly spaced ranks of their length, the shortest and the longest among them."""
+ROUNDS, QUICK_ROUNDS = 7, 4
+WITHIN_S, QUICK_WITHIN_S = 420.0, 60.0
+"""Seconds beyond which no further round begins."""
+WARM_UP = 2
+"""Requests before those that count: the first ones open connections and fill caches."""
+VOCAB = 1 << 16
+"""Words of an unknown vocabulary: two bytes a token, as in the C-NMT paper."""
+LEAST_SHARE = 0.05
+"""Least share of a request's time that is left when the round trip is taken off."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointSettings:
+    """Settings of one calibration. Raises `CalibrationError` for an address that the profile must not show."""
+
+    url: str
+    api: str
+    """A name of `simnmt.calibrate.endpoint_apis.APIS`."""
+    text: str
+    """File of sentences, one a line."""
+    model: str | None = None
+    """Name of the model, as the service calls it."""
+    source: str = "de"
+    target: str = "en"
+    quick: bool = False
+    src_unit: str = "word"
+    tgt_unit: str = "word"
+    timeout_s: float = 60.0
+    """Longest time of a request."""
+    ca_file: Path | None = None
+    """Certificates of authorities, PEM; None: those of the system."""
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        if "@" in urlsplit(self.url).netloc:
+            raise CalibrationError("--endpoint holds a password, which the profile would show", remedy=f"put it into ${TOKEN}")
+
+    def connect(self) -> Endpoint:
+        """Return the client of the service."""
+        token = os.environ.get(TOKEN, "").strip()
+        return connect(self.api, self.url, self.source, self.target, self.model, token, self.timeout_s, self.ca_file)
+
+
+def calibrate_endpoint(
+    settings: EndpointSettings,
+    out: str | os.PathLike[str],
+    *,
+    name: str | None = None,
+    device_name: str | None = None,
+    listener: Listener = Silent,
+    replaces_journal: bool = False,
+) -> Calibrated:
+    """Measure a running service through HTTP and write its device profile to `out`.
+
+    Each round is kept at once in `OUT.journal.jsonl`; the same call after an interruption resumes from there.
+
+    Args:
+        settings: the service, its text, and how to measure.
+        out: path of the profile.
+        name: name of the profile; by default that of the file.
+        device_name: name of the device; by default the service's host and port.
+        listener: receives messages and progress.
+        replaces_journal: begin anew where the journal holds measurements of other settings, instead of refusing it.
+
+    Raises:
+        CalibrationError, CorpusError, ProfileError: with the measurements so far kept in the journal.
+    """
+    path = Path(out)
+    sentences, box, replaced = choose_sentences(settings), describe(), path.exists()
+    digest = hashlib.sha256("\n".join(sentences).encode()).hexdigest()[:16]
+    facts = {name: str(value) for name, value in asdict(settings).items() if name not in ("text", "ca_file")}
+    header = {"endpoint": facts | {"sentences": digest}, "box": {"cpu_model": box.cpu_model}, "simnmt": VERSION}
+    with closing(Journal(journal_path(path), header, replaces=replaces_journal)) as journal:
+        if journal.remark:
+            listener.say(journal.remark)
+        before, endpoint = profile_assembly.state(box), settings.connect()
+        try:
+            frame = _Measuring(settings, endpoint, sentences).measure(journal, listener)
+        except ServiceError as error:
+            raise refused(error, settings.url) from None
+        after = profile_assembly.state(box)
+        conditions = profile_assembly.conditions_block([before], after, None, [])
+        times = EndpointTimes(frame, busy=bool(before.busy or after.busy))
+        profile = _profile(settings, times, endpoint.echo_name, name or path.stem, device_name)
+        profile = checked_profile(profile.model_copy(update={"conditions": conditions}).model_dump(mode="json"))
+        write_profile(path, profile)
+        journal.remove()
+    return Calibrated(profile, tuple(doubt.message for doubt in profile_doubts(profile)), replaced)
+
+
+def choose_sentences(settings: EndpointSettings) -> list[str]:
+    """Return the sentences to send, from short to long. Raises `CalibrationError` for a text with too few different ones."""
+    path = Path(settings.text)
+    try:
+        text = read_bounded(path, MOST_TEXT_BYTES).decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        what = f"cannot read the text: {getattr(error, 'strerror', None) or 'no UTF-8 text'}"
+        raise CalibrationError(what, path=path, remedy="name a text file, one sentence a line") from None
+    _, count = unit_and_counter(settings.src_unit, "src")
+    lines = sorted({line.strip() for line in text.split("\n") if line.strip()}, key=lambda line: (count(line), line))
+    if len(lines) < LEAST_SENTENCES:
+        what = f"{len(lines)} different sentences do not determine a plane"
+        raise CalibrationError(what, path=path, remedy=f"give a text with {LEAST_SENTENCES} or more, of different lengths")
+    number = min(QUICK_SENTENCES if settings.quick else SENTENCES, len(lines))
+    return [lines[rank] for rank in np.linspace(0, len(lines) - 1, number).round().astype(int)]
+
+
+class _NoWatch(BusyWatch):
+    """Sees no other process: a service on this box would count as one."""
+
+    def others_cpus(self) -> None:
+        return None
+
+
+class _Measuring:
+    """Sends sentences one after another, each after an echo: a request that translates nothing."""
+
+    def __init__(self, settings: EndpointSettings, endpoint: Endpoint, sentences: Sequence[str]) -> None:
+        self._settings, self._endpoint, self._sentences = settings, endpoint, sentences
+        self._counts = unit_and_counter(settings.src_unit, "src")[1], unit_and_counter(settings.tgt_unit, "tgt")[1]
+        self._loop = asyncio.new_event_loop()
+        self._echoes = True
+
+    def measure(self, journal: Journal, listener: Listener) -> pd.DataFrame:
+        """Return one row per request: `case` (the sentence's number), `seconds`, and what `_request` returns."""
+        quick = self._settings.quick
+        cases = {number: Case(partial(self._request, number), prepare=lambda: None) for number in range(len(self._sentences))}
+        try:
+            self._loop.run_until_complete(self._begin())
+            return rounds(
+                cases,
+                QUICK_ROUNDS if quick else ROUNDS,
+                QUICK_WITHIN_S if quick else WITHIN_S,
+                journal=journal,
+                name="endpoint",
+                shuffle=self._settings.seed,
+                watch=_NoWatch,
+                listener=listener,
+            )
+        finally:
+            self._loop.run_until_complete(self._endpoint.__aexit__())
+            self._loop.close()
+
+    async def _begin(self) -> None:
+        """Open the client, check the service and warm it up."""
+        await self._endpoint.__aenter__()
+        try:
+            await self._endpoint.check()
+        except ServiceError as error:
+            if error.status not in (404, 405):
+                raise
+            self._echoes = False
+        except InputError as error:
+            raise CalibrationError(error.what, remedy=error.remedy) from None
+        for _ in range(WARM_UP):
+            # A text of its own: a service that remembers translations must not know a sentence that counts.
+            await self._endpoint.ask(" ".join(self._sentences[:2]))
+
+    def _request(self, number: int) -> Mapping[str, float]:
+        return self._loop.run_until_complete(self._one(number))
+
+    async def _one(self, number: int) -> Mapping[str, float]:
+        text = self._sentences[number]
+        echo_s = await self._endpoint.echo() if self._echoes else np.nan
+        reply = await self._endpoint.ask(text)
+        if not reply.text.strip():
+            what = f"{self._settings.url} answered {shorten(text, 40)!r} with an empty translation"
+            remedy = "correct --source, --target or --model: a translation's length is part of the measurement"
+            raise CalibrationError(what, remedy=remedy)
+        count_src, count_tgt = self._counts
+        tokens = reply.token_s
+        return {
+            "seconds": reply.received_s - reply.sent_s,
+            "echo_s": echo_s,
+            "src_len": count_src(text),
+            "tgt_len": count_tgt(reply.text),
+            "first_token_s": tokens[0] - reply.sent_s if tokens else np.nan,
+            "between_tokens_s": (tokens[-1] - tokens[0]) / (len(tokens) - 1) if len(tokens) > 1 else np.nan,
+            "thinks": reply.thinks,
+            "is_cut": reply.is_cut,
+        }
+
+
+class EndpointTimes:
+    """What requests one after another say about a service: which of them count, and the round trip that is taken off."""
+
+    def __init__(self, requests: pd.DataFrame, *, busy: bool) -> None:
+        """`busy`: the box of the load generator was busy: then the least time of a sentence stands for all, else the median."""
+        self.requests, self.busy = requests, busy
+        self._typical = 0.0 if busy else 0.5
+        self.remembers = _remembers(requests)
+        counted = requests.drop_duplicates("case") if self.remembers else requests
+        echo_s = requests.groupby("case")["echo_s"].quantile(self._typical).median()
+        shortest_s = counted.groupby("case")["seconds"].quantile(self._typical).min()
+        self.separates_round_trip = bool(echo_s < (1.0 - LEAST_SHARE) * shortest_s)
+        """Whether an echo is shorter than every sentence. One that is not measures something else than the round trip."""
+        self.round_trip_s = float(echo_s) if self.separates_round_trip else 0.0
+        self.counted = counted.assign(execution_s=self.less_round_trip(counted["seconds"]))
+
+    def less_round_trip(self, seconds: pd.Series[float]) -> pd.Series[float]:
+        """Return times less the round trip."""
+        return (seconds - self.round_trip_s).clip(lower=LEAST_SHARE * seconds)
+
+    def mean_s(self) -> float:
+        """Return the mean over the sentences of the time of each."""
+        return float(self.counted.groupby("case")["execution_s"].quantile(self._typical).mean())
+
+    def spread(self) -> float | None:
+        """Return the median over the sentences of the interquartile range over the median of their repeats."""
+        low, middle, high = (self.counted.groupby("case")["execution_s"].quantile(share) for share in (0.25, 0.5, 0.75))
+        return None if self.remembers else float(((high - low) / middle).median())
+
+    def execution(self) -> Execution:
+        """Return the block `execution`: the plane of the least times at the level of the median request.
+
+        The mean would hold what held up the load generator itself. On a busy box the least times stand for all, since with
+        four times more work than processors the median lay 3 to 10 % above the service's own times, and the least within 1 %.
+        """
+        src_len, tgt_len, seconds = (self.counted[name].to_numpy() for name in ("src_len", "tgt_len", "execution_s"))
+        execution = fit_execution(src_len, tgt_len, seconds, mode="sentences")
+        least = execution.plane.times(1.0 / (execution.fit.level or 1.0))
+        expected_s = least.seconds(src_len, tgt_len)
+        level = 1.0 if self.busy else float(np.median(seconds[expected_s > 0.0] / expected_s[expected_s > 0.0]))
+        fit = execution.fit.model_copy(update={"level": level})
+        samples = cell_samples(src_len, tgt_len, seconds)
+        return execution.model_copy(update={"plane": least.times(level), "fit": fit, "samples": samples})
+
+
+def _remembers(requests: pd.DataFrame) -> bool:
+    """Return whether the service remembers translations, so that only the first request of each sentence counts.
+
+    Nearly every sentence was later answered far faster than at first, and about as fast as an echo. A service that was cold is
+    slow at first too, but then still takes the time of its model.
+    """
+    by_sentence = requests.groupby("case")["seconds"]
+    later_s = by_sentence.apply(lambda seconds: seconds.iloc[1:].min())
+    nearly_all = (later_s / by_sentence.first()).quantile(0.9)
+    echo_s = requests["echo_s"].median()
+    return bool(nearly_all < 0.1 if np.isnan(echo_s) else nearly_all < 0.3 and later_s.median() < 3.0 * echo_s)
+
+
+def _profile(
+    settings: EndpointSettings, times: EndpointTimes, echo_name: str, name: str, device_name: str | None
+) -> DeviceProfile:
+    src_len, tgt_len = ((int(times.counted[side].min()), int(times.counted[side].max())) for side in ("src_len", "tgt_len"))
+    execution, block = times.execution(), _endpoint_block(settings, times, echo_name)
+    trip = block.round_trip
+    network = "network included" if trip.how == "included" else f"round trip of {1e3 * trip.taken_off_s:.3g} ms taken off"
+    source = f"measured through HTTP, {network}: {settings.api} at {settings.url}, sentences of {Path(settings.text).name}"
+    doubts = tuple(_doubts(times, collinear=bool(execution.fit.collinear)))
+    return DeviceProfile.model_construct(
+        schema_version=2,
+        name=name,
+        device=Device(name=device_name or f"endpoint {urlsplit(settings.url).netloc}"),
+        model=Model(name=settings.model or settings.api, vocab=VOCAB),
+        length_unit=LengthUnit(
+            src=unit_and_counter(settings.src_unit, "src")[0], tgt=unit_and_counter(settings.tgt_unit, "tgt")[0]
+        ),
+        valid_range=ValidRange(src_len=src_len, tgt_len=tgt_len),
+        execution=execution,
+        endpoint=block.model_copy(update={"doubts": doubts}),
+        provenance=Provenance(source=source, date=profile_assembly.now(), tool=TOOL),
+    )
+
+
+def _endpoint_block(settings: EndpointSettings, times: EndpointTimes, echo_name: str) -> EndpointBlock:
+    echoes_s, streamed = times.requests["echo_s"].dropna(), None
+    tokens = times.counted.dropna(subset=["first_token_s", "between_tokens_s"])
+    if len(tokens):
+        first_s = times.less_round_trip(tokens["first_token_s"])
+        between = Quantiles.of(tokens["between_tokens_s"].tolist())
+        streamed = StreamedTokens(first_token=Quantiles.of(first_s.tolist()), between_tokens=between)
+    facts: dict[str, Any] = {field: getattr(settings, field) for field in ("api", "url", "source", "target")}
+    return EndpointBlock(
+        **facts,
+        kind="measured",
+        sentences=times.requests["case"].nunique(),
+        requests=len(times.requests),
+        mean_s=times.mean_s(),
+        spread=times.spread(),
+        round_trip=RoundTrip(
+            how="echo" if times.separates_round_trip else "included",
+            echo=echo_name if len(echoes_s) else "",
+            seconds=Quantiles.of(echoes_s.tolist()) if len(echoes_s) else None,
+            taken_off_s=times.round_trip_s,
+        ),
+        streamed=streamed,
+    )
+
+
+def _doubts(times: EndpointTimes, *, collinear: bool) -> list[str]:
+    requests = times.requests
+    cut, long = requests["is_cut"].sum(), (requests["tgt_len"] > 3.0 * requests["src_len"] + 20).sum()
+    doubts = {
+        "repeated sentences were answered far faster: the service remembers translations, so that only the first request of "
+        "each sentence counts": times.remembers,
+        "the model thinks before it translates: a part of the times, not of the lengths (turn thinking off at the service)": (
+            requests["thinks"].any()
+        ),
+        f"{cut} of {len(requests)} answers are cut at the limit of {MOST_TOKENS:,} tokens": cut,
+        f"{long} of {len(requests)} answers are implausibly long for a translation (see what the service answers)": long,
+        "source and target lengths do not vary independently: their slopes cannot be told apart (give other text)": collinear,
+    }
+    return [doubt for doubt, holds in doubts.items() if holds]

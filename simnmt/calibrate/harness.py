@@ -1,0 +1,560 @@
+"""The harness: time cases in interleaved rounds, beside reference work, and mark what was disturbed.
+
+Calibrations, `kernels bench`, the studies of papers and `benchmarks/` time by `rounds` and compare by `ratio`. The rules:
+
+- **Interleaving.** A round calls every case once, so that a slow minute of the box slows all cases alike.
+- **Rotation.** The case that is first changes from round to round, so that none always follows the same other. With `shuffle`,
+  each round has a random order, which suits many cases.
+- **Untimed calls.** Every case is called once before the first round (`Case.prepare`). `Case.before` runs before each timed
+  call: it restores what a call overwrites, empties a cache, or lets the box idle. `Case.warm` adds an untimed call before each
+  timed one.
+- **Stretches.** Calls are grouped into stretches of at least `STRETCH_S`: of whole rounds, or of `STRETCH_CALLS` calls in
+  rounds of many cases. Before and after each stretch the reference work is timed, `READINGS` times, of which the least counts.
+- **Disturbed** is a stretch during which other processes used more than `QUIET_SHARE` of the CPUs, or beside which the
+  reference differs by more than `BOUND` from the usual reading. The usual one is the lower quartile of all readings:
+  disturbances only slow a reading, but a single fast one may be exceptional.
+- **Repeating.** After the last round, disturbed stretches are measured again, up to `MOST_ATTEMPTS` times, as long as all
+  repeats take no longer than the first attempts, and than `AGAIN_S` or `AGAIN_SHARE` of these, whichever is more.
+- **Giving up.** After `LEAST_ROUNDS` rounds, none begins that would end later than `within_s`. What is still disturbed after
+  the last attempt stays in the frame, marked. A case for which memory does not suffice is left out from then on, and so are
+  cases that are at least as large (`Case.size`): their rows have no seconds.
+- **Going on.** With a journal, every finished stretch is kept at once; the same call after an interruption measures only the
+  rest.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import math
+import os
+import random
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import perf_counter
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from simnmt.base.files import MOST_TEXT_BYTES, check_regular
+from simnmt.calibrate.processor_use import QUIET_SHARE, BusyWatch
+from simnmt.calibrate.settings import CalibrationError
+from simnmt.nmt.errors import OutOfMemory
+
+BOUND = 0.05
+"""A quiet box stays within 0.01 to 0.02."""
+READINGS = 3
+STRETCH_S, STRETCH_CALLS = 0.2, 10
+"""The system counts processor time in hundredths of a second: over a shorter stretch the use by others is unknown."""
+MOST_ATTEMPTS = 3
+AGAIN_S, AGAIN_SHARE = 60.0, 0.25
+"""On a box with permanent neighbours, further repeats would not help."""
+LEAST_ROUNDS = 3
+MOST_ROUNDS = 20
+"""Greatest multiple of the requested rounds, where `least_s` asks for more."""
+
+Run = Callable[[], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One thing to be timed.
+
+    If `run` returns a mapping, its numbers and lists of numbers become columns of the frame; a key `seconds` replaces the time
+    by the harness's clock.
+    """
+
+    run: Run
+    before: Run | None = None
+    """Called untimed before each call of `run`."""
+    warm: bool = False
+    """True: `run` is called untimed directly before each timed call, so that it finds its data as its own call leaves them."""
+    prepare: Run | None = None
+    """Called once, before the first round; None: `run` itself."""
+    size: tuple[int, ...] = ()
+    """Sizes by which a case needs at least the memory of another; empty: it is compared with none."""
+    most_rounds: int | None = None
+    """Rounds in which the case takes part; None: all."""
+    about: Mapping[str, Any] = field(default_factory=dict)
+    """Further columns of the frame, such as the batch size."""
+
+
+class Listener(Protocol):
+    """Receiver of the messages and the progress of a measurement."""
+
+    def say(self, text: str) -> None:
+        """Show one important line."""
+
+    def measured(self, part: str, done_s: float, left_s: float) -> None:
+        """Note a further measurement of a part; seconds of measuring since the start, and the estimate of those left."""
+
+
+class _Silent:
+    def say(self, text: str) -> None:
+        pass
+
+    def measured(self, part: str, done_s: float, left_s: float) -> None:
+        pass
+
+
+Silent: Listener = _Silent()
+
+
+def rounds(
+    cases: Mapping[Any, Case | Run],
+    n: int,
+    within_s: float = math.inf,
+    reference: Case | Run | None = None,
+    journal: Journal | None = None,
+    *,
+    name: str = "rounds",
+    least_s: float = 0.0,
+    shuffle: int | None = None,
+    clock: Callable[[], float] = perf_counter,
+    watch: Callable[[], BusyWatch] = BusyWatch,
+    listener: Listener = Silent,
+) -> pd.DataFrame:
+    """Time all cases in `n` rounds by the rules of this module.
+
+    Args:
+        cases: by name; the names are those of the column `case`.
+        n: number of rounds.
+        within_s: bound of the first attempts, beyond which only `LEAST_ROUNDS` rounds are measured.
+        reference: work timed beside each stretch; None: only the use of the CPUs is watched.
+        journal: keeps each stretch, under `name`.
+        name: what is measured, for the journal and the progress; different in all calls with one journal.
+        least_s: seconds for which each case is timed at least, by further rounds, up to `MOST_ROUNDS` times `n`.
+        shuffle: seed of a new random order in each round.
+        clock: seconds; on a GPU a clock that waits for it.
+        watch: begins to watch the CPUs.
+        listener: receives messages and progress.
+
+    Returns:
+        One row per timed call: `round`, `attempt`, `stretch`, `case`, `seconds`, `reference_s` (the readings before and after
+        the stretch, as a pair), `others_cpus` (CPUs' worth of time that other processes used during the stretch; NaN if
+        unknown), `disturbed`, and the columns of the cases.
+
+    Example:
+        >>> frame = rounds({"plain": lambda: sorted(range(9)), "reverse": lambda: sorted(range(9), reverse=True)}, n=5)
+        >>> bool(ratio(frame, "reverse", "plain").value > 0.0)
+        True
+    """
+    if n < 1 or not cases:
+        raise ValueError("give at least one round and one case")
+    by_name = {key: case if isinstance(case, Case) else Case(case) for key, case in cases.items()}
+    work = None if reference is None else reference if isinstance(reference, Case) else Case(reference)
+    measuring = _Measuring(by_name, work, journal, name, clock, watch, listener)
+    for number in range(MOST_ROUNDS * n if least_s else n):
+        if number >= n and min(measuring.timed_s) >= least_s:
+            break
+        if number >= LEAST_ROUNDS and measuring.spent_s * (number + 1) / number > within_s:
+            listener.say(f"{name}: {number} rounds took {measuring.spent_s:.0f} s, and further ones are left out")
+            break
+        order = [key for key, case in by_name.items() if case.most_rounds is None or number < case.most_rounds]
+        if shuffle is None:
+            first = number % len(order) if order else 0
+            order = order[first:] + order[:first]
+        else:
+            random.Random(f"{shuffle} {name} {number}").shuffle(order)
+        measuring.measure_round(number, order, left=max(n - number - 1, 0))
+    measuring.close_stretch()
+    measuring.repeat_disturbed()
+    return measuring.frame()
+
+
+@dataclass(slots=True)
+class _Stretch:
+    """Calls between two looks at the box."""
+
+    number: int
+    attempt: int = 0
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    """`round`, `case` (the place in the mapping of cases), `seconds`, and the numbers that a case returned."""
+    reference_s: list[float] = field(default_factory=list)
+    """Before and after; empty without reference work."""
+    others_cpus: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        return sum(row["seconds"] or 0.0 for row in self.rows)
+
+
+class _Measuring:
+    """The state of one call of `rounds`."""
+
+    def __init__(
+        self,
+        cases: dict[Any, Case],
+        reference: Case | None,
+        journal: Journal | None,
+        name: str,
+        clock: Callable[[], float],
+        watch: Callable[[], BusyWatch],
+        listener: Listener,
+    ) -> None:
+        self._cases, self._places = cases, {key: place for place, key in enumerate(cases)}
+        self._reference, self._journal, self._name = reference, journal, name
+        self._clock, self._watch, self._listener = clock, watch, listener
+        self._left_out: set[Any] = set()
+        self._prepared = False
+        self._stretches = list(self._kept_stretches())
+        self._replayed = deque(row for stretch in self._stretches if not stretch.attempt for row in stretch.rows)
+        """Rows of the first attempts that the journal holds, taken in order instead of calls."""
+        self._open: _Stretch | None = None
+        self._watching: BusyWatch | None = None
+        self.spent_s = 0.0
+        """Seconds of the first attempts, of all sessions: decisions must not depend on the place of an interruption."""
+        self.timed_s = [0.0] * len(cases)
+        """The part of each case; infinite for one that is left out."""
+
+    def _kept_stretches(self) -> Iterator[_Stretch]:
+        for key, record in (self._journal.findings if self._journal is not None else {}).items():
+            if key.startswith(f"{self._name} stretch "):
+                yield _Stretch(**record)
+
+    def measure_round(self, number: int, order: list[Any], left: int) -> None:
+        """Measure one round; `left`: rounds that will follow."""
+        for place, key in enumerate(order, start=1):
+            row = self._replay(number, key) if self._replayed else self._first_call(number, key)
+            self.spent_s += row["seconds"] or 0.0
+            self.timed_s[row["case"]] += math.inf if row["seconds"] is None else row["seconds"]
+            done = number + place / len(order)
+            stretch = self._open
+            if stretch is None:
+                continue
+            ends = place == len(order) or (self._reference is not None and len(stretch.rows) >= STRETCH_CALLS)
+            if ends and stretch.seconds >= STRETCH_S:
+                self.close_stretch()
+                self._listener.measured(self._name, self.spent_s, self.spent_s / done * (number + 1 + left - done))
+
+    def _replay(self, number: int, key: Any) -> dict[str, Any]:
+        row = self._replayed.popleft()
+        if (row["round"], row["case"]) != (number, self._places[key]):
+            raise CalibrationError(
+                f"the journal has other works than {self._name} of these settings",
+                path=None if self._journal is None else self._journal.path,
+                remedy="choose another --out, or remove the journal",
+            )
+        if row["seconds"] is None:
+            self._left_out.add(key)
+        return row
+
+    def _first_call(self, number: int, key: Any) -> dict[str, Any]:
+        if self._open is None:
+            self._open = self._begin(_Stretch(sum(not stretch.attempt for stretch in self._stretches)))
+        row = {"round": number, "case": self._places[key], **self._timed_case(key)}
+        self._open.rows.append(row)
+        return row
+
+    def _begin(self, stretch: _Stretch) -> _Stretch:
+        """Look at the box before a stretch. The reading after the stretch before is still fresh."""
+        if not self._prepared:
+            self._prepare()
+        if self._reference is not None:
+            fresh = self._stretches[-1].reference_s[-1:] if self._watching is not None else []
+            stretch.reference_s = fresh or [self._reading()]
+        self._watching = self._watch()
+        return stretch
+
+    def close_stretch(self) -> None:
+        """Look at the box after the open stretch and keep it."""
+        stretch, self._open = self._open, None
+        if stretch is None:
+            return
+        assert self._watching is not None
+        if stretch.seconds >= STRETCH_S:
+            stretch.others_cpus = self._watching.others_cpus()
+        if self._reference is not None:
+            stretch.reference_s.append(self._reading())
+        self._stretches.append(stretch)
+        if self._journal is not None:
+            record = {name: getattr(stretch, name) for name in _Stretch.__dataclass_fields__}
+            self._journal.finding(f"{self._name} stretch {stretch.number}.{stretch.attempt}", record)
+
+    def repeat_disturbed(self) -> None:
+        """Measure disturbed stretches again, within the bounds of the module."""
+        first = [stretch for stretch in self._stretches if not stretch.attempt]
+        within_s = min(self.spent_s, max(AGAIN_S, AGAIN_SHARE * self.spent_s))
+        spent_s = 0.0
+        for attempt in range(1, MOST_ATTEMPTS):
+            disturbed = self._disturbed()
+            calm = {
+                stretch.number for stretch, is_disturbed in zip(self._stretches, disturbed, strict=True) if not is_disturbed
+            }
+            kept = {stretch.number for stretch in self._stretches if stretch.attempt == attempt}
+            again = [stretch for stretch in first if stretch.number not in calm | kept]
+            again_s = sum(stretch.seconds for stretch in again)
+            spent_s += again_s + sum(stretch.seconds for stretch in self._stretches if stretch.attempt == attempt)
+            if not again:
+                continue
+            disturbance = f"{self._name}: {len(again)} of {len(first)} stretches were disturbed"
+            if spent_s > within_s:
+                self._listener.say(f"{disturbance}; measuring them again would take another {again_s:.0f} s")
+                return
+            self._listener.say(f"{disturbance}, and are measured again")
+            keys = list(self._cases)
+            for stretch in again:
+                self._open = self._begin(_Stretch(stretch.number, attempt))
+                for row in stretch.rows:
+                    timed = self._timed_case(keys[row["case"]])
+                    self._open.rows.append({"round": row["round"], "case": row["case"], **timed})
+                self.close_stretch()
+
+    def _disturbed(self) -> list[bool]:
+        readings = [reading for stretch in self._stretches for reading in stretch.reference_s]
+        usual_s = float(np.quantile(readings, 0.25)) if readings else 0.0
+        quiet = QUIET_SHARE * (os.cpu_count() or 1)
+        return [
+            (stretch.others_cpus or 0.0) > quiet
+            or any(abs(reading / usual_s - 1.0) > BOUND for reading in stretch.reference_s if usual_s > 0.0)
+            for stretch in self._stretches
+        ]
+
+    def _prepare(self) -> None:
+        self._prepared = True
+        if self._reference is not None:
+            (self._reference.prepare or self._reference.run)()
+        for key, case in self._cases.items():
+            self._within_memory(key, case.prepare or (lambda case=case: self._timed(case)))
+
+    def _reading(self) -> float:
+        assert self._reference is not None
+        return min(float(self._timed(self._reference)["seconds"]) for _ in range(READINGS))
+
+    def _timed_case(self, key: Any) -> dict[str, Any]:
+        return self._within_memory(key, lambda: self._timed(self._cases[key])) or {"seconds": None}
+
+    def _within_memory(self, key: Any, call: Callable[[], Any]) -> Any:
+        """Return the result of a call; None for a case that does not fit into memory, or is as large as one that does not."""
+        size = self._cases[key].size
+        others = [self._cases[other].size for other in self._left_out]
+        if key in self._left_out or any(size and other and _reaches(size, other) for other in others):
+            self._left_out.add(key)
+            return None
+        try:
+            return call()
+        except OutOfMemory:
+            self._left_out.add(key)
+            self._listener.say(f"{self._name}: out of memory at {key}: this and larger ones are left out")
+            return None
+
+    def _timed(self, case: Case) -> dict[str, Any]:
+        """Call a case; return its seconds and the numbers that it returned. Collecting garbage waits meanwhile."""
+        collecting = gc.isenabled()
+        for _ in range(1 + case.warm):
+            if case.before is not None:
+                case.before()
+            gc.disable()
+            try:
+                begin_s = self._clock()
+                result = case.run()
+                seconds = self._clock() - begin_s
+            finally:
+                if collecting:
+                    gc.enable()
+        return {"seconds": seconds, **(result if isinstance(result, Mapping) else {})}
+
+    def frame(self) -> pd.DataFrame:
+        """Return all rows."""
+        keys = list(self._cases)
+        rows = []
+        for stretch, disturbed in zip(self._stretches, self._disturbed(), strict=True):
+            look = {
+                "attempt": stretch.attempt,
+                "stretch": stretch.number,
+                "reference_s": tuple(stretch.reference_s),
+                "others_cpus": stretch.others_cpus,
+                "disturbed": disturbed,
+            }
+            rows += [{**row, "case": keys[row["case"]], **look, **self._cases[keys[row["case"]]].about} for row in stretch.rows]
+        frame = pd.DataFrame(rows)
+        return frame.astype({"seconds": float, "others_cpus": float})
+
+
+def _reaches(size: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    return all(ours >= theirs for ours, theirs in zip(size, other, strict=True))
+
+
+def counted(frame: pd.DataFrame, *, every: bool = False) -> pd.DataFrame:
+    """Return the rows that count, one for each round and case.
+
+    Of several attempts an undisturbed one counts, else the last. Disturbed rows are dropped where the case has others; with
+    `every` they are kept, so that all planned calls count.
+    """
+    timed = frame[frame["seconds"].notna()]
+    ordered = timed.sort_values(["disturbed", "attempt"], ascending=[False, True], kind="stable")
+    last = ordered.drop_duplicates(["round", "case"], keep="last").sort_index()
+    if every:
+        return last
+    calm = set(last.loc[~last["disturbed"], "case"])
+    return last[[not disturbed or case not in calm for disturbed, case in zip(last["disturbed"], last["case"], strict=True)]]
+
+
+def by_round(frame: pd.DataFrame, *cases: Hashable, column: str = "seconds") -> dict[Any, NDArray[np.float64]]:
+    """Return the seconds (or another column) of some cases, by default of all, in the rounds that count.
+
+    The same place of two cases is the same round. Rounds in which one of these cases was disturbed or left out do not count, if
+    there are others.
+    """
+    rows = counted(frame, every=True)
+    wanted = list(dict.fromkeys(rows["case"])) if not cases else list(cases)
+    by_number: dict[int, dict[Any, tuple[float, bool]]] = {}
+    for number, case, value, disturbed in zip(*(rows[name] for name in ("round", "case", column, "disturbed")), strict=True):
+        by_number.setdefault(number, {})[case] = value, disturbed
+    whole = [times for times in by_number.values() if all(case in times for case in wanted)]
+    calm = [times for times in whole if not any(times[case][1] for case in wanted)]
+    return {case: np.array([times[case][0] for times in calm or whole]) for case in wanted}
+
+
+class Ratio(NamedTuple):
+    """How many times as long one case takes as another."""
+
+    value: float
+    """Median of the ratios of each round: a round on a slow box changes it little."""
+    low: float
+    """Lower quartile of the rounds."""
+    high: float
+    """Upper quartile."""
+    rounds: int
+    """Rounds that count."""
+
+
+def ratio(frame: pd.DataFrame, a: Hashable, b: Hashable) -> Ratio:
+    """Return how many times as long `a` takes as `b`, with the spread over the rounds."""
+    times = by_round(frame, a, b)
+    by_number = times[a] / times[b]
+    low, value, high = np.quantile(by_number, (0.25, 0.5, 0.75)).tolist()
+    return Ratio(value, low, high, len(by_number))
+
+
+def matrix_reference(rows: int = 4_096, columns: int = 512, repeats: int = 25) -> Run:
+    """Return reference work: products of an 8 MB matrix with a vector, as a small decoder's output layer computes them.
+
+    The matrix does not fit into the private cache of a core, so that neighbours on shared caches and memory change the time.
+    """
+    drawn = np.random.default_rng(0)
+    matrix, vector = drawn.standard_normal((rows, columns), np.float32), drawn.standard_normal(columns, np.float32)
+    out = np.empty(rows, np.float32)
+
+    def work() -> None:
+        for _ in range(repeats):
+            np.einsum("ij,j->i", matrix, vector, out=out)
+
+    return work
+
+
+JOURNAL_VERSION = 2
+
+
+def journal_path(out: str | os.PathLike[str]) -> Path:
+    """Return the path of the journal of a profile."""
+    return Path(f"{os.fspath(out)}.journal.jsonl")
+
+
+class _OtherSettings(CalibrationError):
+    """A journal of other settings or of another box."""
+
+
+class Journal:
+    """Findings by name, plain JSON, in a file of one line each; a new one goes to the file at once.
+
+    A file of another version or with another header (settings, box) is refused: its numbers do not belong to this measurement.
+    A truncated last line is dropped. Raises `CalibrationError` for a journal of other settings unless `replaces`, for a file
+    that is no journal, and for one that cannot be written.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], header: Mapping[str, Any], *, replaces: bool = False) -> None:
+        self.path = Path(path)
+        self.remark = ""
+        """What was removed of a journal of other settings; empty: nothing."""
+        self.findings: dict[str, Any] = {}
+        line = {"journal": JOURNAL_VERSION, **json.loads(json.dumps(header))}
+        try:
+            if self.path.exists():
+                check_regular(self.path, MOST_TEXT_BYTES)
+            end = self._read(line)
+        except _OtherSettings as other:
+            if not replaces:
+                raise
+            end, self.remark = 0, f"{self.path}: the measurements there are removed, since {other.what}"
+        except OSError as error:
+            raise self._unwritable(error, "choose another --out") from None
+        try:
+            # Unbuffered: bytes that did not fit on the disk must not be written again when the file is closed.
+            self._file = open(self.path, "r+b" if self.path.exists() else "w+b", buffering=0)  # noqa: SIM115, PTH123
+            self._file.truncate(end)
+            self._file.seek(end)
+        except OSError as error:
+            raise self._unwritable(error, "choose another --out") from None
+        if end == 0:
+            self._write(line)
+
+    def finding(self, name: str, result: Any) -> None:
+        """Keep a finding."""
+        self._write([name, result])
+        self.findings[name] = result
+
+    def close(self) -> None:
+        """Close the file and keep it; remove it if nothing was measured."""
+        if not self._file.closed and not self.findings:
+            self.remove()
+        self._file.close()
+
+    def remove(self) -> None:
+        """Remove the file: its measurements are in the profile."""
+        self._file.close()
+        self.path.unlink(missing_ok=True)
+
+    def _read(self, header: dict[str, Any]) -> int:
+        """Read the findings; return the bytes of whole lines."""
+        lines = self.path.read_bytes().splitlines(keepends=True) if self.path.exists() else []
+        end = 0
+        for number, line in enumerate(lines, start=1):
+            if not line.endswith(b"\n"):
+                break
+            try:
+                if number == 1:
+                    self._compare(json.loads(line), header)
+                else:
+                    name, result = json.loads(line)
+                    self.findings[name] = result
+            except (ValueError, KeyError, TypeError, AttributeError):
+                what, remedy = "not a journal of a measurement", "remove it, or choose another --out"
+                raise CalibrationError(what, path=self.path, line=number, remedy=remedy) from None
+            end += len(line)
+        return end
+
+    def _compare(self, theirs: dict[str, Any], ours: dict[str, Any]) -> None:
+        flat_theirs, flat_ours = _flat(theirs), _flat(ours)
+        flat_theirs["journal"]
+        for key in [*flat_ours, *flat_theirs]:
+            if flat_theirs.get(key) != flat_ours.get(key):
+                values = json.dumps(flat_theirs.get(key)), json.dumps(flat_ours.get(key))
+                raise _OtherSettings(
+                    f"the journal has {key} {values[0]}, this measurement {values[1]}",
+                    path=self.path,
+                    remedy="give what it was begun with, choose another --out, or remove the journal, as --force does",
+                )
+
+    def _write(self, line: object) -> None:
+        rest = memoryview(json.dumps(line).encode() + b"\n")
+        try:
+            while rest:
+                rest = rest[self._file.write(rest) :]
+        except OSError as error:
+            raise self._unwritable(error, "make room and give the same command again") from None
+
+    def _unwritable(self, error: OSError, remedy: str) -> CalibrationError:
+        return CalibrationError(f"cannot be written: {error.strerror}", path=self.path, remedy=remedy)
+
+
+def _flat(header: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """Return settings and box as a flat mapping, so that a message can name the key that differs."""
+    flat: dict[str, Any] = {}
+    for key, value in header.items():
+        flat.update(_flat(value, f"{above}{key}.") if isinstance(value, dict) else {f"{above}{key}": value})
+    return flat

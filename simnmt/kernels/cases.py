@@ -1,0 +1,131 @@
+"""What a kernel is measured on: its cases, their baselines, errors and least work, and the caches of the processor.
+
+`simnmt.calibrate.kernel_bench` measures the cases by the harness.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from simnmt.kernels.native_library import level_name
+
+Run = Callable[[], object]
+Number = Literal["float32", "int16"]
+
+UNKNOWN_CACHE_BYTES = 32 * 2**20
+"""Assumed size of the last-level cache if the system does not give it."""
+
+
+CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+"""Linux' description of the caches of the first CPU."""
+
+
+def last_cache_bytes(folder: Path = CACHES) -> int:
+    """Return the size of the largest cache of the first CPU."""
+    return max(_cache_sizes(folder), default=UNKNOWN_CACHE_BYTES)
+
+
+def nearer_cache_bytes(folder: Path = CACHES) -> int:
+    """Return the size of the largest cache but the last of the first CPU; if only the last is known, an eighth of it."""
+    last = last_cache_bytes(folder)
+    return max((size for size in _cache_sizes(folder) if size < last), default=last // 8)
+
+
+def _cache_sizes(folder: Path) -> list[int]:
+    texts = [file.read_text().strip() for file in folder.glob("index*/size")]
+    return [int(text[:-1]) * {"K": 2**10, "M": 2**20}.get(text[-1], 1) for text in texts if text[:-1].isdigit()]
+
+
+def one_after_another(runs: Sequence[Run]) -> Run:
+    """Return a callable that calls all of `runs` in order."""
+
+    def run() -> None:
+        for call in runs:
+            call()
+
+    return run if len(runs) > 1 else runs[0]
+
+
+Memory = Literal["hot", "cold", "beyond"]
+"""Data in the cache, as the previous call left them; data in memory, because others were used meanwhile; or more data than a
+last-level cache holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Bytes and operations that one call needs with any code."""
+
+    bytes_moved: int
+    """Bytes read and written, each once per step."""
+    multiply_adds: int = 0
+    number: Number = "float32"
+    """Type of the numbers that are multiplied."""
+    steps: int = 1
+    """Steps of a decoder, each with this work: a step finds in the cache the data of the step before."""
+
+
+def target_at(level: str, *, avx512: float, avx2: float, portable: float | None = None) -> float | None:
+    """Return the target at a level of the kernels; None at a level for which none was measured."""
+    return {"avx512": avx512, "avx2": avx2, "portable": portable}.get(level)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One of our runs compared with a baseline of the same case."""
+
+    ours: str
+    """Name of our run."""
+    baseline: str
+    """Name of the baseline, and of its run unless `baseline_runs` names runs."""
+    work: Work
+    """Work of our run."""
+    baseline_runs: tuple[str, ...] = ()
+    """Runs of several methods for the baseline; the fastest one counts."""
+    target: float | None = None
+    """Least ratio to the baseline; None if the ratio is only reported."""
+    what: str = ""
+    """Description of our run if a case has several."""
+    remark: str = ""
+    error: float = 0.0
+    """Error against the reference, in the measure of the kernel's bound."""
+    error_bound: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One size of a kernel's input: allocated inputs and outputs, the calls timed on them, and the comparisons."""
+
+    text: str
+    memory: Memory
+    """Where weights or products are read from."""
+    runs: Mapping[str, Run]
+    comparisons: tuple[Comparison, ...]
+    before: Mapping[str, Run] = field(default_factory=dict)
+    """By run: what is called untimed before each call, to restore what it overwrites."""
+    level: str = field(default_factory=level_name)
+    """Compiled level of our runs, or `none` for the fallbacks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One kernel of the registry."""
+
+    name: str
+    meaning: str
+    source: str
+    """Ids of the requirements."""
+    reference: str
+    """What the tests compare it with."""
+    bound: str
+    """Bound of its error against the reference, in words; a case gives it in numbers."""
+    cost: str
+    """Bytes and operations, in words."""
+    baselines: tuple[str, str]
+    cases: Callable[[int], Iterator[Case]]
+    """Yields the cases for a number of threads; builds each when its turn comes, because all inputs may not fit memory."""
+    device: str = "cpu"
+    compiled_only: bool = False
+    """True if the fallbacks are not worth measuring."""

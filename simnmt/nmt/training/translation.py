@@ -1,0 +1,313 @@
+"""Train a translation model: from parallel text to a folder with its best weights, its vocabularies and training.json.
+
+At the end the held-out text is translated and scored by sacrebleu.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from simnmt.nmt.architecture import Architecture
+from simnmt.nmt.checkpoint import load_weights, save_checkpoint
+from simnmt.nmt.errors import TrainingError, need, within_memory
+from simnmt.nmt.models import TranslationModel, build_model
+from simnmt.nmt.step_model import pad
+from simnmt.nmt.subwords import SOURCE_TOKENIZER, TARGET_TOKENIZER, Subwords, learn_vocabulary
+from simnmt.nmt.training.recipe import DEFAULT_BUDGET, Corpus, CorpusFiles, Pair, Recipe, read_training_corpus, side_of
+from simnmt.nmt.training.trainer import (
+    Budget,
+    Learner,
+    Progress,
+    Rows,
+    Tell,
+    batch_slices,
+    check_finite,
+    epoch_batches,
+    goes_on,
+    machine_facts,
+    train,
+    training_folder,
+    write_account,
+)
+from simnmt.nmt.translation import Translator
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Inputs and targets of a model, int64 on its device."""
+
+    src: Tensor
+    """[batch, src_len], padded at the end."""
+    src_lengths: Tensor
+    """[batch], end marks included."""
+    tgt_in: Tensor
+    """[batch, tgt_len]: the start token, then the reference."""
+    tgt_out: Tensor
+    """[batch, tgt_len]: the reference, then its end mark; padding is not a target."""
+    tgt_tokens: int
+    """Targets in `tgt_out`."""
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedPairs:
+    """Token ids of sentence pairs, each sentence with its end mark."""
+
+    src: list[list[int]]
+    tgt: list[list[int]]
+    architecture: Architecture
+    too_long: int = 0
+    """Pairs left out for their length."""
+
+    @classmethod
+    def of(
+        cls, pairs: Sequence[Pair], source: Subwords, target: Subwords, architecture: Architecture, max_tokens: int
+    ) -> EncodedPairs:
+        """Encode both sides and leave out pairs with a side of more than `max_tokens` tokens."""
+        sides = zip(source.encode(side_of(pairs, 0)), target.encode(side_of(pairs, 1)), strict=True)
+        kept = [(src, tgt) for src, tgt in sides if max(len(src), len(tgt)) <= max_tokens]
+        return cls([src for src, _ in kept], [tgt for _, tgt in kept], architecture, len(pairs) - len(kept))
+
+    @property
+    def lengths(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Tokens of source and target of each pair, end marks included."""
+        src, tgt = (np.array([len(ids) for ids in side], np.int64) for side in (self.src, self.tgt))
+        return src, tgt
+
+    def in_order(self, batch_tokens: int, device: torch.device) -> Iterator[Batch]:
+        """Yield all pairs in batches, shortest first, for a loss that does not depend on their order."""
+        order = np.lexsort(self.lengths)
+        for run in batch_slices(np.maximum(*self.lengths)[order], batch_tokens):
+            yield self.batch(order[run], device)
+
+    def batch(self, rows: Rows, device: torch.device) -> Batch:
+        """Return the given pairs as tensors."""
+        tokens = self.architecture
+        src, src_lengths = pad([self.src[row] for row in rows], tokens.pad_token)
+        tgt_out, _ = pad([self.tgt[row] for row in rows], tokens.pad_token)
+        tgt_in = tgt_out.roll(1, dims=1)
+        tgt_in[:, 0] = tokens.start_token
+        src, src_lengths, tgt_in, tgt_out = (tensor.to(device) for tensor in (src, src_lengths, tgt_in, tgt_out))
+        return Batch(src, src_lengths, tgt_in, tgt_out, sum(len(self.tgt[row]) for row in rows))
+
+
+class TranslationLearner(Learner):
+    """A translation model and its parallel text; the weights that are best on the development part are kept."""
+
+    def __init__(
+        self,
+        model: TranslationModel,
+        recipe: Recipe,
+        device: torch.device,
+        pairs: EncodedPairs,
+        dev: EncodedPairs | None = None,
+    ) -> None:
+        """`dev`: the development part; None for steps without measurements."""
+        model.to(device)
+        optimizer = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), eps=1e-9)
+        super().__init__(model, optimizer, device, recipe.seed, recipe.clip_norm)
+        self.recipe, self.pairs, self.dev, self.look_every = recipe, pairs, dev, recipe.validate_every
+        self._clip_weights: Callable[[], None] = getattr(model, "clip_weights", lambda: None)
+
+    def batches(self, epoch: int) -> list[Rows]:
+        """See `Learner`."""
+        src, tgt = self.pairs.lengths
+        # Target first: the output layer costs most, for padding as much as for words.
+        return epoch_batches(np.maximum(src, tgt), self.recipe.batch_tokens, seed=self.seed, epoch=epoch, by=(src, tgt))
+
+    def loss(self, rows: Rows, draw: np.random.Generator) -> Tensor:
+        """See `Learner`."""
+        batch = self.pairs.batch(rows, self.device)
+        return self._sum_of_losses(batch, self.recipe.label_smoothing) / batch.tgt_tokens
+
+    def rates(self, step: int, share: float) -> list[float]:
+        """See `Learner`."""
+        return [self.recipe.rate(step)]
+
+    def stepped(self, step: int) -> None:
+        """See `Learner`."""
+        self._clip_weights()
+
+    def look(self, progress: Progress, folder: Path) -> dict[str, float]:
+        """Measure the development loss, and keep the weights if they are the best so far."""
+        assert self.dev is not None
+        loss = self.mean_loss(self.dev)
+        check_finite(loss, progress.steps)
+        if loss < min((point["dev_loss"] for point in progress.curve), default=math.inf):
+            save_checkpoint(folder, self.model, self.recipe.architecture)
+        return {"dev_loss": loss}
+
+    @torch.inference_mode()
+    def mean_loss(self, pairs: EncodedPairs) -> float:
+        """Return the mean loss per target token in nats, the logarithm of the perplexity, without smoothing and dropout."""
+        self.model.eval()
+        total, tokens = 0.0, 0
+        for batch in pairs.in_order(self.recipe.batch_tokens, self.device):
+            total += within_memory(str(self.device), partial(self._sum_of_losses, batch, 0.0)).item()
+            tokens += batch.tgt_tokens
+        return total / tokens
+
+    def _sum_of_losses(self, batch: Batch, smoothing: float) -> Tensor:
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.recipe.precision == "bfloat16"):
+            logits = self.model(batch.src, batch.src_lengths, batch.tgt_in)
+        return functional.cross_entropy(
+            logits.flatten(0, 1).float(),
+            batch.tgt_out.flatten(),
+            ignore_index=self.recipe.architecture.pad_token,
+            label_smoothing=smoothing,
+            reduction="sum",
+        )
+
+
+def train_translation(
+    text: CorpusFiles,
+    out: Path,
+    recipe: Recipe,
+    *,
+    budget: Budget = DEFAULT_BUDGET,
+    device: str = "cpu",
+    threads: int | None = None,
+    beam: int = 1,
+    progress: Tell | None = None,
+) -> dict[str, Any]:
+    """Train until the budget is used up, or resume the training in `out` until then; return its training.json.
+
+    From the first measurement on, `out` is a checkpoint folder with the best weights so far. The same text and recipe
+    give the same weights on the same machine and number of threads, in any number of sessions. `beam`: of the translations for
+    BLEU and chrF, in which unknown words stay.
+
+    Raises `CorpusError` and `TrainingError` for unusable input, also while another process trains in `out`.
+    """
+    report = progress or (lambda stage, share: None)
+    report("reading", None)
+    corpus = read_training_corpus(text, heldout=recipe.heldout, seed=recipe.seed)
+    account = {"schema_version": 1, "recipe": recipe.as_json(), "sha256": corpus.sha256, "text": text.as_json()}
+    vocabularies: dict[str, bytes] = {}
+    if not goes_on(out, account):
+        report("learning subwords", None)
+        vocabularies = _learn_vocabularies(corpus, recipe.architecture)
+    with training_folder(out, account, vocabularies, device, threads) as where:
+        source, target = _read_vocabularies(out, recipe.architecture)
+        encode = (source, target, recipe.architecture, recipe.max_tokens)
+        pairs, dev = EncodedPairs.of(corpus.train, *encode), EncodedPairs.of(corpus.dev, *encode)
+        if not (pairs.src and dev.src):
+            what = f"no sentence pair of at most {recipe.max_tokens} tokens"
+            raise TrainingError(what, path=text.src, remedy="give a text with one sentence a line")
+        model = build_model(recipe.architecture, seed=recipe.seed, dropout=recipe.dropout)
+        account |= {
+            "data": corpus.as_json() | {"too_long": pairs.too_long},
+            "vocabulary": {
+                "src": source.size,
+                "tgt": target.size,
+                "src_sha256": hashlib.sha256(source.model).hexdigest(),
+                "tgt_sha256": hashlib.sha256(target.model).hexdigest(),
+                "src_tokens_per_sentence": float(pairs.lengths[0].mean()),
+                "tgt_tokens_per_sentence": float(pairs.lengths[1].mean()),
+            },
+            "parameters": sum(weights.numel() for weights in model.parameters()),
+            **machine_facts(where, "transformers", "sacrebleu"),
+        }
+        done = train(TranslationLearner(model, recipe, where, pairs, dev), out, account, budget, report)
+        load_weights(out, model)
+        report("translating the held-out part", None)
+        # Words copied from the source would score the replacement besides the model.
+        translator = Translator(model.eval(), source, target, beam=beam, keep_unknown=True)
+        result = score(translator, corpus.heldout, partial(report, "translating the held-out part"))
+        best = min(done.curve, key=lambda point: point["dev_loss"])
+        result |= {"step": best["step"], "dev_perplexity": math.exp(min(best["dev_loss"], 99.0))}
+        account |= {"training": done.as_json(), "result": result}
+        write_account(out, account)
+        return account
+
+
+def _learn_vocabularies(corpus: Corpus, architecture: Architecture) -> dict[str, bytes]:
+    """Learn the vocabularies of source and target by file: one for both if the model shares its embeddings."""
+    marks = {name: getattr(architecture, f"{name}_token") for name in ("pad", "eos", "unk", "start")}
+    src, tgt = side_of(corpus.train, 0), side_of(corpus.train, 1)
+    if architecture.kind == "transformer":
+        return dict.fromkeys(_TOKENIZERS, learn_vocabulary([*src, *tgt], architecture.vocab, side="whole", **marks))
+    return {
+        SOURCE_TOKENIZER: learn_vocabulary(src, architecture.src_vocab, side="source", **marks),
+        TARGET_TOKENIZER: learn_vocabulary(tgt, architecture.tgt_vocab, side="target", **marks),
+    }
+
+
+_TOKENIZERS = (SOURCE_TOKENIZER, TARGET_TOKENIZER)
+
+
+def _read_vocabularies(folder: Path, architecture: Architecture) -> tuple[Subwords, Subwords]:
+    paths = [folder / name for name in _TOKENIZERS]
+    source, target = (Subwords.read(path) for path in paths)
+    sizes = architecture.src_vocab, architecture.tgt_vocab
+    for path, side, size in zip(paths, (source, target), sizes, strict=True):
+        if (side.size, side.eos, side.unk) != (size, architecture.eos_token, architecture.unk_token):
+            raise TrainingError("not the vocabulary of this model", path=path, remedy="start again in another folder")
+    return source, target
+
+
+SAMPLES = 10
+"""Translations kept as samples."""
+
+
+def score(translator: Translator, heldout: Sequence[Pair], progress: Callable[[float], None]) -> dict[str, Any]:
+    """Translate the sources of `heldout`, compare them with its targets, and return scores and seconds.
+
+    Chinese targets are split into characters, as by sacrebleu's `zh`; the signature records this.
+    """
+    metrics = need("sacrebleu.metrics")
+    sources, references = side_of(heldout, 0), side_of(heldout, 1)
+    begun_s = time.perf_counter()
+    translations = []
+    for translation in translator.stream(sources):
+        translations.append(translation)
+        progress(len(translations) / len(sources))
+    seconds = time.perf_counter() - begun_s
+    texts = [translation.text for translation in translations]
+    letters = [char for text in references[:1000] for char in text if char.isalpha()]
+    chinese = sum("\u4e00" <= char <= "\u9fff" for char in letters) > len(letters) / 2
+    bleu, chrf = metrics.BLEU(tokenize="zh" if chinese else "13a"), metrics.CHRF()
+    return {
+        "pairs": len(heldout),
+        "bleu": bleu.corpus_score(texts, [references]).score,
+        "bleu_signature": str(bleu.get_signature()),
+        "chrf": chrf.corpus_score(texts, [references]).score,
+        "chrf_signature": str(chrf.get_signature()),
+        "beam": translator.beam,
+        "seconds": seconds,
+        "sentences_per_s": len(texts) / seconds,
+        "unfinished": sum(not translation.ended for translation in translations),
+        "samples": [
+            {"source": src, "reference": ref, "translation": text}
+            for src, ref, text in list(zip(sources, references, texts, strict=True))[:SAMPLES]
+        ],
+    }
+
+
+def format_summary(account: Mapping[str, Any], out: Path) -> str:
+    """Format the training.json of a training: its duration, and the quality of its model, which is in `out`."""
+    data, done, result = account["data"], account["training"], account["result"]
+    manner = "greedy" if result["beam"] == 1 else f"beam {result['beam']}"
+    lines = [
+        f"trained on {data['train']:,} pairs: {done['steps']:,} steps, {done['examples'] / data['train']:.2f} epochs, "
+        f"{done['seconds']:,.0f} s",
+        f"best after {result['step']:,} steps: perplexity {result['dev_perplexity']:.2f} on {data['dev']:,} pairs",
+        f"on {result['pairs']:,} held-out pairs, {manner}: BLEU {result['bleu']:.1f}, chrF {result['chrf']:.1f} "
+        f"({result['sentences_per_s']:,.0f} sentences/s)",
+        f"  BLEU {result['bleu_signature']}",
+        f"  chrF {result['chrf_signature']}",
+        *(f"  {sample['source']} => {sample['translation']}" for sample in result["samples"][:3]),
+        f"model: {out}",
+    ]
+    return "\n".join(lines)

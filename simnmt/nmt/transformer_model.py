@@ -1,0 +1,332 @@
+"""Transformers of `transformers` (Marian; M2M100 and NLLB; mBART): a step model, its slots and its training pass.
+
+The weights, the encoder and the training pass are those of `transformers`. The decoder's step is written out over the same
+layers, once for all families: the library takes no positions by row, and its masks and caches cost 0.2 ms a step. Nothing is
+fetched from the network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+
+from simnmt.nmt.architecture import TransformerArchitecture
+from simnmt.nmt.errors import NmtError
+from simnmt.nmt.linear_layers import HalfLinear
+from simnmt.nmt.step_model import Memory, Moves, Slots, StepModel, with_room
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """How a kind of architecture is built in `transformers`."""
+
+    config: str
+    """Name of the configuration's class."""
+    model: str
+    """Name of the model's class."""
+    norm_first: bool
+    """Whether layer norm comes before each block, not after it; then the last layer is followed by one."""
+    positions: Callable[[Any], Tensor]
+    """Return the vectors of the positions from 0, given the module of the positions."""
+
+
+FAMILIES = {
+    "transformer": Family("MarianConfig", "MarianMTModel", False, lambda module: module.weight),
+    "m2m100": Family(
+        "M2M100Config", "M2M100ForConditionalGeneration", True, lambda module: module.weights[module.padding_idx + 1 :]
+    ),
+    "mbart": Family("MBartConfig", "MBartForConditionalGeneration", True, lambda module: module.weight[module.offset :]),
+}
+"""By the kind of the architecture. A new family is one entry here and one in `pretrained.py`."""
+
+_ROWS, _COLUMNS = 2, 4
+_FIRST_CAPACITY = 32
+
+
+class TransformerModel(StepModel):
+    """A Transformer of `transformers`; `forward` is for training with teacher forcing."""
+
+    architecture: TransformerArchitecture
+    prefix_token: int | None = None
+    """A token that each target is fed before `start_token`: the decoder's start, where a language's token starts the text."""
+    _no_bias: Tensor
+
+    def __init__(self, architecture: TransformerArchitecture, hf: Any = None, dropout: float = 0.0) -> None:
+        """`hf`: the model of `transformers`; None: one with random weights and this dropout."""
+        super().__init__(architecture)
+        self.family = FAMILIES[architecture.kind]
+        if hf is None:
+            import transformers  # takes seconds, which recurrent models do without
+
+            config = getattr(transformers, self.family.config)(**_config_keys(architecture, self.family, dropout))
+            hf = getattr(transformers, self.family.model)(config)
+        self.hf = hf
+        # A source of a model of many languages begins with the token of its language, which `TextWriter` does not count.
+        self.attends = architecture.kind == "transformer"
+        if not hasattr(hf, "final_logits_bias"):
+            self.register_buffer("_no_bias", hf.lm_head.weight.new_zeros(architecture.vocab), persistent=False)
+
+    def start_with_language(self, language: int, *, after_start: bool = True) -> None:
+        """Let every target begin with the token of its language, after the decoder's start or in its place."""
+        self.start_token = language
+        if after_start:
+            self.prefix_token = self.architecture.start_token
+            self.max_positions = self.architecture.max_positions - 1
+
+    def output_layer(self) -> nn.Linear | HalfLinear:
+        """See `StepModel`; `transformers` keeps the bias apart."""
+        layer: nn.Linear | HalfLinear = self.hf.lm_head
+        return layer
+
+    @property
+    def bias(self) -> Tensor:
+        """See `StepModel`."""
+        bias: Tensor = self.hf.final_logits_bias[0] if hasattr(self.hf, "final_logits_bias") else self._no_bias
+        return bias
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """See `StepModel`."""
+        logits: Tensor = self.hf.lm_head(hidden)
+        return logits + self.hf.final_logits_bias if hasattr(self.hf, "final_logits_bias") else logits
+
+    def forward(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> Tensor:
+        """See `StepModel`."""
+        logits: Tensor = self._whole_pass(src, src_lengths, tgt_in).logits
+        return logits
+
+    def attention(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> Tensor:
+        """See `StepModel`: the mean of the heads of the last layer but one, which aligns best (Garg et al., 2019)."""
+        usual = self.hf.config._attn_implementation
+        self.hf.set_attn_implementation("eager")  # the fast ones do not keep the weights
+        try:
+            attentions = self._whole_pass(src, src_lengths, tgt_in, output_attentions=True).cross_attentions
+        finally:
+            self.hf.set_attn_implementation(usual)
+        weights: Tensor = attentions[max(len(attentions) - 2, 0)].mean(dim=1)
+        return weights
+
+    def _whole_pass(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor, **options: bool) -> Any:
+        mask = _source_mask(src, src_lengths).long()
+        return self.hf(input_ids=src, attention_mask=mask, decoder_input_ids=tgt_in, use_cache=False, **options)
+
+    def encode(self, src: Tensor, src_lengths: Tensor) -> Memory:
+        """See `StepModel`; the source is the keys and values of each layer, as `room` has them."""
+        mask = None if bool((src_lengths == src.shape[1]).all()) else _source_mask(src, src_lengths).long()
+        states = self.hf.get_encoder()(input_ids=src, attention_mask=mask).last_hidden_state
+        cross = self.room(*src.shape)
+        for layer, kept in zip(self.hf.model.decoder.layers, cross, strict=True):
+            kept[0] = self._split(layer.encoder_attn.k_proj(states))
+            kept[1] = self._split(layer.encoder_attn.v_proj(states))
+        return Memory(cross)
+
+    def slots(self, rows: int, most_rows: int | None = None) -> TransformerSlots:
+        """See `StepModel`."""
+        return TransformerSlots(self, rows, most_rows)
+
+    def room(self, rows: int, length: int) -> Tensor:
+        """Return room for keys and values, not initialised: [layers, keys and values, rows, heads, length, head width]."""
+        layers, heads, width = self.architecture.decoder_layers, self.architecture.heads, self.architecture.head_width
+        return self.bias.new_empty((layers, 2, rows, heads, length, width))
+
+    def body(
+        self, tokens: Tensor, past: Tensor, position: int, begun: Tensor | None, cross: Tensor, within: Tensor | None
+    ) -> Tensor:
+        """Run a step up to the output layer, and write its keys and values; return [rows, width].
+
+        Args:
+            tokens: the last token of each row, int64 [rows].
+            past: keys and values of the tokens so far, as `room` has them.
+            position: the column of `past` to write.
+            begun: the column of each row's first token, int64 [rows]; None if it is column 0 for all.
+            cross: keys and values of the source, as `room` has them.
+            within: True up to the end of each source, [rows, src_len]; None if all are equally long.
+        """
+        decoder, family = self.hf.model.decoder, self.family
+        positions, past_mask = family.positions(decoder.embed_positions), None
+        if begun is None:
+            place = positions[position]
+        else:
+            begun = begun[:, None]
+            place = positions[position - begun]
+            past_mask = (torch.arange(position + 1, device=tokens.device) >= begun)[:, None, None, :]
+        cross_mask = None if within is None else within[:, None, None, :]
+        hidden = decoder.embed_tokens(tokens[:, None])
+        if self.architecture.kind == "transformer" and self.architecture.scale_embedding:
+            hidden = hidden * decoder.embed_scale  # the other kinds scale in `embed_tokens`
+        hidden = hidden + place
+        if self.architecture.kind == "mbart":
+            hidden = decoder.layernorm_embedding(hidden)
+
+        for layer, own, (cross_keys, cross_values) in zip(decoder.layers, past, cross, strict=True):
+            attention = layer.self_attn
+            inputs = self._norm_before(layer.self_attn_layer_norm, hidden)
+            own[0, :, :, position] = self._split(attention.k_proj(inputs))[:, :, 0]
+            own[1, :, :, position] = self._split(attention.v_proj(inputs))[:, :, 0]
+            keys, values = own[:, :, :, : position + 1]
+            attended = self._attend(attention, inputs, keys, values, past_mask)
+            hidden = self._norm_after(layer.self_attn_layer_norm, hidden + attended)
+            inputs = self._norm_before(layer.encoder_attn_layer_norm, hidden)
+            attended = self._attend(layer.encoder_attn, inputs, cross_keys, cross_values, cross_mask)
+            hidden = self._norm_after(layer.encoder_attn_layer_norm, hidden + attended)
+            inputs = self._norm_before(layer.final_layer_norm, hidden)
+            outputs = layer.fc2(layer.activation_fn(layer.fc1(inputs)))
+            hidden = self._norm_after(layer.final_layer_norm, hidden + outputs)
+        normed: Tensor = decoder.layer_norm(hidden) if family.norm_first else hidden
+        return normed[:, 0]
+
+    def _norm_before(self, norm: nn.Module, states: Tensor) -> Tensor:
+        normed: Tensor = norm(states) if self.family.norm_first else states
+        return normed
+
+    def _norm_after(self, norm: nn.Module, states: Tensor) -> Tensor:
+        normed: Tensor = states if self.family.norm_first else norm(states)
+        return normed
+
+    def _split(self, states: Tensor) -> Tensor:
+        """Split heads: [rows, length, heads x head width] to [rows, heads, length, head width]."""
+        rows, length, width = states.shape
+        heads = self.architecture.heads
+        return states.view(rows, length, heads, width // heads).transpose(1, 2)
+
+    def _attend(self, attention: Any, inputs: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+        """Return the output of an attention layer for one token a row, [rows, 1, width]."""
+        attended = scaled_dot_product_attention(self._split(attention.q_proj(inputs)), keys, values, attn_mask=mask)
+        output: Tensor = attention.out_proj(attended.transpose(1, 2).reshape(inputs.shape))
+        return output
+
+
+class TransformerSlots(Slots):
+    """The slots of a Transformer.
+
+    Every step writes one column of keys and values, the same for all rows, whenever they joined. The first column of a row is
+    the step at which it joined, or with a prefix the column before it; earlier columns are hidden from it. Columns before the
+    first column of the oldest row are reused when room runs out.
+    """
+
+    def __init__(self, model: TransformerModel, rows: int, most_rows: int | None) -> None:
+        super().__init__(model.room(rows, 0), _ROWS, most_rows)
+        self._model, self._past = model, model.room(rows, _FIRST_CAPACITY)
+        self._spare: Tensor | None = None
+        """The output of reordering, as large as `_past`, with which it is then exchanged; made when first needed."""
+        self._begun: list[int] = []
+        """First column of each row."""
+        self._oldest = 0
+        """The first column that any row attends to."""
+        self._clock = 0
+        """The column that the next step writes."""
+        self._inputs: tuple[Tensor | None, Tensor, Tensor | None] = (None, self._source, None)
+        """First columns of the rows counted from the oldest, source and mask, as `TransformerModel.body` takes them."""
+
+    @torch.inference_mode()
+    def body(self, tokens: Tensor) -> Tensor:
+        """See `Slots`."""
+        if self._clock - self._oldest == (most := self._model.architecture.max_positions):
+            raise NmtError(f"a target of more than {most} tokens, the model's positions", remedy="shorten it")
+        if self._clock == self._past.shape[_COLUMNS]:
+            self._free_columns()
+        past = self._past[:, :, : self.rows, :, self._oldest :]
+        hidden = self._model.body(tokens, past, self._clock - self._oldest, *self._inputs)
+        self._clock += 1
+        return hidden
+
+    @torch.inference_mode()
+    def reorder(self, rows: Tensor) -> None:
+        """See `Slots`."""
+        if self._spare is None or self._spare.shape != self._past.shape:
+            self._spare = torch.empty_like(self._past)
+        used = self._used_past()
+        torch.index_select(self._past[used], _ROWS, rows, out=self._spare[used])
+        self._past, self._spare = self._spare, self._past
+
+    def _take(self, memory: Memory, taken: Tensor) -> None:
+        """See `Slots`."""
+        new = slice(len(self._begun), self.rows)
+        self._make_room(self.rows, self._past.shape[_COLUMNS])
+        # Masked places must be numbers all the same: not-a-number times a weight of 0 is not a number.
+        self._past[:, :, new, :, self._oldest : self._clock] = 0
+        prefix = self._model.prefix_token
+        if prefix is not None:
+            self._clock = max(self._clock, 1)
+        first = self._clock - (prefix is not None)
+        self._begun += [first] * len(taken)
+        self._prepare()
+        if prefix is not None:
+            # Written into the column before the next step's.
+            column, tokens = self._past[:, :, new, :, first : first + 1], torch.full((len(taken),), prefix, device=taken.device)
+            _, source, within = self._inputs
+            self._model.body(tokens, column, 0, None, source[:, :, new], None if within is None else within[new])
+
+    def _move(self, moves: Moves) -> None:
+        """See `Slots`."""
+        moves.apply(self._past[self._used_past()], _ROWS)
+        self._begun = [self._begun[row] for row in moves.rows]
+        self._clock = self._clock if self._begun else 0
+        self._prepare()
+
+    def _used_past(self) -> tuple[slice, ...]:
+        """Return the part of `_past` that the rows attend to."""
+        every = slice(None)
+        return every, every, slice(len(self._begun)), every, slice(self._oldest, self._clock)
+
+    def _make_room(self, rows: int, columns: int) -> None:
+        grown = with_room(self._past, {_ROWS: rows, _COLUMNS: columns}, self._used_past(), self._most)
+        if grown is not self._past:
+            self._past = grown
+            self._shift()
+
+    def _free_columns(self) -> None:
+        """Reuse the columns before the oldest row if they are half of all, so that moves are rare; else add columns."""
+        in_use = self._clock - self._oldest
+        if 2 * in_use <= self._past.shape[_COLUMNS]:
+            self._past[:, :, : self.rows, :, :in_use] = self._past[self._used_past()].clone()
+            self._shift()
+        else:
+            self._make_room(self.rows, self._clock + 1)
+
+    def _shift(self) -> None:
+        """Renumber the columns: the first column of the oldest row has become column 0."""
+        self._begun = [begun - self._oldest for begun in self._begun]
+        self._clock, self._oldest = self._clock - self._oldest, 0
+
+    def _prepare(self) -> None:
+        """Prepare the inputs of the next steps, after rows have joined or left."""
+        self._oldest, begun = min(self._begun, default=self._clock), None
+        if max(self._begun, default=0) > self._oldest:
+            begun = torch.tensor([first - self._oldest for first in self._begun], device=self._past.device)
+        self._inputs = (begun, *self._active_source())
+
+
+def _config_keys(architecture: TransformerArchitecture, family: Family, dropout: float) -> dict[str, Any]:
+    """Return the keys of the configuration from which `transformers` builds this architecture."""
+    return {
+        "vocab_size": architecture.vocab,
+        "d_model": architecture.d_model,
+        "encoder_layers": architecture.encoder_layers,
+        "decoder_layers": architecture.decoder_layers,
+        "encoder_attention_heads": architecture.heads,
+        "decoder_attention_heads": architecture.heads,
+        "encoder_ffn_dim": architecture.ffn,
+        "decoder_ffn_dim": architecture.ffn,
+        "max_position_embeddings": architecture.max_positions,
+        "activation_function": architecture.activation,
+        "scale_embedding": architecture.scale_embedding,
+        "pad_token_id": architecture.pad_token,
+        "bos_token_id": architecture.start_token if family.norm_first else None,
+        "eos_token_id": architecture.eos_token,
+        "decoder_start_token_id": architecture.start_token,
+        "forced_eos_token_id": None,
+        "dropout": dropout,
+        "attention_dropout": 0.0,
+        "encoder_layerdrop": 0.0,
+        "decoder_layerdrop": 0.0,
+    }
+
+
+def _source_mask(src: Tensor, src_lengths: Tensor) -> Tensor:
+    """Return a mask, True up to the end of each source, [batch, src_len]."""
+    return torch.arange(src.shape[1], device=src.device)[None, :] < src_lengths[:, None]

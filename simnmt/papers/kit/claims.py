@@ -1,0 +1,432 @@
+"""Claims of a paper, and the one judge that sets them beside our facts.
+
+A claim is one line: what the paper states, `value` (our effect, taken from the facts), and `holds` (which effects support it).
+
+Example:
+    >>> claim = Claim("X-1", "It is twice as fast", "2.1", value=lambda facts: facts.ratio, holds=at_least(2.0))
+    >>> class Box(Facts):
+    ...     ratio = (1.9, 2.0, 2.1)  # by round
+    >>> (record,) = judge([claim], [Box()])
+    >>> record.ours, record.verdict
+    ('2.00', 'not distinguishable')
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, Generic, TypeVar, cast
+
+import numpy as np
+
+from simnmt.papers.kit.paper import Unmeasured
+from simnmt.results.statistics import CONFIDENCE, Estimate
+
+HOLDS, FAILS, UNCLEAR, UNKNOWN = "holds", "does not hold", "not distinguishable", "not measurable here"
+"""The verdicts: UNCLEAR where repeats do not agree, UNKNOWN where nothing was measured that could decide."""
+PARTLY = "holds in part"
+"""Outcome of a claim that holds on some of its devices, models or data sets alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRecord:
+    """A claim of a paper beside our result and its verdict, on one device or on none."""
+
+    identifier: str
+    """The requirement and a letter, such as `SHARP-11 (a)`."""
+    claim: str
+    """The paper's claim in plain words."""
+    published: str
+    ours: str
+    verdict: str
+    """One of the four."""
+    why: str
+    device: str = ""
+    """Device, model, data set or profiles that the claim was judged on; empty if it needs none."""
+    basis: str = "synthetic"
+    """How our numbers are known: measured, inferred, published, synthetic, or `needs --option`."""
+    hardware_dependent: bool | None = None
+    """None: it is, if it names a device."""
+
+    @property
+    def id(self) -> str:
+        """Identifier and device."""
+        return f"{self.identifier}, {self.device}" if self.device else self.identifier
+
+    def record(self) -> dict[str, Any]:
+        """Return the record as the JSON document holds it."""
+        return {
+            "id": self.id,
+            "bare": self.identifier,
+            "device": self.device,
+            "claim": self.claim,
+            "published": self.published,
+            "ours": self.ours,
+            "verdict": self.verdict,
+            "why": self.why,
+            "hardware_dependent": bool(self.device) if self.hardware_dependent is None else self.hardware_dependent,
+            "basis": self.basis,
+        }
+
+
+class Undecided(Exception):
+    """No measurement at hand decides a claim, or one case of it; the message is the reason."""
+
+    def __init__(self, reason: str, basis: str = "", *, needed: bool = False) -> None:
+        """Name the reason.
+
+        Args:
+            reason: why nothing decides.
+            basis: what would decide the claim, such as `needs --study`; empty: the basis of its facts.
+            needed: without this case the claim may fail, but not hold; else the other cases decide.
+        """
+        super().__init__(reason)
+        self.basis, self.needed = basis, needed
+
+
+@dataclass(frozen=True, slots=True)
+class Several:
+    """Effects of one case of a claim, of which all must support it, or one if `any_will_do`."""
+
+    effects: Sequence[Effect]
+    any_will_do: bool = False
+
+
+Effect = bool | float | Sequence[bool] | Sequence[float] | Estimate | Callable[[float], Estimate] | Several | Undecided
+"""What decides a claim or a case of it: one value, one a round or seed (clear if all agree), a value with its interval, an
+interval of any confidence (wider where several effects may decide), or the reason why nothing decides."""
+Effects = Effect | Mapping[str, Effect]
+"""One effect, or one a case, such as a rung or a data set."""
+Text = str | Callable[[Mapping[str, str]], str]
+"""A text, or how the verdicts by case make it."""
+
+
+@dataclass(frozen=True, slots=True)
+class CaseWords:
+    """How a reason lists the cases of a claim."""
+
+    clear: str = "in every case looked at"
+    failing: str = "not with"
+    unclear: str = "rounds differ with"
+
+    def reason(self, verdicts: Mapping[str, str], undecided: Mapping[str, Undecided]) -> str:
+        """Return the cases that fail, are unclear or are undecided; `clear` if there are none of the first two."""
+        parts = []
+        for verdict, words in ((FAILS, self.failing), (UNCLEAR, self.unclear)):
+            if cases := [case for case, outcome in verdicts.items() if outcome == verdict]:
+                parts.append(f"{words} {', '.join(cases)}")
+        if not parts and len(undecided) < len(verdicts):
+            parts.append(self.clear)
+        for reason in dict.fromkeys(map(str, undecided.values())):
+            cases = [case for case, other in undecided.items() if str(other) == reason]
+            parts.append(f"{reason}, and no part of the verdict: {', '.join(cases)}")
+        return "; ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Our result on a claim, where the effect alone does not say everything."""
+
+    effects: Effects
+    ours: Text | None = None
+    """Our figures; None: the effects in the claim's form."""
+    why: Text = ""
+    words: CaseWords | None = CaseWords()
+    """How the reason lists the cases; None: it does not."""
+    basis: str = ""
+    """How our numbers are known, if not as the facts are."""
+    holds: Bound | None = None
+    """The judge, if the facts decide which one; None: the claim's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A judge: an effect supports the claim if it lies between `low` and `high`."""
+
+    low: float = -math.inf
+    high: float = math.inf
+    strict: bool = False
+    """The bounds themselves do not support it."""
+    needed: int | None = None
+    """Cases that must hold; None: all of them; a negative number: all but as many."""
+
+    def allows(self, value: float) -> bool:
+        """Return whether one value supports the claim."""
+        return self.low < value < self.high if self.strict else self.low <= value <= self.high
+
+    def verdicts(self, effects: Mapping[str, Effect]) -> dict[str, str]:
+        """Return the verdict on each case of a claim, with intervals that are wider the more effects may decide it.
+
+        A claim on n effects that needs at least k HOLDS where k of them do, with n - k + 1 chances to hold, and fails where
+        n - k + 1 fail, with k chances to fail. Either is then by accident in at most 2.5 % of cases, however the effects
+        depend on each other: the 5 % that an interval may miss are divided by the chances (Bonferroni).
+        Source: Y. Benjamini, R. Heller, Screening for partial conjunction hypotheses, Biometrics 64 (2008), 1215-1222.
+        """
+        judged = {case: effect for case, effect in effects.items() if not isinstance(effect, bool | Undecided)}
+        all_needed = [effect for effect in judged.values() if isinstance(effect, Several) and not effect.any_will_do]
+        chances = len(judged) + sum(len(effect.effects) - 1 for effect in all_needed)
+        needed = self._needed(chances)
+        return {case: self.verdict(effect, chances - needed + 1, max(needed, 1)) for case, effect in effects.items()}
+
+    def overall(self, verdicts: Iterable[str]) -> str:
+        """Return the verdict of a claim by those of its cases."""
+        outcomes = [verdict for verdict in verdicts if verdict != UNKNOWN]
+        if not outcomes or self.needed is None:
+            return worst_verdict(outcomes)
+        needed = self._needed(len(outcomes))
+        if outcomes.count(HOLDS) >= needed:
+            return HOLDS
+        return FAILS if outcomes.count(FAILS) > len(outcomes) - needed else UNCLEAR
+
+    def verdict(self, effect: Effect, chances_to_hold: int = 1, chances_to_fail: int = 1) -> str:
+        """Return the verdict on one effect.
+
+        HOLDS and FAILS need values that agree, or an interval that lies inside or outside the bounds. Without an interval, as
+        from one replication, nothing shows how far chance moves an estimate: it may refute the claim, not more.
+
+        Example:
+            >>> above(0.0).verdict(Estimate(2.0, 1.5, 2.5)), above(0.0).verdict(Estimate(2.0, -1.0, 5.0))
+            ('holds', 'not distinguishable')
+            >>> above(0.0).verdict(Estimate(2.0, None, None)), above(0.0).verdict(2.0)
+            ('not distinguishable', 'holds')
+        """
+        if isinstance(effect, Undecided):
+            return UNKNOWN
+        if isinstance(effect, Several):
+            to_hold = len(effect.effects) if effect.any_will_do else chances_to_hold
+            verdicts = [self.verdict(part, to_hold, chances_to_fail) for part in effect.effects]
+            return worst_verdict(verdicts) if not effect.any_will_do else _best_verdict(verdicts)
+        if callable(effect):
+            verdict = self._by_interval(effect(_shared(chances_to_fail)))
+            if verdict == FAILS or chances_to_hold == chances_to_fail:
+                return verdict
+            return HOLDS if self._by_interval(effect(_shared(chances_to_hold))) == HOLDS else UNCLEAR
+        if isinstance(effect, Estimate):
+            return self._by_interval(effect)
+        values = list(effect) if isinstance(effect, Sequence) else [effect]
+        supports = [value if isinstance(value, (bool, np.bool_)) else self.allows(value) for value in values]
+        return HOLDS if all(supports) else UNCLEAR if any(supports) else FAILS
+
+    def _by_interval(self, estimate: Estimate) -> str:
+        low, high = estimate.low, estimate.high
+        if low is None or high is None:
+            return UNCLEAR if self.allows(estimate.mean) else FAILS
+        if self.allows(low) and self.allows(high):
+            return HOLDS
+        return FAILS if high < self.low or low > self.high or low == high else UNCLEAR
+
+    def _needed(self, cases: int) -> int:
+        return cases if self.needed is None else self.needed if self.needed > 0 else cases + self.needed
+
+
+agrees = Bound()
+"""Judge of truth values."""
+
+
+def at_least(low: float, needed: int | None = None) -> Bound:
+    """Return the judge of claims that effects are at least `low`; `needed`: see `Bound`."""
+    return Bound(low, needed=needed)
+
+
+def above(low: float, needed: int | None = None) -> Bound:
+    """Return the judge of claims that effects are above `low`, such as 0 for a sign; `needed`: see `Bound`."""
+    return Bound(low, strict=True, needed=needed)
+
+
+def at_most(high: float) -> Bound:
+    """Return the judge of claims that effects are at most `high`."""
+    return Bound(high=high)
+
+
+def below(high: float) -> Bound:
+    """Return the judge of claims that effects are below `high`."""
+    return Bound(high=high, strict=True)
+
+
+def between(low: float, high: float) -> Bound:
+    """Return the judge of claims that effects lie between two bounds, which belong to the range."""
+    return Bound(low, high)
+
+
+def about(value: float, tolerance: float) -> Bound:
+    """Return the judge of claims that effects differ from a value by at most a relative `tolerance`."""
+    return Bound(value * (1.0 - tolerance), value * (1.0 + tolerance))
+
+
+class Facts:
+    """What claims are judged on: one device, model or data set. Papers derive their own."""
+
+    device: str = ""
+    """Name in the record; empty if the claims need none."""
+    basis: str = "measured"
+    """How the numbers are known."""
+    setting: str = ""
+    """Words that open each reason."""
+
+    def lacks(self, need: str) -> Undecided | None:
+        """Return the reason why claims that need this part, or this option, cannot be judged; None if they can."""
+        return None
+
+
+class Printed(Facts):
+    """The facts of claims that the paper's printed figures decide."""
+
+    basis = "published"
+
+
+F = TypeVar("F", bound=Facts)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim(Generic[F]):
+    """A claim of a paper, and which effects support it."""
+
+    identifier: str
+    claim: str
+    published: str = ""
+    value: Callable[[F], Result | Effects] = lambda facts: Undecided("nothing was measured")
+    holds: Bound = agrees
+    form: str = ".2f"
+    """Format of our effects."""
+    needs: str = ""
+    """The part or the option without which the verdict is UNKNOWN (`Facts.lacks`)."""
+    hardware_dependent: bool | None = None
+    """True if the claim depends on the devices; None: its records do that name a device."""
+
+    def on(self, facts: F) -> ClaimRecord:
+        """Return the record of the claim on these facts."""
+        try:
+            value = (facts.lacks(self.needs) if self.needs else None) or self.value(facts)
+        except Undecided as reason:
+            value = reason
+        result = value if isinstance(value, Result) else Result(value)
+        holds, several = result.holds or self.holds, isinstance(result.effects, Mapping)
+        cases = cast(Mapping[str, Effect], result.effects if several else {"": result.effects})
+        verdicts = holds.verdicts(cases)
+        undecided = {case: effect for case, effect in cases.items() if isinstance(effect, Undecided)}
+        verdict = holds.overall(verdicts.values())
+        if verdict != FAILS and any(reason.needed for reason in undecided.values()):
+            verdict = UNKNOWN
+        listed = "" if several else "; ".join(map(str, undecided.values()))
+        if several and result.words is not None:
+            listed = result.words.reason(verdicts, undecided)
+        ours = format_effects(cases, self.form) if result.ours is None else _text(result.ours, verdicts)
+        why = "; ".join(filter(None, [facts.setting, listed, _text(result.why, verdicts)]))
+        basis = result.basis or (max(reason.basis for reason in undecided.values()) if undecided and verdict == UNKNOWN else "")
+        head = (self.identifier, self.claim, self.published)
+        return ClaimRecord(*head, ours, verdict, why, facts.device, basis or facts.basis, self.hardware_dependent)
+
+
+def judge(claims: Iterable[Claim[F]], over: Sequence[F], missing: Undecided | None = None) -> list[ClaimRecord]:
+    """Return the records of the claims on each of the facts; without facts, one a claim that names what is missing."""
+    if over or missing is None:
+        return [claim.on(facts) for claim in claims for facts in over]
+    head = [(claim.identifier, claim.claim, claim.published) for claim in claims]
+    return [ClaimRecord(*texts, "", UNKNOWN, str(missing), basis=missing.basis) for texts in head]
+
+
+def unmeasured(claims: Iterable[Unmeasured]) -> list[ClaimRecord]:
+    """Return the records of claims that nothing here can decide."""
+    return [ClaimRecord(item.id, item.claim, item.published, "", UNKNOWN, item.why, basis="published") for item in claims]
+
+
+def quartiles(values: Sequence[float]) -> tuple[float, ...]:
+    """Return quartiles and median of a value measured by round: an effect that one disturbed round does not decide."""
+    return tuple(float(value) for value in np.quantile(values, (0.25, 0.5, 0.75)))
+
+
+def format_effects(cases: Mapping[str, Effect], form: str = ".2f") -> str:
+    """Return the effects by case: a value, the median of several, or the mean of an interval."""
+    return "; ".join(
+        f"{case} {_format(effect, form)}".strip() for case, effect in cases.items() if not isinstance(effect, Undecided)
+    )
+
+
+def _format(effect: Effect, form: str) -> str:
+    value: Any = effect(CONFIDENCE) if callable(effect) else effect
+    value = value.mean if isinstance(value, Estimate) else median(value) if isinstance(value, Sequence) else value
+    return str(value) if isinstance(value, bool) else format(value, form)
+
+
+def format_span(values: Sequence[float], form: str = ".2f") -> str:
+    """Return the least and the greatest value as `low to high`; one value if both read the same, `no` without values."""
+    low, high = (format(value, form) for value in (min(values), max(values))) if values else ("no", "no")
+    return low if low == high else f"{low} to {high}"
+
+
+def worst_verdict(verdicts: Iterable[str]) -> str:
+    """Return the worst of several cases' verdicts: a claim holds only if it holds in every case."""
+    present = list(verdicts)
+    return next((verdict for verdict in (FAILS, UNCLEAR, HOLDS) if verdict in present), UNKNOWN)
+
+
+def _best_verdict(verdicts: Sequence[str]) -> str:
+    return next((verdict for verdict in (HOLDS, UNCLEAR, FAILS) if verdict in verdicts), UNKNOWN)
+
+
+def _text(text: Text, verdicts: Mapping[str, str]) -> str:
+    return text if isinstance(text, str) else text(verdicts)
+
+
+def _shared(chances: int) -> float:
+    """Return the confidence of each of several intervals that together miss no more often than one of `CONFIDENCE`."""
+    return 1.0 - (1.0 - CONFIDENCE) / chances
+
+
+def end_to_end(share: float, speed_up: float) -> float:
+    """Return the speed-up of the whole, by Amdahl's law, if a `share` of its time gets `speed_up` times as fast (FNI-17)."""
+    return 1.0 / (1.0 - share + share / speed_up)
+
+
+def share_needed(whole: float, part: float) -> float:
+    """Return the share of the time that a part had if its speed-up `part` (not 1) makes the whole `whole` times as fast.
+
+    The result is above 1 if no share explains the speed-up.
+    """
+    return (1.0 - 1.0 / whole) / (1.0 - 1.0 / part)
+
+
+def by_claim(records: Iterable[ClaimRecord]) -> list[list[ClaimRecord]]:
+    """Group the records by claim, in the order of the first record of each claim."""
+    groups: dict[str, list[ClaimRecord]] = {}
+    for record in records:
+        groups.setdefault(record.identifier, []).append(record)
+    return list(groups.values())
+
+
+def outcome(records: Sequence[ClaimRecord]) -> str:
+    """Return the verdict on a claim in all configurations that can be judged: the worst of them, or PARTLY."""
+    judged = [record.verdict for record in records if record.verdict != UNKNOWN]
+    return PARTLY if HOLDS in judged and set(judged) != {HOLDS} else worst_verdict(judged)
+
+
+def describe_verdicts(records: Iterable[ClaimRecord]) -> str:
+    """Return how many claims hold, hold in some configurations alone, do not hold, and so on.
+
+    A claim that is judged on several devices, models or data sets counts once.
+    """
+    claims = by_claim(records)
+    outcomes, verdicts = list(map(outcome, claims)), sum(map(len, claims))
+    partly = outcomes.count(PARTLY)
+    parts = [
+        f"{outcomes.count(HOLDS)} of {len(outcomes)} claims hold",
+        *([f"{partly} in some configurations alone"] if partly else []),
+        f"{outcomes.count(FAILS)} do not",
+        f"{outcomes.count(UNCLEAR)} not distinguishable",
+        f"{outcomes.count(UNKNOWN)} not measurable here",
+    ]
+    over = f" ({verdicts} verdicts in all configurations)" if verdicts > len(outcomes) else ""
+    return f"{', '.join(parts)}{over}"
+
+
+def format_claims(records: Sequence[ClaimRecord], *, explain: bool = False) -> str:
+    """Return a line per claim, with the reason beside our figures if `explain`, and how many hold."""
+    lines = [
+        f"{record.verdict.capitalize()}: {record.id}. {record.claim} "
+        f"({'; '.join(filter(None, [record.ours, record.why])) if explain else record.ours or record.why})."
+        for claim in by_claim(records)
+        for record in claim
+    ]
+    return "\n".join([*lines, f"{describe_verdicts(records)}."])

@@ -1,0 +1,193 @@
+"""What a paper prints, read from `papers/data/<paper>.toml`: its tables, single figures, setting and slips.
+
+Example:
+    >>> paper = read_paper("sharp")
+    >>> paper["speed_up"], paper.table("table-1")["merge", "words_per_s"]
+    (4.4, 418)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import fields
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import Field, ValidationError, model_validator
+
+from simnmt.base.configuration import Configuration, describe_validation_error
+from simnmt.base.errors import InputError, short_repr
+from simnmt.report.table import Column, Table
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+FOLDER = Path(__file__).resolve().parent.parent / "data"
+ABSENT = "-"
+"""A cell that the paper leaves empty; None in the row."""
+
+Cell = str | bool | int | float
+Row = Mapping[str, Any]
+T = TypeVar("T")
+
+
+class PrintedColumn(Configuration):
+    """A column of a printed table."""
+
+    name: str
+    head: str = ""
+    """Head on page and terminal; a column without one is not shown."""
+    digits: int | None = None
+    beside: str = ""
+    """Its JSON key where it stands beside ours; empty: `published_` and the name."""
+
+    @property
+    def key(self) -> str:
+        """The JSON key beside our figures."""
+        return self.beside or f"published_{self.name}"
+
+
+class PrintedTable(Configuration):
+    """A table of a paper, row by row as printed; its first columns name the row."""
+
+    id: str
+    path: str
+    title: str = ""
+    note: str = ""
+    columns: tuple[PrintedColumn, ...]
+    cells: tuple[tuple[Cell, ...], ...] = Field(alias="rows")
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> PrintedTable:
+        """Raise `ValueError` for a missing cell, and for a cell of another type than the cells above it."""
+        for number, cells in enumerate(self.cells, 1):
+            row = f"row {number} ({', '.join(short_repr(cell) for cell in cells[:2])})"
+            for place, column in enumerate(self.columns):
+                if place >= len(cells):
+                    raise ValueError(f"{row}, column {column.name}: missing")
+                above = next(other for others in self.cells if (other := others[place]) != ABSENT or others is cells)
+                if ABSENT not in (above, cells[place]) and _type(above) is not _type(cells[place]):
+                    raise ValueError(f"{row}, column {column.name}: {short_repr(cells[place])} below {short_repr(above)}")
+            if len(cells) > len(self.columns):
+                raise ValueError(f"{row}: {len(cells)} cells for {len(self.columns)} columns")
+        return self
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        """The rows by column."""
+        names = [column.name for column in self.columns]
+        return [
+            {name: None if cell == ABSENT else cell for name, cell in zip(names, cells, strict=True)} for cells in self.cells
+        ]
+
+    def row(self, *names: Any) -> Row:
+        """Return the row with these values in its first columns."""
+        for row in self.rows:
+            if [*row.values()][: len(names)] == [*names]:
+                return row
+        raise InputError(f"table {self.id}: no row {', '.join(map(str, names))}", path=self.path)
+
+    def __getitem__(self, place: tuple[Any, ...]) -> Any:
+        """Return a cell by the values of the row's first columns and the name of a column."""
+        *names, column = place
+        cell = self.row(*names).get(column)
+        if cell is None:
+            raise InputError(f"table {self.id}, row {', '.join(map(str, names))}: no {column}", path=self.path)
+        return cell
+
+    def column(self, name: str) -> list[Any]:
+        """Return a column."""
+        return [row[name] for row in self.rows]
+
+    def as_rows(self, kind: type[T]) -> tuple[T, ...]:
+        """Return the rows as instances of a dataclass, whose fields are columns of the table."""
+        names = [field.name for field in fields(kind) if field.init]  # type: ignore[arg-type]
+        return tuple(kind(**{name: row[name] for name in names}) for row in self.rows)
+
+    def beside(self, *names: Any) -> dict[str, Any]:
+        """Return the shown cells of a row by the keys that they have in rows of ours; None if there is no such row."""
+        row = next((row for row in self.rows if [*row.values()][: len(names)] == [*names]), {})
+        return {column.key: row.get(column.name) for column in self.columns if column.head}
+
+    @property
+    def columns_beside(self) -> list[Column]:
+        """The shown columns, for a table of rows of ours that hold `beside`."""
+        return [Column(column.head, column.key, column.digits) for column in self.columns if column.head]
+
+    def shown(self) -> Table:
+        """Return the table by itself, marked as published."""
+        columns = [Column(column.head, column.name, column.digits) for column in self.columns if column.head]
+        return Table(self.title, columns, self.rows, self.note, id=self.id, published=lambda row: True)
+
+
+class Unmeasured(Configuration):
+    """A claim that nothing here can decide, and the reason."""
+
+    id: str
+    claim: str
+    published: str = "so in the text"
+    why: str
+
+
+class Paper(Configuration):
+    """What a paper prints, and the words that frame its reproduction."""
+
+    path: str
+    heading: str
+    reference: str
+    summary: tuple[str, ...]
+    """The paper's claims and our results, in two to four plain sentences."""
+    main_claims: tuple[str, ...]
+    """Ids of the three to six claims that carry the paper."""
+    main_figures: tuple[str, ...] = ()
+    """Ids of the figures that a reader should see first."""
+    terminal: tuple[str, ...] = ()
+    """Ids of the tables that the terminal shows, too."""
+    setting_title: str = "The paper's setting"
+    setting: dict[str, str]
+    slips: tuple[str, ...]
+    """Contradictions within the paper, one sentence each."""
+    notes: tuple[str, ...] = ()
+    """Origins and limits of our numbers, one sentence each; `{name}` stands for a value of the run."""
+    values: dict[str, Any] = Field(default_factory=dict)
+    """Single printed figures."""
+    tables: dict[str, PrintedTable] = Field(default_factory=dict)
+    unmeasured: tuple[Unmeasured, ...] = ()
+
+    def __getitem__(self, name: str) -> Any:
+        """Return a single printed figure."""
+        if name not in self.values:
+            raise InputError(f"values: no {name}", path=self.path)
+        return self.values[name]
+
+    def table(self, name: str) -> PrintedTable:
+        """Return a printed table by its id."""
+        if name not in self.tables:
+            raise InputError(f"tables: no {name}", path=self.path)
+        return self.tables[name]
+
+
+@cache
+def read_paper(name: str, folder: Path = FOLDER) -> Paper:
+    """Read and check what a paper prints; raises `InputError` with the file, the table, the row and the column of a fault."""
+    path = folder / f"{name}.toml"
+    shown = f"simnmt/papers/data/{path.name}" if folder == FOLDER else os.fspath(path)
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        for key, table in content.get("tables", {}).items():
+            table |= {"id": key, "path": shown}
+        return Paper.model_validate_json(json.dumps({"path": shown, **content}))
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise InputError(f"cannot be read: {error}", path=shown) from None
+    except ValidationError as error:
+        raise InputError(describe_validation_error(error), path=shown) from None
+
+
+def _type(cell: Cell) -> type:
+    return float if isinstance(cell, (int, float)) and not isinstance(cell, bool) else type(cell)

@@ -1,0 +1,289 @@
+"""Transformer classifier of any depth and width: configuration, weights, and a forward pass over shards (STI-02).
+
+The matrices of the layers are streamed; all other tensors are resident, which means that they stay in memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn import functional
+
+from simnmt.base.configuration import checked_dataclass
+from simnmt.profile.streaming_cost import ShardGeometry
+from simnmt.streaming.errors import StreamingError
+from simnmt.streaming.shards import SEGMENTS, LayerBuffer, LayerWeights
+
+REMEDY = "train or shard the model again"
+Shape = tuple[int, ...]
+Activation = Literal["gelu", "relu"]
+Positive = Annotated[int, Field(ge=1)]
+TokenId = Annotated[int, Field(ge=0)]
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderConfiguration:
+    """Settings of the forward pass of an encoder, which a shard store holds beside the tensors.
+
+    Raises `ValueError` for heads that do not divide the sizes, and for tokens beyond the vocabulary.
+    """
+
+    kind: Literal["elastic", "bert", "roberta", "camembert", "distilbert"]
+    """`elastic` is trained by simnmt; the other kinds belong to `transformers`."""
+    layers: Positive
+    heads: Positive
+    width: Positive
+    ffn: Positive
+    vocabulary: Positive
+    positions: Positive
+    """Most tokens of a text."""
+    classes: Annotated[int, Field(ge=2)]
+    norm: Literal["pre", "post"] = "post"
+    """`pre`: a layer normalises its input; `post`: a layer normalises its output."""
+    activation: Activation = "gelu"
+    norm_epsilon: Annotated[float, Field(gt=0.0)] = 1e-12
+    pooling: Literal["first", "mean"] = "first"
+    """Input of the classifier: the vector of the first token, or the mean over all tokens."""
+    head_activation: Literal["tanh", "relu"] | None = "tanh"
+    """Activation of the dense layer before the classifier; None if there is no such layer."""
+    padding_token: TokenId = 0
+    separator_token: TokenId | None = None
+    """Tokens after the first of these are of the second type; None if the model knows no types."""
+    position_offset: TokenId = 0
+    """Number of the first token's position; not counted among `positions`."""
+
+    def __post_init__(self) -> None:
+        _ = self.geometry
+        for name, token in (("padding_token", self.padding_token), ("separator_token", self.separator_token)):
+            if token is not None and token >= self.vocabulary:
+                raise ValueError(f"{name} {token} in a vocabulary of {self.vocabulary}")
+
+    @property
+    def geometry(self) -> ShardGeometry:
+        """Sizes of the layers that are cut into shards."""
+        return ShardGeometry(layers=self.layers, heads=self.heads, width=self.width, ffn=self.ffn)
+
+    @classmethod
+    def from_json(
+        cls, document: object, path: str | os.PathLike[str] | None = None, *, remedy: str = REMEDY
+    ) -> EncoderConfiguration:
+        """Return the configuration of a JSON object; raises `StreamingError` with the name of a wrong field."""
+        try:
+            return checked_dataclass(cls, document)
+        except ValueError as error:
+            raise StreamingError(f"no configuration of an encoder: {error}", path=path, remedy=remedy) from None
+
+    def matrix_shape(self, name: str) -> tuple[int, int]:
+        """Return the shape of one of `SEGMENTS`; rows are outputs."""
+        return self.ffn if name == "ffn_in" else self.width, self.ffn if name == "ffn_out" else self.width
+
+
+class EncoderWeights:
+    """Tensors of a classifier: `layer(i)` gives matrices that are cut into shards, `resident` holds all other tensors.
+
+    `resident` names: `embeddings.word`, `embeddings.position`, `embeddings.type`, `embeddings.norm.{weight,bias}`,
+    `layers.I.{q,k,v,o,ffn_in,ffn_out}.bias`, `layers.I.{norm_attention,norm_ffn}.{weight,bias}`,
+    `final_norm.{weight,bias}` (pre-norm), `head.{weight,bias}` (the dense layer, if any), `classifier.{weight,bias}`.
+    """
+
+    def __init__(
+        self,
+        configuration: EncoderConfiguration,
+        resident: Mapping[str, Tensor],
+        layer: Callable[[int], LayerWeights],
+        *,
+        origin: str = "",
+        random: bool = False,
+    ) -> None:
+        """Keep the tensors; `origin`: name of the model, `random`: True for untrained weights."""
+        self.configuration = configuration
+        self.geometry = configuration.geometry
+        self.resident = {name: tensor.detach().to(torch.float32).contiguous() for name, tensor in resident.items()}
+        self.origin, self.random = origin, random
+        self._layer = layer
+        self._fingerprint: str | None = None
+
+    def layer(self, index: int) -> LayerWeights:
+        """Return the matrices of layer `index`, counted from 0."""
+        if not 0 <= index < self.geometry.layers:
+            raise IndexError(index)
+        return self._layer(index)
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of configuration and tensors, in hexadecimal."""
+        if self._fingerprint is None:
+            digest = hashlib.sha256(repr(sorted(asdict(self.configuration).items())).encode())
+            tensors = {name: self.resident[name] for name in sorted(self.resident)}
+            for index in range(-1, self.geometry.layers):
+                if index >= 0:
+                    tensors = {f"{index}.{name}": tensor for name, tensor in self.layer(index).named().items()}
+                for name, tensor in tensors.items():
+                    digest.update(f"{name}{tuple(tensor.shape)}".encode())
+                    digest.update(tensor.detach().to(torch.float32).contiguous().numpy().data)
+            self._fingerprint = digest.hexdigest()
+        return self._fingerprint
+
+
+def check_resident(
+    configuration: EncoderConfiguration, resident: Mapping[str, Tensor], path: str | os.PathLike[str] | None = None
+) -> None:
+    """Raise `StreamingError` for a tensor that is missing, unknown, not float32 or of another shape."""
+    shapes = dict(_shapes(configuration, resident))
+    for name, shape in shapes.items():
+        tensor = resident.get(name)
+        if tensor is None:
+            raise StreamingError(f"lacks the encoder's {name}", path=path, remedy=REMEDY)
+        if tuple(tensor.shape) != shape or tensor.dtype != torch.float32:
+            what = f"{name} is {list(tensor.shape)} {tensor.dtype}, where the encoder needs {list(shape)} torch.float32"
+            raise StreamingError(what, path=path, remedy=REMEDY)
+    if unknown := sorted(set(resident) - set(shapes)):
+        raise StreamingError(f"holds {unknown[0]}, which the encoder has not", path=path, remedy=REMEDY)
+
+
+def random_resident(configuration: EncoderConfiguration, generator: torch.Generator, scale: float = 1.0) -> dict[str, Tensor]:
+    """Draw embeddings and the matrices of the classifier; norms have weight 1, and all biases are 0."""
+
+    def tensor(name: str, shape: Shape) -> Tensor:
+        if name.endswith(".bias"):
+            return torch.zeros(shape)
+        return torch.ones(shape) if "norm" in name else scale * torch.randn(shape, generator=generator)
+
+    return {name: tensor(name, shape) for name, shape in _shapes(configuration, {})}
+
+
+def _shapes(configuration: EncoderConfiguration, resident: Mapping[str, Tensor]) -> Iterator[tuple[str, Shape]]:
+    """Yield name and shape of every tensor; `resident` gives the number of types."""
+    width = configuration.width
+    yield "embeddings.word", (configuration.vocabulary, width)
+    yield "embeddings.position", (configuration.positions + configuration.position_offset, width)
+    if configuration.separator_token is not None or "embeddings.type" in resident:
+        types = resident["embeddings.type"].shape[0] if "embeddings.type" in resident else 2
+        yield "embeddings.type", (max(types, 1 if configuration.separator_token is None else 2), width)
+    yield from _dense("embeddings.norm" if configuration.norm == "post" else "final_norm", width)
+    if configuration.head_activation is not None:
+        yield from _dense("head", width, width)
+    yield from _dense("classifier", configuration.classes, width)
+    for layer in range(configuration.layers):
+        for name in SEGMENTS:
+            yield f"layers.{layer}.{name}.bias", configuration.matrix_shape(name)[:1]
+        for name in ("norm_attention", "norm_ffn"):
+            yield from _dense(f"layers.{layer}.{name}", width)
+
+
+def _dense(name: str, out: int, *read: int) -> Iterator[tuple[str, Shape]]:
+    """Yield weight and bias of a dense layer, or of a norm, which reads no other width."""
+    yield f"{name}.weight", (out, *read)
+    yield f"{name}.bias", (out,)
+
+
+_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": functional.gelu, "relu": functional.relu, "tanh": torch.tanh}
+
+
+class ElasticEncoder:
+    """A classifier with its resident tensors in memory; a buffer provides the matrices of each layer.
+
+    Any bottom n layers with any m slices each give logits; the whole model gives the logits of the original.
+    """
+
+    def __init__(self, configuration: EncoderConfiguration, resident: Mapping[str, Tensor]) -> None:
+        """Check and keep the tensors of `EncoderWeights.resident`; raises `StreamingError` if they do not fit."""
+        check_resident(configuration, resident)
+        self.configuration = configuration
+        self.geometry = configuration.geometry
+        self._resident = resident
+        self._activation = _ACTIVATIONS[configuration.activation]
+
+    @classmethod
+    def of(cls, weights: EncoderWeights) -> ElasticEncoder:
+        """Return the encoder of these weights without the matrices of its layers."""
+        return cls(weights.configuration, weights.resident)
+
+    def embed(self, token_ids: Tensor, mask: Tensor) -> Tensor:
+        """Return the input of the first layer, [b, l, d]; `token_ids`, `mask` [b, l]: True at tokens, which come first."""
+        configuration, resident = self.configuration, self._resident
+        begin = configuration.position_offset
+        positions = resident["embeddings.position"][begin : begin + token_ids.shape[1]]
+        hidden = functional.embedding(token_ids, resident["embeddings.word"]) + positions
+        if "embeddings.type" in resident:
+            hidden = hidden + resident["embeddings.type"][self._types(token_ids)]
+        return self._normed(hidden, "embeddings.norm") if configuration.norm == "post" else hidden
+
+    def layer(self, hidden: Tensor, mask: Tensor, layer_index: int, slices: Sequence[int], buffer: LayerBuffer) -> Tensor:
+        """Return the output of a layer, [b, l, d], with only `slices`, whose shards are in `buffer` in this order."""
+        at, configuration = f"layers.{layer_index}", self.configuration
+        part = {name: torch.from_numpy(buffer.segment(name)) for name in SEGMENTS}
+        whole = list(slices) == list(range(configuration.heads))
+        chosen = None if whole else torch.as_tensor(list(slices))
+        batch, length, width = hidden.shape
+        head = width // configuration.heads
+
+        def bias(name: str) -> Tensor:
+            full = self._resident[f"{at}.{name}.bias"]
+            return full if chosen is None else full.view(configuration.heads, -1)[chosen].reshape(-1)
+
+        def heads_of(name: str, read: Tensor) -> Tensor:
+            return functional.linear(read, part[name], bias(name)).view(batch, length, -1, head).transpose(1, 2)
+
+        before = configuration.norm == "pre"
+        read = self._normed(hidden, f"{at}.norm_attention") if before else hidden
+        attended = mask[:, None, None, :]
+        mixed = functional.scaled_dot_product_attention(heads_of("q", read), heads_of("k", read), heads_of("v", read), attended)
+        mixed = mixed.transpose(1, 2).reshape(batch, length, -1)
+        hidden = hidden + (mixed @ part["o"] + self._resident[f"{at}.o.bias"])
+        if not before:
+            hidden = self._normed(hidden, f"{at}.norm_attention")
+        read = self._normed(hidden, f"{at}.norm_ffn") if before else hidden
+        inner = self._activation(functional.linear(read, part["ffn_in"], bias("ffn_in")))
+        hidden = hidden + (inner @ part["ffn_out"] + self._resident[f"{at}.ffn_out.bias"])
+        return hidden if before else self._normed(hidden, f"{at}.norm_ffn")
+
+    def logits(self, hidden: Tensor, mask: Tensor) -> Tensor:
+        """Return the logits of the classes, [b, classes], from the output of any layer."""
+        configuration = self.configuration
+        if configuration.norm == "pre":
+            hidden = self._normed(hidden, "final_norm")
+        pooled = pool(hidden, mask, configuration.pooling)
+        if configuration.head_activation is not None:
+            pooled = _ACTIVATIONS[configuration.head_activation](self._linear(pooled, "head"))
+        return self._linear(pooled, "classifier")
+
+    def _types(self, token_ids: Tensor) -> Tensor:
+        separator = self.configuration.separator_token
+        if separator is None:
+            return torch.zeros_like(token_ids)
+        marks = (token_ids == separator).long()
+        return ((marks.cumsum(1) - marks) >= 1).long()  # padding has the second type too, which has no effect
+
+    def _normed(self, hidden: Tensor, name: str) -> Tensor:
+        weight, bias = self._resident[f"{name}.weight"], self._resident[f"{name}.bias"]
+        return functional.layer_norm(hidden, (weight.shape[0],), weight, bias, self.configuration.norm_epsilon)
+
+    def _linear(self, read: Tensor, name: str) -> Tensor:
+        return functional.linear(read, self._resident[f"{name}.weight"], self._resident[f"{name}.bias"])
+
+
+def pool(hidden: Tensor, mask: Tensor, pooling: str) -> Tensor:
+    """Return the vectors of texts, [b, d]: of the first token, or the mean over the tokens of `mask`."""
+    if pooling == "first":
+        return hidden[:, 0]
+    weight = mask.to(hidden.dtype)[:, :, None]
+    return (hidden * weight).sum(1) / weight.sum(1).clamp(min=1.0)
+
+
+def padded(token_ids: Sequence[Sequence[int]], padding: int, length: int | None = None) -> tuple[Tensor, Tensor]:
+    """Return token ids [b, l] and mask [b, l], True at tokens, padded to `length` or the longest text."""
+    longest = max(len(tokens) for tokens in token_ids) if length is None else length
+    ids = torch.full((len(token_ids), longest), padding, dtype=torch.long)
+    mask = torch.zeros((len(token_ids), longest), dtype=torch.bool)
+    for row, tokens in enumerate(token_ids):
+        ids[row, : len(tokens)] = torch.as_tensor(tokens, dtype=torch.long)
+        mask[row, : len(tokens)] = True
+    return ids, mask

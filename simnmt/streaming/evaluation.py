@@ -1,0 +1,161 @@
+"""Evaluate submodels on a task: answers and log-likelihoods; layers that two submodels share are computed once."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from simnmt.nmt.training.trainer import batch_slices
+from simnmt.profile.streaming_cost import Shard
+from simnmt.streaming.encoder import ElasticEncoder, padded
+from simnmt.streaming.errors import StreamingError
+from simnmt.streaming.shards import LayerBuffer, unpack_into
+from simnmt.streaming.store import ShardStore
+
+LayerShards = tuple[tuple[int, int], ...]
+"""Shards of one layer: (slice, bits), by slice."""
+BATCH_TOKENS = 2048
+"""Padded tokens per batch: enough for large products, and few enough for a cache."""
+KEPT_BYTES = 2_000_000_000
+"""Most bytes of kept layer outputs, which submodels with equal bottom layers share, and most bytes of unpacked layers."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Evaluation:
+    """Answers of one submodel; columns have shape (examples,), in the order of the task."""
+
+    predicted: NDArray[np.int64]
+    correct: NDArray[np.bool_]
+    log_likelihood: NDArray[np.float64]
+    """Natural log of the probability of the right class."""
+
+    @property
+    def accuracy(self) -> float:
+        """Share of right answers."""
+        return float(self.correct.mean())
+
+    @property
+    def mean_log_likelihood(self) -> float:
+        """Mean over examples; ranks submodels of equal accuracy."""
+        return float(self.log_likelihood.mean())
+
+    def agreement(self, other: Evaluation) -> float:
+        """Return the share of examples with equal answers; against the full model, the accuracy proxy of STI-27."""
+        return float((self.predicted == other.predicted).mean())
+
+
+class Evaluator:
+    """Evaluator of the submodels of one store on one task.
+
+    Bottom layers that a submodel shares with the submodel before are not computed again.
+
+    Args:
+        token_ids: one sequence per example.
+        labels: the class of each example.
+
+    Raises:
+        StreamingError: for labels that are no class of the model.
+    """
+
+    def __init__(
+        self,
+        encoder: ElasticEncoder,
+        store: ShardStore,
+        token_ids: Sequence[Sequence[int]],
+        labels: Sequence[int],
+        *,
+        kept_bytes: int = KEPT_BYTES,
+        threads: int = 1,
+    ) -> None:
+        configuration = encoder.configuration
+        self._labels = np.asarray(labels, np.int64)
+        if not 0 <= self._labels.min() <= self._labels.max() < configuration.classes:
+            what = f"label {self._labels.max()}, but the model has {configuration.classes} classes"
+            raise StreamingError(what, remedy="name the task that the model was trained on")
+        self.geometry = store.geometry
+        self.evaluations = 0
+        """Number of evaluated submodels."""
+        self.layers_computed = 0
+        """Number of computed layers, each over all examples."""
+        self._encoder, self._store, self._threads, self._kept_bytes = encoder, store, threads, kept_bytes
+        lengths = np.array([len(tokens) for tokens in token_ids])
+        order = np.argsort(lengths, kind="stable")
+        self._rows = [order[run] for run in batch_slices(lengths[order], BATCH_TOKENS)]
+        """Examples of each batch, of similar length."""
+        self._inputs = [padded([token_ids[row] for row in rows], configuration.padding_token) for rows in self._rows]
+        with torch.inference_mode():
+            self._embedded = [encoder.embed(*batch) for batch in self._inputs]
+        self._below: list[tuple[LayerShards, list[Tensor] | None]] = []
+        """Shards and output of each layer of the last submodel; None for an output if memory was short."""
+        self._buffers: OrderedDict[tuple[int, LayerShards], LayerBuffer] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._labels)
+
+    @torch.inference_mode()
+    def evaluate(self, bits: Mapping[Shard, int]) -> Evaluation:
+        """Return the evaluation of the submodel with these bits by shard; layers may differ in their shards.
+
+        Raises `StreamingError` unless the layers are the bottom ones without a gap, and for shards that the store lacks.
+        """
+        by_layer = {
+            layer: tuple((piece, width) for (_, piece), width in shards)
+            for layer, shards in groupby(sorted(bits.items()), lambda item: item[0][0])
+        }
+        if not by_layer or list(by_layer) != list(range(len(by_layer))):
+            raise StreamingError(f"layers {list(by_layer)}: a submodel has the bottom ones, without a gap")
+        common = 0
+        for (before, output), shards in zip(self._below, by_layer.values(), strict=False):
+            if before != shards or output is None:
+                break
+            common += 1
+        del self._below[common:]
+        hidden = (self._below[-1][1] if self._below else None) or self._embedded
+        for layer in range(common, len(by_layer)):
+            hidden = self._computed(hidden, layer, by_layer[layer])
+            kept = sum(_bytes_of(output) for _, output in self._below if output is not None)
+            room = kept + 2 * _bytes_of(hidden) <= self._kept_bytes  # the embedded texts stay too
+            self._below.append((by_layer[layer], hidden if room else None))
+        self.evaluations += 1
+        return self._judged(hidden)
+
+    def _computed(self, hidden: list[Tensor], layer: int, shards: LayerShards) -> list[Tensor]:
+        buffer, slices = self._buffer(layer, shards), [piece for piece, _ in shards]
+        self.layers_computed += 1
+        return [
+            self._encoder.layer(of_batch, mask, layer, slices, buffer)
+            for of_batch, (_, mask) in zip(hidden, self._inputs, strict=True)
+        ]
+
+    def _buffer(self, layer: int, shards: LayerShards) -> LayerBuffer:
+        """Return the unpacked shards of a layer, which are kept while there is room: most submodels share most layers."""
+        buffer = self._buffers.get((layer, shards))
+        if buffer is None:
+            buffer = self._buffers[layer, shards] = LayerBuffer(self.geometry, len(shards))
+            packed = [self._store.read(self._store.record(layer, piece, bits)) for piece, bits in shards]
+            unpack_into(buffer, packed, threads=self._threads)
+            while sum(kept.array.nbytes for kept in self._buffers.values()) > self._kept_bytes and len(self._buffers) > 1:
+                self._buffers.popitem(last=False)
+        self._buffers.move_to_end((layer, shards))
+        return buffer
+
+    def _judged(self, hidden: list[Tensor]) -> Evaluation:
+        predicted = np.empty(len(self), np.int64)
+        likelihood = np.empty(len(self), np.float64)
+        for of_batch, (_, mask), rows in zip(hidden, self._inputs, self._rows, strict=True):
+            logits = self._encoder.logits(of_batch, mask).to(torch.float64)
+            labels = torch.from_numpy(self._labels[rows])
+            predicted[rows] = logits.argmax(dim=1).numpy()
+            likelihood[rows] = logits.log_softmax(dim=1).gather(1, labels[:, None])[:, 0].numpy()
+        return Evaluation(predicted, predicted == self._labels, likelihood)
+
+
+def _bytes_of(tensors: list[Tensor]) -> int:
+    return sum(tensor.nbytes for tensor in tensors)

@@ -1,0 +1,394 @@
+"""Pipeline that executes a plan: one thread reads shards while another unpacks and computes the layers before (STI-16).
+
+Also the paced IO channel (STI-07), the preload buffer (STI-15, STI-17), and the measured times of an execution.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from simnmt.nmt.devices import torch_threads
+from simnmt.profile.streaming_cost import Shard, TokenBucket
+from simnmt.streaming import page_cache
+from simnmt.streaming.encoder import ElasticEncoder
+from simnmt.streaming.errors import StreamingError
+from simnmt.streaming.plan.streaming_plan import StreamingPlan, longest_prefix
+from simnmt.streaming.plan.timeline import Timeline
+from simnmt.streaming.shards import LayerBuffer, Packed, unpack_into
+from simnmt.streaming.store import ShardStore
+
+_SET_TIMER_SLACK = 29
+_LEAST_SLACK_NS = 1
+
+_timer_state = threading.local()
+
+
+def sleep_until(end_s: float, clock: Callable[[], float] = time.perf_counter) -> None:
+    """Sleep until the clock shows `end_s`.
+
+    Linux groups the timers of a thread within 50 us by default: measured, the thread wakes 73 us late, and 23 us late with a
+    smaller timer slack. A paced read of a small shard takes about as long as that delay.
+    """
+    if not getattr(_timer_state, "yes", False):
+        _timer_state.yes = True
+        if sys.platform == "linux":
+            ctypes.CDLL(None).prctl(_SET_TIMER_SLACK, _LEAST_SLACK_NS, 0, 0, 0)
+    while (left_s := end_s - clock()) > 0.0:
+        time.sleep(left_s)
+
+
+class ShardReader:
+    """The IO channel of a pipeline, optionally slowed to the pace of another disk.
+
+    A paced read ends when a disk of that rate would have ended it. The next read begins at that moment even if the thread woke
+    later, so delays do not add up. A read that takes longer than its pace ends when it ends. Raises `StreamingError` for a pace
+    that is not positive.
+    """
+
+    def __init__(
+        self, store: ShardStore, pace_bytes_per_s: float | None = None, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        if pace_bytes_per_s is not None and not 0.0 < pace_bytes_per_s < math.inf:
+            raise StreamingError(f"a pace of {pace_bytes_per_s:g} bytes a second", remedy="give a positive number of MB/s")
+        self.store, self.pace_bytes_per_s = store, pace_bytes_per_s
+        self.clock = clock
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget earlier reads: the channel was idle."""
+        self._bucket = None if self.pace_bytes_per_s is None else TokenBucket(self.pace_bytes_per_s)
+        self._free_s = -math.inf
+
+    def read(self, shard: Shard, bits: int) -> Packed:
+        """Return one shard, read and verified; the check takes place within the paced time.
+
+        Raises `StoreError` for a damaged record.
+        """
+        record = self.store.record(*shard, bits)
+        if self._bucket is None:
+            return self.store.read(record)
+        end_s = self._bucket.end_s(self.clock() if self._free_s == -math.inf else self._free_s, record.size)
+        packed = self.store.read(record)
+        self._free_s = max(self.clock(), end_s)
+        sleep_until(end_s, self.clock)
+        return packed
+
+    def drop_cache(self) -> bool:
+        """Drop the store's file from memory; return whether no page of it is left."""
+        return page_cache.drop(self.store.file) == 0
+
+
+class PreloadBuffer:
+    """A buffer of compressed shards up to `capacity_bytes`."""
+
+    def __init__(self, capacity_bytes: int) -> None:
+        self.capacity_bytes = capacity_bytes
+        self._held: dict[Shard, Packed] = {}
+
+    @property
+    def contents(self) -> dict[Shard, int]:
+        """Bits by shard, in layer order: `cached` of the next plan."""
+        return {shard: packed.bits for shard, packed in sorted(self._held.items())}
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all held records, with headers and outliers."""
+        return sum(packed.size for packed in self._held.values())
+
+    def get(self, shard: Shard, bits: int) -> Packed | None:
+        """Return the shard if it is held at this bitwidth, else None."""
+        packed = self._held.get(shard)
+        return packed if packed is not None and packed.bits == bits else None
+
+    def fill(self, reader: ShardReader, plan: StreamingPlan) -> int:
+        """Fill the buffer with the preloaded shards of a plan; return the bytes read.
+
+        Other shards are dropped. The longest prefix in layer order that fits is kept: plans use mean record sizes, and records
+        with more outliers are larger. The execution reads the shards that do not fit.
+        """
+        wanted = {shard: plan.bits[shard] for shard in sorted(plan.preloaded)}
+        self._held = {shard: self._held[shard] for shard, bits in wanted.items() if self.get(shard, bits) is not None}
+        read = 0
+        for shard, bits in wanted.items():
+            if shard in self._held:
+                continue
+            size = reader.store.record(*shard, bits).size
+            if self.size_bytes + size > self.capacity_bytes:
+                break
+            self._held[shard] = reader.read(shard, bits)
+            read += size
+        return read
+
+    def keep(self, shards: Mapping[Shard, Packed]) -> None:
+        """Replace the contents by the shards of an execution, then evict."""
+        self._held = dict(shards)
+        self.evict()
+
+    def evict(self) -> None:
+        """Drop shards from the top layer down, the last slice first, until the rest fits (STI-17)."""
+        kept = longest_prefix([(shard, packed.size) for shard, packed in sorted(self._held.items())], self.capacity_bytes)
+        self._held = {shard: packed for shard, packed in self._held.items() if shard in kept}
+
+
+@dataclass(frozen=True, slots=True)
+class LayerExecution:
+    """Measured times of one layer, in seconds since the execution began."""
+
+    layer: int
+    io_begin_s: float
+    io_end_s: float
+    """End of the last read; begin and end are 0 if all shards were in memory before."""
+    begin_s: float
+    """Begin of unpacking."""
+    wait_s: float
+    """Seconds that the processor waited for the shards: the stall."""
+    unpack_s: float
+    forward_s: float
+    bytes_read: int
+
+    @property
+    def io_s(self) -> float:
+        """Seconds of the reads, at the pace of the disk or of the reader."""
+        return self.io_end_s - self.io_begin_s
+
+    @property
+    def compute_s(self) -> float:
+        """Seconds of unpacking and forward pass, which T_comp predicts."""
+        return self.unpack_s + self.forward_s
+
+    @property
+    def end_s(self) -> float:
+        """End of the forward pass."""
+        return self.begin_s + self.compute_s
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Execution:
+    """Measured times and logits of one execution of a plan."""
+
+    logits: Tensor
+    """[batch, classes]"""
+    layers: tuple[LayerExecution, ...]
+    embed_s: float
+    """Seconds of computing before the first layer."""
+    head_s: float
+    """Seconds of computing after the last layer."""
+    latency_s: float
+    cold: bool
+    """True if no page of the store's file was in memory before."""
+
+    @property
+    def stall_s(self) -> float:
+        """Seconds that the processor waited, over all layers."""
+        return sum(layer.wait_s for layer in self.layers)
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes read from the store."""
+        return sum(layer.bytes_read for layer in self.layers)
+
+    @property
+    def compute_s(self) -> float:
+        """Seconds of unpacking and forward passes, over all layers."""
+        return sum(layer.compute_s for layer in self.layers)
+
+    @property
+    def timeline(self) -> Timeline:
+        """The measured timeline, comparable to the predicted one."""
+        rows = [(layer.io_begin_s, layer.io_end_s, layer.begin_s, layer.end_s, layer.wait_s) for layer in self.layers]
+        load_begin, load_end, begin, end, stall = np.array(rows, np.float64).T
+        return Timeline(load_begin, load_end, begin, end, stall, self.head_s, self.embed_s)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return all measured values except the logits."""
+        names = ("latency_s", "stall_s", "embed_s", "head_s", "bytes_read", "cold")
+        return {name: getattr(self, name) for name in names} | {"layers": [asdict(layer) for layer in self.layers]}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Loaded:
+    """The shards of a layer in memory; times in seconds since the execution began."""
+
+    packed: dict[Shard, Packed]
+    """Shards in slice order."""
+    begin_s: float
+    end_s: float
+    bytes_read: int
+
+
+class Pipeline:
+    """A plan that can be executed many times, with a reader, a preload buffer and a working buffer for one layer.
+
+    A layer is one read job and one computing job, in layer order; reads of later layers overlap the computing of earlier ones.
+    After each execution the buffer keeps as many executed shards as fit, from the bottom layer up. Raises `StreamingError` if
+    plan and store belong to different models.
+    """
+
+    def __init__(
+        self,
+        store: ShardStore,
+        encoder: ElasticEncoder,
+        plan: StreamingPlan,
+        buffer: PreloadBuffer,
+        *,
+        pace_bytes_per_s: float | None = None,
+        cold: bool = True,
+        filled: bool = True,
+        threads: int = 1,
+        clock: Callable[[], float] = time.perf_counter,
+        working: LayerBuffer | None = None,
+    ) -> None:
+        """Prepare a plan for execution.
+
+        Args:
+            pace_bytes_per_s: pace of the reads; None for the pace of the disk.
+            cold: drop the file from memory before each execution.
+            filled: fill the buffer now with the preloaded shards of the plan. Otherwise the execution reads all shards that
+                the buffer lacks, as in a cold start or a later turn.
+            threads: threads for unpacking and for torch.
+            clock: clock in seconds.
+            working: buffer for one layer of the plan's width, to use again; None for a new one.
+        """
+        check_plan(plan, store)
+        self.store, self.encoder, self.plan, self.buffer = store, encoder, plan, buffer
+        self.reader = ShardReader(store, pace_bytes_per_s, clock)
+        self.cold, self.threads, self._clock = cold, threads, clock
+        if working is None:
+            working = LayerBuffer(store.geometry, plan.slices_per_layer)
+            working.array.fill(0.0)  # allocates its pages before the clock runs
+        self.working = working
+        if filled:
+            buffer.fill(ShardReader(store), plan)  # before the execution, so without a pace
+        self._sizes = [(shard, store.record(*shard, bits).size) for shard, bits in plan.bits.items()]
+
+    def run(self, token_ids: Tensor, mask: Tensor, *, in_turn: bool = False) -> Execution:
+        """Execute the plan on tokens [batch, length] and their mask.
+
+        `in_turn`: read all shards before all computing, as Load&Exec (STI-19). Raises `StoreError` for a damaged record.
+        """
+        with torch.inference_mode(), torch_threads(self.threads), ThreadPoolExecutor(1, "simnmt-shards") as reading:
+            reading.submit(int).result()  # starts the thread before the clock runs
+            cold = self.cold and self.reader.drop_cache()
+            begin_s, stopped = self._clock(), threading.Event()
+
+            def now_s() -> float:
+                return self._clock() - begin_s
+
+            self.reader.begin()
+            jobs = {layer: self._begin_load(layer, reading, stopped, now_s) for layer in self.plan.layer_indices}
+            try:
+                return self._executed(jobs, now_s, token_ids, mask, in_turn=in_turn, cold=cold)
+            finally:
+                stopped.set()
+                for job in jobs.values():
+                    job.cancel()
+                wait(jobs.values())
+
+    def _begin_load(
+        self, layer: int, reading: ThreadPoolExecutor, stopped: threading.Event, now_s: Callable[[], float]
+    ) -> Future[_Loaded]:
+        bits = {shard: self.plan.bits[shard] for shard in self.plan.shards_of(layer)}
+        held = {shard: self.buffer.get(shard, width) for shard, width in bits.items()}
+        there = {shard: packed for shard, packed in held.items() if packed is not None}
+
+        def load() -> _Loaded:
+            began_s, read, packed = now_s(), 0, dict[Shard, Packed]()
+            for shard, width in bits.items():
+                if stopped.is_set():
+                    raise CancelledError
+                if shard in there:
+                    packed[shard] = there[shard]
+                else:
+                    packed[shard] = self.reader.read(shard, width)
+                    read += packed[shard].size
+            return _Loaded(packed, began_s, now_s(), read)
+
+        if len(there) < len(bits):
+            return reading.submit(load)
+        # A layer in memory needs no job: the hand-over would take longer than a small layer.
+        job: Future[_Loaded] = Future()
+        job.set_result(_Loaded(there, 0.0, 0.0, 0))
+        return job
+
+    def _executed(
+        self,
+        jobs: dict[int, Future[_Loaded]],
+        now_s: Callable[[], float],
+        token_ids: Tensor,
+        mask: Tensor,
+        *,
+        in_turn: bool,
+        cold: bool,
+    ) -> Execution:
+        hidden = self.encoder.embed(token_ids, mask)
+        embed_s = free_s = now_s()
+        if in_turn:
+            for job in jobs.values():
+                job.result()
+        layers, kept, staying = [], dict[Shard, Packed](), longest_prefix(self._sizes, self.buffer.capacity_bytes)
+        for index in self.plan.layer_indices:
+            loaded = jobs.pop(index).result()
+            start_s = now_s()
+            unpack_into(self.working, list(loaded.packed.values()), threads=self.threads)
+            unpacked_s = now_s()
+            hidden = self.encoder.layer(hidden, mask, index, [piece for _, piece in loaded.packed], self.working)
+            end_s = now_s()
+            layers.append(
+                LayerExecution(
+                    layer=index,
+                    io_begin_s=loaded.begin_s,
+                    io_end_s=loaded.end_s,
+                    begin_s=start_s,
+                    wait_s=start_s - free_s,
+                    unpack_s=unpacked_s - start_s,
+                    forward_s=end_s - unpacked_s,
+                    bytes_read=loaded.bytes_read,
+                )
+            )
+            free_s = end_s
+            kept |= {shard: packed for shard, packed in loaded.packed.items() if shard in staying}
+        logits = self.encoder.logits(hidden, mask)
+        latency_s = now_s()
+        self.buffer.keep(kept)
+        return Execution(logits, tuple(layers), embed_s, latency_s - free_s, latency_s, cold)
+
+
+def load_then_run(
+    store: ShardStore,
+    encoder: ElasticEncoder,
+    plan: StreamingPlan,
+    token_ids: Tensor,
+    mask: Tensor,
+    *,
+    pace_bytes_per_s: float | None = None,
+    cold: bool = True,
+    threads: int = 1,
+) -> Execution:
+    """Execute Load&Exec (STI-19): read all shards of the plan into an empty buffer, then compute. Raises as `Pipeline`."""
+    bare = replace(plan, preloaded=frozenset())
+    pipeline = Pipeline(store, encoder, bare, PreloadBuffer(0), pace_bytes_per_s=pace_bytes_per_s, cold=cold, threads=threads)
+    return pipeline.run(token_ids, mask, in_turn=True)
+
+
+def check_plan(plan: StreamingPlan, store: ShardStore) -> None:
+    """Raise `StreamingError` for a plan with shards or bits that the store lacks."""
+    geometry, again = store.geometry, "plan for this store: `simnmt sti plan`"
+    if plan.steps != 1.0 or any(layer >= geometry.layers or piece >= geometry.heads for layer, piece in plan.bits):
+        sizes = f"{geometry.layers} layers of {geometry.heads} slices"
+        raise StreamingError(f"a plan for another model than the store's {sizes}", remedy=again)
+    if absent := sorted(set(plan.bits.values()) - set(store.bits)):
+        there = ", ".join(map(str, store.bits))
+        what = f"the plan has shards of {absent[0]} bits, the store has {there}"
+        raise StreamingError(what, remedy="shard with --bits again")

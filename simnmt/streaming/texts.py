@@ -1,0 +1,245 @@
+"""Texts that a classifier reads: tasks (examples with their classes), and tokenizers."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simnmt.base.errors import describe_error
+from simnmt.base.files import MOST_TEXT_BYTES, read_bounded
+from simnmt.nmt.errors import need
+from simnmt.nmt.subwords import fewest_pieces
+from simnmt.streaming.errors import StreamingError
+
+Text = str | tuple[str, str]
+
+TEXT_COLUMNS = (
+    ("sentence",),
+    ("sentence1", "sentence2"),
+    ("question", "sentence"),
+    ("question1", "question2"),
+    ("premise", "hypothesis"),
+)
+"""Names of the columns of text, as in GLUE; the longest complete tuple counts."""
+LABEL_COLUMN = "label"
+MOST_CLASSES = 1000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Task:
+    """Examples in the order of the file."""
+
+    path: str
+    texts: tuple[Text, ...]
+    """Pairs if the file has two columns of text."""
+    labels: NDArray[np.int64]
+    """Class of each example, an index into `label_names`."""
+    label_names: tuple[str, ...]
+    sha256: str
+    """Digest of the file."""
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    @property
+    def majority(self) -> float:
+        """Share of the commonest class: the accuracy of a constant answer."""
+        return float(np.bincount(self.labels).max() / len(self))
+
+    def shared_texts(self, other: Task) -> int:
+        """Return how many examples have a text of `other`, with any label."""
+        known = set(other.texts)
+        return sum(text in known for text in self.texts)
+
+
+def read_task(path: str | os.PathLike[str], *, label_names: Sequence[str] | None = None) -> Task:
+    """Return the task in a file of tab-separated lines with a header, unquoted; raises `StreamingError` with the line.
+
+    Args:
+        label_names: names of the model's classes, in their order; names such as `LABEL_0` mean numbers. None to take the
+            labels in the file: 0 to the greatest if all are whole numbers, else in alphabetical order.
+    """
+
+    def fault(what: str, line: int, remedy: str = "") -> StreamingError:
+        return StreamingError(what, path=path, line=line, remedy=remedy or None)
+
+    try:
+        content = read_bounded(path, MOST_TEXT_BYTES, pipes=True)
+    except OSError as error:
+        raise StreamingError(f"cannot be read: {error.strerror or error}", path=path) from None
+    try:
+        lines = content.decode("utf-8-sig").removesuffix("\n").split("\n")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise fault("not UTF-8", line, "convert the file to UTF-8") from None
+    header, *rows = [line.removesuffix("\r").split("\t") for line in lines]
+    columns = max((names for names in TEXT_COLUMNS if set(names) <= set(header)), key=len, default=())
+    if not columns or LABEL_COLUMN not in header:
+        remedy = "begin the file with a header: sentence<TAB>label, or sentence1<TAB>sentence2<TAB>label"
+        raise fault(f"the header has no column {'label' if columns else 'sentence'}", 1, remedy)
+    if not rows:
+        raise fault("no example below the header", 1)
+    texts: list[Text] = []
+    labels: list[str] = []
+    for number, row in enumerate(rows, start=2):
+        if len(row) != len(header):
+            raise fault(f"{len(row)} fields where the header has {len(header)}", number, "separate the columns by one tab")
+        parts = [row[header.index(name)].strip() for name in columns]
+        if not all(parts):
+            raise fault("no text", number, "leave the line out")
+        texts.append((parts[0], parts[1]) if len(parts) == 2 else parts[0])
+        labels.append(row[header.index(LABEL_COLUMN)].strip())
+        if not labels[-1]:
+            raise fault("no label", number, "give every example its class")
+    names = tuple(label_names) if label_names is not None else _label_names(labels, path)
+    classes = {name: index for index, name in enumerate(names)}
+    if all(name == f"LABEL_{index}" for index, name in enumerate(names)):
+        classes |= {str(index): index for index in range(len(names))}
+    for number, label in enumerate(labels, start=2):
+        if label not in classes:
+            raise fault(f"the label {label!r} is no class of the model", number, f"known: {', '.join(names[:6])}")
+    indices = np.array([classes[label] for label in labels], np.int64)
+    return Task(os.fspath(path), tuple(texts), indices, names, hashlib.sha256(content).hexdigest())
+
+
+def _label_names(labels: Sequence[str], path: str | os.PathLike[str]) -> tuple[str, ...]:
+    names = tuple(sorted(set(labels)))
+    if all(label.isascii() and label.isdigit() and str(int(label)) == label for label in names):
+        greatest = max(map(int, names))
+        if greatest >= MOST_CLASSES:
+            what = f"the label {greatest} would make {greatest + 1} classes"
+            line = labels.index(str(greatest)) + 2
+            raise StreamingError(what, path=path, line=line, remedy="number the classes from 0 without gaps")
+        names = tuple(str(index) for index in range(greatest + 1))
+    if len(names) < 2:
+        raise StreamingError(f"every label is {names[0]}", path=path, remedy="give examples of two classes")
+    return names
+
+
+PADDING, UNKNOWN, BEGIN, END = 0, 1, 2, 3
+"""First tokens of every vocabulary of simnmt."""
+PIECES_FILE = "tokenizer.model"
+"""File of the sentencepiece model of our encoders."""
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+    "special_tokens_map.json",
+    "sentencepiece.bpe.model",
+    "config.json",
+)
+"""Files of a tokenizer of `transformers`."""
+
+
+class Tokenizer(Protocol):
+    """A converter of texts into token ids with marks."""
+
+    padding: int
+    files: Mapping[str, bytes]
+    """Contents of its files by name, from which `tokenizer_from` builds it again."""
+
+    def encode(self, texts: Sequence[Text], length: int) -> list[list[int]]:
+        """Return the tokens of each text or pair, at most `length`."""
+        ...
+
+
+class Pieces:
+    """A sentencepiece vocabulary: a mark at the beginning, and one between the texts of a pair."""
+
+    padding = PADDING
+
+    def __init__(self, model: bytes) -> None:
+        """Load a sentencepiece model; raises `StreamingError` for other bytes."""
+        try:
+            self._pieces = need("sentencepiece").SentencePieceProcessor(model_proto=model)
+        except RuntimeError:
+            raise StreamingError("no sentencepiece model", path=PIECES_FILE, remedy="train or shard the model again") from None
+        self.files: Mapping[str, bytes] = {PIECES_FILE: model}
+        self.size: int = self._pieces.get_piece_size()
+
+    def encode(self, texts: Sequence[Text], length: int) -> list[list[int]]:
+        """See `Tokenizer`."""
+        encoded = []
+        for text in texts:
+            first, *rest = (text,) if isinstance(text, str) else text
+            tokens = [BEGIN, *self._pieces.encode(first, out_type=int)]
+            for part in rest:
+                tokens += [END, *self._pieces.encode(part, out_type=int)]
+            encoded.append(tokens[:length])
+        return encoded
+
+
+def learn_pieces(texts: Sequence[Text], size: int) -> Pieces:
+    """Return a unigram vocabulary of at most `size` pieces, fewer where the text has no more.
+
+    The same lines give the same bytes. Raises `StreamingError` for a size that does not hold the text's characters.
+    """
+    lines = [part for text in texts for part in ((text,) if isinstance(text, str) else text)]
+    model = io.BytesIO()
+    try:
+        need("sentencepiece").SentencePieceTrainer.train(
+            sentence_iterator=iter(lines),
+            model_writer=model,
+            model_type="unigram",
+            vocab_size=size,
+            hard_vocab_limit=False,
+            character_coverage=0.9998,
+            num_threads=1,  # with more, the order of sums and so their last digits may differ
+            minloglevel=2,
+            pad_id=PADDING,
+            unk_id=UNKNOWN,
+            bos_id=BEGIN,
+            eos_id=END,
+        )
+    except (RuntimeError, OSError) as error:
+        least = fewest_pieces(error)
+        if least is not None:
+            what = f"a vocabulary of {size:,} is less than the text has characters"
+            raise StreamingError(what, remedy=f"give --vocab {least} or more") from None
+        raise StreamingError(f"no vocabulary of {size:,} pieces: {describe_error(error)}") from None
+    return Pieces(model.getvalue())
+
+
+class HuggingFaceTokenizer:
+    """The tokenizer of a model of `transformers`, loaded without network access and without code of the folder."""
+
+    def __init__(self, files: Mapping[str, bytes]) -> None:
+        """Build the tokenizer from the contents of its files; raises `StreamingError` if they are unusable."""
+        self.files: Mapping[str, bytes] = dict(files)
+        auto = need("transformers").AutoTokenizer
+        with tempfile.TemporaryDirectory() as folder:
+            for name in TOKENIZER_FILES:  # no other: an unknown name may point elsewhere
+                if name in files:
+                    (Path(folder) / name).write_bytes(files[name])
+            try:
+                self._tokenizer: Any = auto.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+            except Exception as error:  # many kinds of errors
+                raise StreamingError(f"no usable tokenizer: {describe_error(error)}") from None
+        self.padding: int = self._tokenizer.pad_token_id or 0
+        self.separator: int | None = self._tokenizer.sep_token_id
+        """The mark after each text."""
+
+    def encode(self, texts: Sequence[Text], length: int) -> list[list[int]]:
+        """See `Tokenizer`."""
+        firsts = [text if isinstance(text, str) else text[0] for text in texts]
+        seconds = [text[1] for text in texts if not isinstance(text, str)] or None
+        encoded: list[list[int]] = self._tokenizer(firsts, seconds, truncation=True, max_length=length)["input_ids"]
+        return encoded
+
+
+def tokenizer_from(files: Mapping[str, bytes]) -> Tokenizer | None:
+    """Return the tokenizer of `files`; None without files. Raises `StreamingError`."""
+    if PIECES_FILE in files:
+        return Pieces(files[PIECES_FILE])
+    return HuggingFaceTokenizer(files) if files else None

@@ -1,0 +1,173 @@
+"""Execute the turns of one engagement, and the baselines that STI is compared with (STI-17, STI-19)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from simnmt.profile.streaming_cost import Shard, StiCost
+from simnmt.streaming.encoder import ElasticEncoder, padded
+from simnmt.streaming.errors import StreamingError
+from simnmt.streaming.pipeline import Execution, Pipeline, PreloadBuffer, ShardReader, check_plan, load_then_run
+from simnmt.streaming.plan.plan_summary import LOAD_FIRST, Contestant, contestants
+from simnmt.streaming.plan.streaming_plan import StreamingPlan, make_plan, timeline_of
+from simnmt.streaming.plan.timeline import Timeline
+from simnmt.streaming.shards import LayerBuffer
+from simnmt.streaming.store import ShardStore
+from simnmt.streaming.texts import Text
+
+Input = tuple[Tensor, Tensor]
+"""Token ids and mask, [1, length]."""
+
+
+def inputs_of(store: ShardStore, texts: Sequence[Text], length: int, turns: int) -> list[Input]:
+    """Return one input per turn, padded to `length`; the last text repeats, and without texts tokens are random.
+
+    Raises `StreamingError` for a length beyond the model's positions, and `StoreError` for texts if the store has no tokenizer.
+    """
+    configuration, most = store.configuration, store.configuration.positions
+    if not 1 <= length <= most:
+        raise StreamingError(f"{length} padded tokens, the model takes 1 to {most}", remedy="give a --length within")
+    if not texts:
+        generator = torch.Generator().manual_seed(0)
+        ids = torch.randint(configuration.vocabulary, (turns, length), generator=generator)
+        return [(row[None], torch.ones((1, length), dtype=torch.bool)) for row in ids]
+    tokenizer = store.tokenizer()
+    encoded = tokenizer.encode(list(texts), length)
+    rows = [encoded[min(turn, len(encoded) - 1)] for turn in range(turns)]
+    return [padded([row], tokenizer.padding, length) for row in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class EngagementSettings:
+    """Settings of an engagement: deadline, buffers, pace and threads."""
+
+    deadline_s: float
+    preload_bytes: int
+    """Capacity of the buffer between engagements."""
+    length: int
+    """Padded tokens of the plans."""
+    cache_bytes: int | None = None
+    """Capacity of the buffer during the engagement; None for `preload_bytes`."""
+    cold: bool = False
+    """True if the first turn finds an empty buffer, because the system reclaimed the memory."""
+    pace_bytes_per_s: float | None = None
+    threads: int = 1
+    fills_deadline: bool = False
+    """True if the pipeline may wait for reads within the deadline, beyond the paper."""
+
+    @property
+    def capacity_bytes(self) -> int:
+        """Capacity of the buffer during the engagement."""
+        return max(self.preload_bytes, self.cache_bytes or 0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Turn:
+    """One execution with its plan and its predicted timeline."""
+
+    plan: StreamingPlan
+    held: Mapping[Shard, int]
+    """Bits by shard in the buffer before the turn."""
+    held_bytes: int
+    predicted: Timeline
+    """Predicted with the true contents of the buffer."""
+    execution: Execution
+    kept_bytes: int
+    """Bytes in the buffer after the turn."""
+
+    @property
+    def executed_plan(self) -> StreamingPlan:
+        """The plan with the shards that the buffer held before the turn as preloaded, and its predicted times."""
+        plan = _with_contents(self.plan, self.held)
+        return replace(plan, latency_s=self.predicted.latency_s, stall_s=self.predicted.stall_s)
+
+
+def _with_contents(plan: StreamingPlan, held: Mapping[Shard, int]) -> StreamingPlan:
+    """Return the plan with the shards as preloaded that a buffer holds with their planned bits."""
+    return replace(plan, preloaded=frozenset(shard for shard, bits in plan.bits.items() if held.get(shard) == bits))
+
+
+def run_engagement(
+    store: ShardStore,
+    encoder: ElasticEncoder,
+    cost: StiCost,
+    engaged: EngagementSettings,
+    inputs: Iterable[Input],
+    buffer: PreloadBuffer | None = None,
+) -> Iterator[Turn]:
+    """Execute a turn for each of `inputs`, token ids and mask [batch, length], and yield it.
+
+    The first turn executes the first plan, whatever the buffer holds. A later turn gets a new plan, for the same submodel, if
+    the buffer differs from the one that was planned for (STI-18). After the last turn the buffer is evicted to its capacity
+    between engagements. `buffer`: the buffer to use.
+
+    Raises `PlanError`, `StreamingError` for costs of another model or a plan that the store cannot serve, and `StoreError`.
+    """
+    if cost.geometry != store.geometry or cost.decoder is not None:
+        what = "the profile is of another model than the store"
+        raise StreamingError(what, remedy="profile this store: `simnmt sti profile`")
+    preload = PreloadBuffer(engaged.preload_bytes) if buffer is None else buffer
+    plan_turn = partial(make_plan, cost, engaged.deadline_s, length=engaged.length, fills_deadline=engaged.fills_deadline)
+    plan = plan_turn(engaged.preload_bytes)
+    check_plan(plan, store)
+    plans: dict[tuple[tuple[Shard, int], ...], StreamingPlan] = {}
+    """By contents of the buffer: to plan may take as long as a small model."""
+    if not engaged.cold:
+        preload.fill(ShardReader(store), plan)
+    working = LayerBuffer(store.geometry, plan.slices_per_layer)  # all plans have the same width
+    working.array.fill(0.0)
+    for number, (token_ids, mask) in enumerate(inputs):
+        held, held_bytes = preload.contents, preload.size_bytes
+        if number and held != {shard: plan.bits[shard] for shard in plan.preloaded}:
+            contents = tuple(held.items())
+            if contents not in plans:
+                size = plan.layers, plan.slices_per_layer
+                plans[contents] = plan_turn(engaged.capacity_bytes, cached=held, size=size)
+            plan = plans[contents]
+        pipeline = Pipeline(
+            store,
+            encoder,
+            plan,
+            preload,
+            pace_bytes_per_s=engaged.pace_bytes_per_s,
+            filled=False,
+            threads=engaged.threads,
+            working=working,
+        )
+        preload.capacity_bytes = engaged.capacity_bytes
+        execution = pipeline.run(token_ids, mask)
+        predicted = timeline_of(_with_contents(plan, held), cost, token_ids.shape[1])
+        yield Turn(plan, held, held_bytes, predicted, execution, preload.size_bytes)
+    preload.capacity_bytes = engaged.preload_bytes
+    preload.evict()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BaselineRun:
+    """One contestant, planned and executed."""
+
+    contestant: Contestant
+    execution: Execution | None
+    """None if the contestant has no plan that ends in time."""
+
+
+def run_baselines(
+    store: ShardStore, encoder: ElasticEncoder, cost: StiCost, engaged: EngagementSettings, token_ids: Tensor, mask: Tensor
+) -> Iterator[BaselineRun]:
+    """Execute each contestant once with the same deadline and pace, and yield it. Raises as `Pipeline`."""
+    pace, threads = engaged.pace_bytes_per_s, engaged.threads
+    for contestant in contestants(cost, engaged.deadline_s, length=engaged.length):
+        plan, execution = contestant.plan, None
+        if plan is not None and contestant.name == LOAD_FIRST:
+            execution = load_then_run(store, encoder, plan, token_ids, mask, pace_bytes_per_s=pace, threads=threads)
+        elif plan is not None:
+            # True sizes: some records are larger than the mean.
+            size = sum(store.record(*shard, plan.bits[shard]).size for shard in plan.preloaded)
+            pipeline = Pipeline(store, encoder, plan, PreloadBuffer(size), pace_bytes_per_s=pace, threads=threads)
+            execution = pipeline.run(token_ids, mask)
+        yield BaselineRun(contestant, execution)

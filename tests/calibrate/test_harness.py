@@ -1,0 +1,280 @@
+"""The harness: interleaved rounds, what is disturbed, what is measured again, what is left out, and going on from a journal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import chain, repeat
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from simnmt.calibrate.harness import (
+    MOST_ATTEMPTS,
+    MOST_ROUNDS,
+    STRETCH_CALLS,
+    Case,
+    Journal,
+    by_round,
+    counted,
+    matrix_reference,
+    ratio,
+    rounds,
+)
+from simnmt.calibrate.settings import CalibrationError
+from simnmt.nmt.errors import OutOfMemory
+
+
+class Watch:
+    """A box on which other processes use some CPUs."""
+
+    def __init__(self, others: float | None = 0.0) -> None:
+        self.others = others
+
+    def others_cpus(self) -> float | None:
+        return self.others
+
+
+QUIET: Any = Watch
+HEADER = {"settings": {"model": "gru", "beam": 1}, "box": {"cpu_model": "Abacus"}}
+
+
+def taking(*script_s: float, then: float = 1.0) -> Callable[[], dict[str, float]]:
+    """Return work that says how long it took: the seconds of the script, then `then`."""
+    times = chain(script_s, repeat(then))
+    return lambda: {"seconds": next(times)}
+
+
+def case(run: Callable[[], object], **options: Any) -> Case:
+    return Case(run, prepare=lambda: None, **options)
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Callable[..., Journal]]:
+    opened: list[Journal] = []
+
+    def open_journal(header: dict[str, Any] = HEADER, **options: Any) -> Journal:
+        opened.append(Journal(tmp_path / "j.jsonl", header, **options))
+        return opened[-1]
+
+    yield open_journal
+    for one in opened:
+        one.close()
+
+
+def test_cases_alternate_after_one_untimed_call_and_the_first_one_changes() -> None:
+    order: list[str] = []
+    frame = rounds({name: partial(order.append, name) for name in "abc"}, 3, watch=QUIET)
+    assert "".join(order) == "abc" + "abc" + "bca" + "cab"
+    assert frame["case"].tolist() == list("abcbcacab") and (frame["seconds"] >= 0.0).all()
+
+
+def test_a_shuffled_round_has_an_order_of_its_own_which_is_the_same_each_time() -> None:
+    def order() -> list[str]:
+        return rounds(dict.fromkeys("abcdefgh", taking()), 4, shuffle=7, watch=QUIET)["case"].tolist()
+
+    assert order() == order() and len({tuple(order()[8 * at : 8 * at + 8]) for at in range(4)}) == 4
+
+
+def test_untimed_calls_are_directly_before_the_timed_one() -> None:
+    order: list[str] = []
+    warm = Case(lambda: order.append("run"), before=lambda: order.append("flush"), warm=True, prepare=lambda: None)
+    rounds({"a": warm}, 1, watch=QUIET)
+    assert order == ["flush", "run"] * 2
+
+
+def test_numbers_that_a_case_returns_are_columns() -> None:
+    frame = rounds({"a": Case(lambda: {"seconds": 2.0, "steps_s": [0.5, 1.5]}, about={"batch": 4})}, 2, watch=QUIET)
+    assert frame[["seconds", "batch"]].to_numpy().tolist() == [[2.0, 4.0]] * 2
+    assert frame["steps_s"].tolist() == [[0.5, 1.5]] * 2
+
+
+def test_short_cases_get_more_rounds_within_a_bound() -> None:
+    short = {"short": case(taking(then=0.01)), "long": case(taking(then=0.5))}
+    assert rounds(short, 2, least_s=0.1, watch=QUIET)["round"].max() + 1 == pytest.approx(10, abs=1)
+    assert rounds(short, 2, least_s=1e9, watch=QUIET)["round"].nunique() == MOST_ROUNDS * 2
+
+
+def test_rounds_beyond_the_bound_are_left_out_but_not_the_first_ones() -> None:
+    assert rounds({"a": case(taking())}, 9, within_s=5.0, watch=QUIET)["round"].nunique() == 5
+    assert rounds({"a": case(taking())}, 9, within_s=0.1, watch=QUIET)["round"].nunique() == 3
+
+
+def test_a_case_takes_part_in_no_more_rounds_than_it_says() -> None:
+    frame = rounds({"a": case(taking()), "b": case(taking(), most_rounds=2)}, 4, watch=QUIET)
+    assert frame["case"].value_counts().to_dict() == {"a": 4, "b": 2}
+
+
+def disturbed_rounds(frame: pd.DataFrame, attempt: int = 0) -> list[int]:
+    rows = frame[(frame["attempt"] == attempt) & frame["disturbed"]]
+    return sorted(set(rows["round"]))
+
+
+def test_a_change_of_the_reference_disturbs_the_stretches_on_both_sides_and_these_alone_are_repeated() -> None:
+    readings = [1.0] * 6 + [1.3] * 3  # three for each look: before, between rounds 1 and 2, between rounds 2 and 3
+    frame = rounds({"a": case(taking())}, 6, reference=case(taking(*readings)), watch=QUIET)
+    assert disturbed_rounds(frame) == [1, 2] and disturbed_rounds(frame, attempt=1) == []
+    assert sorted(frame.loc[frame["attempt"] == 1, "round"]) == [1, 2]
+    kept = counted(frame)
+    assert kept["round"].tolist() and not kept["disturbed"].any() and len(kept) == 6
+
+
+def test_a_single_fast_reading_is_not_the_usual_one() -> None:
+    frame = rounds({"a": case(taking())}, 6, reference=case(taking(*[1.0] * 6, *[0.8] * 3)), watch=QUIET)
+    assert disturbed_rounds(frame) == [1, 2]
+
+
+def test_a_stretch_beside_other_processes_is_measured_again() -> None:
+    others = chain([0.0, 1e3], repeat(0.0))
+    frame = rounds({"a": case(taking(1.0, 9.0)), "b": case(taking(1.0, 2.0))}, 3, watch=lambda: Watch(next(others)))  # type: ignore[arg-type, return-value]
+    assert disturbed_rounds(frame) == [1]
+    assert counted(frame).groupby("case")["seconds"].max().to_dict() == {"a": 1.0, "b": 1.0}
+
+
+def test_a_box_that_stays_busy_is_not_measured_for_ever_and_its_rows_are_marked() -> None:
+    frame = rounds({"a": case(taking(then=0.3))}, 4, watch=lambda: Watch(1e3))  # type: ignore[arg-type, return-value]
+    assert frame["disturbed"].all() and frame["attempt"].max() < MOST_ATTEMPTS
+    assert frame["seconds"].sum() <= 2 * 4 * 0.3 + 1e-9, "repeats take no longer than the first attempts"
+    assert len(counted(frame)) == 4 and by_round(frame)["a"].tolist() == [0.3] * 4
+
+
+def test_a_box_without_an_account_of_its_cpus_is_judged_by_the_reference_alone() -> None:
+    assert not rounds({"a": case(taking())}, 3, watch=lambda: Watch(None))["disturbed"].any()  # type: ignore[arg-type, return-value]
+
+
+def test_many_cases_have_readings_of_the_reference_within_a_round() -> None:
+    frame = rounds(dict.fromkeys(range(25), case(taking())), 2, reference=case(taking()), watch=QUIET)
+    assert frame.groupby("stretch").size().tolist() == [STRETCH_CALLS, STRETCH_CALLS, 5] * 2
+
+
+def test_what_does_not_fit_into_memory_and_what_is_larger_is_left_out() -> None:
+    called: list[int] = []
+
+    def batch(size: int) -> None:
+        called.append(size)
+        if size > 4:
+            raise OutOfMemory("no room")
+
+    frame = rounds({size: Case(partial(batch, size), size=(size, 20)) for size in (1, 4, 8, 16)}, 3, watch=QUIET)
+    assert 16 not in called and called.count(8) == 1
+    assert set(frame.loc[frame["seconds"].isna(), "case"]) == {8, 16} and set(counted(frame)["case"]) == {1, 4}
+
+
+def work(stop_at: int | None = None) -> tuple[dict[Any, Case], list[int]]:
+    """Return 24 cases, and the list of their calls; call `stop_at` is interrupted."""
+    calls: list[int] = []
+
+    def run(number: int) -> dict[str, float]:
+        if len(calls) == stop_at:
+            raise KeyboardInterrupt
+        calls.append(number)
+        return {"seconds": 0.1 + 0.01 * number}
+
+    return {number: case(partial(run, number)) for number in range(24)}, calls
+
+
+@pytest.mark.parametrize("stop_at", [0, 7, 10, 29, 71])
+def test_interrupted_anywhere_at_most_one_stretch_is_measured_twice(journal: Callable[..., Journal], stop_at: int) -> None:
+    def measured(cases: dict[Any, Case], kept: Journal | None) -> pd.DataFrame:
+        return rounds(cases, 3, reference=case(taking()), journal=kept, name="cells", shuffle=1, watch=QUIET)
+
+    once = measured(work()[0], None)
+    first, calls = work(stop_at)
+    kept = journal()
+    with pytest.raises(KeyboardInterrupt):
+        measured(first, kept)
+    kept.close()
+    second, more_calls = work()
+    pd.testing.assert_frame_equal(measured(second, journal()), once)
+    assert len(calls) + len(more_calls) <= 72 + STRETCH_CALLS
+    third, none = work(0)
+    pd.testing.assert_frame_equal(measured(third, journal()), once)
+    assert not none, "a journal that holds all needs no call"
+
+
+def test_a_journal_of_other_works_is_refused(journal: Callable[..., Journal]) -> None:
+    rounds({"a": taking(), "b": taking()}, 3, journal=journal(), watch=QUIET)
+    with pytest.raises(CalibrationError, match="other works"):
+        rounds({"b": taking()}, 3, journal=journal(), watch=QUIET)
+
+
+def test_a_ratio_is_the_median_over_the_rounds_with_its_spread() -> None:
+    """The third round met a box of half the speed; the ratio of the medians would be 2."""
+    frame = rounds({"ours": case(taking(1.0, 1.0, 2.0)), "theirs": case(taking(2.0, 3.0, 8.0))}, 3, watch=QUIET)
+    assert ratio(frame, "theirs", "ours") == (3.0, 2.5, 3.5, 3)
+
+
+def test_disturbed_rounds_count_for_no_ratio_where_there_are_others() -> None:
+    rows = [
+        (number, name, second, number == 2)
+        for number in range(3)
+        for name, second in (("a", 2.0 + 9 * (number == 2)), ("b", 1.0))
+    ]
+    frame = pd.DataFrame(rows, columns=["round", "case", "seconds", "disturbed"]).assign(attempt=0)
+    assert ratio(frame, "a", "b") == (2.0, 2.0, 2.0, 2)
+
+
+def test_reference_work_takes_time() -> None:
+    assert rounds({"a": matrix_reference(64, 64, 2)}, 1)["seconds"].item() > 0.0
+
+
+def test_findings_come_back_and_are_in_the_file_at_once(journal: Callable[..., Journal], tmp_path: Path) -> None:
+    journal().finding("disk", {"bytes_per_s": 1e9 / 3})
+    assert (tmp_path / "j.jsonl").read_bytes().count(b"\n") == 2
+    assert journal().findings == {"disk": {"bytes_per_s": 1e9 / 3}}
+
+
+@pytest.mark.parametrize("cut", [1, 7, 20])
+def test_a_line_that_was_cut_short_is_dropped(journal: Callable[..., Journal], tmp_path: Path, cut: int) -> None:
+    kept = journal()
+    kept.finding("disk", 1)
+    kept.finding("energy", {"j": 0.25})
+    kept.close()
+    path = tmp_path / "j.jsonl"
+    path.write_bytes(path.read_bytes()[:-cut])
+    again = journal()
+    assert again.findings == {"disk": 1}
+    again.finding("energy", None)
+    again.close()
+    assert journal().findings == {"disk": 1, "energy": None}
+
+
+@pytest.mark.parametrize(
+    ("header", "key"),
+    [
+        ({**HEADER, "settings": {"model": "gru", "beam": 4}}, "settings.beam 1"),
+        ({"settings": HEADER["settings"]}, 'box.cpu_model "Abacus"'),
+        ({**HEADER, "journal": 1}, "journal 2"),
+    ],
+)
+def test_a_journal_of_other_settings_or_of_another_version_is_refused_and_kept(
+    journal: Callable[..., Journal], tmp_path: Path, header: dict[str, Any], key: str
+) -> None:
+    journal().finding("disk", 1)
+    before = (tmp_path / "j.jsonl").read_bytes()
+    with pytest.raises(CalibrationError, match=key) as refused:
+        journal(header)
+    assert "\n" not in str(refused.value) and (tmp_path / "j.jsonl").read_bytes() == before
+    assert journal(header, replaces=True).findings == {}
+
+
+@pytest.mark.parametrize(
+    "lines", [['{"a": 1}'], ["\x00\x01"], [json.dumps({"journal": 2, **HEADER}), '["disk", 1]', "{", '["disk", 1]']]
+)
+def test_a_file_that_is_no_journal_or_is_damaged_is_refused_and_kept(
+    journal: Callable[..., Journal], tmp_path: Path, lines: Iterable[str]
+) -> None:
+    path = tmp_path / "j.jsonl"
+    path.write_text("\n".join(lines) + "\n")
+    before = path.read_bytes()
+    with pytest.raises(CalibrationError):
+        journal()
+    assert path.read_bytes() == before
+
+
+def test_a_journal_without_findings_is_removed(journal: Callable[..., Journal], tmp_path: Path) -> None:
+    journal().close()
+    assert not list(tmp_path.iterdir())

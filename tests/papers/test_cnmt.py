@@ -1,0 +1,179 @@
+"""Table I as printed, the ratios that CNMT-16 derives from it, and a small reproduction."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simnmt.base import shipped_files
+from simnmt.base.errors import InputError
+from simnmt.papers.cnmt import replay, table_one
+from simnmt.papers.cnmt.reproduction import reproduce
+from simnmt.papers.cnmt.table_one import POLICIES, TABLE, WORKLOADS, TableRun, implied_ratios, implied_rows, printed_percent
+from simnmt.papers.kit.rendering import Report
+from tests.campaigns.harness import deep
+from tests.papers.stand_ins import write_stand_ins
+
+IMPLIED = {
+    # CNMT-16: Server twice, Oracle twice, Naive, C-NMT
+    ("de-en", "cp1"): (1.1735, 1.1706, 0.8651, 0.8636, 1.1174, 0.8645),
+    ("de-en", "cp2"): (0.8851, 0.9188, 0.7403, 0.7555, 0.8384, 0.7566),
+    ("fr-en", "cp1"): (1.5922, 1.5753, 0.8725, 0.8664, 0.9426, 0.8771),
+    ("fr-en", "cp2"): (1.3681, 1.3912, 0.8042, 0.8108, 0.9285, 0.8200),
+    ("en-zh", "cp1"): (0.9018, 0.9005, 0.7177, 0.7177, 0.8289, 0.7883),
+    ("en-zh", "cp2"): (0.7109, 0.7195, 0.5870, 0.5915, 0.6369, 0.6434),
+}
+Rows = list[dict[str, Any]]
+
+
+def test_table_one_has_36_cells_and_sums_to_the_printed_digits() -> None:
+    cells = [printed_percent(*cell) for cell in table_one.table_cells()]
+    assert len(cells) == 36
+    assert sum(cells) == pytest.approx(-338.30, abs=1e-9)
+
+
+def test_worked_example_of_cnmt_16() -> None:
+    assert len(implied_rows()) == len(IMPLIED)
+    for row in implied_rows():
+        ours = (*row["server"], *row["oracle"], row["naive"], row["cnmt"])
+        assert tuple(round(value, 4) for value in ours) == IMPLIED[row["workload"], row["network"]]
+
+
+def test_eleven_of_twelve_double_derivations_disagree_by_more_than_the_rounding() -> None:
+    pairs = [implied_ratios(cell)[policy] for cell in IMPLIED for policy in ("cloud", "oracle")]
+    assert sum(abs(one - other) > 2e-4 for one, other in pairs) == 11
+
+
+def test_the_implied_totals_give_36_cells_close_to_the_published_ones(published_rows: Rows) -> None:
+    run = TableRun.of(published_rows)
+    for cell in table_one.table_cells():
+        ours = run.change_percent(*cell)
+        # the GW column follows exactly; the others by half of what the paper's two derivations differ (at most 2 %)
+        assert ours == pytest.approx(printed_percent(*cell), abs=1e-9 if cell[3] == "edge" else 2.3)
+
+
+def test_a_cell_is_the_variation_of_total_time_in_per_cent(published_rows: Rows) -> None:
+    rows = [
+        {"workload": "de-en", "network": "cp2", "policy": "edge", "total_latency_s": 200.0},
+        {"workload": "de-en", "network": "cp2", "policy": "cnmt", "total_latency_s": 150.0},
+    ]
+    assert TableRun.of(rows).change_percent("de-en", "cp2", "cnmt", "edge") == -25.0
+    part = TableRun.of(row for row in published_rows if row["workload"] == "de-en")
+    assert len(part.ratios()) == 8 and part.change_percent("fr-en", "cp2", "cnmt", "edge") is None
+
+
+@pytest.fixture(scope="module")
+def scenario(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_stand_ins(tmp_path_factory.mktemp("stand-ins"))
+
+
+@pytest.fixture(scope="module")
+def report(scenario: Path) -> Report:
+    return reproduce(measured=scenario, requests=2000)
+
+
+@pytest.fixture(scope="module")
+def shipped() -> Report:
+    """On the shipped measured profiles."""
+    return reproduce(requests=500)
+
+
+@pytest.fixture
+def one_replication(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replay once, for tests that use no interval."""
+    monkeypatch.setattr(replay, "REPLICATIONS", 1)
+
+
+def test_there_is_one_record_per_claim_and_basis(report: Report) -> None:
+    letters = [f"CNMT-17 ({letter})" for letter in (*"abcde", "reductions")]
+    devices = ["CNMT-06 (linear in M)", "CNMT-06 (Transformer on a GPU)", "CNMT-06 (recurrent encoders)", "CNMT-12"]
+    expected = {"inferred": letters, "measured": [*letters, *devices]}
+    assert [record.id for record in report.claims] == [f"{name}, {part}" for part, names in expected.items() for name in names]
+    for record in report.claims:
+        assert record.verdict in ("holds", "does not hold", "not distinguishable", "not measurable here")
+        assert record.basis == ("fitted" if record.device == "inferred" else "measured")
+
+
+def test_verdicts_rest_on_intervals_over_replications(report: Report) -> None:
+    """The scenario has one replication, which would give no interval."""
+    judged = {record.id: record for record in report.claims}
+    for letter in ("a", "b", "c", "d", "e", "reductions"):
+        assert re.search(r"\[[+-]?[\d.]+, [+-]?[\d.]+\]", judged[f"CNMT-17 ({letter}), measured"].ours), letter
+
+
+def test_both_devices_win_requests_on_each_data_sets_own_networks_and_the_orders_hold_there(shipped: Report) -> None:
+    document = shipped.document()
+    assert [part["name"] for part in document["parts"]] == ["inferred", "measured", "measured, one network"]
+    networks = next(table["rows"] for table in document["tables"] if table["id"] == "networks")
+    shares = [row["oracle_offloaded_share"] for row in networks if row["profiles"] == "measured"]
+    assert len(shares) == 6 and all(0.2 <= share <= 0.8 for share in shares)
+    verdicts = {record.id: record.verdict for record in shipped.claims}
+    assert [verdicts[f"CNMT-17 ({letter}), measured"] for letter in "abd"] == ["holds"] * 3
+    (levels,) = {tuple(row["mean_rtt_ms"] for row in networks[-6:] if row["workload"] == name) for name in WORKLOADS}
+    assert levels[0] > levels[1]
+
+
+@pytest.mark.parametrize("basis", [deep("synthetic"), "fitted"])
+@pytest.mark.usefixtures("one_replication")
+def test_parts_on_profiles_that_were_not_measured_are_not_called_measured(tmp_path: Path, basis: str) -> None:
+    path = write_stand_ins(tmp_path, "synthetic")
+    if basis == "fitted":
+        path.write_text(
+            path.read_text().replace("cpu1-gru.json", "@tx2-gru").replace("cpu2-gru.json", "@titan-xp-gru"), encoding="utf-8"
+        )
+    report = reproduce(measured=path, requests=200)
+    others = [record for record in report.claims if record.device != "inferred"]
+    assert {record.device for record in others} == {f"given, {basis}"} and {record.basis for record in others} == {basis}
+    if basis == "fitted":
+        kinds = next(part["kinds"] for part in report.document()["parts"] if part["name"] == "given, fitted")
+        assert kinds == {"de-en": ["synthetic"], "fr-en": ["inferred"], "en-zh": ["synthetic"]}
+
+
+def test_the_tables_hold_every_cell_and_ratio_with_a_column_for_each_part(report: Report) -> None:
+    document = report.document()
+    tables = {table["id"]: table["rows"] for table in document["tables"]}
+    assert len(tables["table-one"]) == 36 and len(tables["ratios"]) == 24 and len(tables["networks"]) == 12
+    origins = ("published", "inferred", "measured")
+    assert all(isinstance(cell[f"{origin}_percent"], float) for cell in tables["table-one"] for origin in origins)
+    gateway = {
+        (cell["workload"], cell["network"], cell["policy"]): cell["measured_percent"]
+        for cell in tables["table-one"]
+        if cell["baseline"] == "edge"
+    }
+    for ratio in tables["ratios"]:
+        if ratio["policy"] in POLICIES:
+            change = gateway[ratio["workload"], ratio["network"], ratio["policy"]]
+            assert ratio["measured"] == pytest.approx(1 + change / 100), "the table and the ratios are of the same runs"
+    assert set(document["mean_absolute_error"]) == {"all", "fitted", "test", *WORKLOADS}
+    assert [row["role"] for row in tables["ratios"]].count("test") == 9
+    assert {(row["workload"], row["device"]) for row in tables["times"]} == {
+        (workload, device) for workload in WORKLOADS for device in ("gateway", "cloud")
+    }
+    first = next(line for line in report.text().splitlines() if line.startswith("DE-EN Naive"))
+    assert first.split()[2:] == ["published", *(f"{value:+.2f}" for value in list(TABLE.rows[0].values())[2:])]
+
+
+@pytest.mark.usefixtures("one_replication")
+def test_missing_profiles_leave_their_claims_not_measurable(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = shipped_files.names
+    monkeypatch.setattr(shipped_files, "names", lambda kind: [name for name in there(kind) if not name.startswith("cpu")])
+    report = reproduce(requests=200)
+    measured = [record for record in report.claims if record.device == "measured"]
+    assert len(measured) == 10 and {record.verdict for record in measured} == {"not measurable here"}
+    assert all("FR-EN needs @cpu1-gru and @cpu2-gru" in record.why for record in measured if record.hardware_dependent)
+    cell = next(table["rows"][0] for table in report.document()["tables"] if table["id"] == "table-one")
+    assert cell["measured_percent"] is None and isinstance(cell["inferred_percent"], float)
+    assert "Not at hand: " in report.text() and "Not at hand: " in report.page()
+
+
+@pytest.mark.parametrize(("old", "new"), [("  cp2: {rtt", "  other: {rtt"), ("clock: spread", "clock: own")])
+def test_another_protocol_is_refused(scenario: Path, old: str, new: str) -> None:
+    text = scenario.read_text()
+    assert old in text
+    other = scenario.with_name("other.yaml")
+    other.write_text(text.replace(old, new))
+    with pytest.raises(InputError, match=r"other\.yaml"):
+        replay.prepare(other)
