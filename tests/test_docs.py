@@ -76,6 +76,7 @@ def test_a_command_that_is_only_read_names_a_verb_and_its_options(command: str) 
     known = {name for option in verb.params for name in (*option.opts, *option.secondary_opts)}
     while words and hasattr(verb, "commands") and words[0] in verb.commands:
         verb = verb.commands[words.pop(0)]
-        known |= {name for option in verb.params for name in (*option.opts, *option.secondary_opts)}
+        options = verb.get_params(typer.Context(verb))
+        known |= {name for option in options for name in (*option.opts, *option.secondary_opts)}
     assert not hasattr(verb, "commands") or not words or words[0].startswith("-"), f"no verb: {command}"
     assert {word.split("=")[0] for word in words if word.startswith("--") and word != "--"} <= known | {"--help"}

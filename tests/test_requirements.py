@@ -68,7 +68,7 @@ SHOWN_BY = {
         "kernels/test_output_layer.py::test_the_reference_agrees_with_float64",
         "nmt/test_fused.py::test_the_stages_of_a_step_are_timed_separately",
     ],
-    "FNI-02": ["papers/test_fused_claims.py::test_beam_1_gains_more_than_memory_traffic_allows"],
+    "FNI-02": ["papers/test_fused.py::test_beam_1_gains_more_than_memory_traffic_allows"],
     "FNI-03": ["kernels/test_output_layer.py::test_worked_example_of_fni_03"],
     "FNI-04": [
         "kernels/test_output_layer.py::test_worked_example_of_fni_04",
@@ -108,15 +108,15 @@ SHOWN_BY = {
     "FNI-14": ["FNI-14", "workload/test_lognormal_lengths.py::test_every_workload_has_the_moments_of_table_1_within_2_percent"],
     "FNI-15": [
         *(f"FNI-15 ({letter})" for letter in "abcd"),
-        "papers/test_fused_claims.py::test_sums_changes_and_ratios_follow_from_the_printed_seconds",
+        "papers/test_fused.py::test_sums_changes_and_ratios_follow_from_the_printed_seconds",
     ],
     "FNI-16": [f"FNI-16 ({letter})" for letter in "abcdefghijklm"],
     "FNI-17": [
         *(f"FNI-17 ({letter})" for letter in "abcd"),
-        "papers/test_fused_claims.py::test_a_real_decoder_is_compared_with_amdahls_prediction",
+        "papers/test_fused.py::test_a_real_decoder_is_compared_with_amdahls_prediction",
     ],
     "FNI-18": ["profile/test_fits_of_batches.py::test_a_device_that_is_flat_until_it_is_full_becomes_a_table"],
-    "FNI-19": ["papers/test_fused_claims.py::test_the_slips_are_listed"],
+    "FNI-19": ["papers/test_fused.py::test_the_slips_are_listed"],
     "FVP-01": ["kernels/test_gathered.py::test_worked_examples_of_fvp_01_and_fvp_07"],
     "FVP-02": [
         "nmt/test_kmeans.py::test_every_step_of_every_sentence_is_recorded_with_the_tokens_that_dense_logits_rank_first",
@@ -266,7 +266,7 @@ SHOWN_BY = {
     ],
     "SHARP-11": [
         *(f"SHARP-11 ({letter})" for letter in "abc"),
-        "papers/test_sharp_claims.py::test_factors_and_steps_of_the_ladder_follow_from_its_speeds",
+        "papers/test_sharp.py::test_factors_and_steps_of_the_ladder_follow_from_its_speeds",
     ],
     "SHARP-12": ["kernels/test_sharp_cells.py::test_sharp_12_connected_layers_with_their_skips"],
     "SHARP-13": ["SHARP-13", "kernels/test_sharp_cells.py::test_sharp_13_a_recurrent_layer_costs_6_or_8_connected_ones"],
@@ -282,12 +282,12 @@ SHOWN_BY = {
     "SHARP-16": ["nmt/test_sharp_model.py::test_the_models_of_table_2_have_their_sizes"],
     "SHARP-17": [f"SHARP-17 ({letter})" for letter in "abcd"],
     "SHARP-18": ["SHARP-18"],
-    "SHARP-19": ["papers/test_sharp_claims.py::test_no_baseline_gives_all_printed_factors"],
+    "SHARP-19": ["papers/test_sharp.py::test_no_baseline_gives_all_printed_factors"],
     "XP-01": ["world/test_batch_server.py::test_a_sentence_alone_costs_the_same_with_batching_on_and_off"],
     "XP-02": ["kernels/test_gathered.py::test_columns_sent_to_the_fused_layer_give_the_result_of_scatter_and_softmax"],
     "XP-03": [
         "experiment/test_decoder.py::test_the_reader_is_told_what_is_measured_and_exact",
-        "papers/test_sharp_reproduction.py::test_a_rung_shows_its_agreement_on_a_trained_model",
+        "papers/test_sharp.py::test_a_rung_shows_its_agreement_on_a_trained_model",
     ],
     "XP-04": ["policies/test_plan_view.py::test_a_plane_that_knows_no_states_loses_on_cold_requests"],
     "XP-05": ["cli/test_calibrate.py::test_a_measured_profile_drives_a_scenario_and_its_replay_has_the_same_bytes"],

@@ -1,30 +1,31 @@
-"""A whole calibration: load the model, measure by plan, fit, and write the profile."""
+"""A whole calibration: load the model, measure its parts, fit them, and write the profile."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+import pandas as pd
 
 from simnmt.base import VERSION
 from simnmt.base.configuration import end_tokens
 from simnmt.calibrate import preconditions, profile_assembly
 from simnmt.calibrate.box import BoxDescription, describe
-from simnmt.calibrate.journal import Header, Journal, journal_path
-from simnmt.calibrate.measurement import Listener, Silent
-from simnmt.calibrate.parts import Parts
-from simnmt.calibrate.plan import BenchPlan, plan_benches
+from simnmt.calibrate.harness import Listener, Silent, rounds
+from simnmt.calibrate.journal import SESSION, Header, Journal, journal_path
+from simnmt.calibrate.parts import Bench, groups
 from simnmt.calibrate.processor_use import pinned
 from simnmt.calibrate.settings import Settings
-from simnmt.nmt.engine import Engine, EngineAccount
+from simnmt.nmt.engine import Engine, EngineAccount, Work
 from simnmt.nmt.engines import load_engine
 from simnmt.profile.blocks import Overheads
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.doubts import profile_doubts
-from simnmt.profile.origin import LengthUnit
+from simnmt.profile.origin import LengthUnit, MeasuringConditions
 from simnmt.profile.profile_file import write_profile
 
 LoadEngine = Callable[..., Engine]
@@ -74,28 +75,26 @@ def calibrate(
     before = None if settings.whole else there
     if before is not None:
         preconditions.same_units(before, settings, path)
-    drawn = _drawn(settings)
-    box = describe()
+    drawn, box = _drawn(settings), describe()
     threads = preconditions.threads_of(settings, box)
-    with pinned(threads) as cpus, _loaded(settings, threads, load) as engine:
+    with pinned(threads) as cpus, closing(_load(load, settings, threads)) as engine:
+        bench = Bench(settings, engine, listener, Path(os.path.realpath(path)).parent, drawn)
+        if before is None and there is not None and there.beam_overrun is not None:
+            bench.replaced = path
         account = _named(engine.account, box)
-        plans = plan_benches(settings, drawn, tells_steps=settings.backend == "torch")
-        preconditions.within_positions(account, [work for plan in plans for work in plan.works])
+        preconditions.within_positions(account, works(bench))
         preconditions.agreement_can_be_told(account, settings)
         if before is not None:
             preconditions.same_engine(before, account, settings, path)
         elif there is not None:
             preconditions.nothing_lost(there, account, settings, path)
-        header = _header(settings, account, box, plans)
+        header = _header(settings, account, box, bench)
         with kept_journal(Journal(journal_path(path), header, replaces=replaces_journal), listener) as journal:
-            journal.session(profile_assembly.state(box))
-            folder = Path(os.path.realpath(path)).parent
-            loses_overrun = before is None and there is not None and there.beam_overrun is not None
-            parts = Parts(settings, engine, journal, listener, folder, path if loses_overrun else None)
-            blocks: profile_assembly.Blocks = parts.blocks(plans)
+            sessions = _sessions(journal, profile_assembly.state(box))
+            frame = measure(bench, journal)
             after = profile_assembly.state(describe())
-            conditions = profile_assembly.conditions_block(journal.sessions, after, parts.measured, cpus, settings.gap_s)
-            remarks = profile_assembly.remarks(conditions, parts.measured, on_cpu=threads is not None)
+            conditions = profile_assembly.conditions_block(sessions, after, frame, cpus, settings.gap_s)
+            remarks = profile_assembly.remarks(conditions.governor, frame, on_cpu=threads is not None)
             if before is None:
                 src_unit, tgt_unit = settings.units
                 profile = profile_assembly.new_profile(
@@ -104,14 +103,14 @@ def calibrate(
                     account,
                     box,
                     LengthUnit(src=src_unit, tgt=tgt_unit, end_of_sentence="both"),
-                    {**blocks, "conditions": conditions},
+                    {**bench.blocks, "conditions": conditions},
                     device_name=device_name,
                     source=_source(settings, account),
                     tool=TOOL,
                     beam=settings.beam,
                 )
             else:
-                completable, blocks = _completable(before, settings, account, blocks)
+                completable, blocks = _completable(before, settings, account, bench.blocks)
                 profile = profile_assembly.completed(
                     completable, blocks, conditions, settings.parts, name=name, device_name=device_name, tool=TOOL
                 )
@@ -120,7 +119,46 @@ def calibrate(
             write_profile(path, profile)
             journal.remove()
     doubts = [doubt.message for doubt in profile_doubts(profile)]
-    return Calibrated(profile, (*doubts, *remarks, *parts.remarks), there is not None)
+    return Calibrated(profile, (*doubts, *remarks, *bench.remarks), there is not None)
+
+
+def measure(bench: Bench, journal: Journal | None) -> pd.DataFrame | None:
+    """Measure the parts, group by group, and fit them; return the rows that were measured beside reference work."""
+    beside_reference: list[pd.DataFrame] = []
+    for number, group in enumerate(groups(bench.settings)):
+        cases = {(part.name, name): case for part in group for name, case in part.cases(bench).items()}
+        if not cases:
+            continue
+        name, apart = " and ".join(part.name for part in group), group[0].apart(bench.settings)
+        bench.listener.say(f"{name} ...")
+        frame = rounds(
+            cases,
+            max(part.rounds(bench) for part in group),
+            min(part.within_s for part in group),
+            bench.reference if group[0].beside_reference else None,
+            journal,
+            name=name,
+            shuffle=bench.settings.seed,
+            again=not apart,
+            listener=bench.listener,
+        )
+        for part in group:
+            rows = frame[[of == part.name for of, _ in frame["case"]]]
+            if len(rows):
+                bench.add(part.fit(rows, bench))
+        if group[0].beside_reference:
+            # Stretches of another group have other numbers.
+            beside_reference.append(frame.assign(stretch=frame["stretch"].map(lambda at, group=number: (group, at))))
+    if bench.overheads:
+        bench.blocks["overheads"] = Overheads(**bench.overheads)
+    return pd.concat(beside_reference) if beside_reference else None
+
+
+def works(bench: Bench) -> list[Work]:
+    """Return all works that will be timed beside the reference work, to be checked before hours of measuring."""
+    parts = [part for group in groups(bench.settings) for part in group if part.beside_reference]
+    abouts = [case.about for part in parts for case in part.cases(bench).values()]
+    return [Work(*(about[name] for name in ("src_len", "tgt_len", "batch", "beam"))) for about in abouts]
 
 
 def _completable(
@@ -153,9 +191,8 @@ def _source(settings: Settings, account: EngineAccount) -> str:
     return f"{engine}, {profile_assembly.describe_weights(account)}; {how}"
 
 
-@contextmanager
-def _loaded(settings: Settings, threads: int | None, load: LoadEngine) -> Iterator[Engine]:
-    engine = load(
+def _load(load: LoadEngine, settings: Settings, threads: int | None) -> Engine:
+    return load(
         settings.model,
         backend=settings.backend,
         device=settings.device,
@@ -163,10 +200,13 @@ def _loaded(settings: Settings, threads: int | None, load: LoadEngine) -> Iterat
         compute_type=settings.compute_type,
         seed=settings.seed,
     )
-    try:
-        yield engine
-    finally:
-        engine.close()
+
+
+def _sessions(journal: Journal, state: MeasuringConditions) -> list[MeasuringConditions]:
+    """Keep the state of the box before this session; return those before all sessions."""
+    known = [content for name, content in journal.findings.items() if name.startswith(SESSION)]
+    journal.finding(f"{SESSION} {len(known)}", state.model_dump(mode="json", exclude_unset=True))
+    return [*map(MeasuringConditions.model_validate, known), state]
 
 
 @contextmanager
@@ -175,12 +215,12 @@ def kept_journal(journal: Journal, listener: Listener) -> Iterator[Journal]:
     try:
         if journal.remark:
             listener.say(journal.remark)
-        if len(journal):
-            listener.say(f"going on from {journal.path}: {len(journal):,} measurements are there")
+        if journal.measured:
+            listener.say(f"going on from {journal.path}")
         yield journal
     except BaseException:
-        if len(journal):
-            listener.say(f"kept {len(journal):,} measurements in {journal.path}; the same command goes on from there")
+        if journal.measured:
+            listener.say(f"kept what was measured in {journal.path}; the same command goes on from there")
         raise
     finally:
         journal.close()
@@ -192,10 +232,10 @@ def _named(account: EngineAccount, box: BoxDescription) -> EngineAccount:
     return replace(account, device_name=name) if name else account
 
 
-def _drawn(settings: Settings) -> list[tuple[int, int]] | None:
+def _drawn(settings: Settings) -> list[tuple[int, int]]:
     """Draw the lengths of paper mode."""
     if settings.mode != "paper" or not settings.whole:
-        return None
+        return []
     from simnmt.base.shipped_files import find
     from simnmt.workload.length_table import read_table
 
@@ -206,13 +246,13 @@ def _drawn(settings: Settings) -> list[tuple[int, int]] | None:
     return list(zip((src_len + src_end).tolist(), (tgt_len + tgt_end).tolist(), strict=True))
 
 
-def _header(settings: Settings, account: EngineAccount, box: BoxDescription, plans: Sequence[BenchPlan]) -> Header:
-    names = ("machine", "cpu_model", "board", "logical_cores", "usable_cpus", "memory_bytes")
+def _header(settings: Settings, account: EngineAccount, box: BoxDescription, bench: Bench) -> Header:
+    names = ("machine", "cpu_model", "board", "logical_cores", "usable_cpus")
     return {
         "settings": settings.as_json(),
         "box": {name: getattr(box, name) for name in names},
         "engine": profile_assembly.engine_block(account, settings.beam).model_dump(mode="json"),
         "simnmt": VERSION,
-        # The place of a sample in the plan identifies its work; another plan has other works there.
-        "plan": hashlib.sha256(repr(plans).encode()).hexdigest()[:16],
+        # The drawn inferences depend on a file too.
+        "works": hashlib.sha256(repr(works(bench)).encode()).hexdigest()[:16],
     }

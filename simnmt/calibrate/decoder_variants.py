@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
+from simnmt.calibrate.cells import STEP_SRC_LEN, batches
 from simnmt.calibrate.harness import Listener, by_round, rounds
-from simnmt.calibrate.plan import STEP_SRC_LEN, batches
 from simnmt.calibrate.settings import Settings
 from simnmt.nmt.engine import Engine, Work
 from simnmt.nmt.errors import NmtError, OutOfMemory
@@ -135,11 +135,12 @@ def _rungs(engine: TimesAnyDecoder, settings: Settings, listener: Listener) -> B
         stages = engine.stages_s(decoder, src_len=src_len, tgt_len=TIMED_STEPS)
         body_s = stages.prepare_s / SHARP_STEPS + stages.body_s / TIMED_STEPS
         parts_s = dict(zip(STAGES, (body_s, stages.product_s / TIMED_STEPS, stages.search_s / TIMED_STEPS), strict=True))
-        return parts_s | {"step_s": sum(parts_s.values())}
+        step_s = sum(parts_s.values())
+        return {"seconds": TIMED_STEPS * step_s, "step_s": step_s, **parts_s}
 
     ratios: dict[DecoderSettings, list[float]] = {}
     base_steps, left_out = list[list[float]](), list[str]()
-    for variant in dict.fromkeys(ladder(base, quick=quick)):
+    for variant in dict.fromkeys(ladder(base)):
         if variant == base:
             continue
         listener.say(f"decoder: {variant.describe()}")
@@ -174,29 +175,17 @@ def _rungs(engine: TimesAnyDecoder, settings: Settings, listener: Listener) -> B
     return _block(base, variants, src_len, repeats, left_out, notes)
 
 
-def ladder(base: DecoderSettings, *, quick: bool = False) -> Iterator[DecoderSettings]:
-    """Yield the base, the rungs of SHARP-11 one on top of another, single options, other beams, and combinations.
+def ladder(base: DecoderSettings) -> Iterator[DecoderSettings]:
+    """Yield the base, the rungs of SHARP-11 one on top of another and fused, the paper's table, and both ends at other beams.
 
-    Kept embeddings of frequent words are not measured: their hits depend on a text, and there is none here. A quick calibration
-    makes fewer tables of all embeddings, because a table takes seconds.
+    Kept embeddings of frequent words are not measured: their hits depend on a text, and there is none here.
     """
-    changes = techniques(embeddings="precomputed") | {"fused": {"fused": True}}
-    rungs = paper_ladder(base, changes)
+    rungs = paper_ladder(base, techniques(embeddings="precomputed") | {"fused": {"fused": True}})
     yield from rungs.values()
-    on_top = rungs["fused"]
     yield rungs["attention"].model_copy(update={"activations": "table"})
-    other, *others = [beam for beam in BEAMS if beam != base.beam]
-    for beam in (other, *others):
+    for beam in BEAMS:
         yield base.model_copy(update={"beam": beam})
-    yield on_top.model_copy(update={"beam": other})
-    if quick:
-        return
-    yield from (on_top.model_copy(update={"beam": beam}) for beam in others)
-    alone = [change for rung, change in changes.items() if rung != "int16"]
-    both_kept = changes["embeddings"] | changes["attention"]
-    for change in (*alone, {"activations": "table"}, both_kept, changes["int16"] | changes["merge"] | changes["fused"]):
-        yield base.model_copy(update=change)
-    yield on_top.model_copy(update={"gemm": base.gemm})
+        yield rungs["fused"].model_copy(update={"beam": beam})
 
 
 def _batches(settings: Settings, most: int) -> list[int]:

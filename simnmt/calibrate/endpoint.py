@@ -22,8 +22,9 @@ from simnmt.base.files import MOST_TEXT_BYTES, read_bounded
 from simnmt.calibrate import profile_assembly
 from simnmt.calibrate.box import describe
 from simnmt.calibrate.calibration import TOOL, Calibrated
-from simnmt.calibrate.endpoint_apis import MOST_TOKENS, Endpoint, connect, refused
-from simnmt.calibrate.harness import Case, Journal, Listener, Silent, journal_path, rounds
+from simnmt.calibrate.endpoint_apis import APIS, MOST_TOKENS, Endpoint, refused
+from simnmt.calibrate.harness import Case, Listener, Silent, rounds
+from simnmt.calibrate.journal import Journal, journal_path
 from simnmt.calibrate.processor_use import BusyWatch
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.profile.blocks import Execution, Quantiles
@@ -78,8 +79,8 @@ class EndpointSettings:
 
     def connect(self) -> Endpoint:
         """Return the client of the service."""
-        token = os.environ.get(TOKEN, "").strip()
-        return connect(self.api, self.url, self.source, self.target, self.model, token, self.timeout_s, self.ca_file)
+        connection = {"token": os.environ.get(TOKEN, "").strip(), "timeout_s": self.timeout_s, "ca_file": self.ca_file}
+        return APIS[self.api](self.url, self.source, self.target, self.model, **connection)
 
 
 def calibrate_endpoint(

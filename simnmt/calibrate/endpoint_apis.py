@@ -6,7 +6,6 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -170,13 +169,6 @@ def _take(reply: Reply, message: Mapping[str, Any], choice: Mapping[str, Any]) -
 Endpoint = LibreTranslate | Chat
 APIS: dict[str, type[LibreTranslate] | type[Chat]] = {"libretranslate": LibreTranslate, "openai": Chat}
 """What measures a service, by the name of its API."""
-
-
-def connect(
-    api: str, url: str, source: str, target: str, model: str | None, token: str, timeout_s: float, ca_file: Path | None
-) -> Endpoint:
-    """Return the client of a service. Raises `InputError` for an impossible address, token or file of authorities."""
-    return APIS[api](url, source, target, model, token=token, timeout_s=timeout_s, ca_file=ca_file)
 
 
 def refused(error: ServiceError, url: str) -> CalibrationError:

@@ -25,14 +25,12 @@ Calibrations, `kernels bench`, the studies of papers and `benchmarks/` time by `
 from __future__ import annotations
 
 import gc
-import json
 import math
 import os
 import random
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol
 
@@ -40,7 +38,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from simnmt.base.files import MOST_TEXT_BYTES, check_regular
+from simnmt.calibrate.journal import Journal
 from simnmt.calibrate.processor_use import QUIET_SHARE, BusyWatch
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.nmt.errors import OutOfMemory
@@ -48,7 +46,7 @@ from simnmt.nmt.errors import OutOfMemory
 BOUND = 0.05
 """A quiet box stays within 0.01 to 0.02."""
 READINGS = 3
-STRETCH_S, STRETCH_CALLS = 0.2, 10
+STRETCH_S, STRETCH_CALLS = 0.5, 10
 """The system counts processor time in hundredths of a second: over a shorter stretch the use by others is unknown."""
 MOST_ATTEMPTS = 3
 AGAIN_S, AGAIN_SHARE = 60.0, 0.25
@@ -58,6 +56,10 @@ MOST_ROUNDS = 20
 """Greatest multiple of the requested rounds, where `least_s` asks for more."""
 
 Run = Callable[[], object]
+
+
+def nothing() -> None:
+    """Prepare nothing, see `Case.prepare`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +116,9 @@ def rounds(
     name: str = "rounds",
     least_s: float = 0.0,
     shuffle: int | None = None,
+    again: bool = True,
     clock: Callable[[], float] = perf_counter,
-    watch: Callable[[], BusyWatch] = BusyWatch,
+    watch: Callable[[], BusyWatch] | None = None,
     listener: Listener = Silent,
 ) -> pd.DataFrame:
     """Time all cases in `n` rounds by the rules of this module.
@@ -129,8 +132,9 @@ def rounds(
         name: what is measured, for the journal and the progress; different in all calls with one journal.
         least_s: seconds for which each case is timed at least, by further rounds, up to `MOST_ROUNDS` times `n`.
         shuffle: seed of a new random order in each round.
+        again: False: disturbed stretches are not measured again.
         clock: seconds; on a GPU a clock that waits for it.
-        watch: begins to watch the CPUs.
+        watch: begins to watch the CPUs; None: `BusyWatch`.
         listener: receives messages and progress.
 
     Returns:
@@ -147,7 +151,7 @@ def rounds(
         raise ValueError("give at least one round and one case")
     by_name = {key: case if isinstance(case, Case) else Case(case) for key, case in cases.items()}
     work = None if reference is None else reference if isinstance(reference, Case) else Case(reference)
-    measuring = _Measuring(by_name, work, journal, name, clock, watch, listener)
+    measuring = _Measuring(by_name, work, journal, name, clock, watch or BusyWatch, listener)
     for number in range(MOST_ROUNDS * n if least_s else n):
         if number >= n and min(measuring.timed_s) >= least_s:
             break
@@ -162,7 +166,8 @@ def rounds(
             random.Random(f"{shuffle} {name} {number}").shuffle(order)
         measuring.measure_round(number, order, left=max(n - number - 1, 0))
     measuring.close_stretch()
-    measuring.repeat_disturbed()
+    if again:
+        measuring.repeat_disturbed()
     return measuring.frame()
 
 
@@ -445,116 +450,3 @@ def matrix_reference(rows: int = 4_096, columns: int = 512, repeats: int = 25) -
             np.einsum("ij,j->i", matrix, vector, out=out)
 
     return work
-
-
-JOURNAL_VERSION = 2
-
-
-def journal_path(out: str | os.PathLike[str]) -> Path:
-    """Return the path of the journal of a profile."""
-    return Path(f"{os.fspath(out)}.journal.jsonl")
-
-
-class _OtherSettings(CalibrationError):
-    """A journal of other settings or of another box."""
-
-
-class Journal:
-    """Findings by name, plain JSON, in a file of one line each; a new one goes to the file at once.
-
-    A file of another version or with another header (settings, box) is refused: its numbers do not belong to this measurement.
-    A truncated last line is dropped. Raises `CalibrationError` for a journal of other settings unless `replaces`, for a file
-    that is no journal, and for one that cannot be written.
-    """
-
-    def __init__(self, path: str | os.PathLike[str], header: Mapping[str, Any], *, replaces: bool = False) -> None:
-        self.path = Path(path)
-        self.remark = ""
-        """What was removed of a journal of other settings; empty: nothing."""
-        self.findings: dict[str, Any] = {}
-        line = {"journal": JOURNAL_VERSION, **json.loads(json.dumps(header))}
-        try:
-            if self.path.exists():
-                check_regular(self.path, MOST_TEXT_BYTES)
-            end = self._read(line)
-        except _OtherSettings as other:
-            if not replaces:
-                raise
-            end, self.remark = 0, f"{self.path}: the measurements there are removed, since {other.what}"
-        except OSError as error:
-            raise self._unwritable(error, "choose another --out") from None
-        try:
-            # Unbuffered: bytes that did not fit on the disk must not be written again when the file is closed.
-            self._file = open(self.path, "r+b" if self.path.exists() else "w+b", buffering=0)  # noqa: SIM115, PTH123
-            self._file.truncate(end)
-            self._file.seek(end)
-        except OSError as error:
-            raise self._unwritable(error, "choose another --out") from None
-        if end == 0:
-            self._write(line)
-
-    def finding(self, name: str, result: Any) -> None:
-        """Keep a finding."""
-        self._write([name, result])
-        self.findings[name] = result
-
-    def close(self) -> None:
-        """Close the file and keep it; remove it if nothing was measured."""
-        if not self._file.closed and not self.findings:
-            self.remove()
-        self._file.close()
-
-    def remove(self) -> None:
-        """Remove the file: its measurements are in the profile."""
-        self._file.close()
-        self.path.unlink(missing_ok=True)
-
-    def _read(self, header: dict[str, Any]) -> int:
-        """Read the findings; return the bytes of whole lines."""
-        lines = self.path.read_bytes().splitlines(keepends=True) if self.path.exists() else []
-        end = 0
-        for number, line in enumerate(lines, start=1):
-            if not line.endswith(b"\n"):
-                break
-            try:
-                if number == 1:
-                    self._compare(json.loads(line), header)
-                else:
-                    name, result = json.loads(line)
-                    self.findings[name] = result
-            except (ValueError, KeyError, TypeError, AttributeError):
-                what, remedy = "not a journal of a measurement", "remove it, or choose another --out"
-                raise CalibrationError(what, path=self.path, line=number, remedy=remedy) from None
-            end += len(line)
-        return end
-
-    def _compare(self, theirs: dict[str, Any], ours: dict[str, Any]) -> None:
-        flat_theirs, flat_ours = _flat(theirs), _flat(ours)
-        flat_theirs["journal"]
-        for key in [*flat_ours, *flat_theirs]:
-            if flat_theirs.get(key) != flat_ours.get(key):
-                values = json.dumps(flat_theirs.get(key)), json.dumps(flat_ours.get(key))
-                raise _OtherSettings(
-                    f"the journal has {key} {values[0]}, this measurement {values[1]}",
-                    path=self.path,
-                    remedy="give what it was begun with, choose another --out, or remove the journal, as --force does",
-                )
-
-    def _write(self, line: object) -> None:
-        rest = memoryview(json.dumps(line).encode() + b"\n")
-        try:
-            while rest:
-                rest = rest[self._file.write(rest) :]
-        except OSError as error:
-            raise self._unwritable(error, "make room and give the same command again") from None
-
-    def _unwritable(self, error: OSError, remedy: str) -> CalibrationError:
-        return CalibrationError(f"cannot be written: {error.strerror}", path=self.path, remedy=remedy)
-
-
-def _flat(header: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Return settings and box as a flat mapping, so that a message can name the key that differs."""
-    flat: dict[str, Any] = {}
-    for key, value in header.items():
-        flat.update(_flat(value, f"{above}{key}.") if isinstance(value, dict) else {f"{above}{key}": value})
-    return flat

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from simnmt.base.files import is_standard, refuse_replacing
 from simnmt.calibrate import profile_assembly
-from simnmt.calibrate.batch_corrections import check_overrun, measures_overrun
 from simnmt.calibrate.box import BoxDescription
+from simnmt.calibrate.parts.corrections import check_overrun, measures_overrun
 from simnmt.calibrate.settings import PARTS, CalibrationError, Settings
 from simnmt.nmt.engine import EngineAccount, Work
 from simnmt.profile.blocks import ProfileError

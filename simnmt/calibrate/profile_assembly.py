@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from simnmt.base.configuration import Configuration
 from simnmt.calibrate import processor_use
 from simnmt.calibrate.box import BoxDescription
-from simnmt.calibrate.measurement import Measured
-from simnmt.calibrate.samples import BASE
+from simnmt.calibrate.harness import counted
 from simnmt.nmt.engine import EngineAccount
 from simnmt.profile.decoder_settings import DecoderOptions
 from simnmt.profile.device_profile import SCHEMA_VERSION, DeviceProfile
@@ -51,11 +52,14 @@ def state(box: BoxDescription) -> MeasuringConditions:
 def conditions_block(
     sessions: Sequence[MeasuringConditions],
     after: MeasuringConditions,
-    measured: Measured | None,
+    frame: pd.DataFrame | None,
     pinned_cpus: Sequence[int],
     gap_s: float | None = None,
 ) -> Conditions:
-    """Return `conditions` of a profile: the state before each session and after the last, and the drift of the reference."""
+    """Return `conditions` of a profile: the state before each session and after the last, and the drift of the reference.
+
+    `frame`: rows that were measured beside reference work; None if there are none.
+    """
     states = [*sessions, after]
     others = [state.others_cpus for state in states if state.others_cpus is not None]
     clocks = [state.frequency_mhz for state in states if isinstance(state.frequency_mhz, float)]
@@ -70,22 +74,35 @@ def conditions_block(
         pinned_cpus=list(pinned_cpus),
         gap_s=gap_s,
     )
-    if measured is None:
-        return block
-    spoilt = disturbed_works(measured)
-    drift = {
-        "drift": abs(measured.drift.largest),
-        "drift_from": BASE,
-        "reference_s": measured.drift.usual_s,
-        "stretches": measured.stretches,
-        "stretches_repeated": measured.repeated,
-        "disturbed_cells": len(spoilt),
-        "disturbed": tuple(spoilt),
+    return block if frame is None else block.model_copy(update=drift(frame))
+
+
+def drift(frame: pd.DataFrame) -> dict[str, Any]:
+    """Return the fields of `conditions` on the steadiness of the reference work, and on the cells that stayed disturbed."""
+    stretches = frame.drop_duplicates(["attempt", "stretch"])
+    readings = np.array([reading for pair in stretches["reference_s"] for reading in pair])
+    usual_s = float(np.quantile(readings, 0.25))
+    rows = counted(frame)
+    disturbed = tuple(
+        dict.fromkeys(_describe_cell(*cell) for cell in rows.loc[rows["disturbed"], CELL].itertuples(index=False))
+    )
+    return {
+        "drift": float(np.abs(readings / usual_s - 1.0).max()),
+        "drift_from": "the lower quartile of all readings",
+        "reference_s": usual_s,
+        "stretches": int((stretches["attempt"] == 0).sum()),
+        "stretches_repeated": int((stretches["attempt"] > 0).sum()),
+        "disturbed_cells": len(disturbed),
+        "disturbed": disturbed,
     }
-    if measured.frequencies_mhz:
-        drift["frequency_mhz"] = tuple(np.quantile(measured.frequencies_mhz, (0.0, 0.5, 1.0)).tolist())
-        drift["frequency_how"] = "least, median and greatest of the CPUs measured on, read after each reference reading"
-    return block.model_copy(update=drift)
+
+
+CELL = ["cell", "src_len", "tgt_len", "batch"]
+
+
+def _describe_cell(cell: str, src_len: int, tgt_len: int, batch: int) -> str:
+    """Return the name of a cell: `execution 2+100` (source and target tokens) or `step 2+32 x16`."""
+    return f"{cell} {src_len}+{tgt_len}" + (f" x{batch}" if batch > 1 else "")
 
 
 def busy_warnings(states: Sequence[MeasuringConditions], activity: str) -> list[str]:
@@ -95,25 +112,14 @@ def busy_warnings(states: Sequence[MeasuringConditions], activity: str) -> list[
     return [busy_message(max(state.others_cpus or 0.0 for state in states), activity)]
 
 
-def disturbed_works(measured: Measured) -> list[str]:
-    """Return cells without an undisturbed repeat: `execution 2+100` (source and target tokens) or `step 2+32 x16`."""
-    return [
-        f"{bench} {cell.work.src_len}+{cell.work.tgt_len}" + (f" x{cell.work.batch}" if cell.work.batch > 1 else "")
-        for bench, cells in measured.cells.items()
-        for cell in cells
-        if cell.disturbed
-    ]
-
-
-def remarks(block: Conditions, measured: Measured | None, *, on_cpu: bool) -> list[str]:
+def remarks(governor: str | None, frame: pd.DataFrame | None, *, on_cpu: bool) -> list[str]:
     """Return remarks on a new profile beside its doubts: an unsteady governor, and cells that were left out."""
-    governor, messages = block.governor, []
+    messages = []
     if on_cpu and governor is not None and not set(governor.split("+")) <= set(STEADY_GOVERNORS):
         messages.append(f"the clock governor is {governor}: under performance, times vary less")
-    for bench, works in {} if measured is None else measured.too_large.items():
-        if works:
-            least = min(works, key=lambda work: (work.batch, work.beam, work.src_len, work.tgt_len))
-            messages.append(f"{bench}: {len(works)} cells from batch {least.batch} on were left out: out of memory")
+    if frame is not None:
+        for cell, rows in frame[frame["seconds"].isna()].drop_duplicates(CELL).groupby("cell"):
+            messages.append(f"{cell}: {len(rows)} cells from batch {rows['batch'].min()} on were left out: out of memory")
     return messages
 
 

@@ -15,9 +15,9 @@ import pandas as pd
 from simnmt.base.arrays import Floats
 from simnmt.batching import immediate, mini, top_up
 from simnmt.calibrate import decoder_variants
+from simnmt.calibrate.cells import batches
 from simnmt.calibrate.decoder_speeds import PARTS, watched
 from simnmt.calibrate.harness import rounds
-from simnmt.calibrate.plan import batches
 from simnmt.calibrate.settings import CalibrationError, Settings
 from simnmt.kernels.projection_timing import clock_of
 from simnmt.nmt.errors import NmtError, OutOfMemory

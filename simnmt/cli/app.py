@@ -90,7 +90,7 @@ def application(verb: str = "") -> typer.Typer:
         implementation = getattr(importlib.import_module(f"simnmt.cli.{module}"), member)
         if isinstance(implementation, typer.Typer):
             for below in implementation.registered_commands:
-                below.cls = Verb
+                below.cls = Verb if below.cls is TyperCommand else below.cls
             app.add_typer(implementation, name=name)
         else:
             app.command(name, cls=Verb)(implementation)

@@ -32,7 +32,7 @@ from simnmt.cli.terminal import say, warn
 
 if TYPE_CHECKING:
     from simnmt.calibrate.calibration import Calibrated
-    from simnmt.calibrate.measurement import Listener
+    from simnmt.calibrate.harness import Listener
     from simnmt.profile.device_profile import DeviceProfile
 
 LOG_INTERVAL_S = 15.0

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import partial
+from contextlib import contextmanager, nullcontext
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+import typer.main
 
 from simnmt.base.errors import InputError
+from simnmt.cli.app import Verb
 from simnmt.cli.options import (
     AllowCode,
     AsJson,
@@ -25,6 +29,7 @@ from simnmt.cli.options import (
 )
 from simnmt.cli.progress import Bar, progress_bar
 from simnmt.cli.terminal import say, warn
+from simnmt.papers import PAPERS
 
 if TYPE_CHECKING:
     from simnmt.papers.kit.rendering import Report
@@ -41,7 +46,7 @@ Studies = Annotated[
 Parts = Annotated[
     list[str] | None, option("NAME", "Part of a model's study to measure, again if need be; repeatable.", "--part")
 ]
-Sentences = Annotated[int | None, option("N", "Sentences timed at most, of each set and online run.", "--requests")]
+Sentences = Annotated[int | None, option("N", "Sentences timed at most, of each set.", "--requests")]
 
 
 def _write_and_print(
@@ -86,44 +91,14 @@ def _cpus(jobs: int) -> int:
 
 
 @app.command()
-def cnmt(
-    out: Out = None,
-    measured: Annotated[str, option("SCENARIO|@NAME", "Table I on measured profiles, such as your own.")] = "@table1-measured",
-    requests: Annotated[int | None, option("N", "Requests per run of the table.", min=1)] = None,
-    allow_code: AllowCode = False,
-    jobs: Jobs = 0,
-    force: Force = False,
-    as_json: AsJson = False,
-) -> None:
-    """C-NMT (ISCAS 2022): Table I, its ratios, figures and claims: published, on inferred and on measured profiles.
-
-    Example: simnmt reproduce cnmt --requests 2000
-    """
-    replay_table = partial(_replay_table, measured, allow_code, requests, _cpus(jobs))
-    _write_and_print("cnmt", out, force, as_json, replay_table)
-
-
-def _replay_table(measured: str, allow_code: bool, requests: int | None, jobs: int, bar: Bar, directory: Path) -> Report:
-    from simnmt.papers.cnmt.reproduction import reproduce
-
-    with prints_of_users():
-        return reproduce(measured=measured, allow_code=allow_code, requests=requests, jobs=jobs, progress=bar.runs)
-
-
-@app.command()
 def topup(
     out: Out = None,
     profiles: Profiles = None,
-    p95_s: Annotated[
-        float | None,
-        option("TIME", "95th percentile to keep, such as 60ms. [default: by the device]", "--p95", parser=parse_duration),
-    ] = None,
     requests: Sentences = None,
-    jobs: Jobs = 0,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """Top-up batching (anonymous ACL submission): occupancies, speeds, claims, and the load within a p95.
+    """Top-up batching (anonymous ACL submission): occupancies, speeds and claims.
 
     Example: simnmt reproduce topup --profile @cpu1-gru
     """
@@ -131,8 +106,8 @@ def topup(
     from simnmt.papers.fni.topup import reproduce
 
     devices = named_profiles(profiles) if profiles else None
-    run = partial(reproduce, profiles=devices, p95_s=p95_s, requests=requests, jobs=_cpus(jobs))
-    _write_and_print("topup", out, force, as_json, lambda bar, _: run(progress=bar.runs).report())
+    run = partial(reproduce, profiles=devices, requests=requests)
+    _write_and_print("topup", out, force, as_json, lambda bar, _: run(progress=bar.runs))
 
 
 @app.command()
@@ -142,13 +117,12 @@ def fused(
     measure: Annotated[int | None, option("N", "A real decoder as well, on N sentences of each mix; minutes.", min=1)] = None,
     model: Annotated[str | None, option("NAME|PATH", "Model for --measure. [default: gru-512, random weights]")] = None,
     requests: Sentences = None,
-    jobs: Jobs = 0,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Fused softmax and search (ACL submission): Tables 2 and 3, shares and speeds, on profiles and a real decoder.
 
-    Example: simnmt reproduce fused --jobs 2
+    Example: simnmt reproduce fused --requests 5000
     """
     if model is not None and measure is None:
         raise InputError(f"--model {model} without --measure: no sentence to decode", remedy="give --measure N as well")
@@ -156,29 +130,8 @@ def fused(
     from simnmt.papers.fni.fused import reproduce
 
     devices = named_profiles(profiles) if profiles else None
-    run = partial(reproduce, profiles=devices, measure=measure, model=model, requests=requests, jobs=_cpus(jobs))
-    _write_and_print("fused", out, force, as_json, lambda bar, _: run(progress=bar.runs).report())
-
-
-@app.command()
-def sharp(
-    out: Out = None,
-    quick: Annotated[bool, flag("--quick", "Half a minute: fewer rounds and systems, fewer words; no verdicts.")] = False,
-    rounds: Annotated[int | None, option("N", "Interleaved rounds, of which medians are taken.", min=1)] = None,
-    model: Annotated[str | None, option("FOLDER", "A trained attentional model: what does each rung change?")] = None,
-    text: Annotated[Path | None, option("FILE", "Sentences for it, one a line; the first 200 count.")] = None,
-    references: Annotated[Path | None, option("FILE", "A translation of each of its lines: what BLEU changes.")] = None,
-    force: Force = False,
-    as_json: AsJson = False,
-) -> None:
-    """Sharp models on dull hardware (EMNLP 2017): Tables 1 and 2 and figure 1, measured live on one thread; minutes.
-
-    Example: simnmt reproduce sharp --quick
-    """
-    from simnmt.papers.sharp import reproduce
-
-    run = partial(reproduce, quick=quick, rounds=rounds, model=model, text=text, references=references)
-    _write_and_print("sharp", out, force, as_json, lambda bar, _: run(progress=bar.runs))
+    run = partial(reproduce, profiles=devices, measure=measure, model=model, requests=requests)
+    _write_and_print("fused", out, force, as_json, lambda bar, _: run(progress=bar.runs))
 
 
 @app.command()
@@ -273,3 +226,64 @@ def _files_by_label(name: str, given: Sequence[str] | None) -> dict[str, Path]:
             raise InputError(f"{name}: {label} twice", remedy="give one file a direction")
         paths[label] = Path(path)
     return paths
+
+
+class PaperVerb(Verb):
+    """The verb of a paper: its options are those of the paper's `reproduce`, which is imported when the verb is called."""
+
+    @cached_property
+    def loaded(self) -> Any:
+        """The command."""
+        one = typer.Typer(add_completion=False)
+        one.command(cls=Verb)(_verb_of(str(self.name)))
+        return typer.main.get_command(one)
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the paper's options and those of all verbs."""
+        return [*self.loaded.params, *super().get_params(ctx)]
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the reproduction."""
+        return self.loaded.invoke(ctx)
+
+
+def _verb_of(name: str) -> Callable[..., None]:
+    """Return the function of a paper's verb, whose parameters are those of the paper's `reproduce` and the output's.
+
+    `jobs`, `allow_code`, `progress` and `say` are given to those that have them; an option of a `TIME` takes units.
+    """
+    reproduce = importlib.import_module(PAPERS[name].module).reproduce
+    shared = {"out": Out, "jobs": Jobs, "allow_code": AllowCode, "force": Force, "as_json": AsJson}
+    defaults = {"out": None, "jobs": 0, "allow_code": False, "force": False, "as_json": False}
+    options = dict(inspect.signature(reproduce, eval_str=True).parameters)
+    names = ["out", *(name for name in options if name not in ("progress", "say")), "force", "as_json"]
+    for parameter in options.values():
+        for declaration in getattr(parameter.annotation, "__metadata__", ()):
+            if declaration.metavar == "TIME":
+                declaration.parser = parse_duration
+
+    def run(out: Path | None, force: bool, as_json: bool, **given: Any) -> None:
+        if "jobs" in given:
+            given["jobs"] = _cpus(given["jobs"])
+
+        def reproduction(bar: Bar, _: Path) -> Report:
+            callbacks = {"progress": bar.runs, "say": _stage_printer(bar)}
+            report: Report = reproduce(**given, **{key: call for key, call in callbacks.items() if key in options})
+            return report
+
+        with prints_of_users() if given.get("allow_code") else nullcontext():
+            _write_and_print(name, out, force, as_json, reproduction)
+
+    parameters = [
+        inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, default=defaults[option], annotation=shared[option])
+        if option in shared
+        else options[option]
+        for option in names
+    ]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
+
+
+for paper, reproduction in PAPERS.items():
+    app.command(paper, cls=PaperVerb, help=reproduction.help)(lambda: None)

@@ -234,7 +234,7 @@ def profile(
     need("torch")
     from simnmt.calibrate.preconditions import refuse_unwritable
     from simnmt.calibrate.settings import STI_LENGTHS, STI_MODEL_LENGTHS, StiSettings, lengths_up_to
-    from simnmt.calibrate.streaming.streaming_profile import ProfileNames, journal_beside, profile_model, profile_store
+    from simnmt.calibrate.streaming.profile import ProfileNames, profile_model, profile_store
     from simnmt.profile import profile_summary
     from simnmt.profile.profile_file import read_profile, write_profile
     from simnmt.streaming.store import ShardStore
@@ -252,19 +252,18 @@ def profile(
     refuse_unwritable(out, "--out")
     before = None if into is None else read_profile(profile_path(into))
     settings = partial(chosen, context, StiSettings, pace_bytes_per_s=pace)
-    named, journal = ProfileNames(name or out.stem, device_name, unit), journal_beside(out)
+    named, journal = ProfileNames(name or out.stem, device_name, unit, before), Path(f"{out}.importance.jsonl")
     with progress_bar() as bar:
         if store is not None:
             with _journalled(journal, task is not None), ShardStore.open(store) as opened:
                 of_store = settings(lengths=lengths or lengths_up_to(opened.configuration.positions, STI_LENGTHS))
                 examples = None if task is None else read_task(task, label_names=opened.label_names or None)
-                measure = partial(profile_store, opened, of_store, named, journal, task=examples)
-                device_profile, warnings = measure(into=before, progress=bar.runs)
+                device_profile, warnings = profile_store(opened, of_store, named, journal, task=examples, listener=bar)
         else:
             assert model is not None
             place = folder or out.absolute().parent
             of_model = settings(lengths=lengths or STI_MODEL_LENGTHS)
-            device_profile, warnings = profile_model(model, place, of_model, named, into=before, progress=bar.runs)
+            device_profile, warnings = profile_model(model, place, of_model, named, listener=bar)
     write_profile(out, device_profile)
     if task is not None:
         journal.unlink(missing_ok=True)

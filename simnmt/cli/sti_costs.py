@@ -92,12 +92,12 @@ def check_pace(source: CostSource, pace_bytes_per_s: float | None) -> None:
 
 
 def _measure(store: ShardStore, encoder: ElasticEncoder, settings: StiSettings) -> CostSource:
-    from simnmt.calibrate.streaming.encoder_block import check_bits, encoder_block, packed_shards
+    from simnmt.calibrate.harness import Silent
+    from simnmt.calibrate.streaming.profile import encoder_block
     from simnmt.profile.doubts import sti_doubts
 
-    check_bits(store)
     settings.within(store.configuration.positions)
     say("measuring the disk and the layers, briefly: simnmt sti profile measures them well")
-    block = encoder_block(store, encoder, packed_shards(store), settings, lambda done, total, what: None)
+    block = encoder_block(store, encoder, settings, Silent)
     doubts = tuple(doubt.message for doubt in sti_doubts(block))
     return CostSource("this box, just now", block.kind, block.model, block.cost(), doubts, None, settings.pace_bytes_per_s)

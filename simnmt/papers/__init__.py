@@ -1,8 +1,36 @@
 """The source papers: their printed figures, our measurements and simulations, and a verdict on every claim.
 
-Open `kit/report.py` first (the parts of a reproduction), then `kit/table.py` and `kit/claim.py`; then a paper's `published.py`
-(its printed figures) and its `reproduction.py` (measurements, tables, claims). The rooms: `cnmt` (C-NMT, ISCAS 2022), `fni`
-(faster NMT inference: top-up batching and the fused output layer), `sharp` (sharp models on dull hardware, EMNLP 2017), `sti`
-(elastic pipelines, ASPLOS 2023), `fvp` (projection onto clusters of the vocabulary, 2022). Only `cli` may import
+A paper is a data file with what it prints (`data/<paper>.toml`), a module or folder with its facts, its claims and its
+`reproduce`, and a line in `PAPERS`, which makes the verb `simnmt reproduce <paper>`. Open `sharp/` first, then
+`kit/claims.py` (claims and the judge), `kit/paper.py` (the data) and `kit/rendering.py` (document, text and page). The papers:
+`cnmt` (C-NMT, ISCAS 2022), `fni` (top-up batching and the fused output layer), `sharp` (sharp models on dull hardware, EMNLP
+2017), `sti` (elastic pipelines, ASPLOS 2023), `fvp` (projection onto clusters of the vocabulary, 2022). Only `cli` may import
 this room: the rooms below know no paper.
 """
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Reproduction(NamedTuple):
+    """Where the reproduction of a paper is, and the help of its verb."""
+
+    module: str
+    """Has `reproduce(*, ..., progress) -> Report`, whose annotated parameters are the options of the verb."""
+    help: str
+
+
+PAPERS = {
+    "cnmt": Reproduction(
+        "simnmt.papers.cnmt.reproduction",
+        "C-NMT (ISCAS 2022): Table I, its ratios, figures and claims: published, on inferred and on measured profiles.\n\n"
+        "Example: simnmt reproduce cnmt --requests 2000",
+    ),
+    "sharp": Reproduction(
+        "simnmt.papers.sharp.reproduction",
+        "Sharp models on dull hardware (EMNLP 2017): Tables 1 and 2 and figure 1, measured live on one thread; minutes.\n\n"
+        "Example: simnmt reproduce sharp --quick",
+    ),
+}
+"""By verb; this module imports none of them, so that the command line starts at once."""

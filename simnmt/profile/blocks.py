@@ -408,7 +408,10 @@ OF_BATCHES = ("step_gap_s", "step_gap_s_per_sentence", "refill_s_fixed", "refill
 
 
 class Overheads(Block):
-    """Costs beside those of the model (CNMT-12)."""
+    """Costs beside those of the model (CNMT-12); a part of a calibration may add further ones, which no simulation uses."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, Overhead]
 
     decision_s: Annotated[Overhead | None, Shown("decision")] = None
     """Seconds of one decision of the gateway's policy."""
@@ -428,8 +431,7 @@ class Overheads(Block):
     @property
     def known_s(self) -> dict[str, float]:
         """Measured costs by name, without those that were not measured."""
-        parts = ((name, getattr(self, name)) for name in type(self).model_fields)
-        return {name: part.value for name, part in parts if part is not None and part.value is not None}
+        return {name: part.value for name, part in self if part is not None and part.value is not None}
 
     def times(self, factor: float) -> Overheads:
         """Return the overheads with those of decoding in batches multiplied by one factor."""
@@ -442,6 +444,8 @@ class Overheads(Block):
         """Return one line for each cost, and one for the costs of batches that nobody measured."""
         _, *below = super().lines(label)
         yield from below
+        for name, part in (self.model_extra or {}).items():
+            yield from part.lines(f"{label} {name.replace('_', ' ')}")
         if missing := [name for name in OF_BATCHES if getattr(self, name) is None]:
             yield label, f"not measured, counts as 0 s: {', '.join(missing)}"
 

@@ -195,7 +195,7 @@ class _Cells:
         cell_of, time_s = np.repeat(np.arange(len(samples)), [len(times) for times in repeats]), np.concatenate(repeats)
         fitted = np.ones(len(samples), np.bool_)
         if profile.execution.fit.mode == "six_cells":
-            # Corners and judging cells, see `calibrate.plan`; if some corner is missing, all cells were fitted.
+            # Corners and judging cells, see `calibrate.cells`; if some corner is missing, all cells were fitted.
             corners = (src_len == src_len.min()) | (src_len == src_len.max())
             fitted = corners if int(corners.sum()) == 6 else fitted
         none = np.empty(0)

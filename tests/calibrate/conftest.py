@@ -1,44 +1,40 @@
-"""A box that is left in peace or made of numbers, and journals closed when the test ends, as when a process dies."""
+"""A box that is left in peace or made of numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from simnmt.calibrate import box as box_module
 from simnmt.calibrate import calibration as run_module
-from simnmt.calibrate import parts as parts_module
-from simnmt.calibrate import processor_use
-from simnmt.calibrate.calibration import Calibrated, calibrate
+from simnmt.calibrate import harness, processor_use
+from simnmt.calibrate.calibration import Calibrated, calibrate, measure
 from simnmt.calibrate.energy import FoundMeter
-from simnmt.calibrate.journal import Journal
+from simnmt.calibrate.harness import counted
+from simnmt.calibrate.parts import Bench
+from simnmt.calibrate.parts import box as box_parts
 from simnmt.calibrate.settings import Settings
 from tests.calibrate.engines import BOX, QUICK, FakeEngine, disk_samples
+
+
+class Unwatched:
+    """Sees no other process."""
+
+    def others_cpus(self) -> float:
+        return 0.0
 
 
 @pytest.fixture(autouse=True)
 def nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever else computes while these tests run: they are not watched, nor is the clock."""
     monkeypatch.setattr(processor_use, "others_cpus", lambda: 0.0)
+    monkeypatch.setattr(harness, "BusyWatch", Unwatched)
     monkeypatch.setattr(box_module, "frequency_mhz", lambda: None)
-
-
-@pytest.fixture
-def open_journal(tmp_path: Path) -> Iterator[Callable[..., Journal]]:
-    """Opens a journal, the same file each time unless named otherwise."""
-    opened: list[Journal] = []
-
-    def open_one(path: Path | str = "j.jsonl", header: Mapping[str, Any] = {"settings": {"model": "gru"}}) -> Journal:
-        opened.append(Journal(tmp_path / path, header))
-        return opened[-1]
-
-    yield open_one
-    for journal in opened:
-        journal.close()
 
 
 @pytest.fixture
@@ -49,9 +45,35 @@ def box(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         monkeypatch.setattr(run_module, "describe", lambda **_: replace(BOX, **facts))
 
     put()
-    monkeypatch.setattr(parts_module, "measure_disk", disk_samples)
-    monkeypatch.setattr(parts_module, "find_energy_meter", lambda device: FoundMeter(None, ("rapl: no counter",)))
+    monkeypatch.setattr(box_parts, "measure_disk", disk_samples)
+    monkeypatch.setattr(box_parts, "find_energy_meter", lambda device: FoundMeter(None, ("rapl: no counter",)))
     return put
+
+
+@dataclass
+class Measured:
+    """The parts of a calibration, measured on a box made of numbers."""
+
+    bench: Bench
+    frame: pd.DataFrame
+    """Rows that were measured beside the reference work."""
+
+    def rows(self, cell: str) -> pd.DataFrame:
+        """Return the rows of executions, steps or encoders that count."""
+        return counted(self.frame[self.frame["cell"] == cell], every=bool(self.bench.drawn))
+
+
+@pytest.fixture
+def parts(box: Any) -> Callable[..., Measured]:
+    """Measures the parts of some settings with an engine made of numbers."""
+
+    def run(settings: Settings, engine: FakeEngine | None = None, *, drawn: Any = (), **options: Any) -> Measured:
+        bench = Bench(settings, engine or FakeEngine(**options), drawn=drawn)
+        frame = measure(bench, None)
+        assert frame is not None
+        return Measured(bench, frame)
+
+    return run
 
 
 @pytest.fixture

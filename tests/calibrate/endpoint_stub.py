@@ -30,12 +30,9 @@ class StubService:
 
     pace: float = 1.0
     """Factor of all times."""
-    cold_pace: float | None = None
-    """The same factor for the first execution of each text; None: as the others."""
     token: str = ""
     api_fault: str = ""
-    """What it does instead of translating: `html`, `slow`, `break`, `missing`, `empty`, `fail after 20`, `redirect URL`,
-    `error with status 200`."""
+    """What it does instead of translating: `html`, `break`, `empty`, `fail after 20`, `error with status 200`."""
     translate: Callable[[str], str] = translation
     answers: int = 1
     """Translations that a request for one gets."""
@@ -54,30 +51,21 @@ class StubService:
     """Body of `/health`; empty: there is no such path."""
     streams: bool = True
     """False: chat requests are answered as a whole."""
-    remembers: bool = False
     asked: list[str] = field(default_factory=list)
     """The texts, in order."""
-    executed_s: dict[str, list[float]] = field(default_factory=dict)
-    """What each execution of a text took, by the stub's own clock."""
     url: str = ""
 
     async def execute(self, text: str, on_token: Callable[[], Any] | None = None) -> str:
         if self.api_fault == "empty":
             return ""
         answer = await asyncio.to_thread(self.translate, text) if self.translate is not translation else translation(text)
-        known = text in self.asked
         self.asked.append(text)
         async with self._free:
-            begin_s = time.monotonic()
-            pace = self.pace if known or self.cold_pace is None else self.cold_pace
-            first_s = begin_s + pace * (FIXED_S + SRC_S * len(text.split()))
-            if known and self.remembers:
-                return answer
+            first_s = time.monotonic() + self.pace * (FIXED_S + SRC_S * len(text.split()))
             for number in range(1, len(answer.split()) + 1) if on_token else [len(answer.split())]:
-                await asyncio.sleep(max(first_s + pace * TGT_S * number - time.monotonic(), 0.0))
+                await asyncio.sleep(max(first_s + self.pace * TGT_S * number - time.monotonic(), 0.0))
                 if on_token:
                     await on_token()
-            self.executed_s.setdefault(text, []).append(time.monotonic() - begin_s)
         return answer
 
     async def _fault(self, request: web.Request) -> web.StreamResponse | None:
@@ -93,12 +81,6 @@ class StubService:
             return web.Response(text="<!DOCTYPE html><html><body>welcome</body></html>", content_type="text/html")
         if fault == "error with status 200":
             return web.json_response({"error": "out of memory"})
-        if fault == "missing":
-            return web.json_response({"error": "no such path"}, status=404)
-        if fault.startswith("redirect"):
-            raise web.HTTPTemporaryRedirect(fault.split()[-1] + request.path)
-        if fault == "slow":
-            await asyncio.sleep(5.0)
         if fault == "break":
             response = web.StreamResponse(headers={"Content-Length": "1000"})
             await response.prepare(request)

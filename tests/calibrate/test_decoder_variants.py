@@ -25,7 +25,6 @@ from simnmt.nmt.models import build_model
 from simnmt.nmt.subwords import SOURCE_TOKENIZER, learn_vocabulary
 from simnmt.profile.decoder_block import DecoderBlock
 from simnmt.profile.decoder_settings import DecoderSettings
-from simnmt.profile.profile_variant import choose
 from tests.calibrate.engines import FakeEngine
 from tests.nmt import toy_language
 from tests.profile.made_decoder import stages_s
@@ -169,16 +168,6 @@ def test_backends_without_stages_have_no_variants_and_report_why(monkeypatch: py
     ]
 
 
-def test_disturbed_timings_change_no_ratio() -> None:
-    """Most of them: another process takes turns on the CPU, as on a box that was not left alone."""
-    disturbed = Sharplike(lambda call: 1.0 if call % 5 == 0 else 5.0)
-    plain, busy = (
-        {variant.settings: variant.step_s for variant in block_of(engine, FULL).variants} for engine in (Sharplike(), disturbed)
-    )
-    for settings, step_s in plain.items():
-        assert busy[settings] / busy[PLAIN] == pytest.approx(step_s / plain[PLAIN]), settings.describe()
-
-
 VOCAB = 36
 SMALL = AttentionalArchitecture(
     kind="attentional", hidden=16, embedding=8, source_layers=1, source_hidden=8, src_vocab=VOCAB, tgt_vocab=VOCAB
@@ -207,28 +196,6 @@ def test_only_rounding_changes_the_agreement_which_equals_that_of_the_ladder(fol
     assert noise.share[INT16] == noise.share[merged] == rung.share
     assert (noise.tokens, noise.sentences) == (rung.tokens, 5)
     assert 0.0 < noise.share[POLYNOMIAL] <= 1.0
-
-
-def test_each_variant_that_rounds_has_its_agreement(monkeypatch: pytest.MonkeyPatch) -> None:
-    """XP-03: with a candidate list or not."""
-    asked: list[DecoderSettings] = []
-
-    def agreement(model: str, text: Path, variants: list[DecoderSettings], beam: int) -> agreeing.NoiseAgreement:
-        assert (model, text.name, beam) == ("fr-en", "t.txt", 1)
-        asked.extend(variants)
-        return agreeing.NoiseAgreement({variant: 0.999 ** len(variant.noise) for variant in variants}, 1_234, 5)
-
-    monkeypatch.setattr(agreeing, "noise_agreement", agreement)
-    content, remarks = decoder_block(Sharplike(), replace(SHARP, text="t.txt"), 16, Silent)
-    assert remarks == []
-    assert content is not None
-    block = DecoderBlock.model_validate_json(DecoderBlock.model_validate(content, strict=False).model_dump_json())
-    assert block.notes[-1] == "agreement: 1,234 words of 5 sentences of t.txt, candidates aside"
-    for variant in block.variants:
-        assert variant.agreement == (0.999 ** len(variant.settings.noise) if variant.settings.noise else None)
-        assert (variant.settings in asked) == bool(variant.settings.noise)
-    choice = choose(block, PLAIN.model_copy(update={"gemm": "int16"}), name="box")
-    assert (choice.how, choice.fidelity.agreement) == ("measured", pytest.approx(0.999))
 
 
 def test_a_trained_folder_is_calibrated_with_its_agreement(folder: Path, tmp_path: Path) -> None:

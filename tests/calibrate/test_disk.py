@@ -36,21 +36,6 @@ def test_every_size_is_read_as_often_as_asked_and_nothing_stays(folder: Path) ->
     assert list(folder.iterdir()) == []
 
 
-def test_a_file_that_was_dropped_has_left_the_memory(folder: Path) -> None:
-    path = folder / "file"
-    path.write_bytes(os.urandom(64 * 4096))
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-        file.read()
-        if page_cache.resident_pages(file.fileno(), 64 * 4096) is None:
-            pytest.skip("the system does not tell which pages of a file are in memory")
-        assert page_cache.resident_pages(file.fileno(), 64 * 4096) == 64
-        assert page_cache.drop(file.fileno()) == 0
-        file.seek(0)
-        file.read(1)
-        assert page_cache.resident_pages(file.fileno(), 64 * 4096) > 0
-
-
 @pytest.mark.parametrize(
     ("left", "kind", "cold", "doubt"),
     [

@@ -12,13 +12,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import simnmt
 from simnmt.calibrate import processor_use
 from simnmt.calibrate.calibration import Calibrated
 from simnmt.calibrate.endpoint import EndpointSettings, EndpointTimes, calibrate_endpoint
-from simnmt.calibrate.harness import Listener, Silent, journal_path
+from simnmt.calibrate.harness import Listener, Silent
+from simnmt.calibrate.journal import journal_path
 from simnmt.calibrate.settings import CalibrationError
-from simnmt.profile.profile_file import read_profile
 from tests.calibrate.endpoint_stub import FIXED_S, SRC_S, TGT_S, StubService, stub_service, translation
 
 FAST = 0.02
@@ -117,44 +116,16 @@ def test_a_service_that_remembers_is_known_by_its_later_answers_and_no_cold_one_
     assert not EndpointTimes(cold, busy=False).remembers
 
 
-def test_a_run_takes_the_profile_of_a_service(calibrated: Any, tmp_path: Path) -> None:
-    with stub_service(pace=FAST) as service:
-        calibrated(service)
-    (tmp_path / "all.de").write_text("".join(f"{line}\n" for line in LINES * 40))
-    (tmp_path / "all.en").write_text("".join(f"{translation(line)}\n" for line in LINES * 40))
-    profile = read_profile(tmp_path / "libretranslate.json")
-    corpus = {side: str(tmp_path / f"all.{code}") for side, code in (("source", "de"), ("target", "en"))}
-    corpus |= {"src_unit": "word", "tgt_unit": "word"}
-    result = simnmt.run(
-        {
-            "version": 1,
-            "name": "endpoint",
-            "requests": 100,
-            "replications": 1,
-            "workloads": {"news": {"lengths": corpus}},
-            "networks": {"lan": {"rtt": "@cp1"}},
-            "devices": {
-                "gateway": {"profile": str(tmp_path / "libretranslate.json")},
-                "cloud": {"profile": str(tmp_path / "libretranslate.json"), "workers": 2},
-            },
-            "policies": {"edge": {}},
-        }
-    )
-    executed = result.requests
-    expected_s = profile.plane.seconds(executed["src_len"].to_numpy(), executed["tgt_len"].to_numpy())
-    ratio = executed["t_exe_s"].to_numpy() / expected_s  # the residuals of the fit are drawn
-    assert ratio.mean() == pytest.approx(1.0, rel=0.3)
-
-
 def test_an_interrupted_calibration_goes_on_and_asks_no_finished_round_twice(calibrated: Any, tmp_path: Path) -> None:
     with stub_service(pace=2.0, api_fault="fail after 17") as service:
         with pytest.raises(CalibrationError, match=r"out of memory \(HTTP 500\)"):
             calibrated(service)
         journal = journal_path(tmp_path / "libretranslate.json")
-        assert len(journal.read_text().splitlines()) == 1 + 2  # the header, and two rounds after the warming up
+        _, *stretches = map(json.loads, journal.read_text().splitlines())
+        kept = sum(len(stretch["rows"]) for _, stretch in stretches)
         service.api_fault, service.pace, service.asked[:] = "", FAST, []
         profile = calibrated(service).profile
-    assert len(service.asked) == 2 + profile.endpoint.requests - 12
+    assert kept >= 6 and len(service.asked) == 2 + profile.endpoint.requests - kept
     assert not journal.exists()
 
 

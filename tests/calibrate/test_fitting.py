@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -11,12 +9,11 @@ import numpy as np
 import pytest
 
 from simnmt.base.shipped_files import find
-from simnmt.calibrate import cost_blocks
+from simnmt.calibrate.cells import FITTED, JUDGING
 from simnmt.calibrate.fits import fit_grid
-from simnmt.calibrate.measurement import Measured, Silent, measure
-from simnmt.calibrate.plan import FITTED, JUDGING, plan_benches
+from simnmt.calibrate.parts.execution import execution_block
+from simnmt.calibrate.parts.step import encoder_block, gap_of_singles_s, step_block
 from simnmt.calibrate.profile_assembly import with_batches_at_pace
-from simnmt.calibrate.samples import Cell
 from simnmt.calibrate.settings import Settings
 from simnmt.profile.blocks import EncoderBlock, StepBlock
 from simnmt.profile.device_profile import DeviceProfile
@@ -29,20 +26,10 @@ from tests.calibrate.engines import PLANE, FakeEngine
 from tests.profile.made_profile import whole_profile
 
 
-@pytest.fixture
-def measured(open_journal: Callable[..., Any]) -> Callable[..., Measured]:
-    def run(settings: Settings, drawn: list[tuple[int, int]] | None = None, **engine: Any) -> Measured:
-        tells_steps = engine.get("tells_steps", True)
-        plans = plan_benches(settings, drawn, tells_steps=tells_steps)
-        return measure(FakeEngine(**engine), plans, open_journal(), Silent)
-
-    return run
-
-
 @pytest.mark.parametrize(("mode", "kind", "cells"), [("quick", "six_cells", 10), ("full", "full_grid", 42)])
-def test_the_plane_is_found_and_its_held_out_error_is_small(measured: Any, mode: Any, kind: str, cells: int) -> None:
+def test_the_plane_is_found_and_its_held_out_error_is_small(parts: Any, mode: Any, kind: str, cells: int) -> None:
     settings = Settings("gru", mode=mode)
-    block = cost_blocks.execution_block(measured(settings).cells["execution"], settings)
+    block = execution_block(parts(settings).rows("execution"), settings)
     assert block.plane.s_per_src_token == pytest.approx(PLANE[0], rel=0.05)
     # The step itself grows with the position: by 5 % over the grid's 100 tokens on average.
     assert block.plane.s_per_tgt_token == pytest.approx(PLANE[1], rel=0.05)
@@ -55,26 +42,25 @@ def test_the_plane_is_found_and_its_held_out_error_is_small(measured: Any, mode:
     assert (fit.heldout_error_six_cells or 0.0) < 0.04
 
 
-def test_quick_mode_fits_six_cells_and_is_judged_by_four_others(measured: Any) -> None:
+def test_quick_mode_fits_six_cells_and_is_judged_by_four_others(parts: Any) -> None:
     """Double the four inner cells: the plane stays, the held-out error tells."""
     settings = Settings("gru", mode="quick")
-    cells = measured(settings, noise=0.0).cells["execution"]
-    inner = [cell for cell in cells if 2 < cell.work.src_len < 100]
-    assert len(inner) == 4
+    cells = parts(settings, noise=0.0).rows("execution")
+    inner = cells["src_len"].between(3, 99)
+    assert len(cells[inner][["src_len", "tgt_len"]].drop_duplicates()) == 4
 
-    straight = cost_blocks.execution_block(cells, settings)
-    doubled = [Cell(cell.work, tuple(replace(t, total_s=2 * t.total_s) for t in cell.timings), False) for cell in inner]
-    bent = cost_blocks.execution_block([*doubled, *(cell for cell in cells if cell not in inner)], settings)
+    straight = execution_block(cells, settings)
+    bent = execution_block(cells.assign(seconds=cells["seconds"] * np.where(inner, 2.0, 1.0)), settings)
     shape = [block.plane.s_per_tgt_token / block.fit.level for block in (straight, bent)]
     assert shape[0] == pytest.approx(shape[1])
     assert straight.fit.heldout_error < 0.03 < 0.4 < bent.fit.heldout_error
 
 
-def test_paper_mode_fits_all_inferences_by_ordinary_least_squares(measured: Any) -> None:
+def test_paper_mode_fits_all_inferences_by_ordinary_least_squares(parts: Any) -> None:
     settings = Settings("gru", mode="paper", parts=("execution",))
     drawn = [(1 + number * 7 % 50, 1 + number * 11 % 43) for number in range(600)]
-    cells = measured(settings, drawn).cells["execution"]
-    block = cost_blocks.execution_block(cells, settings)
+    timings = parts(settings, drawn=drawn)
+    block = timings.bench.blocks["execution"]
     assert block.fit.inferences == 600
     # Figure 2a of C-NMT: means and their spread over the output length.
     assert [row.tgt_len for row in block.samples] == list(range(1, 44))
@@ -82,13 +68,14 @@ def test_paper_mode_fits_all_inferences_by_ordinary_least_squares(measured: Any)
     assert block.plane.s_per_src_token == pytest.approx(PLANE[0], rel=0.05)
     assert block.fit.model_dump()["relative_plane"]["s_per_src_token"] == pytest.approx(PLANE[0], rel=0.05)
     assert block.fit.model_dump()["relative_plane"]["heldout_error"] < 0.02
-    assert cost_blocks.valid_range(cells, settings) == ValidRange(src_len=(1, 50), tgt_len=(1, 43))
+    assert timings.bench.blocks["valid_range"] == ValidRange(src_len=(1, 50), tgt_len=(1, 43))
 
 
 @pytest.mark.parametrize("tells_steps", [True, False])
-def test_step_and_encoder_costs_are_found_from_reported_or_split_times(measured: Any, tells_steps: bool) -> None:
-    timings = measured(Settings("gru", parts=("step",)), tells_steps=tells_steps, noise=0.0005, growth=0.01)
-    block = cost_blocks.step_block(timings.cells["step"], [], 1)
+def test_step_and_encoder_costs_are_found_from_reported_or_split_times(parts: Any, tells_steps: bool) -> None:
+    settings = Settings("gru", backend="torch" if tells_steps else "ctranslate2", parts=("step",))
+    timings = parts(settings, tells_steps=tells_steps, noise=0.0005, growth=0.01)
+    block = step_block(timings.rows("step"), (), 1)
     assert block is not None
     assert block.batch == FITTED[:13]
     assert sorted({batch for batch, _, _ in block.judged_cells}) == list(JUDGING[:4])
@@ -101,7 +88,7 @@ def test_step_and_encoder_costs_are_found_from_reported_or_split_times(measured:
             assert float(cost.seconds(batch, position)) == pytest.approx(truth.step_s(batch, position), rel=0.02)
     assert block.heldout_error is not None
     assert block.heldout_error < 0.1
-    encoder = cost_blocks.encoder_block(timings.cells["encoder"], [], 1, block)
+    encoder = encoder_block(timings.rows("encoder"), (), 1, block)
     assert encoder is not None
     for batch, src_len in ((4, 12), (16, 50)):
         # By splitting, the encoder bears what happens once a call.
@@ -111,27 +98,27 @@ def test_step_and_encoder_costs_are_found_from_reported_or_split_times(measured:
     assert ("does not report" in notes) == (not tells_steps)
 
 
-def test_cells_that_did_not_fit_into_memory_are_listed(measured: Any) -> None:
-    timings = measured(Settings("gru", parts=("step",)), most_batch=4)
-    block = cost_blocks.step_block(timings.cells["step"], timings.too_large["step"], 1)
+def test_cells_that_did_not_fit_into_memory_are_listed(parts: Any) -> None:
+    timings = parts(Settings("gru", parts=("step",)), most_batch=4)
+    block = timings.bench.blocks["step"]
     assert block is not None
     assert block.batch == (1, 2, 3, 4)
     assert sum("out of memory" in note for note in block.left_out) == 13
 
 
-def test_a_full_calibration_without_some_corners_has_no_error_of_six_cells(measured: Any) -> None:
+def test_a_full_calibration_without_some_corners_has_no_error_of_six_cells(parts: Any) -> None:
     settings = Settings("gru", parts=("execution",))
-    cells = [cell for cell in measured(settings).cells["execution"] if cell.work.tgt_len < 100]
-    fit = cost_blocks.execution_block(cells, settings).fit
+    cells = parts(settings).rows("execution")
+    fit = execution_block(cells[cells["tgt_len"] < 100], settings).fit
     assert fit.heldout_error_six_cells is None
     assert fit.heldout_error < 0.025
 
 
-def test_noise_of_a_backend_without_reported_steps_does_not_reach_their_costs(measured: Any) -> None:
+def test_noise_of_a_backend_without_reported_steps_does_not_reach_their_costs(parts: Any) -> None:
     """Every time is up to some 6 % too long; differences of least times then err by as much as a step."""
-    timings = measured(Settings("marian", parts=("step",)), tells_steps=False, noise=0.03)
-    block = cost_blocks.step_block(timings.cells["step"], [], 1)
-    encoder = cost_blocks.encoder_block(timings.cells["encoder"], [], 1, block)
+    timings = parts(Settings("marian", backend="ctranslate2", parts=("step",)), tells_steps=False, noise=0.03)
+    block = step_block(timings.rows("step"), (), 1)
+    encoder = encoder_block(timings.rows("encoder"), (), 1, block)
     assert block is not None and encoder is not None
     truth, cost = FakeEngine(), block.cost
     for batch in (1, 2, 3, 4, 7, 20):
@@ -140,52 +127,51 @@ def test_noise_of_a_backend_without_reported_steps_does_not_reach_their_costs(me
     assert max(block.heldout_error, encoder.heldout_error) < 0.1
 
 
-def test_an_encoder_below_the_noise_of_its_step_is_listed(measured: Any) -> None:
-    timings = measured(Settings("marian", parts=("step",)), tells_steps=False, plane=(1e-9, 0.008, 0.0), noise=0.002)
-    block = cost_blocks.step_block(timings.cells["step"], [], 1)
-    encoder = cost_blocks.encoder_block(timings.cells["encoder"], [], 1, block)
+def test_an_encoder_below_the_noise_of_its_step_is_listed(parts: Any) -> None:
+    settings = Settings("marian", backend="ctranslate2", parts=("step",))
+    timings = parts(settings, tells_steps=False, plane=(1e-9, 0.008, 0.0), noise=0.002)
+    block = step_block(timings.rows("step"), (), 1)
+    encoder = encoder_block(timings.rows("encoder"), (), 1, block)
     lost = [note for note in encoder.left_out if "took no longer than its decode step" in note] if encoder else None
     assert encoder is None or lost
 
 
-def test_the_first_step_is_fitted_separately(measured: Any) -> None:
+def test_the_first_step_is_fitted_separately(parts: Any) -> None:
     """A first step twice as long as the others is told of position 0 and of no other."""
-    timings = measured(Settings("gru", mode="quick", parts=("step",)), noise=0.0, growth=0.0)
-    cells = [
-        Cell(cell.work, tuple(replace(t, steps_s=(2 * t.steps_s[0], *t.steps_s[1:])) for t in cell.timings), False)
-        for cell in timings.cells["step"]
-    ]
-    block = cost_blocks.step_block(cells, [], 1)
+    timings = parts(Settings("gru", mode="quick", parts=("step",)), noise=0.0, growth=0.0)
+    steps = timings.rows("step")
+    doubled = [(2 * first, *others) for first, *others in steps["steps_s"]]
+    block = step_block(steps.assign(steps_s=doubled), (), 1)
     assert block is not None
     for row in block.seconds:
         assert row[0] == pytest.approx(2 * row[1])
         assert row[1:] == pytest.approx([row[1]] * (len(row) - 1))
 
 
-def test_one_batch_size_makes_no_cost(measured: Any) -> None:
-    timings = measured(Settings("gru", parts=("step",)), most_batch=1)
-    assert cost_blocks.step_block(timings.cells["step"], [], 1) is None
-    assert cost_blocks.encoder_block(timings.cells["encoder"], [], 1, None) is None
+def test_one_batch_size_makes_no_cost(parts: Any) -> None:
+    timings = parts(Settings("gru", parts=("step",)), most_batch=1)
+    assert (timings.bench.blocks["step"], timings.bench.blocks["encoder"]) == (None, None)
+    assert sum("fewer than two batch sizes" in remark for remark in timings.bench.remarks) == 2
 
 
 @pytest.mark.parametrize("gap_s", [0.0, 0.0005])
-def test_the_gap_is_what_a_step_adds_to_the_whole_beside_itself(measured: Any, gap_s: float) -> None:
+def test_the_gap_is_what_a_step_adds_to_the_whole_beside_itself(parts: Any, gap_s: float) -> None:
     """And not what a call costs once."""
     settings = Settings("gru", mode="quick", parts=("execution",))
-    gap_s_fitted = cost_blocks.gap_of_singles_s(measured(settings, noise=0.0, gap_s=gap_s).cells["execution"])
+    gap_s_fitted = gap_of_singles_s(parts(settings, noise=0.0, gap_s=gap_s).rows("execution"))
     assert gap_s_fitted == pytest.approx(gap_s, abs=1e-12)
 
 
-def test_without_reported_steps_no_gap_is_known(measured: Any) -> None:
+def test_without_reported_steps_no_gap_is_known(parts: Any) -> None:
     settings = Settings("gru", mode="quick", parts=("execution",))
-    assert cost_blocks.gap_of_singles_s(measured(settings, tells_steps=False).cells["execution"]) is None
+    assert gap_of_singles_s(parts(settings, tells_steps=False).rows("execution")) is None
 
 
-def test_steps_that_short_runs_did_not_reach_grow_as_those_of_a_smaller_batch(measured: Any) -> None:
+def test_steps_that_short_runs_did_not_reach_grow_as_those_of_a_smaller_batch(parts: Any) -> None:
     """Five hypotheses a sentence: from 26 sentences on runs end early, and the table is whole all the same."""
     settings = Settings("gru", parts=("step",), beam=5, max_batch=96)
-    timings = measured(settings, noise=0.0, growth=0.01)
-    block = cost_blocks.step_block(timings.cells["step"], [], 5)
+    timings = parts(settings, noise=0.0, growth=0.01)
+    block = step_block(timings.rows("step"), (), 5)
     assert block is not None
     assert (block.batch[-1], block.position[-1]) == (96, 63)
     truth = FakeEngine(growth=0.01)
@@ -196,21 +182,12 @@ def test_steps_that_short_runs_did_not_reach_grow_as_those_of_a_smaller_batch(me
     assert {position for batch, position, _ in block.judged_cells if batch == 40} == {0, 1, 2, 4, 8, 16, 32}
 
 
-def test_the_ratio_of_whole_runs_to_usual_steps_is_recorded(measured: Any) -> None:
+def test_the_ratio_of_whole_runs_to_usual_steps_is_recorded(parts: Any) -> None:
     """One step in sixteen takes nine times as long: medians do not see it, runs take one and a half times as long."""
-    timings = measured(Settings("gru", parts=("step",), max_batch=8), noise=0.0, growth=0.0)
-    spoilt = [
-        Cell(
-            cell.work,
-            tuple(
-                replace(t, steps_s=tuple(s * (9 if at % 16 == 8 else 1) for at, s in enumerate(t.steps_s)))
-                for t in cell.timings
-            ),
-            False,
-        )
-        for cell in timings.cells["step"]
-    ]
-    calm, block = (cost_blocks.step_block(cells, [], 1) for cells in (timings.cells["step"], spoilt))
+    timings = parts(Settings("gru", parts=("step",), max_batch=8), noise=0.0, growth=0.0)
+    steps = timings.rows("step")
+    spoilt = [tuple(s * (9 if at % 16 == 8 else 1) for at, s in enumerate(steps_s)) for steps_s in steps["steps_s"]]
+    calm, block = (step_block(rows, (), 1) for rows in (steps, steps.assign(steps_s=spoilt)))
     assert calm is not None and block is not None
     assert calm.run_over_predicted == pytest.approx(1.0, rel=1e-3)
     assert block.run_over_predicted == pytest.approx(1.5, rel=0.15)

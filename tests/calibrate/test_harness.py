@@ -17,13 +17,13 @@ from simnmt.calibrate.harness import (
     MOST_ROUNDS,
     STRETCH_CALLS,
     Case,
-    Journal,
     by_round,
     counted,
     matrix_reference,
     ratio,
     rounds,
 )
+from simnmt.calibrate.journal import Journal
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.nmt.errors import OutOfMemory
 

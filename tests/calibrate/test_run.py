@@ -11,9 +11,9 @@ import pytest
 
 from simnmt.base.errors import InputError
 from simnmt.base.shipped_files import find
-from simnmt.calibrate import parts as parts_module
 from simnmt.calibrate.calibration import calibrate
 from simnmt.calibrate.disk import DiskError, DiskReads
+from simnmt.calibrate.parts import box as box_parts
 from simnmt.calibrate.settings import CalibrationError, Settings
 from simnmt.profile.decoder_settings import DecoderOptions
 from simnmt.profile.profile_file import read_profile
@@ -122,7 +122,7 @@ def test_a_disk_that_cannot_be_measured_spoils_nothing_else(measured: Any, monke
     def full(*_: Any, **__: Any) -> DiskReads:
         raise DiskError("too full", path="/mnt")
 
-    monkeypatch.setattr(parts_module, "measure_disk", full)
+    monkeypatch.setattr(box_parts, "measure_disk", full)
     done = measured()
     assert done.profile.disk is None
     assert any(warning.startswith("no disk: /mnt: too full") for warning in done.warnings)
@@ -142,7 +142,7 @@ def test_reads_are_paced_as_the_settings_say(measured: Any, monkeypatch: pytest.
         assert pace == 90e6
         return disk_samples()
 
-    monkeypatch.setattr(parts_module, "measure_disk", disk)
+    monkeypatch.setattr(box_parts, "measure_disk", disk)
     profile = measured(replace(QUICK, parts=("execution", "disk"), disk_bytes_per_s=90e6), listener=Ear()).profile
     assert profile.disk.paced_bytes_per_s == 90e6
     assert heard[-1] == ("disk", 0.0), "and the bar moves meanwhile"
@@ -151,7 +151,7 @@ def test_reads_are_paced_as_the_settings_say(measured: Any, monkeypatch: pytest.
 def test_a_disk_whose_rate_rises_with_the_size_is_off_its_line(measured: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     rates = {2**18: 5e7, 10**6: 1e8, 4 * 10**6: 4e8, 16 * 10**6: 1.6e9, 32 * 10**6: 2e9}
     seen = replace(disk_samples(), read_s={size: [0.001 + size / rate] * 3 for size, rate in rates.items()})
-    monkeypatch.setattr(parts_module, "measure_disk", lambda *_, **__: seen)
+    monkeypatch.setattr(box_parts, "measure_disk", lambda *_, **__: seen)
     disk = measured(replace(QUICK, parts=("execution", "disk"))).profile.disk
     assert disk.heldout_error > 0.1
 

@@ -12,13 +12,21 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from simnmt.calibrate.harness import Silent
 from simnmt.calibrate.settings import StiSettings
-from simnmt.calibrate.streaming.decoder_times import DecoderLayers, random_shards, record_bytes
-from simnmt.calibrate.streaming.encoder_block import measure_reads, reads_block
-from simnmt.calibrate.streaming.layer_times import THREAD, measure_layers, slowed_by_reads
-from simnmt.calibrate.streaming.profile_blocks import translator_blocks
-from simnmt.calibrate.streaming.whole_models import encoder_execution
+from simnmt.calibrate.streaming.measurements import (
+    THREAD,
+    DecoderLayers,
+    measure_layers,
+    measure_reads,
+    random_shards,
+    reads_block,
+    record_bytes,
+    slowed_by_reads,
+)
+from simnmt.calibrate.streaming.profile import inferred_execution, translator_blocks
 from simnmt.nmt.architecture import TransformerArchitecture
+from simnmt.profile.streaming_block import StiBlock, StiGeometry
 from simnmt.profile.streaming_cost import BERT_BASE, BITS, ShardGeometry
 from simnmt.streaming.errors import StoreError
 from simnmt.streaming.store import SHARDS
@@ -26,10 +34,6 @@ from tests.streaming.made_encoder import made_weights, stored
 
 PACE = 100_000.0
 GEOMETRY = ShardGeometry(layers=3, heads=4, width=16, ffn=32)
-
-
-def silent(*_: object) -> None:
-    pass
 
 
 def test_reads_held_to_a_pace_are_never_sooner_than_it_allows(tmp_path: Path) -> None:
@@ -99,6 +103,20 @@ def test_layers_are_measured_by_width_and_length_and_judged_by_whole_submodels()
     assert compute.heldout_how is not None and compute.heldout_how.startswith("8 whole submodels")
 
 
+def test_the_plane_of_a_whole_classifier_is_inferred_from_its_layers() -> None:
+    encoder: Any = _Timed()
+    settings = StiSettings(lengths=(4, 12), repeats=3)
+    compute = measure_layers(encoder, random_shards(GEOMETRY, 6), settings, clock=encoder.clock)
+    sizes = {bits: 100 * bits for bits in BITS}
+    io = reads_block(sizes, {bits: [1e-3] for bits in BITS}, cold=True, pace=None, file_system=None)
+    geometry = StiGeometry(layers=3, heads=4, width=16, ffn=32)
+    execution = inferred_execution(StiBlock(kind="measured", model="made", geometry=geometry, io=io, compute=compute))
+    assert execution.plane.s_per_tgt_token == 0.0
+    for length in (4, 12):
+        expected_s = 3 * (0.004 + 0.00025 * length) + 0.003
+        assert execution.plane.s_fixed + length * execution.plane.s_per_src_token == pytest.approx(expected_s, rel=0.01)
+
+
 class _Disturbed(_Timed):
     """By its own clock a layer takes 2 ms, and 3 while another thread reads."""
 
@@ -137,45 +155,17 @@ def test_a_decoder_of_all_slices_is_the_textbook_decoder() -> None:
     def heads(rows: Tensor) -> Tensor:
         return rows.view(len(rows), 4, 4).transpose(0, 1)
 
-    for layer in layers._layers:
-        query, key, value = (heads(part) for part in functional.linear(hidden, layer.qkv).chunk(3, dim=1))
+    for layer in layers.layers:
+        query, key, value = (heads(part) for part in functional.linear(hidden, layer["qkv"]).chunk(3, dim=1))
         mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-        hidden = functional.layer_norm(hidden + mixed.transpose(0, 1).reshape(6, 16) @ layer.o, (16,))
-        key, value = (heads(part) for part in functional.linear(source[0], layer.source_kv).chunk(2, dim=1))
-        query = heads(functional.linear(hidden, layer.source_q))
+        hidden = functional.layer_norm(hidden + mixed.transpose(0, 1).reshape(6, 16) @ layer["o"], (16,))
+        key, value = (heads(part) for part in functional.linear(source[0], layer["source_kv"]).chunk(2, dim=1))
+        query = heads(functional.linear(hidden, layer["source_q"]))
         mixed = functional.scaled_dot_product_attention(query, key, value)
-        hidden = functional.layer_norm(hidden + mixed.transpose(0, 1).reshape(6, 16) @ layer.source_o, (16,))
-        inner = functional.relu(functional.linear(hidden, layer.ffn_in))
-        hidden = functional.layer_norm(hidden + inner @ layer.ffn_out, (16,))
+        hidden = functional.layer_norm(hidden + mixed.transpose(0, 1).reshape(6, 16) @ layer["source_o"], (16,))
+        inner = functional.relu(functional.linear(hidden, layer["ffn_in"]))
+        hidden = functional.layer_norm(hidden + inner @ layer["ffn_out"], (16,))
     assert torch.allclose(stepped, hidden, atol=1e-5)
-
-
-class _Texts:
-    """A whole model that takes 2 ms and 0.1 ms a token, or as it is told."""
-
-    def __init__(self, fixed_s: float = 0.002) -> None:
-        self.fixed_s, self.turn = fixed_s, 0
-
-    def classified_s(self, length: int) -> float:
-        self.turn += 1
-        return self.fixed_s + 1e-4 * length * (1.0 + 0.1 * (self.turn % 3 - 1))
-
-
-def test_a_classifiers_plane_is_a_line_over_its_source() -> None:
-    whole: Any = _Texts()
-    plane = encoder_execution(whole, StiSettings(lengths=(8, 16, 32))).plane
-    assert plane.s_per_tgt_token == 0.0
-    for length in (8, 16, 32):
-        told_s = plane.s_fixed + length * plane.s_per_src_token
-        assert told_s == pytest.approx(0.002 + 1e-4 * length, rel=0.05)
-
-
-def test_noise_makes_no_plane_that_falls_below_0() -> None:
-    """A free line through times of two lengths may cross 0 above no tokens: seen on a busy box."""
-    whole: Any = _Texts(-0.0005)
-    plane = encoder_execution(whole, StiSettings(lengths=(8, 16))).plane
-    assert plane.s_fixed == 0.0
-    assert plane.s_per_src_token > 0.0
 
 
 def _translator(**sizes_changed: Any) -> TransformerArchitecture:
@@ -186,7 +176,7 @@ def _translator(**sizes_changed: Any) -> TransformerArchitecture:
 
 def test_a_translator_gets_the_costs_of_both_halves_and_a_plane(tmp_path: Path) -> None:
     settings = StiSettings(lengths=(4, 8), pace_bytes_per_s=1e6, repeats=2)
-    sti, execution = translator_blocks(_translator(), tmp_path, settings, silent)
+    sti, execution = translator_blocks(_translator(), tmp_path, settings, Silent)
     cost = sti.cost()
     assert cost.layers == 5
     assert (len(cost.comp_s[4]), len(cost.decoder.step_s)) == (4, 4)
@@ -196,7 +186,8 @@ def test_a_translator_gets_the_costs_of_both_halves_and_a_plane(tmp_path: Path) 
     assert cost.head_s > 0.0
     # 60 tokens of 16 numbers and a bias; 4 + 8 attention projections, 32 neurons and their sums, 2 and 3 norms.
     assert sti.resident_bytes == 4 * (60 * 17 + 2 * (64 + 48 + 64) + 3 * (128 + 48 + 96))
-    assert execution.plane.s_per_tgt_token > 0.0
+    assert execution.kind == "inferred"
+    assert execution.plane.s_per_tgt_token == pytest.approx(3 * cost.decoder.step_s[-1] + cost.head_s)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from simnmt.base.arrays import Floats
-from simnmt.calibrate.cost_blocks import execution_block
-from simnmt.calibrate.plan import plan_execution
-from simnmt.calibrate.samples import Sample, group_by_work
+from simnmt.calibrate.cells import execution_cells
+from simnmt.calibrate.harness import STRETCH_CALLS
+from simnmt.calibrate.parts.execution import ROUNDS, execution_block
 from simnmt.calibrate.settings import Settings
 from simnmt.experiment.cases import RunPlan, Unit
 from simnmt.experiment.inputs import read_inputs
 from simnmt.experiment.run import run_plan
 from simnmt.experiment.targets import Target
 from simnmt.experiment.units import run_unit
-from simnmt.nmt.engine import Timing
 from simnmt.profile.calibration_error import CalibrationError
 from simnmt.profile.profile_file import checked_profile
 from simnmt.results.prediction import PREDICTED, prediction_interval
@@ -28,7 +28,7 @@ from simnmt.scenario.document import document_of
 from simnmt.scenario.validation import validate
 
 SETTINGS = Settings("gru", mode="full", threads=1, max_src_len=100, max_tgt_len=100)
-STRETCHES = plan_execution(SETTINGS).stretches
+CELLS = execution_cells(SETTINGS) * ROUNDS
 DRAWS, REPLICATIONS, REQUESTS = 40, 4, 400
 TRUTH_REPLICATIONS = 40
 LENGTHS = {"lognormal": {"src_mean": 20, "src_sd": 12, "sentences": 5_000}}
@@ -79,13 +79,12 @@ class Box:
 
     def profile(self, name: str, random: np.random.Generator) -> dict[str, Any]:
         """The content of the profile that a calibration of the box would write."""
-        samples = []
-        for stretch in STRETCHES:
-            speed = float(np.exp(self.drift * random.standard_normal()))
-            for index, work in enumerate(stretch.works):
-                second = speed * float((self.mean_s(work.src_len, work.tgt_len) * self.factors(random.standard_normal(1)))[0])
-                samples.append(Sample("execution", 0, stretch.number, index, work, Timing(second, None, None)))
-        execution = execution_block(group_by_work(samples, ()), SETTINGS)
+        columns = {name: np.array([getattr(work, name) for work in CELLS]) for name in ("src_len", "tgt_len")}
+        stretch = np.arange(len(CELLS)) // STRETCH_CALLS
+        speed = np.exp(self.drift * random.standard_normal(stretch[-1] + 1))[stretch]
+        seconds = speed * self.mean_s(**columns) * self.factors(random.standard_normal(len(CELLS)))
+        rows = pd.DataFrame({**columns, "seconds": seconds, "stretch": stretch, "attempt": 0})
+        execution = execution_block(rows, SETTINGS)
         content = {
             "schema_version": 2,
             "name": name,

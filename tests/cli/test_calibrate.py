@@ -81,12 +81,10 @@ def test_json_is_all_there_is_on_standard_output(folder: Path, simnmt: Any, numb
 
 
 def test_interrupted_it_says_what_it_kept_and_how_to_go_on(folder: Path, simnmt: Any, numbers: Any) -> None:
-    numbers(stop_at=40, stop=Interrupted(signal.SIGINT))
+    numbers(stop_at=70, stop=Interrupted(signal.SIGINT))
     stopped = simnmt(*QUICK)
     assert stopped.status == 130
-    kept = re.search(r"kept (\d+) measurements in box\.json\.journal\.jsonl; the same command goes on from there", stopped.err)
-    assert kept
-    assert int(kept[1]) >= 20
+    assert "kept what was measured in box.json.journal.jsonl; the same command goes on from there" in stopped.err
     numbers()
     done = simnmt(*QUICK)
     assert (done.status, "going on from box.json.journal.jsonl" in done.err) == (0, True)
@@ -94,7 +92,7 @@ def test_interrupted_it_says_what_it_kept_and_how_to_go_on(folder: Path, simnmt:
 
 
 def test_what_ends_it_before_it_begins_says_nothing_of_an_older_journal(folder: Path, simnmt: Any, numbers: Any) -> None:
-    numbers(stop_at=40, stop=Interrupted(signal.SIGINT))
+    numbers(stop_at=70, stop=Interrupted(signal.SIGINT))
     simnmt(*QUICK)
     refused = simnmt(*QUICK, "--seed", "7")
     assert (refused.status, "the journal has settings.seed 1" in refused.err) == (2, True)
@@ -246,7 +244,7 @@ policies: {edge: {}, cloud: {}, cnmt: {}}
 
 
 def test_a_gap_is_a_condition_of_the_profile(folder: Path, simnmt: Any, numbers: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("simnmt.calibrate.measurement.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("simnmt.calibrate.parts.execution.time.sleep", lambda seconds: None)
     done = simnmt(*QUICK, "--gap", "50ms")
     assert done.status == 0, done.err
     conditions = read_profile(Path("box.json")).conditions

@@ -28,7 +28,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from pytest import MonkeyPatch
 
 FOLDER = Path(__file__).parent
 SCENARIOS: dict[str, tuple[str, ...]] = {
@@ -55,12 +54,12 @@ SECTIONS = ("fits", "gaps", "batches", "plans", "streams")
 
 REPRODUCTIONS: dict[str, tuple[str, ...]] = {
     "cnmt": ("--jobs", "1", "--requests", "50"),
-    "topup": ("--jobs", "1", "--requests", "100", "--profile", "@cpu1-gru"),
-    "fused": ("--jobs", "1", "--requests", "100"),
+    "topup": ("--profile", "@cpu1-gru"),
+    "fused": (),
     "vocab": (),
     "sti": (),
 }
-FULL_REPRODUCTIONS: dict[str, tuple[str, ...]] = {"cnmt-full": (), "topup-full": ("--profile", "@cpu1-gru")}
+FULL_REPRODUCTIONS: dict[str, tuple[str, ...]] = {"cnmt-full": ()}
 
 Figures = dict[str, Any]
 
@@ -104,8 +103,7 @@ def reproduction_figures(name: str) -> Figures:
         with tempfile.TemporaryDirectory() as parent:
             options = FULL_REPRODUCTIONS[name] if name in FULL_REPRODUCTIONS else REPRODUCTIONS[name]
             paper = name.removesuffix("-full")
-            with _one_seed() if name == "topup" else contextlib.nullcontext():
-                document = json.loads(_simnmt("reproduce", paper, *options, "--json", "--out", str(Path(parent, "out"))))
+            document = json.loads(_simnmt("reproduce", paper, *options, "--json", "--out", str(Path(parent, "out"))))
     verdicts = {claim["id"]: claim["verdict"] for claim in document["claims"]}
     if name in FULL_REPRODUCTIONS:
         return {"verdicts": verdicts}
@@ -117,22 +115,11 @@ def reproduction_figures(name: str) -> Figures:
     }
 
 
-@contextlib.contextmanager
-def _one_seed() -> Iterator[None]:
-    """Simulate top-up batching with one seed: five take three times as long, and are left to `topup-full`."""
-    from simnmt.papers.fni import offline, online
-
-    with MonkeyPatch.context() as patched:
-        for module in (offline, online):
-            patched.setattr(module, "SEEDS", (1,))
-        yield
-
-
 _NUMBER = re.compile(r"(?<![\w.-])[+-]?\d+(?:\.\d+)?(?:e[+-]?\d+)?(?![\w.-])")
 
 
 def _sharp_document() -> dict[str, Any]:
-    from simnmt.papers.sharp import report
+    from simnmt.papers.sharp.reproduction import report
     from tests.papers.sharp_stand_ins import as_published
 
     return json.loads(json.dumps(report(as_published(table={"activations": 360.0})).document()))

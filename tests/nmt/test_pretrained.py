@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from functools import cache
 from itertools import product
@@ -17,7 +18,9 @@ from safetensors.torch import load_file, save_file
 
 from simnmt.base.errors import InputError
 from simnmt.batching import immediate, mini, top_up
-from simnmt.calibrate.batch_corrections import check_overrun, measure_overrun
+from simnmt.calibrate.calibration import measure
+from simnmt.calibrate.parts import Bench
+from simnmt.calibrate.parts.corrections import check_overrun
 from simnmt.calibrate.settings import CalibrationError, Settings
 from simnmt.nmt.engine import Work
 from simnmt.nmt.engines import load_engine
@@ -256,8 +259,12 @@ def test_a_beams_steps_are_counted_in_the_languages_of_the_text(folders: Path, t
     weights = load_file(folder / "model.safetensors")
     weights["final_logits_bias"][0, model_in(folders, "mbart").eos_token] += END_BIAS
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
-    settings = Settings(str(folder), beam=3, text=str(tmp_path / "text.de"), src_lang="de_DE", tgt_lang="en_XX")
-    overrun = measure_overrun(settings)
+    keys = {"beam": 3, "text": str(tmp_path / "text.de"), "src_lang": "de_DE", "tgt_lang": "en_XX", "mode": "quick"}
+    settings = Settings(str(folder), **keys, max_batch=8, max_src_len=8, max_tgt_len=8, parts=("step",))
+    with closing(load_engine(str(folder), threads=1)) as engine:
+        bench = Bench(settings, engine)
+        measure(bench, None)
+    overrun = bench.blocks["beam_overrun"]
     lines = Translator.load(folder, languages=languages("mbart"), beam=3).translate(text("de")[:40])
     done = [line for line in lines if line.ended]
     assert overrun is not None and overrun.sentences == len(done)

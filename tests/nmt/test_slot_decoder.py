@@ -223,8 +223,8 @@ def test_steps_of_two_batches_alternate_and_are_timed_separately(tiny: str) -> N
 
 
 def test_torch_refills_its_batches_and_ctranslate2_does_not(tiny: str) -> None:
-    from simnmt.calibrate.batch_corrections import TakesTurns
-    from simnmt.calibrate.overheads import Joins
+    from simnmt.calibrate.parts.corrections import TakesTurns
+    from simnmt.calibrate.parts.overheads import Joins
     from simnmt.nmt.ctranslate2_engine import CTranslate2Engine
 
     assert isinstance(load_engine(tiny, threads=1), Joins)

@@ -12,9 +12,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from simnmt.calibrate.settings import CalibrationError
-from simnmt.calibrate.streaming.encoder_block import StiSettings
-from simnmt.calibrate.streaming.profile_blocks import check_classifier
+from simnmt.calibrate.settings import CalibrationError, StiSettings
+from simnmt.calibrate.streaming.profile import check_classifier
 from simnmt.nmt.pretrained_config import quiet_transformers
 from simnmt.streaming.encoder_folder import load_encoder
 from simnmt.streaming.errors import StreamingError

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from simnmt.calibrate.harness import Listener, Silent
 from simnmt.calibrate.settings import CalibrationError
-from simnmt.calibrate.streaming.profile_blocks import measure_importance
+from simnmt.calibrate.streaming.profile import measure_importance
 from simnmt.profile.streaming_block import StiImportance
 from simnmt.streaming.encoder import ElasticEncoder
 from simnmt.streaming.evaluation import Evaluator
@@ -41,13 +42,13 @@ def fresh(store: ShardStore) -> Evaluator:
 def measured(
     evaluator: Evaluator,
     journal: Path | None = None,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    listener: Listener = Silent,
     *,
     task_sha256: str = "t" * 64,
     fingerprint: str = "f" * 64,
 ) -> StiImportance:
     task = Task("planted.tsv", (), np.zeros(0, np.int64), ("0", "1"), task_sha256)
-    return measure_importance(evaluator, task, fingerprint, journal, progress)
+    return measure_importance(evaluator, task, fingerprint, journal, listener)
 
 
 def test_the_planted_shard_ranks_first_and_all_others_tie_in_their_own_order(fresh: Evaluator) -> None:
@@ -70,13 +71,17 @@ def test_a_table_takes_one_evaluation_for_each_shard_and_the_base_and_few_layers
 def test_an_interrupted_measurement_goes_on_and_ends_alike(fresh: Evaluator, tmp_path: Path) -> None:
     journal = tmp_path / "j.jsonl"
 
-    def stop(done: int, total: int) -> None:
-        assert total == 13
-        if done == 5:
-            raise KeyboardInterrupt
+    class Stopping:
+        def say(self, text: str) -> None:
+            pass
+
+        def measured(self, part: str, done_s: float, left_s: float) -> None:
+            assert done_s + left_s == 13
+            if done_s == 5:
+                raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        measured(fresh, journal=journal, progress=stop)
+        measured(fresh, journal=journal, listener=Stopping())
     with journal.open("ab") as file:
         file.write(b'{"finding": ["0.1", [0')  # a crash amid a line
     before = fresh.evaluations

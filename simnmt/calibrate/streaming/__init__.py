@@ -1,6 +1,3 @@
-"""Measurement of a streamed model for a device profile: shard reads, layers by width, whole models, shard importance.
-
-Open first: `streaming_profile.py` (assembles the profile), `encoder_block.py` (block `sti` of an encoder), `layer_times.py`.
-"""
+"""Calibration of streamed models: `measurements.py` times reads, layers and decoder steps, `profile.py` makes the profile."""
 
 from __future__ import annotations

@@ -2,101 +2,96 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
 
 from simnmt.papers.fni.devices import Decoder
-from simnmt.papers.fni.published import SETS
-from simnmt.papers.kit.claim import FAILS, HOLDS, UNCLEAR, UNKNOWN, ClaimRecord, verdict_over_cases, worst_verdict
-from simnmt.papers.kit.page import grouped
+from simnmt.papers.fni.published import SETS, case_name
+from simnmt.papers.fni.simulation import LEAST_BATCHES, Gain, Key, gain
+from simnmt.papers.kit.claims import Bound, CaseWords, Claim, Effect, Facts, Result, Undecided
+from simnmt.papers.kit.paper import Paper
 
-LEAST_BATCHES = 40
-"""Fewest batches that decide a verdict: with fewer, the first and the last batch would weigh too much."""
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """One case of a claim, such as a beam and a test set."""
-
-    name: str
-    ours: str
-    """Our figures as text."""
-    verdict: str
-    reason: str = ""
-    """Reason why the case does not hold or is undecided; empty: the usual reason of its verdict."""
-
-
-_USUAL_REASONS = {FAILS: "it does not hold", UNCLEAR: "not in every seed"}
-_OUTCOMES = {HOLDS: "in every case looked at", UNKNOWN: "nothing that could decide it was measured"}
-_KINDS = ("synthetic", "published", "inferred", "measured")
+WORDS = CaseWords(failing="it does not hold:", unclear="not in every seed:")
+KINDS = ("synthetic", "published", "inferred", "measured")
 """Origins of figures, the least certain first."""
+Case = tuple[str, Effect]
+"""Our figures as text, and the effect that decides."""
 
 
-def case_name(beam: int, test_set: str) -> str:
-    """Return the name of a case, such as `Europarl, beam 5`."""
-    return f"{SETS[test_set].name}, beam {beam}"
+def claims_of(paper: Paper, judges: Mapping[str, tuple[Callable[[Any], Any], Bound]]) -> list[Claim[Any]]:
+    """Return the claims of these ids: the paper's data have their words, `judges` their value and the effects that hold."""
+    claims: dict[str, Sequence[str]] = paper["claims"]
+    return [Claim(name, claims[name][0], "".join(claims[name][1:]), *judged) for name, judged in judges.items()]
 
 
-def case_over_seeds(decoder: Decoder, test_set: str, ours: str, holds: Sequence[bool], reason: str = "") -> Case:
-    """Return a case that is clear if all its seeds agree."""
-    return Case(case_name(decoder.beam, test_set), ours, verdict_over_cases([holds]), reason)
+@dataclass(frozen=True)
+class DeviceFacts(Facts):
+    """The speeds of one device, by which claims are judged."""
+
+    decoders: Sequence[Decoder]
+    """By beam; of a fused output layer the plain ones."""
+    timed: pd.DataFrame
+    """See `simulation.by_key`."""
+    sentences: int | None = None
+    """Most sentences timed per set; None: the paper's."""
+
+    @property
+    def device(self) -> str:  # type: ignore[override]
+        """Name of the device."""
+        return self.decoders[0].device
+
+    @property
+    def basis(self) -> str:  # type: ignore[override]
+        """Origin of the least certain step costs."""
+        return min((decoder.kind for decoder in self.decoders), key=KINDS.index)
+
+    def gain(self, beam: int, test_set: str, ours: str, theirs: str, *fused: bool) -> Gain:
+        """Return the gain of one strategy over another; `fused`: whether each of them has a fused output layer."""
+        keys: list[Key] = [
+            (self.device, beam, test_set, strategy, is_fused)
+            for strategy, is_fused in zip((ours, theirs), fused or (False, False), strict=True)
+        ]
+        return gain(self.timed, *keys)
+
+    def undecided(self, decoder: Decoder, test_set: str, *, costs: bool = True, refills: bool = True) -> Undecided | None:
+        """Return the reason why speeds on a set decide no verdict; None if they do.
+
+        Args:
+            decoder: the device with its beam.
+            test_set: key of the set.
+            costs: False: outputs beyond the last measured step are no reason.
+            refills: the speeds depend on the cost of refills.
+        """
+        if costs and decoder.extrapolates(test_set):
+            return Undecided("extrapolated")
+        if refills and not decoder.refills_known:
+            return Undecided("without the cost of refills and of the gaps between steps, which was not measured")
+        if self.sentences is not None and self.sentences < LEAST_BATCHES * decoder.batch:
+            return Undecided(f"of fewer than {LEAST_BATCHES} batches")
+        return None
+
+    def by_case(
+        self,
+        judge: Callable[[int, str], Case],
+        sets: Iterable[str] = tuple(SETS),
+        beams: Collection[int] = (),
+        undecided: Callable[[Decoder, str], Undecided | None] = lambda decoder, test_set: None,
+        why: str = "",
+    ) -> Result:
+        """Return the result over all beams and sets; `beams`: those that count, empty: all."""
+        pairs = [(decoder, key) for decoder in self.decoders if not beams or decoder.beam in beams for key in sets]
+        judged = {case_name(decoder.beam, key): judge(decoder.beam, key) for decoder, key in pairs}
+        reasons = {case_name(decoder.beam, key): reason for decoder, key in pairs if (reason := undecided(decoder, key))}
+        return result_of(judged, reasons, why)
 
 
-def undecided_reason(decoder: Decoder, test_set: str, sentences: int | None, *, refills: bool = True) -> str:
-    """Return the reason why figures of a device on a set decide no verdict, or an empty text.
-
-    Args:
-        decoder: the device with its beam.
-        test_set: key of the set.
-        sentences: most sentences timed per set; None: all of them.
-        refills: whether the figures depend on the cost of refills.
-    """
-    if decoder.extrapolates(test_set):
-        return "extrapolated"
-    if refills and not decoder.refills_known:
-        return "without the cost of refills and of the gaps between steps, which was not measured"
-    return too_few_reason(decoder, sentences)
-
-
-def too_few_reason(decoder: Decoder, sentences: int | None) -> str:
-    """Return the reason why the timed sentences are too few for a verdict on a device, or an empty text."""
-    too_few = sentences is not None and sentences < LEAST_BATCHES * decoder.batch
-    return f"of fewer than {LEAST_BATCHES} batches" if too_few else ""
-
-
-def undecided(case: Case, reason: str) -> Case:
-    """Return the case, without a verdict if `reason` is not empty."""
-    return replace(case, verdict=UNKNOWN, reason=reason) if reason else case
-
-
-def device_claim(
-    decoders: Sequence[Decoder], identifier: str, claim: str, published: str, cases: Iterable[Case], notes: Iterable[str] = ()
-) -> ClaimRecord:
-    """Return the record of a claim on one device. `notes`: further sentences of `why`; empty ones are left out."""
-    cases = list(cases)
-    verdict = worst_verdict(case.verdict for case in cases)
-    undecided_cases = grouped([case for case in cases if case.verdict == UNKNOWN], "reason")
-    others = grouped([case for case in cases if case.verdict in _USUAL_REASONS], "verdict", "reason")
-    why = [
-        _OUTCOMES.get(verdict, ""),
-        *(
-            f"{reason or _USUAL_REASONS[outcome]}: {', '.join(case.name for case in group)}"
-            for (outcome, reason), group in others.items()
-        ),
-        *(
-            f"{reason}, and no part of the verdict: {'; '.join(f'{case.name}: {case.ours}' for case in group)}"
-            for (reason,), group in undecided_cases.items()
-        ),
-        *notes,
-    ]
-    kinds = {decoder.kind for decoder in decoders}
-    return ClaimRecord(
-        identifier,
-        claim,
-        published,
-        "; ".join(f"{case.name}: {case.ours}" for case in cases if case.verdict != UNKNOWN),
-        verdict,
-        "; ".join(filter(None, why)),
-        device=decoders[0].device,
-        basis=next(kind for kind in _KINDS if kind in kinds),
-    )
+def result_of(judged: Mapping[str, Case], reasons: Mapping[str, Undecided], why: str = "") -> Result:
+    """Return the result of cases by name, of which those with a reason are undecided."""
+    if not judged:
+        raise Undecided("nothing that could decide it was measured")
+    ours = "; ".join(f"{name}: {text}" for name, (text, _) in judged.items() if name not in reasons)
+    effects = {name: reasons.get(name, effect) for name, (_, effect) in judged.items()}
+    return Result(effects, ours, why, WORDS)

@@ -1,71 +1,91 @@
-"""The paper's claims on fusing, judged by its printed figures, by each device, and by a real decoder (FNI-11, 15, 16, 17)."""
+"""The claims on the fused output layer, by the printed figures, by a real decoder, and on each device (FNI-11, 15 to 17)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from simnmt.papers.fni import published
-from simnmt.papers.fni.cases import Case, case_name, device_claim, too_few_reason, undecided
-from simnmt.papers.fni.devices import FusedDecoder
-from simnmt.papers.fni.offline import Gain
-from simnmt.papers.fni.published import BEAM, SETS, TABLES
-from simnmt.papers.fni.stages import SetStages, Speeds, over_plain
-from simnmt.papers.kit.claim import (
-    FAILS,
-    HOLDS,
-    UNCLEAR,
-    Claim,
-    ClaimRecord,
-    Judgement,
+import numpy as np
+from numpy.typing import NDArray
+
+from simnmt.papers.fni.cases import Case, DeviceFacts, claims_of
+from simnmt.papers.fni.devices import BEAMS, Decoder
+from simnmt.papers.fni.published import BEAM, FUSED, GAINS, OUTPUT_LAYER, OUTPUT_SHARE, SETS, Row, case_name, derived
+from simnmt.papers.fni.simulation import STRATEGIES, Gain
+from simnmt.papers.kit.claims import (
+    Effect,
+    Facts,
+    Printed,
+    Result,
+    Undecided,
+    about,
+    above,
+    agrees,
+    at_least,
+    between,
     end_to_end,
-    holds_if,
-    printed_claim,
-    sign_verdict,
-    verdict_over_cases,
-    worst_verdict,
 )
-from simnmt.papers.kit.page import grouped
 from simnmt.results.statistics import Estimate
 
 if TYPE_CHECKING:
     from simnmt.calibrate.decoder_speeds import RealSpeed
 
+LEAST_RATIO = 1.5
+"""Least speed-up of the three steps at beam 5, and more at beam 1 (FNI-15's accept)."""
+SAME_PRODUCT = 5.0
+"""Largest change of the product's time, percent (FNI-15's accept)."""
+NEAR_PREDICTED = 0.10
+"""Largest relative difference of Amdahl's prediction from the measured speed-up (FNI-17's accept)."""
+NEAR_PRODUCT = 0.02
+"""Largest difference of the gain of both from the product of both gains."""
+NEAR_SHARE = 0.10
+"""Largest difference of a share of the time from `nearly 70 %`."""
+LEAST_EFFECT = 0.01
+"""Smallest difference of gains that step costs can distinguish from none: the costs of the shipped profile are measured to
+within some percent, so a difference of a few hundredths of a percent, such as between two sets, means nothing."""
+SMALL = f"a difference within {100 * LEAST_EFFECT:.0f} point is less than step costs can tell"
 
-def paper_claims() -> list[ClaimRecord]:
-    """Return the records that follow from the printed figures alone, without a device."""
-    figures = {figure.what: figure.value for figure in published.derived()}
-    both = figures["opensubtitles: fused times topped up"]
-    implied = {beam: figures[f"europarl, beam {beam}: gain if the output layer has 70 %"] for beam in (5, 1)}
-    printed = [(row, row.printed_product_percent) for row in TABLES if row.printed_product_percent is not None]
-    off = [(row, percent) for row, percent in printed if abs(percent - row.product_percent) > 0.06]
-    return [
-        printed_claim(
-            "FNI-15 (d)",
-            "The percentages of Tables 2 and 3 follow from their seconds",
-            "; ".join(f"{percent:+.1f} %" for _, percent in off),
-            "; ".join(f"{row.product_percent:+.2f} %, {case_name(row.beam, row.test_set)}" for row, _ in off),
-            not off,
-            "seven of the eight do; a decimal point slipped",
-        ),
-        printed_claim(
-            "FNI-16 (m)",
-            "Fusing and topping up together gain as much as the product of both gains (OpenSubtitles)",
-            f"{100 * published.BOTH_GAIN['opensubtitles']:.0f} %",
-            f"{both:.1f} % from 1.41 times 1.12",
-            abs(both / 100.0 - published.BOTH_GAIN["opensubtitles"]) <= published.NEAR_PRODUCT,
-            f"of {100 * published.FUSED_GAIN['opensubtitles']:.0f} % and {100 * published.TOPUP_GAIN:.0f} %, each 'up to'",
-        ),
-        printed_claim(
-            "FNI-17 (d)",
-            "The share of the output layer, Table 2 and the gain of translating Europarl agree",
-            f"at most {100 * published.FUSED_GAIN['europarl']:.0f} % faster, "
-            f"with nearly {100 * published.OUTPUT_SHARE:.0f} % of the time",
-            "; ".join(f"{value:.1f} % at beam {beam}" for beam, value in implied.items()),
-            max(implied.values()) <= 100 * published.FUSED_GAIN["europarl"] + 1.0,
-            "Amdahl's prediction from the printed share and seconds exceeds the claimed gain",
-        ),
-    ]
+
+def _percent(ratio: float) -> str:
+    return f"{100 * (ratio - 1.0):+.1f} %"
+
+
+def _changes(_: Printed) -> Result:
+    wrong = [row for row in OUTPUT_LAYER if abs(row.printed_product_percent - row.product_percent) > 0.06]
+    ours = "; ".join(f"{row.product_percent:+.2f} %, {case_name(row.beam, row.set)}" for row in wrong)
+    return Result(not wrong, ours, "seven of the eight do; a decimal point slipped")
+
+
+def _product_of_gains(_: Printed) -> Result:
+    both = derived()["opensubtitles: fused times topped up"].value
+    near = abs(both / 100.0 - GAINS["both", "opensubtitles"]) <= NEAR_PRODUCT
+    return Result(near, f"{both:.1f} % from 1.41 times 1.12", "of 41 % and 12 %, each 'up to'")
+
+
+def _share_and_gain(_: Printed) -> Result:
+    implied = {beam: derived()[f"europarl, beam {beam}: gain if the output layer has 70 %"].value for beam in (5, 1)}
+    ours = "; ".join(f"{value:.1f} % at beam {beam}" for beam, value in implied.items())
+    why = "Amdahl's prediction from the printed share and seconds exceeds the claimed gain"
+    return Result(max(implied.values()) <= 100 * GAINS["fused", "europarl"] + 1.0, ours, why)
+
+
+PRINTED_CLAIMS = claims_of(
+    FUSED,
+    {
+        "FNI-15 (d)": (_changes, agrees),
+        "FNI-16 (m)": (_product_of_gains, agrees),
+        "FNI-17 (d)": (_share_and_gain, agrees),
+    },
+)
+
+
+@dataclass(frozen=True)
+class RealDecoder(Facts):
+    """A real decoder on this box."""
+
+    speeds: Sequence[RealSpeed]
+    device = "this box, real decoder"
 
 
 def predicted_speed_up(real_speed: RealSpeed) -> float:
@@ -76,289 +96,186 @@ def predicted_speed_up(real_speed: RealSpeed) -> float:
     return end_to_end(real_speed.layer_share, real_speed.layer_s / real_speed.fused_layer_s)
 
 
-def predicted_speed_up_of_fusing(real_speed: RealSpeed) -> float:
-    """Return the same prediction with the product unchanged, as in the paper: the gain of fusing alone."""
-    return end_to_end(real_speed.three_share, real_speed.three_s / real_speed.stages_s["fused"])
+def _same_translations(real: RealDecoder) -> Result:
+    def sameness(speed: RealSpeed) -> str:
+        counts = [f"{speed.equal} of {speed.sentences} the same"]
+        counts += [f"{speed.near_ties} near ties"] if speed.near_ties else []
+        counts += [f"{speed.disagreements} differ without one"] if speed.disagreements else []
+        return ", ".join(counts)
+
+    ours = "; ".join(f"{case_name(speed.beam, speed.test_set)}: {sameness(speed)}" for speed in real.speeds)
+    why = "of sentences that end by themselves; a near tie, closer than 1e-4, may fall either way and is allowed"
+    return Result(not any(speed.disagreements for speed in real.speeds), ours, why)
 
 
-def real_claims(real_speeds: Sequence[RealSpeed]) -> list[ClaimRecord]:
-    """Return the records of a real decoder on this box; undecided without one."""
-    if not real_speeds:
-        return [claim.unknown("give --measure to time a real decoder", basis="needs --measure") for claim in _REAL_CLAIMS]
-    return [claim.record(real_speeds, device="this box, real decoder") for claim in _REAL_CLAIMS]
+def _as_predicted(real: RealDecoder) -> Result:
+    near, no_gain = about(1.0, NEAR_PREDICTED), []
+    effects: dict[str, Effect] = {}
+    texts = []
+    for place, speed in enumerate(real.speeds):
+        name, predicted = case_name(speed.beam, speed.test_set), predicted_speed_up(speed)
+        texts.append(f"{name}: {_percent(speed.ratio)}, predicted {_percent(predicted)}")
+        effects[f"{name} ({place})"] = [predicted / ratio for ratio in speed.ratios]
+        no_gain += [name] if all(near.allows(1.0 / ratio) for ratio in speed.ratios) else []
+    why = "each round's ratio against the prediction"
+    why += f"; no test where a prediction of no gain passes too: {'; '.join(no_gain)}" if no_gain else ""
+    return Result(effects, "; ".join(texts), why, words=None)
 
 
-def _same_translations(real_speeds: Sequence[RealSpeed]) -> Judgement:
-    return Judgement(
-        "; ".join(f"{case_name(speed.beam, speed.test_set)}: {_sameness(speed)}" for speed in real_speeds),
-        holds_if(not any(speed.disagreements for speed in real_speeds)),
-        "of sentences that end by themselves; a near tie, closer than 1e-4, may fall either way and is allowed",
-    )
-
-
-def _sameness(real_speed: RealSpeed) -> str:
-    counts = [f"{real_speed.equal} of {real_speed.sentences} the same"]
-    counts += [f"{real_speed.near_ties} near ties"] if real_speed.near_ties else []
-    counts += [f"{real_speed.disagreements} differ without one"] if real_speed.disagreements else []
-    return ", ".join(counts)
-
-
-def _as_predicted(real_speeds: Sequence[RealSpeed]) -> Judgement:
-    cells = [(case_name(speed.beam, speed.test_set), speed, predicted_speed_up(speed)) for speed in real_speeds]
-    no_test = [name for name, speed, _ in cells if all(_is_near(1.0, ratio) for ratio in speed.ratios)]
-    return Judgement(
-        "; ".join(f"{name}: {_percent(speed.ratio)}, predicted {_percent(predicted)}" for name, speed, predicted in cells),
-        verdict_over_cases([_is_near(predicted, ratio) for ratio in speed.ratios] for _, speed, predicted in cells),
-        "each round's ratio against the prediction"
-        + (f"; no test where a prediction of no gain passes too: {'; '.join(no_test)}" if no_test else ""),
-    )
-
-
-def _is_near(predicted: float, ratio: float) -> bool:
-    return abs(predicted / ratio - 1.0) <= published.NEAR_PREDICTED
-
-
-def _percent(ratio: float) -> str:
-    return f"{100 * (ratio - 1.0):+.1f} %"
-
-
-_AMDAHL = f"Amdahl's prediction of the output layer is within {100 * published.NEAR_PREDICTED:.0f} % of the speed-up end to end"
-_REAL_CLAIMS = (
-    Claim("FNI-11", "Fusing changes no translation", "without affecting model quality", _same_translations),
-    Claim("FNI-17 (c)", _AMDAHL, "", _as_predicted),
+REAL_CLAIMS = claims_of(
+    FUSED, {"FNI-11": (_same_translations, agrees), "FNI-17 (c)": (_as_predicted, about(1.0, NEAR_PREDICTED))}
 )
-
-LEAST_EFFECT = 0.01
-"""Smallest difference of gains that step costs can distinguish from none: the costs of the shipped profile are measured to
-within some percent, so a difference of a few hundredths of a percent, such as between two sets, means nothing."""
-
-_SMALL = f"within {100 * LEAST_EFFECT:.0f} point, which step costs cannot tell"
-_DISAGREEING = f"not by more than {100 * LEAST_EFFECT:.0f} point in every seed"
-_WHY_GREEDY = (
-    "at beam 1 our plain decoder takes no softmax either (FNI-06) and adds the bias within the product, so only the search for "
-    "the largest value of each row is left to fuse"
-)
-_WHY_BLOCKS = "our fused layer multiplies block by block, which plain torch does not"
-
-Stages = Mapping[tuple[str, int, str], SetStages]
-"""By device, beam and set."""
-Judge = Callable[[int, str], Case]
-"""Judges a claim on one beam and one set."""
+NO_DECODER = Undecided("give --measure to time a real decoder", "needs --measure")
 
 
-def device_claims(
-    decoders: Sequence[FusedDecoder], stages: Stages, speeds: Speeds, sentences: int | None = None
-) -> list[ClaimRecord]:
-    """Return one record per claim and device. `sentences`: most sentences timed per set; None: all."""
-    return [
-        record
-        for device_decoders in grouped(decoders, "device").values()
-        for record in _DeviceClaims(device_decoders, stages, speeds, sentences).records()
-    ]
+@dataclass(frozen=True)
+class Layers(DeviceFacts):
+    """The output layer of one device, with the fused kernel and without."""
 
+    stages: Mapping[tuple[int, str], Row] = field(kw_only=True)
+    """See `simulation.stages`, by beam and set."""
 
-class _DeviceClaims:
-    """The claims on one device."""
+    def over(self, beam: int, test_set: str, strategy: str, *, fused: bool = True) -> Gain:
+        """Return the gain over mini- or maxi-batching without the fused kernel."""
+        return self.gain(beam, test_set, strategy, STRATEGIES[strategy].baseline, fused, False)
 
-    def __init__(self, decoders: Sequence[FusedDecoder], stages: Stages, speeds: Speeds, sentences: int | None) -> None:
-        self._decoders, self._speeds, self._sentences = decoders, speeds, sentences
-        self._stages = {key[1:]: cell for key, cell in stages.items() if key[0] == decoders[0].device}
-        self._beams = [decoder.beam for decoder in decoders]
+    @property
+    def product_changed(self) -> bool:
+        """True if the product was timed beside the fused kernel too."""
+        return any(row.product_percent for row in self.stages.values())
 
-    def records(self) -> list[ClaimRecord]:
-        return [*self._output_layer(), *self._shares(), *self._gains()]
-
-    def _gain(self, beam: int, test_set: str, strategy: str, *, fused: bool = True) -> Gain:
-        return over_plain(self._speeds, (self._decoders[0].device, beam, test_set, strategy, fused))
-
-    def _claim(self, identifier: str, claim: str, theirs: str, cases: Iterable[Case], *notes: str) -> ClaimRecord:
-        both_variants = [decoder.decoder(fused) for decoder in self._decoders for fused in (False, True)]
-        return device_claim(both_variants, identifier, claim, theirs, cases, notes)
-
-    def _cases(self, judge: Judge, test_sets: Iterable[str] = tuple(SETS), beams: Collection[int] = ()) -> list[Case]:
-        return [judge(beam, key) for beam in self._beams if not beams or beam in beams for key in test_sets]
-
-    def _speed_claim(
-        self, identifier: str, claim: str, theirs: str, judge: Judge, test_sets: Iterable[str] = tuple(SETS), note: str = ""
-    ) -> ClaimRecord:
-        """Return the record of a claim on speeds, which too few sentences leave undecided."""
-        reasons = {decoder.beam: too_few_reason(decoder.plain, self._sentences) for decoder in self._decoders}
-        cases = self._cases(lambda beam, key: undecided(judge(beam, key), reasons[beam]), test_sets)
-        return self._claim(identifier, claim, theirs, cases, note)
-
-    def _product_changed(self) -> bool:
-        return any(cell.layer.product_percent for (beam, _), cell in self._stages.items() if beam in self._beams)
-
-    def _output_layer(self) -> list[ClaimRecord]:
-        ratios = {(row.beam, row.test_set): f"{case_name(row.beam, row.test_set)}: {row.ratio:.2f}" for row in TABLES}
-        both_beams = {1, BEAM} <= set(self._beams)
-        changed = self._product_changed()
-        return [
-            self._claim(
-                "FNI-15 (a)",
-                f"Fused, bias, softmax and search take at most 1/{published.LEAST_RATIO} of their time at beam {BEAM}",
-                "; ".join(ratio for (beam, _), ratio in ratios.items() if beam == BEAM),
-                self._cases(self._three_steps, beams=(BEAM,)),
-                "" if BEAM in self._beams else f"beam {BEAM} was not measured",
-            ),
-            self._claim(
-                "FNI-15 (b)",
-                f"and the gain is larger at beam 1 than at beam {BEAM}",
-                "; ".join(ratios.values()),
-                [self._larger_at_beam_1(key) for key in SETS] if both_beams else [],
-                _WHY_GREEDY if both_beams else f"beams 1 and {BEAM} were not both measured",
-            ),
-            self._claim(
-                "FNI-15 (c)",
-                f"The product beside the fused kernel takes the same time, within {100 * published.SAME_PRODUCT:.0f} %",
-                "; ".join(f"{case_name(row.beam, row.test_set)}: {row.product_percent:+.1f} %" for row in TABLES),
-                self._cases(self._product_change) if changed else [],
-                *((_WHY_BLOCKS, self._predictions()) if changed else ["the product was timed once, for both"]),
-            ),
-        ]
-
-    def _three_steps(self, beam: int, test_set: str) -> Case:
-        ratio = self._stages[beam, test_set].layer.ratio
-        return _case(beam, test_set, f"{ratio:.2f}", ratio >= published.LEAST_RATIO)
-
-    def _larger_at_beam_1(self, test_set: str) -> Case:
-        small, large = (self._stages[beam, test_set].layer.ratio for beam in (1, BEAM))
-        return Case(SETS[test_set].name, f"beam 1 {small:.2f}, beam {BEAM} {large:.2f}", holds_if(small > large))
-
-    def _product_change(self, beam: int, test_set: str) -> Case:
-        percent = self._stages[beam, test_set].layer.product_percent
-        return _case(beam, test_set, f"{percent:+.1f} %", abs(percent) <= 100 * published.SAME_PRODUCT)
-
-    def _predictions(self) -> str:
+    def predictions(self) -> str:
         """Return the predicted gains with the product's blocks, and with the product left alone as in the paper."""
-        cells = [(case_name(beam, key), self._stages[beam, key]) for beam in self._beams for key in SETS]
-        predictions = [
-            f"{name}: {100 * (cell.predicted - 1.0):+.1f}, {_percent(cell.predicted_product_left_alone)}"
-            for name, cell in cells
+        texts = [
+            f"{case_name(beam, key)}: {100 * (row.predicted - 1.0):+.1f}, {_percent(row.predicted_product_left_alone)}"
+            for (beam, key), row in self.stages.items()
         ]
-        return f"gain predicted with the product's blocks, and with the product left alone: {'; '.join(predictions)}"
+        return f"gain predicted with the product's blocks, and with the product left alone: {'; '.join(texts)}"
 
-    def _shares(self) -> list[ClaimRecord]:
-        nearly = f"nearly {100 * published.OUTPUT_SHARE:.0f} %"
-        return [
-            self._claim(
-                "FNI-17 (a)",
-                f"The output layer takes {nearly} of the time of Europarl (10 points allowed)",
-                nearly,
-                self._cases(self._near_share, ("europarl",)),
-                f"of this model, whose vocabulary has {self._decoders[0].vocab:,} words",
-            ),
-            self._claim(
-                "FNI-17 (b)",
-                "and more of OpenSubtitles'",
-                "more (figure 5)",
-                self._cases(self._larger_share, ("opensubtitles",)),
-            ),
-        ]
-
-    def _near_share(self, beam: int, test_set: str) -> Case:
-        share = self._stages[beam, test_set].output_share
-        return _case(beam, test_set, f"{100 * share:.1f} %", abs(share - published.OUTPUT_SHARE) <= published.NEAR_SHARE)
-
-    def _larger_share(self, beam: int, test_set: str) -> Case:
-        share, europarl = (self._stages[beam, key].output_share for key in (test_set, "europarl"))
-        return _case(beam, test_set, f"{100 * share:.1f} %, Europarl {100 * europarl:.1f} %", share > europarl)
-
-    def _gains(self) -> list[ClaimRecord]:
-        return [
-            self._speed_claim(
-                "FNI-16 (h)",
-                "Translating is faster with the fused kernel",
-                _up_to(published.FUSED_GAIN),
-                self._faster,
-                note=self._predictions() if self._product_changed() else "",
-            ),
-            self._speed_claim(
-                "FNI-16 (i)",
-                "It gains more on OpenSubtitles than on Europarl",
-                f"{100 * published.FUSED_GAIN['opensubtitles']:.0f} % against {100 * published.FUSED_GAIN['europarl']:.0f} %",
-                self._more_than_europarl,
-                ("opensubtitles",),
-            ),
-            self._speed_claim(
-                "FNI-16 (j)",
-                "Fused and topped up it is faster than with either alone, without maxi-batching",
-                _up_to(published.BOTH_GAIN),
-                self._both_beyond_either,
-            ),
-            self._speed_claim(
-                "FNI-16 (k)",
-                "With maxi-batching both together gain less",
-                _up_to(published.BOTH_GAIN_WITH_MAXI),
-                self._less_with_maxi,
-            ),
-            self._speed_claim(
-                "FNI-16 (l)",
-                "Together they gain as much as the product of both gains (2 points allowed)",
-                "1.41 times 1.12 is 1.58, printed 1.57 (OpenSubtitles)",
-                self._as_product,
-            ),
-        ]
-
-    def _faster(self, beam: int, test_set: str) -> Case:
-        """Judge a gain that fusing alone, with the product unchanged, must show as well."""
-        gained = self._gain(beam, test_set, "mini")
-        case = _case_above(beam, test_set, gained.percent(), gained.by_seed)
-        by_fusing = self._stages[beam, test_set].predicted_product_left_alone - 1.0 > LEAST_EFFECT
-        if case.verdict == HOLDS and not by_fusing:
-            return Case(case.name, case.ours, FAILS, "by another cause than fusing")
-        return case
-
-    def _more_than_europarl(self, beam: int, test_set: str) -> Case:
-        gained, europarl = (self._gain(beam, key, "mini") for key in (test_set, "europarl"))
-        text = f"{gained.percent()}, Europarl {europarl.percent()}"
-        return _case_above(beam, test_set, text, _differences(gained, europarl))
-
-    def _both_beyond_either(self, beam: int, test_set: str) -> Case:
-        both, fused, topped_up = self._both_and_each(beam, test_set)
-        text = f"{both.percent()}, fused {100 * fused.mean:+.1f} %, topped up {100 * topped_up.mean:+.1f} %"
-        return _case_above(beam, test_set, text, _differences(both, fused), _differences(both, topped_up))
-
-    def _less_with_maxi(self, beam: int, test_set: str) -> Case:
-        both, with_maxi = (self._gain(beam, test_set, strategy) for strategy in ("half-empty", "maxi half-empty"))
-        text = f"{with_maxi.percent()}, without {both.percent()}"
-        return _case_above(beam, test_set, text, _differences(both, with_maxi))
-
-    def _as_product(self, beam: int, test_set: str) -> Case:
-        both, fused, topped_up = self._both_and_each(beam, test_set)
-        product = (1.0 + fused.mean) * (1.0 + topped_up.mean) - 1.0
-        text = f"{100 * both.mean:+.1f} %, product {100 * product:+.1f} %"
-        return _case(beam, test_set, text, abs(both.mean - product) <= published.NEAR_PRODUCT)
-
-    def _both_and_each(self, beam: int, test_set: str) -> tuple[Gain, Gain, Gain]:
-        return (
-            self._gain(beam, test_set, "half-empty"),
-            self._gain(beam, test_set, "mini"),
-            self._gain(beam, test_set, "half-empty", fused=False),
-        )
+    def beyond(self, decoder: Decoder, test_set: str) -> Undecided | None:
+        """Return the reason why speeds decide nothing."""
+        return self.undecided(decoder, test_set, costs=False, refills=False)
 
 
-def _up_to(gain_by_set: Mapping[str, float]) -> str:
-    return "; ".join(f"{SETS[key].name} up to {100 * value:.0f} %" for key, value in gain_by_set.items())
+Judge = Callable[[Layers], Result]
 
 
-def _case(beam: int, test_set: str, ours: str, holds: bool) -> Case:
-    return Case(case_name(beam, test_set), ours, holds_if(holds))
+def _stage(column: str, form: str, sets: Sequence[str] = tuple(SETS), beams: Sequence[int] = ()) -> Judge:
+    """Return what measures one column of the stages."""
+
+    def value(layers: Layers) -> Result:
+        def case(beam: int, test_set: str) -> Case:
+            figure = float(getattr(layers.stages[beam, test_set], column))
+            return format(figure, form).replace("%", " %"), figure
+
+        return layers.by_case(case, sets, beams, why=f"V {layers.decoders[0].profile.model.vocab:,}")
+
+    return value
 
 
-def _case_above(beam: int, test_set: str, ours: str, *effects: Sequence[float]) -> Case:
-    """Judge "all these effects are above 0" by their ranges over seeds, `LEAST_EFFECT` wider on both sides."""
-    verdicts = [
-        sign_verdict(Estimate(sum(effect) / len(effect), min(effect) - LEAST_EFFECT, max(effect) + LEAST_EFFECT))
-        for effect in effects
-    ]
-    verdict = worst_verdict(verdicts)
-    unclear = [effect for effect, sign in zip(effects, verdicts, strict=True) if sign == UNCLEAR]
-    small = all(abs(value) <= LEAST_EFFECT for effect in unclear for value in effect)
-    reason = (_SMALL if small else _DISAGREEING) if verdict == UNCLEAR else ""
-    return Case(case_name(beam, test_set), ours, verdict, reason)
+def _larger_at_beam_1(layers: Layers) -> Result:
+    if {*BEAMS} - {decoder.beam for decoder in layers.decoders}:
+        raise Undecided(f"beams 1 and {BEAM} were not both measured")
+    ratios = {printed.name: [layers.stages[beam, key].ratio for beam in BEAMS] for key, printed in SETS.items()}
+    ours = "; ".join(f"{name}: beam 1 {small:.2f}, beam {BEAM} {large:.2f}" for name, (small, large) in ratios.items())
+    why = (
+        "at beam 1 our plain decoder takes no softmax either (FNI-06) and adds the bias within the product, so only the search "
+    )
+    why += "for the largest value of each row is left to fuse"
+    return Result({name: small - large for name, (small, large) in ratios.items()}, ours, why)
 
 
-def _differences(more: Gain, less: Gain) -> list[float]:
-    """Return by how much the first gains more than the second in each seed."""
-    return [a - b for a, b in zip(more.by_seed, less.by_seed, strict=True)]
+def _product_change(layers: Layers) -> Result:
+    if not layers.product_changed:
+        raise Undecided("the product was timed once, for both")
+
+    def case(beam: int, test_set: str) -> Case:
+        percent = layers.stages[beam, test_set].product_percent
+        return f"{percent:+.1f} %", percent
+
+    why = "our fused layer multiplies block by block, which plain torch does not"
+    return layers.by_case(case, why=f"{why}; {layers.predictions()}")
+
+
+def _larger_share(layers: Layers) -> Result:
+    def case(beam: int, test_set: str) -> Case:
+        share, europarl = (layers.stages[beam, key].output_share for key in (test_set, "europarl"))
+        return f"{100 * share:.1f} %, Europarl {100 * europarl:.1f} %", share - europarl
+
+    return layers.by_case(case, ("opensubtitles",))
+
+
+def _beyond_noise(*effects: NDArray[np.float64]) -> Estimate:
+    """Return the least of several effects by seed, `LEAST_EFFECT` wider on both sides."""
+    least = np.min(effects, axis=0)
+    return Estimate(float(least.mean()), float(least.min()) - LEAST_EFFECT, float(least.max()) + LEAST_EFFECT)
+
+
+def _faster(layers: Layers) -> Result:
+    """Judge a gain that fusing alone, with the product unchanged, must show as well."""
+    otherwise = []
+
+    def case(beam: int, test_set: str) -> Case:
+        gained, effect = layers.over(beam, test_set, "mini"), _beyond_noise(layers.over(beam, test_set, "mini").by_seed)
+        by_fusing = layers.stages[beam, test_set].predicted_product_left_alone - 1.0 > LEAST_EFFECT
+        if effect.low is not None and effect.low > 0.0 and not by_fusing:
+            otherwise.append(case_name(beam, test_set))
+            return gained.percent(), False
+        return gained.percent(), effect
+
+    result = layers.by_case(case, undecided=layers.beyond)
+    causes = f"by another cause than fusing: {', '.join(otherwise)}" if otherwise else ""
+    predictions = layers.predictions() if layers.product_changed else ""
+    return Result(result.effects, result.ours, "; ".join(filter(None, [causes, SMALL, predictions])), result.words)
+
+
+def _speed(case: Callable[[Layers, int, str], Case], sets: Sequence[str] = tuple(SETS), why: str = SMALL) -> Judge:
+    """Return what judges speeds case by case."""
+    return lambda layers: layers.by_case(lambda *at: case(layers, *at), sets, undecided=layers.beyond, why=why)
+
+
+def _more_than_europarl(layers: Layers, beam: int, test_set: str) -> Case:
+    gained, europarl = (layers.over(beam, key, "mini") for key in (test_set, "europarl"))
+    return f"{gained.percent()}, Europarl {europarl.percent()}", _beyond_noise(gained.by_seed - europarl.by_seed)
+
+
+def _both_and_each(layers: Layers, beam: int, test_set: str) -> tuple[Gain, Gain, Gain]:
+    both, fused = (layers.over(beam, test_set, strategy) for strategy in ("half-empty", "mini"))
+    return both, fused, layers.over(beam, test_set, "half-empty", fused=False)
+
+
+def _both_beyond_either(layers: Layers, beam: int, test_set: str) -> Case:
+    both, fused, topped_up = _both_and_each(layers, beam, test_set)
+    text = f"{both.percent()}, fused {100 * fused.mean:+.1f} %, topped up {100 * topped_up.mean:+.1f} %"
+    return text, _beyond_noise(both.by_seed - fused.by_seed, both.by_seed - topped_up.by_seed)
+
+
+def _less_with_maxi(layers: Layers, beam: int, test_set: str) -> Case:
+    both, with_maxi = (layers.over(beam, test_set, strategy) for strategy in ("half-empty", "maxi half-empty"))
+    return f"{with_maxi.percent()}, without {both.percent()}", _beyond_noise(both.by_seed - with_maxi.by_seed)
+
+
+def _as_product(layers: Layers, beam: int, test_set: str) -> Case:
+    both, fused, topped_up = _both_and_each(layers, beam, test_set)
+    product = (1.0 + fused.mean) * (1.0 + topped_up.mean) - 1.0
+    return f"{100 * both.mean:+.1f} %, product {100 * product:+.1f} %", abs(both.mean - product) <= NEAR_PRODUCT
+
+
+DEVICE_CLAIMS = claims_of(
+    FUSED,
+    {
+        "FNI-15 (a)": (_stage("ratio", ".2f", beams=(BEAM,)), at_least(LEAST_RATIO)),
+        "FNI-15 (b)": (_larger_at_beam_1, above(0.0)),
+        "FNI-15 (c)": (_product_change, between(-SAME_PRODUCT, SAME_PRODUCT)),
+        "FNI-17 (a)": (
+            _stage("output_share", ".1%", ("europarl",)),
+            between(OUTPUT_SHARE - NEAR_SHARE, OUTPUT_SHARE + NEAR_SHARE),
+        ),
+        "FNI-17 (b)": (_larger_share, above(0.0)),
+        "FNI-16 (h)": (_faster, above(0.0)),
+        "FNI-16 (i)": (_speed(_more_than_europarl, ("opensubtitles",)), above(0.0)),
+        "FNI-16 (j)": (_speed(_both_beyond_either), above(0.0)),
+        "FNI-16 (k)": (_speed(_less_with_maxi), above(0.0)),
+        "FNI-16 (l)": (_speed(_as_product, why=""), agrees),
+    },
+)

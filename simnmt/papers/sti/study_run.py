@@ -15,8 +15,9 @@ import numpy as np
 import torch
 
 from simnmt.base.files import refuse_replacing
+from simnmt.calibrate.harness import Silent
 from simnmt.calibrate.settings import CalibrationError
-from simnmt.calibrate.streaming.profile_blocks import measure_importance
+from simnmt.calibrate.streaming.profile import measure_importance
 from simnmt.nmt.devices import torch_threads
 from simnmt.papers.kit.study import TOOL, PartClock, read_study, write_study
 from simnmt.papers.sti.study import (
@@ -97,13 +98,7 @@ class Ranking:
     def measured(self, evaluator: Evaluator, fingerprint: str, journal: Path | None, say: Say) -> ImportanceOrder:
         """Measure the order by one evaluation per shard and one more; the examples of `evaluator` must be those of `task`."""
         assert self.task is not None
-        slices = evaluator.geometry.heads
-
-        def progress(done: int, total: int) -> None:
-            if done % slices == 0:
-                say(f"importance: {done} of {total}")
-
-        importance = measure_importance(evaluator, self.task, fingerprint, journal, progress)
+        importance = measure_importance(evaluator, self.task, fingerprint, journal, Silent)
         return importance_order(importance, self._shared(self.task, importance.examples))
 
 

@@ -1,0 +1,131 @@
+"""Costs of the box itself: cold reads from its disk (STI-07), and its power and energy."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable
+from functools import partial
+from time import monotonic
+from typing import Any
+
+import pandas as pd
+
+from simnmt.calibrate.cells import corner_cells
+from simnmt.calibrate.disk import MB, REPEATS, SIZES_BYTES, DiskError, measure_disk
+from simnmt.calibrate.energy import EnergyMeter, find_energy_meter
+from simnmt.calibrate.fits import fit_disk, fit_energy
+from simnmt.calibrate.harness import Case, nothing
+from simnmt.calibrate.parts import Bench, Blocks, Cases, Part
+from simnmt.nmt.engine import Engine, Work
+
+QUICK_READS: tuple[tuple[int, ...], int] = ((MB // 4, MB, 4 * MB, 16 * MB), 5)
+"""Sizes in bytes, and repeats."""
+
+
+def disk_cases(bench: Bench) -> Cases:
+    """Return the reads of all sizes as one case: they have a random order of their own."""
+    settings, begin_s = bench.settings, monotonic()
+
+    def progress(done: int, total: int) -> None:
+        spent_s = monotonic() - begin_s
+        bench.listener.measured("disk", spent_s, spent_s * (total - done) / done)
+
+    def reads() -> dict[str, Any]:
+        sizes, repeats = QUICK_READS if bench.quick else (SIZES_BYTES, REPEATS)
+        pace = settings.disk_bytes_per_s
+        try:
+            done = measure_disk(bench.folder, sizes, repeats, pace=pace, progress=progress, seed=settings.seed)
+        except DiskError as error:
+            return {"error": str(error)}
+        return {"read_s": list(done.read_s.items()), "cold": done.cold, "cold_check": done.cold_check}
+
+    return {"reads": Case(reads, prepare=nothing)}
+
+
+def fit_disk_block(frame: pd.DataFrame, bench: Bench) -> Blocks:
+    """Return `disk`."""
+    [row] = frame.drop_duplicates("case", keep="last").to_dict("records")
+    try:
+        if "error" in row:
+            raise ValueError(row["error"])
+        block = fit_disk(dict(row["read_s"]), cold=row["cold"], paced_bytes_per_s=bench.settings.disk_bytes_per_s)
+    except ValueError as error:
+        bench.remarks.append(f"no disk: {error}")
+        return {"disk": None}
+    if not row["cold"]:
+        bench.remarks.append(f"disk: the reads may not have been cold: {row['cold_check']}")
+    return {"disk": block}
+
+
+RESOLUTIONS = 100
+"""Least ratio of a span to the counter's resolution."""
+QUICK_SPAN_S = 2.5
+"""Longest span of a quick calibration, however coarse the counter."""
+IDLE = "idle"
+
+
+def energy_cases(bench: Bench) -> Cases:
+    """Return a rest of the device, and each corner cell repeated for so long that the counter's resolution does not matter."""
+    found = find_energy_meter(bench.engine.account.device)
+    if found.meter is None:
+        bench.remarks.append(f"no energy: {'; '.join(found.obstacles)}")
+        bench.add({"energy": None})
+        return {}
+    bench.meter = found.meter
+    span_s = max(1.0 if bench.quick else 3.0, RESOLUTIONS * found.meter.resolution_s)
+    if bench.quick:
+        span_s = min(span_s, QUICK_SPAN_S)
+    cases: dict[Hashable, Case] = {IDLE: Case(partial(span, found.meter, partial(time.sleep, 2 * span_s)), prepare=nothing)}
+    for work in corner_cells(bench.settings):
+        case = bench.case(work, "energy")
+        repeat = partial(repeated, bench.engine, work, span_s)
+        cases[f"{work.src_len}+{work.tgt_len}"] = Case(
+            partial(span, found.meter, repeat), prepare=case.prepare, size=case.size, about=case.about
+        )
+    return cases
+
+
+def span(meter: EnergyMeter, do: Callable[[], int | None]) -> dict[str, Any]:
+    """Return the seconds and the joules of `do`, which returns how often it ran; no joules if the counter fails."""
+    before_j, begin_s = meter.read_j(), time.perf_counter()
+    times = do() or 1
+    span_s, after_j = time.perf_counter() - begin_s, meter.read_j()
+    joules = None if before_j is None or after_j is None else (after_j - before_j) / times
+    return {"seconds": span_s / times, "joules": joules}
+
+
+def repeated(engine: Engine, work: Work, span_s: float) -> int:
+    """Run a work for at least `span_s`; return how often."""
+    times, begin_s = 0, time.perf_counter()
+    while times == 0 or time.perf_counter() - begin_s < span_s:
+        engine.run(work)
+        times += 1
+    return times
+
+
+def fit_energy_block(frame: pd.DataFrame, bench: Bench) -> Blocks:
+    """Return `energy`. The joules include the power of the box at rest."""
+    assert bench.meter is not None
+    rows, source = frame.drop_duplicates("case", keep="last"), bench.meter.source
+    bench.meter.close()
+    if rows["seconds"].isna().any():
+        bench.remarks.append("no energy: out of memory at a corner cell")
+    elif not (rows["joules"].fillna(0.0) > 0.0).all():
+        bench.remarks.append(f"no energy: the counter of {source} failed while it was read")
+    else:
+        idle, active = rows[rows["cell"].isna()].iloc[0], rows[rows["cell"].notna()]
+        columns = (active[name].to_numpy() for name in ("src_len", "tgt_len", "joules"))
+        block = fit_energy(
+            *columns,
+            source=source,
+            idle_w=float(idle["joules"] / idle["seconds"]),
+            active_w=float(active["joules"].sum() / active["seconds"].sum()),
+        )
+        return {"energy": block}
+    return {"energy": None}
+
+
+PARTS = (
+    Part("energy", ("energy",), energy_cases, fit_energy_block, order=8),
+    Part("disk", ("disk",), disk_cases, fit_disk_block, order=9),
+)

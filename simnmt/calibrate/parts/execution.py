@@ -1,0 +1,141 @@
+"""Whole executions of single sentences: the plane of the profile, its residual and its range (CNMT-05)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Hashable
+from dataclasses import asdict
+from functools import partial
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from simnmt.calibrate.cells import corner_cells, execution_cells
+from simnmt.calibrate.harness import Case, counted
+from simnmt.calibrate.parts import Bench, Blocks, Cases, Part
+from simnmt.calibrate.parts.step import ROUNDS_WITHIN_S, lone_gap_overheads
+from simnmt.calibrate.parts.step import rounds as step_rounds
+from simnmt.calibrate.settings import CalibrationError, Settings
+from simnmt.nmt.engine import Work
+from simnmt.profile.blocks import Execution, Overhead
+from simnmt.profile.execution_fit import (
+    MEDIAN,
+    Mode,
+    by_cell,
+    cell_samples,
+    fit_execution,
+    fit_relative_plane,
+    heldout_plane_error,
+    relative_error,
+    samples_by_tgt_len,
+)
+from simnmt.profile.origin import ValidRange
+
+ROUNDS, QUICK_ROUNDS = 7, 4
+"""Rounds of single executions without steps beside them."""
+FIT_MODE: dict[str, Mode] = {"quick": "six_cells", "full": "full_grid", "paper": "paper"}
+LEAST_CELLS = 4
+
+
+def apart(settings: Settings) -> bool:
+    """Return whether every execution counts: drawn inferences, and executions after gaps."""
+    return settings.mode == "paper" or settings.gap_s is not None
+
+
+def cases(bench: Bench) -> Cases:
+    """Return the cells, or the drawn inferences of paper mode."""
+    settings = bench.settings
+    works = execution_cells(settings) if settings.mode != "paper" else [Work(*drawn, 1, settings.beam) for drawn in bench.drawn]
+    # Waiting in a loop would keep the core awake, which a service does not.
+    idle = None if settings.gap_s is None else partial(time.sleep, settings.gap_s)
+    numbered: dict[Hashable, Case] = {}
+    for number, work in enumerate(works):
+        numbered[f"{number}: {work.src_len}+{work.tgt_len}"] = bench.case(work, "execution", before=idle)
+    return numbered
+
+
+def rounds(bench: Bench) -> int:
+    """Return the number of rounds: those of the steps, if they are measured beside the executions."""
+    if bench.settings.mode == "paper":
+        return 1
+    if "step" in bench.settings.parts and not apart(bench.settings):
+        return step_rounds(bench)
+    return QUICK_ROUNDS if bench.quick else ROUNDS
+
+
+def fit(frame: pd.DataFrame, bench: Bench) -> Blocks:
+    """Return `execution` and `valid_range`, and the gap between steps of single sentences.
+
+    Raises `CalibrationError` if too few cells fitted into memory.
+    """
+    settings, rows = bench.settings, counted(frame, every=apart(bench.settings))
+    cells = len(rows[["src_len", "tgt_len"]].drop_duplicates())
+    if cells < LEAST_CELLS:
+        what = f"only {cells} cells could be measured, too few for a plane"
+        raise CalibrationError(what, remedy="free memory, or give smaller --max-src-len and --max-tgt-len")
+    # Lengths from 1 to the longest measured one; in paper mode, from the shortest drawn one.
+    src_len, tgt_len = (
+        (int(rows[side].min()) if settings.mode == "paper" else 1, int(rows[side].max())) for side in ("src_len", "tgt_len")
+    )
+    gaps: dict[str, Overhead] = lone_gap_overheads(rows) if "overheads" in settings.parts else {}
+    return {
+        "execution": execution_block(rows, settings),
+        "valid_range": ValidRange(src_len=src_len, tgt_len=tgt_len),
+        "overheads": gaps,
+    }
+
+
+def execution_block(rows: pd.DataFrame, settings: Settings) -> Execution:
+    """Fit `execution` of a profile: plane, residual, errors and samples.
+
+    Raises `ValueError` for too few cells, `CalibrationError` for inferences of mode paper whose plane has a negative time per
+    token: its least squares have no bounds.
+    """
+    src_len, tgt_len, time_s = (rows[name].to_numpy() for name in ("src_len", "tgt_len", "seconds"))
+    corners = _is_corner(src_len, tgt_len, settings)
+    # If some corners did not fit into memory, the others cannot make a plane to be judged.
+    all_six = len({*zip(src_len[corners], tgt_len[corners], strict=True)}) == 6
+    mode: Mode = FIT_MODE[settings.mode] if settings.gap_s is None else "every_repeat"
+    marked = corners if mode == "six_cells" and all_six else None
+    stretch = rows.groupby(["attempt", "stretch"]).ngroup().to_numpy()
+    block = fit_execution(src_len, tgt_len, time_s, mode=mode, fitted=marked, stretch=stretch)
+    for side, s_per_token in (("source", block.plane.s_per_src_token), ("target", block.plane.s_per_tgt_token)):
+        if s_per_token < 0.0:
+            what = f"{time_s.size:,} inferences give a {side} token {1e3 * s_per_token:.3g} ms, which cannot be"
+            raise CalibrationError(what, remedy="give more --inferences in another --out, on a quiet box")
+    fitted: dict[str, object] = {}
+    if mode == "full_grid" and all_six:
+        fitted["heldout_error_six_cells"] = heldout_plane_error(src_len, tgt_len, time_s, fitted=corners)
+    if settings.mode == "paper":
+        plane = fit_relative_plane(src_len, tgt_len, time_s, quantile=MEDIAN).plane
+        medians = by_cell(src_len, tgt_len, time_s)
+        fitted["lengths"] = settings.drawn_lengths
+        fitted["relative_plane"] = asdict(plane) | {
+            "error": relative_error(plane.seconds(medians.first, medians.second), medians.quantile(MEDIAN)),
+            "heldout_error": heldout_plane_error(src_len, tgt_len, time_s, quantile=MEDIAN),
+        }
+    # Thousands of single inferences are kept by target length, as in figure 2a of C-NMT.
+    summed_up = samples_by_tgt_len if settings.mode == "paper" else cell_samples
+    samples = summed_up(src_len, tgt_len, time_s, beam=settings.beam)
+    return block.model_copy(update={"fit": block.fit.model_copy(update=fitted), "samples": samples})
+
+
+def _is_corner(src_len: NDArray[np.int64], tgt_len: NDArray[np.int64], settings: Settings) -> NDArray[np.bool_]:
+    corners = {(work.src_len, work.tgt_len) for work in corner_cells(settings)}
+    return np.array([pair in corners for pair in zip(src_len.tolist(), tgt_len.tolist(), strict=True)])
+
+
+PARTS = (
+    Part(
+        "execution",
+        ("execution",),
+        cases,
+        fit,
+        order=1,
+        rounds=rounds,
+        within_s=ROUNDS_WITHIN_S,
+        apart=apart,
+        beside_reference=True,
+    ),
+)

@@ -1,0 +1,393 @@
+"""Profile of a streamed model: a sharded classifier, or a translator of which only the sizes are known.
+
+A classifier's shards are read from its store, and a task gives their importance (STI-07 to STI-09). For a translator with
+random weights, reads of the size of its records are timed on the same disk. The result is a new profile, or block `sti` added
+to an existing one.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from simnmt.base import VERSION
+from simnmt.base.compile import cpu_name
+from simnmt.base.suggestions import did_you_mean
+from simnmt.calibrate import profile_assembly
+from simnmt.calibrate.box import BoxDescription, describe
+from simnmt.calibrate.disk import measure_disk
+from simnmt.calibrate.harness import Listener
+from simnmt.calibrate.journal import Journal
+from simnmt.calibrate.processor_use import pinned
+from simnmt.calibrate.settings import CalibrationError, StiSettings
+from simnmt.calibrate.streaming.measurements import (
+    READS,
+    UNPACKED_BITS,
+    check_bits,
+    measure_decoder,
+    measure_layers,
+    measure_reads,
+    random_shards,
+    reads_block,
+    record_bytes,
+    shard_reads,
+    slowed_by_reads,
+)
+from simnmt.nmt.architecture import ARCHITECTURES, TransformerArchitecture, read_architecture
+from simnmt.nmt.devices import torch_threads
+from simnmt.nmt.engine import EngineAccount
+from simnmt.profile.blocks import MOST_RELATIVE_SD, Execution
+from simnmt.profile.cost import Plane
+from simnmt.profile.device_profile import DeviceProfile
+from simnmt.profile.doubts import profile_doubts
+from simnmt.profile.execution_fit import nonnegative_line
+from simnmt.profile.origin import Conditions, LengthUnit, ValidRange
+from simnmt.profile.streaming_block import StiBlock, StiGeometry, StiImportance
+from simnmt.profile.streaming_cost import BITS, ShardGeometry
+from simnmt.streaming.encoder import ElasticEncoder, EncoderConfiguration, random_resident
+from simnmt.streaming.evaluation import Evaluator
+from simnmt.streaming.store import ShardStore
+from simnmt.streaming.texts import PIECES_FILE, Task
+from simnmt.workload.length_units import unit_of_content
+
+TOOL = f"simnmt sti profile, simnmt {VERSION}"
+ANY_LENGTH = 10**6
+"""Bound of a classifier's target length, which costs no time."""
+UNIT = "subword"
+"""Unit of models without a sentencepiece model that could name it, as in `simnmt calibrate`."""
+LOW, HIGH = 2, 32
+"""Bits of all shards, and of the one that is raised; no bitwidth between them is measured (STI-28)."""
+NOTE = "reads of the records' sizes in a file of their own, which the system may read ahead; 0.15 % outliers assumed"
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileNames:
+    """Names of profile and box, the unit of the lengths, and the profile that gets the block."""
+
+    profile: str
+    device: str | None = None
+    """Name of the box; None: the processor and its threads."""
+    unit: str | None = None
+    """Unit of both sides; None: a piece of the store's sentencepiece model, named by its content, else `UNIT`. A profile that
+    gets the block keeps its unit, and another unit is refused."""
+    into: DeviceProfile | None = None
+
+
+def profile_store(
+    store: ShardStore,
+    settings: StiSettings,
+    named: ProfileNames,
+    journal: str | os.PathLike[str],
+    *,
+    task: Task | None = None,
+    listener: Listener,
+) -> tuple[DeviceProfile, list[str]]:
+    """Measure a sharded classifier on this box; return the profile and its warnings.
+
+    `task`: measure importance too, and keep it in `journal` meanwhile. Raises `CalibrationError`, `StreamingError`,
+    `StoreError`.
+    """
+    check_classifier(store, settings, task)
+    pieces = store.beside().get(PIECES_FILE)
+    unit = named.unit or (None if pieces is None else unit_of_content(pieces))
+    _check_into(named, unit, translates=False)
+    configuration, resident = store.configuration, store.resident()
+    account = _account(settings, store.index.origin or store.kind, asdict(configuration), max(2, configuration.classes))
+    if not store.index.random:
+        account = replace(account, weights="checkpoint")
+    with _watched(settings) as watch:
+        encoder = ElasticEncoder(configuration, resident)
+        sti = encoder_block(store, encoder, settings, listener)
+        if task is not None:
+            with torch_threads(settings.threads):
+                token_ids = store.tokenizer().encode(task.texts, configuration.positions)
+                evaluator = Evaluator(encoder, store, token_ids, task.labels.tolist(), threads=settings.threads)
+                importance = measure_importance(evaluator, task, store.fingerprint, journal, listener)
+                full = evaluator.evaluate(dict.fromkeys(importance.order, max(BITS)))
+            importance = importance.model_copy(update={"majority": task.majority, "full_accuracy": full.accuracy})
+            sti = sti.model_copy(update={"importance": importance})
+    sti = sti.model_copy(update={"resident_bytes": sum(tensor.nbytes for tensor in resident.values())})
+    ranges = ValidRange(src_len=(1, configuration.positions), tgt_len=(0, ANY_LENGTH))
+    return _assembled(sti, inferred_execution(sti), account, watch, named, ranges, unit or UNIT)
+
+
+def check_classifier(store: ShardStore, settings: StiSettings, task: Task | None) -> None:
+    """Raise the errors of a later measurement at once: `CalibrationError`, `StoreError`."""
+    check_bits(store)
+    settings.within(store.configuration.positions)
+    if task is not None:
+        store.tokenizer()
+
+
+def encoder_block(store: ShardStore, encoder: ElasticEncoder, settings: StiSettings, listener: Listener) -> StiBlock:
+    """Measure the block `sti` of a store on this box, without importance. Raises `CalibrationError`, `StoreError`."""
+    check_bits(store)
+    geometry = store.geometry
+    every = [(layer, piece) for layer in range(geometry.layers) for piece in range(geometry.heads)]
+    shards = {shard: store.read(store.record(*shard, UNPACKED_BITS)) for shard in every}
+    reads = measure_reads(store, settings, listener)
+    compute = measure_layers(encoder, shards, settings, listener)
+    slowed = slowed_by_reads(encoder, store, shards, settings, listener)
+    return StiBlock(
+        kind="measured",
+        model=store.index.origin or store.kind,
+        fingerprint=store.fingerprint,
+        geometry=StiGeometry(layers=geometry.layers, heads=geometry.heads, width=geometry.width, ffn=geometry.ffn),
+        io=reads,
+        compute=compute.model_copy(update={"slowed_by_reads": slowed}),
+        threads=settings.threads,
+        store_bytes=sum(record.size for record in store.index.records),
+    )
+
+
+def measure_importance(
+    evaluator: Evaluator, task: Task, fingerprint: str, journal_path: str | os.PathLike[str] | None, listener: Listener
+) -> StiImportance:
+    """Measure the scores of the task with each single shard raised from 2 to 32 bits, and with none raised.
+
+    The journal keeps every evaluation at once, and an interrupted measurement resumes from it. Raises `CalibrationError` for a
+    journal of another store, task or set of examples, and one that cannot be written.
+    """
+    layers, slices = evaluator.geometry.layers, evaluator.geometry.heads
+    # The top layer first: the layers below it equal the base's, and are not computed again.
+    shards = [(layer, piece) for layer in reversed(range(layers)) for piece in range(slices)]
+    low = dict.fromkeys(shards, LOW)
+    submodels = {"base": low} | {f"{layer}.{piece}": low | {(layer, piece): HIGH} for layer, piece in shards}
+    header = {"importance": 1, "fingerprint": fingerprint, "task_sha256": task.sha256, "examples": len(evaluator)}
+    with nullcontext() if journal_path is None else closing(Journal(journal_path, header)) as journal:
+        scores: dict[str, list[float]] = {} if journal is None else dict(journal.findings)
+        for done, (name, bits) in enumerate(submodels.items()):
+            listener.measured("raising shards one by one", done, len(submodels) - done)
+            if name not in scores:
+                result = evaluator.evaluate(bits)
+                scores[name] = [result.accuracy, result.mean_log_likelihood]
+                if journal is not None:
+                    journal.finding(name, scores[name])
+    table = [[scores[f"{layer}.{piece}"] for piece in range(slices)] for layer in range(layers)]
+    accuracy, likelihood = (tuple(tuple(score[part] for score in row) for row in table) for part in (0, 1))
+    return StiImportance(
+        task=Path(task.path).name,
+        task_sha256=task.sha256,
+        examples=len(evaluator),
+        base_accuracy=scores["base"][0],
+        base_log_likelihood=scores["base"][1],
+        accuracy=accuracy,
+        log_likelihood=likelihood,
+    )
+
+
+def profile_model(
+    model: str, folder: str | os.PathLike[str], settings: StiSettings, named: ProfileNames, *, listener: Listener
+) -> tuple[DeviceProfile, list[str]]:
+    """Measure a translating Transformer, by name or file, with random weights, as if streamed from the disk of `folder`.
+
+    Returns the profile and its warnings. Raises `NmtError` for an unknown model, `CalibrationError`, `DiskError`.
+    """
+    if model not in ARCHITECTURES and not Path(model).is_file():
+        remedy = did_you_mean(model, ARCHITECTURES, "name marian, or a file with the sizes of a Transformer")
+        raise CalibrationError(f"--model: no model called {model}", remedy=remedy)
+    architecture = ARCHITECTURES[model] if model in ARCHITECTURES else read_architecture(model)
+    if not isinstance(architecture, TransformerArchitecture):
+        raise CalibrationError(f"--model: {model} is no Transformer: it has no heads to cut it by", remedy="name marian")
+    settings.within(architecture.max_positions)
+    if len(settings.lengths) < 2:
+        raise CalibrationError("--lengths: one length does not determine a plane", remedy="give two or more, as in 8,16,32")
+    _check_into(named, named.unit, translates=True)
+    account = _account(settings, model, architecture.model_dump(mode="json"), architecture.vocab)
+    with _watched(settings) as watch:
+        sti, execution = translator_blocks(architecture, folder, settings, listener)
+    ranges = ValidRange(src_len=(1, architecture.max_positions), tgt_len=(1, architecture.max_positions))
+    return _assembled(sti, execution, account, watch, named, ranges, named.unit or UNIT)
+
+
+def translator_blocks(
+    model: TransformerArchitecture, folder: str | os.PathLike[str], settings: StiSettings, listener: Listener
+) -> tuple[StiBlock, Execution]:
+    """Measure the blocks `sti` and `execution` of a profile.
+
+    `folder`: folder on the disk of the shards. Reads have the sizes of records, in a temporary file: no model is sharded.
+    Raises `CalibrationError` for sizes that cannot be cut, `DiskError` for a folder without a disk.
+    """
+    geometry, crossed = _geometry(model), _geometry(model, decoder=True)
+    sizes = [{bits: record_bytes(half, bits) for bits in BITS} for half in (geometry, crossed)]
+    every = [size for by_bits in sizes for size in by_bits.values()]
+    disk = measure_disk(folder, every, READS * settings.repeats, seed=settings.seed)
+    pace = settings.pace_bytes_per_s
+    # As in the executor, a paced read ends when a disk of that rate would have ended it, or later.
+    least_s = {size: 0.0 if pace is None else size / pace for size in every}
+    read_s = {size: [max(second, least_s[size]) for second in times_s] for size, times_s in disk.read_s.items()}
+    encoder_reads, decoder_reads = ({bits: read_s[size] for bits, size in by_bits.items()} for by_bits in sizes)
+    configuration = EncoderConfiguration(
+        kind="elastic",
+        layers=model.encoder_layers,
+        heads=model.heads,
+        width=model.d_model,
+        ffn=model.ffn,
+        vocabulary=model.vocab,
+        positions=model.max_positions,
+        classes=2,
+        activation="relu" if model.activation == "relu" else "gelu",  # GELU replaces Swish, at equal cost
+        head_activation=None,
+    )
+    encoder = ElasticEncoder(configuration, random_resident(configuration, torch.Generator().manual_seed(0)))
+    compute = measure_layers(encoder, random_shards(geometry, UNPACKED_BITS, settings.seed), settings, listener)
+    decoder, source_token_s = measure_decoder(crossed, shard_reads(sizes[1], decoder_reads), model.vocab, settings, listener)
+    block = StiBlock(
+        kind="measured",
+        model=f"random weights, {geometry.layers} + {crossed.layers} layers",
+        geometry=StiGeometry(layers=geometry.layers, heads=geometry.heads, width=geometry.width, ffn=geometry.ffn),
+        io=reads_block(sizes[0], encoder_reads, cold=disk.cold, pace=pace, file_system=disk.file_system),
+        compute=compute,
+        decoder=decoder,
+        threads=settings.threads,
+        resident_bytes=resident_bytes(model),
+        notes=(NOTE, *([] if pace is None else ["no read is counted faster than the pace"])),
+    )
+    return block, inferred_execution(block, source_token_s)
+
+
+def _geometry(model: TransformerArchitecture, *, decoder: bool = False) -> ShardGeometry:
+    layers = model.decoder_layers if decoder else model.encoder_layers
+    try:
+        geometry = ShardGeometry(layers, model.heads, model.d_model, model.ffn, cross_attention=decoder)
+    except ValueError as error:
+        raise CalibrationError(f"--model: {error}", remedy="name a model whose heads divide it") from None
+    if geometry.width // geometry.heads * geometry.width % 8 or geometry.ffn // geometry.heads * geometry.width % 8:
+        raise CalibrationError("--model: shards would begin within a byte", remedy="take a width that 8 divides")
+    return geometry
+
+
+def resident_bytes(model: TransformerArchitecture) -> int:
+    """Return the float32 bytes in no shard: shared embeddings, the output's biases, and biases and norms of all layers.
+
+    Static positions are computed, not stored.
+    """
+    width = model.d_model
+    encoder = 4 * width + model.ffn + width + 2 * 2 * width
+    decoder = 8 * width + model.ffn + width + 3 * 2 * width
+    return 4 * (model.vocab * (width + 1) + model.encoder_layers * encoder + model.decoder_layers * decoder)
+
+
+def inferred_execution(block: StiBlock, source_token_s: float = 0.0) -> Execution:
+    """Return the plane of the whole model in memory, inferred from the measured times of its layers.
+
+    `source_token_s`: seconds in which a decoder layer computes keys and values of one source token.
+    """
+    times, decoder = block.compute.lengths, block.decoder
+    longest, spread = times[-1], 0.0
+    if longest.p25_s is not None and longest.p75_s is not None:
+        spread = (longest.p75_s[-1] - longest.p25_s[-1]) / 1.349 / longest.seconds[-1]
+    head_s = sum(at.head_s or 0.0 for at in times) / len(times) if decoder is None else 0.0
+    length = np.array([at.length for at in times], np.float64)
+    layer_s = np.array([at.seconds[-1] - (at.unpack_s or at.seconds)[-1] for at in times])
+    encoder_s = np.array([at.embed_s or 0.0 for at in times]) + block.geometry.layers * layer_s
+    if len(times) < 2:
+        fixed, slope = float(encoder_s[0]), 0.0
+    else:
+        fixed, slope = nonnegative_line(length, encoder_s, 1.0 / encoder_s)
+    of_token_s = 0.0
+    if decoder is not None:
+        slope += decoder.layers * source_token_s
+        of_token_s = decoder.layers * decoder.step_s[-1] + (decoder.output_s or 0.0)
+    plane = Plane(s_per_src_token=slope, s_per_tgt_token=of_token_s, s_fixed=fixed + head_s)
+    return Execution(kind="inferred", plane=plane, residual_relative_sd=min(spread, MOST_RELATIVE_SD))
+
+
+def _check_into(named: ProfileNames, unit: str | None, *, translates: bool) -> None:
+    """Raise `CalibrationError` for a profile of another kind of model, or with costs per token of another unit.
+
+    `unit`: of the measured model, None if unknown; costs are not converted.
+    """
+    if named.into is None:
+        return
+    is_translator = named.into.plane.s_per_tgt_token > 0.0
+    if is_translator is not translates:
+        kinds = ("a model that translates", "a classifier") if is_translator else ("a classifier", "a model that translates")
+        what = f"--into: {named.into.name} is the profile of {kinds[0]}, the streamed model is {kinds[1]}"
+        raise CalibrationError(what, remedy="leave --into out, or name a profile of the same model")
+    units = named.into.length_unit
+    known = (units.src, units.tgt) if translates else (units.src,)
+    others = [other for other in known if other != unit]
+    if unit is not None and others:
+        what = f"--into: {named.into.name} has costs per token of unit {others[0]}, this model is measured in {unit}"
+        remedy = f"leave --into out, or give --unit {shlex.quote(others[0])} if both are the same tokens"
+        raise CalibrationError(what, remedy="leave --unit out, or --into" if named.unit else remedy)
+
+
+@dataclass(slots=True)
+class _Watch:
+    """The box, and its conditions after the measurement."""
+
+    box: BoxDescription
+    conditions: Conditions
+
+
+@contextmanager
+def _watched(settings: StiSettings) -> Iterator[_Watch]:
+    watch = _Watch(describe(), Conditions())
+    usable = watch.box.usable_cpus
+    if usable and settings.threads > usable:
+        raise CalibrationError(f"--threads: {settings.threads} where {usable} CPUs may be used", remedy="give no more")
+    before = profile_assembly.state(watch.box)
+    with pinned(settings.threads) as cpus:
+        yield watch
+    after = profile_assembly.state(describe())
+    watch.conditions = profile_assembly.conditions_block([before], after, None, cpus)
+
+
+def _account(settings: StiSettings, model: str, architecture: Mapping[str, Any], vocab: int) -> EngineAccount:
+    return EngineAccount(
+        backend="simnmt",
+        model=model,
+        architecture=dict(architecture),
+        weights="random",
+        compute_type="float32",
+        device="cpu",
+        device_name=cpu_name(),
+        threads=settings.threads,
+        versions={"torch": version("torch")},
+        vocab=vocab,
+    )
+
+
+def _assembled(
+    sti: StiBlock,
+    execution: Execution,
+    account: EngineAccount,
+    watch: _Watch,
+    named: ProfileNames,
+    ranges: ValidRange,
+    unit: str,
+) -> tuple[DeviceProfile, list[str]]:
+    name = watch.box.board or watch.box.cpu_model
+    account = replace(account, device_name=name) if name else account
+    sti = sti.model_copy(update={"device_name": account.device_name})
+    if named.into is not None:
+        profile = profile_assembly.completed(
+            named.into, {"sti": sti}, watch.conditions, ["sti"], name=named.profile, device_name=named.device, tool=TOOL
+        )
+    else:
+        # A classifier emits nothing, and its lengths count all tokens that it reads.
+        end: Literal["both", "none"] = "both" if ranges.tgt_len[0] > 0 else "none"
+        profile = profile_assembly.new_profile(
+            named.profile,
+            account.model,
+            account,
+            watch.box,
+            LengthUnit(src=unit, tgt=unit, end_of_sentence=end),
+            {"valid_range": ranges, "execution": execution, "sti": sti, "conditions": watch.conditions},
+            device_name=named.device,
+            source=f"{account.model}, {profile_assembly.describe_weights(account)}, streamed in shards",
+            tool=TOOL,
+        )
+    remarks = profile_assembly.remarks(watch.conditions.governor, None, on_cpu=True)
+    return profile, [*(doubt.message for doubt in profile_doubts(profile)), *remarks]

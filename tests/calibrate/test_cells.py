@@ -1,0 +1,159 @@
+"""Which works are measured, and single executions after idle gaps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simnmt.calibrate.cells import (
+    FITTED,
+    JUDGING,
+    QUICK_FITTED,
+    QUICK_JUDGING,
+    STEP_SRC_LEN,
+    batches,
+    corner_cells,
+    encoder_cells,
+    grid_cells,
+    judging_cells,
+    step_cells,
+)
+from simnmt.calibrate.parts import execution
+from simnmt.calibrate.settings import CalibrationError, Settings
+from simnmt.profile.profile_file import read_profile
+from tests.calibrate.engines import QUICK, FakeEngine
+
+
+def settings(**keys: Any) -> Settings:
+    return Settings(**({"model": "gru"} | keys))
+
+
+LONGEST = st.integers(8, 2_000)
+
+
+@given(LONGEST, LONGEST)
+def test_six_corners_span_the_lengths_and_the_grid_holds_them(max_src_len: int, max_tgt_len: int) -> None:
+    asked = settings(max_src_len=max_src_len, max_tgt_len=max_tgt_len, beam=3)
+    corners, grid = corner_cells(asked), grid_cells(asked)
+    assert len(set(corners)) == 6
+    assert {work.src_len for work in corners} == {2, max_src_len}
+    assert {min(work.tgt_len for work in corners), max(work.tgt_len for work in corners)} == {2, max_tgt_len}
+    assert set(corners) <= set(grid)
+    assert len(set(grid)) == len(grid) > 6
+    assert {(work.batch, work.beam) for work in grid} == {(1, 3)}
+
+
+@given(LONGEST, LONGEST)
+def test_the_cells_that_judge_lie_strictly_inside_and_are_not_fitted(max_src_len: int, max_tgt_len: int) -> None:
+    asked = settings(max_src_len=max_src_len, max_tgt_len=max_tgt_len)
+    assert len(judging_cells(asked)) == 4
+    for work in judging_cells(asked):
+        assert 2 < work.src_len < max_src_len
+        assert 2 < work.tgt_len < max_tgt_len
+
+
+def test_an_engine_that_does_not_report_its_steps_is_timed_at_several_target_lengths() -> None:
+    reported, unreported = (step_cells(settings(), tells_steps=tells) for tells in (True, False))
+    for batch in (1, 64):
+        assert len({work.tgt_len for work in reported if work.batch == batch}) == 1
+        assert len({work.tgt_len for work in unreported if work.batch == batch}) >= 3
+
+
+@pytest.mark.parametrize(
+    ("mode", "most", "fitted", "judging"),
+    [
+        ("quick", None, QUICK_FITTED[:6], QUICK_JUDGING[:2]),
+        ("full", None, FITTED[:13], JUDGING[:4]),
+        ("full", 128, FITTED[:15], (7, 10, 20, 40, 112)),
+        ("full", 127, FITTED[:14], JUDGING[:4]),
+        ("full", 8, (1, 2, 3, 4, 5, 6, 8), (7,)),
+        ("full", 1_024, FITTED, JUDGING),
+        ("quick", 64, QUICK_FITTED[:8], (7, 10, 40)),
+    ],
+)
+def test_batch_sizes_that_judge_lie_inside_and_are_in_no_mode_fitted(
+    mode: str, most: int | None, fitted: tuple[int, ...], judging: tuple[int, ...]
+) -> None:
+    asked = settings(mode=mode, max_batch=most)
+    for cells in (step_cells(asked, tells_steps=True), encoder_cells(asked, tells_steps=True)):
+        assert {work.batch for work in cells} == {*batches(asked)} == {*fitted, *judging}
+    assert not set(JUDGING) & {*FITTED, *QUICK_FITTED}
+    assert set(QUICK_JUDGING) <= set(JUDGING), "what judges is told by its batch size alone"
+    assert all(min(fitted) < batch < max(fitted) for batch in judging)
+
+
+def test_runs_of_large_batches_are_short_and_hypotheses_count_as_rows() -> None:
+    """A GRU that takes 12 ms and 2.2 ms a sentence for a step of five hypotheses, as one thread does: within six minutes."""
+    alone = step_cells(settings(max_batch=128), tells_steps=True)
+    assert {work.tgt_len for work in alone if work.src_len == STEP_SRC_LEN} == {64}
+    wide = step_cells(settings(max_batch=128, beam=5), tells_steps=True)
+    steps = {work.batch: work.tgt_len for work in wide if work.src_len == STEP_SRC_LEN}
+    assert (steps[1], steps[24], steps[32], steps[64], steps[96], steps[128]) == (64, 64, 36, 36, 18, 18)
+    assert sum(work.tgt_len * (0.012 + 0.0022 * work.batch) for work in wide) < 80.0, "a round of three"
+
+
+def test_encoders_that_are_had_by_subtraction_are_of_longer_sources() -> None:
+    reported, unreported = (encoder_cells(settings(), tells_steps=tells) for tells in (True, False))
+    assert min(work.src_len for work in reported) < 8 <= min(work.src_len for work in unreported)
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"threads": 0}, "0 threads"),
+        ({"max_tgt_len": 10_000}, "a longest target of 10000 tokens"),
+        ({"max_batch": 2_000}, "a largest batch of 2000"),
+    ],
+)
+def test_settings_that_make_no_plan_are_refused(keys: dict[str, Any], message: str) -> None:
+    with pytest.raises(CalibrationError, match=message):
+        settings(**keys)
+
+
+GAP_S = 0.05
+
+
+@pytest.fixture
+def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Seconds of each idle gap, which takes no time here."""
+    gaps = list[float]()
+    monkeypatch.setattr(execution.time, "sleep", gaps.append)
+    return gaps
+
+
+def test_the_box_idles_before_each_single_execution_and_every_repeat_counts(
+    measured: Callable[..., Any], tmp_path: Path, slept: list[float]
+) -> None:
+    """One call in five takes twice as long: without gaps such repeats are left out, with gaps they belong to the mean."""
+
+    def box() -> FakeEngine:
+        return FakeEngine(disturbance=lambda call: 2.0 if call % 5 == 4 else 1.0)
+
+    execution = replace(QUICK, parts=("execution",))
+    bench = measured(execution, box()).profile
+    assert slept == [] and bench.conditions.gap_s is None
+    (tmp_path / "box.json").unlink()
+    profile = measured(replace(execution, gap_s=GAP_S), box()).profile
+    assert profile == read_profile(tmp_path / "box.json")
+    assert profile.conditions.gap_s == GAP_S
+    fit = profile.execution.fit
+    assert slept == [GAP_S] * fit.inferences
+    assert (fit.mode, fit.disturbed_share) == ("every_repeat", 0.0)
+    assert fit.inferences == sum(sample.repeats for sample in profile.execution.samples)
+    mean_s = [sample.mean_s for sample in profile.execution.samples]
+    plane_s = [float(profile.plane.seconds(sample.src_len, sample.tgt_len)) for sample in profile.execution.samples]
+    assert sum(plane_s) == pytest.approx(sum(mean_s), rel=0.15)
+    assert float(profile.plane.seconds(20, 20)) > 1.1 * float(bench.plane.seconds(20, 20))
+    residual = profile.execution.residual_quantiles
+    assert residual is not None and residual.factors[-1] > 1.3, "the tail is kept"
+
+
+def test_steps_are_measured_without_gaps(measured: Callable[..., Any], slept: list[float]) -> None:
+    profile = measured(replace(QUICK, parts=("execution", "step"), gap_s=GAP_S), FakeEngine()).profile
+    assert profile.step is not None and len(slept) == profile.execution.fit.inferences

@@ -1,0 +1,392 @@
+"""The parts of a calibration on a box made of numbers: known truths are found again; a new part is one module."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pandas as pd
+import pytest
+
+from simnmt.calibrate import parts as parts_room
+from simnmt.calibrate.calibration import measure
+from simnmt.calibrate.energy import EnergyMeter, FoundMeter
+from simnmt.calibrate.fits import fit_grid
+from simnmt.calibrate.harness import rounds
+from simnmt.calibrate.parts import Bench
+from simnmt.calibrate.parts import box as box_parts
+from simnmt.calibrate.parts.corrections import fit_sources, padding_cases, padding_share, source_cases
+from simnmt.calibrate.parts.step import gap_overheads
+from simnmt.calibrate.settings import Settings
+from simnmt.nmt.errors import OutOfMemory
+from simnmt.profile.blocks import EncoderBlock, Overhead, StepBlock
+from simnmt.workload.length_units import tokeniser_in
+from tests.calibrate.conftest import Measured
+from tests.calibrate.engines import QUICK, FakeEngine
+
+REFILL = (0.0007, 2e-5, 0.0003, 1e-5)
+"""Of joining and of leaving, fixed and for each sentence."""
+STEPS = Settings("gru", parts=("step",), max_batch=32)
+Parts = Callable[..., Measured]
+
+
+# Rounds of executions and steps.
+
+
+def test_each_cell_is_timed_in_each_round_and_the_engine_is_warm_before(parts: Parts) -> None:
+    """The first calls of every batch size are ten times too slow, and nobody notices."""
+    met: dict[int, int] = {}
+
+    class Cold(FakeEngine):
+        def run(self, work: Any) -> Any:
+            met[work.batch] = met.get(work.batch, 0) + 1
+            self._disturbance = lambda _: 10.0 if met[work.batch] <= 2 else 1.0
+            return super().run(work)
+
+    frame = parts(QUICK, Cold(noise=0.0)).frame
+    assert set(frame.groupby("case").size()) == {3} and not frame["disturbed"].any()
+    cells_s = frame.groupby(["cell", "src_len", "tgt_len", "batch"])["seconds"]
+    assert (cells_s.max() / cells_s.min()).max() == pytest.approx(1.0)
+
+
+def test_a_disturbed_stretch_is_measured_again_and_calm_repeats_alone_count(parts: Parts) -> None:
+    quiet = parts(QUICK, noise=0.0).rows("execution")
+    measured = parts(QUICK, noise=0.0, disturbance=lambda call: 1.5 if 60 <= call < 90 else 1.0)
+    assert measured.frame["disturbed"].any() and measured.frame["attempt"].max() >= 1
+    means = [rows.groupby(["src_len", "tgt_len"])["seconds"].mean() for rows in (quiet, measured.rows("execution"))]
+    pd.testing.assert_series_equal(*means)
+
+
+def test_a_quick_calibration_takes_no_more_calls_than_planned(parts: Parts) -> None:
+    """Ten executions, eight batch sizes of steps and 16 encoders, three times; warm-ups and reference work beside them."""
+    engine = FakeEngine(noise=0.0)
+    parts(QUICK, engine)
+    assert len(engine.calls) <= 157
+
+
+@pytest.mark.parametrize("most_batch", [1, 5, 16])
+def test_batches_beyond_the_memory_are_left_out_and_larger_ones_not_tried(parts: Parts, most_batch: int) -> None:
+    engine = FakeEngine(most_batch=most_batch)
+    measured = parts(Settings("gru", parts=("step",)), engine)
+    assert measured.rows("step")["batch"].max() <= most_batch
+    left_out = measured.frame.loc[measured.frame["seconds"].isna(), "batch"]
+    assert left_out.min() > most_batch and left_out.max() == 64
+    assert sum(work.batch > most_batch for work in engine.calls) <= 3
+
+
+def test_every_inference_of_the_paper_counts_just_once_however_disturbed(parts: Parts) -> None:
+    """Common lengths must not lose draws, nor rare ones gain them: their shares are the lengths' distribution."""
+    drawn = [(5, 5 + number % 3) if number % 50 else (9, 40) for number in range(400)]
+    disturbed = {"disturbance": lambda call: 1.5 if call > 450 or 60 <= call < 130 else 1.0}
+    rows = parts(Settings("gru", mode="paper", parts=("execution",)), drawn=drawn, noise=0.0, **disturbed).rows("execution")
+    assert sorted(zip(rows["src_len"], rows["tgt_len"], strict=True)) == sorted(drawn)
+
+
+# Gaps between steps.
+
+
+def gaps(measured: Measured) -> dict[str, Overhead]:
+    return gap_overheads(measured.rows("step"), measured.rows("encoder"))
+
+
+def test_the_gap_grows_with_the_batch_and_holds_nothing_that_happens_once(parts: Parts) -> None:
+    """A call takes 3 ms once: over 64 steps a fifth of the gap, had it stayed in."""
+    overheads = gaps(parts(STEPS, noise=0.0, gap_s=0.0002, gap_s_per_sentence=3e-5))
+    assert overheads["step_gap_s"].value == pytest.approx(0.0002, rel=1e-6)
+    assert overheads["step_gap_s_per_sentence"].value == pytest.approx(3e-5, rel=1e-6)
+    assert "error 0.0 % on batch sizes 7, 10, 20, never fitted" in overheads["step_gap_s"].note
+
+
+def test_a_gap_that_is_not_linear_in_the_batch_shows_in_the_error(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = FakeEngine.run
+
+    def twice_at_ten(self: FakeEngine, work: Any) -> Any:
+        self._gap_s_per_sentence = 6e-5 if work.batch == 10 else 3e-5
+        return run(self, work)
+
+    monkeypatch.setattr(FakeEngine, "run", twice_at_ten)
+    assert "error 16.7 %" in gaps(parts(STEPS, noise=0.0, gap_s_per_sentence=3e-5))["step_gap_s"].note
+
+
+def test_shortened_runs_give_the_same_gap(parts: Parts) -> None:
+    wide = Settings("gru", parts=("step",), max_batch=128, beam=5)
+    overheads = gaps(parts(wide, noise=0.0, gap_s=0.0002, gap_s_per_sentence=3e-5))
+    assert overheads["step_gap_s_per_sentence"].value == pytest.approx(3e-5, rel=1e-6)
+
+
+def test_a_batch_whose_encoder_did_not_fit_gives_no_gap(parts: Parts) -> None:
+    """What a translation of one token takes beside its own is not known: the whole over the steps would be too much."""
+    measured = parts(STEPS, noise=0.0, gap_s=0.0002, gap_s_per_sentence=3e-5)
+    encoders = measured.rows("encoder")
+    gap = gap_overheads(measured.rows("step"), encoders[encoders["batch"] < 24])["step_gap_s_per_sentence"]
+    assert gap.value == pytest.approx(3e-5, rel=1e-6) and "batch 1 to 20" in gap.note
+
+
+def test_no_gap_is_known_if_steps_are_not_reported(parts: Parts) -> None:
+    overheads = gaps(parts(replace(STEPS, backend="ctranslate2"), tells_steps=False))
+    assert [overhead.value for overhead in overheads.values()] == [None, None]
+
+
+def test_single_sentences_do_not_determine_the_growth(parts: Parts) -> None:
+    alone = Settings("gru", mode="quick", parts=("execution", "overheads"))
+    overheads = parts(alone, noise=0.0, gap_s=0.0005).bench.overheads
+    assert overheads["step_gap_s"].value == pytest.approx(0.0005, abs=1e-12)
+    assert overheads["step_gap_s_per_sentence"].value is None
+
+
+# Joining and leaving.
+
+
+def test_refilling_is_measured_up_to_the_largest_batch(parts: Parts) -> None:
+    engine = FakeEngine(refill_s=REFILL)
+    overheads = parts(STEPS, engine).bench.overheads
+    assert overheads["refill_s_fixed"].value == pytest.approx(0.0007)
+    assert overheads["refill_s_per_sentence"].value == pytest.approx(3e-5), "each leaves as it joined"
+    assert overheads["leave_s"].value == pytest.approx(0.0003), "in each step with which some leave"
+    assert set(engine.joinings) == {(1, 1), (2, 2), (4, 4), (8, 8), (16, 16), (32, 0)}, "never more than the batch"
+
+
+def test_refilling_is_fitted_to_the_batches_that_fit_into_memory(parts: Parts) -> None:
+    overheads = parts(STEPS, FakeEngine(refill_s=REFILL, most_batch=9)).bench.overheads
+    assert "1 to 8 sentences" in overheads["refill_s_fixed"].note
+
+    class Cramped(FakeEngine):
+        def _joining_s(self, *_: Any, **__: Any) -> tuple[float, float]:
+            raise OutOfMemory("no room")
+
+    nothing = parts(STEPS, Cramped(refill_s=REFILL)).bench.overheads
+    assert (nothing["refill_s_fixed"].value, nothing["refill_s_fixed"].note) == (None, "out of memory")
+    assert parts(STEPS, FakeEngine()).bench.overheads["leave_s"].note == "never refills a batch"
+
+
+# Padding and long sources.
+
+
+def token_s(batch: int) -> float:
+    return 0.0001 + 2e-5 * batch
+
+
+CELLS = [(batch, src_len, 0.001 + src_len * token_s(batch)) for batch in (1, 8, 32) for src_len in (4, 12, 100)]
+STEP = fit_grid(StepBlock, [1, 8, 32, 64], [0] * 4, [1.0, 2.0, 3.0, 4.0])
+ENCODER = fit_grid(EncoderBlock, *zip(*CELLS, strict=True))
+
+
+class Encoding(FakeEngine):
+    """Pays a share of the padding; what each token of the source costs is summed one by one."""
+
+    def __init__(self, share: float, kind: str = "gru", most_batch: int = 99) -> None:
+        super().__init__(architecture={"kind": kind})
+        self._share, self._most = share, most_batch
+
+    def encoding_s(self, src_lens: Sequence[int]) -> float:
+        if len(src_lens) > self._most:
+            raise OutOfMemory("no room")
+        packed_s = sum(token_s(sum(each >= at for each in src_lens)) for at in range(1, max(src_lens) + 1))
+        padded_s = max(src_lens) * token_s(len(src_lens))
+        return 0.001 + packed_s + self._share * (padded_s - packed_s)
+
+
+def bench(engine: FakeEngine, **keys: Any) -> Bench:
+    """Return the bench after steps and encoders were fitted."""
+    return Bench(Settings("gru", parts=("step",), **keys), engine, blocks={"step": STEP, "encoder": ENCODER})
+
+
+def mixed(engine: FakeEngine, **keys: Any) -> list[tuple[list[int], float]]:
+    results: list[Any] = [case.run() for case in padding_cases(bench(engine, **keys)).values()]
+    return [(result["src_lens"], result["seconds"]) for result in results]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_the_share_of_the_padding_that_is_paid_is_found(share: float) -> None:
+    batches = mixed(Encoding(share))
+    assert [len(src_lens) for src_lens, _ in batches] == [8, 32]
+    assert padding_share(batches, STEP, ENCODER) == pytest.approx(share, abs=1e-9)
+
+
+def test_noise_makes_no_share_below_nothing_or_above_all() -> None:
+    for factor, share in ((0.5, 0.0), (9.0, 1.0)):
+        batches = [(src_lens, factor * seconds) for src_lens, seconds in mixed(Encoding(0.0))]
+        assert padding_share(batches, STEP, ENCODER) == share
+
+
+def test_where_nothing_is_packed_no_share_is_known_and_short_sources_are_kept_to() -> None:
+    assert mixed(FakeEngine()) == mixed(Encoding(0.3, kind="transformer")) == [] and padding_share([], STEP, ENCODER) is None
+    assert {max(src_lens) for src_lens, _ in mixed(Encoding(0.3), max_src_len=20)} == {20}
+
+
+@pytest.mark.parametrize("attention_s", [0.0, 2e-6])
+def test_what_long_sources_add_is_found_on_a_box_with_neighbours(attention_s: float) -> None:
+    """A third of the time twice as slow, and every tenth step once more, where the truth is 1 % to 6 % of a step."""
+    box = FakeEngine(
+        noise=0.001,
+        growth=0.0,
+        attention_s=attention_s,
+        disturbance=lambda call: (2.0 if call // 12 % 3 == 2 else 1.0) * (1.5 if call % 10 == 3 else 1.0),
+    )
+    measured = bench(box)
+    step = fit_sources(rounds(source_cases(measured), 6), measured)["step"]
+    assert step.s_per_row_src_token == pytest.approx(attention_s, rel=0.05, abs=5e-8)
+    assert "of 138 pairs at least; fitted within" in step.notes[-1]
+
+
+def long_sources(pairs_by_batch: dict[int, list[tuple[float, float]]]) -> tuple[float, str]:
+    rows = [
+        {
+            "case": batch,
+            "round": 0,
+            "attempt": 0,
+            "disturbed": False,
+            "seconds": 1.0,
+            "batch": batch,
+            "more": 60,
+            "pairs_s": pairs,
+        }
+        for batch, pairs in pairs_by_batch.items()
+    ]
+    step = fit_sources(pd.DataFrame(rows), bench(FakeEngine()))["step"]
+    return step.s_per_row_src_token, step.notes[-1]
+
+
+def test_a_growth_of_steps_that_is_not_by_rows_shows_in_the_error() -> None:
+    value, note = long_sources({8: [(1.0, 1.0)] * 3, 32: [(1.0, 1.2)] * 3})
+    assert 0.0 < value < 0.2 / (32 * 60)
+    assert "0.0 % (0.0 % to 0.0 %) at batch 8, 20.0 % (20.0 % to 20.0 %) at batch 32" in note
+    assert "fitted within 2.8 % of a step" in note
+    assert long_sources({8: [(1.0, 0.9)] * 3})[0] == 0.0, "a shorter step under long sources is noise"
+
+
+@pytest.mark.parametrize(("keys", "engine"), [({"mode": "quick"}, {}), ({"max_src_len": 20}, {}), ({}, {"tells_steps": False})])
+def test_without_longer_sources_or_steps_it_is_not_known_what_they_add(keys: dict[str, Any], engine: dict[str, Any]) -> None:
+    assert source_cases(bench(FakeEngine(**engine), **keys)) == {}
+
+
+# Beside the model.
+
+
+def test_a_real_decision_takes_microseconds_at_most() -> None:
+    costs = Bench(replace(QUICK, parts=("overheads",)), FakeEngine())
+    measure(costs, None)
+    decision_s = costs.overheads["decision_s"].value
+    assert decision_s is not None and 1e-8 < decision_s < 1e-4
+    assert costs.overheads["tokenisation_s_fixed"].note == "no tokeniser belongs to this model"
+
+
+@pytest.fixture(scope="module")
+def tokeniser(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    import sentencepiece
+
+    folder = tmp_path_factory.mktemp("model")
+    words = [f"{first}{second}" for first in ("ba", "do", "ki", "lu") for second in ("ram", "tes", "vin", "wol")]
+    text = [" ".join(words[(line * 7 + word * 3) % 16] for word in range(9)) for line in range(200)]
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(text), model_prefix=str(folder / "source"), vocab_size=32, minloglevel=2
+    )
+    return folder
+
+
+def test_the_tokeniser_of_a_models_folder_is_found_and_timed(tokeniser: Path) -> None:
+    assert tokeniser_in(tokeniser, "src") == tokeniser / "source.model"
+    costs = Bench(replace(QUICK, model=str(tokeniser), parts=("overheads",)), FakeEngine())
+    measure(costs, None)
+    per_token_s, fixed_s = (costs.overheads[f"tokenisation_s_{name}"].value for name in ("per_token", "fixed"))
+    assert per_token_s is not None and 0.0 <= per_token_s < 1e-3
+    assert fixed_s is not None and 0.0 <= fixed_s < 1e-2
+
+
+class Meter:
+    """Counts 10 W at rest; the engine's work adds 40 W."""
+
+    source, scope, domains, resolution_s = "rapl", "the package", ("package-0",), 0.001
+
+    def __init__(self, fails_after: int = 1_000) -> None:
+        self.now_s = self.busy_s = 0.0
+        self._reads, self._fails_after = 0, fails_after
+
+    def read_j(self) -> float | None:
+        self._reads += 1
+        return None if self._reads > self._fails_after else 10.0 * self.now_s + 40.0 * self.busy_s
+
+    def close(self) -> None: ...
+
+
+class Burning(FakeEngine):
+    """Its work takes time on the meter's clock."""
+
+    def __init__(self, meter: Meter) -> None:
+        super().__init__(noise=0.0)
+        self._meter = meter
+
+    def run(self, work: Any) -> Any:
+        timing = super().run(work)
+        self._meter.now_s += timing.total_s
+        self._meter.busy_s += timing.total_s
+        return timing
+
+
+@pytest.fixture
+def energy_of(box: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[[Meter], Bench]:
+    """Measures the energy of a box with this meter, on the meter's clock."""
+
+    def rest(meter: Meter, seconds: float) -> None:
+        meter.now_s += seconds
+
+    def run(meter: Meter) -> Bench:
+        monkeypatch.setattr(box_parts, "find_energy_meter", lambda device: FoundMeter(cast(EnergyMeter, meter)))
+        monkeypatch.setattr(box_parts.time, "sleep", lambda seconds: rest(meter, seconds))
+        monkeypatch.setattr(box_parts.time, "perf_counter", lambda: meter.now_s)
+        costs = Bench(replace(QUICK, parts=("energy",)), Burning(meter))
+        measure(costs, None)
+        return costs
+
+    return run
+
+
+def test_power_at_rest_and_at_work_and_joules_by_length(energy_of: Callable[[Meter], Bench]) -> None:
+    meter = Meter()
+    meter.resolution_s = 0.1
+    block = energy_of(meter).blocks["energy"]
+    assert block.idle_w == pytest.approx(10.0)
+    assert block.active_w == pytest.approx(50.0)
+    assert block.j_per_tgt_token == pytest.approx(50.0 * 0.008, rel=0.06)
+    assert block.heldout_error < 0.1
+    assert meter.now_s < 30.0, "a coarse counter makes no quick calibration slow"
+
+
+@pytest.mark.parametrize("fails_after", [0, 1, 3, 7])
+def test_a_counter_that_fails_gives_no_energy_and_never_0(energy_of: Callable[[Meter], Bench], fails_after: int) -> None:
+    failed = energy_of(Meter(fails_after))
+    assert failed.blocks["energy"] is None and "failed while it was read" in failed.remarks[0]
+
+
+# A further quantity.
+
+TOY = '''
+"""Seconds of hanging up, of no engine in particular."""
+
+from simnmt.calibrate.harness import Case, counted
+from simnmt.calibrate.parts import Part
+from simnmt.profile.blocks import Overhead
+
+
+def cases(bench):
+    return {"hang up": Case(lambda: {"seconds": 0.25})}
+
+
+def fit(frame, bench):
+    return {"overheads": {"hang_up_s": Overhead(value=counted(frame)["seconds"].median(), kind="measured")}}
+
+
+PARTS = (Part("hanging up", ("overheads",), cases, fit, order=99, rounds=lambda bench: 3),)
+'''
+
+
+def test_a_further_quantity_is_one_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "hanging_up.py").write_text(TOY)
+    monkeypatch.setattr(parts_room, "__path__", [*parts_room.__path__, str(tmp_path)])
+    costs = Bench(replace(QUICK, parts=("overheads",)), FakeEngine())
+    measure(costs, None)
+    assert costs.overheads["hang_up_s"].value == 0.25
+    monkeypatch.delitem(sys.modules, f"{parts_room.__name__}.hanging_up")

@@ -1,0 +1,354 @@
+"""The fused output layer: stages of a device, claims that hold on the paper's figures alone, and the whole in small."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from simnmt.calibrate.decoder_speeds import RealSpeed
+from simnmt.cli.reproduce import app
+from simnmt.papers.fni import simulation
+from simnmt.papers.fni.devices import FusedDecoder, decoders, fused_decoders
+from simnmt.papers.fni.fused import Reproduction, reproduce
+from simnmt.papers.fni.fused_claims import (
+    DEVICE_CLAIMS,
+    NO_DECODER,
+    PRINTED_CLAIMS,
+    REAL_CLAIMS,
+    Layers,
+    RealDecoder,
+    predicted_speed_up,
+)
+from simnmt.papers.fni.published import FUSED, OUTPUT_LAYER, SETS, derived, memory_traffic
+from simnmt.papers.fni.simulation import gain, over_steps, plain_baseline, with_shares
+from simnmt.papers.kit.claims import ClaimRecord, Printed, end_to_end, judge, share_needed
+from simnmt.papers.kit.rendering import Report
+from simnmt.profile.decoder_block import DecoderVariant, Fidelity
+from simnmt.profile.decoder_settings import DecoderSettings
+from simnmt.profile.device_profile import DeviceProfile
+from simnmt.profile.profile_variant import DecoderChoice, VariantStep
+from simnmt.results.device_accounts import BatchAccount
+from tests.browser import rows_of
+from tests.papers.fni_stand_ins import profile, shipped, timed
+
+Stage = dict[tuple[str, int], dict[str, float]]
+HOSTILE = "</script><img src=x onerror=alert(1)>"
+REST = {
+    ("europarl", 1): (5.5, 20.0), ("europarl", 5): (12.0, 110.0),
+    ("opensubtitles", 1): (4.5, 12.0), ("opensubtitles", 5): (9.0, 60.0),
+}  # fmt: skip
+"""Seconds of the encoder and of the rest of a step beside Tables 2 and 3, for shares as the text has them."""
+TOTALS = {
+    ("europarl", "mini"): (1.0, 1 / 1.23),
+    ("europarl", "half-empty"): (1 / 1.09, 1 / 1.34),
+    ("europarl", "maxi"): (0.9, 0.9 / 1.22),
+    ("europarl", "maxi half-empty"): (0.95, 0.9 / 1.21),
+    ("opensubtitles", "mini"): (1.0, 1 / 1.41),
+    ("opensubtitles", "half-empty"): (1 / 1.12, 1 / 1.57),
+    ("opensubtitles", "maxi"): (0.9, 0.9 / 1.38),
+    ("opensubtitles", "maxi half-empty"): (0.89, 0.9 / 1.41),
+}
+"""Total times without the fused kernel and with it for which the statements of the text hold."""
+Total = float | tuple[float, float]
+
+
+def layers(
+    seconds: Stage | None = None,
+    totals: Mapping[tuple[str, int, str, bool], Total] | None = None,
+    sentences: int | None = None,
+) -> Layers:
+    """Return Tables 2 and 3 and `TOTALS` on a box, with these changes."""
+    stages = {}
+    for row in OUTPUT_LAYER:
+        place = row.set, row.beam
+        printed = {part: getattr(row, part) for part in ("product_s", "product_fused_s", "three_s", "fused_s")}
+        printed |= {"source": "box", "kind": "measured", "set": row.set, "beam": row.beam, "exact": True}
+        rest = dict(zip(("encode_s", "body_s"), REST[place], strict=True))
+        stages[row.beam, row.set] = with_shares(rest | printed | (seconds or {}).get(place, {}))
+    known = [*decoders([profile("box")]), *decoders([profile("box", beam=5)])]
+    by_key = {
+        ("box", beam, name, strategy, fused): (totals or {}).get((name, beam, strategy, fused), both[fused])
+        for (name, strategy), both in TOTALS.items()
+        for beam in (1, 5)
+        for fused in (False, True)
+    }
+    return Layers(known, timed(by_key), sentences, stages=stages)
+
+
+def judged(facts: Layers) -> dict[str, ClaimRecord]:
+    return {record.identifier: record for record in judge(DEVICE_CLAIMS, [facts])}
+
+
+def verdicts(facts: Layers) -> dict[str, str]:
+    return {identifier: record.verdict for identifier, record in judged(facts).items()}
+
+
+def test_every_claim_holds_on_the_papers_figures() -> None:
+    assert set(verdicts(layers()).values()) == {"holds"}
+
+
+@pytest.mark.parametrize(
+    ("bare", "seconds"),
+    [
+        ("FNI-15 (a)", {("europarl", 5): {"fused_s": 110.0}}),
+        ("FNI-15 (b)", {("opensubtitles", 1): {"fused_s": 10.0}}),
+        ("FNI-15 (c)", {("europarl", 1): {"product_fused_s": 27.5}}),
+        ("FNI-17 (a)", {("europarl", 5): {"body_s": 400.0}}),
+        ("FNI-17 (b)", {("opensubtitles", 1): {"body_s": 40.0}}),
+    ],
+)
+def test_a_changed_stage_fails_its_claim_alone(bare: str, seconds: Stage) -> None:
+    outcomes = verdicts(layers(seconds))
+    assert {name for name, verdict in outcomes.items() if verdict != "holds"} == {bare}
+    assert outcomes[bare] == "does not hold"
+
+
+@pytest.mark.parametrize(
+    ("bare", "totals", "verdict"),
+    [
+        ("FNI-16 (h)", {("europarl", 5, "mini", True): 1.02}, "does not hold"),
+        ("FNI-16 (i)", {("opensubtitles", 1, "mini", True): 1 / 1.2}, "does not hold"),
+        ("FNI-16 (j)", {("opensubtitles", 5, "half-empty", True): 1 / 1.3}, "does not hold"),
+        ("FNI-16 (k)", {("europarl", 1, "maxi half-empty", True): 0.9 / 1.5}, "does not hold"),
+        ("FNI-16 (l)", {("opensubtitles", 1, "half-empty", True): 1 / 1.5}, "does not hold"),
+        # Within the error of step costs: by less than 1 point, or not in every seed.
+        ("FNI-16 (h)", {("opensubtitles", 1, "mini", True): 1 / 1.004}, "not distinguishable"),
+        ("FNI-16 (i)", {("opensubtitles", 5, "mini", True): 1 / 1.2306}, "not distinguishable"),
+        ("FNI-16 (j)", {("opensubtitles", 1, "half-empty", True): 1 / 1.414}, "not distinguishable"),
+        ("FNI-16 (k)", {("opensubtitles", 5, "half-empty", True): 1 / 1.414}, "not distinguishable"),
+        ("FNI-16 (h)", {("opensubtitles", 1, "mini", True): (1 / 1.05, 1.02 / 0.97)}, "not distinguishable"),
+        ("FNI-16 (h)", {("opensubtitles", 1, "mini", True): (1 / 1.05, 1.02 / 1.02)}, "holds"),
+    ],
+)
+def test_a_changed_speed_changes_its_verdict(bare: str, totals: dict[tuple[str, int, str, bool], Total], verdict: str) -> None:
+    assert verdicts(layers(totals=totals))[bare] == verdict
+
+
+def test_a_product_that_was_timed_once_for_both_decides_nothing() -> None:
+    same: Stage = {(row.set, row.beam): {"product_fused_s": row.product_s} for row in OUTPUT_LAYER}
+    assert verdicts(layers(same))["FNI-15 (c)"] == "not measurable here"
+
+
+def test_speeds_of_a_few_batches_decide_nothing() -> None:
+    outcomes = verdicts(layers(sentences=200))
+    assert {outcomes[f"FNI-16 ({letter})"] for letter in "hijkl"} == {"not measurable here"}
+
+
+def test_a_changed_product_is_reported_with_the_gain_of_fusing_alone() -> None:
+    """FNI-13 leaves the product alone: of 50 s 20 are saved, 15 of them in the product."""
+    blocks = {"encode_s": 5.0, "body_s": 5.0, "product_s": 30.0, "product_fused_s": 15.0, "three_s": 10.0, "fused_s": 5.0}
+    record = judged(layers(dict.fromkeys(REST, blocks)))["FNI-15 (c)"]
+    assert record.verdict == "does not hold" and "Europarl, beam 1: +66.7, +11.1 %" in record.why
+    record = judged(layers(dict.fromkeys(REST, blocks | {"fused_s": 10.0})))["FNI-16 (h)"]
+    assert record.verdict == "does not hold" and "by another cause than fusing: Europarl, beam 1" in record.why
+
+
+def test_the_papers_own_figures_disagree_in_the_known_places() -> None:
+    """FNI-15, FNI-16, FNI-17."""
+    outcomes = {record.identifier: record.verdict for record in judge(PRINTED_CLAIMS, [Printed()])}
+    assert outcomes == {"FNI-15 (d)": "does not hold", "FNI-16 (m)": "holds", "FNI-17 (d)": "does not hold"}
+
+
+def real(**changed: Any) -> RealSpeed:
+    """60 % of 10 s in the output layer, which is fused 1.5 times as fast: 1.25 times in all."""
+    real_speed = RealSpeed(
+        "gru-512", 85_000, "europarl", 1, 32, 100, (10.0, 10.2, 9.9), (8.0, 8.1, 8.0), 100, 0, 0, "random",
+        {"encode": 0.1, "body": 0.3, "project": 0.36, "softmax": 0.14, "search": 0.1},
+        {"body": 4.0, "product": 3.0, "bias": 0.6, "softmax": 1.4, "search": 1.0, "fused_product": 3.0, "fused": 1.0},
+    )  # fmt: skip
+    return replace(real_speed, **changed)
+
+
+def real_verdicts(*speeds: RealSpeed) -> dict[str, str]:
+    records = judge(REAL_CLAIMS, [RealDecoder(speeds)] if speeds else [], NO_DECODER)
+    return {record.identifier: record.verdict for record in records}
+
+
+def test_a_real_decoder_is_compared_with_amdahls_prediction() -> None:
+    assert predicted_speed_up(real()) == pytest.approx(1.25)
+    assert real_verdicts(real()) == {"FNI-11": "holds", "FNI-17 (c)": "holds"}
+    assert real_verdicts(real(), real(fused_s=(9.9, 9.9, 9.9)))["FNI-17 (c)"] == "does not hold"
+    assert set(real_verdicts().values()) == {"not measurable here"}
+
+
+def test_only_a_near_tie_may_change_a_translation() -> None:
+    """FNI-11."""
+    assert real_verdicts(real(equal=98, near_ties=2))["FNI-11"] == "holds"
+    assert real_verdicts(real(), real(equal=99, disagreements=1))["FNI-11"] == "does not hold"
+
+
+RECOMPUTED = {
+    ("europarl", 1): (3.32, 34.43, -76.94, 4.34, 1.745),
+    ("europarl", 5): (1.90, 155.39, -56.51, 2.30, 1.469),
+    ("opensubtitles", 1): (2.19, 26.03, -78.10, 4.57, 1.719),
+    ("opensubtitles", 5): (0.44, 120.61, -64.42, 2.81, 1.629),
+}
+
+
+@pytest.mark.parametrize("row", OUTPUT_LAYER, ids=lambda row: f"{row.set}-{row.beam}")
+def test_sums_changes_and_ratios_follow_from_the_printed_seconds(row: Any) -> None:
+    product, three, fused, ratio, layer = RECOMPUTED[row.set, row.beam]
+    assert round(row.product_percent, 2) == product and round(row.three_s, 2) == three
+    assert round(row.fused_percent, 2) == fused and round(row.ratio, 2) == ratio and round(row.layer_ratio, 3) == layer
+    assert abs(row.printed_fused_percent - row.fused_percent) <= 0.051
+    printed = FUSED["claims"]["FNI-15 (b)"][1]
+    assert f"{SETS[row.set].name}, beam {row.beam}: {ratio:.2f}" in printed
+
+
+def test_beam_1_gains_more_than_memory_traffic_allows() -> None:
+    """FNI-02; it also skips the probabilities (FNI-06)."""
+    assert (memory_traffic(85_000, fused=False), memory_traffic(85_000, fused=True)) == (8 * 85_000, 2 * 85_000)
+    row = derived()["memory traffic of the three steps over the fused one's"]
+    assert (row.value, row.unit) == (4.0, "times")
+    assert "8V over 2V" in row.meaning and "4.34 and 4.57 of beam 1 exceed it" in row.meaning
+
+
+def test_shares_and_gains_as_fni_16_and_17_state_them() -> None:
+    values = {what: round(row.value, 1) for what, row in derived().items()}
+    assert values["europarl, beam 5: gain if the output layer has 70 %"] == 28.8
+    assert values["europarl, beam 1: gain if the output layer has 70 %"] == 42.6
+    assert values["europarl, beam 5: share that a gain of 23 % needs"] == 58.6
+    assert values["europarl, beam 1: share that a gain of 23 % needs"] == 43.8
+    assert values["opensubtitles, beam 5: share that a gain of 41 % needs"] == 75.3
+    assert values["opensubtitles, beam 1: share that a gain of 41 % needs"] == pytest.approx(69.5, abs=0.1)
+    assert values["opensubtitles: fused times topped up"] == 57.9
+
+
+def test_the_slips_are_listed() -> None:
+    """FNI-19."""
+    for place in ("Algorithm 2", "+0.44 %", "58.6 %", "Figure 2"):
+        assert sum(place in slip for slip in FUSED.slips) == 1
+
+
+def _steps(*seconds: tuple[int, float, float]) -> DecoderChoice:
+    """Return a choice with steps of these batch sizes, seconds of the product and seconds of the whole step."""
+    plain = DecoderSettings()
+    variants = [
+        DecoderVariant(
+            settings=plain, batch=batch, step_s=step_s, body_s=step_s - product_s, product_s=product_s, search_s=1e-12
+        )
+        for batch, product_s, step_s in seconds
+    ]
+    steps = tuple(VariantStep(variant.batch, variant, variant) for variant in variants)
+    return DecoderChoice(plain, plain, "base", steps, Fidelity(plain))
+
+
+def test_a_stage_takes_its_variants_share_of_the_calibrated_steps_interpolated_between_sizes() -> None:
+    account = BatchAccount(4, np.array([0, 2, 0, 3, 5]), np.array([0.0, 60.0, 0.0, 120.0, 200.0]))
+    known = _steps((1, 10.0, 40.0), (3, 20.0, 60.0))
+    assert over_steps(known, "product_s", known, account) == pytest.approx(60 / 4 + 120 / 3 + 200 / 3)
+    assert over_steps(_steps((1, 10.0, 40.0), (5, 30.0, 120.0)), "product_s", known, account) == pytest.approx(
+        60 / 4 + 120 * 20 / 60 + 200 * 25 / 60
+    )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_sets() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(simulation, "SENTENCES", {"europarl": 1_000, "opensubtitles": 1_000})
+        yield
+
+
+@pytest.fixture(scope="module")
+def known() -> list[FusedDecoder]:
+    return fused_decoders([shipped("cpu1-gru-512")])[0]
+
+
+def test_shares_sum_to_1_and_the_simulated_gain_follows_from_the_saved_seconds(known: list[FusedDecoder]) -> None:
+    """FNI-17; with the product as timed and, as in the paper, left alone."""
+    assert [decoder.beam for decoder in known] == [1, 5]
+    for decoder in known:
+        cell = simulation.stages(decoder, "opensubtitles")
+        assert sum(getattr(cell, part) for part in simulation.PARTS) == pytest.approx(cell.total_s) and cell.body_s > 0.0
+        in_three_s, in_product_s = cell.three_s - cell.fused_s, cell.product_s - cell.product_fused_s
+        assert cell.predicted_product_left_alone == pytest.approx(cell.total_s / (cell.total_s - in_three_s))
+        assert cell.predicted == pytest.approx(cell.total_s / (cell.total_s - in_three_s - in_product_s))
+        frames = [simulation.speeds(decoder.plain, "opensubtitles", ["maxi"])]
+        frames.append(simulation.speeds(decoder.fused, "opensubtitles", ["maxi"], fused=True))
+        key = (decoder.device, decoder.beam, "opensubtitles", "maxi", True)
+        simulated = gain(simulation.by_key(frames), key, plain_baseline(key)).mean
+        assert simulated == pytest.approx(cell.predicted - 1.0, abs=0.01)
+
+
+def without(name: str, *, beam: int | None = None) -> DeviceProfile:
+    """Return the shipped profile without fused variants, of one beam or of any."""
+    whole = shipped("cpu1-gru-512")
+    assert whole.decoder is not None
+    kept = [
+        one for one in whole.decoder.variants if not one.settings.fused or one.settings.beam not in (beam or one.settings.beam,)
+    ]
+    return whole.model_copy(update={"name": name, "decoder": whole.decoder.model_copy(update={"variants": tuple(kept)})})
+
+
+def test_profiles_and_beams_without_a_fused_variant_are_named() -> None:
+    known, left_out = fused_decoders([profile("silent"), without("alone", beam=5), without("plain")])
+    assert [(decoder.device, decoder.beam, decoder.plain.batch) for decoder in known] == [("alone", 1, known[0].fused.batch)]
+    assert len(left_out) == 2 and "alone, beam 5: " in left_out[0] and "silent, plain" in left_out[1]
+
+
+@given(st.floats(0.01, 1.0), st.floats(1.01, 100.0))
+def test_the_share_that_a_gain_needs_is_the_one_it_came_from(share: float, part: float) -> None:
+    whole = end_to_end(share, part)
+    assert share_needed(whole, part) == pytest.approx(share, rel=1e-6)
+    assert whole * (1 + 1e-12) >= 1.0 and whole <= part * (1 + 1e-12)
+
+
+@pytest.fixture(scope="module")
+def report() -> Report:
+    hostile = shipped("cpu1-gru-512").model_copy(update={"name": HOSTILE})
+    return reproduce(profiles=[hostile, profile("silent")])
+
+
+def test_every_device_with_a_fused_variant_has_all_its_numbers(report: Report) -> None:
+    document = report.document()
+    assert json.loads(json.dumps(document, allow_nan=False)) == document
+    tables = {table["id"]: table["rows"] for table in document["tables"]}
+    assert len(tables["table-2-3"]) == 4 + 4 and len(tables["speeds"]) == 2 * 2 * 4 * 2
+    assert all(row["exact"] is True for row in tables["table-2-3"]), "each row is exact or has its agreement (XP-03)"
+    assert {row["fidelity"] for row in tables["speeds"]} == {"exact"}
+    assert all(row["relative"] == 1.0 for row in tables["speeds"] if not row["fused"] and row["strategy"] in ("mini", "maxi"))
+    assert all(row["predicted"] > 1.0 and row["end_to_end"] > 1.0 for row in tables["amdahl"]), "beside each other (XP-07)"
+    published = {(row["set"], row["strategy"], row["fused"]): row["published"] for row in tables["speeds"]}
+    assert published["europarl", "mini", True] == 0.23 and published["opensubtitles", "half-empty", True] == 0.57
+    assert published["europarl", "maxi half-empty", True] == 0.21 and published["europarl", "maxi", True] is None
+    assert len({record.id for record in report.claims}) == len(report.claims) == 3 + 2 + 3 + 2 + 5
+    assert any("silent" in note for note in document["notes"])
+
+
+def test_a_real_decoder_is_in_the_tables() -> None:
+    report = Reproduction([], [], [real(weights="checkpoint")], []).report()
+    tables = {table["id"]: table["rows"] for table in report.document()["tables"]}
+    (row,) = (row for row in tables["amdahl"] if row["kind"] == "measured")
+    assert row["predicted"] == pytest.approx(1.25) and row["end_to_end"] == pytest.approx(1.2500, abs=0.02)
+    assert "checkpoint weights, 85,000 words" in report.page().replace("\u202f", ",")
+
+
+def test_every_claim_is_on_the_page_and_hostile_names_are_escaped(report: Report) -> None:
+    page = report.page()
+    shown = re.findall(r'data-column="verdict" data-outcome="([^"]*)"', page)
+    assert sorted(shown) == sorted(record.verdict for record in report.claims)
+    assert HOSTILE not in page and "&lt;img src=x" in page and len(rows_of(page)) > 30
+
+
+def test_the_command_writes_page_and_json_and_prints_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["fused", "--profile", "@cpu1-gru", "--out", "deep/out", "--json"])
+    assert done.exit_code == 0, done.output
+    printed = json.loads(done.output)
+    assert printed.pop("directory") == "deep/out"
+    assert json.loads((tmp_path / "deep/out/reproduction.json").read_text()) == printed
+    assert (
+        any("calibrate --part decoder" in note for note in printed["notes"]) and (tmp_path / "deep/out/report.html").is_file()
+    )
+    refused = CliRunner().invoke(app, ["fused", "--model", "gru"])
+    assert refused.exception is not None and "without --measure" in str(refused.exception)

@@ -1,0 +1,302 @@
+"""The claims on the sharp decoder hold on the paper's own figures and fail if one is changed; `simnmt reproduce sharp`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from simnmt.calibrate import sharp_agreement, sharp_speeds
+from simnmt.calibrate.sharp_agreement import RungAgreement
+from simnmt.calibrate.sharp_speeds import SharpSpeeds, rung_settings
+from simnmt.cli.reproduce import app
+from simnmt.kernels.packed_products import Clipping
+from simnmt.papers.kit.claims import ClaimRecord, judge
+from simnmt.papers.kit.rendering import Report
+from simnmt.papers.sharp.claims import (
+    LADDER,
+    MODEL_CLAIMS,
+    PAPER,
+    RUNGS,
+    SYSTEMS,
+    Trained,
+    all_claims,
+    derived,
+    implied_baselines,
+    predicted_int16,
+    predicted_ladder,
+    printed_factor,
+    printed_step,
+    product_share,
+)
+from simnmt.papers.sharp.reproduction import report
+from simnmt.profile.decoder_settings import IDENTITIES, DecoderSettings
+from simnmt.profile.decoder_settings import RUNGS as OUR_RUNGS
+from tests.papers.sharp_stand_ins import PRODUCTS, as_published
+
+MEASURED = (
+    *("SHARP-11 (a)", "SHARP-11 (b)", "SHARP-08", "SHARP-18", "SHARP-15 (a)"),
+    *("SHARP-15 (b)", "SHARP-17", "SHARP-13", "SHARP-14"),
+)
+
+
+def verdicts(speeds: SharpSpeeds, *, quick: bool = False) -> dict[str, str]:
+    return {identifier: record.verdict for identifier, record in by_identifier(all_claims(speeds, quick=quick)).items()}
+
+
+def by_identifier(records: list[ClaimRecord]) -> dict[str, ClaimRecord]:
+    assert len({record.id for record in records}) == len(records)
+    return {record.identifier: record for record in records}
+
+
+def test_measured_claims_hold_on_the_printed_figures() -> None:
+    outcomes = verdicts(as_published())
+    assert {outcomes[bare] for bare in MEASURED if bare != "SHARP-11 (b)"} == {"holds"}
+    assert outcomes["SHARP-11 (c)"] == "does not hold", "its printed factors do not follow from its speeds"
+    assert {outcomes[f"SHARP-17 ({letter})"] for letter in "abcd"} | {
+        outcomes["SHARP-09"],
+        outcomes["SHARP-10 (a)"],
+        outcomes["SHARP-10 (b)"],
+        outcomes["SHARP-11 (b)"],
+    } == {"not measurable here"}
+
+
+@pytest.mark.parametrize(
+    ("bare", "changed"),
+    [
+        ("SHARP-11 (a)", {"rungs": {"merge": 370.0}}),
+        ("SHARP-11 (b)", {"rungs": {"merge": 379.0}}),
+        ("SHARP-08", {"table": {"activations": 340.0}}),
+        ("SHARP-18", {"int16_us": 60.0}),
+        ("SHARP-15 (a)", {"systems": {"S3": 225.0}}),
+        ("SHARP-15 (b)", {"systems": {"S7": 60.0}}),
+        ("SHARP-17", {"systems": {"S4": 190.0}}),
+        ("SHARP-13", {"systems": {"S4": 190.0}}),
+        ("SHARP-14", {"systems": {"E1": 80.0}}),
+        ("SHARP-14", {"systems": {"E1": 115.5}}),  # 1.98 times one
+    ],
+)
+def test_a_claim_fails_if_its_figure_is_changed(bare: str, changed: dict[str, Any]) -> None:
+    assert verdicts(as_published(**changed))[bare] == "does not hold"
+
+
+def test_the_ladder_holds_only_if_a_trained_model_keeps_its_words() -> None:
+    """SHARP-11 with SHARP-10: all rungs keep 99.9 % of a trained model's words; without a model it may fail, but not hold."""
+    assert verdicts(as_published())["SHARP-11 (b)"] == "not measurable here"
+    assert verdicts(as_published(rungs={"merge": 379.0}))["SHARP-11 (b)"] == "does not hold"  # 3.99 times with the source side
+    for same, verdict in ((9_995, "holds"), (9_980, "does not hold")):
+        agreements = [agreement("baseline", 10_000), agreement("merge", same, gemm="int16")]
+        assert by_identifier(all_claims(as_published(), agreements))["SHARP-11 (b)"].verdict == verdict
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_a_quick_look_and_the_fallback_decide_nothing(quick: bool) -> None:
+    outcomes = verdicts(as_published(level="avx512" if quick else None), quick=quick)
+    assert {outcomes[bare] for bare in MEASURED} == {"not measurable here"}
+
+
+@pytest.mark.parametrize(
+    ("gru_s", "verdict"),
+    [
+        ((6.0, 6.0, 6.0), "holds"),
+        ((6.0, 1.0, 1.0), "not distinguishable"),
+        ((1.0, 1.0, 1.0), "does not hold"),
+        ((6.0, -1.0, -1.0), "not measurable here"),
+    ],
+)
+def test_a_layer_is_judged_round_by_round(gru_s: tuple[float, ...], verdict: str) -> None:
+    """SHARP-13: medians alone would hide that rounds differ; a round in which noise leaves a layer no time does not count."""
+    speeds = as_published()
+    fc_s = (768 / 1024) ** 2
+    beyond = {"S1": (0.0,) * 3, "S2": gru_s, "S3": (0.0,) * 3, "S4": (4 * fc_s,) * 3}
+    systems = [
+        replace(system, sentence_s=tuple(100.0 + more for more in beyond.get(system.key, (0.0,) * 3)))
+        for system in speeds.systems
+    ]
+    assert verdicts(replace(speeds, systems=systems))["SHARP-13"] == verdict
+
+
+def test_predictions_count_products_attention_and_activations() -> None:
+    """A word of the baseline: 10 M multiply-adds at 80 us for 6 x 1024 x 1024, 0.2 M at 80 us for one row, 0.1 M of attention,
+    1000 activations."""
+    speeds = as_published()
+    rate_s = 80e-6 / (6 * 1024**2)
+    row_s = 2e5 * 6 * rate_s
+    counted_s = 10e6 * rate_s + row_s + 1e5 * rate_s + 1_000 * 10e-9
+    rest_s = 1 / 95 - counted_s
+    last_s = (4e6 * rate_s + row_s) / 2 + 1e5 * rate_s + 1_000 * 0.5e-9
+    predictions = predicted_ladder(speeds, speeds.ladder["polynomial"])
+    assert predictions[0] == 1.0
+    assert predictions[-1] == pytest.approx((1 / 95) / (rest_s + last_s), rel=1e-3)
+    assert product_share(speeds) == pytest.approx((1e6 * PRODUCTS["baseline"] * rate_s + row_s) * 95, rel=0.02)
+    predicted = predicted_int16(speeds)
+    assert predicted is not None and 1.0 < predicted < 2.0
+
+
+def agreement(key: str, same: int, distinct_share: float = 0.7, bleu: float | None = None, **settings: Any) -> RungAgreement:
+    return RungAgreement(key, DecoderSettings(beam=6, **settings), 10_000, same, 100, 100, distinct_share, bleu)
+
+
+@pytest.mark.parametrize(
+    ("changed", "verdict"),
+    [((10_000, 9_995), "holds"), ((9_999, 9_995), "does not hold"), ((10_000, 9_989), "does not hold")],
+    ids=["as published", "an exact rung changes a word", "noise changes too many"],
+)
+def test_claims_on_noise_are_judged_on_a_trained_model(changed: tuple[int, int], verdict: str) -> None:
+    """SHARP-10."""
+    exact, noisy = changed
+    agreements = [
+        agreement("baseline", 10_000),
+        agreement("identities", exact, merge=True),
+        agreement("merge", noisy, gemm="int16"),
+    ]
+    outcomes = {record.identifier: record.verdict for record in judge(MODEL_CLAIMS, [Trained(agreements, 0.6)])}
+    assert outcomes == {"SHARP-10 (a)": verdict, "SHARP-10 (b)": "not measurable here", "SHARP-09": "holds"}
+    few_states = [*agreements, agreement("merge", 10_000, 0.55, gemm="int16")]
+    assert by_identifier(judge(MODEL_CLAIMS, [Trained(few_states, 0.6)]))["SHARP-09"].verdict == "does not hold"
+
+
+@pytest.mark.parametrize(
+    ("scores", "verdict"),
+    [((30.0, 30.0, 30.019), "holds"), ((30.0, 30.0, 29.97), "does not hold"), ((30.0, 30.07, 30.0), "does not hold")],
+    ids=["as published", "all rungs change it by 0.03", "one rung does, though the last does not"],
+)
+def test_the_claim_on_bleu_is_judged_by_references(scores: tuple[float, ...], verdict: str) -> None:
+    """SHARP-10."""
+    settings = ({}, {"gemm": "int16"}, {"gemm": "int16", "activations": "table"})
+    agreements = [agreement("rung", 10_000, bleu=bleu, **rung) for bleu, rung in zip(scores, settings, strict=True)]
+    record = by_identifier(judge(MODEL_CLAIMS, [Trained(agreements, 0.6)]))["SHARP-10 (b)"]
+    assert record.verdict == verdict and f"{scores[-1] - scores[0]:+.4f}" in record.ours
+
+
+def test_products_that_alone_take_longer_than_a_word_predict_nothing() -> None:
+    """XP-07: a share limited to 1 would print the product's own gain as a prediction."""
+    speeds = as_published(rungs={"baseline": 9_000.0})
+    assert product_share(speeds) > 1.0 and predicted_int16(speeds) is None
+
+
+def test_factors_and_steps_of_the_ladder_follow_from_its_speeds() -> None:
+    """SHARP-11."""
+    assert [round(printed_factor(rung), 3) for rung in RUNGS] == [1.0, 2.611, 3.274, 3.6, 4.063, 4.4]
+    assert [round(printed_step(rung) or 0.0, 3) for rung in RUNGS] == [0.0, 2.611, 1.254, 1.1, 1.129, 1.083]
+    assert [round(1e3 / speed, 2) for speed in LADDER.column("words_per_s")] == [10.53, 4.03, 3.22, 2.92, 2.59, 2.39]
+    assert round(printed_factor("merge"), 1) == PAPER["speed_up"]
+
+
+def test_our_ladder_has_the_papers_rungs_and_identities() -> None:
+    assert tuple(RUNGS) == OUR_RUNGS
+    assert {row["key"] for row in LADDER.rows if row["exact"]} == {*IDENTITIES, "baseline"}
+
+
+def test_no_baseline_gives_all_printed_factors() -> None:
+    """SHARP-11, SHARP-19."""
+    (low, high), (odd_low, odd_high) = implied_baselines()
+    assert (round(low, 2), round(high, 2)) == (95.52, 95.88)
+    assert (round(odd_low, 2), round(odd_high, 2)) == (94.83, 95.31)
+    assert odd_high < low and round(low) == 96
+
+
+def test_costs_of_layers_and_ensembles_follow_from_table_2() -> None:
+    """SHARP-13, SHARP-14, SHARP-15."""
+    values = {figure.what: figure.value for figure in derived()}
+    layers = [value for name, value in values.items() if name.startswith("one 768-FC layer")]
+    assert [round(value, 3) for value in layers] == [0.169, 0.221]
+    ratios = sorted(round(value, 1) for name, value in values.items() if name.startswith("a 1024-GRU layer"))
+    assert ratios == [4.4, 5.8]
+    assert (
+        round(values["E1's speed over half of S4's"], 2) == 0.89 and round(values["E2's speed over a third of S4's"], 2) == 0.85
+    )
+    assert round(values["E1's speed over S7's"], 2) == 3.64
+    assert round(values["BLEU of S4 over S1"], 1) == 1.2 and round(values["BLEU of E1 over S4"], 1) == 0.9
+
+
+@pytest.fixture
+def reproduction() -> Report:
+    return report(as_published(table={"activations": 360.0}))
+
+
+def test_every_rung_has_its_published_and_its_measured_speed_and_is_exact_or_not(reproduction: Report) -> None:
+    tables = {table["id"]: table["rows"] for table in reproduction.document()["tables"]}
+    rows = tables["table-1"]
+    names = ["baseline", "int16", "embeddings", "attention", *["activations"] * 2, *["merge"] * 2]
+    assert [row["rung"] for row in rows] == names
+    assert [row["adds_noise"] for row in rows] == [False, True, False, False, True, True, False, False]
+    for row in rows:
+        if row["activations"] != "table":
+            assert row["words_per_s"] == pytest.approx(LADDER[row["rung"], "words_per_s"])
+            assert row["factor"] == pytest.approx(row["published_factor"])
+    (slower,) = [row for row in rows if (row["rung"], row["activations"]) == ("activations", "table")]
+    assert slower["step"] == pytest.approx(360 / 342), "the paper's rung is measured beside the polynomial"
+    assert {row["key"] for row in tables["table-2"]} == set(SYSTEMS.column("key"))
+    assert [row["factor"] for row in tables["table-2"]] == pytest.approx([row["published_factor"] for row in tables["table-2"]])
+
+
+def test_a_rung_shows_its_agreement_on_a_trained_model() -> None:
+    """XP-03: exact, or how many words stay the same with all rungs so far."""
+    speeds = as_published()
+    settings = rung_settings(6, None, "polynomial")["merge"]
+    agreements = [RungAgreement("merge", settings, 1_000, 999, 10, 9, 0.7)]
+    reproduction = report(speeds, agreements)
+    assert any(
+        line.split()[:3] == ["+", "merge", "polynomial"] and " 99.90 " in line for line in reproduction.text().splitlines()
+    )
+    table = reproduction.document()["tables"][1]
+    rows = {(row["rung"], row["activations"]): row["agreement"] for row in table["rows"]}
+    assert rows["merge", "polynomial"] == 0.999 and rows["merge", "table"] is None
+
+
+def test_the_document_is_finite_and_has_amdahls_prediction(reproduction: Report) -> None:
+    """XP-07."""
+    document = reproduction.document()
+    assert json.loads(json.dumps(document, allow_nan=False)) == document
+    (amdahl,) = next(table["rows"] for table in document["tables"] if table["id"] == "amdahl")
+    assert amdahl["measured"] == pytest.approx(248 / 95) and 1.0 < amdahl["predicted"] < 2.0
+    line, _ = [line for line in reproduction.text().splitlines() if line.startswith("+ 16-bit product")]
+    assert line.split()[4:10] == ["248", "2.59", "2.611", "248.0", "2.611", "2.611"], "published and measured side by side"
+
+
+def run(*words: str) -> Any:
+    return CliRunner().invoke(app, ["sharp", *words])
+
+
+def test_the_command_writes_page_and_json_and_prints_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = []
+
+    def timed(setting: sharp_speeds.Setting, progress: object = None) -> sharp_speeds.SharpSpeeds:
+        settings.append(setting)
+        return as_published()
+
+    monkeypatch.setattr(sharp_speeds, "sharp_speeds", timed)
+    done = run("--quick", "--rounds", "2", "--out", "deep/out", "--json")
+    assert done.exit_code == 0, done.output
+    document = json.loads(done.output)
+    assert document.pop("directory") == "deep/out"
+    assert json.loads((tmp_path / "deep/out/reproduction.json").read_text()) == document
+    assert (tmp_path / "deep/out/report.html").is_file()
+    assert settings[0].rounds == 2 and settings[0].vocab == sharp_speeds.QUICK.vocab
+    assert any("quick look" in note for note in document["notes"])
+
+
+def test_weights_that_16_bit_products_clip_give_one_warning_and_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every rung with 16-bit products reports the same weights of the trained model."""
+    rungs = rung_settings(6, None, "polynomial")
+    agreements = [
+        RungAgreement(key, rungs[key], 1_000, 1_000, 10, 10, 0.7, clipping=None if key == "baseline" else Clipping(7, 35_000))
+        for key in ("baseline", "int16", "merge")
+    ]
+    monkeypatch.setattr(sharp_agreement, "sharp_agreement", lambda *_, **__: agreements)
+    monkeypatch.setattr(sharp_speeds, "sharp_speeds", lambda *_: as_published())
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text").write_text("un\n")
+    done = run("--model", "folder", "--text", "text", "--out", "out", "--json")
+    assert done.exit_code == 0, done.output
+    message = "7 of 35,000 weights (0.02 %) lie beyond [-1, 1], where 16-bit products clip them"
+    lines = done.stderr.splitlines()
+    assert [line for line in lines if line.startswith(f"simnmt: warning: {message}")] == lines
+    assert len(done.stderr.splitlines()) == 1
+    assert any(message in note for note in json.loads(done.stdout)["notes"])
