@@ -19,11 +19,12 @@ from simnmt.calibrate.settings import CalibrationError
 from simnmt.nmt import output_layer
 from simnmt.nmt.agreement import agreement
 from simnmt.nmt.architecture import Architecture
+from simnmt.nmt.decoder import BatchedRun, decode
 from simnmt.nmt.decoder_timing import STAGES, OutputStages, output_stages_s
 from simnmt.nmt.devices import torch_threads
 from simnmt.nmt.models import LoadedModel, TranslationModel, load_model
-from simnmt.nmt.output_layer import FusedOutput
-from simnmt.nmt.slot_decoder import BatchedRun, decode_batched
+from simnmt.nmt.output_layer import FusedOutput, Output
+from simnmt.nmt.search import Search
 from simnmt.workload.lognormal_lengths import MIXES
 
 PARTS = ("body", "project", "softmax", "search", "fused_product", "fused")
@@ -212,12 +213,12 @@ def decode_alternately(
     """Decode in `rounds`, fused and not, after two untimed steps of both; `watch` returns a context for each decoding."""
     first = sources[: batching.size]
     for fused in (False, True):
-        decode_batched(model, first, batching, beam=beam, forced_lens=[2] * len(first), fused=fused)
+        decode(model, first, batching, search=Search(beam), output=Output(fused), forced_lens=[2] * len(first))
     decodings = AlternatingRuns({False: [], True: []}, {}, {})
     for number in range(rounds):
         for fused in (False, True) if number % 2 == 0 else (True, False):
             with watch() as seen:
-                run = decode_batched(model, sources, batching, beam=beam, forced_lens=forced_lens, fused=fused)
+                run = decode(model, sources, batching, search=Search(beam), output=Output(fused), forced_lens=forced_lens)
             decodings.total_s[fused].append(run.total_s)
             decodings.runs[fused], decodings.seen[fused] = run, seen
     return decodings
@@ -263,7 +264,8 @@ def _speed(
     whole_s = sum(parts_s.values())
     # Forced sentences cannot show whether a difference is a near tie, so both decode freely.
     plain, fused = (
-        decode_batched(model, sources, batching, beam=beam, max_len=lens, fused=is_fused) for is_fused in (False, True)
+        decode(model, sources, batching, search=Search(beam), output=Output(is_fused), max_len=lens)
+        for is_fused in (False, True)
     )
     compared = agreement(model, sources, plain.hypotheses, fused.hypotheses, beam=beam, max_len=lens)
     return RealSpeed(

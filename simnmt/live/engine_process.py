@@ -25,9 +25,9 @@ from simnmt.base.errors import SimnmtError
 from simnmt.batching import Batching
 from simnmt.live.text import TextCodec
 from simnmt.nmt.architecture import architecture_of
-from simnmt.nmt.engine import SentenceDecoder
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.pretrained_tokenizer import Languages
+from simnmt.nmt.sentence_decoder import SentenceDecoder
 from simnmt.nmt.source_lines import SourceLine
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.origin import EngineBlock

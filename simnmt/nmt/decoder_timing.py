@@ -1,7 +1,7 @@
 """Timed experiments on a decoder: joining and leaving, alternating steps of two batches, and the stages of one step.
 
 Calibration measures refilling (FNI-10) and padding with the first two; the third compares the plain and the fused output
-layer in the decoder's own shapes (FNI-01, FNI-15, FNI-17).
+layer in the decoder's own shapes (FNI-01, FNI-15, FNI-17). A `clock` of a GPU waits for it.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from simnmt.nmt.output_layer import BannedTokens, FusedOutput, Limit, PlainOutput, largest, largest_sums, log_softmax_
-from simnmt.nmt.slot_decoder import SlotDecoder
+from simnmt.batching import mini
+from simnmt.nmt.decoder import Decoder, EncodedSentence
+from simnmt.nmt.output_layer import BannedTokens, FusedOutput, Limit, Output, PlainOutput, largest, largest_sums, log_softmax_
+from simnmt.nmt.search import Search
+from simnmt.nmt.sentence_decoder import DecodeRequest
 from simnmt.nmt.step_model import StepModel, check_lengths
-from simnmt.nmt.vocabulary.restricted_vocabulary import RestrictedVocabulary
 
 EARLY_TOKENS, GUEST_TOKENS, LATE_TOKENS = 6, 4, 5
 """Forced lengths: of the sentence that joins one step before the guests, of the guests, and of those that join after them."""
@@ -39,21 +41,21 @@ def time_joining(
     *,
     beam: int,
     rounds: int,
-    fused: bool = False,
-    vocabulary: RestrictedVocabulary | None = None,
+    output: Output = Output(),  # noqa: B008 - frozen
     clock: Callable[[], float] = perf_counter,
 ) -> JoiningTime:
     """Time the first `joining` sources as they join the others in one step, and leave before them in one step.
 
     Returns medians: of joining, and of the time after the model's part in the step after which they leave, less that of the two
     steps before it. One of the others joins one step earlier, so that positions differ, the rest later, so that the last slots
-    move into the holes. A first round is not counted. `clock`: on a GPU one that waits for it. Raises the errors of
-    `SlotDecoder`.
+    move into the holes. A first round is not counted. Raises the errors of `Decoder`.
     """
-    decoder, marks = _timed_decoder(model, len(sources), beam=beam, fused=fused, vocabulary=vocabulary, clock=clock)
-    encoded = decoder.encode(sources)
-    guests, early, late = encoded[:joining], encoded[joining : joining + 1], encoded[joining + 1 :]
-    keys = list(range(len(sources)))
+    decoder, marks = _timed_decoder(model, len(sources), beam, output, clock)
+    lens = [*[GUEST_TOKENS] * joining, EARLY_TOKENS, *[LATE_TOKENS] * len(sources)][: len(sources)]
+    encoded = decoder.encode([DecodeRequest(*pair) for pair in zip(sources, lens, strict=True)])
+
+    def join(first: int, last: int) -> None:
+        decoder.join(encoded[first:last], range(first, min(last, len(encoded))))
 
     def beside_s() -> float:
         """Take a step and return the seconds after the model's part of it."""
@@ -62,13 +64,12 @@ def time_joining(
 
     joined_s, between_s, leaving_s = list[float](), list[float](), list[float]()
     for _ in range(1 + rounds):
-        if early:
-            decoder.join(early, keys[joining : joining + 1], [EARLY_TOKENS])
-            decoder.step()
+        join(joining, joining + 1)
+        decoder.step()
         begin_s = clock()
-        decoder.join(guests, keys[:joining], [GUEST_TOKENS] * joining)
+        join(0, joining)
         joined_s.append(clock() - begin_s)
-        decoder.join(late, keys[joining + 1 :], [LATE_TOKENS] * len(late))
+        join(joining + 1, len(sources))
         decoder.step()
         between_s += [beside_s(), beside_s()]
         leaving_s.append(beside_s())
@@ -84,19 +85,18 @@ def time_steps_in_turn(
     *,
     steps: int,
     beam: int,
-    fused: bool = False,
-    vocabulary: RestrictedVocabulary | None = None,
+    output: Output = Output(),  # noqa: B008 - frozen
     clock: Callable[[], float] = perf_counter,
 ) -> list[tuple[float, float]]:
     """Return the seconds of the model's part of each step of both batches, which alternate; the first step is left out.
 
-    At every other position the second batch goes first. `clock`: on a GPU one that waits for it. Raises the errors of
-    `SlotDecoder`.
+    At every other position the second batch goes first. Raises the errors of `Decoder`.
     """
     decoders = []
     for sources in (first, second):
-        decoder, marks = _timed_decoder(model, len(sources), beam=beam, fused=fused, vocabulary=vocabulary, clock=clock)
-        decoder.join(decoder.encode(sources), range(len(sources)), [steps] * len(sources))
+        decoder, marks = _timed_decoder(model, len(sources), beam, output, clock)
+        encoded: list[EncodedSentence] = decoder.encode([DecodeRequest(source, steps) for source in sources])
+        decoder.join(encoded, range(len(sources)))
         decoders.append((decoder, marks))
     pairs = []
     for position in range(steps):
@@ -111,25 +111,11 @@ def time_steps_in_turn(
 
 
 def _timed_decoder(
-    model: StepModel,
-    capacity: int,
-    *,
-    beam: int,
-    fused: bool,
-    vocabulary: RestrictedVocabulary | None,
-    clock: Callable[[], float],
-) -> tuple[SlotDecoder, list[float]]:
+    model: StepModel, size: int, beam: int, output: Output, clock: Callable[[], float]
+) -> tuple[Decoder, list[float]]:
     """Return a decoder, and the list to which it appends the time before and after the model's part of each step."""
     marks: list[float] = []
-    decoder = SlotDecoder(
-        model,
-        beam=beam,
-        capacity=capacity,
-        fused=fused,
-        vocabulary=vocabulary,
-        mark=lambda: marks.append(clock()),
-    )
-    return decoder, marks
+    return Decoder(model, mini(size), Search(beam), output, mark=lambda: marks.append(clock())), marks
 
 
 SRC_LEN = 25
@@ -172,8 +158,8 @@ def output_stages_s(
 ) -> OutputStages:
     """Time the stages of steps of `batch` sentences of `src_len` source tokens, which are forced to go on.
 
-    A greedy search computes no probabilities, as in the engine. `clock`: on a GPU one that waits for it. Raises `NmtError` for
-    lengths beyond the model's positions; errors of torch for too little memory pass through.
+    A greedy search computes no probabilities, as in the engine. Raises `NmtError` for lengths beyond the model's positions;
+    errors of torch for too little memory pass through.
     """
     check_lengths(model.max_positions, src_len, rounds + 1)
     best = beam if beam > 1 else 0
@@ -188,7 +174,7 @@ def output_stages_s(
 
     def once() -> tuple[float, ...]:
         """Return seconds in the order of `STAGES`, but the product with bias in place of the bias."""
-        lap = _Stopwatch(clock)
+        lap = _stopwatch(clock)
         hidden = slots.body(tokens)
         body_s = lap()
         next(model.products(hidden))
@@ -220,16 +206,17 @@ def output_stages_s(
     return OutputStages(body_s, product_s, max(0.0, median(one[2] - one[1] for one in samples)), *others)
 
 
-class _Stopwatch:
-    """Return the seconds since the last call."""
+def _stopwatch(clock: Callable[[], float]) -> Callable[[], float]:
+    """Return a function that returns the seconds since its last call."""
+    before = clock()
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock, self._before = clock, clock()
-
-    def __call__(self) -> float:
-        now = self._clock()
-        lap_s, self._before = now - self._before, now
+    def lap() -> float:
+        nonlocal before
+        now = clock()
+        lap_s, before = now - before, now
         return lap_s
+
+    return lap
 
 
 class _TimedFusedOutput(FusedOutput):
@@ -242,7 +229,7 @@ class _TimedFusedOutput(FusedOutput):
     def _products(self, hidden: Tensor) -> Iterator[tuple[int, Tensor]]:
         blocks = super()._products(hidden)
         while True:
-            lap = _Stopwatch(self._clock)
+            lap = _stopwatch(self._clock)
             block = next(blocks, None)
             self.product_s += lap()
             if block is None:

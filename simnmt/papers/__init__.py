@@ -32,5 +32,10 @@ PAPERS = {
         "Sharp models on dull hardware (EMNLP 2017): Tables 1 and 2 and figure 1, measured live on one thread; minutes.\n\n"
         "Example: simnmt reproduce sharp --quick",
     ),
+    "sti": Reproduction(
+        "simnmt.papers.sti.reproduction",
+        "Elastic pipelining (ASPLOS 2023): its claims, a trained classifier's study beside them, and pipelines drawn.\n\n"
+        "Example: simnmt reproduce sti --out sti-page",
+    ),
 }
 """By verb; this module imports none of them, so that the command line starts at once."""

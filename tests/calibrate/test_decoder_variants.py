@@ -12,8 +12,8 @@ import pytest
 
 from simnmt.calibrate import sharp_agreement as agreeing
 from simnmt.calibrate.calibration import calibrate
-from simnmt.calibrate.decoder_variants import decoder_block, ladder
 from simnmt.calibrate.harness import Silent
+from simnmt.calibrate.parts.decoder import decoder_block, ladder
 from simnmt.calibrate.settings import (
     Settings,
 )

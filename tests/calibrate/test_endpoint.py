@@ -237,8 +237,7 @@ def test_measurements_of_other_settings_are_removed_only_where_that_is_asked_for
 @pytest.mark.deep
 def test_a_real_engine_stands_behind_the_api(calibrated: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """CTranslate2 decodes as many tokens as the stub's translation has; its profile predicts the engine's own times."""
-    from simnmt.nmt.engine import Work
-    from simnmt.nmt.engines import load_engine
+    from simnmt.nmt.engine import Work, load_engine
 
     monkeypatch.setattr(processor_use, "others_cpus", lambda: 2.0)
     tiny = {

@@ -192,17 +192,17 @@ def test_both_decoders_are_warmed_up_and_stages_are_timed_once_for_all_mixes(
     """The first decoding of all took longer than the second, and a line from 1 to 4 sentences foretold 12 % too little."""
     decoded: list[bool] = []
     timed: list[tuple[int, int]] = []
-    decode, stages = fused_speeds_module.decode_batched, fused_speeds_module.output_stages_s
+    decode, stages = fused_speeds_module.decode, fused_speeds_module.output_stages_s
 
     def seen(*given: Any, **named: Any) -> Any:
-        decoded.append(named["fused"])
+        decoded.append(named["output"].fused)
         return decode(*given, **named)
 
     def at(decoder: Any, batch: int, beam: int, **named: Any) -> Any:
         timed.append((batch, beam))
         return stages(decoder, batch, beam, **named)
 
-    monkeypatch.setattr(fused_speeds_module, "decode_batched", seen)
+    monkeypatch.setattr(fused_speeds_module, "decode", seen)
     monkeypatch.setattr(fused_speeds_module, "output_stages_s", at)
     fused_speeds(model, 6, (1,), rounds=2, batch=4)
     warm, rounds, freely = [False, True], [False, True, True, False], [False, True]
