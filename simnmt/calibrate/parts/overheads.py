@@ -18,7 +18,7 @@ from simnmt.calibrate.settings import CalibrationError
 from simnmt.nmt.hub import model_path
 from simnmt.policies import CNmt
 from simnmt.profile.blocks import Overhead
-from simnmt.profile.execution_plane import ExecutionPlane
+from simnmt.profile.cost import Plane
 from simnmt.workload.length_regression import LengthRegression
 from simnmt.workload.length_units import tokeniser_in
 
@@ -38,7 +38,7 @@ def decision_cases(bench: Bench) -> Cases:
     The policy is the one that the simulation runs. `prepare` computes the time-independent part once for every source length;
     a decision looks up both executions and adds the delay of each target.
     """
-    planes = [ExecutionPlane(0.0004, 0.003, 0.005), ExecutionPlane(0.0001, 0.001, 0.004)]
+    planes = [Plane(0.0004, 0.003, 0.005), Plane(0.0001, 0.001, 0.004)]
     decide = CNmt(planes, LengthRegression(0.8, 1.0).predict).prepare(np.arange(LONGEST_SRC_LEN + 1))
     delays_s = (0.0, 0.050)
 
