@@ -6,7 +6,7 @@ import importlib
 import inspect
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,7 +17,6 @@ import typer.main
 from simnmt.base.errors import InputError
 from simnmt.cli.app import Verb
 from simnmt.cli.options import (
-    AllowCode,
     AsJson,
     Force,
     Jobs,
@@ -25,7 +24,6 @@ from simnmt.cli.options import (
     option,
     parse_duration,
     print_result,
-    prints_of_users,
 )
 from simnmt.cli.progress import Bar, progress_bar
 from simnmt.cli.terminal import say, warn
@@ -208,11 +206,11 @@ class PaperVerb(Verb):
 def _verb_of(name: str) -> Callable[..., None]:
     """Return the function of a paper's verb, whose parameters are those of the paper's `reproduce` and the output's.
 
-    `jobs`, `allow_code`, `progress` and `say` are given to those that have them; an option of a `TIME` takes units.
+    `jobs`, `progress` and `say` are given to those that have them; an option of a `TIME` takes units.
     """
     reproduce = importlib.import_module(PAPERS[name].module).reproduce
-    shared = {"out": Out, "jobs": Jobs, "allow_code": AllowCode, "force": Force, "as_json": AsJson}
-    defaults = {"out": None, "jobs": 0, "allow_code": False, "force": False, "as_json": False}
+    shared = {"out": Out, "jobs": Jobs, "force": Force, "as_json": AsJson}
+    defaults = {"out": None, "jobs": 0, "force": False, "as_json": False}
     options = dict(inspect.signature(reproduce, eval_str=True).parameters)
     names = ["out", *(name for name in options if name not in ("progress", "say")), "force", "as_json"]
     for parameter in options.values():
@@ -229,8 +227,7 @@ def _verb_of(name: str) -> Callable[..., None]:
             report: Report = reproduce(**given, **{key: call for key, call in callbacks.items() if key in options})
             return report
 
-        with prints_of_users() if given.get("allow_code") else nullcontext():
-            _write_and_print(name, out, force, as_json, reproduction)
+        _write_and_print(name, out, force, as_json, reproduction)
 
     parameters = [
         inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, default=defaults[option], annotation=shared[option])
