@@ -104,7 +104,8 @@ def test_there_is_one_model_of_each_board() -> None:
     for name, device in (("@odroid-sti", "processor, 1 MB"), ("@jetson-sti", "GPU, 5 MB")):
         shipped = preset(name)
         assert shipped is not None
-        assert (shipped.cost.io_s, shipped.cost.comp_s) == (studied[device].io_s, studied[device].comp_s)
+        assert shipped.cost.io_s == studied[device].io_s
+        assert [*shipped.cost.comp_s.values()] == [*studied[device].comp_s.values()]
     processor = preset("@odroid-sti")
     assert processor is not None
     assert processor.cost.t_comp(128, 12) == pytest.approx(0.095)
