@@ -21,9 +21,10 @@ from simnmt.calibrate.parts import Bench, groups
 from simnmt.calibrate.processor_use import pinned
 from simnmt.calibrate.settings import Settings
 from simnmt.nmt.engine import Engine, EngineAccount, Work, load_engine
-from simnmt.profile.blocks import MeasuringConditions, Overheads
-from simnmt.profile.device_profile import DeviceProfile, LengthUnit
+from simnmt.profile.blocks import Overheads
+from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.doubts import profile_doubts
+from simnmt.profile.origin import LengthUnit, MeasuringConditions
 from simnmt.profile.profile_file import write_profile
 
 LoadEngine = Callable[..., Engine]

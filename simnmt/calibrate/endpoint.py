@@ -27,11 +27,11 @@ from simnmt.calibrate.harness import Case, Listener, Silent, rounds
 from simnmt.calibrate.journal import Journal, journal_path
 from simnmt.calibrate.processor_use import BusyWatch
 from simnmt.calibrate.settings import CalibrationError
-from simnmt.profile.blocks import Quantiles
-from simnmt.profile.device_profile import Device, DeviceProfile, Execution, LengthUnit, Model, Provenance, ValidRange
+from simnmt.profile.blocks import Execution, Quantiles
+from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.doubts import profile_doubts
-from simnmt.profile.endpoint_block import EndpointBlock, RoundTrip, StreamedTokens
 from simnmt.profile.execution_fit import cell_samples, fit_execution
+from simnmt.profile.origin import Device, EndpointBlock, LengthUnit, Model, Provenance, RoundTrip, StreamedTokens, ValidRange
 from simnmt.profile.profile_file import checked_profile, write_profile
 from simnmt.service.messages import ServiceError
 from simnmt.workload.length_units import unit_and_counter
@@ -260,12 +260,12 @@ class EndpointTimes:
         """
         src_len, tgt_len, seconds = (self.counted[name].to_numpy() for name in ("src_len", "tgt_len", "execution_s"))
         execution = fit_execution(src_len, tgt_len, seconds, mode="sentences")
-        least = execution.plane.plane.times(1.0 / (execution.fit.level or 1.0))
+        least = execution.plane.times(1.0 / (execution.fit.level or 1.0))
         expected_s = least.seconds(src_len, tgt_len)
         level = 1.0 if self.busy else float(np.median(seconds[expected_s > 0.0] / expected_s[expected_s > 0.0]))
         fit = execution.fit.model_copy(update={"level": level})
         samples = cell_samples(src_len, tgt_len, seconds)
-        return execution.model_copy(update={"plane": least.times(level).coefficients, "fit": fit, "samples": samples})
+        return execution.model_copy(update={"plane": least.times(level), "fit": fit, "samples": samples})
 
 
 def _remembers(requests: pd.DataFrame) -> bool:
@@ -286,11 +286,12 @@ def _profile(
 ) -> DeviceProfile:
     src_len, tgt_len = ((int(times.counted[side].min()), int(times.counted[side].max())) for side in ("src_len", "tgt_len"))
     execution, block = times.execution(), _endpoint_block(settings, times, echo_name)
-    network = "network included" if block.round_trip.how == "included" else block.round_trip.describe()
+    trip = block.round_trip
+    network = "network included" if trip.how == "included" else f"round trip of {1e3 * trip.taken_off_s:.3g} ms taken off"
     source = f"measured through HTTP, {network}: {settings.api} at {settings.url}, sentences of {Path(settings.text).name}"
     doubts = tuple(_doubts(times, collinear=bool(execution.fit.collinear)))
     return DeviceProfile.model_construct(
-        schema_version=1,
+        schema_version=2,
         name=name,
         device=Device(name=device_name or f"endpoint {urlsplit(settings.url).netloc}"),
         model=Model(name=settings.model or settings.api, vocab=VOCAB),

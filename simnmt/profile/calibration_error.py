@@ -30,10 +30,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from simnmt.base.arrays import Floats
 from simnmt.profile.blocks import CellSample, EncoderBlock, StepBlock
+from simnmt.profile.cost import Plane
 from simnmt.profile.device_profile import DeviceProfile
-from simnmt.profile.execution_fit import LEAST, LEAST_CELLS, PlaneOfMeans, fit_plane_of_means
-from simnmt.profile.execution_plane import ExecutionPlane, PlaneCoefficients
-from simnmt.profile.least_squares import bounded_least_squares
+from simnmt.profile.execution_fit import LEAST, LEAST_CELLS, PlaneOfMeans, bounded_least_squares, fit_plane_of_means
 
 Block = TypeVar("Block", StepBlock, EncoderBlock)
 
@@ -97,7 +96,7 @@ class CalibrationError:
     def draw(self, generator: np.random.Generator) -> DeviceProfile:
         """Return a profile that the box may have, by its calibration. Samples and the fit's quality are left out."""
         cells, profile = self._cells, self.profile
-        usual = profile.execution.plane.plane
+        usual = profile.execution.plane
         ratios = generator.choice(cells.ratios, cells.cell_of.size)
         level = float(np.exp(self._level_sd * generator.standard_normal()))
         time_s = cells.mean_s[cells.cell_of] * ratios
@@ -106,14 +105,12 @@ class CalibrationError:
         src, tgt = np.asarray(self.src_len, np.float64), np.asarray(self.tgt_len, np.float64)
         new_s = np.maximum(moved.seconds(src, tgt) * (self._nearness @ (1.0 + cells.means(refit.off, refit.kept))), 1e-12)
         design = np.column_stack([src, tgt, np.ones_like(src)])
-        plane = ExecutionPlane(*bounded_least_squares(design, new_s, (True, True, False)).tolist())
+        plane = Plane(*bounded_least_squares(design, new_s, (True, True, False)).tolist())
         plane = plane.times(float(new_s.mean() / plane.seconds(src, tgt).mean()))
         usual_s = float(usual.seconds(src, tgt).mean())
         pace = float(new_s.mean()) / usual_s if usual_s > 0.0 else 1.0
         drawn: dict[str, object] = {
-            "plane": PlaneCoefficients.model_construct(
-                s_per_src_token=plane.s_per_src_token, s_per_tgt_token=plane.s_per_tgt_token, s_fixed=plane.s_fixed
-            ),
+            "plane": plane,
             "residual_relative_sd": refit.residual_relative_sd * self._residual_scale,
             "samples": (),
         }
@@ -240,14 +237,4 @@ def _moved(block: Block, pace: float, generator: np.random.Generator) -> Block:
         size = float(np.sqrt(np.mean([np.mean(of_size) ** 2 for of_size in errors.values()])))
     factor = pace * float(np.exp(size * generator.standard_t(max(len(errors), 5))))
     # A batch of one is measured as a whole, and moves with the plane.
-    update: dict[str, object] = {}
-    if block.alone_s is not None:
-        update["alone_s"] = tuple(pace * second for second in block.alone_s)
-    if block.seconds is not None:
-        update["seconds"] = tuple(tuple(factor * second for second in row) for row in block.seconds)
-    if block.coefficients is not None:
-        times = {name: factor * value for name, value in block.coefficients.model_dump().items()}
-        update["coefficients"] = block.coefficients.model_copy(update=times)
-    if isinstance(block, StepBlock) and block.s_per_row_src_token is not None:
-        update["s_per_row_src_token"] = factor * block.s_per_row_src_token
-    return block.model_copy(update=update)
+    return block.times(factor, of_one=pace)

@@ -2,22 +2,94 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simnmt.base.arrays import Floats
-from simnmt.profile.blocks import CellSample, ExecutionFit
-from simnmt.profile.device_profile import MOST_RELATIVE_SD, Execution
-from simnmt.profile.execution_plane import ExecutionPlane, PlaneCoefficients, PlaneFit, fit_plane
-from simnmt.profile.least_squares import bounded_least_squares
-from simnmt.profile.residual_quantiles import ResidualQuantiles
+from simnmt.profile.blocks import MOST_RELATIVE_SD, CellSample, Execution, ExecutionFit, ResidualQuantiles
+from simnmt.profile.cost import Plane
 
 Mask = NDArray[np.bool_]
 Indices = NDArray[np.int64]
+
+
+def bounded_least_squares(design: Floats, target: Floats, nonnegative: Sequence[bool] | None = None) -> Floats:
+    """Fit one coefficient per column of `design`, shape (rows, columns); a column of zeros gets 0.
+
+    `nonnegative`: the columns whose coefficients are at least 0; None: all columns.
+    """
+    from scipy.optimize import lsq_linear  # takes a third of a second to import, which few simulations need
+
+    scale = np.sqrt((design**2).sum(axis=0))
+    scale[scale == 0.0] = 1.0
+    lower = np.zeros_like(scale) if nonnegative is None else np.where(nonnegative, 0.0, -np.inf)
+    coefficients: Floats = lsq_linear(design / scale, target, (lower, np.inf), method="bvls", tol=1e-15).x / scale
+    return np.maximum(coefficients, lower)  # the library passes the bound by a rounding error at times
+
+
+def nonnegative_line(x: Floats, y: Floats, weight: Floats) -> tuple[float, float]:
+    """Fit y = offset + slope x with weighted residuals, both at least 0; return (offset, slope), slope 0 for equal `x`."""
+    varied = x if np.ptp(x) > 0.0 else np.zeros_like(x)
+    design = np.column_stack([np.ones_like(x), varied]) * weight[:, None]
+    offset, slope = bounded_least_squares(design, y * weight).tolist()
+    return offset, slope
+
+
+@dataclass(frozen=True, slots=True)
+class PlaneFit:
+    """A fitted plane with the quality of its fit."""
+
+    plane: Plane
+    inferences: int
+    r2: float | None
+    """Share of variance explained; None if the times do not vary."""
+    mse_ms2: float
+    """Mean squared residual, ms squared (the paper prints ms: CNMT-20)."""
+    condition_number: float
+    """Condition number of the design matrix with columns scaled to unit length; large if the lengths are correlated."""
+    collinear: bool
+    """True if these lengths do not determine the three coefficients: they are the minimum-norm solution."""
+
+
+def fit_plane(src_len: ArrayLike, tgt_len: ArrayLike, time_s: ArrayLike) -> PlaneFit:
+    """Fit measured times over both lengths by ordinary least squares (CNMT-05), with the same bits on every processor.
+
+    All columns of shape (inferences,), in tokens and seconds. Raises `ValueError` for no inferences or unequal shapes.
+    """
+    src, tgt, time = (np.asarray(column, np.float64) for column in (src_len, tgt_len, time_s))
+    if src.ndim != 1 or not src.shape == tgt.shape == time.shape or src.size == 0:
+        raise ValueError(f"three columns of one length are needed, got shapes {src.shape}, {tgt.shape}, {time.shape}")
+    design = np.column_stack([src, tgt, np.ones_like(src)])
+    scale = np.sqrt((design**2).sum(axis=0))
+    scale[scale == 0.0] = 1.0
+    singular = np.linalg.svd(design / scale, compute_uv=False)
+    collinear = src.size < 3 or bool(singular[-1] <= singular[0] * src.size * np.finfo(np.float64).eps)
+    coefficients = np.linalg.lstsq(design, time, rcond=None)[0].tolist() if collinear else _coefficients(src, tgt, time)
+    residual = time - (coefficients[0] * src + coefficients[1] * tgt + coefficients[2])
+    spread = float(((time - time.mean()) ** 2).sum())
+    return PlaneFit(
+        plane=Plane(*coefficients),
+        inferences=int(src.size),
+        r2=1.0 - float((residual**2).sum()) / spread if spread > 0.0 else None,
+        mse_ms2=float((residual**2).mean()) * 1e6,
+        # Rounded, since the last bits of singular values depend on the processor.
+        condition_number=float("inf") if collinear else float(f"{singular[0] / singular[-1]:.9g}"),
+        collinear=collinear,
+    )
+
+
+def _coefficients(src: NDArray[np.float64], tgt: NDArray[np.float64], time: NDArray[np.float64]) -> list[float]:
+    """Return the least-squares coefficients (src, tgt, constant) by elimination, from sums of a fixed order."""
+    src_aside, tgt_aside = src - src.mean(), tgt - tgt.mean()
+    src_square = (src_aside * src_aside).sum()
+    tgt_alone = tgt_aside - (src_aside * tgt_aside).sum() / src_square * src_aside
+    per_tgt = float((tgt_alone * time).sum() / (tgt_alone * tgt_alone).sum())
+    per_src = float((src_aside * (time - per_tgt * tgt_aside)).sum() / src_square)
+    return [per_src, per_tgt, float(time.mean() - per_src * src.mean() - per_tgt * tgt.mean())]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +187,9 @@ def fit_relative_plane(src_len: ArrayLike, tgt_len: ArrayLike, time_s: ArrayLike
     )
 
 
-def _relative_plane(src: Floats, tgt: Floats, time: Floats) -> ExecutionPlane:
+def _relative_plane(src: Floats, tgt: Floats, time: Floats) -> Plane:
     design = np.column_stack([src, tgt, np.ones_like(time)]) / time[:, None]
-    return ExecutionPlane(*bounded_least_squares(design, np.ones_like(time), (True, True, False)).tolist())
+    return Plane(*bounded_least_squares(design, np.ones_like(time), (True, True, False)).tolist())
 
 
 def r2_of_means_per_tgt_len(tgt_len: ArrayLike, time_s: ArrayLike) -> float | None:
@@ -159,7 +231,7 @@ def heldout_plane_error(
 
 
 def _heldout_errors(
-    cells: Cells, time: Floats, counts: Mask, fitted: ArrayLike | None, fit: Callable[[Indices, Mask], ExecutionPlane]
+    cells: Cells, time: Floats, counts: Mask, fitted: ArrayLike | None, fit: Callable[[Indices, Mask], Plane]
 ) -> tuple[float | None, float | None]:
     """Return the errors on single inferences, and on the means, of left-out cells; only inferences in `counts` are used.
 
@@ -235,7 +307,7 @@ class PlaneOfMeans:
     """Relative deviation of each inference from the plane."""
 
     @property
-    def plane(self) -> ExecutionPlane:
+    def plane(self) -> Plane:
         """The plane of mean times."""
         return self.shape.plane.times(self.level)
 
@@ -326,11 +398,11 @@ def fit_execution(
     off = means.off
     predicted = plane.seconds(src[kept], tgt[kept])
 
-    def ordinary(_: Indices, of_kept: Mask) -> ExecutionPlane:
+    def ordinary(_: Indices, of_kept: Mask) -> Plane:
         columns = src[of_kept], tgt[of_kept], time[of_kept]
         return fit_plane(*columns).plane if paper else fit_mean_plane(*columns, judges=False).plane
 
-    def raised(kept_cells: Indices, of_kept: Mask) -> ExecutionPlane:
+    def raised(kept_cells: Indices, of_kept: Mask) -> Plane:
         plane = _relative_plane(cells.first[kept_cells], cells.second[kept_cells], shape_time[kept_cells])
         calm = of_kept & kept
         return plane.times(_level(time[calm], plane.seconds(src[calm], tgt[calm])))
@@ -358,7 +430,7 @@ def fit_execution(
     )
     return Execution.model_construct(
         kind="measured",
-        plane=PlaneCoefficients.model_construct(**asdict(plane)),
+        plane=plane,
         residual_relative_sd=min(means.residual_relative_sd, MOST_RELATIVE_SD),
         residual_quantiles=ResidualQuantiles.of(1.0 + off) if mode == "every_repeat" else None,
         fit=fit if stretch is None else fit.model_copy(update=_level_error(off[kept], np.asarray(stretch)[kept])),
@@ -382,7 +454,7 @@ def _level_error(off: Floats, stretch: NDArray[np.int64]) -> dict[str, float]:
 class MeanPlane:
     """A plane of mean times, with the factors of all executions about it."""
 
-    plane: ExecutionPlane
+    plane: Plane
     factor: Floats
     """Measured time over the plane's, shape (executions,); its mean is one."""
     heldout_error: float | None
@@ -400,7 +472,7 @@ def fit_mean_plane(src_len: ArrayLike, tgt_len: ArrayLike, time_s: ArrayLike, *,
     src, tgt, time = (np.asarray(column, np.float64) for column in (src_len, tgt_len, time_s))
     cells = by_cell(src, tgt, time)
 
-    def plane_of(kept: Indices, of_kept: Mask) -> ExecutionPlane:
+    def plane_of(kept: Indices, of_kept: Mask) -> Plane:
         return _mean_plane(src[of_kept], tgt[of_kept], time[of_kept])
 
     everything = np.ones(time.size, np.bool_)
@@ -415,11 +487,11 @@ REWEIGHTINGS = 10
 """Fits with the weights of the one before; after a few, the plane no longer changes."""
 
 
-def _mean_plane(src: Floats, tgt: Floats, time: Floats) -> ExecutionPlane:
+def _mean_plane(src: Floats, tgt: Floats, time: Floats) -> Plane:
     expected = np.full_like(time, time.mean())
     for _ in range(REWEIGHTINGS):
         design = np.column_stack([src, tgt, np.ones_like(time)]) / expected[:, None]
-        plane = ExecutionPlane(*bounded_least_squares(design, time / expected).tolist())
+        plane = Plane(*bounded_least_squares(design, time / expected).tolist())
         # All coefficients but one may be 0, and no time is: a plane through the origin would leave empty sentences no weight.
         expected = np.maximum(plane.seconds(src, tgt), 1e-3 * time.min())
     return plane

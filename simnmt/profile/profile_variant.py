@@ -25,7 +25,7 @@ from simnmt.profile.decoder_block import (
 )
 from simnmt.profile.decoder_settings import DecoderOptions, DecoderSettings
 from simnmt.profile.device_profile import DeviceProfile
-from simnmt.profile.least_squares import nonnegative_line
+from simnmt.profile.execution_fit import nonnegative_line
 
 How = Literal["base", "measured"]
 CALIBRATE = "measure it with simnmt calibrate --part decoder"
@@ -238,8 +238,7 @@ def _moved(profile: DeviceProfile, block: DecoderBlock, choice: DecoderChoice) -
             "is unknown",
             remedy=f"take another variant, or {CALIBRATE}",
         )
-    plane = profile.execution.plane
-    plane = plane.model_copy(update={"s_per_tgt_token": alone.ratio * plane.s_per_tgt_token})
+    plane = profile.execution.plane.times(1.0, alone.ratio)
     execution = profile.execution.model_copy(update={"kind": kind, "plane": plane, "samples": ()})
     changed: dict[str, object] = {"decoder": None, "execution": execution}
     if engine is not None:
@@ -281,7 +280,7 @@ def _moved_step(
     batches = batches[(batches <= measured[-1]) & (batches >= step.batch[0]) & (batches <= step.batch[-1])]
     if not batches.size:
         batches = np.array(step.batch[:1])
-    mean_over_usual = step.run_over_told or 1.0
+    mean_over_usual = step.run_over_predicted or 1.0
     gap_s = _gap_s(overheads, batches)
     # The mean step takes longer than the usual step of the block; the ratio holds for the mean step with its gap.
     before_s = mean_over_usual * step.cost.seconds(batches[:, None], np.array(step.position)[None, :]) + gap_s[:, None]
@@ -296,12 +295,8 @@ def _moved_step(
     moved = step.model_copy(
         update={
             "kind": kind,
-            "form": "table",
             "batch": tuple(batches.tolist()),
             "seconds": tuple(map(tuple, seconds.tolist())),
-            "coefficients": None,
-            "alone_s": None,
-            "judged_batch": (),
             "judged_cells": (),
             "beam": choice.settings.beam,
             "notes": (*step.notes, f"moved by the ratio of {choice.settings.describe()} to {choice.base.describe()}"),

@@ -51,11 +51,9 @@ def device() -> DeviceProfile:
     content = whole_profile()
     content["length_unit"] = {"src": "word", "tgt": "word", "end_of_sentence": "both"}
     content["execution"]["plane"] = {"s_per_src_token": READ_S, "s_per_tgt_token": STEP_S, "s_fixed": 0.0}
-    grid = {"kind": "synthetic", "form": "linear", "batch": [1, 8]}
-    step = {"s_fixed": STEP_S, "s_per_row": 0.0, "s_per_position": 0.0, "s_per_row_position": 0.0}
-    encoder = {"s_fixed": 0.0, "s_per_row": 0.0, "s_per_src_token": READ_S, "s_per_row_src_token": 0.0}
-    content["step"] = grid | {"position": [0, 50], "coefficients": step}
-    content["encoder"] = grid | {"src_len": [1, 50], "coefficients": encoder}
+    grid = {"kind": "synthetic", "batch": [1, 8]}
+    content["step"] = grid | {"position": [0, 50], "seconds": [[STEP_S, STEP_S]] * 2}
+    content["encoder"] = grid | {"src_len": [1, 50], "seconds": [[READ_S, 50 * READ_S]] * 2}
     return checked_profile(content)
 
 

@@ -10,15 +10,16 @@ import scipy.linalg
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simnmt.profile.execution_plane import ExecutionPlane, LognormalResidual, fit_plane
+from simnmt.profile.cost import LognormalResidual, Plane
+from simnmt.profile.execution_fit import fit_plane
 
 
-def coefficients(plane: ExecutionPlane) -> tuple[float, float, float]:
+def coefficients(plane: Plane) -> tuple[float, float, float]:
     return plane.s_per_src_token, plane.s_per_tgt_token, plane.s_fixed
 
 
 def test_seconds_are_the_plane_and_never_negative() -> None:
-    plane = ExecutionPlane(0.5, 2.0, -3.0)
+    plane = Plane(0.5, 2.0, -3.0)
     assert plane.seconds(2, 3).tolist() == 4.0
     assert plane.seconds([0, 1, 10], [0, 1, 0]).tolist() == [0.0, 0.0, 2.0]
     assert plane.seconds(np.arange(3)[:, None], np.arange(4)).shape == (3, 4)
@@ -85,7 +86,7 @@ def test_10_000_noisy_inferences_find_the_plane_and_its_error() -> None:
     """CNMT-05's number of inferences; the mean squared residual is that of the noise, in ms squared."""
     random = np.random.default_rng(1)
     src_len, tgt_len = random.integers(1, 60, (2, 10_000))
-    plane = ExecutionPlane(0.0004, 0.003, 0.005)
+    plane = Plane(0.0004, 0.003, 0.005)
     fit = fit_plane(src_len, tgt_len, plane.seconds(src_len, tgt_len) + random.normal(0.0, 0.004, 10_000))
     assert coefficients(fit.plane) == pytest.approx(coefficients(plane), rel=0.05)
     assert fit.mse_ms2 == pytest.approx(16.0, rel=0.05)
@@ -106,7 +107,7 @@ def test_without_residual_every_execution_lies_on_the_plane() -> None:
 def test_the_spread_grows_with_the_length() -> None:
     """CNMT-18's figure 2a: in proportion to the time."""
     factor = LognormalResidual(0.2).factor(np.random.default_rng(3).standard_normal(100_000))
-    plane = ExecutionPlane(0.001, 0.008, 0.0)
+    plane = Plane(0.001, 0.008, 0.0)
     short_s, long_s = (plane.seconds(length, length) * factor for length in (10, 40))
     assert long_s.std() == pytest.approx(4 * short_s.std(), rel=1e-9)
     assert long_s.std() == pytest.approx(0.2 * 0.36, rel=0.02)

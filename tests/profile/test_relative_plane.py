@@ -10,27 +10,27 @@ import scipy.optimize
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simnmt.profile.blocks import ProfileError
+from simnmt.profile.blocks import ProfileError, ResidualQuantiles
+from simnmt.profile.cost import LognormalResidual, Plane
 from simnmt.profile.execution_fit import (
+    bounded_least_squares,
     cell_samples,
     fit_execution,
+    fit_plane,
     fit_relative_plane,
     heldout_plane_error,
     r2_of_means_per_tgt_len,
     relative_error,
     samples_by_tgt_len,
 )
-from simnmt.profile.execution_plane import ExecutionPlane, LognormalResidual, fit_plane
-from simnmt.profile.least_squares import bounded_least_squares
 from simnmt.profile.profile_file import checked_profile
-from simnmt.profile.residual_quantiles import ResidualQuantiles
 from tests.profile.made_profile import whole_profile
 
-PLANE = ExecutionPlane(0.0004, 0.003, 0.005)
+PLANE = Plane(0.0004, 0.003, 0.005)
 SRC, TGT = (axis.ravel() for axis in np.meshgrid([1, 5, 10, 20, 40, 80], [1, 5, 10, 20, 40, 80]))
 
 
-def coefficients(plane: ExecutionPlane) -> tuple[float, float, float]:
+def coefficients(plane: Plane) -> tuple[float, float, float]:
     return plane.s_per_src_token, plane.s_per_tgt_token, plane.s_fixed
 
 
@@ -98,7 +98,7 @@ def test_the_minimum_ignores_repeats_that_were_disturbed() -> None:
     time_s = PLANE.seconds(src, tgt) * factor
     assert coefficients(fit_relative_plane(src, tgt, time_s).plane) == pytest.approx(coefficients(PLANE))
     middle = fit_relative_plane(src, tgt, time_s, quantile=0.5).plane
-    assert coefficients(middle) == pytest.approx(coefficients(ExecutionPlane(0.0006, 0.0045, 0.0075)))
+    assert coefficients(middle) == pytest.approx(coefficients(Plane(0.0006, 0.0045, 0.0075)))
 
 
 def test_a_curved_device_shows_in_the_held_out_error() -> None:
@@ -145,9 +145,7 @@ def test_draws_of_the_fitted_block_are_like_what_was_measured(mode: str, relativ
     src, tgt, time_s = repeated(30, relative_sd)
     block = fit_execution(src, tgt, time_s, mode=mode)
     normal = np.random.default_rng(9).standard_normal(src.size)
-    drawn_s = ExecutionPlane(**block.plane.model_dump()).seconds(src, tgt) * LognormalResidual(
-        block.residual_relative_sd
-    ).factor(normal)
+    drawn_s = block.plane.seconds(src, tgt) * LognormalResidual(block.residual_relative_sd).factor(normal)
     assert drawn_s.mean() == pytest.approx(time_s.mean(), rel=0.02 if relative_sd < 0.1 else 0.03)
     spread = [(seconds / PLANE.seconds(src, tgt)).std() for seconds in (drawn_s, time_s)]
     assert spread[0] == pytest.approx(spread[1], rel=0.1)
@@ -162,7 +160,7 @@ def test_stolen_time_is_detected_and_excluded_from_level_and_residual() -> None:
     assert block.fit.disturbed_share == pytest.approx(stolen.mean())
     assert block.residual_relative_sd == pytest.approx(0.01, rel=0.3)
     assert block.fit.residual_relative_sd_all > 0.15
-    assert tuple(block.plane.model_dump().values()) == pytest.approx(coefficients(PLANE), rel=0.03)
+    assert coefficients(block.plane) == pytest.approx(coefficients(PLANE), rel=0.03)
 
 
 def test_a_busy_box_is_detected_even_if_most_repeats_are_disturbed() -> None:
@@ -185,9 +183,7 @@ def test_unsteady_steps_are_fitted_by_their_medians() -> None:
     assert fitted.fit.quantile == 0.5 and fitted.fit.heldout_how == "median times of cells left out in turn"
     least = heldout_plane_error(src, tgt, time_s, quantile=0.0)
     assert least is not None and fitted.fit.heldout_error < 0.8 * least
-    assert ExecutionPlane(**fitted.plane.model_dump()).seconds(src, tgt).mean() == pytest.approx(time_s.mean(), rel=0.05), (
-        "the plane is of the mean of all"
-    )
+    assert fitted.plane.seconds(src, tgt).mean() == pytest.approx(time_s.mean(), rel=0.05), "the plane is of the mean of all"
 
 
 def test_the_two_held_out_errors_are_of_least_times_and_of_means() -> None:

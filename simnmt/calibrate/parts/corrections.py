@@ -17,8 +17,8 @@ from simnmt.calibrate.parts import Bench, Blocks, Cases, Part, by_batch
 from simnmt.calibrate.settings import CalibrationError, Settings
 from simnmt.nmt.engine import EngineAccount, Work
 from simnmt.nmt.errors import NmtError
-from simnmt.profile.batch_cost import DecodingCost
 from simnmt.profile.blocks import BeamOverrun, EncoderBlock, StepBlock
+from simnmt.profile.cost import DecodingCost
 from simnmt.profile.device_profile import PACKING
 from simnmt.workload.text_lines import TextLines
 
