@@ -34,7 +34,7 @@ from simnmt.nmt.models import TranslationModel, load_model
 from simnmt.nmt.output_layer import Output
 from simnmt.nmt.search import Search
 from simnmt.nmt.torch_engine import TorchEngine, in_type
-from simnmt.profile.batch_cost import DecodingCost
+from simnmt.profile.cost import DecodingCost
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.profile_file import read_profile

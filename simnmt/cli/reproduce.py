@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 app = typer.Typer(help="The papers' tables as published, and ours beside them.", no_args_is_help=True)
 
 Out = Annotated[Path | None, option("DIR", "Folder for page and JSON. [default: a new one under reports/]", "--out")]
-Profiles = Annotated[list[str] | None, option("FILE|@NAME", "Use this instead of the shipped ones; repeatable.", "--profile")]
 Studies = Annotated[
     list[Path] | None,
     option("FILE", "Use this instead of the shipped ones; repeatable. With a model: keep its study here.", "--study"),
@@ -44,7 +43,6 @@ Studies = Annotated[
 Parts = Annotated[
     list[str] | None, option("NAME", "Part of a model's study to measure, again if need be; repeatable.", "--part")
 ]
-Sentences = Annotated[int | None, option("N", "Sentences timed at most, of each set.", "--requests")]
 
 
 def _write_and_print(
@@ -86,50 +84,6 @@ def _stage_printer(bar: Bar) -> Callable[[str], None]:
 
 def _cpus(jobs: int) -> int:
     return jobs or os.cpu_count() or 1
-
-
-@app.command()
-def topup(
-    out: Out = None,
-    profiles: Profiles = None,
-    requests: Sentences = None,
-    force: Force = False,
-    as_json: AsJson = False,
-) -> None:
-    """Top-up batching (anonymous ACL submission): occupancies, speeds and claims.
-
-    Example: simnmt reproduce topup --profile @cpu1-gru
-    """
-    from simnmt.papers.fni.devices import named_profiles
-    from simnmt.papers.fni.topup import reproduce
-
-    devices = named_profiles(profiles) if profiles else None
-    run = partial(reproduce, profiles=devices, requests=requests)
-    _write_and_print("topup", out, force, as_json, lambda bar, _: run(progress=bar.runs))
-
-
-@app.command()
-def fused(
-    out: Out = None,
-    profiles: Profiles = None,
-    measure: Annotated[int | None, option("N", "A real decoder as well, on N sentences of each mix; minutes.", min=1)] = None,
-    model: Annotated[str | None, option("NAME|PATH", "Model for --measure. [default: gru-512, random weights]")] = None,
-    requests: Sentences = None,
-    force: Force = False,
-    as_json: AsJson = False,
-) -> None:
-    """Fused softmax and search (ACL submission): Tables 2 and 3, shares and speeds, on profiles and a real decoder.
-
-    Example: simnmt reproduce fused --requests 5000
-    """
-    if model is not None and measure is None:
-        raise InputError(f"--model {model} without --measure: no sentence to decode", remedy="give --measure N as well")
-    from simnmt.papers.fni.devices import named_profiles
-    from simnmt.papers.fni.fused import reproduce
-
-    devices = named_profiles(profiles) if profiles else None
-    run = partial(reproduce, profiles=devices, measure=measure, model=model, requests=requests)
-    _write_and_print("fused", out, force, as_json, lambda bar, _: run(progress=bar.runs))
 
 
 @app.command()

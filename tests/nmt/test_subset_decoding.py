@@ -287,6 +287,6 @@ def test_an_engine_decodes_with_a_bundle_and_records_it(saved: Callable[[str], P
 def test_an_engine_times_joining_and_alternating_steps_with_a_bundle(saved: Callable[[str], Path]) -> None:
     """What calibration asks of it besides; the cost of products is measured at load."""
     engine = load_engine(str(saved("gru")), threads=1, vocabulary=str(saved("lists")))
-    assert hasattr(engine, "joining_s") and hasattr(engine, "in_turn_s")
-    assert engine.joining_s(1, 2, src_len=4, beam=1, rounds=1).join_s > 0
+    assert hasattr(engine, "joining_timer") and hasattr(engine, "in_turn_s")
+    assert engine.joining_timer(1, 2, src_len=4, beam=1)()["join_s"] > 0
     assert len(engine.in_turn_s(Work(4, 3, batch=2), Work(4, 3, batch=2, beam=1))) == 2

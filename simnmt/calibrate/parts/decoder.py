@@ -6,7 +6,7 @@ A variant is what was measured, with its agreement.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from simnmt.calibrate.cells import STEP_SRC_LEN, batches
-from simnmt.calibrate.harness import Case, Listener, by_round, nothing, rounds
+from simnmt.calibrate.harness import Case, Listener, by_round, counted, nothing, rounds
 from simnmt.calibrate.parts import Bench, Blocks, Cases, Part
 from simnmt.calibrate.settings import Settings
 from simnmt.nmt.engine import Engine, Work
@@ -26,7 +26,6 @@ from simnmt.profile.decoder_settings import ladder as paper_ladder
 
 if TYPE_CHECKING:  # engines without these stages need no torch
     from simnmt.kernels.beam_search import StageSeconds
-    from simnmt.nmt.decoder_timing import OutputStages
 
 BEAMS = (1, 5)
 """Beams of FNI-15's tables; a torch engine measures each fused and not, beside the beam of the calibration."""
@@ -48,8 +47,8 @@ BlockAndOmissions = tuple[DecoderBlock | None, list[str]]
 class TimesOutputStages(Engine, Protocol):
     """An engine that times the stages of the output layer in the shapes of its decoder."""
 
-    def output_stages_s(self, batch: int, beam: int, *, src_len: int, rounds: int) -> OutputStages:
-        """Return medians of interleaved runs."""
+    def stage_timer(self, batch: int, beam: int, *, src_len: int) -> Callable[[], dict[str, float]]:
+        """Return a timer of the stages of a step, by their names in `simnmt.nmt.decoder_timing.STAGES`."""
 
 
 @runtime_checkable
@@ -81,17 +80,18 @@ def _fused_or_not(engine: TimesOutputStages, settings: Settings, most: int, list
         for batch in _batches(settings, most):
             listener.say(f"decoder: beam {beam}, batch {batch}")
             try:
-                stages = engine.output_stages_s(batch, beam, src_len=src_len, rounds=repeats)
-                whole_s = _whole_step_s(engine, src_len, batch, beam, settings, repeats)
+                stages, whole_s = _step_s(engine, src_len, batch, beam, settings, repeats)
             except OutOfMemory:
                 left_out.append(f"beam {beam}, batch {batch}: out of memory")
                 break
             layers = {
-                False: (stages.product_s, stages.bias_s + stages.softmax_s + stages.search_s),
-                True: (stages.fused_product_s, stages.fused_s),
+                False: (stages["product"], max(stages["bias"], 0.0) + stages["softmax"] + stages["search"]),
+                True: (stages["fused_product"], stages["fused"]),
             }
-            body_s = max(stages.body_s, whole_s - sum(layers[fused_engine]))
-            variants += [variant_of(DecoderSettings(beam=beam, fused=fused), batch, body_s, *layers[fused]) for fused in layers]
+            body_s = max(stages["body"], whole_s - sum(layers[fused_engine]))
+            variants += [
+                DecoderVariant.of(DecoderSettings(beam=beam, fused=fused), batch, body_s, *layers[fused]) for fused in layers
+            ]
     if settings.vocabulary:
         from simnmt.calibrate.vocabulary_variants import TextDecoding  # reads bundles, which few calibrations have
 
@@ -111,18 +111,23 @@ def _fused_or_not(engine: TimesOutputStages, settings: Settings, most: int, list
     return _block(DecoderSettings(beam=settings.beam, fused=fused_engine), variants, src_len, repeats, left_out, notes)
 
 
-def _whole_step_s(engine: Engine, src_len: int, batch: int, beam: int, settings: Settings, repeats: int) -> float:
-    """Return the seconds that each further step adds to a translation, including the gap between steps."""
+def _step_s(
+    engine: TimesOutputStages, src_len: int, batch: int, beam: int, settings: Settings, repeats: int
+) -> tuple[dict[str, float], float]:
+    """Return the seconds of the stages of a step, and those that each further step adds to a translation, with the gap."""
     steps = min(STEPS_OF_MANY if batch * beam >= MANY_ROWS else STEPS, settings.max_tgt_len)
 
     def run(tgt_len: int) -> dict[str, float]:
         return {"seconds": engine.run(Work(src_len, tgt_len, batch, beam)).total_s}
 
-    frame = rounds({tgt_len: partial(run, tgt_len) for tgt_len in (1, steps)}, repeats, ENOUGH_S, name="decoder")
+    timer = engine.stage_timer(batch, beam, src_len=src_len)
+    cases: dict[str, Callable[[], object]] = {"stages": timer, "short": partial(run, 1), "long": partial(run, steps)}
+    frame = rounds(cases, repeats, ENOUGH_S, name="decoder")
     if frame["seconds"].isna().any():
-        raise OutOfMemory("a whole translation does not fit")
-    short_s, long_s = (float(np.median(times_s)) for times_s in by_round(frame, 1, steps).values())
-    return max(long_s - short_s, 0.0) / (steps - 1)
+        raise OutOfMemory("a step does not fit")
+    short_s, long_s = (float(np.median(times_s)) for times_s in by_round(frame, "short", "long").values())
+    stages_s = counted(frame[frame["case"] == "stages"]).median(numeric_only=True)
+    return {str(name): float(second) for name, second in stages_s.items()}, max(long_s - short_s, 0.0) / (steps - 1)
 
 
 def _rungs(engine: TimesAnyDecoder, settings: Settings, listener: Listener) -> BlockAndOmissions:
@@ -161,8 +166,8 @@ def _rungs(engine: TimesAnyDecoder, settings: Settings, listener: Listener) -> B
     if not base_steps:
         return None, ["no variants of the decoder: out of memory"]
     base_s = np.median(base_steps, axis=0).tolist()
-    variants = [variant_of(base, 1, *base_s)]
-    variants += [variant_of(decoder, 1, *(sum(base_s) * part for part in ratio)) for decoder, ratio in ratios.items()]
+    variants = [DecoderVariant.of(base, 1, *base_s)]
+    variants += [DecoderVariant.of(decoder, 1, *(sum(base_s) * part for part in ratio)) for decoder, ratio in ratios.items()]
     notes = ["work done once per sentence is in the body, shared by its steps"]
     if settings.text is not None:
         from simnmt.calibrate.sharp_agreement import noise_agreement  # only this needs torch
@@ -195,15 +200,6 @@ def _batches(settings: Settings, most: int) -> list[int]:
     sizes = QUICK_BATCHES if settings.mode == "quick" else [1 << power for power in range(most.bit_length())]
     largest = min(most, batches(settings)[-1])
     return sorted({size for size in sizes if size < largest} | {1, largest})
-
-
-def variant_of(settings: DecoderSettings, batch: int, *stages_s: float) -> DecoderVariant:
-    """Return the variant of these seconds of body, product and search."""
-    # A stage below the resolution of the clock counts as a nanosecond: seconds are above 0.
-    body_s, product_s, search_s = parts_s = [max(seconds, 1e-9) for seconds in stages_s]
-    return DecoderVariant(
-        settings=settings, batch=batch, step_s=sum(parts_s), body_s=body_s, product_s=product_s, search_s=search_s
-    )
 
 
 def _block(
