@@ -290,7 +290,7 @@ def fit_energy(
     Columns of shape (inferences,), with all repeats. Raises `ValueError` as `fit_relative_plane` does, also for energies of 0,
     which a counter that did not move would give.
     """
-    plane = fit_relative_plane(src_len, tgt_len, energy_j, quantile=MEDIAN).plane
+    plane = fit_relative_plane(src_len, tgt_len, energy_j, quantile=MEDIAN)
     return EnergyBlock(
         kind="measured",
         source=source,
