@@ -27,7 +27,7 @@ SHOWN_BY = {
     ],
     "CNMT-05": [
         "policies/test_worked_examples.py::test_cnmt_05_four_exact_rows_give_their_plane_back",
-        "profile/test_plane.py::test_10_000_noisy_inferences_find_the_plane_and_its_error",
+        "profile/test_execution_fit.py::test_10_000_noisy_inferences_find_the_plane_and_its_error",
     ],
     "CNMT-06": ["CNMT-06 (linear in M)", "CNMT-06 (Transformer on a GPU)", "CNMT-06 (recurrent encoders)"],
     "CNMT-07": [

@@ -85,7 +85,7 @@ def calibrate(
             preconditions.same_engine(before, account, settings, path)
         header = _header(settings, account, box, bench)
         with kept_journal(Journal(journal_path(path), header, replaces=replaces_journal), listener) as journal:
-            sessions = _sessions(journal, profile_assembly.state(box))
+            sessions = kept_sessions(journal, profile_assembly.state(box))
             frame = measure(bench, journal)
             after = profile_assembly.state(describe())
             conditions = profile_assembly.conditions_block(sessions, after, frame, cpus, settings.gap_s)
@@ -197,7 +197,7 @@ def _load(load: LoadEngine, settings: Settings, threads: int | None) -> Engine:
     )
 
 
-def _sessions(journal: Journal, state: MeasuringConditions) -> list[MeasuringConditions]:
+def kept_sessions(journal: Journal, state: MeasuringConditions) -> list[MeasuringConditions]:
     """Keep the state of the box before this session; return those before all sessions."""
     known = [content for name, content in journal.findings.items() if name.startswith(SESSION)]
     journal.finding(f"{SESSION} {len(known)}", state.model_dump(mode="json", exclude_unset=True))

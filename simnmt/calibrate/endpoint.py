@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -21,7 +20,7 @@ from simnmt.base.errors import InputError, shorten
 from simnmt.base.files import MOST_TEXT_BYTES, read_bounded
 from simnmt.calibrate import profile_assembly
 from simnmt.calibrate.box import describe
-from simnmt.calibrate.calibration import TOOL, Calibrated
+from simnmt.calibrate.calibration import TOOL, Calibrated, kept_journal, kept_sessions
 from simnmt.calibrate.endpoint_apis import APIS, MOST_TOKENS, Endpoint, refused
 from simnmt.calibrate.harness import Case, Listener, Silent, rounds
 from simnmt.calibrate.journal import Journal, journal_path
@@ -112,17 +111,15 @@ def calibrate_endpoint(
     digest = hashlib.sha256("\n".join(sentences).encode()).hexdigest()[:16]
     facts = {name: str(value) for name, value in asdict(settings).items() if name not in ("text", "ca_file")}
     header = {"endpoint": facts | {"sentences": digest}, "box": {"cpu_model": box.cpu_model}, "simnmt": VERSION}
-    with closing(Journal(journal_path(path), header, replaces=replaces_journal)) as journal:
-        if journal.remark:
-            listener.say(journal.remark)
-        before, endpoint = profile_assembly.state(box), settings.connect()
+    with kept_journal(Journal(journal_path(path), header, replaces=replaces_journal), listener) as journal:
+        sessions, endpoint = kept_sessions(journal, profile_assembly.state(box)), settings.connect()
         try:
             frame = _Measuring(settings, endpoint, sentences).measure(journal, listener)
         except ServiceError as error:
             raise refused(error, settings.url) from None
         after = profile_assembly.state(box)
-        conditions = profile_assembly.conditions_block([before], after, None, [])
-        times = EndpointTimes(frame, busy=bool(before.busy or after.busy))
+        conditions = profile_assembly.conditions_block(sessions, after, None, [])
+        times = EndpointTimes(frame, busy=any(state.busy for state in [*sessions, after]))
         profile = _profile(settings, times, endpoint.echo_name, name or path.stem, device_name)
         profile = checked_profile(profile.model_copy(update={"conditions": conditions}).model_dump(mode="json"))
         write_profile(path, profile)

@@ -22,7 +22,6 @@ from simnmt.profile.execution_fit import (
     nonnegative_line,
     r_squared,
 )
-from simnmt.profile.profile_variant import LEAST_WEIGHED, overhead_line
 
 
 def split_totals(tgt_len: ArrayLike, total_s: ArrayLike) -> tuple[float, float, float]:
@@ -202,6 +201,17 @@ def _left_out_in_turn(points: _Points, table: CostTable) -> tuple[Errors, str | 
     return {form: float(np.concatenate(errors).mean()) for form, errors in off.items()}, how
 
 
+LEAST_WEIGHED = 0.1
+"""Share of the usual overhead below which a measurement gets no more weight: the clock's noise must not decide."""
+
+
+def overhead_line(sentences: ArrayLike, time_s: ArrayLike) -> tuple[float, float]:
+    """Fit (seconds fixed, seconds per sentence) by relative error, neither below 0; columns of shape (sizes,)."""
+    size, time = np.asarray(sentences, np.float64), np.asarray(time_s, np.float64)
+    usual = float(np.median(time))
+    return nonnegative_line(size, time, 1.0 / np.maximum(time, LEAST_WEIGHED * usual)) if usual > 0.0 else (0.0, 0.0)
+
+
 @dataclass(frozen=True, slots=True)
 class OverheadFit:
     """Seconds = s_fixed + s_per_sentence sentences."""
@@ -290,7 +300,7 @@ def fit_energy(
     Columns of shape (inferences,), with all repeats. Raises `ValueError` as `fit_relative_plane` does, also for energies of 0,
     which a counter that did not move would give.
     """
-    plane = fit_relative_plane(src_len, tgt_len, energy_j, quantile=MEDIAN).plane
+    plane = fit_relative_plane(src_len, tgt_len, energy_j, quantile=MEDIAN)
     return EnergyBlock(
         kind="measured",
         source=source,

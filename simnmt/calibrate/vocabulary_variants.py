@@ -17,7 +17,6 @@ from simnmt.batching import immediate, mini, top_up
 from simnmt.calibrate.cells import batches
 from simnmt.calibrate.decoder_speeds import PARTS, watched
 from simnmt.calibrate.harness import rounds
-from simnmt.calibrate.parts.decoder import variant_of
 from simnmt.calibrate.settings import CalibrationError, Settings
 from simnmt.kernels.projection_timing import clock_of
 from simnmt.nmt.decoder import BatchedRun, decode
@@ -140,7 +139,7 @@ class TextDecoding:
         )
         fidelity = {"likeliest_active": 1.0 - account.miss_rate, "identical": float(np.mean(same)), "active": active}
         settings = [full.settings.model_copy(update={"vocabulary": kind, "fused": fused}) for fused in (False, True)]
-        return [variant_of(decoder, full.batch, *stages_s).model_copy(update=fidelity) for decoder in settings]
+        return [DecoderVariant.of(decoder, full.batch, *stages_s).model_copy(update=fidelity) for decoder in settings]
 
     def _stages_s(self, name: str, full: DecoderVariant) -> dict[str, float]:
         """Decode the text; return the seconds of all steps, and the mean seconds of each stage of a whole batch's steps."""

@@ -124,6 +124,12 @@ class DecoderVariant(Block):
     active: ActiveShare | None = None
     """Active share of a restricted vocabulary."""
 
+    @classmethod
+    def of(cls, settings: DecoderSettings, batch: int, *stages_s: float) -> DecoderVariant:
+        """Return the variant of measured `STAGES`; a stage below the resolution of the clock counts as a nanosecond."""
+        body_s, product_s, search_s = parts_s = [max(seconds, 1e-9) for seconds in stages_s]
+        return cls(settings=settings, batch=batch, step_s=sum(parts_s), body_s=body_s, product_s=product_s, search_s=search_s)
+
     @model_validator(mode="after")
     def _adds_up(self) -> DecoderVariant:
         parts_s = sum(getattr(self, stage) for stage in STAGES)

@@ -11,10 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from simnmt.base.arrays import Floats
-from simnmt.profile.blocks import Kind, Overhead, Overheads, ProfileError, StepBlock
+from simnmt.profile.blocks import Kind, Overheads, ProfileError, StepBlock
 from simnmt.profile.decoder_block import (
     ActiveShare,
     DecoderBlock,
@@ -25,7 +24,6 @@ from simnmt.profile.decoder_block import (
 )
 from simnmt.profile.decoder_settings import DecoderOptions, DecoderSettings
 from simnmt.profile.device_profile import DeviceProfile
-from simnmt.profile.execution_fit import nonnegative_line
 
 How = Literal["base", "measured"]
 CALIBRATE = "measure it with simnmt calibrate --part decoder"
@@ -96,14 +94,6 @@ class DecoderChoice:
             return np.zeros_like(uniform)
         return self.pace * alone.active.s_per_share * alone.active.deviation(uniform)
 
-    def describe_active(self) -> str:
-        """Describe the active shares: `5.1 % of 12,000 tokens active on average at batch 1, 14 % at batch 16`; may be empty."""
-        active_by_batch = [(step.batch, step.active) for step in self.steps if step.active is not None]
-        return ", ".join(
-            f"{active.describe()} on average at batch {batch}" if not number else f"{100 * active.mean:.3g} % at batch {batch}"
-            for number, (batch, active) in enumerate(active_by_batch)
-        )
-
     def describe(self) -> str:
         """Describe the variant in one sentence without a full stop."""
         if self.how == "base":
@@ -112,8 +102,8 @@ class DecoderChoice:
         summary = f"{self.short}; a decode step over that of {self.base.describe()}: {', '.join(times)}"
         if self.settings.beam != self.base.beam:
             summary += f"; refilling, and what a longer source adds, as with beam {self.base.beam}"
-        active = self.describe_active()
-        return f"{summary}; {active}" if active else summary
+        active = (f"{step.active.describe()} at batch {step.batch}" for step in self.steps if step.active is not None)
+        return "; ".join([summary, *active])
 
     def as_json(self) -> dict[str, Any]:
         """Return plain numbers in SI units."""
@@ -132,10 +122,9 @@ class DecoderChoice:
 
 
 def choose(block: DecoderBlock, settings: DecoderSettings, *, name: str, compute_type: str | None = None) -> DecoderChoice:
-    """Find a measured variant.
+    """Return a measured variant; raise `ProfileError`, with the most similar measured one, if it was not measured.
 
-    `name`: name of the profile, for messages; `compute_type`: type of the engine, which `gemm: null` means. Raises
-    `ProfileError`, with the most similar measured variant, if the variant was not measured.
+    `name`: name of the profile, for messages; `compute_type`: type of the engine, which `gemm: null` means.
     """
     wanted = _as_measured(block, settings, compute_type)
     base = canonical(block.base)
@@ -145,7 +134,8 @@ def choose(block: DecoderBlock, settings: DecoderSettings, *, name: str, compute
         if wanted in (variants := block.at(batch))
     )
     if not steps:
-        nearest = min(block.measured, key=lambda measured: _differing_options(measured, wanted))
+        options = DecoderSettings.model_fields
+        nearest = max(block.measured, key=lambda known: sum(getattr(known, key) == getattr(wanted, key) for key in options))
         restricts = wanted.vocabulary not in {measured.vocabulary for measured in block.measured}
         raise ProfileError(
             f"{wanted.describe()} was not measured in profile {name}",
@@ -155,11 +145,7 @@ def choose(block: DecoderBlock, settings: DecoderSettings, *, name: str, compute
     return DecoderChoice(wanted, block.base, how, steps, Fidelity.of(block, wanted, compute_type))
 
 
-def _differing_options(one: DecoderSettings, another: DecoderSettings) -> int:
-    return sum(getattr(one, option) != getattr(another, option) for option in DecoderSettings.model_fields)
-
-
-def as_meant(block: DecoderBlock, settings: DecoderSettings) -> DecoderSettings:
+def _as_meant(block: DecoderBlock, settings: DecoderSettings) -> DecoderSettings:
     """Fill in unnamed settings from the block: `candidates` and `vocabulary`, which are not techniques, as in the base;
     `frequent_words` as in the base, or as in all measured variants if those agree.
     """
@@ -170,12 +156,10 @@ def as_meant(block: DecoderBlock, settings: DecoderSettings) -> DecoderSettings:
     elif named == {"vocabulary"} and settings.vocabulary == "candidates":
         unnamed["candidates"] = block.base.candidates
     if settings.embeddings == "frequent" and "frequent_words" not in settings.model_fields_set:
-        measured = (block.base, *block.measured)
-        frequent = [measured_settings for measured_settings in measured if measured_settings.embeddings == "frequent"]
-        known = {measured_settings.frequent_words for measured_settings in frequent}
+        known = {variant.frequent_words for variant in block.measured if variant.embeddings == "frequent"}
         if block.base.embeddings == "frequent":
-            unnamed["frequent_words"] = block.base.frequent_words
-        elif len(known) == 1:
+            known = {block.base.frequent_words}
+        if len(known) == 1:
             unnamed["frequent_words"] = known.pop()
     return settings.model_copy(update=unnamed)
 
@@ -194,8 +178,6 @@ def _as_measured(block: DecoderBlock, settings: DecoderSettings, compute_type: s
 _LEAST_SURE_FIRST: tuple[Kind, ...] = ("synthetic", "inferred", "measured")
 GAP_NAMES = ("step_gap_s", "step_gap_s_per_sentence")
 """The overheads that are the gap between two steps: its fixed part, and for each sentence."""
-LEAST_LEFT = 0.02
-"""Least share of a variant's step and gap that its gap leaves for the model."""
 
 
 def with_decoder(profile: DeviceProfile, settings: DecoderSettings) -> tuple[DeviceProfile, DecoderChoice]:
@@ -221,7 +203,7 @@ def with_decoder(profile: DeviceProfile, settings: DecoderSettings) -> tuple[Dev
             remedy=f"give beam: {block.base.beam}, or beam: {settings.beam} if that is meant",
         )
     compute_type = None if profile.engine is None else profile.engine.compute_type
-    choice = choose(block, as_meant(block, settings), name=profile.name, compute_type=compute_type)
+    choice = choose(block, _as_meant(block, settings), name=profile.name, compute_type=compute_type)
     moved = profile if choice.how == "base" else _moved(profile, block, choice)
     if choice.alone is None:
         return moved, choice
@@ -229,8 +211,7 @@ def with_decoder(profile: DeviceProfile, settings: DecoderSettings) -> tuple[Dev
 
 
 def _moved(profile: DeviceProfile, block: DecoderBlock, choice: DecoderChoice) -> DeviceProfile:
-    kinds = {profile.execution.kind, block.kind}
-    kind = next(kind for kind in _LEAST_SURE_FIRST if kind in kinds)
+    kind = min(profile.execution.kind, block.kind, key=_LEAST_SURE_FIRST.index)
     alone, settings, engine, energy = choice.alone, choice.settings, profile.engine, profile.energy
     if alone is None:
         raise ProfileError(
@@ -270,7 +251,7 @@ def as_calibrated(profile: DeviceProfile) -> DecoderChoice | None:
 def _moved_step(
     step: StepBlock, overheads: Overheads | None, choice: DecoderChoice, kind: Kind
 ) -> tuple[StepBlock, Overheads | None]:
-    """Multiply step and gap together by the measured ratio, at each batch size and every position.
+    """Multiply step and gap together by the measured ratio, at each batch size and every position; the gap is 0 thereafter.
 
     Between measured batch sizes, the ratio is that of interpolated times. The step block ends at the greatest measured batch
     of the variant, if that is below the block's greatest.
@@ -280,18 +261,14 @@ def _moved_step(
     batches = batches[(batches <= measured[-1]) & (batches >= step.batch[0]) & (batches <= step.batch[-1])]
     if not batches.size:
         batches = np.array(step.batch[:1])
-    mean_over_usual = step.run_over_predicted or 1.0
-    gap_s = _gap_s(overheads, batches)
+    mean_over_usual, known_s = step.run_over_predicted or 1.0, {} if overheads is None else overheads.known_s
+    fixed_s, s_per_sentence = (known_s.get(name, 0.0) for name in GAP_NAMES)
     # The mean step takes longer than the usual step of the block; the ratio holds for the mean step with its gap.
-    before_s = mean_over_usual * step.cost.seconds(batches[:, None], np.array(step.position)[None, :]) + gap_s[:, None]
+    steps_s = mean_over_usual * step.cost.seconds(batches[:, None], np.array(step.position)[None, :])
     # Linear between measured batch sizes, constant beyond them.
     base_s = np.interp(batches, measured, [times.base.step_s for times in choice.steps])
     variant_s = np.interp(batches, measured, [times.variant.step_s for times in choice.steps])
-    more_search_s = np.interp(batches, measured, [times.variant.search_s - times.base.search_s for times in choice.steps])
-    after_s = (variant_s / base_s)[:, None] * before_s
-    # Variants are measured at the first positions.
-    moved_overheads = _with_gap(overheads, batches, gap_s + more_search_s / base_s * before_s[:, 0], before_s, after_s)
-    seconds = (after_s - _gap_s(moved_overheads, batches)[:, None]) / mean_over_usual
+    seconds = (variant_s / base_s)[:, None] * (steps_s + (fixed_s + s_per_sentence * batches)[:, None]) / mean_over_usual
     moved = step.model_copy(
         update={
             "kind": kind,
@@ -299,53 +276,10 @@ def _moved_step(
             "seconds": tuple(map(tuple, seconds.tolist())),
             "judged_cells": (),
             "beam": choice.settings.beam,
-            "notes": (*step.notes, f"moved by the ratio of {choice.settings.describe()} to {choice.base.describe()}"),
+            "notes": (*step.notes, f"moved by the ratio of {choice.settings} to {choice.base}, gaps included"),
         }
     )
-    return moved, moved_overheads
-
-
-def _gap_s(overheads: Overheads | None, batches: NDArray[np.int64]) -> Floats:
-    """Return the gap after a step at each batch size; an unmeasured part counts as 0 s."""
-    known_s = {} if overheads is None else overheads.known_s
-    gap_s: Floats = known_s.get(GAP_NAMES[0], 0.0) + known_s.get(GAP_NAMES[1], 0.0) * batches.astype(np.float64)
-    return gap_s
-
-
-def _with_gap(
-    overheads: Overheads | None, batches: NDArray[np.int64], gap_s: Floats, before_s: Floats, after_s: Floats
-) -> Overheads | None:
-    """Return the overheads with a line over the batch fitted to the wanted gaps; unchanged if no gap is known.
-
-    `before_s`, `after_s`: steps with their gaps, shape (batch sizes, positions). If the line leaves less than `LEAST_LEFT` of
-    some step for the model, because a variant saves more than the gap's search, the old gap times the least ratio is taken.
-    """
-    known_s = {} if overheads is None else overheads.known_s
-    parts = [None if overheads is None else getattr(overheads, name) for name in GAP_NAMES]
-    kinds = [part.kind for part in parts if part is not None and part.value is not None]
-    if overheads is None or not kinds:
-        return overheads
-    old_s = [known_s.get(name, 0.0) for name in GAP_NAMES]
-    line_s = list(overhead_line(batches, np.maximum(gap_s, 0.0)))
-    if batches.size == 1:
-        line_s[1] = old_s[1]
-    if (line_s[0] + line_s[1] * batches > (1.0 - LEAST_LEFT) * after_s.min(axis=1)).any():
-        least = float((after_s / before_s).min())
-        line_s = [least * second for second in old_s]
-    moved = {
-        name: Overhead(value=value, kind=kinds[0], note="" if part is None else part.note)
-        for name, part, value in zip(GAP_NAMES, parts, line_s, strict=True)
-        if part is not None or value
-    }
-    return overheads.model_copy(update=moved)
-
-
-LEAST_WEIGHED = 0.1
-"""Share of the usual overhead below which a measurement gets no more weight: the clock's noise must not decide."""
-
-
-def overhead_line(sentences: ArrayLike, time_s: ArrayLike) -> tuple[float, float]:
-    """Fit (seconds fixed, seconds per sentence) by relative error, neither below 0; columns of shape (sizes,)."""
-    size, time = np.asarray(sentences, np.float64), np.asarray(time_s, np.float64)
-    usual = float(np.median(time))
-    return nonnegative_line(size, time, 1.0 / np.maximum(time, LEAST_WEIGHED * usual)) if usual > 0.0 else (0.0, 0.0)
+    if overheads is None:
+        return moved, None
+    no_gap = {name: getattr(overheads, name).model_copy(update={"value": 0.0}) for name in GAP_NAMES if name in known_s}
+    return moved, overheads.model_copy(update=no_gap)

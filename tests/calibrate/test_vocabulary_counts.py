@@ -13,10 +13,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from simnmt.nmt.slot_decoder import BatchedRun
 
 from simnmt.calibrate.harness import Case
 from simnmt.calibrate.settings import CalibrationError
+from simnmt.nmt.decoder import BatchedRun
 from simnmt.nmt.translation import Translator
 from simnmt.nmt.vocabulary.active_columns import clustered
 from simnmt.nmt.vocabulary.cluster_bundle import ClusterSet

@@ -109,14 +109,16 @@ def test_a_calibration_with_a_beam_records_steps_per_token_and_the_simulation_us
     assert profile.plane.s_per_src_token == forced.plane.s_per_src_token
     assert profile.decoding_cost.steps_at(4)(0, 9) == pytest.approx(factor * forced.decoding_cost.steps_at(4)(0, 9))
     assert abs(alone_vs_plane(profile) or 1.0) < 0.02, "plane and steps agree with it as without"
-    assert dict(facts(profile))["beam"].startswith(f"measured: {factor:.4g} steps a token, {len(done)} sentences")
+    assert dict(facts(profile))["beam"].startswith(
+        f"measured; {factor:.4g} steps a token, charged above; {len(done)} sentences"
+    )
 
 
 def test_without_a_trained_model_the_profile_states_that_a_beams_steps_were_not_measured(tmp_path: Path) -> None:
     settings = Settings("gru", beam=4, mode="quick", threads=1, parts=("execution",))
     profile = calibrate(settings, tmp_path / "box.json", load=lambda *_, **__: FakeEngine()).profile
     assert profile.beam_overrun is None and profile.plane == profile.of_forced_lengths.plane
-    assert "not measured, and not charged" in dict(facts(profile))["beam"]
+    assert "a beam of 4 takes steps beyond its best output, which are not charged" in str(facts(profile))
     (tmp_path / "text.txt").write_text("un deux\n" * 20)
     asked = replace(settings, text=str(tmp_path / "text.txt"))
     with pytest.raises(CalibrationError, match="random weights"):

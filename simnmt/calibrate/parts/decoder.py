@@ -89,7 +89,9 @@ def _fused_or_not(engine: TimesOutputStages, settings: Settings, most: int, list
                 True: (stages["fused_product"], stages["fused"]),
             }
             body_s = max(stages["body"], whole_s - sum(layers[fused_engine]))
-            variants += [variant_of(DecoderSettings(beam=beam, fused=fused), batch, body_s, *layers[fused]) for fused in layers]
+            variants += [
+                DecoderVariant.of(DecoderSettings(beam=beam, fused=fused), batch, body_s, *layers[fused]) for fused in layers
+            ]
     if settings.vocabulary:
         from simnmt.calibrate.vocabulary_variants import TextDecoding  # reads bundles, which few calibrations have
 
@@ -164,8 +166,8 @@ def _rungs(engine: TimesAnyDecoder, settings: Settings, listener: Listener) -> B
     if not base_steps:
         return None, ["no variants of the decoder: out of memory"]
     base_s = np.median(base_steps, axis=0).tolist()
-    variants = [variant_of(base, 1, *base_s)]
-    variants += [variant_of(decoder, 1, *(sum(base_s) * part for part in ratio)) for decoder, ratio in ratios.items()]
+    variants = [DecoderVariant.of(base, 1, *base_s)]
+    variants += [DecoderVariant.of(decoder, 1, *(sum(base_s) * part for part in ratio)) for decoder, ratio in ratios.items()]
     notes = ["work done once per sentence is in the body, shared by its steps"]
     if settings.text is not None:
         from simnmt.calibrate.sharp_agreement import noise_agreement  # only this needs torch
@@ -198,15 +200,6 @@ def _batches(settings: Settings, most: int) -> list[int]:
     sizes = QUICK_BATCHES if settings.mode == "quick" else [1 << power for power in range(most.bit_length())]
     largest = min(most, batches(settings)[-1])
     return sorted({size for size in sizes if size < largest} | {1, largest})
-
-
-def variant_of(settings: DecoderSettings, batch: int, *stages_s: float) -> DecoderVariant:
-    """Return the variant of these seconds of body, product and search."""
-    # A stage below the resolution of the clock counts as a nanosecond: seconds are above 0.
-    body_s, product_s, search_s = parts_s = [max(seconds, 1e-9) for seconds in stages_s]
-    return DecoderVariant(
-        settings=settings, batch=batch, step_s=sum(parts_s), body_s=body_s, product_s=product_s, search_s=search_s
-    )
 
 
 def _block(

@@ -108,7 +108,7 @@ def execution_block(rows: pd.DataFrame, settings: Settings) -> Execution:
     if mode == "full_grid" and all_six:
         fitted["heldout_error_six_cells"] = heldout_plane_error(src_len, tgt_len, time_s, fitted=corners)
     if settings.mode == "paper":
-        plane = fit_relative_plane(src_len, tgt_len, time_s, quantile=MEDIAN).plane
+        plane = fit_relative_plane(src_len, tgt_len, time_s, quantile=MEDIAN)
         medians = by_cell(src_len, tgt_len, time_s)
         fitted["lengths"] = settings.drawn_lengths
         fitted["relative_plane"] = asdict(plane) | {
