@@ -1,8 +1,9 @@
 """Build hook: compiles the native libraries when the package is installed or a wheel is made, where a C compiler is there.
 
-Without one the package is installed all the same: every kernel and the world have a fallback. The variable SIMNMT_NATIVE of the
-environment decides otherwise, for wheels that are to be published: `none` compiles nothing and makes a wheel for every
-platform, `required` fails unless every library has been compiled at every level.
+Without one the package is installed all the same: every kernel and the world have a reference in Python. An installation makes
+the build for the processor at hand. The variable SIMNMT_NATIVE of the environment decides otherwise, for wheels that are
+published: `none` compiles nothing and makes a wheel for every platform; `required` makes the builds for processors with AVX2
+and for any processor, and fails if one cannot be made.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class NativeLibraries(BuildHookInterface):  # type: ignore[type-arg]
     """Puts the compiled libraries beside their sources, and into the wheel with the platform's tag."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile; a failure is one line of warning, or an error where the libraries are required."""
+        """Compile; a failure is one line of warning, or an error if the libraries are required."""
         wanted = os.environ.get(VARIABLE, "")
         if wanted not in ("", "none", "required"):
             raise ValueError(f"{VARIABLE}={wanted}: write none or required, or leave it unset")
@@ -68,17 +69,14 @@ class NativeLibraries(BuildHookInterface):  # type: ignore[type-arg]
         if tag.startswith("macosx_"):
             os.environ.setdefault("MACOSX_DEPLOYMENT_TARGET", ".".join(tag.split("_")[1:3]))
         compiling = load_compile(Path(self.root))
-        try:
-            made, complaints = compiling.compile_libraries()
-        except (compiling.CompileError, OSError) as error:
-            if wanted:
-                raise RuntimeError(f"simnmt: the native libraries are required, but not compiled: {error}") from None
-            self.app.display_warning(f"simnmt: the native libraries are not compiled, fallbacks are used: {error}")
-            return
+        builds = ("avx2", "portable") if wanted else ()  # else those for the processor at hand
+        made, complaints = compiling.compile_libraries(builds)
         if wanted and complaints:
-            raise RuntimeError(f"simnmt: all levels of the native libraries are required: {complaints[0]}")
+            raise RuntimeError(f"simnmt: the native libraries are required, but not all compiled: {complaints[0]}")
         for complaint in complaints:
             self.app.display_warning(f"simnmt: {complaint}")
+        if not made:
+            return
         build_data["tag"] = f"py3-none-{tag}"
         build_data["pure_python"] = False
         build_data["artifacts"].extend(f"/{path.relative_to(self.root).as_posix()}" for path in made)

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from simnmt.calibrate import harness
-from simnmt.kernels.bench_cases import best_error, in_place
+from simnmt.kernels.output_layer import best_error, in_place
 from simnmt.kernels.projection_timing import cache_bytes, clock_of
 from simnmt.kernels.triton_output import Workspace, best_into
 

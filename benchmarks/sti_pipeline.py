@@ -32,6 +32,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from simnmt.calibrate.streaming.encoder_block import encoder_block, packed_shards
 from torch import Tensor
 
 from benchmarks.sti_unpack import unpacking
@@ -39,7 +40,6 @@ from simnmt.base.errors import SimnmtError
 from simnmt.base.files import written_whole
 from simnmt.base.text_tables import format_table
 from simnmt.calibrate.settings import StiSettings
-from simnmt.calibrate.streaming.encoder_block import encoder_block, packed_shards
 from simnmt.papers.sti.pipeline import PipelineMeasurement
 from simnmt.profile.streaming_cost import BITS, Shard, StiCost
 from simnmt.streaming.encoder import ElasticEncoder

@@ -12,10 +12,9 @@ import torch
 from pandas import DataFrame
 
 from simnmt.calibrate import harness
-from simnmt.kernels.bench_cases import SHARD_WEIGHTS, torch_unpack_runs, unpack_run
 from simnmt.kernels.cases import Run
 from simnmt.kernels.native_library import level_name
-from simnmt.kernels.unpack import PACKED_BITS, PackedWeights
+from simnmt.kernels.unpack import PACKED_BITS, SHARD_WEIGHTS, PackedWeights, torch_unpack_runs, unpack_run
 from simnmt.nmt.devices import library_threads
 from simnmt.profile.streaming_cost import BERT_BASE
 from simnmt.streaming.shards import LayerBuffer, Packed, unpack_into

@@ -34,6 +34,18 @@ settings.register_profile(
 settings.load_profile("steady")
 
 
+# Of the class, which for functions is the test itself: a property is not to ask for a fixture of each example.
+@pytest.fixture(scope="class", params=["compiled", "reference"])
+def implementation(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Compute with compiled kernels, then with their references."""
+    from simnmt.kernels.native_library import native, references
+
+    if request.param == "compiled" and native() is None:
+        pytest.skip("nothing was compiled: there was no C compiler")
+    with references() if request.param == "reference" else nullcontext():
+        yield
+
+
 DEEP = pytest.StashKey[int]()
 """Number of tests and cases marked `deep` that a session leaves out."""
 

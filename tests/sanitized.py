@@ -30,20 +30,19 @@ def takes(options: tuple[str, ...]) -> bool:
 
 
 def run_sanitized(
-    library: Library, script: str, sanitize: tuple[str, ...], runtime: str, levels: tuple[str, ...]
+    library: Library, script: str, sanitize: tuple[str, ...], runtime: str, build: str
 ) -> subprocess.CompletedProcess[str]:
-    """Compile these levels of a library with a sanitizer and assertions, and run a script in its folder.
+    """Compile a build of a library with a sanitizer and assertions, and run a script in its folder.
 
     FLAGS in the script becomes the flags of the library; the sanitizer's runtime is loaded before Python.
     """
     flags = (*(flag for flag in library.flags if flag != "-DNDEBUG"), *sanitize, "-O0")
-    for level in levels:
-        replace(library, flags=flags).compile_level(level)
+    replace(library, flags=flags).compile(build)
     preloaded = subprocess.run([*find_compiler(), f"-print-file-name={runtime}"], capture_output=True, text=True, check=True)
     environment = os.environ | {
         "LD_PRELOAD": preloaded.stdout.strip(),
-        # The sharp decoder poisons gaps in its memory, which numpy uses again afterwards.
-        "ASAN_OPTIONS": "detect_leaks=0:allow_user_poisoning=0",
+        "ASAN_OPTIONS": "detect_leaks=0",
+        "SIMNMT_KERNELS": build,
         "OPENBLAS_NUM_THREADS": "1",
         "PYTHONPATH": str(ROOT),
     }

@@ -266,7 +266,7 @@ SHOWN_BY = {
     ],
     "SHARP-11": [
         *(f"SHARP-11 ({letter})" for letter in "abc"),
-        "papers/test_sharp_claims.py::test_factors_and_steps_of_the_ladder_follow_from_its_speeds",
+        "papers/test_sharp.py::test_factors_and_steps_of_the_ladder_follow_from_its_speeds",
     ],
     "SHARP-12": ["kernels/test_sharp_cells.py::test_sharp_12_connected_layers_with_their_skips"],
     "SHARP-13": ["SHARP-13", "kernels/test_sharp_cells.py::test_sharp_13_a_recurrent_layer_costs_6_or_8_connected_ones"],
@@ -282,12 +282,12 @@ SHOWN_BY = {
     "SHARP-16": ["nmt/test_sharp_model.py::test_the_models_of_table_2_have_their_sizes"],
     "SHARP-17": [f"SHARP-17 ({letter})" for letter in "abcd"],
     "SHARP-18": ["SHARP-18"],
-    "SHARP-19": ["papers/test_sharp_claims.py::test_no_baseline_gives_all_printed_factors"],
+    "SHARP-19": ["papers/test_sharp.py::test_no_baseline_gives_all_printed_factors"],
     "XP-01": ["world/test_batch_server.py::test_a_sentence_alone_costs_the_same_with_batching_on_and_off"],
     "XP-02": ["kernels/test_gathered.py::test_columns_sent_to_the_fused_layer_give_the_result_of_scatter_and_softmax"],
     "XP-03": [
         "experiment/test_decoder.py::test_the_reader_is_told_what_is_measured_and_exact",
-        "papers/test_sharp_reproduction.py::test_a_rung_shows_its_agreement_on_a_trained_model",
+        "papers/test_sharp.py::test_a_rung_shows_its_agreement_on_a_trained_model",
     ],
     "XP-04": ["policies/test_plan_view.py::test_a_plane_that_knows_no_states_loses_on_cold_requests"],
     "XP-05": ["cli/test_calibrate.py::test_a_measured_profile_drives_a_scenario_and_its_replay_has_the_same_bytes"],

@@ -1,157 +1,196 @@
-"""Compile the native libraries, when the package is installed or by `python -m simnmt.base.compile`, and open them.
+"""Compile the C of the kernels and of the world, when the package is installed or by `python -m simnmt.base.compile`; open it.
 
-Imports nothing of simnmt: the build hook runs this file before the package is installed.
+All `.c` files of a library's folder are one translation unit. A compiled file holds a hash of what it was made from, so that a
+library of other sources, or of another processor's instructions, is never opened. Imports nothing of simnmt: the build hook
+runs this file before the package is installed.
 """
 
 from __future__ import annotations
 
 import ctypes
+import functools
 import hashlib
 import os
 import platform
+import re
 import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 PACKAGE = Path(__file__).resolve().parents[1]
-PORTABLE = "portable"
-"""The level that runs on every processor of a family."""
-LEVEL_FLAGS: dict[str, tuple[str, ...]] = {
-    "avx512": (
-        *("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mprefer-vector-width=512"),
-        *("-mavx2", "-mfma", "-mf16c", "-DLANES=16"),
-    ),
-    "avx2": ("-mavx2", "-mfma", "-mf16c", "-DLANES=8"),
-    PORTABLE: ("-DLANES=4",),
+X86_64 = platform.machine().lower() in ("x86_64", "amd64")
+_ANY_X86_64 = ("-march=x86-64", "-mtune=generic") if X86_64 else ()
+BUILDS: Mapping[str, tuple[str, ...]] = {
+    "native": ("-march=native", *(("-mprefer-vector-width=512",) if X86_64 else ())),
+    "avx2": (*_ANY_X86_64, "-mavx2", "-mfma", "-mf16c"),
+    "portable": _ANY_X86_64,
 }
-"""Flags of the kernels' levels beside `family_flags`, the widest level first."""
-X86_64, X86_64_FLAGS = ("x86_64", "amd64"), ("-march=x86-64", "-mtune=generic")
-SHARED_FLAGS = ("-std=gnu11", "-O3", "-fPIC", "-shared", "-fvisibility=hidden")
+"""Flags by build: for the processor at hand; for processors with AVX2; for any processor of the family."""
 
 
 class NativeLibraryWarning(UserWarning):
-    """A native library cannot be used; a fallback gives the same results more slowly."""
+    """A native library cannot be used; a reference gives the same results more slowly."""
 
 
 class CompileError(Exception):
     """A library could not be made; the message gives the reason in one line."""
 
 
+@functools.cache
+def cpuinfo() -> Mapping[str, str]:
+    """Return the fields of the first processor in /proc/cpuinfo; none on systems without it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return {}
+    pairs = (line.partition(":") for line in reversed(lines) if ":" in line)
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def cpu_name() -> str:
+    """Return the model name of the processor as the system reports it."""
+    return cpuinfo().get("model name") or platform.processor() or platform.machine()
+
+
+def cpu_features() -> frozenset[str]:
+    """Return the features of the processor by Linux' names; none on other systems."""
+    return frozenset((cpuinfo().get("flags") or cpuinfo().get("Features") or "").split())
+
+
 @dataclass(frozen=True, slots=True)
 class Library:
-    """A native library: one translation unit, compiled once per level."""
+    """A native library: the C of one folder."""
 
     name: str
-    """Of the translation unit, and of the library."""
     folder: Path
-    """Of the sources; the library lies beside them."""
+    """Of the sources; the compiled files lie beside them."""
     flags: tuple[str, ...]
-    level_flags: Mapping[str, tuple[str, ...]]
-    """By level, the widest first."""
+    builds: tuple[str, ...]
+    """The first is made by an installation, the others are in wheels that are published; `open` prefers the first."""
     instead: str
     """What is used without the library, for messages."""
 
-    def path(self, level: str = PORTABLE) -> Path:
-        """Return the path of a level's library."""
-        return self.folder / f"lib{self.name}-{level}.so"
+    def path(self, build: str) -> Path:
+        """Return the path of a build."""
+        return self.folder / f"lib{self.name}-{build}.so"
 
-    def sources_hash(self) -> str:
-        """Hash the present sources and flags; a library contains the hash of those that it was made from."""
-        digest = hashlib.sha256(repr((self.flags, X86_64_FLAGS, dict(self.level_flags))).encode())
+    def digest(self, build: str) -> str:
+        """Hash what a build is made from: sources, flags, and for `native` the processor."""
+        digest = hashlib.sha256(repr((self.flags, BUILDS[build])).encode())
+        if build == "native":
+            digest.update(repr((cpu_name(), sorted(cpu_features()))).encode())
         for source in sorted((*self.folder.glob("*.c"), *self.folder.glob("*.h"))):
             digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
         return digest.hexdigest()[:16]
 
-    def compiled(self) -> dict[str, Path]:
-        """Return the libraries that were made from the present sources, by level; warn of others. Opens none."""
-        sources = self.sources_hash().encode()
-        paths = {level: path for level in self.level_flags if (path := self.path(level)).is_file()}
-        sound = {level: path for level, path in paths.items() if sources in path.read_bytes()}
-        for level in paths.keys() - sound.keys():
-            self._warn_unusable(paths[level], "was not compiled from these sources")
-        return sound
+    def current(self, build: str) -> bool:
+        """Return whether the build is there, and made from these sources for this processor."""
+        return self.path(build).is_file() and self.digest(build).encode() in self.path(build).read_bytes()
 
-    def opened(self, path: Path) -> ctypes.CDLL | None:
-        """Open a library; warn and return None if it cannot be opened."""
-        try:
-            return ctypes.CDLL(str(path))
-        except OSError:
-            self._warn_unusable(path, "cannot be loaded")
-            return None
-
-    @property
-    def remedy(self) -> str:
-        """What messages say of a library that cannot be used."""
-        return f"{self.instead} used until you run `python -m simnmt.base.compile`"
-
-    def _warn_unusable(self, path: Path, why: str) -> None:
-        warnings.warn(f"the native library {path.name} {why}: {self.remedy}", NativeLibraryWarning, stacklevel=5)
-
-    def compile_level(self, level: str = PORTABLE) -> Path:
-        """Compile the library of one level, whole or not at all. Raises `CompileError`."""
-        target = self.path(level)
+    def compile(self, build: str) -> Path:
+        """Compile a build unless it is there, whole or not at all; return its path. Raises `CompileError`."""
+        target = self.path(build)
+        if self.current(build):
+            return target
+        compiler = find_compiler()
+        unit = "".join(f'#include "{source.name}"\n' for source in sorted(self.folder.glob("*.c")))
+        unit += f'__attribute__((used)) static const char simnmt_made_from[] = "{self.digest(build)}";\n'
         with tempfile.TemporaryDirectory(prefix=".compiling-", dir=self.folder) as scratch:
             made = Path(scratch) / target.name
-            compiler = find_compiler()
-            flags = (*self.flags, *family_flags(platform.machine()), *self.level_flags[level])
-            sources = (f'-DSIMNMT_SOURCES="{self.sources_hash()}"', str(self.folder / f"{self.name}.c"))
-            command = [*compiler, *flags, *sources, "-o", str(made), "-lm"]
-            run = subprocess.run(command, capture_output=True, text=True, check=False)
+            command = [*compiler, *self.flags, *BUILDS[build], f"-I{self.folder}", "-xc", "-", "-o", str(made), "-lm"]
+            run = subprocess.run(command, input=unit, capture_output=True, text=True, check=False)
             if run.returncode != 0 or not made.exists():
                 errors = [line for line in run.stderr.splitlines() if "error" in line]
                 complaint = errors[0] if errors else run.stderr.strip() or "it gives no reason"
-                raise CompileError(f"{shlex.quote(compiler[0])} could not compile level {level} of {self.name}: {complaint}")
+                raise CompileError(f"{shlex.quote(compiler[0])} could not compile lib{self.name}-{build}: {complaint}")
             made.replace(target)
         return target
 
-    def compile_all(self) -> tuple[list[Path], list[str]]:
-        """Compile all levels of this processor family; return their paths, and why others could not be made.
+    def open(self, asked: str | None = None) -> ctypes.CDLL | None:
+        """Open the best build that this processor runs, or the one asked for, and declare the types of its functions.
 
-        An old compiler may not support the widest level. Raises `CompileError` if the portable library cannot be made, which
-        the others need beside them.
+        Returns None, with one warning, if none can be used.
         """
-        made, complaints = [self.compile_level()], []
-        for level in levels_of(platform.machine()):
-            if level == PORTABLE or level not in self.level_flags:
-                continue
-            try:
-                made.append(self.compile_level(level))
-            except CompileError as error:
-                complaints.append(str(error))
-        return made, complaints
+        for build in (asked,) if asked else self.builds:
+            if (build != "avx2" or {"avx2", "fma", "f16c"} <= cpu_features()) and self.current(build):
+                try:
+                    cdll = ctypes.CDLL(str(self.path(build)))
+                except OSError:
+                    continue
+                self._declare(cdll)
+                return cdll
+        made = any(self.path(build).is_file() for build in self.builds)
+        why = "was not compiled from these sources for this processor" if made else "is not compiled"
+        what = f"the native library of the {self.name} {why}: {self.instead} used until you run `python -m simnmt.base.compile`"
+        warnings.warn(what, NativeLibraryWarning, stacklevel=3)
+        return None
+
+    def _declare(self, cdll: ctypes.CDLL) -> None:
+        """Declare the types of the exported functions as the sources do."""
+        for source in self.folder.glob("*.[ch]"):
+            for kind, name, parameters in re.findall(r"^SIMNMT_EXPORT ([^(]+?)(\w+)\((.*?)\)", source.read_text(), re.M | re.S):
+                function = getattr(cdll, name)
+                function.restype = _c_type(kind)
+                function.argtypes = [_c_type(parameter) for parameter in parameters.split(",") if parameter.strip() != "void"]
 
 
+_NUMBERS: Mapping[str, Any] = {
+    "int64_t": ctypes.c_int64, "int": ctypes.c_int, "float": ctypes.c_float, "double": ctypes.c_double, "void": None,
+}  # fmt: skip
+
+
+def _c_type(declaration: str) -> Any:
+    if "char *" in declaration:
+        return ctypes.c_char_p
+    return ctypes.c_void_p if "*" in declaration else _NUMBERS[declaration.replace("const ", "").split()[0]]
+
+
+def c_declarations(source: Path) -> SimpleNamespace:
+    """Return the structures and the numbers of the plain enumerations of a source, by name.
+
+    Structures that hold a type unknown here are left out.
+    """
+    text = re.sub(r"/\*.*?\*/", "", source.read_text(), flags=re.DOTALL)
+    types = dict(_NUMBERS)
+    for body, name in re.findall(r"typedef struct \{(.*?)\} (\w+);", text, flags=re.DOTALL):
+        fields = []
+        for declaration in filter(None, (line.strip() for line in body.split(";"))):
+            kind, names = re.fullmatch(r"(?:const )?(\w+)\s*(.*)", declaration, flags=re.DOTALL).groups()  # type: ignore[union-attr]
+            for declared in names.split(","):
+                field, _, count = declared.replace("const", "").strip().rstrip("]").partition("[")
+                of = ctypes.c_void_p if field.startswith("*") else types.get(kind)
+                fields.append((field.lstrip("* "), of * int(count) if count and of else of))
+        if all(of for _, of in fields):
+            types[name] = type(name, (ctypes.Structure,), {"_fields_": fields})
+    for names in re.findall(r"enum \{(.*?)\}", text):
+        types |= {name.strip(): number for number, name in enumerate(names.split(","))}
+    return SimpleNamespace(**types)
+
+
+SHARED_FLAGS = ("-std=gnu11", "-O3", "-fPIC", "-shared", "-fvisibility=hidden")
 KERNEL_LIBRARY = Library(
     "kernels",
     PACKAGE / "kernels" / "native",
     (*SHARED_FLAGS, "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"),
-    LEVEL_FLAGS,
-    "fallbacks are",
+    ("native", "avx2", "portable") if X86_64 else ("native", "portable"),
+    "numpy and torch are",
 )
 WORLD_LIBRARY = Library(
     "world",
     PACKAGE / "world" / "compiled",
     (*SHARED_FLAGS, "-ffp-contract=off", "-DNDEBUG"),
-    {PORTABLE: ()},
+    ("portable",),
     "the reference world is",
 )
-"""The compiled world gives the same bits on every processor: no fused multiplication and addition, one level."""
-
-
-def levels_of(machine: str) -> tuple[str, ...]:
-    """Return the kernels' levels of a processor family, named as `platform.machine` names it; the widest first."""
-    return tuple(LEVEL_FLAGS) if machine.lower() in X86_64 else (PORTABLE,)
-
-
-def family_flags(machine: str) -> tuple[str, ...]:
-    """Return the flags of the processor family, which also override a processor in CC (`gcc -march=native`)."""
-    return X86_64_FLAGS if machine.lower() in X86_64 else ()
+"""The compiled world gives the same bits on every processor: no fused multiplication and addition, one build."""
 
 
 def find_compiler() -> list[str]:
@@ -166,23 +205,27 @@ def find_compiler() -> list[str]:
     raise CompileError(f"{' '.join(asked)} (CC) is not installed" if asked else "no C compiler (cc, gcc, clang) is installed")
 
 
-def compile_libraries() -> tuple[list[Path], list[str]]:
-    """Compile every library; return the paths, and complaints about levels that could not be made. Raises `CompileError`."""
-    kernels, world = KERNEL_LIBRARY.compile_all(), WORLD_LIBRARY.compile_all()
-    return kernels[0] + world[0], kernels[1] + world[1]
+def compile_libraries(builds: Sequence[str] = ()) -> tuple[list[Path], list[str]]:
+    """Compile these builds of each library that has them, by default the first of each.
+
+    Returns the paths, and why others could not be made.
+    """
+    made, complaints = list[Path](), list[str]()
+    for library in (WORLD_LIBRARY, KERNEL_LIBRARY):
+        for build in [build for build in library.builds if build in builds] if builds else library.builds[:1]:
+            try:
+                made.append(library.compile(build))
+            except (CompileError, OSError) as error:  # noqa: PERF203
+                complaints.append(f"{library.instead} used, because {error}")
+    return made, complaints
 
 
 def main() -> int:
-    """Compile all libraries and print the result; return 1 if one could not be made."""
-    try:
-        made, complaints = compile_libraries()
-    except (CompileError, OSError) as error:
-        print(f"simnmt: not all native libraries are compiled; older ones are kept: {error}", file=sys.stderr)
-        return 1
-    for complaint in complaints:
-        print(f"simnmt: {complaint}", file=sys.stderr)
-    print("simnmt: native libraries compiled: " + ", ".join(path.name for path in made), file=sys.stderr)
-    return 0
+    """Compile the builds named on the command line and print the result; return 1 if one could not be made."""
+    made, complaints = compile_libraries(sys.argv[1:])
+    for line in [*complaints, "native libraries compiled: " + (", ".join(path.name for path in made) or "none")]:
+        print(f"simnmt: {line}", file=sys.stderr)
+    return 1 if complaints else 0
 
 
 if __name__ == "__main__":

@@ -135,7 +135,8 @@ def _rungs(engine: TimesAnyDecoder, settings: Settings, listener: Listener) -> B
         stages = engine.stages_s(decoder, src_len=src_len, tgt_len=TIMED_STEPS)
         body_s = stages.prepare_s / SHARP_STEPS + stages.body_s / TIMED_STEPS
         parts_s = dict(zip(STAGES, (body_s, stages.product_s / TIMED_STEPS, stages.search_s / TIMED_STEPS), strict=True))
-        return parts_s | {"step_s": sum(parts_s.values())}
+        step_s = sum(parts_s.values())
+        return {"seconds": TIMED_STEPS * step_s, "step_s": step_s, **parts_s}
 
     ratios: dict[DecoderSettings, list[float]] = {}
     base_steps, left_out = list[list[float]](), list[str]()

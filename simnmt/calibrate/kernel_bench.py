@@ -15,9 +15,8 @@ from simnmt.base.errors import InputError
 from simnmt.calibrate import harness
 from simnmt.kernels import registry
 from simnmt.kernels.cases import Case, Kernel, Memory, Number, Run, last_cache_bytes, one_after_another
-from simnmt.kernels.native_library import NONE, level_name
-from simnmt.kernels.packed_products import PackedFloat32, PackedInt16
-from simnmt.kernels.sharp_cases import INPUT_LIMIT, random_matrix
+from simnmt.kernels.native_library import native, processor
+from simnmt.kernels.packed_products import INPUT_LIMIT, PackedMatrix, random_matrix
 from simnmt.nmt.devices import library_threads
 
 SIZES_BYTES = tuple(2**power for power in range(18, 25, 2))
@@ -86,9 +85,9 @@ def _product_rates(rounds: int) -> tuple[float, float | None]:
     left, right, product = torch.rand(256, 256), torch.rand(256, 256), torch.empty(256, 256)
     library_per_s = left.numel() * 256 / _least_s({"torch": lambda: torch.mm(left, right, out=product)}, rounds)
     weight, x, out = random_matrix(256, 512, 0.1), random_matrix(24, 512), np.empty((24, 256), np.float32)
-    float32, int16 = PackedFloat32.of(weight), PackedInt16.of(weight, INPUT_LIMIT)
-    if int16.level is None:
+    if native() is None:
         return library_per_s, None
+    float32, int16 = PackedMatrix.of(weight), PackedMatrix.of(weight, INPUT_LIMIT)
     ours_per_s, int16_per_s = (
         24 * weight.size / _least_s({"ours": partial(packed.multiply, x, out)}, rounds) for packed in (float32, int16)
     )
@@ -126,7 +125,6 @@ class Result:
     roofline_share: float
     """Least time under the box's copy bandwidth and product rate, over ours. It may exceed 1 for a kernel that only reads,
     since reading is cheaper than copying."""
-    level: str
     median_us: float
     baseline_us: float
     memory: Memory
@@ -144,7 +142,8 @@ class Result:
 class BenchReport:
     """All results, and the box that they were measured on."""
 
-    level: str
+    processor: str
+    """The processor and the vectors of the kernels."""
     threads: int
     roofline: Roofline
     results: tuple[Result, ...]
@@ -177,7 +176,7 @@ def bench(
             for case in measured_kernel.cases(threads):
                 say(f"{measured_kernel.name}: {case.text}")
                 results += measure_case(measured_kernel, case, roofline, rounds)
-    return BenchReport(level_name(), threads, roofline, tuple(results))
+    return BenchReport(processor(), threads, roofline, tuple(results))
 
 
 def _check_measurable(kernel: Kernel) -> None:
@@ -186,7 +185,7 @@ def _check_measurable(kernel: Kernel) -> None:
             f"{kernel.name} needs a CUDA device and Triton: this measures on the CPU",
             remedy="run `python -m benchmarks.kernels_cuda` where both are",
         )
-    if kernel.compiled_only and level_name() == NONE:
+    if kernel.compiled_only and native() is None:
         raise UnmeasurableKernel(f"{kernel.name} needs compiled kernels: none are in use", remedy="`simnmt kernels` says why")
 
 
@@ -212,7 +211,6 @@ def measure_case(kernel: Kernel, case: Case, roofline: Roofline, rounds: int) ->
             target=target,
             reached=None if target is None else ratio.value >= target and comparison.error <= comparison.error_bound,
             roofline_share=least_s / ours_s,
-            level=case.level,
             median_us=1e6 * ours_s,
             baseline_us=1e6 * median_s[fastest],
             memory=case.memory,

@@ -22,11 +22,11 @@ from simnmt.calibrate import harness
 from simnmt.kernels.activations import activate
 from simnmt.kernels.beam_search import StageSeconds
 from simnmt.kernels.cases import Run, last_cache_bytes
-from simnmt.kernels.native_library import native_at
+from simnmt.kernels.native_library import native, processor
+from simnmt.kernels.packed_products import INT16, LIBRARY_VARIANTS, PACKED, ProductVariants, random_matrix
 from simnmt.kernels.sharp import model_shapes as shapes
 from simnmt.kernels.sharp.decoder import SharpDecoder, SourceEncoder, decode_ensemble
 from simnmt.kernels.sharp.model import SharpWeights, SourceWeights
-from simnmt.kernels.sharp_cases import INT16, LIBRARY_VARIANTS, PACKED, ProductVariants, random_matrix
 from simnmt.nmt.architecture import SHARP_MODELS
 from simnmt.nmt.devices import library_threads
 from simnmt.profile.decoder_settings import FREQUENT_WORDS, RUNGS, DecoderSettings, ladder, techniques
@@ -259,7 +259,6 @@ def sharp_speeds(setting: Setting | None = None, progress: Callable[[int, int, s
     `progress`: called with the number of finished parts, the number of parts, and the name of the next part.
     """
     setting, progress = setting or Setting(), progress or (lambda done, whole, what: None)
-    compiled = native_at(None)
     with library_threads(1):
         progress(0, len(STEPS), STEPS[0])
         products = product_times(setting.rounds, setting.product_batches, setting.product_size)
@@ -279,7 +278,7 @@ def sharp_speeds(setting: Setting | None = None, progress: Callable[[int, int, s
         models = {key: (weights[SYSTEMS[key][0]],) * SYSTEMS[key][1] for key in setting.systems}
         systems = _timed([(key, best, members) for key, members in models.items()], setting)
     return SharpSpeeds(
-        level=None if compiled is None else compiled.level,
+        level=None if native() is None else processor(),
         setting=setting,
         vocab=weights[LADDER_MODEL].target.vocab,
         cache_bytes=last_cache_bytes(),

@@ -21,7 +21,7 @@ app = typer.Typer(
 
 @app.callback()
 def kernels(context: typer.Context, as_json: AsJson = False) -> None:
-    """List the kernels, and which compiled level this processor takes."""
+    """List the kernels, and which vectors they are compiled for."""
     if context.invoked_subcommand is not None:
         if as_json:
             raise typer.BadParameter(f"give it after {context.invoked_subcommand}", param_hint="--json")
@@ -66,12 +66,12 @@ def _format_bench(done: BenchReport) -> str:
     roofline = done.roofline
     int16 = "" if roofline.int16_per_s is None else f", {roofline.int16_per_s / 1e9:.0f} in int16"
     lines = [
-        f"kernels: {done.level}, {done.threads} thread{'s' if done.threads > 1 else ''}",
+        f"kernels: {done.processor}, {done.threads} thread{'s' if done.threads > 1 else ''}",
         f"this box: copies {roofline.copy_bytes_per_s / 1e9:.1f} GB/s beyond its cache of {roofline.cache_bytes >> 20} MiB; "
         f"{roofline.float32_per_s / 1e9:.0f} G multiply-adds/s in float32{int16}",
     ]
-    header = ["kernel", "case", "baseline", "level", "memory", "us", "times as fast", "asked", "of the roofline", ""]
-    lines += ["", format_table(header, [_result_row(result) for result in done.results], 5)]
+    header = ["kernel", "case", "baseline", "memory", "us", "times as fast", "asked", "of the roofline", ""]
+    lines += ["", format_table(header, [_result_row(result) for result in done.results], 4)]
     judged = [result for result in done.results if result.reached is not None]
     if judged:
         missed = sum(not result.reached for result in judged)
@@ -86,6 +86,6 @@ def _result_row(result: Result) -> list[str]:
     asked = "" if result.target is None else f">= {result.target:g}{'' if result.reached else ' *'}"
     baseline = result.baseline if result.baseline_run == result.baseline else f"{result.baseline} ({result.baseline_run})"
     return [
-        result.kernel, result.case, baseline, result.level, result.memory, f"{result.median_us:,.1f}", f"{result.ratio:.2f}",
+        result.kernel, result.case, baseline, result.memory, f"{result.median_us:,.1f}", f"{result.ratio:.2f}",
         asked, f"{100 * result.roofline_share:.0f} %", result.remark,
     ]  # fmt: skip

@@ -23,6 +23,7 @@ from simnmt.cli.options import (
     Jobs,
     flag,
     option,
+    parse_duration,
     print_result,
     prints_of_users,
 )
@@ -247,18 +248,31 @@ class PaperVerb(Verb):
 
 
 def _verb_of(name: str) -> Callable[..., None]:
-    """Return the function of a paper's verb; `jobs`, `allow_code` and `progress` are given to those that have them."""
+    """Return the function of a paper's verb, whose parameters are those of the paper's `reproduce` and the output's.
+
+    `jobs`, `allow_code`, `progress` and `say` are given to those that have them; an option of a `TIME` takes units.
+    """
     reproduce = importlib.import_module(PAPERS[name].module).reproduce
     shared = {"out": Out, "jobs": Jobs, "allow_code": AllowCode, "force": Force, "as_json": AsJson}
     defaults = {"out": None, "jobs": 0, "allow_code": False, "force": False, "as_json": False}
     options = dict(inspect.signature(reproduce, eval_str=True).parameters)
-    names = ["out", *(option for option in options if option != "progress"), "force", "as_json"]
+    names = ["out", *(name for name in options if name not in ("progress", "say")), "force", "as_json"]
+    for parameter in options.values():
+        for declaration in getattr(parameter.annotation, "__metadata__", ()):
+            if declaration.metavar == "TIME":
+                declaration.parser = parse_duration
 
     def run(out: Path | None, force: bool, as_json: bool, **given: Any) -> None:
         if "jobs" in given:
             given["jobs"] = _cpus(given["jobs"])
+
+        def reproduction(bar: Bar, _: Path) -> Report:
+            callbacks = {"progress": bar.runs, "say": _stage_printer(bar)}
+            report: Report = reproduce(**given, **{key: call for key, call in callbacks.items() if key in options})
+            return report
+
         with prints_of_users() if given.get("allow_code") else nullcontext():
-            _write_and_print(name, out, force, as_json, lambda bar, _: reproduce(progress=bar.runs, **given))
+            _write_and_print(name, out, force, as_json, reproduction)
 
     parameters = [
         inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, default=defaults[option], annotation=shared[option])

@@ -1,20 +1,22 @@
-"""tanh and sigmoid by four methods: the C library, two tables, and a polynomial in vectors (SHARP-08)."""
+"""tanh and sigmoid by three methods: the C library, a table, and a polynomial in vectors (SHARP-08)."""
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
+from functools import partial
 from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.kernels.arrays import check_apart, checked, checked_out
+from simnmt.kernels.cases import Case, Comparison, Kernel, Run, Work
 from simnmt.kernels.errors import KernelError
-from simnmt.kernels.native_library import native_at
+from simnmt.kernels.native_library import native
 
 Float32 = NDArray[np.float32]
-Activation = Literal["library", "table", "polynomial", "linear_table"]
-"""A decoder offers the first three; `linear_table` interpolates between the entries of the table."""
+Activation = Literal["library", "table", "polynomial"]
 Function = Literal["tanh", "sigmoid"]
 
 TABLE_INTERVALS = 4096
@@ -24,23 +26,19 @@ TABLE_RANGE = 8.0
 ERROR_BOUNDS: dict[tuple[Function, Activation], float] = {
     ("tanh", "library"): 1.3e-7,
     ("tanh", "table"): 0.001954,
-    ("tanh", "linear_table"): 1.7e-6,
     ("tanh", "polynomial"): 6e-7,
     ("sigmoid", "library"): 1.3e-7,
     ("sigmoid", "table"): 0.000489,
-    ("sigmoid", "linear_table"): 3.36e-4,
     ("sigmoid", "polynomial"): 4e-7,
 }
-"""Absolute error over all reals. For tables: half a step times the steepest slope, or the error beyond the table (SHARP-08)."""
+"""Absolute error over all reals. For tables: half a step times the steepest slope (SHARP-08)."""
 
 
-def activate(
-    function: Function, x: Float32, method: Activation = "library", out: Float32 | None = None, *, level: str | None = None
-) -> Float32:
+def activate(function: Function, x: Float32, method: Activation = "library", out: Float32 | None = None) -> Float32:
     """Return tanh or sigmoid of each element of an array of any shape; in place if `out` is `x`. NaN stays NaN.
 
-    `level`: the widest native kernels to use, or "none", as in the variable SIMNMT_KERNELS. The error is at most
-    `ERROR_BOUNDS`. Raises `KernelError` for a wrong array, function or method, and for an `out` that overlaps part of `x`.
+    The error is at most `ERROR_BOUNDS`. Raises `KernelError` for a wrong array, function or method, and for an `out` that
+    overlaps part of `x`.
     """
     if function not in get_args(Function) or method not in get_args(Activation):
         known = f"the function is one of {get_args(Function)}, the method one of {get_args(Activation)}"
@@ -48,13 +46,22 @@ def activate(
     checked("x", x, np.float32, (None,) * np.ndim(x))
     out = checked_out("out", out, x.shape)
     check_apart("x", x, out)
-    native = native_at(level)
-    if native is None:
-        out[...] = _fallback(function, x, method)
+    kernels = native()
+    if kernels is None:
+        out[...] = reference(function, x, method)
     else:
-        kernel = native.cdll.simnmt_tanh if function == "tanh" else native.cdll.simnmt_sigmoid
+        kernel = kernels.simnmt_tanh if function == "tanh" else kernels.simnmt_sigmoid
         kernel(x.ctypes.data, x.size, get_args(Activation).index(method), out.ctypes.data)
     return out
+
+
+def reference(function: Function, x: Float32, method: Activation) -> Float32:
+    """Compute in numpy; `polynomial` takes the library's function, since it gains only vector speed."""
+    if method != "table":
+        return _exact(function, x.astype(np.float64)).astype(np.float32)
+    half = TABLE_INTERVALS // 2
+    steps = np.clip(np.nan_to_num(x), -TABLE_RANGE, TABLE_RANGE) * np.float32(half / TABLE_RANGE)
+    return np.where(np.isnan(x), x, table(function)[(steps + np.float32(half + 0.5)).astype(np.int64)])
 
 
 @functools.cache
@@ -68,16 +75,40 @@ def _exact(function: Function, x: NDArray[np.float64]) -> NDArray[np.float64]:
     return tanh if function == "tanh" else 0.5 + tanh / 2
 
 
-def _fallback(function: Function, x: Float32, method: Activation) -> Float32:
-    """Compute without native kernels; `polynomial` takes the library's function, since it gains only vector speed."""
-    if method in ("library", "polynomial"):
-        return _exact(function, x.astype(np.float64)).astype(np.float32)
-    half = TABLE_INTERVALS // 2
-    steps = np.clip(np.nan_to_num(x), -TABLE_RANGE, TABLE_RANGE) * np.float32(half / TABLE_RANGE)
-    if method == "table":
-        values = table(function)[(steps + np.float32(half + 0.5)).astype(np.int64)]
-    else:
-        index = np.minimum(steps + np.float32(half), np.float32(TABLE_INTERVALS - 1)).astype(np.int64)
-        low, high = table(function)[index], table(function)[index + 1]
-        values = low + (steps - (index - half).astype(np.float32)) * (high - low)
-    return np.where(np.isnan(x), x, values)
+ACTIVATION_COUNT = 6 * 3072
+"""The gates of a beam of 6, width 1024."""
+MATH_LIBRARY, TORCH = "the C library", "torch"
+
+
+def activation_cases(function: Function, threads: int, count: int = ACTIVATION_COUNT) -> Iterator[Case]:
+    """Yield one case in which table and polynomial alternate with both baselines."""
+    import torch
+
+    x = np.random.default_rng(1).normal(0.0, 3.0, count).astype(np.float32)
+    out, tensor, result = np.empty_like(x), torch.from_numpy(x), torch.empty(count)
+    by_torch = torch.tanh if function == "tanh" else torch.sigmoid
+    methods: tuple[Activation, ...] = ("table", "polynomial")
+    runs: dict[str, Run] = {method: partial(activate, function, x, method, out) for method in methods}
+    runs |= {MATH_LIBRARY: partial(activate, function, x, "library", out), TORCH: partial(by_torch, tensor, out=result)}
+    comparisons = list[Comparison]()
+    for method in methods:
+        error = float(np.abs(activate(function, x, method) - by_torch(tensor.double()).numpy()).max())
+        bound = ERROR_BOUNDS[function, method]
+        against = partial(Comparison, method, work=Work(8 * count), what=method, error=error, error_bound=bound)
+        comparisons += map(against, (MATH_LIBRARY, TORCH, *(["polynomial"] if method == "table" else [])))
+    yield Case(f"{count:,} values", "hot", runs, tuple(comparisons))
+
+
+KERNELS = [
+    Kernel(
+        name=function,
+        meaning=f"{function} of many values by table or polynomial",
+        source="SHARP-08",
+        reference="kernels.activations.reference",
+        bound="kernels.activations.ERROR_BOUNDS, absolute",
+        cost="reads and writes 4 bytes a value",
+        baselines=(MATH_LIBRARY, TORCH),
+        cases=partial(activation_cases, function),
+    )
+    for function in get_args(Function)
+]

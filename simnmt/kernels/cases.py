@@ -67,9 +67,9 @@ class Work:
     """Steps of a decoder, each with this work: a step finds in the cache the data of the step before."""
 
 
-def target_at(level: str, *, avx512: float, avx2: float, portable: float | None = None) -> float | None:
-    """Return the target at a level of the kernels; None at a level for which none was measured."""
-    return {"avx512": avx512, "avx2": avx2, "portable": portable}.get(level)
+def target_at(*, avx512: float, avx2: float) -> float | None:
+    """Return the target at the level of the kernels; None at a level for which none was measured."""
+    return {"AVX-512": avx512, "AVX2": avx2}.get(level_name())
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +105,6 @@ class Case:
     comparisons: tuple[Comparison, ...]
     before: Mapping[str, Run] = field(default_factory=dict)
     """By run: what is called untimed before each call, to restore what it overwrites."""
-    level: str = field(default_factory=level_name)
-    """Compiled level of our runs, or `none` for the fallbacks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +122,8 @@ class Kernel:
     cost: str
     """Bytes and operations, in words."""
     baselines: tuple[str, str]
-    cases: Callable[[int], Iterator[Case]]
-    """Yields the cases for a number of threads; builds each when its turn comes, because all inputs may not fit memory."""
+    cases: Callable[..., Iterator[Case]]
+    """Yields the cases for a number of threads, and of given sizes; builds each in its turn, because not all may fit memory."""
     device: str = "cpu"
     compiled_only: bool = False
-    """True if the fallbacks are not worth measuring."""
+    """True if the references are not worth measuring."""

@@ -5,6 +5,7 @@ Products are computed row by row or from gathered columns.
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from dataclasses import dataclass, field
 
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from simnmt.kernels.errors import KernelError
-from simnmt.kernels.native_library import NativeLibrary, native_at
+from simnmt.kernels.native_library import native
 from simnmt.kernels.output_layer import fused_argmax
 from simnmt.kernels.tensor_checks import (
     ANY_SIZE,
@@ -42,8 +43,6 @@ class ColumnSets:
     columns: Tensor
     """int32 [n], ascending within each set, on any device; unions are made on this device."""
     vocab: int
-    level: str | None = None
-    """Widest native kernels to use, as in the variable SIMNMT_KERNELS; None for those of the process."""
     _flags: Tensor = field(init=False, repr=False)
     _lock: threading.Lock = field(init=False, repr=False)
 
@@ -106,12 +105,12 @@ class ColumnSets:
         starts = self.starts.numpy()
         firsts, ends = starts[distinct], starts[distinct + 1]
         with self._lock:  # the flags are shared: two threads would set each other's
-            native = native_at(self.level) if self.columns.is_cpu else None
-            if native is None:
+            kernels = native() if self.columns.is_cpu else None
+            if kernels is None:
                 return self._union_by_torch(torch.from_numpy(firsts), torch.from_numpy(ends - firsts))
             union = torch.empty(min(self.vocab, int((ends - firsts).sum())), dtype=torch.int32)
             tables = (tensor.data_ptr() for tensor in (self.starts, self.columns, self._flags))
-            count = native.cdll.simnmt_union(distinct.ctypes.data, len(distinct), *tables, self.vocab, union.data_ptr())
+            count = kernels.simnmt_union(distinct.ctypes.data, len(distinct), *tables, self.vocab, union.data_ptr())
             return union[:count]
 
     def _union_by_torch(self, firsts: Tensor, sizes: Tensor) -> Tensor:
@@ -153,11 +152,9 @@ class Centroids:
     mean: Tensor
     """float32 [d]: mean of the points. Without it a common offset of the states that is large beside their deviations would
     take the digits that distinguish the points."""
-    level: str | None = None
-    """Widest native kernels to use, as in the variable SIMNMT_KERNELS; None for those of the process."""
 
     @classmethod
-    def of(cls, points: Tensor, *, level: str | None = None) -> Centroids:
+    def of(cls, points: Tensor) -> Centroids:
         """Prepare points [r, d] of type float32, float16 or bfloat16 on any device; they keep their type.
 
         Raises `KernelError` for another tensor, and for NaN or infinity.
@@ -169,7 +166,7 @@ class Centroids:
         if not bool(points.isfinite().all()):
             raise KernelError(f"point {int((~points.isfinite()).any(1).nonzero()[0])} is not finite")
         mean = points.double().mean(0).float()
-        return cls(points, (points.double() - mean).square().sum(1).mul(-0.5).float(), mean, level)
+        return cls(points, (points.double() - mean).square().sum(1).mul(-0.5).float(), mean)
 
     def __len__(self) -> int:
         return len(self.points)
@@ -184,7 +181,7 @@ class Centroids:
             return torch.empty(0, dtype=torch.int64, device=hidden.device)
         try:
             if products.is_cpu:
-                return fused_argmax(products, self.half_norms, level=self.level)
+                return fused_argmax(products, self.half_norms)
             return lowest_argmax(products + self.half_norms)
         except KernelError:
             broken = (~hidden.isfinite()).any(1).nonzero()
@@ -200,12 +197,12 @@ class Centroids:
         if self.points.dtype != torch.float32:  # a product in half precision is rounded, and another point could seem nearest
             parts = (self.points[first : first + _WIDENED].float() for first in range(0, count, _WIDENED))
             return torch.cat([hidden @ part.T for part in parts], dim=1)
-        native = native_at(self.level) if hidden.is_cpu else None
-        if native is None:
+        kernels = native() if hidden.is_cpu else None
+        if kernels is None:
             return hidden @ self.points.T
         out = torch.empty((hidden.shape[0], count))
         at = hidden.data_ptr()
-        native.cdll.simnmt_row_wise(self.points.data_ptr(), count, width, None, count, at, hidden.shape[0], out.data_ptr())
+        kernels.simnmt_row_wise(self.points.data_ptr(), count, width, None, count, at, hidden.shape[0], out.data_ptr())
         return out
 
     @property
@@ -226,9 +223,9 @@ def lowest_argmax(scores: Tensor) -> Tensor:
     return torch.where(scores == most, places, scores.shape[1]).min(1).values
 
 
-def _native_for(level: str | None, *tensors: Tensor) -> NativeLibrary | None:
-    """Return the native kernels if all tensors are float32 on the CPU."""
-    return native_at(level) if all(tensor.is_cpu and tensor.dtype == torch.float32 for tensor in tensors) else None
+def _native_for(*tensors: Tensor) -> ctypes.CDLL | None:
+    """Return the compiled kernels if all tensors are float32 on the CPU."""
+    return native() if all(tensor.is_cpu and tensor.dtype == torch.float32 for tensor in tensors) else None
 
 
 def multiplied(gathered: Tensor, hidden: Tensor) -> Tensor:
@@ -255,7 +252,6 @@ def gathered_products(
     *,
     method: ProductMethod = "row_wise",
     out: Tensor | None = None,
-    level: str | None = None,
 ) -> Tensor:
     """Return products of each row of `hidden` with the `columns` of the vocabulary, without bias, float32 [rows, n] (FVP-07).
 
@@ -268,7 +264,6 @@ def gathered_products(
         method: `row_wise` takes dot products with the weight's rows and copies nothing; `gather` packs a few columns at a time,
             as many as a cache holds, and multiplies them.
         out: receives the result.
-        level: widest compiled kernels to use, as in the variable SIMNMT_KERNELS.
 
     Raises:
         KernelError: for other tensors and for a column outside the vocabulary.
@@ -283,16 +278,16 @@ def gathered_products(
         raise KernelError(f"method {method!r}: one of {', '.join(PRODUCT_METHODS)} is needed")
     rows, count = hidden.shape[0], columns.shape[0]
     out = output_tensor(out, rows, count, hidden)
-    native = _native_for(level, weight, hidden)
-    if native is None:
+    kernels = _native_for(weight, hidden)
+    if kernels is None:
         check_columns(columns, vocab)
         return out.copy_(multiplied(weight.detach().index_select(0, columns), hidden.detach()))
     arguments = weight_at, vocab, width, columns_at, count, hidden_at, rows
     if method == "row_wise":
-        unsound = native.cdll.simnmt_row_wise(*arguments, out.data_ptr())
+        unsound = kernels.simnmt_row_wise(*arguments, out.data_ptr())
     else:
-        scratch = torch.empty(native.cdll.simnmt_gathered_scratch(width, rows))
-        unsound = native.cdll.simnmt_gathered(*arguments, scratch.data_ptr(), out.data_ptr())
+        scratch = torch.empty(kernels.simnmt_gathered_scratch(width, rows))
+        unsound = kernels.simnmt_gathered(*arguments, scratch.data_ptr(), out.data_ptr())
     raise_for_column(unsound, columns, vocab)
     return out
 
@@ -303,13 +298,11 @@ def scatter(
     vocab: int,
     bias: Tensor | None = None,
     out: Tensor | None = None,
-    *,
-    level: str | None = None,
 ) -> Tensor:
     """Return `products` [rows, n] plus the `bias` [V] of their `columns`, and -inf elsewhere, float32 [rows, V] (FVP-07).
 
-    `columns`: int32 [n], ascending, within V; `out` receives the result; `level` as in `gathered_products`. Raises
-    `KernelError` for other tensors and for a column outside the vocabulary.
+    `columns`: int32 [n], ascending, within V; `out` receives the result. Raises `KernelError` for other tensors and
+    for a column outside the vocabulary.
     """
     columns_at = check_tensor("columns", columns, (torch.int32,), (ANY_SIZE,))
     products_at = check_tensor("products", products, (torch.float32,), (ANY_SIZE, len(columns)))
@@ -320,9 +313,9 @@ def scatter(
         check_beside("bias", bias, "products", products)
     rows = products.shape[0]
     out = output_tensor(out, rows, vocab, products)
-    native = _native_for(level, products)
-    if native is not None:
-        unsound = native.cdll.simnmt_scatter(products_at, rows, columns_at, len(columns), vocab, bias_at, out.data_ptr())
+    kernels = _native_for(products)
+    if kernels is not None:
+        unsound = kernels.simnmt_scatter(products_at, rows, columns_at, len(columns), vocab, bias_at, out.data_ptr())
         raise_for_column(unsound, columns, vocab)
         return out
     check_columns(columns, vocab)

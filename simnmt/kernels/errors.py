@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-from simnmt.base.errors import InputError
 from simnmt.base.packages import MissingPackage, install_command
 
 
 class KernelError(ValueError):
     """An array that a kernel cannot work on; the message names the array and the reason."""
-
-
-class KernelLevelError(InputError):
-    """An unknown level of compiled kernels."""
 
 
 def need(package: str, remedy: str) -> None:

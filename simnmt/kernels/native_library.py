@@ -1,9 +1,4 @@
-"""The compiled kernels: levels, the choice of a level, and the loaded library.
-
-The widest level that this processor can run is chosen; without compiled kernels every kernel uses its fallback. The
-constructors of a library are compiled for its level, so a library that the processor cannot run is never opened. A library
-made from other sources is not opened either.
-"""
+"""The compiled kernels, opened once a process, and threads for them; without them numpy and torch give the same results."""
 
 from __future__ import annotations
 
@@ -11,86 +6,68 @@ import ctypes
 import functools
 import os
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
-from pathlib import Path
+from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
-from simnmt.base.compile import KERNEL_LIBRARY, LEVEL_FLAGS, Library
+from simnmt.base.compile import KERNEL_LIBRARY, cpu_name
+from simnmt.base.errors import InputError
 from simnmt.base.suggestions import did_you_mean
-from simnmt.kernels.errors import KernelLevelError
 
-LEVELS = tuple(LEVEL_FLAGS)
-"""From the widest to the narrowest."""
 VARIABLE = "SIMNMT_KERNELS"
-"""Environment variable that names the widest level to use, or `none`."""
+"""Environment variable that names the build to use (`native`, `avx2`, `portable`), or `none`."""
 NONE = "none"
-"""Name of the fallbacks in the variable, in `level` arguments and in output."""
-AVX2, AVX512 = 1, 2
-"""Bits of the result of the C function `simnmt_features`."""
+"""Name of the references in the variable and in output."""
 
 
-def supported(features: int) -> tuple[str, ...]:
-    """Return the levels that a processor with these features can run, the widest first."""
-    has = {"avx512": features & AVX2 and features & AVX512, "avx2": features & AVX2, "portable": True}
-    return tuple(level for level in LEVELS if has[level])
+class KernelBuildError(InputError):
+    """An unknown build of the kernels."""
 
 
-def choose(features: int, compiled: Collection[str], asked: str | None, *, named: str = "level") -> str | None:
-    """Return the widest level that is supported, compiled and not wider than `asked`; None if no native kernel qualifies.
+_reference_only = False
 
-    `asked` can only narrow the choice; None does not. `named` names the source of the level in the message: an
-    argument or SIMNMT_KERNELS. Raises `KernelLevelError` for a name that is no level.
+
+def native() -> ctypes.CDLL | None:
+    """Return the compiled kernels; None if the references in numpy and torch compute.
+
+    Without the variable SIMNMT_KERNELS the best build for this processor is opened. Warns once if none can be used. Raises
+    `KernelBuildError` for an unknown build.
     """
+    return None if _reference_only else _opened()
+
+
+@functools.cache
+def _opened() -> ctypes.CDLL | None:
+    asked = os.environ.get(VARIABLE) or None
     if asked == NONE:
         return None
-    if asked is not None and asked not in LEVELS:
-        remedy = did_you_mean(str(asked).strip(), (*LEVELS, NONE), f"one of {', '.join(LEVELS)} or {NONE}")
-        raise KernelLevelError(f"{named}={asked!r}: no such level of kernels", remedy=remedy)
-    within = LEVELS if asked is None else LEVELS[LEVELS.index(asked) :]
-    return next((level for level in supported(features) if level in within and level in compiled), None)
+    if asked is not None and asked not in KERNEL_LIBRARY.builds:
+        raise KernelBuildError(f"{VARIABLE}={asked}: no such build", remedy=did_you_mean(asked, (*KERNEL_LIBRARY.builds, NONE)))
+    return KERNEL_LIBRARY.open(asked)
 
 
-POINTER, SIZE, FLAG, REAL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_float
-Signature = tuple[Any, ...]
-"""Types of a C function: of its result (None for no result), then of its arguments."""
-SIGNATURES: dict[str, Signature] = {
-    "simnmt_features": (FLAG,),
-    "simnmt_tanh": (None, POINTER, SIZE, FLAG, POINTER),
-    "simnmt_sigmoid": (None, POINTER, SIZE, FLAG, POINTER),
-    "simnmt_best": (SIZE, FLAG, POINTER, SIZE, POINTER, *[SIZE] * 4, *[POINTER] * 5),
-    "simnmt_best_shared": (None, POINTER),
-    "simnmt_unpack": (None, POINTER, SIZE, FLAG, POINTER, POINTER, POINTER, SIZE, POINTER, SIZE, POINTER),
-    "simnmt_packed_size": (SIZE, SIZE, SIZE),
-    "simnmt_quantise": (FLAG, POINTER, SIZE, REAL, REAL, POINTER),
-    "simnmt_pack_int16": (None, POINTER, SIZE, SIZE, POINTER),
-    "simnmt_pack_float32": (None, POINTER, SIZE, SIZE, POINTER),
-    "simnmt_product_int16": (FLAG, POINTER, SIZE, POINTER, SIZE, SIZE, REAL, REAL, REAL, FLAG, POINTER, POINTER),
-    "simnmt_product_float32": (None, POINTER, SIZE, POINTER, SIZE, SIZE, FLAG, POINTER, POINTER),
-    "simnmt_union": (SIZE, POINTER, SIZE, POINTER, POINTER, POINTER, SIZE, POINTER),
-    "simnmt_scatter": (SIZE, POINTER, SIZE, POINTER, SIZE, SIZE, POINTER, POINTER),
-    "simnmt_row_wise": (SIZE, POINTER, SIZE, SIZE, POINTER, SIZE, POINTER, SIZE, POINTER),
-    "simnmt_gathered_scratch": (SIZE, SIZE, SIZE),
-    "simnmt_gathered": (SIZE, POINTER, SIZE, SIZE, POINTER, SIZE, POINTER, SIZE, POINTER, POINTER),
-}
-"""Signatures of all functions, except those of the sharp decoder, which take structures (`sharp.native_search`)."""
+@contextmanager
+def references() -> Iterator[None]:
+    """Compute by the references within the block, in all threads."""
+    global _reference_only
+    before, _reference_only = _reference_only, True
+    try:
+        yield
+    finally:
+        _reference_only = before
 
 
-def declare(cdll: ctypes.CDLL, signatures: Mapping[str, Signature]) -> None:
-    """Declare the types of the functions, as far as the library contains them."""
-    for name, (result, *arguments) in signatures.items():
-        if hasattr(cdll, name):
-            function = getattr(cdll, name)
-            function.restype, function.argtypes = result, arguments
+def level_name() -> str:
+    """Return the vectors of the compiled kernels, such as AVX-512, AVX2 or NEON; `none` for the references."""
+    kernels = native()
+    return NONE if kernels is None else str(kernels.simnmt_level().decode())
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class NativeLibrary:
-    """An opened library of one level; the types of its functions are declared."""
-
-    level: str
-    cdll: ctypes.CDLL
+def processor() -> str:
+    """Return what figures of kernels ran on: the processor and its level, such as `AMD EPYC, AVX-512`."""
+    level = level_name()
+    return f"{cpu_name()}, {'numpy and torch without compiled kernels' if level == NONE else level}"
 
 
 T = TypeVar("T")
@@ -152,64 +129,5 @@ def _openmp_parallel() -> Callable[[Any, Any, int, int], None] | None:
         parallel = ctypes.CDLL(None).GOMP_parallel
     except (AttributeError, OSError, TypeError):  # TypeError: Windows has no handle of the whole process
         return None
-    parallel.restype, parallel.argtypes = None, (POINTER, POINTER, ctypes.c_uint, ctypes.c_uint)
+    parallel.restype, parallel.argtypes = None, (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
     return cast("Callable[[Any, Any, int, int], None]", parallel)
-
-
-@functools.cache
-def native_at(level: str | None) -> NativeLibrary | None:
-    """Return the widest library up to `level` ("none" for none) that this processor runs; None if kernels take fallbacks.
-
-    For None the variable SIMNMT_KERNELS names the level. The choice is made once per process and level. Warns of libraries that
-    were made from other sources. Raises `KernelLevelError` for an unknown level.
-    """
-    asked, named = (os.environ.get(VARIABLE) or None, VARIABLE) if level is None else (level, "level")
-    return load(asked, named=named, compiled=_compiled_at_first_use)
-
-
-def level_name(level: str | None = None) -> str:
-    """Return the level of the library that `native_at` returns, "none" if kernels take their fallbacks."""
-    native = native_at(level)
-    return NONE if native is None else native.level
-
-
-def load(
-    asked: str | None = None,
-    library: Library = KERNEL_LIBRARY,
-    *,
-    named: str = "level",
-    compiled: Callable[[], Mapping[str, Path]] | None = None,
-) -> NativeLibrary | None:
-    """Open the widest level of a library as `choose` does, without remembering the result.
-
-    `compiled`: returns the result of `Library.compiled`; None reads the folder now.
-    """
-    if asked == NONE:
-        return None
-    paths = dict(library.compiled() if compiled is None else compiled())
-    portable = _opened(library, paths.get("portable"))
-    features = processor_features(portable)
-    while (level := choose(features, paths, asked, named=named)) is not None:
-        cdll = portable if level == "portable" else _opened(library, paths[level])
-        if cdll is not None:
-            return NativeLibrary(level, cdll)
-        del paths[level]
-    return None
-
-
-@functools.cache
-def _compiled_at_first_use() -> Mapping[str, Path]:
-    """Return the compiled kernels, whose files are read and hashed once for all levels."""
-    return KERNEL_LIBRARY.compiled()
-
-
-def processor_features(portable: ctypes.CDLL | None) -> int:
-    """Return the features of the processor for `supported`, by the library that runs on any processor; 0 without it."""
-    return 0 if portable is None else int(portable.simnmt_features())
-
-
-def _opened(library: Library, path: Path | None) -> ctypes.CDLL | None:
-    cdll = None if path is None else library.opened(path)
-    if cdll is not None:
-        declare(cdll, SIGNATURES)
-    return cdll

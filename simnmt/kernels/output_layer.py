@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
+from simnmt.base.compile import KERNEL_LIBRARY, c_declarations
+from simnmt.kernels.cases import Case, Comparison, Kernel, Memory, Run, Work, last_cache_bytes, target_at
 from simnmt.kernels.errors import KernelError
-from simnmt.kernels.native_library import NativeLibrary, native_at, share
+from simnmt.kernels.native_library import native, share
 from simnmt.kernels.output_reference import (
+    ROWS_AT_ONCE,
     Best,
     Partial,
+    best_by_torch,
     check_arguments,
     check_out,
     combine,
-    fallback_best,
-    fallback_partial,
+    partial_by_torch,
     refuse_row,
 )
-
-__all__ = ["Best", "Partial", "combine", "fused_argmax", "fused_best", "partial"]
 
 LEAST_OF_A_THREAD = 1 << 17
 """Elements below which work is not divided among threads: handing work to a thread costs some 20 us."""
@@ -40,7 +42,6 @@ def fused_best(
     *,
     threads: int = 1,
     out: Best | None = None,
-    level: str | None = None,
 ) -> Best:
     """Return the `count` best columns of each row of `products` plus `bias` and the row's sum of exponentials, in one pass.
 
@@ -53,11 +54,9 @@ def fused_best(
         count: columns per row.
         threads: on the CPU, divide the rows, or the columns of few rows.
         out: receives the result.
-        level: widest compiled kernels to use, as in the variable SIMNMT_KERNELS.
 
     Raises:
         KernelError: for other tensors, and for a row without a finite value or with NaN or +inf (FNI-07).
-        KernelLevelError: for an unknown level; it is an `InputError`, not a `KernelError`.
     """
     check_arguments(products, bias, count, threads=threads)
     if out is not None:
@@ -66,24 +65,24 @@ def fused_best(
         from simnmt.kernels.triton_output import triton_best
 
         return _copied(triton_best(products, bias, count), out)
-    native = None if count > MOST_LISTED else native_at(level)
+    kernels = None if count > MOST_LISTED else native()
     out = out or Best.empty(products.shape[0], count, products.device)
-    if native is None:
-        fallback_best(products, bias, out)
+    if kernels is None:
+        best_by_torch(products, bias, out)
         return out
     parts = parts_of(products, threads, count)
     if parts == 1:  # for one row the call costs as much as a third of the work
-        broken = _search(native, products, bias, count, 0, *out, None, None)
+        broken = _search(kernels, products, bias, count, 0, *out, None, None)
         if broken >= 0:
             raise refuse_row(products, bias, broken)
     elif products.shape[0] < ROWS_OF_A_THREAD * parts:
-        return _copied(_best_by_columns(native, products, bias, count, parts), out)
+        return _copied(_best_by_columns(kernels, products, bias, count, parts), out)
     else:
-        _by_rows(native, products, bias, count, parts, *out)
+        _by_rows(kernels, products, bias, count, parts, *out)
     return out
 
 
-def fused_argmax(products: Tensor, bias: Tensor | None, *, threads: int = 1, level: str | None = None) -> Tensor:
+def fused_argmax(products: Tensor, bias: Tensor | None, *, threads: int = 1) -> Tensor:
     """Return the best column of each row, int64 [rows], without its probability: no exponential is taken (FNI-06).
 
     Arguments, ties and errors are those of `fused_best`.
@@ -93,22 +92,22 @@ def fused_argmax(products: Tensor, bias: Tensor | None, *, threads: int = 1, lev
         from simnmt.kernels.triton_output import triton_argmax
 
         return triton_argmax(products, bias)
-    native = native_at(level)
-    if native is None:
-        return _argmax_of(fallback_partial(products, bias), products, bias)
+    kernels = native()
+    if kernels is None:
+        return _argmax_of(partial_by_torch(products, bias), products, bias)
     parts, columns = parts_of(products, threads, 1), torch.empty(products.shape[0], dtype=torch.int64)
     if parts == 1:
-        broken = _search(native, products, bias, 1, 0, columns, None, None, None, None)
+        broken = _search(kernels, products, bias, 1, 0, columns, None, None, None, None)
         if broken >= 0:
             raise refuse_row(products, bias, broken)
         return columns
     if products.shape[0] < ROWS_OF_A_THREAD * parts:
-        return _argmax_of(_by_columns(native, products, bias, 1, parts, with_sum=False)[0], products, bias)
-    _by_rows(native, products, bias, 1, parts, columns, None, None)
+        return _argmax_of(_by_columns(kernels, products, bias, 1, parts, with_sum=False)[0], products, bias)
+    _by_rows(kernels, products, bias, 1, parts, columns, None, None)
     return columns
 
 
-def partial(products: Tensor, bias: Tensor | None, *, level: str | None = None) -> Partial:
+def partial(products: Tensor, bias: Tensor | None) -> Partial:
     """Return the contribution of these columns to the softmax and 1-best of the rows, as a part of the vocabulary (FNI-04).
 
     A row may have no finite value here. Only on the CPU; other arguments and errors are those of `fused_best`.
@@ -116,10 +115,10 @@ def partial(products: Tensor, bias: Tensor | None, *, level: str | None = None) 
     check_arguments(products, bias, 1)
     if products.is_cuda:
         raise KernelError(f"products on {products.device}: parts of rows are combined on the CPU alone")
-    native = native_at(level)
-    if native is None:
-        return fallback_partial(products, bias)
-    return _by_columns(native, products, bias, 1, 1, with_sum=True)[0]
+    kernels = native()
+    if kernels is None:
+        return partial_by_torch(products, bias)
+    return _by_columns(kernels, products, bias, 1, 1, with_sum=True)[0]
 
 
 def parts_of(products: Tensor, threads: int, count: int) -> int:
@@ -128,7 +127,7 @@ def parts_of(products: Tensor, threads: int, count: int) -> int:
 
 
 def _search(
-    native: NativeLibrary, products: Tensor, bias: Tensor | None, count: int, first: int, *results: Tensor | None
+    kernels: ctypes.CDLL, products: Tensor, bias: Tensor | None, count: int, first: int, *results: Tensor | None
 ) -> int:
     """Search `products`, whose columns start at `first` of the vocabulary; return the first row that is refused, or -1.
 
@@ -137,22 +136,15 @@ def _search(
     rows, width = products.shape
     kind, at, bias_at = KINDS[products.dtype], products.data_ptr(), None if bias is None else bias.data_ptr()
     results_at = [None if tensor is None else tensor.data_ptr() for tensor in results]
-    broken: int = native.cdll.simnmt_best(kind, at, products.stride(0), bias_at, rows, width, first, count, *results_at)
+    broken: int = kernels.simnmt_best(kind, at, products.stride(0), bias_at, rows, width, first, count, *results_at)
     return broken
 
 
-class _SharedSearch(ctypes.Structure):
-    """`SharedSearch` of output_layer.h."""
-
-    _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("products", "bias", "columns", "values", "log_total", "maximum", "total")),
-        *((name, ctypes.c_int64) for name in ("kind", "stride", "rows", "width", "count", "row_parts", "column_parts")),
-        *((name, ctypes.c_int64) for name in ("next", "broken")),
-    )
+_SharedSearch = c_declarations(KERNEL_LIBRARY.folder / "output_layer.c").SharedSearch
 
 
 def _search_together(
-    native: NativeLibrary,
+    kernels: ctypes.CDLL,
     products: Tensor,
     bias: Tensor | None,
     count: int,
@@ -166,21 +158,21 @@ def _search_together(
     addresses = [None if tensor is None else tensor.data_ptr() for tensor in (products, bias, *results)]
     sizes = KINDS[products.dtype], products.stride(0), rows, width, count, row_parts, column_parts
     search = _SharedSearch(*addresses, *sizes, 0, rows)
-    share(native.cdll.simnmt_best_shared, search, threads)
+    share(kernels.simnmt_best_shared, search, threads)
     if search.broken < rows:
         raise refuse_row(products, bias, search.broken)
 
 
 def _by_rows(
-    native: NativeLibrary, products: Tensor, bias: Tensor | None, count: int, parts: int, *results: Tensor | None
+    kernels: ctypes.CDLL, products: Tensor, bias: Tensor | None, count: int, parts: int, *results: Tensor | None
 ) -> None:
     """Write columns, values and log_total of all rows, divided into groups of rows, into `results`."""
-    _search_together(native, products, bias, count, parts, *results, None, None, row_parts=parts)
+    _search_together(kernels, products, bias, count, parts, *results, None, None, row_parts=parts)
 
 
-def _best_by_columns(native: NativeLibrary, products: Tensor, bias: Tensor | None, count: int, parts: int) -> Best:
+def _best_by_columns(kernels: ctypes.CDLL, products: Tensor, bias: Tensor | None, count: int, parts: int) -> Best:
     """Select the best among the best of each part of the columns, and combine the sums of the parts (FNI-04)."""
-    whole, columns, values = _by_columns(native, products, bias, count, parts, with_sum=True)
+    whole, columns, values = _by_columns(kernels, products, bias, count, parts, with_sum=True)
     _argmax_of(whole, products, bias)
     # Stable, and the parts are in the order of their columns: among equal values the lowest column stays first.
     values, order = torch.cat(list(values), dim=1).sort(dim=1, descending=True, stable=True)
@@ -189,14 +181,14 @@ def _best_by_columns(native: NativeLibrary, products: Tensor, bias: Tensor | Non
 
 
 def _by_columns(
-    native: NativeLibrary, products: Tensor, bias: Tensor | None, count: int, parts: int, *, with_sum: bool
+    kernels: ctypes.CDLL, products: Tensor, bias: Tensor | None, count: int, parts: int, *, with_sum: bool
 ) -> tuple[Partial, Tensor, Tensor]:
     """Return the rows' maxima and sums, and the best columns and values of each part of the columns, [parts, rows, count]."""
     rows = products.shape[0]
     columns, values = torch.empty((parts, rows, count), dtype=torch.int64), torch.empty((parts, rows, count))
     maximum, total = torch.empty((parts, rows)), torch.zeros((parts, rows))
     results = columns, values, None, maximum, total if with_sum else None
-    _search_together(native, products, bias, count, parts, *results, column_parts=parts)
+    _search_together(kernels, products, bias, count, parts, *results, column_parts=parts)
     partials = (Partial(maximum[part], total[part], columns[part, :, 0]) for part in range(parts))
     return functools.reduce(combine, partials), columns, values
 
@@ -214,3 +206,168 @@ def _copied(best: Best, out: Best | None) -> Best:
     for place, tensor in zip(out, best, strict=True):
         place.copy_(tensor)
     return out
+
+
+VOCAB = 85_000
+"""Vocabulary of the paper (FNI-13)."""
+IN_PLACE, ARGMAX_IN_PLACE, COPY = "torch in place", "torch add and argmax", "copy of as many bytes"
+LOG_PROB_BOUND = 1e-5
+"""Absolute error of a log-probability (FNI-05)."""
+BATCHES = (1, 8, 32, 128)
+SIZES = (*((batch, 1) for batch in BATCHES), *((batch * 5, 5) for batch in BATCHES[:3]))
+"""(rows, best columns per row): beams of 1 and 5."""
+HALF_SIZES = ((32, 1), (40, 5))
+BEYOND_CACHE_ROWS = 512
+"""174 MB of products, several times the last-level cache of most boxes."""
+
+
+def best_cases(threads: int, vocab: int = VOCAB) -> Iterator[Case]:
+    """Yield all batches at beams 1 and 5; halves; and more data than a cache holds."""
+    for rows, count in SIZES:
+        yield _best_case(rows, count, threads, vocab, target=target_at(avx512=5.0, avx2=4.0))
+    for dtype in (torch.float16, torch.bfloat16):
+        for rows, count in HALF_SIZES:
+            yield _best_case(rows, count, threads, vocab, dtype=dtype)
+    yield _best_case(BEYOND_CACHE_ROWS, 1, threads, vocab, copy_alone=True)
+
+
+def argmax_cases(threads: int, vocab: int = VOCAB) -> Iterator[Case]:
+    """Yield all batches at beam 1."""
+    for batch in BATCHES:
+        yield _argmax_case(batch, threads, vocab)
+
+
+def _best_case(
+    rows: int,
+    count: int,
+    threads: int,
+    vocab: int,
+    *,
+    dtype: torch.dtype = torch.float32,
+    target: float | None = None,
+    copy_alone: bool = False,
+) -> Case:
+    """`target`: ratio to torch in place, which `copy_alone` leaves out: its target is a share of the copy's bandwidth."""
+    work = _work(rows, vocab, dtype.itemsize)
+    products, bias = _random_products(rows, vocab, dtype)
+    fused = functools.partial(fused_best, products, bias, count, threads=threads, out=Best.empty(rows, count))
+    error, source = best_error(fused(), products, bias), torch.zeros(work.bytes_moved // 8)
+    against = functools.partial(Comparison, "fused", work=work, error=error, error_bound=LOG_PROB_BOUND)
+    runs: dict[str, Run] = {"fused": fused, COPY: functools.partial(torch.ones_like(source).copy_, source)}
+    comparisons = [against(COPY, target=target_at(avx512=0.6, avx2=0.6) if copy_alone else None)]
+    before = dict[str, Run]()
+    if not copy_alone:
+        overwritten = products.clone()
+        runs[IN_PLACE] = in_place(overwritten, bias, count)
+        before[IN_PLACE] = functools.partial(overwritten.copy_, products)
+        comparisons.insert(0, against(IN_PLACE, target=target))
+    return Case(_text(rows, count, vocab, dtype), _memory(work), runs, tuple(comparisons), before)
+
+
+def _argmax_case(rows: int, threads: int, vocab: int) -> Case:
+    products, bias = _random_products(rows, vocab, torch.float32)
+    overwritten, columns = products.clone(), torch.empty(rows, dtype=torch.int64)
+    argmax = functools.partial(fused_argmax, products, bias, threads=threads)
+    # In float32, as the sums that are compared: after rounding, the best column in float64 may be another.
+    logits = products + bias
+    error = float((logits.max(1).values - logits.gather(1, argmax()[:, None])[:, 0]).max())
+    work = _work(rows, vocab, 4)
+    runs: dict[str, Run] = {
+        "argmax": argmax,
+        IN_PLACE: in_place(overwritten, bias, 1),
+        ARGMAX_IN_PLACE: lambda: torch.argmax(overwritten.add_(bias), 1, out=columns),
+    }
+    # Restoring leaves the products in the cache, as the product before the search does.
+    before = dict.fromkeys((IN_PLACE, ARGMAX_IN_PLACE), functools.partial(overwritten.copy_, products))
+    against = functools.partial(Comparison, "argmax", work=work, error=error)
+    comparisons = against(IN_PLACE, target=target_at(avx512=7.0, avx2=7.0)), against(ARGMAX_IN_PLACE)
+    return Case(_text(rows, 1, vocab, torch.float32), _memory(work), runs, comparisons, before)
+
+
+def _work(rows: int, vocab: int, itemsize: int) -> Work:
+    """Return the work of reading all products and biases once: 2 V elements per hypothesis without a cache (FNI-02)."""
+    return Work(rows * vocab * itemsize + 4 * vocab)
+
+
+def _memory(work: Work) -> Memory:
+    return "hot" if work.bytes_moved <= last_cache_bytes() else "beyond"
+
+
+def _text(rows: int, count: int, vocab: int, dtype: torch.dtype) -> str:
+    return f"{rows} row{'s' if rows > 1 else ''}, best {count}, V {vocab:,}, {str(dtype).removeprefix('torch.')}"
+
+
+def _random_products(rows: int, vocab: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Draw products and bias, spread as the logits of a trained model."""
+    generator = torch.Generator().manual_seed(rows)
+    return torch.randn(rows, vocab, generator=generator).mul_(3.0).to(dtype), torch.randn(vocab, generator=generator)
+
+
+def in_place(products: Tensor, bias: Tensor, count: int) -> Run:
+    """Return a run of bias, log-softmax and search by torch into allocated outputs: torch's fastest three calls."""
+    rows = products.shape[0]
+    shape = (rows,) if count == 1 else (rows, count)
+    values, columns = (torch.empty(shape, dtype=dtype, device=products.device) for dtype in (products.dtype, torch.int64))
+    bias = bias.to(products.dtype)
+
+    def run() -> object:
+        products.add_(bias)
+        torch.log_softmax(products, 1, out=products)
+        if count == 1:
+            return torch.max(products, 1, out=(values, columns))
+        return torch.topk(products, count, 1, out=(values, columns))
+
+    return run
+
+
+def best_error(best: Best, products: Tensor, bias: Tensor) -> float:
+    """Return the largest error in float64 of a log-probability, and of the value of a column against the value of its rank.
+
+    Columns of equal values may be in any order; a column that is returned twice counts as an error of 1.
+    """
+    error, count = 0.0, best.columns.shape[1]
+    for begin in range(0, products.shape[0], ROWS_AT_ONCE):
+        rows = slice(begin, begin + ROWS_AT_ONCE)
+        logits, columns = products[rows].double() + bias, best.columns[rows]
+        wanted = logits.topk(count).values
+        log_probs = wanted - logits.logsumexp(1, keepdim=True)
+        for difference in (best.log_probs[rows] - log_probs, logits.gather(1, columns) - wanted):
+            error = max(error, float(difference.abs().max()))
+        if any(len(set(row)) < count for row in columns.tolist()):
+            error = max(error, 1.0)
+    return error
+
+
+KERNELS = [
+    Kernel(
+        name="fused_best",
+        meaning="bias, softmax and the best n columns of each row in one pass",
+        source="FNI-03, FNI-05",
+        reference="kernels.output_reference.reference_best",
+        bound="1e-5 of a log-probability; the same columns, the lowest of equals",
+        cost="reads V products a row and V biases; 2 V elements (FNI-02)",
+        baselines=(IN_PLACE, COPY),
+        cases=best_cases,
+    ),
+    Kernel(
+        name="fused_argmax",
+        meaning="bias and the best column of each row, without its probability",
+        source="FNI-06",
+        reference="kernels.output_reference.reference_best",
+        bound="none: the same column, the lowest of equals",
+        cost="reads V products a row and V biases; 2 V elements",
+        baselines=(IN_PLACE, ARGMAX_IN_PLACE),
+        cases=argmax_cases,
+    ),
+    Kernel(
+        name="triton_best",
+        meaning="fused_best and fused_argmax on a GPU, in float32, float16 and bfloat16 (kernels/triton_output.py)",
+        source="FNI-03 to FNI-06",
+        reference="torch in float64",
+        bound="1e-6 of a row's log-sum, relative; the same columns",
+        cost="reads V products a row and V biases",
+        baselines=("torch's own sequence, in one graph", COPY),
+        cases=lambda threads: iter(()),
+        device="cuda",
+    ),
+]

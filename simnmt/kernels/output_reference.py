@@ -1,7 +1,6 @@
-"""The output layer in torch: arguments, results, the reference, and the fallback (FNI-01, FNI-03 to FNI-07).
+"""The output layer in torch: arguments, results, the reference, and what runs without compiled kernels (FNI-01 to FNI-07).
 
-The reference is the oracle of the fused output layer. The fallback returns the results of the fused layer without native
-kernels, except for the rounding of sums.
+`reference_best` is the oracle. `best_by_torch` gives the results of the fused layer, except for the rounding of sums.
 """
 
 from __future__ import annotations
@@ -149,7 +148,7 @@ ROWS_AT_ONCE = 16
 """Rows that are converted and added to the bias together, to keep the copy small."""
 
 
-def fallback_best(products: Tensor, bias: Tensor | None, out: Best) -> None:
+def best_by_torch(products: Tensor, bias: Tensor | None, out: Best) -> None:
     """Fill `out` with the best columns of each row and its sum. Raises `KernelError` for a row that has none."""
     count = out.columns.shape[1]
     for begin in range(0, products.shape[0], ROWS_AT_ONCE):
@@ -164,7 +163,7 @@ def fallback_best(products: Tensor, bias: Tensor | None, out: Best) -> None:
         out.log_total[rows] = (logits - maximum[:, None]).exp().sum(-1).clamp(min=1.0).log()
 
 
-def fallback_partial(products: Tensor, bias: Tensor | None) -> Partial:
+def partial_by_torch(products: Tensor, bias: Tensor | None) -> Partial:
     """Return row maxima, their columns and the relative sums; rows may be all -inf. Raises `KernelError` for NaN and +inf."""
     logits = _logits(products, bias)
     maximum, column = (ranked[:, 0] for ranked in lowest_columns(logits, *logits.topk(1)))

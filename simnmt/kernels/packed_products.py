@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from functools import partial
+from itertools import cycle, product
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simnmt.kernels.arrays import checked, checked_out, huge_pages
+from simnmt.kernels.cases import Case, Comparison, Kernel, Number, Run, Work, last_cache_bytes, target_at
 from simnmt.kernels.errors import KernelError
-from simnmt.kernels.native_library import NativeLibrary, native_at
+from simnmt.kernels.native_library import native
 from simnmt.profile.doubts import clipped_weights_message
 
 WEIGHT_LIMIT = 1.0
@@ -113,16 +115,6 @@ def choose_scales(weight: Float32, input_limit: float) -> Scales:
     raise KernelError(f"no scale keeps sums over {inner} inputs within 32 bits")
 
 
-def beyond_limit(weight: Float32) -> tuple[NDArray[np.float64], int]:
-    """Return the sum by which clipping reduces the magnitudes of each output's weights, [out], and the clipped weights."""
-    sums, clipped = list[NDArray[np.float64]](), 0
-    for part in _parts(weight):
-        beyond = np.maximum(np.abs(part) - np.float32(WEIGHT_LIMIT), 0.0)
-        sums.append(beyond.sum(axis=1, dtype=np.float64))
-        clipped += int(np.count_nonzero(beyond))
-    return np.concatenate(sums), clipped
-
-
 @dataclass(frozen=True, slots=True)
 class Clipping:
     """Number of weights of a model's products beyond [-1, 1], which 16-bit products clip (SHARP-05)."""
@@ -146,7 +138,7 @@ def clipping_of(matrices: Iterable[Float32]) -> Clipping:
     """
     clipped = weights = 0
     for matrix in matrices:
-        clipped += beyond_limit(matrix)[1]
+        clipped += sum(int(np.count_nonzero(np.abs(part) > WEIGHT_LIMIT)) for part in _parts(matrix))
         weights += matrix.size
     return Clipping(clipped, weights)
 
@@ -184,139 +176,235 @@ def _most(weight: Float32, scale: float) -> tuple[int, int]:
     return magnitude, row_sum
 
 
+def product_error_bound(scales: Scales, weight: Float32, x: Float32) -> NDArray[np.float64]:
+    """Return the largest error of each element of a 16-bit product with inputs [rows, in], [rows, out] (SHARP-05).
+
+    Inputs are those after clipping. The bound includes the clipping of weights, times the largest input of the row.
+    """
+    weight_l1 = np.minimum(np.abs(weight), WEIGHT_LIMIT).sum(axis=1, dtype=np.float64)
+    magnitudes = np.minimum(np.abs(x), scales.input_limit)
+    input_l1, largest = magnitudes.sum(axis=1, dtype=np.float64), magnitudes.max(axis=1, initial=0.0).astype(np.float64)
+    fixed_point = scales.error_bound(weight_l1, input_l1[:, None], weight.shape[1])
+    most = np.minimum(weight_l1 * scales.input_limit, input_l1[:, None] * WEIGHT_LIMIT) + fixed_point
+    rounding = most * 2.0**-24  # the sum of integers is rounded to float32 once
+    beyond_l1 = np.maximum(np.abs(weight) - np.float32(WEIGHT_LIMIT), 0.0).sum(axis=1, dtype=np.float64)
+    return np.asarray(fixed_point + rounding + largest[:, None] * beyond_l1)
+
+
 @dataclass(frozen=True, slots=True)
-class PackedInt16:
-    """Weights [out, in] clipped to [-1, 1] in 16 bits, in the order of one pass (SHARP-05)."""
+class PackedMatrix:
+    """Weights [out, in] in the order of one pass: clipped to [-1, 1] in 16 bits, or in float32 (SHARP-05).
+
+    The float32 form is the baseline that shows the gain of 16 bits alone.
+    """
 
     outputs: int
     inner: int
-    scales: Scales
-    weight_l1: NDArray[np.float64]
-    """Sum of the magnitudes of each output's clipped weights, [out]."""
-    beyond_l1: NDArray[np.float64]
-    """Reduction of the magnitudes of each output's weights by clipping, in sum, [out]."""
-    clipped: int
-    """Number of weights beyond the range."""
-    level: str | None
-    """Level of the native kernels that packed them; None for the fallback, which gives the same integers."""
-    _packed: NDArray[Any]
-    _address: int
-    _native: ctypes.CDLL | None
+    scales: Scales | None
+    """None: float32."""
+    packed: NDArray[Any]
+    """Panels for the compiled kernels, or [in, out] for numpy."""
+    address: int
+    _kernels: ctypes.CDLL | None
 
     @classmethod
-    def of(cls, weight: Float32, input_limit: float, *, scales: Scales | None = None, level: str | None = None) -> PackedInt16:
-        """Pack weights for inputs within `input_limit`.
+    def of(cls, weight: Float32, input_limit: float | None = None, *, scales: Scales | None = None) -> PackedMatrix:
+        """Pack weights, in 16 bits for inputs within `input_limit`, in float32 for None.
 
-        `scales`: replace those of `choose_scales`. `level`: widest native kernels to use, or "none", as in the variable
-        SIMNMT_KERNELS. Raises `KernelError` for a wrong array and for scales with which a sum could overflow.
+        `scales`: replace those of `choose_scales`. Raises `KernelError` for a wrong array and for scales with which a sum could
+        overflow.
         """
         outputs, inner = checked_weight(weight).shape
-        if scales is None:
+        if input_limit is not None and scales is None:
             scales = choose_scales(weight, input_limit)
-        elif scales.input_limit != input_limit:
-            raise KernelError(f"the scales are for inputs up to {scales.input_limit}, not {input_limit}")
-        else:
+        elif scales is not None:
+            if scales.input_limit != input_limit:
+                raise KernelError(f"the scales are for inputs up to {scales.input_limit}, not {input_limit}")
             scales.check(weight)
-        weight_l1 = np.minimum(np.abs(weight), WEIGHT_LIMIT).sum(axis=1, dtype=np.float64)
-        beyond_l1, clipped = beyond_limit(weight)
-        native = native_at(level)
-        if native is None:
-            packed: NDArray[Any] = scales.quantise_weight(weight).T.astype(np.float64)
-            return cls(outputs, inner, scales, weight_l1, beyond_l1, clipped, None, packed, 0, None)
-        cdll, integers = native.cdll, np.empty(weight.shape, np.int16)
-        cdll.simnmt_quantise(weight.ctypes.data, weight.size, scales.weight, WEIGHT_LIMIT, integers.ctypes.data)
-        packed = packed_panels(native, integers)
-        return cls(outputs, inner, scales, weight_l1, beyond_l1, clipped, native.level, packed, packed.ctypes.data, cdll)
-
-    def multiply(self, x: Float32, out: Float32 | None = None, *, add: bool = False) -> Float32:
-        """Return `x` @ weight.T, [rows, out], or add it to `out`; `x` [rows, in] is clipped to the limit.
-
-        The error is at most `error_bound`. Raises `KernelError` for a wrong array and for NaN.
-        """
-        rows = checked("x", x, np.float32, (None, self.inner)).shape[0]
-        out = _out(out, (rows, self.outputs), add)
-        if self._native is None:
-            if np.isnan(x).any():
-                raise _no_number(x)
+        kernels, rows = native(), weight if scales is None else scales.quantise_weight(weight)
+        if kernels is None:
             # Sums below 2^31 of products below 2^30 are exact in float64, in any order.
-            sums = self.scales.quantise_input(x).astype(np.float64) @ self._packed
-            return _put(sums.astype(np.float32) * np.float32(self.scales.rescale), out, add)
-        scratch, scales = np.empty(rows * (self.inner + 1), np.int16), self.scales
-        factors = x.ctypes.data, rows, self._address, self.outputs, self.inner, scales.input, scales.input_limit, scales.rescale
-        if not self._native.simnmt_product_int16(*factors, add, scratch.ctypes.data, out.ctypes.data):
-            raise _no_number(x)
-        return out
+            return cls(outputs, inner, scales, rows.T.astype(np.float32 if scales is None else np.float64), 0, None)
+        packed = packed_panels(kernels, rows)
+        return cls(outputs, inner, scales, packed, packed.ctypes.data, kernels)
 
-    def error_bound(self, x: Float32) -> NDArray[np.float64]:
-        """Return the largest error of each element of `multiply(x)` for weights and clipped inputs, [rows, out] (SHARP-05).
+    def multiply(self, x: Float32, out: Float32 | None = None) -> Float32:
+        """Return `x` @ weight.T, [rows, out]; 16-bit products clip `x` [rows, in] to the limit.
 
-        The bound includes the clipping of weights, times the largest input of the row.
+        Raises `KernelError` for a wrong array, and in 16 bits for NaN.
         """
-        limit = self.scales.input_limit
-        input_l1 = np.minimum(np.abs(x), limit).sum(axis=1, dtype=np.float64)
-        fixed_point = self.scales.error_bound(self.weight_l1, input_l1[:, None], self.inner)
-        most = np.minimum(self.weight_l1 * limit, input_l1[:, None] * WEIGHT_LIMIT) + fixed_point
-        largest = np.minimum(np.abs(x), limit).max(axis=1, initial=0.0).astype(np.float64)
-        rounding = most * 2.0**-24  # the sum of integers is rounded to float32 once
-        return np.asarray(fixed_point + rounding + largest[:, None] * self.beyond_l1)
-
-
-@dataclass(frozen=True, slots=True)
-class PackedFloat32:
-    """Weights [out, in] in float32 with the layout of `PackedInt16`: the baseline that shows the gain of 16 bits alone."""
-
-    outputs: int
-    inner: int
-    level: str | None
-    """As in `PackedInt16`."""
-    _packed: Float32
-    _address: int
-    _native: ctypes.CDLL | None
-
-    @classmethod
-    def of(cls, weight: Float32, *, level: str | None = None) -> PackedFloat32:
-        """Pack weights; `level` and errors as in `PackedInt16.of`."""
-        outputs, inner = checked_weight(weight).shape
-        native = native_at(level)
-        if native is None:
-            return cls(outputs, inner, None, weight.T.copy(), 0, None)
-        packed = packed_panels(native, weight)
-        return cls(outputs, inner, native.level, packed, packed.ctypes.data, native.cdll)
-
-    def multiply(self, x: Float32, out: Float32 | None = None, *, add: bool = False) -> Float32:
-        """Return `x` @ weight.T, [rows, out], or add it to `out`. Raises `KernelError` for a wrong array."""
         rows = checked("x", x, np.float32, (None, self.inner)).shape[0]
-        out = _out(out, (rows, self.outputs), add)
-        if self._native is None:
-            return _put(x @ self._packed, out, add)
-        scratch = np.empty(rows * (self.inner + 1), np.float32)
-        factors = x.ctypes.data, rows, self._address, self.outputs, self.inner
-        self._native.simnmt_product_float32(*factors, add, scratch.ctypes.data, out.ctypes.data)
-        return out
+        out, scales = checked_out("out", out, (rows, self.outputs)), self.scales
+        scratch_type = np.float32 if scales is None else np.int16
+        factors = x.ctypes.data, rows, self.address, self.outputs, self.inner
+        if self._kernels is not None:
+            scratch = np.empty(rows * (self.inner + 1), scratch_type)
+            if scales is None:
+                self._kernels.simnmt_product_float32(*factors, scratch.ctypes.data, out.ctypes.data)
+                return out
+            number = scales.input, scales.input_limit, scales.rescale
+            if self._kernels.simnmt_product_int16(*factors, *number, scratch.ctypes.data, out.ctypes.data):
+                return out
+        elif scales is None:
+            np.matmul(x, self.packed, out=out)
+            return out
+        elif not np.isnan(x).any():
+            sums = scales.quantise_input(x).astype(np.float64) @ self.packed
+            np.multiply(sums.astype(np.float32), np.float32(scales.rescale), out=out)
+            return out
+        raise KernelError(f"x holds NaN in row {int(np.isnan(x).any(axis=1).argmax())}")
 
 
-def packed_panels(native: NativeLibrary, rows: NDArray[Any]) -> NDArray[Any]:
-    """Pack contiguous rows [out, in] of int16 or float32 for the native products."""
-    cdll = native.cdll
-    packed = huge_pages(cdll.simnmt_packed_size(*rows.shape), rows.dtype.type)
-    pack = cdll.simnmt_pack_int16 if rows.dtype == np.int16 else cdll.simnmt_pack_float32
-    pack(rows.ctypes.data, *rows.shape, packed.ctypes.data)
+def packed_panels(kernels: ctypes.CDLL, rows: NDArray[Any]) -> NDArray[Any]:
+    """Pack contiguous rows [out, in] of int16 or float32 for the compiled products."""
+    units = even_rows(rows).view(np.int32)
+    packed = huge_pages(kernels.simnmt_packed_size(*units.shape), np.int32)
+    kernels.simnmt_pack(units.ctypes.data, units.shape[1], None, len(units), packed.ctypes.data)
     return packed
 
 
-def _out(out: Float32 | None, shape: tuple[int, int], add: bool) -> Float32:
-    if add and out is None:
-        raise KernelError("there is no out to add the product to")
-    return checked_out("out", out, shape)
+def even_rows(rows: NDArray[Any]) -> NDArray[Any]:
+    """Return rows that are whole units of 4 bytes: an odd number of int16 gets a zero beside the last."""
+    return np.pad(rows, ((0, 0), (0, 1))) if rows.dtype == np.int16 and rows.shape[1] % 2 else rows
 
 
-def _put(product: Float32, out: Float32, add: bool) -> Float32:
-    if add:
-        out += product
-    else:
-        out[:] = product
-    return out
+INT16, PACKED = "int16", "packed float32"
+LIBRARY_VARIANTS = (
+    "torch, weights [out, in]",
+    "torch, weights [in, out]",
+    "numpy, weights [out, in]",
+    "numpy, weights [in, out]",
+)
+"""Library calls, by the order of the weights in memory."""
+INPUT_LIMIT = 1.0
+"""Largest magnitude of a recurrent state (SHARP-05)."""
+PRODUCT_SIZE = 1024
+LIBRARY, LINEAR = "best float32 library call", "torch linear"
 
 
-def _no_number(x: Float32) -> KernelError:
-    return KernelError(f"x holds NaN in row {int(np.isnan(x).any(axis=1).argmax())}")
+@dataclass(frozen=True, slots=True)
+class ProductVariants:
+    """Square weights, and copies of them in the layout of each variant, for any number of rows.
+
+    If cold, each variant cycles through copies that fill twice the last-level cache, so that none is still there when its turn
+    comes again. Every copy lies on huge pages: a pass over weights on small pages takes longer.
+    """
+
+    weight: Float32
+    copies: Mapping[str, Sequence[Any]]
+    """By variant: packed weights, or tensors and arrays [in, out]."""
+
+    @classmethod
+    def of(cls, size: int, cold: bool) -> ProductVariants:
+        """Draw weights of the size of trained ones."""
+        import torch
+
+        weight = random_matrix(size, size, 0.1)
+        count = -(-2 * last_cache_bytes() // (2 * weight.size)) if cold else 1
+        halved = range(-(-count // 2))
+        first = PackedMatrix.of(weight, INPUT_LIMIT)
+        others = (PackedMatrix.of(weight, INPUT_LIMIT, scales=first.scales) for _ in range(count - 1))
+        copies: dict[str, Sequence[Any]] = {INT16: [first, *others], PACKED: [PackedMatrix.of(weight) for _ in halved]}
+        for name in LIBRARY_VARIANTS:
+            arrays = [_transposed_copy(weight, name.endswith("[in, out]")) for _ in halved]
+            copies[name] = [torch.from_numpy(array) for array in arrays] if name.startswith("torch") else arrays
+        return cls(weight, copies)
+
+    def runs(self, x: Float32) -> dict[str, Run]:
+        """Return the calls by variant; each takes the next of its copies and writes to an allocated output."""
+        import torch
+
+        out, tensor = np.empty((len(x), len(self.weight)), np.float32), torch.from_numpy(x)
+        result = torch.from_numpy(out)
+
+        def call(name: str) -> Run:
+            copies = cycle(self.copies[name])
+            if name.startswith("torch"):
+                return lambda: torch.mm(tensor, next(copies), out=result)
+            if name.startswith("numpy"):
+                return lambda: np.matmul(x, next(copies), out=out)
+            return lambda: next(copies).multiply(x, out)
+
+        return {name: call(name) for name in self.copies}
+
+
+def random_matrix(rows: int, columns: int, reach: float = 1.0) -> Float32:
+    """Draw a matrix uniform in [-reach, reach]."""
+    return np.random.default_rng(rows).uniform(-reach, reach, (rows, columns)).astype(np.float32)
+
+
+def _transposed_copy(weight: Float32, turned: bool) -> Float32:
+    """Copy the weights as [in, out], with their columns side by side in memory (their rows if `turned`)."""
+    kept = weight.T if turned else weight
+    copy: NDArray[Any] = huge_pages(weight.size, np.float32).reshape(kept.shape)
+    copy[:] = kept
+    return copy if turned else copy.T
+
+
+def int16_cases(threads: int, size: int = PRODUCT_SIZE) -> Iterator[Case]:
+    """Yield products of 1 to 8 rows, hot and cold; cold products of 2 rows and more have a target."""
+    for cold in (False, True):
+        variants = ProductVariants.of(size, cold)
+        scales = variants.copies[INT16][0].scales
+        for rows in range(1, 9):
+            x = random_matrix(rows, size)
+            target = target_at(avx512=2.5, avx2=2.0) if cold and rows > 1 else None
+            bound = float(product_error_bound(scales, variants.weight, x).max())
+            yield _product_case(INT16, variants, x, cold, bound, target, {PACKED: (PACKED,)})
+
+
+def float32_cases(threads: int, size: int = PRODUCT_SIZE) -> Iterator[Case]:
+    """Yield products of few rows, hot and cold, by the packed kernel, which is a baseline of int16."""
+    for cold in (False, True):
+        variants = ProductVariants.of(size, cold)
+        for rows in (1, 6):
+            x = random_matrix(rows, size)
+            bound = size * 2.0**-24 * float((np.abs(x) @ np.abs(variants.weight).T).max())
+            yield _product_case(PACKED, variants, x, cold, bound, None, {LINEAR: LIBRARY_VARIANTS[:1]})
+
+
+def _product_case(
+    ours: str,
+    variants: ProductVariants,
+    x: Float32,
+    cold: bool,
+    bound: float,
+    target: float | None,
+    others: Mapping[str, tuple[str, ...]],
+) -> Case:
+    """Compare a kernel with the best library call, which has the target, and with further baselines, by their runs."""
+    rows, size = x.shape
+    multiplied = variants.copies[ours][0].multiply(x)
+    error = float(np.abs(multiplied - x.astype(np.float64) @ variants.weight.astype(np.float64).T).max())
+    number: Number = "int16" if ours == INT16 else "float32"
+    work = Work(size * size * (4 if number == "float32" else 2) + 8 * rows * size, rows * size * size, number)
+    against = partial(Comparison, ours, work=work, error=error, error_bound=bound)
+    comparisons = [against(LIBRARY, baseline_runs=LIBRARY_VARIANTS, target=target)]
+    comparisons += [against(baseline, baseline_runs=runs) for baseline, runs in others.items()]
+    runs = {name: run for name, run in variants.runs(x).items() if ours == INT16 or name != INT16}
+    text = f"{rows} row{'s' if rows > 1 else ''}, {size} x {size}"
+    return Case(text, "cold" if cold else "hot", runs, tuple(comparisons))
+
+
+KERNELS = [
+    Kernel(
+        name="int16_product",
+        meaning="a few rows times packed weights in 16-bit fixed point",
+        source="SHARP-05, SHARP-18",
+        reference="numpy in float64",
+        bound="kernels.packed_products.product_error_bound, by weights and inputs",
+        cost="reads 2 bytes a weight; rows x weights multiply-adds",
+        baselines=(LIBRARY, PACKED),
+        cases=int16_cases,
+    ),
+    Kernel(
+        name="float32_product",
+        meaning="the same in float32, packed alike: the baseline of 16 bits",
+        source="SHARP-05",
+        reference="numpy in float64",
+        bound="inner size x 2^-24 x the sum of magnitudes",
+        cost="reads 4 bytes a weight; rows x weights multiply-adds",
+        baselines=(LIBRARY, LINEAR),
+        cases=float32_cases,
+    ),
+]

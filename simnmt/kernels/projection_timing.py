@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import linear
 
-from simnmt.kernels.cases import Run, last_cache_bytes, nearer_cache_bytes
+from simnmt.kernels.arrays import huge_pages
+from simnmt.kernels.cases import Case, Comparison, Kernel, Run, Work, last_cache_bytes, nearer_cache_bytes, target_at
 from simnmt.kernels.columns import Centroids, ColumnSets, gathered_products, scatter
 from simnmt.kernels.native_library import level_name
 from simnmt.kernels.output_layer import fused_best
@@ -435,3 +436,88 @@ def active_steps(layer: Layer, steps: Sequence[Step], method: ProductMethod, log
         COLUMNS: alternate([partial(straight, step) for step in steps]),
         SCATTERED: alternate([partial(scattered, step) for step in steps]),
     }
+
+
+LARGE_VOCAB, WIDTH, CLUSTERS = 250_000, 1024, 2000
+"""FVP-13: 1 GB of weights; even their active columns exceed every cache."""
+GATHERED_ROWS = (1, 40)
+"""One sentence; 20 sentences of beam 2, as published."""
+GATHERED_TARGETS = {0.06: 10.0, 0.12: 5.0}
+"""Targets for one row, by active share of the vocabulary."""
+DENSE, OWN_KERNEL = "best torch product, same search", "all columns by the same kernel"
+ROW_WISE = "row-wise"
+STEPS: dict[str, tuple[ProductMethod, str]] = {
+    ROW_WISE: ("row_wise", COLUMNS),
+    "gathered": ("gather", COLUMNS),
+    "row-wise, scattered": ("row_wise", SCATTERED),
+}
+"""Whole steps by name: the method of the product, and how its columns reach the search."""
+
+
+def gathered_cases(threads: int, vocab: int = LARGE_VOCAB, width: int = WIDTH, clusters: int = CLUSTERS) -> Iterator[Case]:
+    """Yield a case of one row and one of forty rows, with both shares in a case: the dense product takes most of the time.
+
+    The weights are random and on huge pages: on small pages a pass over all of them takes longer for every method.
+    """
+    weight = torch.from_numpy(huge_pages(vocab * width, np.float32)).view(vocab, width)
+    generator = torch.Generator().manual_seed(0)
+    weight.normal_(0, width**-0.5, generator=generator)
+    layer = clustered_layer(weight, torch.randn(vocab, generator=generator), clusters)
+    for rows in GATHERED_ROWS:
+        yield _gathered_case(layer, rows)
+
+
+def _gathered_case(layer: Layer, rows: int) -> Case:
+    hidden = random_steps(layer, rows, min(GATHERED_TARGETS))[0].hidden
+    # For many rows torch.linear is torch.mm with a new output of 40 MB: the same product, half a second per round.
+    dense = {name: run for name, run in dense_steps(layer, hidden).items() if rows == 1 or name != "linear"}
+    runs: dict[str, Run] = {**dense, OWN_KERNEL: _all_columns(layer, rows)}
+    comparisons = []
+    for share, target in GATHERED_TARGETS.items():
+        steps = random_steps(layer, rows, share)
+        error, bound = _product_error(layer, steps[0])
+        work = _step_work(layer, steps[0])
+        logits = torch.empty(rows, layer.vocab)
+        for what, (method, kind) in STEPS.items():
+            name = f"{100 * share:.0f} % active, {what}"
+            runs[name] = active_steps(layer, steps, method, logits)[kind]
+            against = partial(Comparison, name, work=work, what=name, error=error, error_bound=bound)
+            step_target = target_at(avx512=target, avx2=target) if what == ROW_WISE and rows == 1 else None
+            comparisons.append(against(DENSE, baseline_runs=tuple(dense), target=step_target))
+            if what == ROW_WISE:
+                comparisons.append(against(OWN_KERNEL))
+    return Case(f"{rows} row{'s' if rows > 1 else ''}, V {layer.vocab:,}", "beyond", runs, tuple(comparisons))
+
+
+def _all_columns(layer: Layer, rows: int) -> Run:
+    columns, out = torch.arange(layer.vocab, dtype=torch.int32), torch.empty(rows, layer.vocab)
+    hidden = layer.centroids.points[torch.arange(rows) % len(layer.centroids)]
+    return lambda: search(gathered_products(layer.weight, hidden, columns, out=out), layer.bias)
+
+
+def _product_error(layer: Layer, step: Step) -> tuple[float, float]:
+    """Return the largest error of the products against float64, and the bound on it."""
+    weight, hidden = layer.weight[step.columns].double(), step.hidden.double()
+    products = gathered_products(layer.weight, step.hidden, step.columns).double()
+    error = float((products - hidden @ weight.T).abs().max())
+    return error, layer.width * 2.0**-24 * float((hidden.abs() @ weight.abs().T).max())
+
+
+def _step_work(layer: Layer, step: Step) -> Work:
+    """Return the work of reading centroids and active columns once, and writing and reading their products."""
+    columns, rows = len(step.columns) + len(layer.centroids), step.rows
+    return Work(4 * columns * (layer.width + 2 * rows), rows * columns * layer.width)
+
+
+KERNELS = [
+    Kernel(
+        name="gathered_product",
+        meaning="nearest centroids, union, product with the active columns alone, search",
+        source="FVP-05 to FVP-07, XP-02",
+        reference="torch in float64",
+        bound="inner size x 2^-24 x the sum of magnitudes",
+        cost="reads 4 bytes a weight of the active columns and of the centroids (FVP-09)",
+        baselines=(DENSE, OWN_KERNEL),
+        cases=gathered_cases,
+    )
+]

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.kernels.arrays import checked, checked_out
+from simnmt.kernels.cases import Case, Comparison, Kernel, Memory, Run, Work, one_after_another, target_at
 from simnmt.kernels.errors import KernelError
-from simnmt.kernels.native_library import native_at
+from simnmt.kernels.native_library import at_once, native
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 PACKED_BITS = (2, 3, 4, 5, 6)
 WHOLE_BITS = 32
@@ -81,14 +88,11 @@ class PackedWeights:
             raise KernelError("outlier_at: not ascending from 0, each once")
 
 
-def unpack(
-    packed: PackedWeights, out: Float32, places: Sequence[Place] | NDArray[np.int64], *, level: str | None = None
-) -> None:
+def unpack(packed: PackedWeights, out: Float32, places: Sequence[Place] | NDArray[np.int64]) -> None:
     """Write the weights of each of `places` into `out`, a flat float32 array, and leave its other elements unchanged (STI-06).
 
     Runs on one thread, because a shard is too small to be divided; `at_once` divides whole shards. Without compiled kernels
-    numpy computes the same result. Raises `KernelError` for arrays that do not fit together, `KernelLevelError` for an unknown
-    level.
+    numpy computes the same result. Raises `KernelError` for arrays that do not fit together.
     """
     rows = np.ascontiguousarray(places, dtype=np.int64).reshape(-1, 3)
     if rows.size and int(rows.min()) < 0:
@@ -100,14 +104,14 @@ def unpack(
     reached = int((rows[:, 1] + rows[:, 2]).max(initial=0))
     if reached > checked_out("out", out, (out.size,)).size:
         raise KernelError(f"places reach to {reached:,} of an out of {out.size:,}")
-    native = native_at(level)
-    if native is None:
-        _by_numpy(packed, out, rows)
+    kernels = native()
+    if kernels is None:
+        reference(packed, out, rows)
         return
     tables = (array.ctypes.data for array in (packed.centroids, packed.outlier_at, packed.outlier_values))
     outliers = 0 if packed.bits == WHOLE_BITS else len(packed.outlier_at)
     codes = packed.codes.ctypes.data, packed.codes.size, packed.bits
-    native.cdll.simnmt_unpack(*codes, *tables, outliers, rows.ctypes.data, len(rows), out.ctypes.data)
+    kernels.simnmt_unpack(*codes, *tables, outliers, rows.ctypes.data, len(rows), out.ctypes.data)
 
 
 def codes_of(codes: NDArray[np.uint8], bits: int, first: int, count: int) -> NDArray[np.uint8]:
@@ -125,7 +129,8 @@ def codes_of(codes: NDArray[np.uint8], bits: int, first: int, count: int) -> NDA
     return unpacked.astype(np.uint8).reshape(-1)[:count]
 
 
-def _by_numpy(packed: PackedWeights, out: Float32, places: NDArray[np.int64]) -> None:
+def reference(packed: PackedWeights, out: Float32, places: NDArray[np.int64]) -> None:
+    """Unpack in numpy."""
     bits, codes, outlier_at = packed.bits, packed.codes, packed.outlier_at
     for first, to, count in places.tolist():
         if bits == WHOLE_BITS:
@@ -134,3 +139,110 @@ def _by_numpy(packed: PackedWeights, out: Float32, places: NDArray[np.int64]) ->
         np.take(packed.centroids, codes_of(codes, bits, first, count), out=out[to : to + count])
         low, high = np.searchsorted(outlier_at, [first, first + count])
         out[to + outlier_at[low:high] - first] = packed.outlier_values[low:high]
+
+
+WORD = {2: 4, 3: 4, 4: 2, 5: 2, 6: 2}
+"""By bits: codes of a word by which torch looks up several at once."""
+
+
+def unpack_run(packed: PackedWeights, out: Float32, start: int = 0) -> Run:
+    """Return a run that unpacks six segments with the kernel, one after another from `start` of `out`."""
+    length = packed.weights // 6 // ALIGNED * ALIGNED
+    begins = [segment * length for segment in range(6)] + [packed.weights]
+    places: list[Place] = [(low, start + low, high - low) for low, high in pairwise(begins)]
+    return partial(unpack, packed, out, np.array(places, np.int64))
+
+
+def torch_unpack_runs(packed: PackedWeights, out: Tensor) -> dict[str, Run]:
+    """Return runs that unpack with torch to the start of `out`, a code or a word of codes at a time."""
+    return {
+        f"torch, {count} code{'s' if count > 1 else ''} at a time": _torch_run(packed, out, count)
+        for count in (1, WORD[packed.bits])
+    }
+
+
+def _torch_run(packed: PackedWeights, out: Tensor, count: int) -> Run:
+    """Return a run that looks up words of `count` codes in a table, which is prepared beforehand."""
+    import torch
+
+    bits, width = packed.bits, packed.bits * count
+    period = bits if count == 1 else math.lcm(width, 8) // 8  # bytes after which whole codes or words start at a byte again
+    codes, centroids = torch.from_numpy(packed.codes).view(-1, period), torch.from_numpy(packed.centroids)
+    table = centroids[torch.arange(1 << width)[:, None] >> torch.arange(count) * bits & (1 << bits) - 1]
+    at, values = torch.from_numpy(packed.outlier_at).long(), torch.from_numpy(packed.outlier_values)
+    kind = torch.int32 if period < 4 else torch.int64
+    flat, shifts = out[: packed.weights], torch.arange(8 * period // width, dtype=kind) * width
+
+    def run() -> None:
+        words = codes[:, 0].to(kind)
+        for byte in range(1, period):
+            words = words | codes[:, byte].to(kind) << 8 * byte
+        if len(shifts) > 1:
+            words = (words[:, None] >> shifts & (1 << width) - 1).view(-1)
+        torch.index_select(table, 0, words, out=flat.view(-1, count))
+        flat.index_copy_(0, at, values)
+
+    return run
+
+
+SHARD_WEIGHTS = 589_824
+"""A twelfth of a layer (STI-01)."""
+SHARDS = 12
+TORCH, FEWEST_BITS, WEIGHTS_COPY = "torch", "the same at 2 bits", "copy of as many weights"
+
+
+def unpack_cases(threads: int, weights: int = SHARD_WEIGHTS) -> Iterator[Case]:
+    """Yield one shard in the cache, and the 12 shards of a layer, divided among `threads`, into a buffer of 28 MB."""
+    yield _unpack_case("a shard", "hot", weights, 1, threads)
+    yield _unpack_case("a layer of 12 shards", "beyond", weights, SHARDS, threads)
+
+
+def _unpack_case(text: str, memory: Memory, weights: int, count: int, threads: int) -> Case:
+    import torch
+
+    out, source = np.zeros(weights * count, np.float32), np.zeros(weights * count, np.float32)
+    starts = range(0, weights * count, weights)
+    runs: dict[str, Run] = {WEIGHTS_COPY: partial(np.copyto, out, source)}
+    comparisons = []
+    for bits in PACKED_BITS:
+        shards = [PackedWeights.random(bits, weights, seed=1 + number) for number in range(count)]
+        ours = f"{bits} bits"
+        pieces = [unpack_run(shard, out, start) for shard, start in zip(shards, starts, strict=True)]
+        runs[ours] = partial(at_once, [one_after_another(pieces[part::threads]) for part in range(min(threads, count))])
+        by_torch = [
+            torch_unpack_runs(shard, torch.from_numpy(out)[start:]) for shard, start in zip(shards, starts, strict=True)
+        ]
+        theirs = {f"{ours}, {method}": one_after_another([part[method] for part in by_torch]) for method in by_torch[0]}
+        runs |= theirs
+        work = Work(count * (4 * weights + weights * bits // ALIGNED))
+        against = partial(Comparison, ours, work=work, what=ours, error=_unpack_error(shards[0]))
+        comparisons.append(against(TORCH, baseline_runs=tuple(theirs), target=target_at(avx512=2.0, avx2=2.0)))
+        if bits != PACKED_BITS[0]:
+            target = target_at(avx512=0.8, avx2=0.5) if bits == PACKED_BITS[-1] else None
+            comparisons.append(against(FEWEST_BITS, baseline_runs=(f"{PACKED_BITS[0]} bits",), target=target))
+        comparisons.append(against(WEIGHTS_COPY))
+    return Case(text, memory, runs, tuple(comparisons))
+
+
+def _unpack_error(packed: PackedWeights) -> float:
+    """Return the largest difference of a weight from the result of numpy, bit by bit."""
+    unpacked = np.empty(packed.weights, np.float32)
+    unpack_run(packed, unpacked)()
+    stream = np.unpackbits(packed.codes, bitorder="little").reshape(packed.weights, packed.bits)
+    wanted = packed.centroids[stream @ (1 << np.arange(packed.bits))]
+    wanted[packed.outlier_at] = packed.outlier_values
+    return float(np.abs(unpacked - wanted).max())
+
+
+KERNELS = [
+    Kernel(
+        name="unpack",
+        meaning="a shard's codes of 2 to 6 bits to float32 weights in their places, outliers laid over them",
+        source="STI-06",
+        reference="kernels.unpack.reference, and numpy, bit by bit",
+        bound="none: the same weights",
+        cost="reads bits / 8 bytes and writes 4 bytes a weight",
+        baselines=(TORCH, FEWEST_BITS),
+        cases=unpack_cases,
+    )
+]

@@ -12,9 +12,9 @@ import ctranslate2
 import torch
 from ctranslate2.converters.transformers import BartLoader
 
+from simnmt.base.compile import cpu_name
 from simnmt.batching import Batching
 from simnmt.nmt.architecture import Architecture
-from simnmt.nmt.devices import cpu_name
 from simnmt.nmt.engine import DecodeRequest, EngineAccount, EngineRequest, Hypothesis, Timing, Work, random_sources
 from simnmt.nmt.errors import NmtError, within_memory
 from simnmt.nmt.models import LoadedModel, load_model

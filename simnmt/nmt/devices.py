@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import platform
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
 from importlib import metadata
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from simnmt.base.compile import cpu_features
 from simnmt.nmt.errors import NmtError
 
 if TYPE_CHECKING:
@@ -41,25 +39,9 @@ _BFLOAT16 = {"avx512_bf16", "amx_bf16", "bf16"}
 """Linux' names of the instructions, the last on ARM."""
 
 
-@cache
-def _cpuinfo() -> dict[str, str]:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return {}
-    pairs = (line.partition(":") for line in reversed(lines) if ":" in line)
-    return {key.strip(): value.strip() for key, _, value in pairs}
-
-
-def cpu_name() -> str:
-    """Return the model name of the processor as the system reports it."""
-    return _cpuinfo().get("model name") or platform.processor() or platform.machine()
-
-
 def has_bfloat16() -> bool:
     """Return whether the processor has instructions for bfloat16; otherwise libraries emulate it, slower than float32."""
-    info = _cpuinfo()
-    return not _BFLOAT16.isdisjoint((info.get("flags") or info.get("Features") or "").split())
+    return not _BFLOAT16.isdisjoint(cpu_features())
 
 
 @contextmanager

@@ -24,7 +24,8 @@ from torch import Tensor
 
 from simnmt.kernels.columns import gathered_products, scatter
 from simnmt.kernels.errors import KernelError
-from simnmt.kernels.output_layer import Best, fused_argmax, fused_best
+from simnmt.kernels.output_layer import fused_argmax, fused_best
+from simnmt.kernels.output_reference import Best
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.step_model import StepModel
 from simnmt.nmt.vocabulary.restricted_vocabulary import ProductChoice, RestrictedVocabulary, VocabularySubset

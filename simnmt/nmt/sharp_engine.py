@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from simnmt.base.compile import cpu_name
 from simnmt.batching import Batching
 from simnmt.kernels.beam_search import StageSeconds
-from simnmt.kernels.native_library import native_at
+from simnmt.kernels.native_library import NONE, level_name
 from simnmt.nmt.attentional_model import AttentionalModel
-from simnmt.nmt.devices import cpu_name
 from simnmt.nmt.engine import DecodeRequest, EngineAccount, EngineRequest, Hypothesis, Timing, Work, random_sources
 from simnmt.nmt.errors import NmtError, within_memory
 from simnmt.nmt.models import LoadedModel, load_model
@@ -50,7 +50,7 @@ class SharpEngine:
         self._weights = sharp_weights(model)
         self._settings, self._seed = settings, seed
         self._translators: dict[DecoderSettings, SharpTranslator] = {}
-        compiled = native_at(None)
+        level = level_name()
         self.account = EngineAccount.of(
             loaded,
             backend="sharp",
@@ -58,7 +58,7 @@ class SharpEngine:
             device="cpu",
             device_name=cpu_name(),
             threads=1,
-            versions={"torch": str(torch.__version__), "kernels": compiled.level if compiled else "numpy"},
+            versions={"torch": str(torch.__version__), "kernels": "numpy" if level == NONE else level},
             vocabulary=None if lists is None else KIND,
             decoder=settings.model_dump(mode="json", exclude={"beam"}),
             clipping=model_clipping([model]),

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from simnmt.kernels.beam_search import SharpTranslation
 from simnmt.kernels.packed_products import Clipping, clipping_of
 from simnmt.kernels.sharp import model as sharp
+from simnmt.kernels.sharp.compiled import MOST_MEMBERS
 from simnmt.kernels.sharp.decoder import SharpDecoder, SourceEncoder, decode_ensemble
-from simnmt.kernels.sharp.native_search import MOST_MEMBERS
 from simnmt.nmt.attentional_model import AttentionalModel, DenseBlock, RecurrentLayer
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.source_lines import SourceLine, Translation

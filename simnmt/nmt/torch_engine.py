@@ -11,10 +11,11 @@ from typing import TypedDict, TypeVar
 import torch
 from torch import Tensor
 
+from simnmt.base.compile import cpu_name
 from simnmt.batching import Batching
 from simnmt.nmt import decoder_timing
 from simnmt.nmt.decoder_timing import JoiningTime, OutputStages
-from simnmt.nmt.devices import cpu_name, has_bfloat16, torch_device
+from simnmt.nmt.devices import has_bfloat16, torch_device
 from simnmt.nmt.engine import EngineAccount, EngineRequest, Timing, Work, random_sources
 from simnmt.nmt.errors import NmtError, within_memory
 from simnmt.nmt.linear_layers import has_half_weights

@@ -4,39 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import re
-from collections.abc import Mapping, Sequence
-from types import SimpleNamespace
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.base.compile import PORTABLE, WORLD_LIBRARY
+from simnmt.base.compile import WORLD_LIBRARY, c_declarations
 
 NUMBER, REAL, POINTER = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
-
-
-def _declarations(header: str) -> tuple[Mapping[str, Any], Mapping[str, int]]:
-    """Return the structures and the numbers of the enumerations of a header, by name."""
-    text = re.sub(r"/\*.*?\*/", "", header, flags=re.DOTALL)
-    types: dict[str, Any] = {"int64_t": NUMBER, "double": REAL}
-    for body, name in re.findall(r"typedef struct \{(.*?)\} (\w+);", text, flags=re.DOTALL):
-        fields = []
-        for declaration in filter(None, (line.strip() for line in body.split(";"))):
-            kind, names = re.fullmatch(r"(?:const )?(\w+)\s*(.*)", declaration, flags=re.DOTALL).groups()  # type: ignore[union-attr]
-            for declared in names.split(","):
-                field = declared.replace("const", "").strip()
-                fields.append((field.lstrip("* "), POINTER if field.startswith("*") else types[kind]))
-        types[name] = type(name, (ctypes.Structure,), {"_fields_": fields})
-    numbers = {
-        name.strip(): number for names in re.findall(r"enum \{(.*?)\}", text) for number, name in enumerate(names.split(","))
-    }
-    return types, numbers
-
-
-_TYPES, _NUMBERS = _declarations((WORLD_LIBRARY.folder / "settings.h").read_text())
-c: Any = SimpleNamespace(**_TYPES, **_NUMBERS)
+c: Any = c_declarations(WORLD_LIBRARY.folder / "settings.h")
 """The structures and numbers of `settings.h` by name."""
 DecideCallback = ctypes.CFUNCTYPE(NUMBER, NUMBER)
 
@@ -44,23 +21,7 @@ DecideCallback = ctypes.CFUNCTYPE(NUMBER, NUMBER)
 @functools.cache
 def library() -> ctypes.CDLL | None:
     """Return the compiled world; None if it was not compiled, or from other sources, which a warning says."""
-    path = WORLD_LIBRARY.compiled().get(PORTABLE)
-    cdll = None if path is None else WORLD_LIBRARY.opened(path)
-    if cdll is None:
-        return None
-    signatures: dict[str, tuple[Any, ...]] = {
-        "new": (POINTER, POINTER),
-        "block": (NUMBER, POINTER, POINTER),
-        "end": (NUMBER, POINTER),
-        "free": (None, POINTER),
-        "account": (None, POINTER, NUMBER, NUMBER, POINTER),
-        "stream": (None, POINTER, NUMBER, NUMBER, POINTER),
-        "decode": (NUMBER, POINTER, POINTER),
-    }
-    for name, (result, *arguments) in signatures.items():
-        function = getattr(cdll, f"simnmt_world_{name}")
-        function.restype, function.argtypes = result, arguments
-    return cdll
+    return WORLD_LIBRARY.open()
 
 
 class PinnedMemory(list[Any]):

@@ -22,7 +22,7 @@ from simnmt.calibrate.sharp_speeds import (
     random_weights,
     rung_settings,
 )
-from simnmt.kernels import sharp_cases
+from simnmt.kernels import packed_products
 from simnmt.kernels.sharp.model_shapes import (
     DecoderShape,
     operations,
@@ -75,7 +75,7 @@ def test_all_parts_are_timed_with_their_counted_operations(monkeypatch: pytest.M
     monkeypatch.setitem(SHARP_MODELS, "small", SMALL)
     monkeypatch.setattr(sharp_speeds, "LADDER_MODEL", "small")
     monkeypatch.setattr(sharp_speeds, "SYSTEMS", {"S1": ("small", 1), "E1": ("small", 2)})
-    monkeypatch.setattr(sharp_cases, "last_cache_bytes", lambda: 4_096)
+    monkeypatch.setattr(packed_products, "last_cache_bytes", lambda: 4_096)
     small = {"src_len": 4, "tgt_len": 3, "candidates": 12, "vocab": 40, "product_batches": (2,), "product_size": 16}
     setting = Setting(beam=3, rounds=2, systems=("S1", "E1"), **small)  # type: ignore[arg-type]
     progress: list[tuple[int, int, str]] = []

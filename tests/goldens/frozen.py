@@ -119,7 +119,7 @@ _NUMBER = re.compile(r"(?<![\w.-])[+-]?\d+(?:\.\d+)?(?:e[+-]?\d+)?(?![\w.-])")
 
 
 def _sharp_document() -> dict[str, Any]:
-    from simnmt.papers.sharp import report
+    from simnmt.papers.sharp.reproduction import report
     from tests.papers.sharp_stand_ins import as_published
 
     return json.loads(json.dumps(report(as_published(table={"activations": 360.0})).document()))

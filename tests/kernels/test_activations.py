@@ -11,10 +11,12 @@ from hypothesis.extra import numpy as arrays
 from simnmt.kernels.activations import ERROR_BOUNDS, TABLE_INTERVALS, Activation, Function, activate, table
 from simnmt.kernels.errors import KernelError
 from tests.campaigns.harness import SCALE
-from tests.kernels.each_level import each_level
+from tests.kernels.implementations import each_implementation
+
+pytestmark = each_implementation
 
 each_function = pytest.mark.parametrize("function", ["tanh", "sigmoid"])
-each_method = pytest.mark.parametrize("method", ["library", "table", "linear_table", "polynomial"])
+each_method = pytest.mark.parametrize("method", ["library", "table", "polynomial"])
 
 
 def exact(function: Function, x: np.ndarray) -> np.ndarray:
@@ -43,36 +45,28 @@ def reals() -> np.ndarray:
     return np.concatenate([dense, middles, np.nextafter(middles, 9), np.array(ends)]).astype(np.float32)
 
 
-@each_level
 @each_function
 @each_method
 @pytest.mark.filterwarnings("ignore:overflow")  # of the oracle's exp
-def test_no_real_is_off_by_more_than_the_bound(level: str, function: Function, method: Activation) -> None:
+def test_no_real_is_off_by_more_than_the_bound(function: Function, method: Activation) -> None:
     x = reals()
-    error = np.abs(activate(function, x, method, level=level) - exact(function, x))
+    error = np.abs(activate(function, x, method) - exact(function, x))
     assert error.max() <= ERROR_BOUNDS[function, method]
 
 
-@each_level
 @each_function
-def test_worked_bounds_of_sharp_08(level: str, function: Function) -> None:
-    """4096 intervals on [-8, 8]: 0.001954 and 0.000489, which the nearest entry comes close to; interpolating is finer."""
+def test_worked_bounds_of_sharp_08(function: Function) -> None:
+    """4096 intervals on [-8, 8]: 0.001954 and 0.000489, which the nearest entry comes close to."""
     assert len(table(function)) == 4097
     x = reals()[:-12]
     inside = x[np.abs(x) <= 8]
-    nearest, linear = (
-        np.abs(activate(function, inside, method, level=level) - exact(function, inside)).max()
-        for method in ("table", "linear_table")
-    )
+    nearest = np.abs(activate(function, inside, "table") - exact(function, inside)).max()
     step = 16 / 4096
-    most_slope, most_bend = (1.0, 0.0962) if function == "tanh" else (0.25, 0.0120)
-    entry_rounding = 1e-7
+    most_slope, entry_rounding = 1.0 if function == "tanh" else 0.25, 1e-7
     assert 0.95 * step / 2 * most_slope < nearest <= step / 2 * most_slope + entry_rounding
     assert nearest <= {"tanh": 0.001954, "sigmoid": 0.000489}[function]
-    assert linear <= most_bend * step**2 + entry_rounding
 
 
-@each_level
 @each_function
 @each_method
 @settings(max_examples=round(8 * SCALE))
@@ -82,22 +76,21 @@ def test_worked_bounds_of_sharp_08(level: str, function: Function) -> None:
     )
 )
 @pytest.mark.filterwarnings("ignore:overflow")
-def test_any_size_works_in_place_and_keeps_nan(level: str, function: Function, method: Activation, x: np.ndarray) -> None:
-    result = activate(function, x, method, level=level)
+def test_any_size_works_in_place_and_keeps_nan(function: Function, method: Activation, x: np.ndarray) -> None:
+    result = activate(function, x, method)
     assert (np.isnan(result) == np.isnan(x)).all()
     fine = ~np.isnan(x)
     assert (np.abs(result[fine] - exact(function, x[fine])) <= ERROR_BOUNDS[function, method]).all()
-    assert activate(function, x, method, x, level=level) is x
+    assert activate(function, x, method, x) is x
     assert np.array_equal(result, x, equal_nan=True)
 
 
-@each_level
 @each_function
 @each_method
-def test_values_rise_within_the_range_of_the_function(level: str, function: Function, method: Activation) -> None:
+def test_values_rise_within_the_range_of_the_function(function: Function, method: Activation) -> None:
     """A polynomial may fall by roundings; a state that left [-1, 1] would leave the fixed point's limit too."""
     x = np.sort(reals())
-    values = activate(function, x, method, level=level).astype(np.float64)
+    values = activate(function, x, method).astype(np.float64)
     assert values.max() <= 1 + 2.5e-7 and values.min() >= (-1 - 2.5e-7 if function == "tanh" else -2e-7)
     assert np.diff(values).min() >= -5e-7
 

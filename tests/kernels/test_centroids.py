@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 
 from simnmt.kernels.columns import Centroids
 from simnmt.kernels.errors import KernelError
-from tests.kernels.each_level import each_level
+from tests.kernels.implementations import each_implementation
+
+pytestmark = each_implementation
 
 
-@each_level
-def test_worked_example_of_fvp_05(level: str) -> None:
+def test_worked_example_of_fvp_05() -> None:
     """With the printed bars, the norm of a signed score, the answer would be 1, which is wrong."""
-    centroids = Centroids.of(torch.tensor([[2.0, 0.0], [0.0, 0.5]]), level=level)
+    centroids = Centroids.of(torch.tensor([[2.0, 0.0], [0.0, 0.5]]))
     hidden = torch.tensor([[2.0, 0.0]])
     scores = centroids.points.square().sum(1) - 2 * hidden @ centroids.points.T
     assert scores.tolist() == [[-4.0, 0.25]]
@@ -26,25 +27,23 @@ def test_worked_example_of_fvp_05(level: str) -> None:
     assert int(scores.abs().argmin()) == 1
 
 
-@each_level
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-def test_a_common_offset_of_100_deviations_changes_no_centroid(level: str, dtype: torch.dtype) -> None:
+def test_a_common_offset_of_100_deviations_changes_no_centroid(dtype: torch.dtype) -> None:
     """Without the mean, one answer of 25 was wrong. Of two that rounding to float32 cannot tell apart, either is right."""
     generator = torch.Generator().manual_seed(0)
     points = (torch.randn(500, 512, generator=generator) + 100).to(dtype)
     hidden = torch.randn(1_000, 512, generator=generator) + 100
     distances = torch.cdist(hidden.double(), points.double()).square()
-    chosen = distances.gather(1, Centroids.of(points, level=level).nearest(hidden)[:, None])[:, 0]
+    chosen = distances.gather(1, Centroids.of(points).nearest(hidden)[:, None])[:, 0]
     assert (chosen <= (1.0 + 4e-6) * distances.min(1).values).all()
 
 
-@each_level
 @given(st.integers(0, 20), st.integers(1, 60), st.integers(1, 70), st.integers(0, 999))
-def test_the_nearest_centroid_equals_brute_force(level: str, rows: int, clusters: int, width: int, seed: int) -> None:
+def test_the_nearest_centroid_equals_brute_force(rows: int, clusters: int, width: int, seed: int) -> None:
     """By squared distances in float64; where rounding to float32 could choose another, that one must be as near but for it."""
     generator = torch.Generator().manual_seed(seed)
     points, hidden = torch.randn(clusters, width, generator=generator), torch.randn(rows, width, generator=generator)
-    nearest = Centroids.of(points, level=level).nearest(hidden)
+    nearest = Centroids.of(points).nearest(hidden)
     assert nearest.dtype == torch.int64
     distances = (hidden.double()[:, None] - points.double()).square().sum(2)
     chosen = distances.gather(1, nearest[:, None])[:, 0]
@@ -52,10 +51,9 @@ def test_the_nearest_centroid_equals_brute_force(level: str, rows: int, clusters
     assert (chosen <= distances.min(1).values + 8 * width * 2.0**-24 * magnitudes).all()
 
 
-@each_level
-def test_the_lowest_of_equally_near_centroids_is_chosen(level: str) -> None:
+def test_the_lowest_of_equally_near_centroids_is_chosen() -> None:
     points = torch.tensor([[3.0, 0.0], [1.0, 0.0], [-1.0, 0.0], [1.0, 0.0]])
-    centroids = Centroids.of(points, level=level)
+    centroids = Centroids.of(points)
     assert centroids.nearest(torch.tensor([[0.0, 0.0], [1.0, 0.0], [2.0, 0.0]])).tolist() == [1, 1, 0]
 
 

@@ -13,38 +13,38 @@ from torch import Tensor
 from simnmt.kernels.columns import ColumnSets
 from simnmt.kernels.errors import KernelError
 from tests.campaigns.harness import SCALE
-from tests.kernels.each_level import each_level
+from tests.kernels.implementations import each_implementation
+
+pytestmark = each_implementation
 
 
 def int32(*columns: int) -> Tensor:
     return torch.tensor(columns, dtype=torch.int32)
 
 
-def sets_of(*sets: list[int], vocab: int, level: str | None = None) -> ColumnSets:
+def sets_of(*sets: list[int], vocab: int) -> ColumnSets:
     starts = torch.tensor([0, *(len(columns) for columns in sets)]).cumsum(0)
-    return ColumnSets(starts, int32(*(column for columns in sets for column in columns)), vocab, level)
+    return ColumnSets(starts, int32(*(column for columns in sets for column in columns)), vocab)
 
 
 EXAMPLE = ([2, 4, 6], [2, 8, 9], [1, 3])
 
 
-@each_level
-def test_worked_example_of_fvp_06(level: str) -> None:
-    sets = sets_of(*EXAMPLE, vocab=10, level=level)
+def test_worked_example_of_fvp_06() -> None:
+    sets = sets_of(*EXAMPLE, vocab=10)
     union = sets.union(torch.tensor([2, 0, 1, 0]))
     assert union.dtype == torch.int32
     assert union.tolist() == [1, 2, 3, 4, 6, 8, 9]
     assert [int(column in union.tolist()) for column in range(10)] == [0, 1, 1, 1, 1, 0, 1, 0, 1, 1]
 
 
-@each_level
 @settings(max_examples=round(20 * SCALE))
 @given(st.data())
-def test_the_union_equals_pythons_and_never_shrinks_when_a_row_is_added(level: str, data: st.DataObject) -> None:
+def test_the_union_equals_pythons_and_never_shrinks_when_a_row_is_added(data: st.DataObject) -> None:
     vocab = data.draw(st.integers(1, 200))
     column = st.integers(0, vocab - 1)
     drawn = data.draw(st.lists(st.sets(column, min_size=1).map(sorted), min_size=1, max_size=6))
-    sets = sets_of(*drawn, vocab=vocab, level=level)
+    sets = sets_of(*drawn, vocab=vocab)
     rows = data.draw(st.lists(st.integers(0, len(drawn) - 1), max_size=12))
     before = 0
     for end in range(len(rows) + 1):
@@ -54,17 +54,15 @@ def test_the_union_equals_pythons_and_never_shrinks_when_a_row_is_added(level: s
         before = len(union)
 
 
-@each_level
-def test_the_union_of_no_rows_is_empty(level: str) -> None:
-    union = sets_of(*EXAMPLE, vocab=10, level=level).union(torch.empty(0, dtype=torch.int64))
+def test_the_union_of_no_rows_is_empty() -> None:
+    union = sets_of(*EXAMPLE, vocab=10).union(torch.empty(0, dtype=torch.int64))
     assert (union.dtype, union.tolist()) == (torch.int32, [])
 
 
-@each_level
-def test_sets_made_in_inference_mode_work_outside_of_it(level: str) -> None:
+def test_sets_made_in_inference_mode_work_outside_of_it() -> None:
     """What is made in torch's inference mode cannot be written to elsewhere: the flags of the sets were."""
     with torch.inference_mode():
-        sets = sets_of(*EXAMPLE, vocab=10, level=level)
+        sets = sets_of(*EXAMPLE, vocab=10)
     for _ in range(2):
         assert sets.union(torch.tensor([0, 2])).tolist() == [1, 2, 3, 4, 6]
 

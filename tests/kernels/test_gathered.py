@@ -9,14 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from simnmt.kernels.bench_cases import in_place
 from simnmt.kernels.columns import GATHERED_FROM_ROWS, Centroids, ColumnSets, default_method, gathered_products, scatter
 from simnmt.kernels.errors import KernelError
-from simnmt.kernels.output_layer import fused_best
+from simnmt.kernels.output_layer import fused_best, in_place
 from simnmt.profile.projection_cost import PRODUCT_METHODS, ProductMethod
-from tests.kernels.each_level import each_level
+from tests.kernels.implementations import each_implementation
 from tests.nmt.made_subsets import drawn
 from tests.pretended_gpu import GPU, pretended_gpu
+
+pytestmark = each_implementation
 
 WEIGHT = torch.tensor([[1, 0, 2, -1, 0.5], [0, 1, -1, 1, 0.5]]).T.contiguous()
 BIAS = torch.tensor([0, 0.1, 0, 0, 0.2])
@@ -32,16 +33,13 @@ def digits(values: Tensor) -> list[float]:
     return [round(value, 6) for value in values[0].tolist()]
 
 
-@each_level
 @pytest.mark.parametrize("method", PRODUCT_METHODS)
-def test_worked_examples_of_fvp_01_and_fvp_07(method: ProductMethod, level: str) -> None:
+def test_worked_examples_of_fvp_01_and_fvp_07(method: ProductMethod) -> None:
     everything, active = int32(0, 1, 2, 3, 4), int32(1, 3, 4)
-    logits = scatter(
-        gathered_products(WEIGHT, HIDDEN, everything, method=method, level=level), everything, 5, BIAS, level=level
-    )
+    logits = scatter(gathered_products(WEIGHT, HIDDEN, everything, method=method), everything, 5, BIAS)
     assert digits(logits) == [1, 2.1, 0, 1, 1.7]
     assert digits(logits.softmax(-1)) == DENSE
-    some = scatter(gathered_products(WEIGHT, HIDDEN, active, method=method, level=level), active, 5, BIAS, level=level)
+    some = scatter(gathered_products(WEIGHT, HIDDEN, active, method=method), active, 5, BIAS)
     assert digits(some) == [-np.inf, 2.1, -np.inf, 1, 1.7]
     probabilities = some.softmax(-1)
     assert digits(probabilities) == [0, 0.499203, 0, 0.166170, 0.334626]
@@ -51,10 +49,9 @@ def test_worked_examples_of_fvp_01_and_fvp_07(method: ProductMethod, level: str)
     assert torch.allclose(ratios, ratios[:1].expand(3), rtol=1e-6), "ratios among active tokens are unchanged"
 
 
-@each_level
 @given(st.integers(0, 26), st.integers(1, 90), st.integers(1, 140), st.floats(0.0, 1.0), st.integers(0, 999))
 def test_every_product_method_differs_from_float64_only_by_rounding(
-    level: str, rows: int, vocab: int, width: int, share: float, seed: int
+    rows: int, vocab: int, width: int, share: float, seed: int
 ) -> None:
     generator = torch.Generator().manual_seed(seed)
     weight, hidden = torch.randn(vocab, width, generator=generator), torch.randn(rows, width, generator=generator)
@@ -64,15 +61,14 @@ def test_every_product_method_differs_from_float64_only_by_rounding(
     beyond = torch.full((rows * len(columns) + 64,), 7.0)
     out = beyond[: rows * len(columns)].view(rows, len(columns))
     for method in PRODUCT_METHODS:
-        assert gathered_products(weight, hidden, columns, method=method, out=out, level=level) is out
+        assert gathered_products(weight, hidden, columns, method=method, out=out) is out
         assert ((out - exact).abs() <= bound).all()
     assert (beyond[rows * len(columns) :] == 7.0).all(), "nothing else is touched"
 
 
-@each_level
 @given(st.integers(0, 5), st.integers(1, 90), st.booleans(), st.integers(0, 999))
 def test_scatter_writes_active_columns_to_their_places_and_masks_the_others(
-    level: str, rows: int, vocab: int, with_bias: bool, seed: int
+    rows: int, vocab: int, with_bias: bool, seed: int
 ) -> None:
     generator = torch.Generator().manual_seed(seed)
     columns = (torch.rand(vocab, generator=generator) < 0.4).nonzero()[:, 0].int()
@@ -80,31 +76,29 @@ def test_scatter_writes_active_columns_to_their_places_and_masks_the_others(
     expected = torch.full((rows, vocab), -torch.inf)
     expected[:, columns.long()] = products + bias[columns] if with_bias else products
     out = torch.empty(rows, vocab)
-    assert scatter(products, columns, vocab, bias if with_bias else None, out, level=level) is out
+    assert scatter(products, columns, vocab, bias if with_bias else None, out) is out
     assert torch.equal(out, expected)
 
 
-@each_level
-def test_columns_sent_to_the_fused_layer_give_the_result_of_scatter_and_softmax(level: str) -> None:
+def test_columns_sent_to_the_fused_layer_give_the_result_of_scatter_and_softmax() -> None:
     """XP-02: without scatter, and with the columns mapped back."""
     generator = torch.Generator().manual_seed(5)
     weight, bias, hidden = (torch.randn(*shape, generator=generator) for shape in ((500, 24), (500,), (7, 24)))
     columns = (torch.rand(500, generator=generator) < 0.2).nonzero()[:, 0].int()
-    products = gathered_products(weight, hidden, columns, level=level)
-    direct = fused_best(products, bias[columns], 3, level=level)
-    log_probs, tokens = scatter(products, columns, 500, bias, level=level).log_softmax(-1).topk(3)
+    products = gathered_products(weight, hidden, columns)
+    direct = fused_best(products, bias[columns], 3)
+    log_probs, tokens = scatter(products, columns, 500, bias).log_softmax(-1).topk(3)
     assert torch.equal(columns.long()[direct.columns], tokens)
     assert torch.allclose(direct.log_probs, log_probs, atol=1e-5)
 
 
-@each_level
-def test_all_columns_give_the_tokens_of_the_dense_product(level: str) -> None:
+def test_all_columns_give_the_tokens_of_the_dense_product() -> None:
     generator = torch.Generator().manual_seed(6)
     weight, hidden = torch.randn(300, 40, generator=generator), torch.randn(9, 40, generator=generator)
     every = torch.arange(300, dtype=torch.int32)
     dense = fused_best(hidden @ weight.T, None, 4)
     for method in PRODUCT_METHODS:
-        best = fused_best(gathered_products(weight, hidden, every, method=method, level=level), None, 4)
+        best = fused_best(gathered_products(weight, hidden, every, method=method), None, 4)
         assert torch.equal(best.columns, dense.columns)
 
 
@@ -126,14 +120,12 @@ def test_parameters_of_a_decoder_are_accepted() -> None:
     """They ask for gradients, which products into a given place do not have."""
     layer = torch.nn.Linear(2, 5)
     columns, out = int32(1, 4), torch.empty(1, 2)
-    for level in (None, "none"):
-        gathered_products(layer.weight, HIDDEN, columns, out=out, level=level)
-        assert torch.allclose(out, torch.nn.functional.linear(HIDDEN, layer.weight)[:, [1, 4]])
-        assert not out.requires_grad
+    gathered_products(layer.weight, HIDDEN, columns, out=out)
+    assert torch.allclose(out, torch.nn.functional.linear(HIDDEN, layer.weight)[:, [1, 4]])
+    assert not out.requires_grad
 
 
-@each_level
-def test_invalid_columns_are_refused(level: str) -> None:
+def test_invalid_columns_are_refused() -> None:
     weight, hidden = torch.ones(10, 4), torch.ones(2, 4)
     for columns, message in (
         (int32(1, 10), "column 10 is not among the 10 of the vocabulary"),
@@ -144,9 +136,9 @@ def test_invalid_columns_are_refused(level: str) -> None:
     ):
         for method in PRODUCT_METHODS:
             with pytest.raises(KernelError, match=message):
-                gathered_products(weight, hidden, columns, method=method, level=level)
+                gathered_products(weight, hidden, columns, method=method)
         with pytest.raises(KernelError, match=message):
-            scatter(torch.ones(2, len(columns)), columns, 10, level=level)
+            scatter(torch.ones(2, len(columns)), columns, 10)
 
 
 def test_the_default_product_method_depends_only_on_the_rows() -> None:

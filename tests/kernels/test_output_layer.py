@@ -15,25 +15,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from simnmt.kernels import native_library, output_layer
-from simnmt.kernels.native_library import level_name, native_at
-from simnmt.kernels.output_layer import Best, Partial, combine, fused_argmax, fused_best, partial
-from simnmt.kernels.output_reference import reference_best
-from tests.kernels.each_level import ALL, each_level
+from simnmt.kernels.native_library import native
+from simnmt.kernels.output_layer import fused_argmax, fused_best, partial
+from simnmt.kernels.output_reference import Best, Partial, combine, reference_best
+from tests.kernels.implementations import each_implementation
+
+pytestmark = each_implementation
 
 INF = math.inf
-
-
-@pytest.fixture(params=ALL)
-def level(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Every way the output layer is computed on this box; `none` is the fallback."""
-    use_level(request.param, monkeypatch)
-    return str(request.param)
-
-
-def use_level(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if level_name(level) != level:
-        pytest.skip(f"this processor or build has no kernels of level {level}")
-    monkeypatch.setattr(output_layer, "native_at", lambda asked: native_at(level))
 
 
 def oracle(products: Tensor, bias: Tensor | None, count: int) -> Best:
@@ -66,17 +55,16 @@ def absolute_errors(best: Best, values: Tensor) -> Tensor:
     return (best.log_probs.double() - exact).abs()
 
 
-@each_level
 @pytest.mark.parametrize("offset", [0.0, 100.0, 1e4, -1e4])
-def test_log_probabilities_hold_at_large_logits(level: str, offset: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_probabilities_hold_at_large_logits(offset: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Subtracting a rounded log-sum, they were off by 5e-4 at 1e4."""
     products = drawn(16, 5_000)[0] + offset
     bias = torch.zeros(5_000)
-    assert absolute_errors(fused_best(products, bias, 8, level=level), products).max() <= 1e-5
-    assert absolute_errors(fused_best(products, None, 1, level=level), products).max() <= 1e-5
+    assert absolute_errors(fused_best(products, bias, 8), products).max() <= 1e-5
+    assert absolute_errors(fused_best(products, None, 1), products).max() <= 1e-5
     assert absolute_errors(reference_best(products.clone(), None, 8), products).max() <= 1e-5
     monkeypatch.setattr(output_layer, "LEAST_OF_A_THREAD", 1)
-    divided = fused_best(products[:1], None, 8, threads=3, level=level)
+    divided = fused_best(products[:1], None, 8, threads=3)
     assert absolute_errors(divided, products[:1]).max() <= 1e-5
 
 
@@ -85,7 +73,7 @@ def drawn(rows: int, columns: int, *, spread: float = 3.0, seed: int = 0) -> tup
     return torch.randn(rows, columns, generator=made) * spread, torch.randn(columns, generator=made)
 
 
-def test_worked_example_of_fni_03(level: str) -> None:
+def test_worked_example_of_fni_03() -> None:
     products, bias = torch.tensor([[1.0, 3.0, 2.0]]), torch.tensor([0.5, -0.5, 1.0])
     totals = [float(partial(products[:, :seen].contiguous(), bias[:seen]).total) for seen in (1, 2, 3)]
     assert totals == pytest.approx([1.0, 1.3678794, 1.8296608], abs=5e-7)
@@ -165,14 +153,13 @@ def test_any_size_and_any_values_agree_with_float64(data: st.DataObject) -> None
     products = torch.empty(rows * width + shift, dtype=dtype)[shift:].view(rows, width)
     products.copy_(values)
     given_bias = bias if data.draw(st.booleans()) else None
-    for level in ALL:
-        best = fused_best(products, given_bias, count, level=level)
-        assert_best(best, products, given_bias)
-        assert torch.equal(fused_argmax(products, given_bias, level=level), best.columns[:, 0])
+    best = fused_best(products, given_bias, count)
+    assert_best(best, products, given_bias)
+    assert torch.equal(fused_argmax(products, given_bias), best.columns[:, 0])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-def test_a_whole_vocabulary_agrees_with_float64(level: str, dtype: torch.dtype) -> None:
+def test_a_whole_vocabulary_agrees_with_float64(dtype: torch.dtype) -> None:
     products, bias = drawn(3, 85_001)
     products = products.to(dtype)
     assert_best(fused_best(products, bias, 6), products, bias)
@@ -180,7 +167,7 @@ def test_a_whole_vocabulary_agrees_with_float64(level: str, dtype: torch.dtype) 
 
 
 @pytest.mark.parametrize("rows", [1, 3, 19])
-def test_threads_change_nothing(level: str, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_change_nothing(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Few rows are divided by their columns, many by rows; ties lie on both sides of every border."""
     monkeypatch.setattr(output_layer, "LEAST_OF_A_THREAD", 1)
     products, bias = drawn(rows, 5003)
@@ -202,7 +189,7 @@ def test_threads_change_nothing(level: str, rows: int, monkeypatch: pytest.Monke
             search()
 
 
-def test_fewer_finite_columns_than_asked_for_are_followed_by_the_lowest_masked(level: str) -> None:
+def test_fewer_finite_columns_than_asked_for_are_followed_by_the_lowest_masked() -> None:
     products = torch.full((1, 2000), -INF)
     products[0, [5, 1500]] = torch.tensor([1.0, 2.0])
     products[0, 0] = -3.0
@@ -211,7 +198,7 @@ def test_fewer_finite_columns_than_asked_for_are_followed_by_the_lowest_masked(l
     assert best.values.tolist() == [[2.0, 1.0, -3.0, -INF, -INF, -INF]]
 
 
-def test_masked_columns_add_nothing(level: str) -> None:
+def test_masked_columns_add_nothing() -> None:
     """FNI-07: a row's sum is that of its other columns, whatever block they lie in."""
     products, bias = drawn(2, 3000)
     masked = products.clone()
@@ -225,7 +212,7 @@ def test_masked_columns_add_nothing(level: str) -> None:
 
 
 @pytest.mark.parametrize("vocab", [3, 1500])
-def test_a_row_without_a_finite_value_is_refused_by_name(level: str, vocab: int) -> None:
+def test_a_row_without_a_finite_value_is_refused_by_name(vocab: int) -> None:
     products, bias = drawn(4, vocab)
     products[2] = -INF
     for search in (lambda: fused_best(products, bias, 2), lambda: fused_argmax(products, bias)):
@@ -238,7 +225,7 @@ NANS = [0x7FC00000, 0x7F800001, 0xFFFFFFFF, 0x7FC00101]
 
 
 @pytest.mark.parametrize("place", [0, 17, 1023, 1024, 2998, 2999])
-def test_nan_and_infinity_are_refused_at_any_column(level: str, place: int) -> None:
+def test_nan_and_infinity_are_refused_at_any_column(place: int) -> None:
     products, bias = drawn(3, 3000)
     for bits in NANS:
         products.view(torch.int32)[1, place] = bits if bits < 1 << 31 else bits - (1 << 32)
@@ -256,7 +243,7 @@ def assert_refused(products: Tensor, bias: Tensor | None, why: str) -> None:
         partial(products, bias)
 
 
-def test_large_values_do_not_overflow(level: str) -> None:
+def test_large_values_do_not_overflow() -> None:
     """FNI-07: up to 1e4 and beyond, rising by more than a float's exponent from block to block, and rising_all as much."""
     for rising in (torch.linspace(-1e4, 1e4, 5000), torch.linspace(1e4, -1e4, 5000), torch.linspace(-1.5e38, 1.5e38, 4100)):
         products = rising[None].contiguous()
@@ -264,7 +251,7 @@ def test_large_values_do_not_overflow(level: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_extremes_of_halves_are_read_exactly(level: str, dtype: torch.dtype) -> None:
+def test_extremes_of_halves_are_read_exactly(dtype: torch.dtype) -> None:
     """Every finite half: subnormals and the largest; the sum is taken in float32, where 65,504 halves of 0 overflow nothing."""
     every = torch.arange(-(1 << 15), 1 << 15).to(torch.int16).view(dtype)
     products = every[every.isfinite()][None].contiguous()
@@ -275,13 +262,13 @@ def test_extremes_of_halves_are_read_exactly(level: str, dtype: torch.dtype) -> 
     assert float(fused_best(flat, None, 1).log_sum) == pytest.approx(math.log(85_000), rel=1e-7)
 
 
-def test_without_probabilities_the_same_column_is_best(level: str) -> None:
+def test_without_probabilities_the_same_column_is_best() -> None:
     """FNI-06."""
     products, bias = drawn(6, 4001, seed=5)
     assert torch.equal(fused_argmax(products, bias), fused_best(products, bias, 1).columns[:, 0])
 
 
-def test_the_products_are_not_changed(level: str) -> None:
+def test_the_products_are_not_changed() -> None:
     products, bias = drawn(2, 3001)
     before = products.clone()
     fused_best(products, bias, 5)
@@ -289,14 +276,14 @@ def test_the_products_are_not_changed(level: str) -> None:
     assert torch.equal(products, before)
 
 
-def test_results_are_written_to_out(level: str) -> None:
+def test_results_are_written_to_out() -> None:
     products, bias = drawn(3, 500)
     out = Best(torch.empty(3, 2, dtype=torch.int64), torch.empty(3, 2), torch.empty(3))
     assert fused_best(products, bias, 2, out=out) is out
     assert_best(out, products, bias)
 
 
-def test_no_rows_have_no_best(level: str) -> None:
+def test_no_rows_have_no_best() -> None:
     products, bias = torch.empty(0, 50), torch.zeros(50)
     best = fused_best(products, bias, 3, threads=2)
     assert [tuple(part.shape) for part in best] == [(0, 3), (0, 3), (0,)]
@@ -304,7 +291,7 @@ def test_no_rows_have_no_best(level: str) -> None:
     assert reference_best(products, bias, 3).columns.shape == (0, 3)
 
 
-def test_a_sum_that_overflows_is_distinguished_from_an_infinite_input(level: str) -> None:
+def test_a_sum_that_overflows_is_distinguished_from_an_infinite_input() -> None:
     products, bias = torch.zeros(1, 3), torch.tensor([0.0, 3e38, 0.0])
     products[0, 1] = 3e38
     assert_refused(products, bias, r"row 0 has \+inf at column 1: product plus bias, 3e\+38 \+ 3e\+38$")
@@ -316,7 +303,7 @@ def test_a_sum_that_overflows_is_distinguished_from_an_infinite_input(level: str
 
 def test_threads_are_those_of_torch_where_its_runtime_can_be_called(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads of Python beside torch's waiting threads took longer than one thread; see docs/background/kernels.md."""
-    if native_at(None) is None or native_library._openmp_parallel() is None:
+    if native() is None or native_library._openmp_parallel() is None:
         pytest.skip("nothing was compiled, or with an OpenMP runtime that is not known")
 
     def refuse(works: object) -> None:
@@ -351,7 +338,7 @@ def test_a_forked_process_waits_for_no_thread_that_was_not_forked() -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def test_more_best_columns_than_the_kernels_list_are_found(level: str) -> None:
+def test_more_best_columns_than_the_kernels_list_are_found() -> None:
     products, bias = drawn(3, 5000)
     for count in (64, 65, 5000):
         assert_best(fused_best(products, bias, count), products, bias)

@@ -11,12 +11,12 @@ from simnmt.kernels.beam_search import beam_search
 from simnmt.kernels.sharp.decoder import SharpDecoder
 from simnmt.kernels.sharp.model import Attention, BottomCell, Float32, SharpTokens, SharpWeights, StackLayer
 from simnmt.kernels.sharp.model_shapes import DecoderShape, kept_bytes, layer_operations, operations
-from simnmt.kernels.sharp.reference import ReferenceMember, gru, plain
+from simnmt.kernels.sharp.reference import Arithmetic, ReferenceMember, gru
 from simnmt.profile.decoder_settings import DecoderSettings
+from tests.kernels.implementations import each_implementation
 from tests.kernels.sharp_models import PAPER, weights
 
 PAD, UNK, START, EOS, A, B = range(6)
-EITHER = pytest.mark.parametrize("level", [None, "none"], ids=["compiled", "numpy"])
 
 
 def array(values: object) -> Float32:
@@ -46,9 +46,9 @@ def one_hot_model(
     return SharpWeights(np.eye(6, dtype=np.float32), bottom, stack, output, zeros(6), SharpTokens(START, EOS, UNK, PAD))
 
 
-def log_odds(weights: SharpWeights, source: Float32, given: list[int], word: int, level: str | None) -> float:
+def log_odds(weights: SharpWeights, source: Float32, given: list[int], word: int) -> float:
     """How much likelier the last step of `given` finds `word` than the end, whose logit is 0: the word's own logit."""
-    decoder = SharpDecoder(weights, DecoderSettings(), max_len=5, most_src_len=3, level=level)
+    decoder = SharpDecoder(weights, DecoderSettings(), max_len=5, most_src_len=3)
     asked = np.array([*given[:-1], word])
     ended = np.array([*given[:-1], EOS])
     return float(decoder.forced(source, asked).log_probs[-1] - decoder.forced(source, ended).log_probs[-1])
@@ -77,19 +77,19 @@ def test_sharp_04_the_gru_by_itself() -> None:
     assert [printed, seen[0] * 0.5 + (1 - seen[0]) * printed] == pytest.approx([0.627464, 0.560548], abs=5e-7)
 
 
-@EITHER
-def test_sharp_04_the_gru_inside_the_decoder(level) -> None:
+@each_implementation
+def test_sharp_04_the_gru_inside_the_decoder() -> None:
     """The start word leaves h = 0.5, the word A then brings the example's logits."""
     word = first_word(0.1, 0.2, float(np.arctanh(0.5)) + 0.2)
     output = zeros(6, 1)
     output[B] = 1.0
     model = one_hot_model(word, state=array([[0.0], [0.0], [0.4]]), context=array([[0.0], [0.0], [-0.2]]), output=output)
-    assert log_odds(model, array([[1.0]]), [B], B, level) == pytest.approx(0.5, abs=1e-6)
-    assert log_odds(model, array([[1.0]]), [A, B], B, level) == pytest.approx(0.360788, abs=1e-6)
+    assert log_odds(model, array([[1.0]]), [B], B) == pytest.approx(0.5, abs=1e-6)
+    assert log_odds(model, array([[1.0]]), [A, B], B) == pytest.approx(0.360788, abs=1e-6)
 
 
-@EITHER
-def test_sharp_04_attention_inside_the_decoder(level) -> None:
+@each_implementation
+def test_sharp_04_attention_inside_the_decoder() -> None:
     """Keys e1 and e2, query (1, 0): d = (0.580026, 0), a = (0.641073, 0.358927), seen as tanh of a_1 in the state."""
     query = zeros(2, 6)
     query[0, START] = 1.0
@@ -98,15 +98,15 @@ def test_sharp_04_attention_inside_the_decoder(level) -> None:
     output[B] = 1.0
     model = one_hot_model(first_word(0, 0, 0), context=array([[0, 0], [0, 0], [1, 0]]), output=output, attention=attention)
     source = np.eye(2, dtype=np.float32)
-    member = ReferenceMember(model, plain(np.float64))
+    member = ReferenceMember(model, Arithmetic(np.float64))
     member.begin(source, None)
     assert member.step(np.array([START]), np.array([0]))[1][0] == pytest.approx([0.641073, 0.358927], abs=5e-7)
-    assert np.arctanh(log_odds(model, source, [B], B, level)) == pytest.approx(0.641073, abs=1e-6)
+    assert np.arctanh(log_odds(model, source, [B], B)) == pytest.approx(0.641073, abs=1e-6)
 
 
-@EITHER
+@each_implementation
 @pytest.mark.parametrize(("layers", "value"), [(0, 1), (1, 1), (2, 1), (3, 2), (4, 2), (5, 4)])
-def test_sharp_12_connected_layers_with_their_skips(level, layers, value) -> None:
+def test_sharp_12_connected_layers_with_their_skips(layers, value) -> None:
     """Identity weights over h^B = (1, -1): (1, 0), (1, 0), (2, 0), (2, 0), (4, 0), and on top (tanh 4, 0)."""
     word = zeros(6, 6)
     word[:, START] = (-200, -200, 0, 0, 20, -20)
@@ -116,14 +116,15 @@ def test_sharp_12_connected_layers_with_their_skips(level, layers, value) -> Non
     relus = tuple(StackLayer("fc_relu", identity) for _ in range(layers))
     source = zeros(1, 1)
     model = one_hot_model(word, context=zeros(6, 1), output=output, stack=relus)
-    assert log_odds(model, source, [A], A, level) == pytest.approx(value, abs=1e-6)
-    assert log_odds(model, source, [B], B, level) == pytest.approx(0 if layers else -1, abs=1e-6)
+    assert log_odds(model, source, [A], A) == pytest.approx(value, abs=1e-6)
+    assert log_odds(model, source, [B], B) == pytest.approx(0 if layers else -1, abs=1e-6)
     topped = one_hot_model(word, context=zeros(6, 1), output=output, stack=(*relus, StackLayer("fc_tanh", identity)))
-    assert log_odds(topped, source, [A], A, level) == pytest.approx(np.tanh(value), abs=1e-6)
+    assert log_odds(topped, source, [A], A) == pytest.approx(np.tanh(value), abs=1e-6)
     if layers == 5:
-        assert log_odds(topped, source, [A], A, level) == pytest.approx(0.999329, abs=1e-6)
+        assert log_odds(topped, source, [A], A) == pytest.approx(0.999329, abs=1e-6)
 
 
+@each_implementation
 def test_sharp_12_a_relu_is_at_most_ten() -> None:
     word = zeros(3, 6)
     word[:, START] = (-200, 0, 20)
@@ -131,20 +132,19 @@ def test_sharp_12_a_relu_is_at_most_ten() -> None:
     output[A] = 1
     stack = (StackLayer("fc_relu", array([[37.0]])),)
     model = one_hot_model(word, context=zeros(3, 1), output=output, stack=stack)
-    for level in (None, "none"):
-        assert log_odds(model, zeros(1, 1), [A], A, level) == pytest.approx(10, abs=1e-5)
+    assert log_odds(model, zeros(1, 1), [A], A) == pytest.approx(10, abs=1e-5)
 
 
-@EITHER
+@each_implementation
 @pytest.mark.parametrize(("ahead", "steps"), [(2.99, 2), (3.01, 1)])
-def test_sharp_03_the_search_stops_at_the_margin(level, ahead, steps) -> None:
+def test_sharp_03_the_search_stops_at_the_margin(ahead, steps) -> None:
     """The end is `ahead` of the only other word at each step, so after one step the best partial one is that far behind."""
     model = one_hot_model(zeros(3, 6), context=zeros(3, 1), output=zeros(6, 1))
     model.output_bias[EOS] = ahead
-    decoder = SharpDecoder(model, DecoderSettings(beam=2), max_len=5, most_src_len=1, level=level)
+    decoder = SharpDecoder(model, DecoderSettings(beam=2), max_len=5, most_src_len=1)
     translation = decoder.decode(zeros(1, 1), np.array([EOS, A]))
     assert (translation.tokens, translation.steps, translation.stopped_early) == ((), steps, True)
-    patient = SharpDecoder(model, DecoderSettings(beam=2), max_len=5, most_src_len=1, stop_margin=1e9, level=level)
+    patient = SharpDecoder(model, DecoderSettings(beam=2), max_len=5, most_src_len=1, stop_margin=1e9)
     assert patient.decode(zeros(1, 1), np.array([EOS, A])).steps == 5
 
 

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from simnmt.kernels.beam_search import SharpTranslation
 from simnmt.kernels.errors import KernelError
-from simnmt.kernels.native_library import native_at
+from simnmt.kernels.native_library import native, references
 from simnmt.kernels.sharp.decoder import SharpDecoder, SourceEncoder, decode_ensemble
 from simnmt.kernels.sharp.model import Float32, SearchRequest, SharpWeights, SourceWeights
-from simnmt.kernels.sharp.reference import ReferenceMember, ReferenceSource, averaged, plain, reference_decode
+from simnmt.kernels.sharp.reference import Arithmetic, ReferenceMember, ReferenceSource, averaged, reference_decode
 from simnmt.profile.decoder_settings import DecoderSettings
-from tests.kernels.each_level import each_level, forbid_compiled_kernels
+from tests.kernels.implementations import each_implementation
 from tests.kernels.sharp_models import TOKENS, source, source_weights, weights
 
 MAX_LEN = 14
@@ -33,8 +33,8 @@ IDENTITIES = [
 ]
 
 
-def decoder(model: SharpWeights, level: str | None = None, **options: object) -> SharpDecoder:
-    return SharpDecoder(model, DecoderSettings(**{"beam": 4} | options), max_len=MAX_LEN, most_src_len=12, level=level)
+def decoder(model: SharpWeights, **options: object) -> SharpDecoder:
+    return SharpDecoder(model, DecoderSettings(**{"beam": 4} | options), max_len=MAX_LEN, most_src_len=12)
 
 
 def oracle(
@@ -46,12 +46,12 @@ def oracle(
 ) -> SharpTranslation:
     """The numpy search in float64."""
     asked = SearchRequest(models[0].tokens, beam, forced_len or MAX_LEN, forced_len is not None, candidates, 3.0)
-    return reference_decode([ReferenceMember(model, plain(np.float64)) for model in models], states, asked)
+    return reference_decode([ReferenceMember(model, Arithmetic(np.float64)) for model in models], states, asked)
 
 
 def score(models: Sequence[SharpWeights], states: Sequence[Float32], words: Sequence[int], candidates: object) -> float:
     """The log-probability of words in float64, the end where it is one of them."""
-    members = [ReferenceMember(model, plain(np.float64)) for model in models]
+    members = [ReferenceMember(model, Arithmetic(np.float64)) for model in models]
     for member, state in zip(members, states, strict=True):
         member.begin(state, candidates)
     total, last = 0.0, TOKENS.start
@@ -67,8 +67,8 @@ def assert_close(translation: SharpTranslation, expected: SharpTranslation, tole
 
 
 @pytest.mark.parametrize("members", [1, 2])
-@pytest.mark.parametrize("level", [None, "none"])
-def test_a_beam_wide_enough_finds_the_best_of_all_translations(level, members) -> None:
+@each_implementation
+def test_a_beam_wide_enough_finds_the_best_of_all_translations(members) -> None:
     """Of up to 3 words: 3^3 of full length and 1 + 3 + 9 that end before."""
     models = [weights(seed, vocab=9) for seed in range(members)]
     states = [source(seed) for seed in range(members)]
@@ -77,23 +77,20 @@ def test_a_beam_wide_enough_finds_the_best_of_all_translations(level, members) -
     complete = [(*words, TOKENS.eos) for n in range(3) for words in itertools.product(inner, repeat=n)]
     cut = list(itertools.product(inner, repeat=3))
     best = max((score(models, states, words, candidates), words) for words in (*complete, *cut))
-    decoders = [
-        SharpDecoder(model, DecoderSettings(beam=30), max_len=3, most_src_len=12, stop_margin=1e9, level=level)
-        for model in models
-    ]
+    decoders = [SharpDecoder(model, DecoderSettings(beam=30), max_len=3, most_src_len=12, stop_margin=1e9) for model in models]
     translation = decode_ensemble(decoders, states, candidates)
     assert translation.log_prob == pytest.approx(best[0], abs=1e-5)
     assert translation.tokens == tuple(word for word in best[1] if word != TOKENS.eos)
 
 
-@each_level
+@each_implementation
 @pytest.mark.parametrize("kind", ["attgru", "attlstm"])
-def test_every_cell_and_layer_finds_the_translation_of_float64(level, kind) -> None:
+def test_every_cell_and_layer_finds_the_translation_of_float64(kind) -> None:
     for seed, (stack, form) in enumerate(itertools.product(STACKS, ["dot_of_tanh", "additive"])):
         model = weights(seed, kind=kind, form=form, stack=stack)
         expected = oracle([model], [source(seed)], 4)
         for fused in (False, True):
-            assert_close(decoder(model, level, fused=fused).decode(source(seed)), expected)
+            assert_close(decoder(model, fused=fused).decode(source(seed)), expected)
 
 
 @given(
@@ -143,23 +140,17 @@ def test_sharp_10_identities_change_no_word(options, gemm) -> None:
             assert after.log_prob == pytest.approx(before.log_prob, abs=0.05)
 
 
-@each_level
+@each_implementation
 @pytest.mark.parametrize("options", [{"gemm": "int16"}, {"activations": "table"}, {"activations": "polynomial"}], ids=str)
-def test_sharp_10_noisy_techniques_add_little_noise(level, options) -> None:
+def test_sharp_10_noisy_techniques_add_little_noise(options) -> None:
     worst = []
     for seed in range(3):
         model = weights(seed, stack=STACKS[seed])
-        exact = decoder(model, level).forced(source(seed), [7, 8, 9, 10]).log_probs
-        noisy = decoder(model, level, **options).forced(source(seed), [7, 8, 9, 10]).log_probs
+        exact = decoder(model).forced(source(seed), [7, 8, 9, 10]).log_probs
+        noisy = decoder(model, **options).forced(source(seed), [7, 8, 9, 10]).log_probs
         worst.append(np.abs(noisy - exact).max())
     assert max(worst) < (3e-5 if options == {"activations": "polynomial"} else 0.03)
-    assert max(worst) > 0 or level == "none"  # of a single model the last digit may round alike
-
-
-@pytest.mark.parametrize("options", [{"gemm": "int16"}, {"activations": "table"}, {"activations": "polynomial"}], ids=str)
-def test_the_search_in_numpy_uses_no_compiled_kernel(options, monkeypatch) -> None:
-    forbid_compiled_kernels(monkeypatch)
-    assert decoder(weights(1), "none", **options).decode(source(1)).steps > 0
+    assert max(worst) > 0 or native() is None  # of a single model the last digit may round alike
 
 
 @pytest.mark.parametrize("gemm", ["float32", "int16"])
@@ -167,16 +158,17 @@ def test_numpy_and_c_agree_on_sums_of_integers(gemm) -> None:
     for seed in range(4):
         model = weights(seed, stack=STACKS[seed])
         compiled = decoder(model, gemm=gemm).forced(source(seed), range(4, 16))
-        fallback = decoder(model, "none", gemm=gemm).forced(source(seed), range(4, 16))
+        with references():
+            fallback = decoder(model, gemm=gemm).forced(source(seed), range(4, 16))
         np.testing.assert_allclose(compiled.log_probs, fallback.log_probs, atol=2e-5 if gemm == "float32" else 2e-3)
         assert (compiled.best == fallback.best).all()
 
 
-@pytest.mark.parametrize("level", [None, "none"])
-def test_sharp_14_an_ensemble_of_one_model_is_the_model(level) -> None:
+@each_implementation
+def test_sharp_14_an_ensemble_of_one_model_is_the_model() -> None:
     model = weights(3, stack=STACKS[1])
-    alone = decoder(model, level).decode(source(3))
-    together = decode_ensemble([decoder(model, level) for _ in range(3)], [source(3)] * 3)
+    alone = decoder(model).decode(source(3))
+    together = decode_ensemble([decoder(model) for _ in range(3)], [source(3)] * 3)
     assert_close(together, alone)
 
 
@@ -193,21 +185,21 @@ def with_logits(offset: float, seed: int) -> SharpWeights:
     return replace(model, output=np.zeros_like(model.output), output_bias=biases.astype(np.float32))
 
 
-@each_level
+@each_implementation
 @pytest.mark.parametrize("options", [{}, {"fused": True}, {"gemm": "int16", "merge": True}], ids=str)
 @pytest.mark.parametrize("offset", [0.0, 1e4, -1e4])
-def test_log_probabilities_hold_at_large_logits(level, options, offset) -> None:
+def test_log_probabilities_hold_at_large_logits(options, offset) -> None:
     """FNI-07: subtracting a rounded log-sum, each would be off by 5e-4 at 1e4."""
     model, words, steps = with_logits(offset, 8), [5, 40, 7, TOKENS.eos], 6
     logits = model.output_bias.astype(np.float64)
     logits[TOKENS.pad] = -np.inf  # never chosen
     exact = (logits - logits.max()) - np.log(np.exp(logits - logits.max()).sum())
-    assert np.abs(decoder(model, level, **options).forced(source(), words).log_probs - exact[words]).max() <= 1e-5
-    alone = decoder(model, level, **options).decode(source(), forced_len=steps)
+    assert np.abs(decoder(model, **options).forced(source(), words).log_probs - exact[words]).max() <= 1e-5
+    alone = decoder(model, **options).decode(source(), forced_len=steps)
     theirs = oracle([model], [source()], 4, forced_len=steps)
     assert abs(alone.log_prob - theirs.log_prob) <= steps * 1e-5
     models = [model, with_logits(offset, 9)]
-    both = decode_ensemble([decoder(model, level, **options) for model in models], [source()] * 2, forced_len=steps)
+    both = decode_ensemble([decoder(model, **options) for model in models], [source()] * 2, forced_len=steps)
     assert abs(both.log_prob - oracle(models, [source()] * 2, 4, forced_len=steps).log_prob) <= steps * 1e-5
 
 
@@ -223,16 +215,16 @@ def test_only_candidates_are_chosen_and_their_order_changes_nothing() -> None:
     assert_close(everything, decoder(model).decode(source(5)), 0.0)
 
 
-@pytest.mark.parametrize("level", [None, "none"])
+@each_implementation
 @pytest.mark.parametrize("fused", [False, True])
-def test_ties_go_to_the_first_hypothesis_then_word_then_position(level, fused) -> None:
+def test_ties_go_to_the_first_hypothesis_then_word_then_position(fused) -> None:
     """All words and all source positions alike."""
     model = weights(0)
     for array in (model.output, model.output_bias, model.bottom.attention.key):
         array[:] = 0
-    translation = decoder(model, level, beam=3, fused=fused).decode(source(0), np.array([9, 7, TOKENS.eos, 8]), 4)
+    translation = decoder(model, beam=3, fused=fused).decode(source(0), np.array([9, 7, TOKENS.eos, 8]), 4)
     assert (translation.tokens, translation.attended) == ((9,) * 4, (0,) * 4)
-    one = decoder(model, level, beam=1, fused=fused)
+    one = decoder(model, beam=1, fused=fused)
     alike = [one.decode(source(0), np.array([TOKENS.eos, *order]), 1) for order in ([7, 9], [9, 7])]
     assert [other.tokens for other in alike] == [(7,), (9,)]
 
@@ -250,7 +242,7 @@ def test_a_decoder_forgets_its_last_sentence() -> None:
 
 def test_the_clock_times_all_stages_of_the_search() -> None:
     asked = decoder(weights(1)).decode(source(1), None, 5, clock=True)
-    if native_at(None) is None:
+    if native() is None:
         assert asked.stage_s is None
     else:
         assert asked.stage_s is not None
@@ -276,9 +268,8 @@ def test_padding_is_never_chosen_and_a_forced_search_never_ends() -> None:
     ],
 )
 def test_invalid_sentences_and_candidates_are_refused_by_name(states, candidates, forced_len, says) -> None:
-    for level in (None, "none"):
-        with pytest.raises(KernelError, match=says):
-            decoder(weights(), level).decode(states, candidates, forced_len)
+    with pytest.raises(KernelError, match=says):
+        decoder(weights()).decode(states, candidates, forced_len)
 
 
 @pytest.mark.parametrize(
@@ -304,56 +295,50 @@ NOISE = {
 }
 
 
-def encoder(weights: SourceWeights, level: str | None = None, **options: object) -> SourceEncoder:
-    return SourceEncoder(weights, DecoderSettings(**options), most_src_len=12, level=level)
+def encoder(weights: SourceWeights, **options: object) -> SourceEncoder:
+    return SourceEncoder(weights, DecoderSettings(**options), most_src_len=12)
 
 
 def states_of(weights: SourceWeights, words: list[int]) -> Float32:
-    return ReferenceSource(weights, plain(np.float64)).encode(np.array(words))
+    return ReferenceSource(weights, Arithmetic(np.float64)).encode(np.array(words))
 
 
-@each_level
+@each_implementation
 @pytest.mark.parametrize("kind", ["gru", "lstm"])
 @pytest.mark.parametrize("layers", [1, 3])
-def test_states_equal_those_of_float64(level: str, kind: str, layers: int) -> None:
+def test_states_equal_those_of_float64(kind: str, layers: int) -> None:
     weights = source_weights(layers, kind=kind, layers=layers)  # type: ignore[arg-type]
     for words in (SENTENCE, [3], [0, 3]):
-        states = encoder(weights, level).encode(words)
+        states = encoder(weights).encode(words)
         assert states.shape == (len(words), 38) and states.dtype == np.float32
         np.testing.assert_allclose(states, states_of(weights, words), atol=2e-6)
 
 
-@each_level
+@each_implementation
 @pytest.mark.parametrize("kind", ["gru", "lstm"])
 @pytest.mark.parametrize("kept", [{"embeddings": "precomputed"}, {"embeddings": "frequent", "frequent_words": 8}], ids=str)
-def test_sharp_06_kept_products_of_source_embeddings_change_no_bit(level: str, kind: str, kept: dict[str, object]) -> None:
+def test_sharp_06_kept_products_of_source_embeddings_change_no_bit(kind: str, kept: dict[str, object]) -> None:
     """In float32 and in 16 bits: words with and without kept products, some of them twice in the sentence."""
     weights = source_weights(4, kind=kind)  # type: ignore[arg-type]
     for gemm in ("float32", "int16"):
-        assert np.array_equal(encoder(weights, level, gemm=gemm, **kept).encode(SENTENCE), encoder(weights, level, gemm=gemm).encode(SENTENCE))  # fmt: skip  # noqa: E501
+        assert np.array_equal(encoder(weights, gemm=gemm, **kept).encode(SENTENCE), encoder(weights, gemm=gemm).encode(SENTENCE))  # fmt: skip  # noqa: E501
 
 
-@each_level
+@each_implementation
 @pytest.mark.parametrize("kind", ["gru", "lstm"])
 @pytest.mark.parametrize("how", NOISE)
-def test_sharp_10_noise_exists_and_stays_within_its_bound(level: str, kind: str, how: str) -> None:
+def test_sharp_10_noise_exists_and_stays_within_its_bound(kind: str, how: str) -> None:
     weights, (options, bound) = source_weights(5, kind=kind, layers=3), NOISE[how]  # type: ignore[arg-type]
-    off = np.abs(encoder(weights, level, **options).encode(SENTENCE) - states_of(weights, SENTENCE)).max()
+    off = np.abs(encoder(weights, **options).encode(SENTENCE) - states_of(weights, SENTENCE)).max()
     assert off <= bound
     if how in ("int16", "table", "all"):
         assert off > 2e-6, "the technique runs"
 
 
-@pytest.mark.parametrize("options", [{"gemm": "int16"}, {"activations": "table"}, {"activations": "polynomial"}], ids=str)
-def test_the_source_side_in_numpy_uses_no_compiled_kernel(options: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
-    forbid_compiled_kernels(monkeypatch)
-    assert encoder(source_weights(1), "none", **options).encode(SENTENCE).shape == (9, 38)
-
-
-@each_level
-def test_an_encoder_keeps_nothing_of_the_previous_sentence(level: str) -> None:
+@each_implementation
+def test_an_encoder_keeps_nothing_of_the_previous_sentence() -> None:
     weights = source_weights(6, kind="lstm", layers=3)
-    used = encoder(weights, level, gemm="int16", embeddings="frequent", frequent_words=20)
+    used = encoder(weights, gemm="int16", embeddings="frequent", frequent_words=20)
     first = used.encode(SENTENCE)
     used.encode([3])
     used.encode([48] * 12)

@@ -1,4 +1,4 @@
-"""Unpacking against the codes' bits one by one, at every level (STI-06)."""
+"""Unpacking against the codes' bits one by one, as compiled and in numpy (STI-06)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,21 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simnmt.kernels.bench_cases import SHARDS, WEIGHTS_COPY, WORD, torch_unpack_runs, unpack_cases
 from simnmt.kernels.errors import KernelError
-from simnmt.kernels.native_library import NONE, at_once
-from simnmt.kernels.unpack import PACKED_BITS, PackedWeights, Place, codes_of, unpack
-from tests.kernels.each_level import each_level
+from simnmt.kernels.native_library import at_once
+from simnmt.kernels.unpack import (
+    PACKED_BITS,
+    SHARDS,
+    WEIGHTS_COPY,
+    WORD,
+    PackedWeights,
+    Place,
+    codes_of,
+    torch_unpack_runs,
+    unpack,
+    unpack_cases,
+)
+from tests.kernels.implementations import each_implementation
 
 each_bits = pytest.mark.parametrize("bits", PACKED_BITS)
 
@@ -32,36 +42,34 @@ def wanted(drawn: PackedWeights) -> np.ndarray:
     return weights
 
 
-@each_level
-def test_worked_example_of_sti_04(level: str) -> None:
+@each_implementation
+def test_worked_example_of_sti_04() -> None:
     codes = packed(np.array([2, 0, 3, 1, 2, 0, 1, 3]), 2)
     assert codes.tolist() == [0b01110010, 0b11010010]
     centroids = np.array([-0.2, 0.05, 0.3, 0.55], np.float32)
     out = np.zeros(8, np.float32)
     outlier = np.array([2], np.int32), np.array([9.5], np.float32)
-    unpack(PackedWeights(2, 8, codes, centroids, *outlier), out, [(0, 0, 8)], level=level)
+    unpack(PackedWeights(2, 8, codes, centroids, *outlier), out, [(0, 0, 8)])
     assert out.tolist() == np.array([0.3, -0.2, 9.5, 0.05, 0.3, -0.2, 0.05, 0.55], np.float32).tolist()
 
 
-@each_level
+@each_implementation
 @each_bits
-def test_every_weight_is_the_centroid_of_its_code_or_an_outlier(level: str, bits: int) -> None:
+def test_every_weight_is_the_centroid_of_its_code_or_an_outlier(bits: int) -> None:
     drawn = PackedWeights.random(bits, 40_040, outlier_share=0.01)
     out = np.full(drawn.weights, np.nan, np.float32)
-    unpack(drawn, out, [(0, 0, drawn.weights)], level=level)
+    unpack(drawn, out, [(0, 0, drawn.weights)])
     np.testing.assert_array_equal(out, wanted(drawn))
 
 
-@each_level
+@each_implementation
 @given(
     bits=st.sampled_from(PACKED_BITS),
     counts=st.lists(st.integers(0, 90), min_size=1, max_size=6),
     gap=st.integers(0, 5),
     seed=st.integers(0, 9),
 )
-def test_segments_are_written_to_their_places_and_nowhere_else(
-    level: str, bits: int, counts: list[int], gap: int, seed: int
-) -> None:
+def test_segments_are_written_to_their_places_and_nowhere_else(bits: int, counts: list[int], gap: int, seed: int) -> None:
     drawn = PackedWeights.random(bits, 8 * 12 * len(counts), outlier_share=0.05, seed=seed)
     places: list[Place] = []
     to = gap
@@ -69,7 +77,7 @@ def test_segments_are_written_to_their_places_and_nowhere_else(
         places.append((96 * index, to, count))
         to += count + gap
     out = np.full(to, np.nan, np.float32)
-    unpack(drawn, out, places, level=level)
+    unpack(drawn, out, places)
     whole, left = wanted(drawn), np.ones(to, bool)
     for first, begin, count in places:
         np.testing.assert_array_equal(out[begin : begin + count], whole[first : first + count])
@@ -77,15 +85,15 @@ def test_segments_are_written_to_their_places_and_nowhere_else(
     assert np.isnan(out[left]).all()
 
 
-@each_level
-def test_thirty_two_bits_are_the_weights_themselves(level: str) -> None:
+@each_implementation
+def test_thirty_two_bits_are_the_weights_themselves() -> None:
     """Bit for bit: a NaN of the model's keeps its payload."""
     weights = np.random.default_rng(1).normal(size=64).astype(np.float32)
     weights[3] = np.nan
     nothing = np.zeros(0, np.float32)
     out = np.zeros(64, np.float32)
     packed = PackedWeights(32, 64, weights.view(np.uint8), nothing, np.zeros(0, np.int32), nothing)
-    unpack(packed, out, [(32, 0, 32), (0, 32, 32)], level=level)
+    unpack(packed, out, [(32, 0, 32), (0, 32, 32)])
     assert out.tobytes() == weights[32:].tobytes() + weights[:32].tobytes()
 
 
@@ -154,8 +162,8 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("wrong", BAD)
-@pytest.mark.parametrize("level", [None, NONE])
-def test_arrays_that_do_not_fit_are_refused_before_memory_is_touched(wrong: str, level: str | None) -> None:
+@each_implementation
+def test_arrays_that_do_not_fit_are_refused_before_memory_is_touched(wrong: str) -> None:
     change, message = BAD[wrong]
     sound: dict[str, Any] = {
         "bits": 3,
@@ -165,7 +173,7 @@ def test_arrays_that_do_not_fit_are_refused_before_memory_is_touched(wrong: str,
         "outlier_at": np.array([15], np.int32),
         "outlier_values": np.zeros(1, np.float32),
     }
-    target = {"out": np.zeros(16, np.float32), "places": [(0, 0, 16)], "level": level}
+    target = {"out": np.zeros(16, np.float32), "places": [(0, 0, 16)]}
     unpack(PackedWeights(**sound), **target)
     fields = {name: change.get(name, value) for name, value in sound.items()}
     with pytest.raises(KernelError, match=message):

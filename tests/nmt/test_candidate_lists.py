@@ -91,12 +91,8 @@ def test_logits_of_listed_words_equal_the_full_ones(name: str) -> None:
     torch.testing.assert_close(logits, full, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("level", [None, "none"])
-def test_the_sharp_decoder_emits_only_listed_words_and_lists_of_all_words_change_nothing(
-    level: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if level is not None:
-        monkeypatch.setenv("SIMNMT_KERNELS", level)
+@pytest.mark.usefixtures("implementation")
+def test_the_sharp_decoder_emits_only_listed_words_and_lists_of_all_words_change_nothing() -> None:
     model, architecture = tiny.lively("sharp"), tiny.ARCHITECTURES["sharp"]
     assert isinstance(model, AttentionalModel)
     sharp = SharpTranslator([model], DecoderSettings(beam=3), max_len=12)

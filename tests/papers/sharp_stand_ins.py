@@ -15,8 +15,8 @@ from simnmt.calibrate.sharp_speeds import (
     rung_settings,
 )
 from simnmt.kernels.beam_search import StageSeconds
-from simnmt.papers.sharp import LADDER as PRINTED_LADDER
-from simnmt.papers.sharp import SYSTEMS as PRINTED_SYSTEMS
+from simnmt.papers.sharp.claims import LADDER as PRINTED_LADDER
+from simnmt.papers.sharp.claims import SYSTEMS as PRINTED_SYSTEMS
 
 SETTING = Setting(rounds=3)
 ROUNDS = (1.0, 1.01, 0.99)

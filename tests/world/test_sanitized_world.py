@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from simnmt.base.compile import PORTABLE, WORLD_LIBRARY
+from simnmt.base.compile import WORLD_LIBRARY
 from simnmt.world.structures import library
 from tests.campaigns.harness import SCALE
 from tests.sanitized import SANITIZE, run_sanitized, takes
@@ -69,7 +69,7 @@ def run_worlds(folder: Path, script: str, examples: int, sanitize: tuple[str, ..
     for source in WORLD_LIBRARY.folder.glob("*.[ch]"):
         shutil.copy(source, folder)
     whole = (BEGIN + script).replace("EXAMPLES", str(examples))
-    run = run_sanitized(replace(WORLD_LIBRARY, folder=folder), whole, sanitize, runtime, (PORTABLE,))
+    run = run_sanitized(replace(WORLD_LIBRARY, folder=folder), whole, sanitize, runtime, "portable")
     return run.returncode, run.stdout, run.stderr
 
 

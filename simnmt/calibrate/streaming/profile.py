@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 from simnmt.base import VERSION
+from simnmt.base.compile import cpu_name
 from simnmt.base.suggestions import did_you_mean
 from simnmt.calibrate import profile_assembly
 from simnmt.calibrate.box import BoxDescription, describe
@@ -42,7 +43,7 @@ from simnmt.calibrate.streaming.measurements import (
     slowed_by_reads,
 )
 from simnmt.nmt.architecture import ARCHITECTURES, TransformerArchitecture, read_architecture
-from simnmt.nmt.devices import cpu_name, torch_threads
+from simnmt.nmt.devices import torch_threads
 from simnmt.nmt.engine import EngineAccount
 from simnmt.profile.blocks import Conditions
 from simnmt.profile.device_profile import MOST_RELATIVE_SD, DeviceProfile, Execution, LengthUnit, ValidRange

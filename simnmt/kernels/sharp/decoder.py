@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from simnmt.kernels.beam_search import Ints, SharpTranslation
 from simnmt.kernels.errors import KernelError
-from simnmt.kernels.native_library import native_at
+from simnmt.kernels.native_library import native
 from simnmt.kernels.sharp import model as sharp
-from simnmt.kernels.sharp.model import Float32, ForcedSteps, SharpWeights
-from simnmt.kernels.sharp.native_search import MOST_MEMBERS, CompiledMember, CompiledSource, compiled_decode, compiled_forced
-from simnmt.kernels.sharp.reference import ReferenceMember, ReferenceSource, arithmetic, reference_decode, reference_forced
+from simnmt.kernels.sharp.compiled import MOST_MEMBERS, CompiledMember, CompiledSource, compiled_decode, compiled_forced
+from simnmt.kernels.sharp.model import Float32, ForcedSteps, SearchRequest, SharpWeights
+from simnmt.kernels.sharp.reference import Arithmetic, ReferenceMember, ReferenceSource, reference_decode, reference_forced
 from simnmt.profile.decoder_settings import DecoderSettings
 
 
@@ -27,7 +27,7 @@ class SourceEncoder:
     """Encodes one sentence at a time on one thread; each thread needs its own encoder.
 
     `settings` gives `gemm` (None: float32), `embeddings`, `frequent_words` and `activations`. Weights are packed once, here; a
-    sentence allocates only its result. `level`: as in `SharpDecoder`.
+    sentence allocates only its result.
 
     Example:
         >>> encoder = SourceEncoder(weights, DecoderSettings(gemm="int16"), most_src_len=100)
@@ -35,19 +35,13 @@ class SourceEncoder:
         (3, 1024)
     """
 
-    def __init__(
-        self, weights: sharp.SourceWeights, settings: DecoderSettings, *, most_src_len: int, level: str | None = None
-    ) -> None:
+    def __init__(self, weights: sharp.SourceWeights, settings: DecoderSettings, *, most_src_len: int) -> None:
         if most_src_len < 1:
             raise KernelError(f"most_src_len is {most_src_len}, not at least 1")
         self.weights, self.settings, self.most_src_len = weights, settings, most_src_len
-        native = native_at(level)
-        self.level = None if native is None else native.level
-        """Level of the native kernels; None for numpy: the same results, slower."""
+        kernels = native()
         self._side: CompiledSource | ReferenceSource = (
-            ReferenceSource(weights, arithmetic(settings))
-            if native is None
-            else CompiledSource(weights, settings, native, most_src_len)
+            ReferenceSource(weights, Arithmetic.of(settings)) if kernels is None else CompiledSource(weights, settings, kernels)
         )
 
     def encode(self, words: Sequence[int] | NDArray[np.int64]) -> Float32:
@@ -67,10 +61,10 @@ class SharpDecoder:
     """Beam search of one sentence at a time on one thread (SHARP-01); each thread needs its own decoder.
 
     `settings` gives `beam`, `fused`, `gemm` (None: float32), `embeddings`, `frequent_words`, `attention`, `activations` and
-    `merge`; the caller gives each sentence's `candidates`. Weights are packed once, here. `level`: widest native kernels to
-    use, or "none" for the search in numpy, as in the variable SIMNMT_KERNELS.
+    `merge`; the caller gives each sentence's `candidates`. Weights are packed once, here. Without compiled kernels numpy
+    searches.
 
-    Raises `KernelError` for a sentence longer than the allocated memory, and for arrays of a wrong kind.
+    Raises `KernelError` for a sentence longer than `most_src_len`, and for arrays of a wrong kind.
     """
 
     def __init__(
@@ -81,25 +75,17 @@ class SharpDecoder:
         max_len: int,
         most_src_len: int,
         stop_margin: float = 3.0,
-        level: str | None = None,
     ) -> None:
         if max_len < 1 or most_src_len < 1:
             raise KernelError(f"max_len and most_src_len are {max_len} and {most_src_len}, not at least 1")
         self.weights, self.settings = weights, settings
         self.max_len, self.most_src_len, self.stop_margin = max_len, most_src_len, stop_margin
-        native = native_at(level)
-        self.level = None if native is None else native.level
-        """Level of the native kernels; None for the search in numpy: the same results, slower."""
+        kernels = native()
+        self.compiled = kernels is not None
+        """True if the search runs in C; in numpy it gives the same results, slower."""
         self._member: Any = (
-            ReferenceMember(weights, arithmetic(settings))
-            if native is None
-            else CompiledMember(weights, settings, native, most_src_len)
+            ReferenceMember(weights, Arithmetic.of(settings)) if kernels is None else CompiledMember(weights, settings, kernels)
         )
-
-    @property
-    def compiled(self) -> bool:
-        """True if the search runs in C."""
-        return self.level is not None
 
     def decode(
         self, source_states: Float32, candidates: Ints | None = None, forced_len: int | None = None, *, clock: bool = False
@@ -119,9 +105,9 @@ class SharpDecoder:
             np.ascontiguousarray(tokens, np.int64),
         )
         sharp.check_candidates(self.weights, candidates, needs_end=False, forced=False)
-        places, special = sharp.candidate_positions(words, candidates, self.weights.vocab), self.weights.tokens
-        forced = reference_forced if self.level is None else compiled_forced
-        return forced(self._member, source, special, words, places, candidates)
+        places = sharp.candidate_positions(words, candidates, self.weights.vocab)
+        request = SearchRequest(self.weights.tokens, 1, len(words), False, candidates, self.stop_margin)
+        return (compiled_forced if self.compiled else reference_forced)(self._member, source, request, words, places)
 
 
 def decode_ensemble(
@@ -141,8 +127,8 @@ def decode_ensemble(
     """
     if not 1 <= len(decoders) <= MOST_MEMBERS:
         raise KernelError(f"an ensemble is of 1 to {MOST_MEMBERS} decoders, not of {len(decoders)}")
-    if len({(decoder.weights.vocab, decoder.weights.tokens, decoder.settings, decoder.level) for decoder in decoders}) != 1:
-        raise KernelError("an ensemble's decoders do not share vocabulary, special tokens, settings and level")
+    if len({(decoder.weights.vocab, decoder.weights.tokens, decoder.settings, decoder.compiled) for decoder in decoders}) != 1:
+        raise KernelError("an ensemble's decoders do not share vocabulary, special tokens, settings and kernels")
     if len({id(decoder) for decoder in decoders}) != len(decoders):
         raise KernelError("an ensemble names one decoder twice: each carries one state, so make one for each member")
     sources = [
@@ -160,8 +146,9 @@ def decode_ensemble(
         raise KernelError(f"max_len is {max_len}, not 1 to the decoder's own, {longest}")
     steps = forced_len or max_len or longest
     settings, tokens = first.settings, first.weights.tokens
-    request = sharp.SearchRequest(
+    request = SearchRequest(
         tokens, settings.beam, steps, forced, candidates, first.stop_margin, fused=settings.fused, clock=clock
     )
-    decode = reference_decode if first.level is None else compiled_decode
-    return decode([decoder._member for decoder in decoders], sources, request)
+    return (compiled_decode if first.compiled else reference_decode)(
+        [decoder._member for decoder in decoders], sources, request
+    )

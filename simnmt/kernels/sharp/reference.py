@@ -1,4 +1,4 @@
-"""Source encoder and beam search in plain numpy (SHARP-01): the oracle of the C kernels, and the fallback without a compiler.
+"""Source encoder and beam search in plain numpy (SHARP-01): the oracle of the C kernels, and what runs without them.
 
 `Arithmetic` holds the products and activations, `ReferenceSource` encodes a sentence, `ReferenceMember` computes the steps of
 one model, and `reference_decode` searches.
@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_softmax, softmax
 
-from simnmt.kernels.activations import Activation, Function, activate
+from simnmt.kernels import activations
+from simnmt.kernels.activations import Activation, Function
 from simnmt.kernels.beam_search import Ints, SharpTranslation, beam_search
-from simnmt.kernels.packed_products import PackedInt16, Scales, choose_scales
+from simnmt.kernels.packed_products import Scales, choose_scales
 from simnmt.kernels.sharp import model as sharp
-from simnmt.kernels.sharp.model import Float32, ForcedSteps, SharpWeights
+from simnmt.kernels.sharp.model import Float32, ForcedSteps, SearchRequest, SharpWeights
 from simnmt.profile.decoder_settings import DecoderSettings
 
 Floats: TypeAlias = NDArray[Any]
@@ -26,83 +27,57 @@ Floats: TypeAlias = NDArray[Any]
 Squash: TypeAlias = Callable[[Floats], Floats]
 
 
-class Linear(Protocol):
-    """A prepared matrix [out, in]."""
+class Linear:
+    """A prepared matrix [out, in], in a floating type or in 16 bits with scales (SHARP-05)."""
+
+    def __init__(self, weight: Float32, dtype: type[np.floating[Any]], scales: Scales | None) -> None:
+        self._weight, self._dtype, self._scales = weight, dtype, scales
+        self._turned: Floats | None = None
 
     def __call__(self, x: Floats) -> Floats:
         """Multiply [rows, in] to [rows, out]."""
+        scales = self._scales
+        if self._turned is None:
+            rows = self._weight if scales is None else scales.quantise_weight(self._weight)
+            # Sums below 2^31 of products below 2^30 are exact in float64, in any order.
+            self._turned = rows.T.astype(self._dtype if scales is None else np.float64)
+        if scales is None:
+            return np.asarray(x @ self._turned)
+        sums = scales.quantise_input(x.astype(np.float32)).astype(np.float64) @ self._turned
+        return np.asarray(sums.astype(np.float32) * np.float32(scales.rescale))
 
     def select(self, rows: NDArray[np.int64]) -> Linear:
         """Return the matrix of some outputs, with the same numbers."""
+        return Linear(self._weight[rows], self._dtype, self._scales)
 
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
-    """Products and activations of one precision."""
+    """Products and activations of one precision; float64 is the oracle."""
 
-    linear: Callable[[Float32, float], Linear]
-    """Prepares a weight [out, in] for inputs up to an absolute limit."""
-    tanh: Squash
-    sigmoid: Squash
     dtype: type[np.floating[Any]]
+    int16: bool = False
+    activation: Activation = "library"
 
+    @classmethod
+    def of(cls, settings: DecoderSettings) -> Arithmetic:
+        """Return float32 with the settings' noise (SHARP-05, SHARP-08); identities (SHARP-06, 07, 09) change nothing."""
+        return cls(np.float32, settings.gemm == "int16", settings.activations)
 
-class _Plain:
-    def __init__(self, weight: Float32, dtype: type[np.floating[Any]]) -> None:
-        self._weight, self._dtype = weight, dtype
-        self._turned: Floats | None = None
+    def linear(self, weight: Float32, limit: float) -> Linear:
+        """Prepare a weight [out, in] for inputs up to an absolute limit."""
+        return Linear(weight, self.dtype, choose_scales(weight, limit) if self.int16 else None)
 
-    def __call__(self, x: Floats) -> Floats:
-        if self._turned is None:
-            self._turned = self._weight.T.astype(self._dtype)
-        return np.asarray(x @ self._turned)
+    def tanh(self, x: Floats) -> Floats:
+        """Return tanh of each element."""
+        return np.asarray(np.tanh(x)) if self.activation == "library" else self._approximate("tanh", x)
 
-    def select(self, rows: NDArray[np.int64]) -> Linear:
-        return _Plain(self._weight[rows], self._dtype)
+    def sigmoid(self, x: Floats) -> Floats:
+        """Return the sigmoid of each element."""
+        return np.asarray(0.5 * np.tanh(0.5 * x) + 0.5) if self.activation == "library" else self._approximate("sigmoid", x)
 
-
-class _Int16:
-    def __init__(self, weight: Float32, scales: Scales) -> None:
-        self._weight, self._scales = weight, scales
-        self._packed: PackedInt16 | None = None
-
-    def __call__(self, x: Floats) -> Floats:
-        if self._packed is None:
-            self._packed = PackedInt16.of(self._weight, self._scales.input_limit, scales=self._scales, level="none")
-        return self._packed.multiply(np.ascontiguousarray(x))
-
-    def select(self, rows: NDArray[np.int64]) -> Linear:
-        return _Int16(np.ascontiguousarray(self._weight[rows]), self._scales)
-
-
-def _sigmoid(x: Floats) -> Floats:
-    return np.asarray(0.5 * np.tanh(0.5 * x) + 0.5)
-
-
-def plain(dtype: type[np.floating[Any]]) -> Arithmetic:
-    """Return numpy's products and activations in one precision; float64 is the oracle."""
-    return Arithmetic(lambda weight, _: _Plain(weight, dtype), np.tanh, _sigmoid, dtype)
-
-
-def arithmetic(settings: DecoderSettings) -> Arithmetic:
-    """Return float32 arithmetic with the settings' noise (SHARP-05, SHARP-08); identities (SHARP-06, 07, 09) change nothing.
-
-    All of it is numpy, also where compiled kernels exist, because the tests compare them with it.
-    """
-    exact = plain(np.float32)
-
-    def int16(weight: Float32, limit: float) -> Linear:
-        return _Int16(weight, choose_scales(weight, limit))
-
-    def squash(function: Function, method: Activation) -> Squash:
-        return lambda x: activate(function, np.ascontiguousarray(x), method, level="none")
-
-    return Arithmetic(
-        int16 if settings.gemm == "int16" else exact.linear,
-        exact.tanh if settings.activations == "library" else squash("tanh", settings.activations),
-        exact.sigmoid if settings.activations == "library" else squash("sigmoid", settings.activations),
-        np.float32,
-    )
+    def _approximate(self, function: Function, x: Floats) -> Floats:
+        return activations.reference(function, x, self.activation)
 
 
 def gru(carried: Floats, given: Floats, state: Floats, tanh: Squash, sigmoid: Squash) -> Floats:
@@ -272,7 +247,7 @@ class _Layer:
 
 
 def reference_decode(
-    members: Sequence[ReferenceMember], sources: Sequence[Float32], request: sharp.SearchRequest
+    members: Sequence[ReferenceMember], sources: Sequence[Float32], request: SearchRequest
 ) -> SharpTranslation:
     """Return the best translation under the members' averaged distributions (SHARP-14), by `beam_search`."""
     for member, source in zip(members, sources, strict=True):
@@ -305,20 +280,15 @@ def averaged(members: Sequence[ReferenceMember], words: Ints, parents: Ints, nev
 
 
 def reference_forced(
-    member: ReferenceMember,
-    source: Float32,
-    tokens: sharp.SharpTokens,
-    words: Ints,
-    places: Ints,
-    candidates: Ints | None = None,
+    member: ReferenceMember, source: Float32, request: SearchRequest, words: Ints, places: Ints
 ) -> ForcedSteps:
     """Return the model's results along the translation `words`, which are the columns `places` of the candidates."""
-    member.begin(source, candidates)
-    ids = np.arange(member.vocab) if candidates is None else candidates
-    never = sharp.banned(ids, tokens)
+    member.begin(source, request.candidates)
+    ids = np.arange(member.vocab) if request.candidates is None else request.candidates
+    never = sharp.banned(ids, request.tokens)
     best, log_probs, row = np.zeros(len(words), np.int64), np.zeros(len(words), np.float32), np.zeros(1, np.int64)
     for step, place in enumerate(places):
-        fed = np.array([words[step - 1] if step else tokens.start])
+        fed = np.array([words[step - 1] if step else request.tokens.start])
         step_log_probs, _ = averaged([member], fed, row, never)
         best[step], log_probs[step] = ids[step_log_probs[0].argmax()], step_log_probs[0, place]
     return ForcedSteps(best, log_probs)

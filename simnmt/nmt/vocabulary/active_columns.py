@@ -40,9 +40,9 @@ def clustered(
     centroids, sets = clusters.centroids, clusters.sets
     points = centroids.points.to(device=device, dtype=dtype or centroids.points.dtype)
     if points is not centroids.points:
-        centroids = Centroids.of(points, level=centroids.level)
+        centroids = Centroids.of(points)
     if sets.columns.device != points.device:
-        sets = ColumnSets(sets.starts, sets.columns.to(points.device), sets.vocab, sets.level)
+        sets = ColumnSets(sets.starts, sets.columns.to(points.device), sets.vocab)
     return RestrictedVocabulary(
         label=clusters.label,
         vocab=sets.vocab,

@@ -33,6 +33,7 @@ from simnmt.papers.kit.claims import (
     at_least,
     below,
     judge,
+    of_paper,
 )
 from simnmt.profile.blocks import CellSample
 from simnmt.profile.device_profile import DeviceProfile
@@ -229,63 +230,21 @@ def _largest_savings(run: TableRun) -> Result:
     return Result(effects, ours, words=run.words("the sign is the claim; sizes depend on the devices", "no saving for"))
 
 
-TABLE_CLAIMS: list[Claim[TableRun]] = [
-    Claim(
-        "CNMT-17 (a)",
-        "The oracle's total time is at most every other policy's",
-        "in 6 of 6 cells",
-        value=_oracle_is_least,
-        holds=at_least(-1e-10),  # totals are rounded sums
-        hardware_dependent=False,
-    ),
-    Claim(
-        "CNMT-17 (b)",
-        "C-NMT's total time is at most that of the better single device",
-        "in 6 of 6 cells",
-        value=_beats_both_devices,
-        holds=at_least(0.0),
-        hardware_dependent=True,
-    ),
-    Claim(
-        "CNMT-17 (c)",
-        "C-NMT's total time is below Naive's in at least five of the six cells; EN-ZH CP2 is a near tie",
-        "in 5 of 6 cells, EN-ZH CP2 depends on the column",
-        value=_beats_naive,
-        hardware_dependent=True,
-    ),
-    Claim(
-        "CNMT-17 (d)",
-        "C-NMT's gain against the Server is larger on CP1, against the gateway larger on CP2",
-        "DE-EN Server 26.15/17.65, GW 13.55/24.34; FR-EN Server 44.32/41.06, GW 12.29/18.00; "
-        "EN-ZH Server 12.46/10.58, GW 21.17/35.66 (% on CP1/CP2)",
-        value=_gains_follow_the_network,
-        holds=above(0.0),
-        hardware_dependent=True,
-    ),
-    Claim(
-        "CNMT-17 (e)",
-        "C-NMT's gap to the oracle is larger for the Transformer (EN-ZH) than for the recurrent models",
-        "EN-ZH +9.83, +8.77 %; DE-EN +0.11, +0.15 %; FR-EN +1.24, +1.13 %",
-        value=_gap_larger_for_the_transformer,
-        holds=above(0.0),
-        hardware_dependent=True,
-    ),
-    Claim(
-        "CNMT-17 (reductions)",
-        "At best C-NMT saves time against a single device on every data set, and against Naive",
-        "up to DE-EN 26.15, FR-EN 44.32, EN-ZH 35.66 %; beyond Naive 21.37 points of the Server column (DE-EN CP1)",
-        value=_largest_savings,
-        holds=above(0.0),
-        hardware_dependent=True,
-    ),
-]
+TABLE_CLAIMS: list[Claim[TableRun]] = of_paper(
+    PAPER,
+    [
+        Claim("CNMT-17 (a)", value=_oracle_is_least, holds=at_least(-1e-10), hardware_dependent=False),  # sums are rounded
+        Claim("CNMT-17 (b)", value=_beats_both_devices, holds=at_least(0.0), hardware_dependent=True),
+        Claim("CNMT-17 (c)", value=_beats_naive, hardware_dependent=True),
+        Claim("CNMT-17 (d)", value=_gains_follow_the_network, holds=above(0.0), hardware_dependent=True),
+        Claim("CNMT-17 (e)", value=_gap_larger_for_the_transformer, holds=above(0.0), hardware_dependent=True),
+        Claim("CNMT-17 (reductions)", value=_largest_savings, holds=above(0.0), hardware_dependent=True),
+    ],
+)
 
 
 # Claims on devices.
 
-LEAST_R2 = 0.95
-MOST_SRC_OVER_TGT = 0.2
-MOST_OVERHEAD = 1e-3
 QUARTILES_OF_SD = 1.349
 """Distance of a normal law's quartiles in standard deviations."""
 
@@ -380,7 +339,7 @@ class Profiles(Facts):
             raise Undecided("no profile at hand holds samples over several target lengths")
         # Rounded down, so that only a perfect fit prints as 1.
         ours = ", ".join(f"{name} {math.floor(1e4 * r2) / 1e4:.4f}" for name, r2 in by_workload.items())  # type: ignore[operator]
-        words = CaseWords("each target token is one more decoding step", f"below {LEAST_R2} for")
+        words = CaseWords("each target token is one more decoding step", "below 0.95 for")
         return Result(by_workload, ours, words=words)
 
     def flat_encoder(self) -> Result:
@@ -431,38 +390,14 @@ def _src_over_tgt(profile: DeviceProfile) -> float:
     return plane.s_per_src_token / plane.s_per_tgt_token if plane.s_per_tgt_token else float("inf")
 
 
-DEVICE_CLAIMS: list[Claim[Profiles]] = [
-    Claim(
-        "CNMT-06 (linear in M)",
-        f"On the slower device the mean time per target length M is linear in M: R2 of at least {LEAST_R2}",
-        "Transformer on the Jetson 0.99",
-        value=Profiles.r2_of_means,
-        holds=at_least(LEAST_R2),
-        hardware_dependent=True,
-    ),
-    Claim(
-        "CNMT-06 (Transformer on a GPU)",
-        f"On a GPU a source token costs the Transformer less than {MOST_SRC_OVER_TGT} of a target token",
-        "encoder about constant in N below 100 tokens",
-        value=Profiles.flat_encoder,
-        holds=below(MOST_SRC_OVER_TGT),
-        form=".4f",
-        hardware_dependent=True,
-    ),
-    Claim(
-        "CNMT-06 (recurrent encoders)",
-        "A source token costs a recurrent model a larger part of a target token than it costs the Transformer",
-        "RNN encoders linear in N, the Transformer's about constant",
-        value=Profiles.recurrent_encoders,
-        hardware_dependent=True,
-    ),
-    Claim(
-        "CNMT-12",
-        "A decision takes less than a thousandth of the mean inference time",
-        "negligible",
-        value=Profiles.decisions,
-        holds=below(MOST_OVERHEAD),
-        form=".3g",
-        hardware_dependent=True,
-    ),
-]
+DEVICE_CLAIMS: list[Claim[Profiles]] = of_paper(
+    PAPER,
+    [
+        Claim("CNMT-06 (linear in M)", value=Profiles.r2_of_means, holds=at_least(0.95), hardware_dependent=True),
+        Claim(
+            "CNMT-06 (Transformer on a GPU)", value=Profiles.flat_encoder, holds=below(0.2), form=".4f", hardware_dependent=True
+        ),
+        Claim("CNMT-06 (recurrent encoders)", value=Profiles.recurrent_encoders, hardware_dependent=True),
+        Claim("CNMT-12", value=Profiles.decisions, holds=below(1e-3), form=".3g", hardware_dependent=True),
+    ],
+)

@@ -10,9 +10,9 @@ import numpy as np
 
 from simnmt.papers.cnmt.claims import TimeOverLength
 from simnmt.papers.cnmt.replay import Part
-from simnmt.papers.cnmt.table_one import PAPER, TRANSFORMER
-from simnmt.papers.kit.figures import Figure
-from simnmt.report.charts import Axis, Chart, Control, Mark, Panel, numbers
+from simnmt.papers.cnmt.table_one import PAPER, TRANSFORMER, name_cell
+from simnmt.papers.kit.figures import Figure, figure_of
+from simnmt.report.charts import Axis, Chart, Mark, Panel, numbers
 from simnmt.report.figures import CellView, plane, rtt
 from simnmt.report.page_template import Section, render_fragment
 from simnmt.report.run_tables import share_explained
@@ -22,47 +22,29 @@ from simnmt.results.summary import Row
 from simnmt.workload.length_diagnostics import means_by_source_length
 from simnmt.workload.length_regression import LengthRegression
 
-_COLOURS = ("edge", "cloud", "oracle", "naive", "cnmt")
+POLICIES = ("edge", "cloud", "oracle", "naive", "cnmt")
+"""In the order of their colours."""
 
 
 def figures(times: Sequence[TimeOverLength], parts: Sequence[Part]) -> list[Figure]:
-    """Return figures 2a (if a profile holds measured samples), 2b, 3 and 4."""
-    # Measured parts come first.
-    ordered = sorted((part for part in parts if part.cells), key=lambda part: part.name == "inferred")
+    """Return figures 2a (if a profile holds measured samples), 2b, 3 and 4; measured parts come first."""
+    ordered = sorted(parts, key=lambda part: part.name == "inferred")
     return [*([_times(times)] if times else []), _planes(ordered), _lengths(ordered), _traces(ordered)]
 
 
-def _name(part: str, cell: Cell, network: bool = True) -> str:
-    return f"{part}: {cell.workload.upper()}{f' {cell.network.upper()}' if network else ''}"
-
-
-def _transformer_first(workloads: Sequence[str]) -> list[str]:
-    return sorted(dict.fromkeys(workloads), key=lambda workload: workload != TRANSFORMER)
-
-
 def _times(times: Sequence[TimeOverLength]) -> Figure:
-    workloads = _transformer_first([row.workload for row in times])
-
-    def draw(workload: str) -> Chart:
+    charts = {}
+    for workload in sorted(dict.fromkeys(row.workload for row in times), key=lambda workload: workload != TRANSFORMER):
         rows = [row for row in times if row.workload == workload]
         marks = [mark for row in rows for mark in _time_marks(row)]
         axes = Axis("target length M, tokens", from_zero=True), Axis("execution time, ms", from_zero=True)
-        return Chart(marks, *axes, " ".join(map(_describe_times, rows)))
-
-    drawn = Panel(
-        "times",
-        "Gateway and server",
-        "Mean execution time in milliseconds per target length on gateway and server, with lines",
-        draw,
-        [Control("of", "Of", [(workload, workload.upper()) for workload in workloads])],
-        across=True,
-    )
+        charts[workload.upper()] = Chart(marks, *axes, " ".join(map(_describe_times, rows)))
     note = (
         "Means per target length M of the profiles' own samples, the line through them, and one standard deviation of single "
         "inferences: over source lengths, and over the repeats of each. The paper shows the Transformer on a Jetson (R² 0.99, "
         "mean squared error 0.13 ms²) and on a Titan (0.85, 1.2)."
     )
-    return Figure("figure-2a", "Figure 2a: time over target length", [drawn], note)
+    return figure_of("figure-2a", "Figure 2a: time over target length", "Gateway and server", charts, note=note)
 
 
 def _time_marks(row: TimeOverLength) -> list[Mark]:
@@ -93,28 +75,19 @@ def _describe_times(row: TimeOverLength) -> str:
 
 
 def _planes(parts: Sequence[Part]) -> Figure:
-    cells = [(part.name, cell) for part in parts for cell in part.cells]
-    # The paper's own example, the Transformer, is shown first; a stable sort keeps the rest in order.
-    cells.sort(key=lambda named_cell: (named_cell[1].workload != TRANSFORMER, named_cell[0] == "inferred"))
-
-    def draw(place: str) -> Chart:
-        _, cell = cells[int(place)]
-        drawn = plane(CellView(cell, [], dict(zip(cell.logs, map(_colour, cell.logs), strict=True))))
-        return replace(drawn.draw(str(list(cell.logs).index("cnmt"))), reading=_coefficients(cell))
-
-    controls = [Control("of", "Of", [(str(place), _name(name, cell)) for place, (name, cell) in enumerate(cells)])]
-    alt = "Requests in the plane of source and target length with the border where both devices are equally fast"
-    shown = Panel("planes", "Where each device is the faster one", alt, draw, controls, across=True)
+    # The paper's own example, the Transformer, is shown first.
+    cells = sorted(((part, cell) for part in parts for cell in part.cells), key=lambda item: item[1].workload != TRANSFORMER)
+    charts = {}
+    for part, cell in cells:
+        colours = {policy: POLICIES.index(policy) if policy in POLICIES else len(POLICIES) for policy in cell.logs}
+        drawn = plane(CellView(cell, [], colours)).draw(str([*cell.logs].index("cnmt")))
+        charts[f"{part.name}: {name_cell((cell.workload, cell.network))}"] = replace(drawn, reading=_coefficients(cell))
     note = (
         "Requests by source length N and target length M, coloured by the device that C-NMT chose, and the border on which "
         "both devices are believed equally fast."
     )
     title = "Figure 2b: two planes and the border between their regions"
-    return Figure("figure-2b", title, [shown], note)
-
-
-def _colour(policy: str) -> int:
-    return _COLOURS.index(policy) if policy in _COLOURS else len(_COLOURS)
+    return figure_of("figure-2b", title, "Where each device is the faster one", charts, note=note)
 
 
 def _coefficients(cell: Cell) -> str:
@@ -187,17 +160,10 @@ def _traces(parts: Sequence[Part]) -> Figure:
         alike = len({(cell.network, round(cell.series.mean_s, 9)) for cell in part.cells}) == 2
         for cell in part.cells:
             if not alike or cell.workload == part.cells[0].workload:
-                groups.setdefault(part.name if alike else _name(part.name, cell, network=False), []).append(cell)
-    drawn = Panel(
-        "traces",
-        "CP1 and CP2",
-        "Round-trip time in milliseconds over the time of the trace, CP1 and CP2",
-        lambda name: _trace_chart(groups[name]),
-        [Control("of", "Of", [(name, name) for name in groups])],
-        across=True,
-    )
+                groups.setdefault(part.name if alike else f"{part.name}: {cell.workload.upper()}", []).append(cell)
+    charts = {name: _trace_chart(cells) for name, cells in groups.items()}
     note = "The series that the replays met. The paper's own samples are not public."
-    return Figure("figure-4", "Figure 4: round-trip times", [drawn], note)
+    return figure_of("figure-4", "Figure 4: round-trip times", "CP1 and CP2", charts, note=note)
 
 
 def _trace_chart(cells: Sequence[Cell]) -> Chart:

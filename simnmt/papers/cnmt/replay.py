@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
-from simnmt.base import shipped_files
 from simnmt.base.errors import InputError
 from simnmt.experiment.cases import RunPlan
 from simnmt.experiment.inputs import read_inputs
@@ -21,7 +20,7 @@ from simnmt.experiment.run import run_plan
 from simnmt.papers.cnmt.claims import DEVICE_CLAIMS, Profiles, basis_of, table_claims
 from simnmt.papers.cnmt.table_one import ALL_POLICIES, NETWORKS, TRANSFORMER, WORKLOADS, TableRun, name_cell
 from simnmt.papers.kit.claims import ClaimRecord, judge
-from simnmt.results.run import Cell
+from simnmt.results.run import Cell, Run
 from simnmt.results.summary import Row
 from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.scenario.document import Override
@@ -52,10 +51,10 @@ class Part:
     """`inferred`, `measured`, or another basis of its profiles."""
     run: TableRun
     claims: list[ClaimRecord]
-    fits: list[Row] = field(default_factory=list)
-    cells: list[Cell] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    """Limits of the numbers of this part: data sets left out, lengths outside a profile's range."""
+    fits: list[Row]
+    cells: list[Cell]
+    notes: list[str]
+    """Limits of the numbers of this part, such as lengths outside a profile's range."""
 
     @property
     def key(self) -> str:
@@ -79,106 +78,73 @@ def replays(
     jobs: int = 1,
     progress: Progress | None = None,
 ) -> tuple[list[Part], Profiles]:
-    """Replay Table I on the inferred profiles and on measured ones, and judge the claims on each.
-
-    Args:
-        measured: scenario of Table I that names the measured profiles.
-        allow_code: whether modules and files that it names may run.
-        requests: requests per run; None: those of the scenarios.
-        jobs: processes.
-        progress: called after each run.
+    """Replay Table I on the inferred profiles and on those of the scenario `measured`, and judge the claims on each.
 
     Returns:
-        The parts, inferred first, and the measured profiles at hand. On the shipped measured profiles, `measured` has a pair
-        of networks for each data set, and a third part is measured on the scenario's pair.
+        The parts, inferred first, and the profiles of `measured`. On the shipped measured profiles, `measured` has a pair of
+        networks for each data set, and a third part is measured on the scenario's pair.
 
     Raises:
         InputError: a scenario of another protocol, or wrong inputs.
     """
-    inferred, lacking = prepare(INFERRED, requests)
-    if inferred is None or lacking:
-        raise InputError(lacking, remedy="install simnmt again")
-    tested, lacking = prepare(measured, requests, allow_code=allow_code)
-    cases = {} if tested is None else tested.cases
-    profiles = Profiles(
-        {name: case.profiles for name, case in cases.items()}, {name: case.table for name, case in cases.items()}
-    )
+    inferred, tested = prepare(INFERRED, requests), prepare(measured, requests, allow_code=allow_code)
+    cases = tested.cases.items()
+    profiles = Profiles({name: case.profiles for name, case in cases}, {name: case.table for name, case in cases})
     name = profiles.basis if profiles.basis == "measured" else f"given, {profiles.basis}"
-    todo: dict[str, list[RunPlan]] = {"inferred": _separated(inferred.scenario)}
-    if tested is not None:
-        todo[name] = _separated(tested.scenario)
-        if measured == MEASURED:
-            todo[name + ONE_NETWORK] = todo[name]
-            todo[name] = [_at_levels(tested, workload, LEVELS_MS[workload]) for workload in tested.cases]
-    units = [units_of(plan) for plans in todo.values() for plan in plans]
-    parts = []
+    on_one_network = _separated(tested.scenario)
+    todo = {"inferred": _separated(inferred.scenario), name: on_one_network}
+    if measured == MEASURED:
+        todo[name] = [_at_levels(tested, workload, LEVELS_MS[workload]) for workload in tested.cases]
+        todo[name + ONE_NETWORK] = on_one_network
+    whole = sum(units_of(plan) for plans in todo.values() for plan in plans)
+    parts: list[Part] = []
     done = 0
     for part_name, plans in todo.items():
         results = []
         for plan in plans:
-            count = _count_from(progress, done, sum(units))
-            results.append(run_plan(plan, jobs=jobs, progress=count))
+            results.append(run_plan(plan, jobs=jobs, progress=_count_from(progress, done, whole)))
             done += units_of(plan)
-        cells = [cell for result in results for cell in result.cells]
-        rows = chain.from_iterable(result.summary_rows for result in results)
-        gaps = chain.from_iterable(result.gaps for result in results)
-        totals_s = {run: values for result in results for run, values in result.totals_s.items()}
-        basis = basis_of([kind for cell in cells for kind in cell.profile_kinds])
-        run = TableRun.of(rows, gaps, totals_s, basis=basis, device=part_name)
-        notes = list(dict.fromkeys(note for result in results for note in result.notes))
-        parts.append(Part(part_name, run, table_claims(run), [fit for result in results for fit in result.fits], cells, notes))
-    if tested is None:
-        nothing = TableRun.of([], basis="measured", device=name)
-        parts.append(Part(name, nothing, table_claims(nothing), notes=[lacking]))
-    elif lacking:
-        for part in parts[1:]:
-            part.notes.insert(0, lacking)
-    return [_with_reasons(part, parts, profiles, lacking) for part in parts], profiles
+        part = _part(part_name, results)
+        on_devices = judge(DEVICE_CLAIMS, [replace(profiles, device=name)]) if part_name == name else []
+        # Where the scenario's pair is shown as well, the part before it has a pair for each data set.
+        own_pairs = "each data set on its own pair of RTT levels, chosen so that the oracle sends 20 to 80 % away"
+        endings = [own_pairs] if part_name + ONE_NETWORK in todo else []
+        claims = [_with_limits(record, part, endings) for record in part.claims]
+        claims += [_with_limits(record, part, []) for record in on_devices]
+        parts.append(replace(part, claims=claims))
+    return parts, profiles
 
 
-def _with_reasons(part: Part, parts: Sequence[Part], profiles: Profiles, lacking: str) -> Part:
-    """Return the part whose claims name its limits; the first measured part has the claims on devices, too."""
+def _part(name: str, results: Sequence[Run]) -> Part:
+    cells = [cell for result in results for cell in result.cells]
+    run = TableRun.of(
+        chain.from_iterable(result.summary_rows for result in results),
+        chain.from_iterable(result.gaps for result in results),
+        {run: values for result in results for run, values in result.totals_s.items()},
+        basis=basis_of([kind for cell in cells for kind in cell.profile_kinds]),
+        device=name,
+    )
+    notes = list(dict.fromkeys(note for result in results for note in result.notes))
+    return Part(name, run, table_claims(run), [fit for result in results for fit in result.fits], cells, notes)
+
+
+def _with_limits(record: ClaimRecord, part: Part, endings: Sequence[str]) -> ClaimRecord:
+    """Return the record whose reason names the cells of its part in which one device nearly always wins."""
+    shares = part.run.oracle_share.items()
+    outside = [name_cell(cell) for cell, share in shares if share is not None and not LEAST_SHARE <= share <= MOST_SHARE]
     limits = []
-    if part is not parts[0]:
-        limits = [lacking[:1].lower() + lacking[1:]] if lacking else []
-        outside = [
-            name_cell(cell)
-            for cell, share in part.run.oracle_share.items()
-            if share is not None and not LEAST_SHARE <= share <= MOST_SHARE
-        ]
-        limits += [f"the oracle sends less than 20 or more than 80 % away in {', '.join(outside)}"] if outside else []
-    # Where the scenario's pair is shown as well, the part before it has a pair for each data set.
-    own_pairs = "each data set on its own pair of RTT levels, chosen so that the oracle sends 20 to 80 % away"
-    ending = [own_pairs] if any(other.name == part.name + ONE_NETWORK for other in parts) else []
-    on_devices = judge(DEVICE_CLAIMS, [replace(profiles, device=part.name)]) if part is parts[1] else []
-    records = [(record, ending) for record in part.claims] + [(record, []) for record in on_devices]
-    claims = [
-        replace(record, why="; ".join([record.why, *(limits if record.hardware_dependent else []), *more]))
-        for record, more in records
-    ]
-    return replace(part, claims=claims)
+    if outside and record.hardware_dependent and part.name != "inferred":
+        limits = [f"the oracle sends less than 20 or more than 80 % away in {', '.join(outside)}"]
+    return replace(record, why="; ".join([record.why, *limits, *endings]))
 
 
-def prepare(
-    scenario: str | os.PathLike[str], requests: int | None = None, *, allow_code: bool = False
-) -> tuple[RunPlan | None, str]:
-    """Read a scenario of Table I and its inputs; leave out data sets whose shipped profiles are missing.
-
-    Returns:
-        The plan, None if no data set has both profiles, and one sentence on the missing profiles.
-
-    Raises:
-        InputError: wrong inputs, or a scenario that is not one of Table I.
-    """
+def prepare(scenario: str | os.PathLike[str], requests: int | None = None, *, allow_code: bool = False) -> RunPlan:
+    """Read a scenario of Table I and its inputs; raises `InputError` for one of another protocol, or with wrong inputs."""
     overrides = [] if requests is None else [Override.of("requests", requests, f"--requests {requests}")]
     table_scenario = open_source(scenario, overrides, allow_code=allow_code).scenario
     known = [name for name in table_scenario.workloads if name in WORKLOADS]
     _refuse_another_protocol(os.fspath(scenario), table_scenario, known)
-    missing = {workload: names for workload in known if (names := _missing(table_scenario, workload))}
-    needs = "; ".join(f"{workload.upper()} needs {' and '.join(names)}" for workload, names in missing.items())
-    lacking = f"Not at hand: {needs} (make them with simnmt calibrate)" if missing else ""
-    there = [workload for workload in known if workload not in missing]
-    return read_inputs(_only(table_scenario, there), Path.cwd()) if there else None, lacking
+    return read_inputs(_only(table_scenario, known), Path.cwd())
 
 
 def _refuse_another_protocol(name: str, scenario: ScenarioConfiguration, known: Sequence[str]) -> None:
@@ -198,12 +164,6 @@ def _refuse_another_protocol(name: str, scenario: ScenarioConfiguration, known: 
         wrong = "a network whose clock is not spread over the trace"
     if wrong:
         raise InputError(f"no scenario of Table I: {wrong}", path=name, remedy="see @table1-measured")
-
-
-def _missing(scenario: ScenarioConfiguration, workload: str) -> list[str]:
-    names = [str(scenario.profile_of(device, workload)) for device in scenario.devices]
-    shipped_ones = shipped_files.names("calibration")
-    return [name for name in names if name.startswith("@") and name.removeprefix("@") not in shipped_ones]
 
 
 def _only(scenario: ScenarioConfiguration, workloads: Sequence[str]) -> ScenarioConfiguration:

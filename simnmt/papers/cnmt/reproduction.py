@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from statistics import fmean
 from typing import Annotated, Any
@@ -27,23 +28,23 @@ from simnmt.papers.cnmt.table_one import (
     table_cells,
 )
 from simnmt.papers.kit.rendering import Report, record
-from simnmt.report.table import Column, Table, TableCell, share
+from simnmt.report.table import Column, Table, TableCell
 from simnmt.results.run import doubtful_profiles
-
-IMPLIED_TITLE = "Total times over the gateway's, derived from the published table in each way it allows"
 
 
 def change_table(parts: Sequence[Part]) -> Table:
     """Return Table I: a line for each data set, policy and origin."""
     rows: list[dict[str, Any]] = []
     for printed in TABLE.rows:
-        rows.append({"origin": "published", **printed})
         workload, policy = printed["workload"], printed["policy"]
+        head = {"name": f"{workload.upper()} {LABELS[policy]}", "workload": workload}
+        rows.append({"origin": "published", **head, **printed})
         for part in parts:
-            row = {"origin": part.name, "workload": workload, "policy": policy}
-            for network, baseline in product(NETWORKS, BASELINES):
-                row[f"{network} {baseline}"] = part.run.change_percent(workload, network, policy, baseline)
-            rows.append(row)
+            changes = {
+                f"{network} {baseline}": part.run.change_percent(workload, network, policy, baseline)
+                for network, baseline in product(NETWORKS, BASELINES)
+            }
+            rows.append({"origin": part.name, **head, **changes})
     kinds = {part.name: part.shown_kinds for part in parts}
 
     def origin(row: Mapping[str, Any]) -> TableCell:
@@ -51,19 +52,7 @@ def change_table(parts: Sequence[Part]) -> Table:
         kind = ", ".join(shown)
         return TableCell("" if row["origin"] == kind else row["origin"], kind=kind)
 
-    return Table(
-        TABLE.title,
-        [
-            Column("data, policy", lambda row: f"{row['workload'].upper()} {LABELS[row['policy']]}"),
-            Column("profiles", "origin", cell=origin),
-            *(Column(column.head, column.name, column.digits, signed=True) for column in TABLE.columns if column.head),
-        ],
-        rows,
-        "Negative is faster. GW, Server and Oracle are the totals held against: everything on the gateway, everything on "
-        "the server, each request where it is truly fastest.",
-        id=TABLE.id,
-        published=lambda row: row["origin"] == "published",
-    )
+    return PAPER.shown_table("table-one", rows, origin=origin)
 
 
 def cell_rows(parts: Sequence[Part]) -> list[dict[str, Any]]:
@@ -87,61 +76,27 @@ def ratio_table(parts: Sequence[Part]) -> Table:
         row | {key: ratios.get((row["workload"], row["network"], row["policy"])) for key, ratios in ours.items()}
         for row in ratio_rows(inferred.run)
     ]
-    return Table(
-        "Total time over the gateway's",
-        [
-            Column(
-                "data, network, policy", lambda row: f"{name_cell((row['workload'], row['network']))} {LABELS[row['policy']]}"
-            ),
-            Column("published, two ways", lambda row: " | ".join(f"{ratio:.4f}" for ratio in dict.fromkeys(row["published"]))),
-            Column("inferred", "inferred", digits=4),
-            Column("error, %", "error", digits=2, scale=100.0, signed=True),
-            Column("in the fit", "role"),
-            *(Column(part.name, part.key, digits=4) for part in others),
-        ],
-        rows,
-        f"Mean absolute error of the inferred fit: {describe_errors(rows)}. "
-        "The published table gives Server and Oracle twice, and the two differ; the error is against their mean. Ratios marked "
-        "test are held out: they entered no objective of the fit. Measured devices have ratios of their own.",
-        id="ratios",
-    )
+    table = PAPER.shown_table("ratios", rows, *(Column(part.name, part.key, digits=4) for part in others))
+    return replace(table, note=f"Mean absolute error of the inferred fit: {describe_errors(rows)}. {table.note}")
 
 
-def network_table(parts: Sequence[Part]) -> Table:
+def network_rows(parts: Sequence[Part]) -> list[dict[str, Any]]:
     """Return, by data set and network of each part, the mean RTT with its source and the share that the oracle sends away."""
     keys = "workload network mean_rtt_ms=series.mean_s*1e3 kind=series.kind source=series.source"
-    rows = [
-        {"profiles": part.name}
+    return [
+        {"profiles": part.name, "name": name_cell((cell.workload, cell.network))}
         | record(cell, keys)
         | {"oracle_offloaded_share": part.run.oracle_share.get((cell.workload, cell.network))}
         for part in parts
         for cell in part.cells
     ]
-    return Table(
-        "Networks of each replay",
-        [
-            Column("profiles", "profiles"),
-            Column("data, network", lambda row: name_cell((row["workload"], row["network"]))),
-            Column("mean RTT, ms", "mean_rtt_ms", digits=1),
-            share("oracle sends away, %", "oracle_offloaded_share"),
-            Column("series", "kind", kind=True),
-        ],
-        rows,
-        "The paper’s traces are not public, so the shapes are synthetic. The level of CP1 under the inferred profiles is "
-        "assumed, that of CP2 fitted. Those under the shipped measured profiles are means at which the oracle sends 20 to "
-        "80 % of the requests away: nearest to 40 % on CP1 and 60 % on CP2.",
-        id="networks",
-    )
 
 
 def report(parts: Sequence[Part], profiles: Profiles) -> Report:
     """Return the reproduction for JSON, terminal and page; `profiles`: those that were measured."""
     lines = profiles.lines()
     ratios, cells = ratio_table(parts), cell_rows(parts)
-    differences = [
-        abs(cell["inferred_percent"] - cell["published_percent"]) for cell in cells if cell["inferred_percent"] is not None
-    ]
-    lacking = list(dict.fromkeys(note for part in parts for note in part.notes if note.startswith("Not at hand")))
+    differences = [abs(cell["inferred_percent"] - cell["published_percent"]) for cell in cells]
     by_part = {part.name: {doubt["profile"] for doubt in doubtful_profiles(part.cells)} for part in parts}
     doubts = doubtful_profiles(cell for part in parts for cell in part.cells)
     keys = (
@@ -153,10 +108,10 @@ def report(parts: Sequence[Part], profiles: Profiles) -> Report:
         [record for part in parts for record in part.claims],
         [
             change_table(parts),
-            Table(IMPLIED_TITLE, [], implied_rows(), id="implied"),
+            PAPER.shown_table("implied", implied_rows()),
             ratios,
-            network_table(parts),
-            Table("Measured time over target length (figure 2a)", [], [record(line, keys) for line in lines], id="times"),
+            PAPER.shown_table("networks", network_rows(parts)),
+            PAPER.shown_table("times", [record(line, keys) for line in lines]),
         ],
         figures(lines, parts),
         [f"{part.name.capitalize()} profiles: {note}" for part in parts for note in part.notes],
@@ -164,7 +119,6 @@ def report(parts: Sequence[Part], profiles: Profiles) -> Report:
         more={
             "parts": [{"name": part.name, "key": part.key, "kinds": part.shown_kinds} for part in parts],
             "mean_absolute_error": mean_absolute_errors(ratios.rows),
-            "summary": "\n".join([*PAPER.summary, *lacking]),
             "doubts": [
                 {"parts": [name for name, names in by_part.items() if doubt["profile"] in names]} | doubt for doubt in doubts
             ],
@@ -173,7 +127,6 @@ def report(parts: Sequence[Part], profiles: Profiles) -> Report:
         remarks=[
             f"mean absolute difference of the inferred over {len(differences)} cells: {fmean(differences):.2f} points",
             f"mean absolute error of the inferred: {describe_errors(ratios.rows)}",
-            *lacking,
         ],
         explain=True,
     )

@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 
-from simnmt.papers.kit.paper import Unmeasured
+from simnmt.base.errors import InputError
+from simnmt.papers.kit.paper import Paper, Unmeasured
 from simnmt.results.statistics import CONFIDENCE, Estimate
 
 HOLDS, FAILS, UNCLEAR, UNKNOWN = "holds", "does not hold", "not distinguishable", "not measurable here"
@@ -284,7 +285,7 @@ class Claim(Generic[F]):
     """A claim of a paper, and which effects support it."""
 
     identifier: str
-    claim: str
+    claim: str = ""
     published: str = ""
     value: Callable[[F], Result | Effects] = lambda facts: Undecided("nothing was measured")
     holds: Bound = agrees
@@ -325,6 +326,15 @@ def judge(claims: Iterable[Claim[F]], over: Sequence[F], missing: Undecided | No
         return [claim.on(facts) for claim in claims for facts in over]
     head = [(claim.identifier, claim.claim, claim.published) for claim in claims]
     return [ClaimRecord(*texts, "", UNKNOWN, str(missing), basis=missing.basis) for texts in head]
+
+
+def of_paper(paper: Paper, claims: Iterable[Claim[F]]) -> list[Claim[F]]:
+    """Return the claims with their words and printed results, which the paper's data have by identifier."""
+    claims = list(claims)
+    if absent := [claim.identifier for claim in claims if claim.identifier not in paper.claims]:
+        raise InputError(f"claims: no {', '.join(absent)}", path=paper.path)
+    words = [paper.claims[claim.identifier] for claim in claims]
+    return [replace(claim, claim=text, published=printed) for claim, (text, printed) in zip(claims, words, strict=True)]
 
 
 def unmeasured(claims: Iterable[Unmeasured]) -> list[ClaimRecord]:

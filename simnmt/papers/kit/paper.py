@@ -11,17 +11,17 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import Field, ValidationError, model_validator
 
 from simnmt.base.configuration import Configuration, describe_validation_error
 from simnmt.base.errors import InputError, short_repr
-from simnmt.report.table import Column, Table
+from simnmt.report.table import Column, Table, TableCell, read_value
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -33,8 +33,10 @@ ABSENT = "-"
 """A cell that the paper leaves empty; None in the row."""
 
 Cell = str | bool | int | float
+CellOf = Callable[[Any], TableCell]
 Row = Mapping[str, Any]
 T = TypeVar("T")
+_COLUMN_FIELDS = {field.name for field in fields(Column)}
 
 
 class PrintedColumn(Configuration):
@@ -126,6 +128,45 @@ class PrintedTable(Configuration):
         return Table(self.title, columns, self.rows, self.note, id=self.id, published=lambda row: True)
 
 
+class ShownTable(Configuration):
+    """A table of ours: its title, note and columns; the rows are the code's."""
+
+    id: str
+    path: str
+    title: str
+    note: str = ""
+    small: str | None = None
+    """Key of the small print below a row's name."""
+    published: str | None = None
+    """Key of the rows that is `published` in those of the paper, which are set apart."""
+    columns: tuple[dict[str, Any] | Literal["published"], ...]
+    """Each the fields of `report.table.Column`, whose readers are keys of the rows; `published`: the shown columns of the
+    printed table of the same id, if rows of ours hold `PrintedTable.beside`."""
+
+    def of(
+        self, rows: Sequence[Any], printed: PrintedTable | None, more: Sequence[Column], cells: Mapping[str, CellOf]
+    ) -> Table:
+        """Return the table with these rows."""
+        columns: list[Column] = []
+        for column in self.columns:
+            if isinstance(column, str):
+                columns += [] if printed is None else printed.columns_beside
+            elif {"head", "value"} <= column.keys() <= _COLUMN_FIELDS:
+                columns.append(Column(**column, cell=cells.get(column["value"])))
+            else:
+                raise InputError(f"shown.{self.id}: a column of {', '.join(column)}", path=self.path)
+        for row in rows[:1]:
+            if isinstance(row, Mapping) and (absent := {str(item.value).split(".")[0] for item in columns} - row.keys()):
+                raise InputError(f"shown.{self.id}: no {', '.join(absent)} in its rows", path=self.path)
+        key = self.published
+
+        def is_published(row: Any) -> bool:
+            return key is not None and read_value(row, key) == "published"
+
+        columns += more
+        return Table(self.title, columns, rows, self.note, id=self.id, small=self.small, published=is_published)
+
+
 class Unmeasured(Configuration):
     """A claim that nothing here can decide, and the reason."""
 
@@ -158,6 +199,10 @@ class Paper(Configuration):
     values: dict[str, Any] = Field(default_factory=dict)
     """Single printed figures."""
     tables: dict[str, PrintedTable] = Field(default_factory=dict)
+    shown: dict[str, ShownTable] = Field(default_factory=dict)
+    """Tables of ours, by id."""
+    claims: dict[str, tuple[str, str]] = Field(default_factory=dict)
+    """By identifier (the requirement and a letter) a claim in plain words, and the printed result."""
     unmeasured: tuple[Unmeasured, ...] = ()
 
     def __getitem__(self, name: str) -> Any:
@@ -172,6 +217,15 @@ class Paper(Configuration):
             raise InputError(f"tables: no {name}", path=self.path)
         return self.tables[name]
 
+    def shown_table(self, name: str, rows: Sequence[Any], *more: Column, **cells: CellOf) -> Table:
+        """Return a table of ours by its id, with these rows.
+
+        `more`: further columns. `cells`: by value of a column, how it makes its cells on the page.
+        """
+        if name not in self.shown:
+            raise InputError(f"shown: no {name}", path=self.path)
+        return self.shown[name].of(rows, self.tables.get(name), more, cells)
+
 
 @cache
 def read_paper(name: str, folder: Path = FOLDER) -> Paper:
@@ -180,8 +234,9 @@ def read_paper(name: str, folder: Path = FOLDER) -> Paper:
     shown = f"simnmt/papers/data/{path.name}" if folder == FOLDER else os.fspath(path)
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
-        for key, table in content.get("tables", {}).items():
-            table |= {"id": key, "path": shown}
+        for tables in (content.get("tables", {}), content.get("shown", {})):
+            for key, table in tables.items():
+                table |= {"id": key, "path": shown}
         return Paper.model_validate_json(json.dumps({"path": shown, **content}))
     except (OSError, tomllib.TOMLDecodeError) as error:
         raise InputError(f"cannot be read: {error}", path=shown) from None

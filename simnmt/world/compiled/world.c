@@ -3,14 +3,7 @@
  * Compiled without contraction (no fused multiplication and addition), so that every processor gives the same bits. */
 #include "simulation.h"
 
-#ifndef SIMNMT_SOURCES
-#define SIMNMT_SOURCES "unknown"
-#endif
-
 #define SIMNMT_EXPORT __attribute__((visibility("default")))
-
-/* Which sources this library was made from. */
-SIMNMT_EXPORT const char *simnmt_sources(void) { return SIMNMT_SOURCES; }
 
 /* Return a world before its first request; NULL without memory. */
 SIMNMT_EXPORT World *simnmt_world_new(const WorldSettings *settings) {

@@ -3,72 +3,57 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 from typer.testing import CliRunner
 
 from simnmt.cli.kernels import app
-from simnmt.kernels import sharp_cases
-from simnmt.kernels.bench_cases import argmax_cases, best_cases, gathered_cases, in_place, unpack_cases
-from simnmt.kernels.cases import Case, target_at
-from simnmt.kernels.native_library import NONE, level_name
+from simnmt.kernels import packed_products
+from simnmt.kernels.cases import target_at
+from simnmt.kernels.native_library import level_name
+from simnmt.kernels.output_layer import in_place
 from simnmt.kernels.registry import KERNELS, kernel
 from simnmt.kernels.sharp.decoder import SharpDecoder
-from simnmt.kernels.sharp_cases import (
-    BASELINE,
-    LAST,
-    RUNG_TARGET,
-    TABLE,
-    Ladder,
-    activation_cases,
-    float32_cases,
-    int16_cases,
-    ladder_cases,
-    other_words,
-)
+from simnmt.kernels.sharp.ladder import BASELINE, LAST, RUNG_TARGET, TABLE, Ladder, ladder_cases, other_words
+from tests.kernels.implementations import each_implementation, needs_compiled
 
 LADDER = Ladder(width=48, embedding=24, vocab=60, beam=3, src_len=5, tgt_len=6, candidates=20)
-
-
-# The cases.
-
-
-SMALL_CASES: dict[str, Callable[[], Iterator[Case]]] = {
-    "fused_best": lambda: best_cases(1, vocab=203),
-    "fused_argmax": lambda: argmax_cases(1, vocab=203),
-    "int16_product": lambda: int16_cases(1, size=48),
-    "float32_product": lambda: float32_cases(1, size=48),
-    "gathered_product": lambda: gathered_cases(1, vocab=3000, width=24, clusters=90),
-    "tanh": lambda: activation_cases("tanh", 1, count=1000),
-    "sigmoid": lambda: activation_cases("sigmoid", 1, count=1000),
-    "sharp_decoder": lambda: ladder_cases(1, LADDER),
-    "unpack": lambda: unpack_cases(1, weights=480),
+SMALL: dict[str, dict[str, Any]] = {
+    "fused_best": {"vocab": 203},
+    "fused_argmax": {"vocab": 203},
+    "int16_product": {"size": 48},
+    "float32_product": {"size": 48},
+    "gathered_product": {"vocab": 3000, "width": 24, "clusters": 90},
+    "tanh": {"count": 1000},
+    "sigmoid": {"count": 1000},
+    "sharp_decoder": {"ladder": LADDER},
+    "unpack": {"weights": 480},
+    "triton_best": {},
 }
 
 
-@pytest.mark.parametrize("name", SMALL_CASES)
+@each_implementation
+@pytest.mark.parametrize("name", [registered.name for registered in KERNELS])
 def test_a_kernel_keeps_its_bound_in_every_case(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr(sharp_cases, "last_cache_bytes", lambda: 2**15)
+    monkeypatch.setattr(packed_products, "last_cache_bytes", lambda: 2**15)
     baselines = set()
-    for case in SMALL_CASES[name]():
+    for case in kernel(name).cases(1, **SMALL[name]):
         for run_name, run in case.runs.items():
             if run_name in case.before:
                 case.before[run_name]()
             run()
-        assert case.comparisons
         for comparison in case.comparisons:
             assert comparison.ours in case.runs
             assert set(comparison.baseline_runs or [comparison.baseline]) <= set(case.runs)
             assert comparison.work.bytes_moved > 0
             assert 0.0 <= comparison.error <= comparison.error_bound, case.text
             baselines.add(comparison.baseline)
-    assert set(kernel(name).baselines) <= baselines or level_name() == NONE
+    assert not baselines or set(kernel(name).baselines) <= baselines
+    assert baselines or kernel(name).compiled_only or kernel(name).device == "cuda"
 
 
 @pytest.mark.parametrize("count", [1, 5])
@@ -81,22 +66,19 @@ def test_the_baseline_in_place_takes_softmax_and_best(count: int) -> None:
     assert torch.equal(columns.reshape(4, count), wanted.indices)
 
 
-def plain(result: Any) -> NDArray[np.float32]:
-    return np.copy(result.numpy() if isinstance(result, torch.Tensor) else result)
-
-
 @pytest.mark.parametrize("cold", [False, True])
 def test_all_variants_return_the_same_product(monkeypatch: pytest.MonkeyPatch, cold: bool) -> None:
-    monkeypatch.setattr(sharp_cases, "last_cache_bytes", lambda: 2**15)
-    case = next(case for case in int16_cases(1, size=40) if (case.memory == "cold") is cold and case.text.startswith("5 rows"))
-    results = {name: plain(run()) for name, run in case.runs.items()}
+    monkeypatch.setattr(packed_products, "last_cache_bytes", lambda: 2**15)
+    cases = kernel("int16_product").cases(1, size=40)
+    case = next(case for case in cases if (case.memory == "cold") is cold and case.text.startswith("5 rows"))
+    results = {name: np.copy(np.asarray(run())) for name, run in case.runs.items()}
     assert set(results) >= {"int16", "packed float32"}
     for name, result in results.items():
         tolerance = case.comparisons[0].error_bound if name == "int16" else 1e-5
         np.testing.assert_allclose(result, results["packed float32"], rtol=0, atol=tolerance)
 
 
-@pytest.mark.skipif(level_name() == NONE, reason="nothing was compiled: there was no C compiler")
+@needs_compiled
 def test_a_random_models_beam_branches_as_the_papers_does() -> None:
     """SHARP-09: 70 % of states differ at beam 6; with a collapsing beam, merging would save more than in the paper."""
     ladder = Ladder()
@@ -116,26 +98,21 @@ def test_the_rungs_of_the_ladder_differ_in_one_technique_each() -> None:
     assert table == {"activations": "table"}
 
 
-@pytest.mark.skipif(level_name() == NONE, reason="nothing was compiled: there was no C compiler")
+@needs_compiled
 def test_every_rung_is_compared_with_the_rung_before_and_reports_its_distinct_states() -> None:
     (case,) = ladder_cases(1, LADDER)
     steps = {comparison.ours: comparison.target for comparison in case.comparisons if comparison.baseline == "the rung before"}
-    assert steps == dict.fromkeys(
-        [name for name in LADDER.rungs() if name != BASELINE], target_at(level_name(), avx512=RUNG_TARGET, avx2=RUNG_TARGET)
-    )
+    target = target_at(avx512=RUNG_TARGET, avx2=RUNG_TARGET)
+    assert steps == dict.fromkeys([name for name in LADDER.rungs() if name != BASELINE], target)
     assert all("% of states distinct" in comparison.remark for comparison in case.comparisons)
 
 
 def test_an_identity_that_changes_the_translation_is_an_error() -> None:
-    @dataclass
-    class Words:
-        tokens: tuple[int, ...]
-
-    translations: Any = {name: Words((1, 2, 3)) for name in LADDER.rungs()}
+    translations: Any = {name: SimpleNamespace(tokens=(1, 2, 3)) for name in LADDER.rungs()}
     assert other_words(translations) == []
-    translations[LAST] = Words((1, 2, 4))
+    translations[LAST] = SimpleNamespace(tokens=(1, 2, 4))
     assert other_words(translations) == [LAST]
-    translations["+ int16"] = Words((1, 2, 5))  # rounding may change words
+    translations["+ int16"] = SimpleNamespace(tokens=(1, 2, 5))  # rounding may change words
     assert other_words(translations) == ["+ embeddings", LAST]
 
 
@@ -165,4 +142,3 @@ def test_the_list_names_level_and_contract() -> None:
     document: dict[str, Any] = json.loads(output("--json"))
     assert document["level"] == level_name()
     assert [kernel["name"] for kernel in document["kernels"]] == [kernel.name for kernel in KERNELS]
-    assert all(len(kernel["baselines"]) == 2 for kernel in document["kernels"])

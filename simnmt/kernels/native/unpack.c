@@ -1,8 +1,7 @@
 /* A shard's codes become weights in their places: centroids for codes, outliers laid over them (STI-06).
 
    Weight i has the code in bits [i * bits, (i + 1) * bits) of the stream, the least significant first; eight codes take `bits` bytes. */
-#ifndef SIMNMT_UNPACK_H
-#define SIMNMT_UNPACK_H
+#pragma once
 
 #include "vectors.h"
 
@@ -105,7 +104,7 @@ static int64_t first_from(const int32_t *at, int64_t count, int64_t place) {
     return low;
 }
 
-/* What Python calls. Place s is (first weight, a multiple of 8; first element of `out`; how many) of places[3 * s ..]; `bits` is 2 to 6, or 32 for
+/* Place s is (first weight, a multiple of 8; first element of `out`; how many) of places[3 * s ..]; `bits` is 2 to 6, or 32 for
    weights as they are. `code_bytes` hold all weights of all places; `outlier_at` is ascending. */
 SIMNMT_EXPORT void simnmt_unpack(const uint8_t *codes, int64_t code_bytes, int bits, const float *centroids, const int32_t *outlier_at,
                                  const float *outlier_values, int64_t outliers, const int64_t *places, int64_t segments, float *out) {
@@ -117,5 +116,3 @@ SIMNMT_EXPORT void simnmt_unpack(const uint8_t *codes, int64_t code_bytes, int b
             to[outlier_at[i] - first] = outlier_values[i];
     }
 }
-
-#endif

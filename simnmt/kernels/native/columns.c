@@ -1,18 +1,26 @@
-/* Products of a few rows with some columns of the vocabulary (FVP-07). The weight is [vocab][width], as torch keeps it: a column is one stretch of
+/* Products of a few rows with some columns of the vocabulary (FVP-07), the union of column sets, and the scatter of products (FVP-06). The weight is [vocab][width], as torch keeps it: a column is one stretch of
    memory, so nothing has to be copied to be multiplied. `columns` is NULL where the first ones of the weight are meant.
 
    Row-wise: a tile is COLUMN_TILE columns by ROW_TILE rows, whose sums stay in registers. Meanwhile columns of a later tile are asked for, since each may
    lie on a page of its own, which no prefetcher of the processor finds by itself. Into the second-level cache, since what the first holds would be
    pushed out: that takes 2.5 ms where the first takes 3.5 and no asking as long, of 15,000 x 1024 from memory (AMD EPYC, AVX-512).
 
-   Gathered: columns are packed a panel at a time, as in packing.h, and multiplied while they are in the cache. */
-#ifndef SIMNMT_GATHERED_H
-#define SIMNMT_GATHERED_H
+   Gathered: columns are packed a panel at a time, as in packed_products.c, and multiplied while they are in the cache. */
+#pragma once
 
-#include "column_sets.h"
-#include "product.h"
+#include "packed_products.c"
 
 enum { COLUMN_TILE = 4, ROW_TILE = LANES == 16 ? 6 : 3, TILES_AHEAD = 2 };
+
+/* Where the columns are not ascending, each once, from 0 below `vocab`: the first such index; -1 where there is none. */
+static int64_t first_unsound(const int32_t *columns, int64_t count, int64_t vocab) {
+    if (count == 0 || !columns) return -1;
+    int32_t unsound = columns[0] < 0 || columns[count - 1] >= vocab;
+    for (int64_t i = 1; i < count; i++) unsound |= columns[i] <= columns[i - 1];
+    for (int64_t i = 0; unsound && i < count; i++)
+        if (columns[i] < 0 || columns[i] >= vocab || (i && columns[i] <= columns[i - 1])) return i;
+    return -1;
+}
 
 typedef float v4 __attribute__((vector_size(16)));
 typedef int32_t v4i __attribute__((vector_size(16)));
@@ -90,8 +98,11 @@ static void tile_of(int64_t rows, int asking, const float *const *columns, const
 #undef CALL
 }
 
-/* out[row][k] = row of x . column k of the chosen ones. */
-static void product_row_wise(const float *weight, int64_t width, const int32_t *columns, int64_t count, const float *x, int64_t rows, float *out) {
+/* out[row][k] = row of x . column k of the chosen ones. Of columns that are unsound nothing is multiplied, and what `first_unsound` says is returned. */
+SIMNMT_EXPORT int64_t simnmt_row_wise(const float *weight, int64_t vocab, int64_t width, const int32_t *columns, int64_t count, const float *x,
+                                      int64_t rows, float *out) {
+    int64_t unsound = first_unsound(columns, count, vocab);
+    if (unsound >= 0) return unsound;
     int64_t blocks = (rows + ROW_TILE - 1) / ROW_TILE;
     for (int64_t first = 0; first < count; first += COLUMN_TILE) {
         const float *here[COLUMN_TILE], *ahead[COLUMN_TILE];
@@ -107,6 +118,7 @@ static void product_row_wise(const float *weight, int64_t width, const int32_t *
             for (int64_t k = 0; k < these; k++) memcpy(out + (row + k) * count + first, &sums[k], size);
         }
     }
+    return -1;
 }
 
 /* Columns first..first + PANEL of the chosen ones as one packed panel, zeros beyond the last. */
@@ -126,32 +138,64 @@ static void pack_panel(const float *weight, int64_t width, const int32_t *column
     }
 }
 
-/* As product_row_wise; `scratch`: of one panel and rows_size floats. */
-static void product_gathered(const float *weight, int64_t width, const int32_t *columns, int64_t count, const float *x, int64_t rows, float *scratch,
-                             float *out) {
+SIMNMT_EXPORT int64_t simnmt_gathered_scratch(int64_t width, int64_t rows) { return (PANEL + rows) * width; }
+
+/* As simnmt_row_wise; `scratch`: of that many floats. */
+SIMNMT_EXPORT int64_t simnmt_gathered(const float *weight, int64_t vocab, int64_t width, const int32_t *columns, int64_t count, const float *x,
+                                      int64_t rows, float *scratch, float *out) {
+    int64_t unsound = first_unsound(columns, count, vocab);
+    if (unsound >= 0) return unsound;
     float *panel = scratch, *interleaved = scratch + PANEL * width;
     interleave_rows(x, width, rows, width, interleaved);
     for (int64_t first = 0; first < count; first += PANEL) {
         pack_panel(weight, width, columns, first, count, panel);
-        product_float32(interleaved, rows, panel, count - first < PANEL ? count - first : PANEL, width, 0, out + first, count);
+        product_float32(interleaved, rows, panel, count - first < PANEL ? count - first : PANEL, width, out + first, count);
     }
+    return -1;
 }
 
-/* What Python calls. Of columns that are unsound nothing is multiplied, and what `first_unsound` says is returned. */
-SIMNMT_EXPORT int64_t simnmt_row_wise(const float *weight, int64_t vocab, int64_t width, const int32_t *columns, int64_t count, const float *x,
-                                      int64_t rows, float *out) {
-    int64_t unsound = columns ? first_unsound(columns, count, vocab) : -1;
-    if (unsound < 0) product_row_wise(weight, width, columns, count, x, rows, out);
-    return unsound;
-}
-
-SIMNMT_EXPORT int64_t simnmt_gathered_scratch(int64_t width, int64_t rows) { return PANEL * width + rows_size(rows, width); }
-
-SIMNMT_EXPORT int64_t simnmt_gathered(const float *weight, int64_t vocab, int64_t width, const int32_t *columns, int64_t count, const float *x,
-                                      int64_t rows, float *scratch, float *out) {
-    int64_t unsound = first_unsound(columns, count, vocab);
-    if (unsound < 0) product_gathered(weight, width, columns, count, x, rows, scratch, out);
-    return unsound;
-}
-
+/* Bit i is set where flag i is, of eight flags that are 0 or 1. */
+INLINE uint64_t bits_of_flags(const uint8_t *flags) {
+    uint64_t eight;
+    memcpy(&eight, flags, sizeof eight);
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    eight = __builtin_bswap64(eight);
 #endif
+    return eight * UINT64_C(0x0102040810204080) >> 56;
+}
+
+/* Ascending, the columns of all chosen sets into `out`; their number. `flags`: of the vocabulary's length, all 0, and left so. Set s is
+   columns[starts[s]..starts[s + 1]), all of them below `vocab`; `out` has room for as many as the chosen sets have, or `vocab`, which is less. */
+SIMNMT_EXPORT int64_t simnmt_union(const int64_t *chosen, int64_t sets, const int64_t *starts, const int32_t *columns, uint8_t *flags, int64_t vocab,
+                                   int32_t *out) {
+    for (int64_t k = 0; k < sets; k++)
+        for (int64_t i = starts[chosen[k]]; i < starts[chosen[k] + 1]; i++) flags[columns[i]] = 1;
+    int64_t found = 0, column = 0;
+    for (; column + 64 <= vocab; column += 64) {
+        uint64_t bits = 0;
+        for (int part = 0; part < 8; part++) bits |= bits_of_flags(flags + column + 8 * part) << 8 * part;
+        if (!bits) continue;
+        memset(flags + column, 0, 64);
+        for (; bits; bits &= bits - 1) out[found++] = (int32_t)(column + __builtin_ctzll(bits));
+    }
+    for (; column < vocab; column++) {
+        if (flags[column]) out[found++] = (int32_t)column;
+        flags[column] = 0;
+    }
+    return found;
+}
+
+/* out[row][columns[k]] = products[row][k] + bias[columns[k]], all others -inf; without bias where that is NULL. Returns as simnmt_row_wise does. */
+SIMNMT_EXPORT int64_t simnmt_scatter(const float *products, int64_t rows, const int32_t *columns, int64_t count, int64_t vocab, const float *bias,
+                                     float *out) {
+    int64_t unsound = first_unsound(columns, count, vocab);
+    if (unsound >= 0) return unsound;
+    for (int64_t row = 0; row < rows; row++, products += count, out += vocab) {
+        for (int64_t column = 0; column < vocab; column++) out[column] = -INFINITY;
+        if (bias)
+            for (int64_t k = 0; k < count; k++) out[columns[k]] = products[k] + bias[columns[k]];
+        else
+            for (int64_t k = 0; k < count; k++) out[columns[k]] = products[k];
+    }
+    return -1;
+}
