@@ -117,7 +117,8 @@ def _averages(test_set: int) -> Value:
         mixed = sum(row.follows == "by sentences" for row in averages)
         texts = [f"{row.simple:.2f} simple, {row.by_sentences:.2f} by sentences" for row in odd]
         ours = "; ".join(
-            f"{MODELS[row.model]} {row.row}, beam {row.beam}, {WHAT[row.what]} {text}" for row, text in zip(odd, texts, strict=True)
+            f"{MODELS[row.model]} {row.row}, beam {row.beam}, {WHAT[row.what]} {text}"
+            for row, text in zip(odd, texts, strict=True)
         )
         why = f"of {len(averages)}, {len(averages) - len(odd) - mixed} are simple means"
         return Result(not odd, ours, f"{why} and {mixed} weighted by sentences" if mixed else why)

@@ -164,7 +164,7 @@ def _percent(head: str, key: str, digits: int, **style: Any) -> Column:
 
 
 def _of_kind(row: Row) -> bool:
-    return row["kind"] == "published"
+    return bool(row["kind"] == "published")
 
 
 KIND = Column("kind", "kind", kind=True)
