@@ -29,10 +29,12 @@ from simnmt.base import shipped_files
 from simnmt.base.errors import SimnmtError
 from simnmt.batching import Batching, half_empty, immediate, maxi, mini, top_up
 from simnmt.devices.batch import Decoded, decode_all
+from simnmt.nmt.decoder import BatchedRun, decode
 from simnmt.nmt.models import TranslationModel, load_model
-from simnmt.nmt.slot_decoder import BatchedRun, decode_batched
-from simnmt.nmt.torch_engine import in_type, supported_types
-from simnmt.profile.batch_cost import DecodingCost
+from simnmt.nmt.output_layer import Output
+from simnmt.nmt.search import Search
+from simnmt.nmt.torch_engine import TorchEngine, in_type
+from simnmt.profile.cost import DecodingCost
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.profile_file import read_profile
@@ -100,11 +102,14 @@ def measured(
 ) -> dict[str, list[Measured]]:
     """Every batcher's runs, round by round."""
     runs: dict[str, list[Measured]] = {name: [] for name in batchings}
-    decode_batched(model, sentences.sources[:8], mini(8), beam=beam, forced_lens=[2] * len(sentences.sources[:8]), fused=fused)
+    first = sentences.sources[:8]
+    decode(model, first, mini(8), search=Search(beam), output=Output(fused), forced_lens=[2] * len(first))
     for _ in range(rounds):
         for name, batching in batchings.items():
             before_s = _reference_s(model, batching.size, beam, fused)
-            run = decode_batched(model, sentences.sources, batching, beam=beam, forced_lens=sentences.tgt_len, fused=fused)
+            run = decode(
+                model, sentences.sources, batching, search=Search(beam), output=Output(fused), forced_lens=sentences.tgt_len
+            )
             after_s = _reference_s(model, batching.size, beam, fused)
             runs[name].append(Measured(run, (before_s + after_s) / 2.0))
             print(f"  {name}: {run.total_s:.1f} s", file=sys.stderr)
@@ -116,7 +121,7 @@ def _reference_s(model: TranslationModel, size: int, beam: int, fused: bool) -> 
     source = [model.eos_token] * REFERENCE_LEN
     lengths = [REFERENCE_LEN] * size
     runs = [
-        decode_batched(model, [source] * size, mini(size), beam=beam, forced_lens=lengths, fused=fused)
+        decode(model, [source] * size, mini(size), search=Search(beam), output=Output(fused), forced_lens=lengths)
         for _ in range(REFERENCES)
     ]
     return statistics.mean(run.total_s for run in runs)
@@ -217,9 +222,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         assert profile.engine is not None
         name, threads, device = given.model or profile.model.name, profile.engine.threads, profile.engine.device
         compute_type = profile.engine.compute_type
-    if compute_type not in supported_types(device):
+    if compute_type not in TorchEngine.supported_types(device):
         what = f"--compute-type {compute_type}" if profile is None else f"profile {profile.name}, in {compute_type}"
-        parser.error(f"{what}: {device} takes {', '.join(supported_types(device))}")
+        parser.error(f"{what}: {device} takes {', '.join(TorchEngine.supported_types(device))}")
     if threads is not None:
         torch.set_num_threads(threads)
     loaded = load_model(name)

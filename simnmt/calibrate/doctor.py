@@ -16,7 +16,7 @@ from simnmt.calibrate import processor_use
 from simnmt.calibrate.box import BoxDescription, describe
 from simnmt.calibrate.disk import DiskError, refuse_unfit
 from simnmt.calibrate.energy import find_energy_meter
-from simnmt.nmt.engines import supported_types
+from simnmt.nmt.engine import supported_types
 
 
 @dataclass(frozen=True, slots=True)

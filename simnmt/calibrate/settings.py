@@ -68,7 +68,7 @@ class Settings:
     """
 
     model: str
-    """bilstm, gru, gru-512, marian, sharp, sharp-s1 to sharp-s7, or a path or an id as `simnmt.nmt.engines.load_engine` takes
+    """bilstm, gru, gru-512, marian, sharp, sharp-s1 to sharp-s7, or a path or an id as `simnmt.nmt.engine.load_engine` takes
     it."""
     backend: str = "torch"
     device: str = "cpu"

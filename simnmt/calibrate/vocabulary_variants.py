@@ -14,15 +14,16 @@ import pandas as pd
 
 from simnmt.base.arrays import Floats
 from simnmt.batching import immediate, mini, top_up
-from simnmt.calibrate import decoder_variants
 from simnmt.calibrate.cells import batches
 from simnmt.calibrate.decoder_speeds import PARTS, watched
 from simnmt.calibrate.harness import rounds
 from simnmt.calibrate.settings import CalibrationError, Settings
 from simnmt.kernels.projection_timing import clock_of
+from simnmt.nmt.decoder import BatchedRun, decode
 from simnmt.nmt.errors import NmtError, OutOfMemory
 from simnmt.nmt.models import TranslationModel
-from simnmt.nmt.slot_decoder import BatchedRun, decode_batched
+from simnmt.nmt.output_layer import Output
+from simnmt.nmt.search import Search
 from simnmt.nmt.translation import Translator
 from simnmt.nmt.vocabulary.active_columns import load_vocabulary, with_measured_cost
 from simnmt.nmt.vocabulary.bundle_file import read_bundle
@@ -108,7 +109,7 @@ class TextDecoding:
         `OutOfMemory`.
         """
         cases = {name: partial(self._stages_s, name, full) for name in (full.settings.vocabulary, *self.parts)}
-        frame = rounds(cases, QUICK_ROUNDS if self.quick else ROUNDS, ENOUGH_S, name="decoder")
+        frame = rounds(cases, QUICK_ROUNDS if self.quick else ROUNDS, ENOUGH_S, name="decoder", again=False)
         if frame["seconds"].isna().any():
             raise OutOfMemory("a decoding of the text does not fit")
         fastest = frame.loc[frame.groupby("case")["seconds"].idxmin()].set_index("case")
@@ -138,7 +139,7 @@ class TextDecoding:
         )
         fidelity = {"likeliest_active": 1.0 - account.miss_rate, "identical": float(np.mean(same)), "active": active}
         settings = [full.settings.model_copy(update={"vocabulary": kind, "fused": fused}) for fused in (False, True)]
-        return [decoder_variants.variant_of(decoder, full.batch, *stages_s).model_copy(update=fidelity) for decoder in settings]
+        return [DecoderVariant.of(decoder, full.batch, *stages_s).model_copy(update=fidelity) for decoder in settings]
 
     def _stages_s(self, name: str, full: DecoderVariant) -> dict[str, float]:
         """Decode the text; return the seconds of all steps, and the mean seconds of each stage of a whole batch's steps."""
@@ -161,14 +162,13 @@ class TextDecoding:
                 readings.append(tuple(watched_s[part] for part in PARTS))
                 return clock()
 
-            decoded = decode_batched(
+            decoded = decode(
                 self.model,
                 sources,
                 mini(1) if batch == 1 else top_up(batch, immediate(batch)),
-                beam=full.settings.beam,
+                search=Search(full.settings.beam),
+                output=Output(full.settings.fused, part),
                 max_len=[2 * len(source) + 10 for source in sources],
-                fused=full.settings.fused,
-                vocabulary=part,
                 clock=clock if part else read_clock,
             )
         if audit:

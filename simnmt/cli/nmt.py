@@ -168,8 +168,7 @@ def translate(
 
     need_packages()
     from simnmt.nmt.pretrained_tokenizer import Languages
-    from simnmt.nmt.slot_decoder import parse_batching
-    from simnmt.nmt.translation import Translator, read_lines, report_problems
+    from simnmt.nmt.translation import Translator, parse_batching, read_lines, report_problems
     from simnmt.nmt.vocabulary.alignment import can_attend
 
     if out is not None and is_standard(out):

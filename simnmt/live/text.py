@@ -9,8 +9,8 @@ from pathlib import Path
 from simnmt.base.errors import InputError
 from simnmt.base.files import MOST_TEXT_BYTES, read_bounded
 from simnmt.nmt.architecture import ARCHITECTURES, Architecture
-from simnmt.nmt.engine import Hypothesis
 from simnmt.nmt.pretrained_tokenizer import Languages, is_pretrained, open_tokenizer
+from simnmt.nmt.sentence_decoder import Hypothesis
 from simnmt.nmt.source_lines import SourceLine, load_subwords
 from simnmt.nmt.subwords import LONGEST_SOURCE, SOURCE_TOKENIZER, SourceEncoder, TextWriter
 from simnmt.service.messages import ServiceError

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.special import log_softmax
 
 from simnmt.kernels.beam_search import Ints, beam_search
-from simnmt.nmt.engine import Hypothesis
+from simnmt.nmt.sentence_decoder import Hypothesis
 from simnmt.nmt.step_model import StepModel
 
 Tokens = tuple[int, ...]

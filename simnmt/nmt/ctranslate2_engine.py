@@ -6,7 +6,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import ctranslate2
 import torch
@@ -15,12 +15,12 @@ from ctranslate2.converters.transformers import BartLoader
 from simnmt.base.compile import cpu_name
 from simnmt.batching import Batching
 from simnmt.nmt.architecture import Architecture
-from simnmt.nmt.engine import DecodeRequest, EngineAccount, EngineRequest, Hypothesis, Timing, Work, random_sources
+from simnmt.nmt.engine import EngineAccount, EngineRequest, Timing, Work, random_sources
 from simnmt.nmt.errors import NmtError, within_memory
 from simnmt.nmt.models import LoadedModel, load_model
+from simnmt.nmt.sentence_decoder import MOST_TARGET_TOKENS, DecodeRequest, Hypothesis, WholeBatchDecoder
 from simnmt.nmt.step_model import check_lengths
 from simnmt.nmt.transformer_model import TransformerModel
-from simnmt.nmt.whole_batch_decoder import MOST_TARGET_TOKENS, WholeBatchDecoder
 
 _TYPES = ("float32", "int8", "int16", "bfloat16", "float16")
 
@@ -30,6 +30,8 @@ class CTranslate2Engine:
 
     Tokens are passed as texts: the decimal digits of each id. As in our own search, padding is never an output.
     """
+
+    takes: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, loaded: LoadedModel, device: str, threads: int | None, compute_type: str, seed: int) -> None:
         """Convert the model. Raises `NmtError` for a model of another kind."""
@@ -61,14 +63,19 @@ class CTranslate2Engine:
             versions={"ctranslate2": ctranslate2.__version__},
         )
 
+    @staticmethod
+    def supported_types(device: str) -> list[str]:
+        """See `ServingEngine`; int16 is fast only with Intel's MKL, and offered only with it."""
+        kind = device.partition(":")[0]
+        if kind == "cuda" and not ctranslate2.get_cuda_device_count():
+            raise NmtError(f"CTranslate2 sees no {device} here", remedy="use cpu, or install a driver with CUDA")
+        offered = ctranslate2.get_supported_compute_types(kind)
+        return [name for name in _TYPES if name in offered]
+
     @classmethod
     def load(cls, request: EngineRequest) -> CTranslate2Engine:
-        """Load an engine; see `load_engine`, which has checked the device's name."""
-        if request.vocabulary is not None:
-            raise NmtError("CTranslate2 multiplies the whole vocabulary", remedy="leave --vocabulary out, or use torch")
-        device, threads = request.device, request.threads
-        # int16 is fast only with Intel's MKL, and offered only with it.
-        compute_type = request.supported_type("CTranslate2", supported_types(device))
+        """See `ServingEngine`."""
+        device, threads, compute_type = request.device, request.threads, request.compute_type or "float32"
         loaded = load_model(request.model, seed=request.seed)
         if device == "cpu":
             threads = threads or torch.get_num_threads()
@@ -163,15 +170,6 @@ class _Bart(BartLoader):  # type: ignore[misc]  # an untyped library
             spec.encodings = module.weights[module.padding_idx + 1 :]
         else:
             super().set_position_encodings(spec, module)
-
-
-def supported_types(device: str) -> list[str]:
-    """Return the compute types supported on a device, the default first. Raises `NmtError` for a missing device."""
-    kind = device.partition(":")[0]
-    if kind == "cuda" and not ctranslate2.get_cuda_device_count():
-        raise NmtError(f"CTranslate2 sees no {device} here", remedy="use cpu, or install a driver with CUDA")
-    offered = ctranslate2.get_supported_compute_types(kind)
-    return [name for name in _TYPES if name in offered]
 
 
 def _gpu_name(index: int) -> str:

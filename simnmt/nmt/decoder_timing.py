@@ -1,80 +1,75 @@
 """Timed experiments on a decoder: joining and leaving, alternating steps of two batches, and the stages of one step.
 
 Calibration measures refilling (FNI-10) and padding with the first two; the third compares the plain and the fused output
-layer in the decoder's own shapes (FNI-01, FNI-15, FNI-17).
+layer in the decoder's own shapes (FNI-01, FNI-15, FNI-17). A `clock` of a GPU waits for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
-from statistics import median
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from simnmt.nmt.output_layer import BannedTokens, FusedOutput, Limit, PlainOutput, largest, largest_sums, log_softmax_
-from simnmt.nmt.slot_decoder import SlotDecoder
+from simnmt.batching import mini
+from simnmt.nmt.decoder import Decoder, EncodedSentence
+from simnmt.nmt.output_layer import BannedTokens, FusedOutput, Limit, Output, PlainOutput, largest, largest_sums, log_softmax_
+from simnmt.nmt.search import Search
+from simnmt.nmt.sentence_decoder import DecodeRequest
 from simnmt.nmt.step_model import StepModel, check_lengths
-from simnmt.nmt.vocabulary.restricted_vocabulary import RestrictedVocabulary
 
 EARLY_TOKENS, GUEST_TOKENS, LATE_TOKENS = 6, 4, 5
 """Forced lengths: of the sentence that joins one step before the guests, of the guests, and of those that join after them."""
 
 
-class JoiningTime(NamedTuple):
-    """Seconds of joining and leaving; below 0 if noise is larger than the cost."""
-
-    join_s: float
-    leave_s: float
-    """Seconds by which a step after which sentences leave is longer than one after which none leaves."""
+Timer = Callable[[], dict[str, float]]
+"""Runs an experiment once and returns its seconds by name; callers repeat it in rounds."""
 
 
-def time_joining(
+def joining_timer(
     model: StepModel,
     sources: Sequence[Sequence[int]],
     joining: int,
     *,
     beam: int,
-    rounds: int,
-    fused: bool = False,
-    vocabulary: RestrictedVocabulary | None = None,
+    output: Output = Output(),  # noqa: B008 - frozen
     clock: Callable[[], float] = perf_counter,
-) -> JoiningTime:
-    """Time the first `joining` sources as they join the others in one step, and leave before them in one step.
+) -> Timer:
+    """Return a timer of the first `joining` sources as they join the others in one step, and leave before them in one step.
 
-    Returns medians: of joining, and of the time after the model's part in the step after which they leave, less that of the two
-    steps before it. One of the others joins one step earlier, so that positions differ, the rest later, so that the last slots
-    move into the holes. A first round is not counted. `clock`: on a GPU one that waits for it. Raises the errors of
-    `SlotDecoder`.
+    `join_s` is the time of joining, `leave_s` the time after the model's part in the step after which they leave, less the mean
+    of the two steps before it: below 0 if noise is larger than the cost. One of the others joins one step earlier, so that
+    positions differ, the rest later, so that the last slots move into the holes. Raises the errors of `Decoder`.
     """
-    decoder, marks = _timed_decoder(model, len(sources), beam=beam, fused=fused, vocabulary=vocabulary, clock=clock)
-    encoded = decoder.encode(sources)
-    guests, early, late = encoded[:joining], encoded[joining : joining + 1], encoded[joining + 1 :]
-    keys = list(range(len(sources)))
+    decoder, marks = _timed_decoder(model, len(sources), beam, output, clock)
+    lens = [*[GUEST_TOKENS] * joining, EARLY_TOKENS, *[LATE_TOKENS] * len(sources)][: len(sources)]
+    encoded = decoder.encode([DecodeRequest(*pair) for pair in zip(sources, lens, strict=True)])
+
+    def join(first: int, last: int) -> None:
+        decoder.join(encoded[first:last], range(first, min(last, len(encoded))))
 
     def beside_s() -> float:
         """Take a step and return the seconds after the model's part of it."""
         decoder.step()
         return clock() - marks[-1]
 
-    joined_s, between_s, leaving_s = list[float](), list[float](), list[float]()
-    for _ in range(1 + rounds):
-        if early:
-            decoder.join(early, keys[joining : joining + 1], [EARLY_TOKENS])
-            decoder.step()
-        begin_s = clock()
-        decoder.join(guests, keys[:joining], [GUEST_TOKENS] * joining)
-        joined_s.append(clock() - begin_s)
-        decoder.join(late, keys[joining + 1 :], [LATE_TOKENS] * len(late))
+    def once() -> dict[str, float]:
+        join(joining, joining + 1)
         decoder.step()
-        between_s += [beside_s(), beside_s()]
-        leaving_s.append(beside_s())
+        begin_s = clock()
+        join(0, joining)
+        join_s = clock() - begin_s
+        join(joining + 1, len(sources))
+        decoder.step()
+        between_s = (beside_s() + beside_s()) / 2.0
+        leave_s = beside_s() - between_s
         while decoder.active:
             decoder.step()
-    return JoiningTime(median(joined_s[1:]), median(leaving_s[1:]) - median(between_s[2:]))
+        return {"join_s": join_s, "leave_s": leave_s}
+
+    return once
 
 
 def time_steps_in_turn(
@@ -84,19 +79,18 @@ def time_steps_in_turn(
     *,
     steps: int,
     beam: int,
-    fused: bool = False,
-    vocabulary: RestrictedVocabulary | None = None,
+    output: Output = Output(),  # noqa: B008 - frozen
     clock: Callable[[], float] = perf_counter,
 ) -> list[tuple[float, float]]:
     """Return the seconds of the model's part of each step of both batches, which alternate; the first step is left out.
 
-    At every other position the second batch goes first. `clock`: on a GPU one that waits for it. Raises the errors of
-    `SlotDecoder`.
+    At every other position the second batch goes first. Raises the errors of `Decoder`.
     """
     decoders = []
     for sources in (first, second):
-        decoder, marks = _timed_decoder(model, len(sources), beam=beam, fused=fused, vocabulary=vocabulary, clock=clock)
-        decoder.join(decoder.encode(sources), range(len(sources)), [steps] * len(sources))
+        decoder, marks = _timed_decoder(model, len(sources), beam, output, clock)
+        encoded: list[EncodedSentence] = decoder.encode([DecodeRequest(source, steps) for source in sources])
+        decoder.join(encoded, range(len(sources)))
         decoders.append((decoder, marks))
     pairs = []
     for position in range(steps):
@@ -111,84 +105,45 @@ def time_steps_in_turn(
 
 
 def _timed_decoder(
-    model: StepModel,
-    capacity: int,
-    *,
-    beam: int,
-    fused: bool,
-    vocabulary: RestrictedVocabulary | None,
-    clock: Callable[[], float],
-) -> tuple[SlotDecoder, list[float]]:
+    model: StepModel, size: int, beam: int, output: Output, clock: Callable[[], float]
+) -> tuple[Decoder, list[float]]:
     """Return a decoder, and the list to which it appends the time before and after the model's part of each step."""
     marks: list[float] = []
-    decoder = SlotDecoder(
-        model,
-        beam=beam,
-        capacity=capacity,
-        fused=fused,
-        vocabulary=vocabulary,
-        mark=lambda: marks.append(clock()),
-    )
-    return decoder, marks
+    return Decoder(model, mini(size), Search(beam), output, mark=lambda: marks.append(clock())), marks
 
 
-SRC_LEN = 25
-ROUNDS = 9
-LEAST_ROUNDS, ENOUGH_S = 3, 5.0
-"""Least number of rounds; after these, no further round starts once all have taken `ENOUGH_S` seconds."""
-
-
-@dataclass(frozen=True, slots=True)
-class OutputStages:
-    """Seconds of the stages of one decode step of all rows, medians of interleaved rounds; without the time between steps."""
-
-    body_s: float
-    product_s: float
-    """All columns at once, without the bias."""
-    bias_s: float
-    """Additional seconds of a product with bias: torch adds within the product where it can. 0 if noise is larger."""
-    softmax_s: float
-    """0 if no softmax is computed."""
-    search_s: float
-    """The best tokens of each row and among the rows of a beam."""
-    fused_product_s: float
-    """The product of the fused layer, block by block."""
-    fused_s: float
-    """Bias, softmax and search in one pass, the choice among a beam's rows included."""
-
-
-STAGES = tuple(field.name.removesuffix("_s") for field in fields(OutputStages))
+STAGES = ("body", "product", "bias", "softmax", "search", "fused_product", "fused")
+"""Stages of a decode step of all rows, without the time between steps: `product` of all columns at once, without the bias;
+`bias`, what a product with bias takes more, since torch adds within the product where it can; `softmax`, 0 if none is computed;
+`search` of the best tokens of each row and among the rows of a beam; `fused_product` of the fused layer, block by block;
+`fused`: bias, softmax and search in one pass."""
+SRC_LEN, MOST_CALLS = 25, 40
+"""Source tokens; steps that a timer may take."""
 
 
 @torch.inference_mode()
-def output_stages_s(
-    model: StepModel,
-    batch: int,
-    beam: int,
-    *,
-    src_len: int = SRC_LEN,
-    rounds: int = ROUNDS,
-    clock: Callable[[], float] = perf_counter,
-) -> OutputStages:
-    """Time the stages of steps of `batch` sentences of `src_len` source tokens, which are forced to go on.
+def stage_timer(
+    model: StepModel, batch: int, beam: int, *, src_len: int = SRC_LEN, clock: Callable[[], float] = perf_counter
+) -> Timer:
+    """Return a timer of `STAGES` in steps of `batch` sentences of `src_len` source tokens, which are forced to go on.
 
-    A greedy search computes no probabilities, as in the engine. `clock`: on a GPU one that waits for it. Raises `NmtError` for
-    lengths beyond the model's positions; errors of torch for too little memory pass through.
+    Each call is a step, of which there are at most `MOST_CALLS`. A greedy search computes no probabilities, as in the engine.
+    Raises `NmtError` for lengths beyond the model's positions; errors of torch for too little memory pass through.
     """
-    check_lengths(model.max_positions, src_len, rounds + 1)
+    check_lengths(model.max_positions, src_len, MOST_CALLS)
     best = beam if beam > 1 else 0
     slots = model.slots(batch * beam)
     src = torch.full((batch, src_len), model.eos_token, device=model.device)
     slots.join(model.encode(src, torch.full((batch,), src_len, device=model.device)), range(batch), [src_len] * batch, beam)
     banned = BannedTokens(model)
-    banned.update([Limit(rounds + 1, True)] * batch, beam)
+    banned.update([Limit(MOST_CALLS, True)] * batch, beam)
     plain, fused = PlainOutput(model, banned), _TimedFusedOutput(model, banned, clock)
     tokens = torch.full((batch * beam,), model.eos_token, device=model.device)
     scores = torch.zeros((batch, beam), device=model.device)
 
-    def once() -> tuple[float, ...]:
-        """Return seconds in the order of `STAGES`, but the product with bias in place of the bias."""
-        lap = _Stopwatch(clock)
+    @torch.inference_mode()
+    def once() -> dict[str, float]:
+        lap = _stopwatch(clock)
         hidden = slots.body(tokens)
         body_s = lap()
         next(model.products(hidden))
@@ -210,26 +165,23 @@ def output_stages_s(
         if beam > 1:
             fused.largest_sums(projected, scores, 2 * beam)
         fused_s = lap() - fused.product_s
-        return body_s, product_s, with_bias_s, softmax_s, search_s, fused.product_s, fused_s
+        seconds = (body_s, product_s, with_bias_s - product_s, softmax_s, search_s, fused.product_s, fused_s)
+        return dict(zip(STAGES, seconds, strict=True))
 
-    once()
-    begin_s, samples = clock(), list[tuple[float, ...]]()
-    while len(samples) < rounds and (len(samples) < LEAST_ROUNDS or clock() - begin_s < ENOUGH_S):
-        samples.append(once())
-    body_s, product_s, _, *others = (median(part) for part in zip(*samples, strict=True))
-    return OutputStages(body_s, product_s, max(0.0, median(one[2] - one[1] for one in samples)), *others)
+    return once
 
 
-class _Stopwatch:
-    """Return the seconds since the last call."""
+def _stopwatch(clock: Callable[[], float]) -> Callable[[], float]:
+    """Return a function that returns the seconds since its last call."""
+    before = clock()
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock, self._before = clock, clock()
-
-    def __call__(self) -> float:
-        now = self._clock()
-        lap_s, self._before = now - self._before, now
+    def lap() -> float:
+        nonlocal before
+        now = clock()
+        lap_s, before = now - before, now
         return lap_s
+
+    return lap
 
 
 class _TimedFusedOutput(FusedOutput):
@@ -242,7 +194,7 @@ class _TimedFusedOutput(FusedOutput):
     def _products(self, hidden: Tensor) -> Iterator[tuple[int, Tensor]]:
         blocks = super()._products(hidden)
         while True:
-            lap = _Stopwatch(self._clock)
+            lap = _stopwatch(self._clock)
             block = next(blocks, None)
             self.product_s += lap()
             if block is None:

@@ -1,21 +1,31 @@
-"""The interface of an engine: a loaded model that runs a given amount of work and measures its time."""
+"""Engines: loaded models that run a given amount of work and measure its time, by backend."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from importlib import import_module
 from random import Random
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
+from simnmt.base.packages import install_command
 from simnmt.nmt.architecture import Architecture
+from simnmt.nmt.devices import full_device_name
 from simnmt.nmt.errors import NmtError
 
-if TYPE_CHECKING:  # `engines.supported_types` must work without numpy
-    from simnmt.batching import Batcher, Batching, Encode, Join
+if TYPE_CHECKING:  # `supported_types` must work without numpy
+    from simnmt.batching import Batching
     from simnmt.kernels.packed_products import Clipping
     from simnmt.nmt.models import LoadedModel
     from simnmt.nmt.pretrained_tokenizer import Languages
+    from simnmt.nmt.sentence_decoder import SentenceDecoder
     from simnmt.profile.decoder_settings import DecoderSettings
+
+BACKENDS = {
+    "torch": "simnmt.nmt.torch_engine:TorchEngine",
+    "ctranslate2": "simnmt.nmt.ctranslate2_engine:CTranslate2Engine",
+    "sharp": "simnmt.nmt.sharp_engine:SharpEngine",
+}
+"""Module and class of each engine, a `ServingEngine`; imported when used, since each needs a library of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +49,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class EngineRequest:
-    """The model and the settings with which an engine is loaded; see `engines.load_engine`."""
+    """The model and the settings with which an engine is loaded."""
 
     model: str
     """A name (bilstm, gru, gru-512, marian, sharp, sharp-s1 to sharp-s7), an architecture file (YAML or JSON), a folder that
@@ -56,21 +66,14 @@ class EngineRequest:
     fused: bool = False
     """Whether torch decodes with the fused output layer."""
     vocabulary: str | None = None
-    """A bundle of this model, whose columns only are multiplied; clusters need torch. The columns depend on the text, so that
-    random sources have other columns than real ones."""
+    """A bundle of this model, whose columns only are multiplied: by torch, and candidate lists by sharp. The columns depend on
+    the text, so that random sources have other columns than real ones."""
     direction: str | None = None
-    """The set of a bundle of several clusters."""
+    """The set of a bundle of several clusters, for torch."""
     decoder: DecoderSettings | None = None
     """How sharp decodes, by default as the paper's baseline; the beam is that of the work."""
     languages: Languages | None = None
     """What torch translates from and to, for a folder or id of Hugging Face; None: sources and targets mean nothing."""
-
-    def supported_type(self, library: str, supported: Sequence[str]) -> str:
-        """Return the compute type, float32 by default. Raises `NmtError` if `library` does not support it on the device."""
-        compute_type = self.compute_type or "float32"
-        if compute_type not in supported:
-            raise NmtError(f"no {compute_type} with {library} on this {self.device}", remedy=f"one of {', '.join(supported)}")
-        return compute_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,64 +143,68 @@ class Engine(Protocol):
         """Free memory and temporary files; may be called again."""
 
 
-@dataclass(frozen=True, slots=True)
-class DecodeRequest:
-    """A sentence to translate."""
-
-    source: Sequence[int]
-    forced_len: int | None = None
-    """The exact number of tokens, none of them the end; None: the sentence ends by itself."""
-    max_len: int | None = None
-    """Most tokens; None: the decoder's limit."""
-
-
-@dataclass(frozen=True, slots=True)
-class Hypothesis:
-    """One translation."""
-
-    tokens: tuple[int, ...]
-    """Target tokens without the start token and without the end token."""
-    score: float | None
-    """Sum of natural log-probabilities, of the end token too, divided by (number of tokens) ** (length penalty). None if no
-    scores were computed."""
-    steps: int = field(default=0, compare=False)
-    """Decode steps taken: greedy search takes one per token and one for the end; a beam runs on beyond its best."""
-
-
 class ServingEngine(Engine, Protocol):
-    """An engine that can also translate sentences as they arrive."""
+    """An engine of a backend, which can also translate sentences as they arrive."""
+
+    takes: ClassVar[frozenset[str]]
+    """Fields of `EngineRequest` that it follows, beside those that every engine does."""
+
+    @classmethod
+    def load(cls, request: EngineRequest) -> ServingEngine:
+        """Load an engine for a request that `load_engine` has checked. Raises `NmtError`."""
+
+    @staticmethod
+    def supported_types(device: str) -> list[str]:
+        """Return the compute types supported on a device, the default first. Raises `NmtError` for a missing device."""
 
     def sentence_decoder(self, batching: Batching, beam: int) -> SentenceDecoder:
         """Return a decoder of single sentences that arrive over time. Raises `NmtError` for a batching it cannot do."""
 
 
-class SentenceDecoder(Protocol):
-    """A decoder driven by a batcher: sentences arrive over time, and each call of `act` makes one move."""
+def supported_types(backend: str, device: str) -> list[str]:
+    """Return the compute types that a backend supports on a device ("cpu", "cuda:0"), default first.
 
-    batcher: Batcher
+    Raises `NmtError` if there is no such device, `ImportError` if a library is missing or does not load.
+    """
+    return _engine_class(backend).supported_types(device)
 
-    @property
-    def busy(self) -> bool:
-        """Whether a sentence waits or is active."""
 
-    @property
-    def active(self) -> int:
-        """Number of sentences that take part in the next step."""
+_OPTIONS = ("fused", "vocabulary", "direction", "decoder", "languages")
 
-    def arrive(self, key: int, request: DecodeRequest, now_s: float = 0.0) -> None:
-        """Add a sentence to those that wait; `now_s` by a clock of the caller."""
 
-    def withdraw(self, key: int) -> bool:
-        """Remove a sentence that no move has taken yet; return whether there was one."""
+def load_engine(model: str, *, backend: str = "torch", **settings: Any) -> ServingEngine:
+    """Load a model onto a device; `settings`: the other fields of `EngineRequest`.
 
-    def holds(self, key: int) -> bool:
-        """Return whether a sentence waits or is active."""
+    Raises `NmtError` for a model that cannot be read, and for options that this machine or the backend does not support.
+    """
+    request = EngineRequest(model, **settings | {"device": full_device_name(settings.get("device", "cpu"))})
+    if backend not in BACKENDS:
+        raise NmtError(f"no backend {backend}", remedy=f"one of {', '.join(BACKENDS)}")
+    if request.threads is not None and (request.threads < 1 or request.device != "cpu"):
+        below = f"threads: {request.threads} where 1 is the least"
+        what = below if request.threads < 1 else f"threads are of the CPU, not of {request.device}"
+        raise NmtError(what, remedy="leave threads out")
+    try:
+        engine = _engine_class(backend)
+        for option in _OPTIONS:
+            if getattr(request, option) and option not in engine.takes:
+                raise NmtError(f"the backend {backend} has no option {option}", remedy=f"leave {option} out")
+        if request.direction is not None and request.vocabulary is None:
+            raise NmtError(f"direction {request.direction} where there is no bundle of clusters", remedy="leave direction out")
+        supported = engine.supported_types(request.device)
+        if request.compute_type not in (None, *supported):
+            what = f"no {request.compute_type} with {backend} on this {request.device}"
+            raise NmtError(what, remedy=f"one of {', '.join(supported)}")
+        return engine.load(request)
+    except ModuleNotFoundError as error:
+        extra = error.name if error.name == "ctranslate2" else "models"
+        raise NmtError(f"{error.name} is not installed", remedy=install_command(extra)) from None
 
-    def act(self, now_s: float = 0.0) -> tuple[Encode | Join | None, list[tuple[int, Hypothesis]]]:
-        """Make the next move, or take a step; return the move and the finished sentences.
 
-        Raises `OutOfMemory` and `NmtError`, after which some sentences are gone and others go on.
-        """
+def _engine_class(backend: str) -> type[ServingEngine]:
+    module, _, name = BACKENDS[backend].partition(":")
+    engine: type[ServingEngine] = getattr(import_module(module), name)
+    return engine
 
 
 def random_sources(work: Work, architecture: Architecture, seed: int) -> list[list[int]]:

@@ -14,10 +14,11 @@ alone many numbers at a time: `amax` first finds the blocks that can hold the la
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,7 +29,7 @@ from simnmt.kernels.output_layer import fused_argmax, fused_best
 from simnmt.kernels.output_reference import Best
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.step_model import StepModel
-from simnmt.nmt.vocabulary.restricted_vocabulary import ProductChoice, RestrictedVocabulary, VocabularySubset
+from simnmt.nmt.vocabulary.restricted_vocabulary import ProductChoice, RestrictedVocabulary
 
 NEVER = -inf
 """The log-probability of a token that cannot be chosen."""
@@ -165,9 +166,16 @@ Projected = Any
 """The input of the search; only the output layer that made it knows its type, and uses it up."""
 
 
-class OutputLayer(Protocol):
+class OutputLayer(ABC):
     """From the output of the decoder's body to the best tokens, none of which is banned."""
 
+    def join(self, keys: Sequence[int], sources: Sequence[Sequence[int]]) -> None:  # noqa: B027 - most ignore it
+        """Append sentences with these source tokens; `keys`: the caller's names of them."""
+
+    def leave(self, order: Sequence[int]) -> None:  # noqa: B027 - most ignore it
+        """Keep the sentences `order`: new slot i is old slot `order[i]`."""
+
+    @abstractmethod
     def project(self, hidden: Tensor, best: int) -> Projected:
         """Compute the model's part, from [rows, width].
 
@@ -175,12 +183,15 @@ class OutputLayer(Protocol):
         token, without its log-probability.
         """
 
+    @abstractmethod
     def likeliest(self, projected: Projected) -> Tensor:
         """Return the token with the largest logit of each row, the first of equals, int64 [rows] (FNI-06)."""
 
+    @abstractmethod
     def likeliest_scored(self, projected: Projected) -> tuple[Tensor, Tensor]:
         """Return the tokens of `likeliest` with their log-probabilities, float32 [rows]."""
 
+    @abstractmethod
     def largest_sums(self, projected: Projected, scores: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
         """Return for each sentence the largest sums of row score and token log-probability, in descending order.
 
@@ -189,8 +200,24 @@ class OutputLayer(Protocol):
         """
 
 
-class PlainOutput:
-    """Torch's own operations over all logits, one after the other: the baseline of the fused layer; see `OutputLayer`."""
+@dataclass(frozen=True, slots=True)
+class Output:
+    """How the logits of the tokens are computed."""
+
+    fused: bool = False
+    """Whether bias, softmax and search are one pass (FNI-03 to 06); of no effect with a `vocabulary`, whose search is fused."""
+    vocabulary: RestrictedVocabulary | None = None
+    """The only columns that are multiplied; None: all."""
+
+    def layer(self, model: StepModel, banned: BannedTokens) -> OutputLayer:
+        """Return the output layer of a new decoder. Raises `NmtError` for the vocabulary of another model."""
+        if self.vocabulary is not None:
+            return SubsetOutput(model, banned, self.vocabulary)
+        return (FusedOutput if self.fused else PlainOutput)(model, banned)
+
+
+class PlainOutput(OutputLayer):
+    """Torch's own operations over all logits, one after the other: the baseline of the fused layer."""
 
     def __init__(self, model: StepModel, banned: BannedTokens) -> None:
         self._model, self._banned = model, banned
@@ -220,7 +247,7 @@ _LEAST_COLUMNS, _BLOCK_VALUES = 8_192, 2**20
 search has a fixed cost; longer blocks of many rows leave the cache."""
 
 
-class FusedOutput:
+class FusedOutput(OutputLayer):
     """Bias, softmax and search in one pass; the tokens and, to rounding, the scores of `PlainOutput`. See `OutputLayer`.
 
     `project` does all the work but the choice among the rows of a beam, which takes only the best of each row (FNI-05).
@@ -308,25 +335,43 @@ _MOST_BANNED = 2
 """Padding and the end."""
 
 
-class SubsetOutput:
+class SubsetOutput(OutputLayer):
     """An output layer over the active columns; all other tokens are impossible. See `OutputLayer`.
 
     If fewer tokens are active than are asked for, the rest are end tokens with a sum of minus infinity. Raises `NmtError` for a
     row without a token to choose, and for logits that are not numbers.
     """
 
-    def __init__(
-        self, model: StepModel, banned: BannedTokens, vocabulary: RestrictedVocabulary, subset: VocabularySubset
-    ) -> None:
-        """`subset`: the decoder's own, made by `vocabulary`. Raises `NmtError` for the vocabulary of another model."""
+    def __init__(self, model: StepModel, banned: BannedTokens, vocabulary: RestrictedVocabulary) -> None:
+        """Set up without sentences. Raises `NmtError` for the vocabulary of another model."""
         vocabulary.check(model)
-        self._model, self._banned, self._vocabulary, self._subset = model, banned, vocabulary, subset
+        self._model, self._banned, self._vocabulary, self._subset = model, banned, vocabulary, vocabulary.begin()
         self._weight = model.weight.detach()
         self._choice = ProductChoice(vocabulary.cost, *self._weight.shape)
         self._plain_bias = model.bias.detach().float().contiguous()
         self._bias = MaskedBias(model, banned)
         self._search: OutputLayer = (PlainOutput if vocabulary.scatter else FusedOutput)(model, banned)
-        self.likeliest, self.likeliest_scored = self._search.likeliest, self._search.likeliest_scored
+        self.leave([])
+
+    def join(self, keys: Sequence[int], sources: Sequence[Sequence[int]]) -> None:
+        """See `OutputLayer`."""
+        self._subset.join(sources)
+        if self._vocabulary.account is not None:
+            self._vocabulary.account.join(keys)
+
+    def leave(self, order: Sequence[int]) -> None:
+        """See `OutputLayer`."""
+        self._subset.leave(order)
+        if self._vocabulary.account is not None:
+            self._vocabulary.account.leave(order)
+
+    def likeliest(self, projected: Any) -> Tensor:
+        """See `OutputLayer`."""
+        return self._search.likeliest(projected)
+
+    def likeliest_scored(self, projected: Any) -> tuple[Tensor, Tensor]:
+        """See `OutputLayer`."""
+        return self._search.likeliest_scored(projected)
 
     def project(self, hidden: Tensor, best: int) -> Any:
         """See `OutputLayer`; with `scatter` these are the logits [rows, vocab]."""
@@ -396,16 +441,3 @@ class SubsetOutput:
         self._banned.ban(logits)
         missed: list[bool] = torch.isin(largest(logits), columns, invert=True).tolist()
         return missed
-
-
-def make_output_layer(
-    model: StepModel, banned: BannedTokens, fused: bool, vocabulary: RestrictedVocabulary | None
-) -> tuple[OutputLayer, VocabularySubset | None]:
-    """Return the output layer, and the subset that must follow the sentences that join and leave.
-
-    `fused` has no effect on a restricted vocabulary, which has its own search.
-    """
-    if vocabulary is None:
-        return (FusedOutput if fused else PlainOutput)(model, banned), None
-    subset = vocabulary.begin()
-    return SubsetOutput(model, banned, vocabulary, subset), subset

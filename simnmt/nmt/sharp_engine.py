@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from random import Random
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -15,19 +16,18 @@ from simnmt.batching import Batching
 from simnmt.kernels.beam_search import StageSeconds
 from simnmt.kernels.native_library import NONE, level_name
 from simnmt.nmt.attentional_model import AttentionalModel
-from simnmt.nmt.engine import DecodeRequest, EngineAccount, EngineRequest, Hypothesis, Timing, Work, random_sources
+from simnmt.nmt.engine import EngineAccount, EngineRequest, Timing, Work, random_sources
 from simnmt.nmt.errors import NmtError, within_memory
 from simnmt.nmt.models import LoadedModel, load_model
+from simnmt.nmt.sentence_decoder import MOST_TARGET_TOKENS, DecodeRequest, Hypothesis, WholeBatchDecoder
 from simnmt.nmt.sharp_translator import SharpTranslator, candidates_of, model_clipping, sharp_weights
 from simnmt.nmt.vocabulary.candidate_lists import KIND, CandidateLists
-from simnmt.nmt.whole_batch_decoder import MOST_TARGET_TOKENS, WholeBatchDecoder
 from simnmt.profile.decoder_settings import DecoderSettings
 
 CANDIDATES = 500
 """Target words per sentence by default: 20 for each of 25 source words (SHARP-02)."""
 PLAIN = DecoderSettings(gemm="float32", candidates=CANDIDATES)
 """The baseline of the paper: a candidate list, and none of its techniques (SHARP-01)."""
-TYPES = ("float32", "int16")
 KEPT = 2
 """Decoders whose packed weights are kept, so that two may alternate."""
 
@@ -38,6 +38,8 @@ class SharpEngine:
     The beam is that of the work. Candidates are random words, as many as the settings ask for, since time depends only on their
     number; or those of a bundle's lists. `run` measures only the whole decoder; `stages_s` measures its stages.
     """
+
+    takes: ClassVar[frozenset[str]] = frozenset(("vocabulary", "decoder"))
 
     def __init__(self, loaded: LoadedModel, settings: DecoderSettings, seed: int, lists: CandidateLists | None = None) -> None:
         """`lists`: for settings of `vocabulary: candidates` without a number. Raises `NmtError` for another kind of model."""
@@ -64,14 +66,17 @@ class SharpEngine:
             clipping=model_clipping([model]),
         )
 
+    @staticmethod
+    def supported_types(device: str) -> list[str]:
+        """See `ServingEngine`."""
+        if device != "cpu":
+            raise NmtError(f"the sharp decoder runs on the CPU, not on {device}", remedy="use cpu")
+        return ["float32", "int16"]
+
     @classmethod
     def load(cls, request: EngineRequest) -> SharpEngine:
-        """Load an engine; see `load_engine`, which has checked the device's name. The vocabulary is of candidate lists."""
+        """See `ServingEngine`. The vocabulary is of candidate lists."""
         compute_type, decoder, vocabulary = request.compute_type, request.decoder, request.vocabulary
-        if request.device != "cpu":
-            raise NmtError(f"the sharp decoder runs on the CPU, not on {request.device}", remedy="use cpu")
-        if compute_type is not None and compute_type not in TYPES:
-            raise NmtError(f"no {compute_type} with the sharp decoder", remedy=f"one of {', '.join(TYPES)}")
         settings = decoder or PLAIN
         if compute_type is not None and decoder is not None and decoder.gemm not in (None, compute_type):
             raise NmtError(f"compute type {compute_type}, but a decoder of {decoder.gemm}", remedy="leave one of them out")
@@ -116,8 +121,7 @@ class SharpEngine:
         return translation.stage_s
 
     def sentence_decoder(self, batching: Batching, beam: int) -> WholeBatchDecoder:
-        """Return a decoder of whole batches, whose sentences are decoded one after another. Raises `NmtError` for batches that
-        are refilled."""
+        """See `ServingEngine`; the sentences of a batch are decoded one after another."""
         settings = self._settings.model_copy(update={"beam": beam})
 
         def decode_one(request: DecodeRequest) -> Hypothesis:

@@ -7,17 +7,22 @@ from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import torch
+from pydantic import TypeAdapter, ValidationError
 
+from simnmt.base.configuration import message_of
 from simnmt.batching import Batching
+from simnmt.batching.configuration import MOST, BatchingConfiguration
+from simnmt.nmt.decoder import Decoder
 from simnmt.nmt.devices import torch_device
-from simnmt.nmt.engine import DecodeRequest, Hypothesis
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.models import LoadedModel, load_model
+from simnmt.nmt.output_layer import Output
 from simnmt.nmt.pretrained_tokenizer import Languages, is_pretrained, load_pretrained
-from simnmt.nmt.searches import make_search
-from simnmt.nmt.slot_decoder import BatchedDecoder, SlotDecoder, parse_batching
+from simnmt.nmt.search import Search
+from simnmt.nmt.sentence_decoder import DecodeRequest, Hypothesis
 from simnmt.nmt.source_lines import SourceLine, Translation, load_subwords
 from simnmt.nmt.step_model import StepModel
 from simnmt.nmt.subwords import UNKNOWN, Subwords, TextWriter, Tokeniser, cut_sources
@@ -35,6 +40,32 @@ def read_lines(file: Path | None) -> Iterator[str]:
         return iter(TextLines(file))
     return iter(TextLines(Path("-")))
 
+
+def parse_batching(kind: str = "maxi", size: int = 64, *, threshold: str | None = None, collect: int | None = None) -> Batching:
+    """Return the batching of lines that are all present, or are read as fast as needed.
+
+    `kind`: mini, maxi or top-up. `threshold`, of top-up: half-empty (the default), immediate or a number of sentences.
+    `collect`: lines that are sorted by length before they are cut into batches; by default ten batches for maxi (FNI-09), none
+    for top-up. Raises `NmtError` for settings out of range or that contradict each other.
+    """
+    settings: dict[str, object] = {"kind": kind.replace("-", "_"), "size": size}
+    if kind != "top-up":
+        settings["longest_wait_ms"] = None  # batches are full
+    if threshold is not None:
+        settings["threshold"] = int(threshold) if threshold.isdecimal() else threshold.replace("-", "_")
+    if collect is not None or kind == "maxi":
+        settings["collect"] = min(10 * size, MOST) if collect is None else collect
+    try:
+        batching: Batching = _BATCHINGS.validate_python(settings).batching
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        options = {"size": "--batch", "threshold": "--threshold", "collect": "--collect"}
+        option = options.get(str(first["loc"][-1]) if first["loc"] else "", "--batching")
+        raise NmtError(f"{option}: {message_of(first)}") from None
+    return batching
+
+
+_BATCHINGS: TypeAdapter[Any] = TypeAdapter(BatchingConfiguration)
 
 NOTES = 5
 """Most lines too long that are reported one by one; the rest is only counted."""
@@ -177,10 +208,9 @@ class _TranslationStream:
 
     def __init__(self, translator: Translator, lines: Iterator[str]) -> None:
         model, self._translator, self._lines = translator.model, translator, lines
-        self._batching, vocabulary = translator.batching or parse_batching(), translator.vocabulary
-        search = partial(make_search, model, translator.beam, scored=True, fused=translator.fused, vocabulary=vocabulary)
-        decoder = SlotDecoder(model, capacity=self._batching.size, vocabulary=vocabulary, search=search)
-        self._batched = BatchedDecoder(decoder, self._batching)
+        self._batching = translator.batching or parse_batching()
+        output = Output(translator.fused, translator.vocabulary)
+        self._decoder = Decoder(model, self._batching, Search(translator.beam, scored=True), output)
         self._writer = TextWriter(translator.source, translator.target, model.unk_token, translator.keep_unknown)
         self._in_work: dict[int, SourceLine] = {}
         self._done: dict[int, Translation] = {}
@@ -189,11 +219,11 @@ class _TranslationStream:
 
     def translations(self) -> Iterator[Translation]:
         """Yield all translations, in the order of the lines."""
-        while self._batched.busy or not self._ended:
+        while self._decoder.busy or not self._ended:
             if self._wants_lines():
                 self._read_lines()
-            before = self._batched.decoder.active
-            move, finished = self._batched.act()
+            before = self._decoder.active
+            move, finished = self._decoder.act()
             self._waits = move is None and not before
             for number, hypothesis in finished:
                 self._done[number] = self._translation(self._in_work.pop(number), hypothesis)
@@ -203,8 +233,8 @@ class _TranslationStream:
 
     def _wants_lines(self) -> bool:
         """Return whether the batcher waits for lines, or may soon need more than it has."""
-        batched, batching = self._batched, self._batching
-        few = batched.decoder.active <= batching.threshold and batched.batcher.waiting < batching.size
+        decoder, batching = self._decoder, self._batching
+        few = decoder.active <= batching.threshold and decoder.batcher.waiting < batching.size
         return not self._ended and (few or self._waits)
 
     def _read_lines(self) -> None:
@@ -214,13 +244,13 @@ class _TranslationStream:
         for number, line in enumerate(lines, self._read):
             if line.ids:
                 self._in_work[number] = line
-                self._batched.arrive(number, DecodeRequest(line.ids, max_len=line.most))
+                self._decoder.arrive(number, DecodeRequest(line.ids, max_len=line.most))
             else:
                 self._done[number] = Translation()
         self._read += len(lines)
         if len(lines) < wanted:
             self._ended = True
-            self._batched.batcher.close()
+            self._decoder.batcher.close()
 
     def _translation(self, line: SourceLine, hypothesis: Hypothesis) -> Translation:
         model, tokens = self._translator.model, hypothesis.tokens

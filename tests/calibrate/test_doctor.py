@@ -13,8 +13,7 @@ import pytest
 from simnmt.calibrate import doctor
 from simnmt.calibrate.box import BoxDescription
 from simnmt.calibrate.doctor import engine_finding, examine, gpu_findings, hardware_findings, load_finding
-from simnmt.nmt.engine import Work
-from simnmt.nmt.engines import load_engine
+from simnmt.nmt.engine import Work, load_engine
 
 SERVER = BoxDescription(
     *("x86_64", "Linux 6.8"),

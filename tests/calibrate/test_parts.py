@@ -154,7 +154,7 @@ def test_refilling_is_fitted_to_the_batches_that_fit_into_memory(parts: Parts) -
     assert "1 to 8 sentences" in overheads["refill_s_fixed"].note
 
     class Cramped(FakeEngine):
-        def _joining_s(self, *_: Any, **__: Any) -> tuple[float, float]:
+        def _joining_timer(self, *_: Any, **__: Any) -> Any:
             raise OutOfMemory("no room")
 
     nothing = parts(STEPS, Cramped(refill_s=REFILL)).bench.overheads

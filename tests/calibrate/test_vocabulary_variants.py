@@ -15,7 +15,6 @@ from simnmt.calibrate.settings import (
 )
 from simnmt.calibrate.vocabulary_variants import TextDecoding
 from simnmt.nmt.checkpoint import save_checkpoint
-from simnmt.nmt.slot_decoder import decode_batched
 from simnmt.nmt.subwords import SOURCE_TOKENIZER, TARGET_TOKENIZER, learn_vocabulary
 from simnmt.nmt.translation import Translator
 from simnmt.nmt.vocabulary.active_columns import (
@@ -32,7 +31,7 @@ from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.profile_variant import choose
 from tests.nmt import toy_language
 from tests.nmt.made_subsets import MadeLists, all_active
-from tests.nmt.tiny import GRU, VOCAB, lively, sources
+from tests.nmt.tiny import GRU, VOCAB, lively, run_of, sources
 
 TRAINED = Settings(
     "?", mode="quick", threads=1, parts=("execution", "decoder"), max_batch=8, max_src_len=10, max_tgt_len=10, src_unit="word"
@@ -94,8 +93,8 @@ def test_shares_and_agreement_equal_those_of_a_plain_decoding() -> None:
     part = listed(lists)
     listed_variant = TextDecoding(model, alone, {"candidates": part}, quick=True).variants(full(fused=True))[0]
     most = [2 * len(source) + 10 for source in alone]
-    whole = decode_batched(model, alone, mini(1), max_len=most)
-    restricted = decode_batched(model, alone, mini(1), max_len=most, vocabulary=replace(part, audit=True))
+    whole = run_of(model, alone, mini(1), max_len=most)
+    restricted = run_of(model, alone, mini(1), max_len=most, vocabulary=replace(part, audit=True))
     assert restricted.subset is not None
     same = [one.tokens == other.tokens for one, other in zip(restricted.hypotheses, whole.hypotheses, strict=True)]
     assert listed_variant.identical == sum(same) / len(same) < 1.0

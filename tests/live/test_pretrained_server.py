@@ -8,8 +8,8 @@ import pytest
 
 from simnmt.live.engine_loop import load_model
 from simnmt.live.engine_process import EngineSettings, codec_of
-from simnmt.nmt.engine import DecodeRequest
 from simnmt.nmt.pretrained_tokenizer import Languages
+from simnmt.nmt.sentence_decoder import DecodeRequest
 from simnmt.nmt.translation import Translator
 from tests.live.live_services import Services, ask
 from tests.nmt.pretrained_folders import FOLDERS, text

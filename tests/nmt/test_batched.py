@@ -13,13 +13,12 @@ import torch
 
 from simnmt.batching import Batching, half_empty, immediate, maxi, mini, top_up
 from simnmt.nmt.agreement import Agreement, agreement, decode_alone
-from simnmt.nmt.engine import Hypothesis
 from simnmt.nmt.errors import NmtError, OutOfMemory
 from simnmt.nmt.linear_layers import has_half_weights
-from simnmt.nmt.slot_decoder import decode_batched
+from simnmt.nmt.sentence_decoder import Hypothesis
 from tests.batching.one_server import serve
 from tests.campaigns.harness import deep
-from tests.nmt.tiny import Table, lively, sources
+from tests.nmt.tiny import Table, lively, run_of, sources
 
 SIZE, MOST = 6, 20
 BATCHERS = {
@@ -43,12 +42,12 @@ def text(name: str) -> list[list[int]]:
 def test_translations_are_equal_under_all_batchers_and_one_by_one(name: str, beam: int) -> None:
     """FNI-11, in float32: identical, save where two candidates nearly tie."""
     model = lively(name)
-    single = decode_batched(model, text(name), mini(1), beam=beam, max_len=MOST)
+    single = run_of(model, text(name), mini(1), beam=beam, max_len=MOST)
     assert set(single.active) == {1}
     assert len({hypothesis.tokens for hypothesis in single.hypotheses}) > 2
     assert len({len(hypothesis.tokens) for hypothesis in single.hypotheses}) > 1
     for batching in BATCHERS.values():
-        run = decode_batched(model, text(name), batching, beam=beam, max_len=MOST)
+        run = run_of(model, text(name), batching, beam=beam, max_len=MOST)
         compared = agreement(model, text(name), single.hypotheses, run.hypotheses, beam=beam, max_len=MOST)
         assert compared.disagreements == ()
         assert compared.equal >= len(text(name)) - 1
@@ -67,9 +66,7 @@ def test_in_float16_at_least_999_of_1000_tokens_are_equal(kind: str, name: str, 
         model.halve()
     else:
         pytest.skip("half-precision weights need FBGEMM, which torch has on x86 alone")
-    runs = [
-        decode_batched(model, text(name), batching, beam=beam, max_len=MOST) for batching in (mini(1), BATCHERS["half-empty"])
-    ]
+    runs = [run_of(model, text(name), batching, beam=beam, max_len=MOST) for batching in (mini(1), BATCHERS["half-empty"])]
     # Processors without float16 arithmetic round otherwise: there a tie within float16's own rounding may change places, and in
     # so short a text one such sentence is more than a thousandth of the tokens.
     rounding = torch.finfo(torch.float16).eps
@@ -84,7 +81,7 @@ def test_forced_lengths_take_the_predicted_number_of_steps(kind: str, beam: int)
     """Also those of no token, and lengths that the model never would have chosen (FNI-14 on random weights)."""
     lengths = np.random.default_rng(1).integers(0, 15, 20).tolist()
     model, batching = lively("gru"), BATCHERS[kind]
-    run = decode_batched(model, text("gru"), batching, beam=beam, forced_lens=lengths)
+    run = run_of(model, text("gru"), batching, beam=beam, forced_lens=lengths)
     foretold = serve(batching, [0.0] * 20, [len(source) for source in text("gru")], lengths)
     assert run.active.tolist() == foretold.active
     assert [len(hypothesis.tokens) for hypothesis in run.hypotheses] == lengths
@@ -101,14 +98,14 @@ def test_forced_lengths_take_the_predicted_number_of_steps(kind: str, beam: int)
 )
 def test_a_real_decoder_follows_the_worked_examples_of_the_paper(batching: Batching, steps: list[int]) -> None:
     """FNI-08 and FNI-10."""
-    run = decode_batched(lively("marian"), text("marian")[:8], batching, forced_lens=[2, 5, 3, 9, 4, 4, 1, 6])
+    run = run_of(lively("marian"), text("marian")[:8], batching, forced_lens=[2, 5, 3, 9, 4, 4, 1, 6])
     assert run.active.tolist() == steps
 
 
 def test_every_second_is_counted_once() -> None:
     """By a clock that ticks a second at each look."""
     ticks: Iterator[int] = itertools.count()
-    run = decode_batched(lively("gru"), text("gru")[:4], mini(2), forced_lens=[2, 1, 3, 3], clock=lambda: float(next(ticks)))
+    run = run_of(lively("gru"), text("gru")[:4], mini(2), forced_lens=[2, 1, 3, 3], clock=lambda: float(next(ticks)))
     assert run.active.tolist() == [2, 1, 2, 2, 2]
     assert (run.step_s.tolist(), run.encode_s, run.refill_s, run.total_s) == ([1.0] * 5, 2.0, 2.0, 9.0)
     assert (run.encodings, run.refills) == (2, 2)
@@ -116,22 +113,22 @@ def test_every_second_is_counted_once() -> None:
 
 def test_each_sentence_has_its_own_limit_and_no_sources_give_no_translations() -> None:
     most = [1, 2, 3, 20]
-    run = decode_batched(lively("gru"), text("gru")[:4], mini(4), max_len=most)
+    run = run_of(lively("gru"), text("gru")[:4], mini(4), max_len=most)
     for source, limit, hypothesis in zip(text("gru"), most, run.hypotheses, strict=False):
         assert hypothesis.tokens == decode_alone(lively("gru"), source, 1, limit).tokens
-    assert decode_batched(lively("gru"), [], mini(4)).hypotheses == ()
+    assert run_of(lively("gru"), [], mini(4)).hypotheses == ()
 
 
 def test_errors_of_the_decoder_pass_through(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NmtError, match="a source of 70 tokens where the model has 64 positions"):
-        decode_batched(lively("marian"), [[5] * 70], mini(4))
+        run_of(lively("marian"), [[5] * 70], mini(4))
 
     def short(*_: object) -> None:
         raise RuntimeError("CUDA out of memory.")
 
     monkeypatch.setattr(lively("gru"), "encode", short)
     with pytest.raises(OutOfMemory):
-        decode_batched(lively("gru"), text("gru"), mini(4))
+        run_of(lively("gru"), text("gru"), mini(4))
 
 
 def test_a_near_tie_is_distinguished_from_a_fault() -> None:

@@ -10,13 +10,12 @@ import pytest
 import torch
 
 from simnmt.nmt import torch_engine
-from simnmt.nmt.engine import Engine, Work, random_sources
-from simnmt.nmt.engines import load_engine
+from simnmt.nmt.engine import Engine, Work, load_engine, random_sources
 from simnmt.nmt.errors import NmtError, OutOfMemory, within_memory
 from simnmt.nmt.linear_layers import has_half_weights
 from simnmt.nmt.models import LoadedModel, build_model
-from simnmt.nmt.slot_decoder import decode_batch
-from tests.nmt.tiny import ARCHITECTURES, BILSTM, GRU, MARIAN, lively, sources, stepwise
+from simnmt.nmt.step_model import Slots
+from tests.nmt.tiny import ARCHITECTURES, BILSTM, GRU, MARIAN, decode_batch, lively, sources, stepwise
 
 
 def loaded(tmp_path: Path, name: str = "marian", **how: object) -> Engine:
@@ -37,16 +36,11 @@ def test_torch_times_the_encoder_and_each_step(tmp_path: Path, name: str, work: 
 
 
 def test_an_engine_searches_with_the_beam_of_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = []
-    monkeypatch.setattr(
-        torch_engine,
-        "decode_batch",
-        lambda model, src, *rest, **how: seen.append((tuple(src.shape), how["beam"])) or decode_batch(model, src, *rest, **how),
-    )
-    engine = loaded(tmp_path)
-    engine.run(Work(4, 3, batch=2, beam=5))
-    engine.run(Work(4, 3, batch=2, beam=1))
-    assert seen == [((2, 4), 5), ((2, 4), 1)]
+    engine, beams, join = loaded(tmp_path), list[int](), Slots.join
+    monkeypatch.setattr(Slots, "join", lambda *given: beams.append(given[-1]) or join(*given))
+    for beam in (5, 1):
+        engine.run(Work(4, 3, batch=2, beam=beam))
+    assert beams == [5, 1]
 
 
 def test_an_account_names_model_backend_and_device(tmp_path: Path) -> None:
@@ -133,7 +127,7 @@ def test_every_librarys_message_of_too_little_memory_is_recognised(error: Except
     [
         ({"backend": "onnx"}, "no backend onnx (one of torch, ctranslate2, sharp)"),
         ({"threads": 0}, "threads: 0 where 1 is the least"),
-        ({"compute_type": "float64", "backend": "ctranslate2"}, "no float64 with CTranslate2 on this cpu (one of float32"),
+        ({"compute_type": "float64", "backend": "ctranslate2"}, "no float64 with ctranslate2 on this cpu (one of float32"),
     ],
     ids=str,
 )

@@ -15,17 +15,18 @@ from torch import Tensor
 from simnmt.batching import Batching, half_empty, maxi, mini, top_up
 from simnmt.nmt import decoder_timing, linear_layers, output_layer
 from simnmt.nmt.agreement import agreement, decode_alone
-from simnmt.nmt.decoder_timing import output_stages_s
-from simnmt.nmt.engine import Hypothesis, Work
-from simnmt.nmt.engines import load_engine
+from simnmt.nmt.decoder import Decoder
+from simnmt.nmt.decoder_timing import STAGES, stage_timer
+from simnmt.nmt.engine import Work, load_engine
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.linear_layers import has_half_weights, products_of
 from simnmt.nmt.models import build_model
-from simnmt.nmt.output_layer import BannedTokens, FusedOutput, Limit, PlainOutput
-from simnmt.nmt.searches import BeamSearch, SlotSearch
-from simnmt.nmt.slot_decoder import SlotDecoder, decode_batch, decode_batched
+from simnmt.nmt.output_layer import BannedTokens, FusedOutput, Limit, Output, PlainOutput
+from simnmt.nmt.recurrent_model import RecurrentModel
+from simnmt.nmt.search import BeamSearch, Search
+from simnmt.nmt.sentence_decoder import DecodeRequest, Hypothesis
 from tests.campaigns.harness import deep
-from tests.nmt.tiny import ARCHITECTURES, GRU, Table, lively, sources
+from tests.nmt.tiny import ARCHITECTURES, GRU, Table, decode_batch, lively, run_of, sources, steps_of
 
 LENGTHS = [3, 9, 5, 7, 4, 12, 2, 6]
 BATCHINGS = {"mini": mini(3), "maxi": maxi(3, 6), "top-up": top_up(3, half_empty(3))}
@@ -72,23 +73,6 @@ class Watched(PlainOutput):
         return sums[:, :count], places[0][:, :count], places[1][:, :count]
 
 
-def steps_of(search: SlotSearch, tables: Tensor, limits: list[Limit]) -> list[Any]:
-    """What a search makes of each step's logits after each token: who is done with what, the tokens, and their parents."""
-    search.join(limits)
-    seen: list[Any] = []
-    for table in tables:
-        done = search.choose(search.project(table[search.tokens].clone()))
-        words = [(slot, hypothesis.tokens) for slot, hypothesis in done], search.tokens.tolist(), search.parents.tolist()
-        seen.append((words, [hypothesis.score for _, hypothesis in done], Watched.gap))
-        gone = {slot for slot, _ in done}
-        order = [slot for slot in range(len(limits)) if slot not in gone]
-        search.leave(order)
-        limits = [limits[slot] for slot in order]
-        if not limits:
-            break
-    return seen
-
-
 @st.composite
 def decodings(draw: st.DrawFn) -> tuple[Tensor, int, list[Limit]]:
     """Logits of each step after each token; sentences that are forced and others that end by themselves, together."""
@@ -111,7 +95,9 @@ def test_a_beam_chooses_only_among_the_best_beam_plus_one_tokens_of_each_row(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(output_layer, "_block", lambda _: block)
         patch.setattr(output_layer, "PlainOutput", Watched)
-        plain, fused = (steps_of(BeamSearch(model, width, fused=on), tables, limits) for on in (False, True))
+        plain, fused = (
+            steps_of(BeamSearch(model, Search(width), Output(on)), tables, limits, lambda: Watched.gap) for on in (False, True)
+        )
     for (words, scores, gap), (own_words, own_scores, _) in zip(plain, fused, strict=False):
         if gap < 1e-5:
             return
@@ -129,7 +115,7 @@ def test_neither_fusing_nor_batching_changes_a_translation(name: str, width: int
     plainest = [decode_alone(model, source, width, 30) for source in alone]
     for batching in BATCHINGS.values():
         for fused in (False, True):
-            hypotheses = decode_batched(model, alone, batching, beam=width, max_len=30, fused=fused).hypotheses
+            hypotheses = run_of(model, alone, batching, beam=width, max_len=30, fused=fused).hypotheses
             compared = agreement(model, alone, plainest, hypotheses, beam=width, max_len=30)
             assert (compared.equal, compared.disagreements, compared.equal_tokens) == (len(alone), (), 1.0)
     assert len({one.tokens for one in plainest}) > 1
@@ -182,14 +168,13 @@ def test_blocks_cover_every_column_and_the_last_block_is_not_short(monkeypatch: 
 
 
 def test_a_decoder_uses_the_fused_layer_only_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not asked, it does what it did; the search that a caller makes says it itself."""
     model, batching = lively("gru"), Batching(2)
     monkeypatch.setattr(FusedOutput, "project", lambda *_: pytest.fail("fused"))
     alone, _, _ = sources(model.architecture, [3, 4])
-    decode_batched(model, alone, batching, max_len=3)
+    run_of(model, alone, batching, max_len=3)
     for width in (1, 2):
-        decoder = SlotDecoder(model, beam=width, capacity=2, fused=True)
-        decoder.join(decoder.encode(alone), range(2))
+        decoder = Decoder(model, batching, Search(width), Output(fused=True))
+        decoder.join(decoder.encode([DecodeRequest(source) for source in alone]), range(2))
         with pytest.raises(pytest.fail.Exception):
             decoder.step()
 
@@ -206,7 +191,7 @@ def test_an_engine_decodes_fused_on_request_and_records_it(tmp_path: Path, monke
             timing = engine.run(Work(4, 3, batch=2, beam=width))
             assert timing.steps_s is not None and len(timing.steps_s) == 3
         assert ran == steps
-    with pytest.raises(NmtError, match=r"the fused output layer is torch's, not of ctranslate2 \(leave fused out\)"):
+    with pytest.raises(NmtError, match="fused"):
         load_engine("marian", backend="ctranslate2", fused=True)
 
 
@@ -231,7 +216,7 @@ def test_the_stages_of_a_step_are_timed_separately(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(output_layer, "_block", lambda _: 25)
     monkeypatch.setattr(model, "products", slow_products)
-    slow(model, "body", 1.0)
+    slow(RecurrentModel, "body", 1.0)
     slow(model, "project", 30.0)
     slow(decoder_timing, "log_softmax_", 3.0)
     slow(decoder_timing, "largest", 4.0)
@@ -239,7 +224,8 @@ def test_the_stages_of_a_step_are_timed_separately(monkeypatch: pytest.MonkeyPat
     slow(output_layer, "fused_best", 0.25)
     slow(output_layer, "fused_argmax", 0.25)
     slow(FusedOutput, "largest_sums", 0.5)
-    stages = output_stages_s(model, 3, width, rounds=3, clock=lambda: now_s[0])
-    assert (stages.body_s, stages.product_s, stages.bias_s) == (1.0, 10.0, 20.0)
-    assert (stages.softmax_s, stages.search_s) == ((0.0, 4.0) if width == 1 else (3.0, 5.0))
-    assert (stages.fused_product_s, stages.fused_s) == (20.0, 0.5 if width == 1 else 1.0)
+    timer = stage_timer(model, 3, width, clock=lambda: now_s[0])
+    timer()
+    softmax, search = (0.0, 4.0) if width == 1 else (3.0, 5.0)
+    assert tuple(timer().values()) == (1.0, 10.0, 20.0, softmax, search, 20.0, 0.5 if width == 1 else 1.0)
+    assert tuple(timer()) == STAGES

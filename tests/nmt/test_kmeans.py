@@ -10,12 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simnmt.nmt.errors import NmtError
-from simnmt.nmt.searches import BeamSearch
-from simnmt.nmt.slot_decoder import decode_batch
 from simnmt.nmt.vocabulary import contexts as contexts_module
 from simnmt.nmt.vocabulary.cluster_bundle import active_sets
 from simnmt.nmt.vocabulary.contexts import Clustering, Contexts, cluster, collect, join_contexts
-from tests.nmt.tiny import ARCHITECTURES, Table, lively, sources, stepwise
+from tests.nmt.tiny import ARCHITECTURES, Table, decode_batch, lively, sources, stepwise
 
 
 def cloud(count: int, width: int = 6, seed: int = 0) -> torch.Tensor:
@@ -167,7 +165,6 @@ def test_a_beam_records_the_contexts_of_all_its_rows_and_the_emitted_tokens() ->
     contexts = collect(model, alone, 2, beam=3, batch=4, max_len=10)
     assert contexts.beam == 3 and {len(contexts.hidden[contexts.sentence == sentence]) % 3 for sentence in range(7)} == {0}
     assert contexts.emitted.tolist() == sorted({model.eos_token}.union(*(hypothesis.tokens for hypothesis in wanted)))
-    assert BeamSearch(model, 3).beam == 3
 
 
 def test_sources_without_tokens_have_no_contexts_but_keep_their_index() -> None:

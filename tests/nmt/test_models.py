@@ -20,12 +20,11 @@ from simnmt.nmt.checkpoint import save_checkpoint
 from simnmt.nmt.errors import NmtError, OutOfMemory
 from simnmt.nmt.models import TranslationModel, build_model, load_model
 from simnmt.nmt.recurrent_model import RecurrentModel
-from simnmt.nmt.slot_decoder import decode_batch
 from simnmt.nmt.transformer_model import TransformerModel
 from tests.command_line import ROOT
 from tests.nmt.loopback_hub import Hub
 from tests.nmt.pretrained_folders import nllb_folder
-from tests.nmt.tiny import ARCHITECTURES, BILSTM, GRU, MARIAN, lively, sources
+from tests.nmt.tiny import ARCHITECTURES, BILSTM, GRU, MARIAN, decode_batch, lively, sources
 
 
 def test_the_three_models_have_the_sizes_of_the_paper() -> None:

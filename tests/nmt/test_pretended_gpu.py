@@ -17,16 +17,15 @@ import torch
 from simnmt.kernels.columns import Centroids
 from simnmt.kernels.output_reference import reference_best
 from simnmt.nmt.checkpoint import save_checkpoint
-from simnmt.nmt.engine import Hypothesis, Work
-from simnmt.nmt.engines import load_engine
+from simnmt.nmt.engine import Work, load_engine
 from simnmt.nmt.models import TranslationModel, build_model
-from simnmt.nmt.slot_decoder import decode_batch
-from simnmt.nmt.torch_engine import supported_types
+from simnmt.nmt.sentence_decoder import Hypothesis
+from simnmt.nmt.torch_engine import TorchEngine
 from simnmt.nmt.training.recipe import Recipe
 from simnmt.nmt.training.translation import EncodedPairs, TranslationLearner
 from simnmt.nmt.vocabulary.active_columns import clustered
 from tests.nmt.made_subsets import drawn
-from tests.nmt.tiny import ARCHITECTURES, GRU, VOCAB, sources
+from tests.nmt.tiny import ARCHITECTURES, GRU, VOCAB, decode_batch, sources
 from tests.pretended_gpu import PretendedGpu, PretendedTensor, pretended_gpu
 
 LENGTHS = [3, 6, 4]
@@ -124,6 +123,6 @@ def test_an_engine_times_the_encoder_and_each_step_of_a_gpu(gpu: PretendedGpu, c
 
 def test_a_gpu_that_emulates_bfloat16_is_not_offered_it(gpu: PretendedGpu, monkeypatch: pytest.MonkeyPatch) -> None:
     """Torch says of Turing, 7.5, that it supports the type."""
-    assert supported_types("cuda") == ["float32", "float16", "bfloat16"]
+    assert TorchEngine.supported_types("cuda") == ["float32", "float16", "bfloat16"]
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
-    assert supported_types("cuda") == ["float32", "float16"]
+    assert TorchEngine.supported_types("cuda") == ["float32", "float16"]

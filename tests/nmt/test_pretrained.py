@@ -22,20 +22,18 @@ from simnmt.calibrate.calibration import measure
 from simnmt.calibrate.parts import Bench
 from simnmt.calibrate.parts.corrections import check_overrun
 from simnmt.calibrate.settings import CalibrationError, Settings
-from simnmt.nmt.engine import Work
-from simnmt.nmt.engines import load_engine
+from simnmt.nmt.engine import Work, load_engine
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.linear_layers import has_half_weights
 from simnmt.nmt.models import load_model
 from simnmt.nmt.pretrained_config import quiet_transformers
 from simnmt.nmt.pretrained_tokenizer import Languages, load_pretrained
-from simnmt.nmt.slot_decoder import decode_batch
 from simnmt.nmt.step_model import pad
 from simnmt.nmt.transformer_model import TransformerModel
 from simnmt.nmt.translation import Translator
 from tests.campaigns.harness import thinned
 from tests.nmt.pretrained_folders import FOLDERS, LANGUAGES, opus_folder, text
-from tests.nmt.tiny import stepwise
+from tests.nmt.tiny import decode_batch, stepwise
 
 
 @pytest.fixture(scope="module")

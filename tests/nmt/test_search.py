@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from functools import partial
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simnmt.batching import mini
 from simnmt.nmt.attentional_model import AttentionalModel
-from simnmt.nmt.engine import Hypothesis
+from simnmt.nmt.decoder import Decoder
 from simnmt.nmt.models import TranslationModel
 from simnmt.nmt.output_layer import largest, largest_sums, log_softmax_
-from simnmt.nmt.searches import BeamSearch
+from simnmt.nmt.search import Search
+from simnmt.nmt.sentence_decoder import DecodeRequest, Hypothesis
 from simnmt.nmt.sharp_translator import SharpTranslator
-from simnmt.nmt.slot_decoder import SlotDecoder, decode_batch
 from simnmt.nmt.step_model import pad
 from simnmt.nmt.transformer_model import TransformerModel
 from simnmt.profile.decoder_settings import DecoderSettings
 from tests.campaigns.harness import deep
-from tests.nmt.tiny import ARCHITECTURES, Table, lively, sources
+from tests.nmt.tiny import ARCHITECTURES, Table, decode_batch, lively, sources
 
 LENGTHS = [3, 9, 5, 7]
 
@@ -68,21 +68,6 @@ def test_greedy_output_is_identical_on_repeat(name: str) -> None:
     assert decode_batch(model, src, lengths, max_len=30) == decode_batch(model, src, lengths, max_len=30)
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
-def test_a_beam_of_one_is_greedy(name: str) -> None:
-    model = lively(name)
-    _, src, lengths = sources(model.architecture, LENGTHS)
-    decoder = SlotDecoder(model, capacity=len(LENGTHS), max_len=30, search=partial(BeamSearch, model, 1))
-    decoder.join(decoder.encode_padded(src, lengths), range(len(LENGTHS)))
-    hypotheses: dict[int, Hypothesis] = {}
-    while decoder.active:
-        hypotheses.update(decoder.step())
-    for at, one in enumerate(decode_batch(model, src, lengths, max_len=30)):
-        other = hypotheses[at]
-        assert one.tokens == other.tokens
-        assert one.score == pytest.approx(other.score, rel=1e-4)
-
-
 @pytest.mark.parametrize("width", [1, 3])
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_a_batch_translates_as_its_sentences_do_alone(name: str, width: int) -> None:
@@ -110,27 +95,24 @@ def test_tokens_behind_the_end_of_a_source_change_nothing(name: str) -> None:
 def test_a_forced_length_is_kept_by_every_sentence(name: str, width: int) -> None:
     model = lively(name)
     _, src, lengths = sources(model.architecture, LENGTHS)
-    marks: list[int] = []
-    press = lambda: marks.append(0)  # noqa: E731
     for forced in (1, 12):
-        marks.clear()
-        hypotheses = decode_batch(model, src, lengths, beam=width, max_len=3, forced_len=forced, mark=press)
+        hypotheses = decode_batch(model, src, lengths, beam=width, max_len=3, forced_len=forced)
         assert [len(hypothesis.tokens) for hypothesis in hypotheses] == [forced] * len(LENGTHS)
         assert not {model.eos_token, model.pad_token} & {token for one in hypotheses for token in one.tokens}
-        assert len(marks) == 1 + 2 * forced
 
 
 @pytest.mark.parametrize("width", [1, 2])
 def test_marks_enclose_only_the_models_part_of_each_step(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
     """What the search does between two steps lies outside of both."""
-    model = lively("gru")
-    _, src, lengths = sources(model.architecture, LENGTHS)
-    seen: list[str] = []
+    model, seen = lively("gru"), list[str]()
+    alone, _, _ = sources(model.architecture, LENGTHS)
     project = model.project
     monkeypatch.setattr(model, "project", lambda *given: seen.append("project") or project(*given))
-    press = lambda: seen.append("mark")  # noqa: E731
-    decode_batch(model, src, lengths, beam=width, forced_len=3, mark=press)
-    assert seen == ["mark", *["mark", "project", "mark"] * 3]
+    decoder = Decoder(model, mini(4), Search(width), mark=lambda: seen.append("mark"))
+    decoder.join(decoder.encode([DecodeRequest(source, 3) for source in alone]), range(4))
+    while decoder.active:
+        decoder.step()
+    assert seen == ["mark", "project", "mark"] * 3
 
 
 def every_output(table: torch.Tensor, max_len: int) -> dict[tuple[int, ...], float]:

@@ -15,13 +15,11 @@ from simnmt.kernels.packed_products import Clipping
 from simnmt.nmt import sharp_engine
 from simnmt.nmt.architecture import AttentionalArchitecture, StackBlock
 from simnmt.nmt.attentional_model import AttentionalModel
-from simnmt.nmt.engine import Work
-from simnmt.nmt.engines import load_engine
+from simnmt.nmt.engine import Work, load_engine
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.models import build_model, load_model
 from simnmt.nmt.sharp_engine import SharpEngine
 from simnmt.nmt.sharp_translator import SharpTranslator
-from simnmt.nmt.slot_decoder import decode_batch
 from simnmt.nmt.step_model import pad
 from simnmt.nmt.subwords import Subwords
 from simnmt.nmt.training.recipe import CorpusFiles, Recipe, read_training_corpus, side_of
@@ -30,7 +28,7 @@ from simnmt.nmt.training.translation import EncodedPairs, TranslationLearner
 from simnmt.nmt.training.translation import train_translation as train
 from simnmt.profile.decoder_settings import DecoderSettings
 from tests.nmt import toy_language
-from tests.nmt.tiny import ARCHITECTURES
+from tests.nmt.tiny import ARCHITECTURES, decode_batch
 
 
 def loaded(tmp_path: Path, name: str = "sharp", **how: object) -> SharpEngine:
@@ -90,7 +88,7 @@ def test_compiled_kernels_time_the_stages_of_a_step(tmp_path: Path) -> None:
         ({"name": "gru"}, "the sharp decoder runs no gru model (use the torch backend, or sharp, sharp-s1 to sharp-s7)"),
         (
             {"backend": "torch", "decoder": DecoderSettings()},
-            "a decoder's settings are of the sharp backend, not of torch (leave decoder out)",
+            "the backend torch has no option decoder (leave decoder out)",
         ),
     ],
 )

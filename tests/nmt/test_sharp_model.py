@@ -26,11 +26,10 @@ from simnmt.nmt.linear_layers import has_half_weights
 from simnmt.nmt.models import build_model
 from simnmt.nmt.recurrent_model import gru, lstm
 from simnmt.nmt.sharp_translator import SharpTranslator
-from simnmt.nmt.slot_decoder import decode_batch
 from simnmt.nmt.training.recipe import Recipe, recipe_for
 from simnmt.nmt.training.translation import EncodedPairs, TranslationLearner
 from simnmt.profile.decoder_settings import DecoderSettings
-from tests.nmt.tiny import SHARP, lively, sources, stepwise
+from tests.nmt.tiny import SHARP, decode_batch, lively, sources, stepwise
 
 FORMS: dict[str, dict[str, Any]] = {
     "gru": {},

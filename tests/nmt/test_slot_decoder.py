@@ -14,14 +14,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simnmt.batching import mini
 from simnmt.nmt.agreement import decode_alone
-from simnmt.nmt.decoder_timing import time_joining, time_steps_in_turn
-from simnmt.nmt.engine import Hypothesis, Work
-from simnmt.nmt.engines import load_engine
+from simnmt.nmt.decoder import Decoder, EncodedSentence
+from simnmt.nmt.decoder_timing import joining_timer, time_steps_in_turn
+from simnmt.nmt.engine import Work, load_engine
 from simnmt.nmt.errors import NmtError, OutOfMemory
 from simnmt.nmt.models import TranslationModel, build_model, load_model
-from simnmt.nmt.recurrent_model import RecurrentSlots
-from simnmt.nmt.slot_decoder import SlotDecoder
+from simnmt.nmt.search import Search
+from simnmt.nmt.sentence_decoder import DecodeRequest, Hypothesis
 from tests.campaigns.harness import thinned
 from tests.nmt.tiny import ARCHITECTURES, MARIAN, Table, lively, sources
 
@@ -39,7 +40,7 @@ def sentences(name: str) -> list[list[int]]:
     return sources(lively(name).architecture, LENGTHS)[0]
 
 
-def decode_to_end(decoder: SlotDecoder) -> dict[int, Hypothesis]:
+def decode_to_end(decoder: Decoder) -> dict[int, Hypothesis]:
     """Step until all are done."""
     hypotheses: dict[int, Hypothesis] = {}
     while decoder.active:
@@ -47,12 +48,16 @@ def decode_to_end(decoder: SlotDecoder) -> dict[int, Hypothesis]:
     return hypotheses
 
 
+def encoded_by(decoder: Decoder, some: list[list[int]], forced: list[int | None] | None = None) -> list[EncodedSentence]:
+    return decoder.encode([DecodeRequest(*pair, MOST) for pair in zip(some, forced or [None] * len(some), strict=True)])
+
+
 @pytest.mark.parametrize("beam", [1, 2, 5])
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_a_sentence_that_joins_midway_is_translated_as_alone(name: str, beam: int) -> None:
-    """Against a search written out in plain lists; two join at first, the others one by one, two steps apart."""
-    decoder = SlotDecoder(lively(name), beam=beam, max_len=MOST, capacity=len(LENGTHS))
-    encoded = decoder.encode(sentences(name)[:3]) + decoder.encode(sentences(name)[3:])
+    """Against the search in numpy; two join at first, the others one by one, two steps apart."""
+    decoder = Decoder(lively(name), mini(len(LENGTHS)), Search(beam))
+    encoded = encoded_by(decoder, sentences(name)[:3]) + encoded_by(decoder, sentences(name)[3:])
     decoder.join([encoded[4], encoded[0]], [4, 0])
     hypotheses: dict[int, Hypothesis] = {}
     for late in (1, 5, 3, 2):
@@ -62,6 +67,7 @@ def test_a_sentence_that_joins_midway_is_translated_as_alone(name: str, beam: in
     hypotheses.update(decode_to_end(decoder))
     expected = alone(name, beam)
     assert [hypotheses[at].tokens for at in range(6)] == [lone.tokens for lone in expected]
+    assert [hypotheses[at].steps for at in range(6)] == [lone.steps for lone in expected]
     if beam > 1:
         assert [hypotheses[at].score for at in range(6)] == pytest.approx([lone.score for lone in expected], rel=1e-4)
 
@@ -71,9 +77,10 @@ def test_a_sentence_that_joins_midway_is_translated_as_alone(name: str, beam: in
 def test_each_sentence_keeps_its_forced_length_or_its_limit(name: str, beam: int) -> None:
     """Forced ones never end before; the others do so beside them, or at a limit of their own."""
     model = lively(name)
-    decoder = SlotDecoder(model, beam=beam, max_len=MOST, capacity=6)
-    forced, most = [7, None, 1, None, 12, None], [None, None, None, 2, None, 1]
-    assert decoder.join(decoder.encode(sentences(name)), range(6), forced, most) == []
+    decoder = Decoder(model, mini(6), Search(beam))
+    forced, most = [7, None, 1, None, 12, None], [None, MOST, None, 2, None, 1]
+    requests = [DecodeRequest(*given) for given in zip(sentences(name), forced, most, strict=True)]
+    assert decoder.join(decoder.encode(requests), range(6)) == []
     hypotheses = decode_to_end(decoder)
     assert [len(hypotheses[at].tokens) for at in (0, 2, 4)] == [7, 1, 12]
     assert model.eos_token not in hypotheses[0].tokens + hypotheses[4].tokens
@@ -83,32 +90,22 @@ def test_each_sentence_keeps_its_forced_length_or_its_limit(name: str, beam: int
 
 
 @pytest.mark.parametrize("beam", [1, 2])
-def test_a_finished_sentence_leaves_the_batch_at_once(monkeypatch: pytest.MonkeyPatch, beam: int) -> None:
+def test_a_finished_sentence_leaves_the_batch_at_once(beam: int) -> None:
     """FNI-08: what a step costs follows those that are left."""
-    rows, body = [], RecurrentSlots.body
-
-    def counted(self: RecurrentSlots, tokens: torch.Tensor) -> torch.Tensor:
-        hidden = body(self, tokens)
-        rows.append(len(hidden))
-        return hidden
-
-    monkeypatch.setattr(RecurrentSlots, "body", counted)
-    decoder = SlotDecoder(lively("gru"), beam=beam, capacity=4)
-    decoder.join(decoder.encode(sentences("gru")[:4]), range(4), [2, 5, 3, 2])
-    active = []
-    while decoder.active:
-        active.append(decoder.active)
-        decoder.step()
-    assert active == [4, 4, 2, 1, 1]
-    assert rows == [count * beam for count in active]
+    seen: list[tuple[int, int]] = []
+    note = lambda keys, hidden, _: seen.append((len(keys), len(hidden)))  # noqa: E731
+    decoder = Decoder(lively("gru"), mini(4), Search(beam), observer=note)
+    decoder.join(encoded_by(decoder, sentences("gru")[:4], [2, 5, 3, 2]), range(4))
+    decode_to_end(decoder)
+    assert seen == [(count, count * beam) for count in (4, 4, 2, 1, 1)]
 
 
 @pytest.mark.parametrize("beam", [1, 2])
 def test_an_output_that_ends_at_once_is_empty_after_one_step(beam: int) -> None:
     table = torch.full((5, 5), -9.0)
     table[2, 1] = 0.0
-    decoder = SlotDecoder(Table(table.log_softmax(dim=1)), beam=beam, capacity=2)
-    decoder.join(decoder.encode([[3, 1], [4, 1]]), [7, 8], max_lens=[beam, beam])
+    decoder = Decoder(Table(table.log_softmax(dim=1)), mini(2), Search(beam))
+    decoder.join(decoder.encode([DecodeRequest([3, 1], max_len=beam), DecodeRequest([4, 1], max_len=beam)]), [7, 8])
     if beam == 1:
         assert [(key, hypothesis.tokens) for key, hypothesis in decoder.step()] == [(7, ()), (8, ())]
     else:  # the empty one is kept, and the beam looks for a second
@@ -117,9 +114,9 @@ def test_an_output_that_ends_at_once_is_empty_after_one_step(beam: int) -> None:
 
 
 def test_a_sentence_forced_to_no_token_is_done_when_it_joins() -> None:
-    decoder = SlotDecoder(lively("gru"), capacity=3)
-    encoded = decoder.encode(sentences("gru")[:3])
-    assert decoder.join(encoded, [5, 6, 7], [0, 2, 0]) == [(5, Hypothesis((), None)), (7, Hypothesis((), None))]
+    decoder = Decoder(lively("gru"), mini(3))
+    encoded = encoded_by(decoder, sentences("gru")[:3], [0, 2, 0])
+    assert decoder.join(encoded, [5, 6, 7]) == [(5, Hypothesis((), None)), (7, Hypothesis((), None))]
     assert decoder.active == 1
     assert set(decode_to_end(decoder)) == {6}
 
@@ -128,8 +125,8 @@ def test_a_sentence_forced_to_no_token_is_done_when_it_joins() -> None:
 def test_too_little_memory_drops_all_sentences_and_the_decoder_stays_usable(
     monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    decoder = SlotDecoder(lively("gru"), beam=2, max_len=MOST, capacity=3)
-    encoded = decoder.encode(sentences("gru")[:3])
+    decoder = Decoder(lively("gru"), mini(3), Search(2))
+    encoded = encoded_by(decoder, sentences("gru")[:3])
     decoder.join(encoded[:1], [0])
 
     def short(*_: object) -> None:
@@ -148,8 +145,8 @@ def test_too_little_memory_drops_all_sentences_and_the_decoder_stays_usable(
 @pytest.mark.parametrize("beam", [1, 2])
 @pytest.mark.parametrize("name", ["gru", "marian"])
 def test_room_grows_with_the_joined_sentences_up_to_the_capacity(name: str, beam: int) -> None:
-    decoder = SlotDecoder(lively(name), beam=beam, capacity=7, max_len=MOST)
-    encoded = decoder.encode((sentences(name) * 2)[:7])
+    decoder = Decoder(lively(name), mini(7), Search(beam))
+    encoded = encoded_by(decoder, (sentences(name) * 2)[:7])
     rows = []
     for first, last in ((0, 2), (2, 3), (3, 4), (4, 5), (5, 7)):
         decoder.join(encoded[first:last], range(first, last))
@@ -179,37 +176,34 @@ def test_joining_and_leaving_are_timed_apart_from_each_other_and_from_the_step(
 ) -> None:
     """On a clock that advances by 1 s a join of guests and 0.25 s for each sentence that leaves, whatever steps take."""
     now = [0.0]
-    from simnmt.nmt.slot_decoder import SlotDecoder
+    join, step = Decoder.join, Decoder.step
 
-    join, step = SlotDecoder.join, SlotDecoder.step
-
-    def slow_join(self: SlotDecoder, *given: object) -> object:
+    def slow_join(self: Decoder, *given: object) -> object:
         now[0] += 1.0
         return join(self, *given)  # type: ignore[arg-type]
 
-    def slow_step(self: SlotDecoder) -> object:
+    def slow_step(self: Decoder) -> object:
         done = step(self)
         now[0] += 7.0 + 0.25 * len(done)
         return done
 
-    monkeypatch.setattr(SlotDecoder, "join", slow_join)
-    monkeypatch.setattr(SlotDecoder, "step", slow_step)
+    monkeypatch.setattr(Decoder, "join", slow_join)
+    monkeypatch.setattr(Decoder, "step", slow_step)
     sources = [[5, 6, 3]] * (joining + others)
-    took_s = time_joining(load_model(tiny).model, sources, joining, beam=beam, rounds=2, clock=lambda: now[0])
-    assert took_s == pytest.approx((1.0, 0.25 * joining))
+    timer = joining_timer(load_model(tiny).model, sources, joining, beam=beam, clock=lambda: now[0])
+    assert timer() == timer() == pytest.approx({"join_s": 1.0, "leave_s": 0.25 * joining})
 
 
 def test_an_engine_times_joining_and_still_runs(tiny: str) -> None:
     engine = load_engine(tiny, threads=1)
-    join_s, leave_s = engine.joining_s(4, 2, src_len=5, beam=2, rounds=2)  # type: ignore[attr-defined]
-    assert 0.0 < join_s < 1.0
-    assert abs(leave_s) < 1.0
+    seconds = engine.joining_timer(4, 2, src_len=5, beam=2)()  # type: ignore[attr-defined]
+    assert 0.0 < seconds["join_s"] < 1.0 and abs(seconds["leave_s"]) < 1.0
     assert len(engine.in_turn_s(Work(3, 5, 2), Work(9, 5, 2))) == 4  # type: ignore[attr-defined]
     assert 0.0 < engine.encoding_s([3, 1, 9]) < 10.0  # type: ignore[attr-defined]
     assert engine.run(Work(5, 3)).total_s > 0.0
     engine.close()
     with pytest.raises(NmtError, match="closed"):
-        engine.joining_s(1, 0, src_len=5, beam=1, rounds=1)  # type: ignore[attr-defined]
+        engine.joining_timer(1, 0, src_len=5, beam=1)  # type: ignore[attr-defined]
 
 
 def test_steps_of_two_batches_alternate_and_are_timed_separately(tiny: str) -> None:

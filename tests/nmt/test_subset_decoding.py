@@ -11,16 +11,11 @@ import torch
 
 from simnmt.batching import half_empty, maxi, mini, top_up
 from simnmt.nmt.checkpoint import save_checkpoint
-from simnmt.nmt.engine import Work
-from simnmt.nmt.engines import load_engine
+from simnmt.nmt.decoder import BatchedRun
+from simnmt.nmt.engine import Work, load_engine
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.linear_layers import has_half_weights
 from simnmt.nmt.models import TranslationModel, build_model
-from simnmt.nmt.slot_decoder import (
-    BatchedRun,
-    decode_batch,
-    decode_batched,
-)
 from simnmt.nmt.vocabulary.active_columns import (
     ClusteredColumns,
     clustered,
@@ -38,7 +33,7 @@ from simnmt.nmt.vocabulary.restricted_vocabulary import (
     SubsetAccount,
 )
 from tests.nmt.made_subsets import MadeLists, all_active
-from tests.nmt.tiny import ARCHITECTURES, GRU, VOCAB, lively, sources
+from tests.nmt.tiny import ARCHITECTURES, GRU, VOCAB, decode_batch, lively, run_of, sources
 
 LENGTHS = [3, 9, 5, 7, 4, 12, 2, 6]
 WIDER = GRU.model_copy(update={"hidden": 20})
@@ -109,17 +104,15 @@ def test_scattered_and_straight_decode_alike(narrow: ClusterSet, alone: list[lis
     model, outputs = lively("gru"), []
     for batching in (mini(1), mini(3), top_up(3, half_empty(3))):
         for scatter in (False, True):
-            run = decode_batched(
-                model, alone, batching, beam=width, max_len=30, vocabulary=replace(clustered(narrow), scatter=scatter)
-            )
+            run = run_of(model, alone, batching, beam=width, max_len=30, vocabulary=replace(clustered(narrow), scatter=scatter))
             outputs.append([one.tokens for one in run.hypotheses])
         assert outputs[-1] == outputs[-2]
 
 
 def dense_and_audited(part: RestrictedVocabulary, alone: list[list[int]]) -> tuple[BatchedRun, BatchedRun, SubsetAccount]:
     model = lively("gru")
-    dense = decode_batched(model, alone, mini(1), max_len=30)
-    audited = decode_batched(model, alone, mini(1), max_len=30, vocabulary=replace(part, audit=True))
+    dense = run_of(model, alone, mini(1), max_len=30)
+    audited = run_of(model, alone, mini(1), max_len=30, vocabulary=replace(part, audit=True))
     assert audited.subset is not None
     return dense, audited, audited.subset
 
@@ -136,10 +129,8 @@ def test_greedy_search_differs_from_dense_exactly_in_sentences_with_a_miss(narro
 
 
 def test_an_audit_changes_nothing(narrow: ClusterSet, alone: list[list[int]]) -> None:
-    run = decode_batched(lively("gru"), alone, mini(3), beam=2, max_len=30, vocabulary=clustered(narrow))
-    audited = decode_batched(
-        lively("gru"), alone, mini(3), beam=2, max_len=30, vocabulary=replace(clustered(narrow), audit=True)
-    )
+    run = run_of(lively("gru"), alone, mini(3), beam=2, max_len=30, vocabulary=clustered(narrow))
+    audited = run_of(lively("gru"), alone, mini(3), beam=2, max_len=30, vocabulary=replace(clustered(narrow), audit=True))
     assert run.hypotheses == audited.hypotheses
     assert run.subset is not None and audited.subset is not None
     assert (run.subset.missed, run.subset.miss_rate) == ([], 0.0)
@@ -152,7 +143,7 @@ def test_the_miss_rate_of_several_runs_counts_only_audited_rows(narrow: ClusterS
     model, account = lively("gru"), SubsetAccount()
     for audit in (False, True):
         part = replace(clustered(narrow), audit=audit, account=account)
-        decode_batched(model, alone, mini(1), max_len=30, vocabulary=part)
+        run_of(model, alone, mini(1), max_len=30, vocabulary=part)
     single_run = dense_and_audited(clustered(narrow), alone)[2]
     assert account.miss_rate == single_run.miss_rate > 0
     assert account.rows == single_run.rows * 2 and account.audited == single_run.rows
@@ -179,7 +170,7 @@ def test_the_account_records_the_union_of_the_active_sentences(narrow: ClusterSe
         return active
 
     monkeypatch.setattr(ClusteredColumns, "columns", watched)
-    account = decode_batched(lively("gru"), alone, mini(3), max_len=30, vocabulary=clustered(narrow)).subset
+    account = run_of(lively("gru"), alone, mini(3), max_len=30, vocabulary=clustered(narrow)).subset
     assert account is not None
     assert account.columns == [len(union) for union in seen]
     assert account.share.tolist() == [len(union) / VOCAB for union in seen]
@@ -192,7 +183,7 @@ def test_the_account_of_a_sentence_has_its_index_in_any_decoding_order(alone: li
     lists = MadeLists([[1, 3, *range(4, 6 + token)] for token in range(16)], VOCAB)
     list_shares = [len(lists.of(source)) / VOCAB for source in alone]
     for batching in (mini(1), maxi(3, 8), top_up(3, half_empty(3))):
-        run = decode_batched(model, alone, batching, max_len=30, vocabulary=listed(lists))
+        run = run_of(model, alone, batching, max_len=30, vocabulary=listed(lists))
         assert run.subset is not None
         ended = [len(one.tokens) + (len(one.tokens) < 30) for one in run.hypotheses]
         assert [run.subset.by_sentence[place].steps for place in range(len(alone))] == ended
@@ -207,10 +198,10 @@ def test_no_sentence_leaves_its_list(alone: list[list[int]], width: int) -> None
     """SHARP-02; and in a batch, the union of the lists of those under way."""
     model = lively("gru")
     lists = MadeLists([[1, 3, *range(4 + token % 5, 50, 5)] for token in range(16)], VOCAB)
-    singly = decode_batched(model, alone, mini(1), beam=width, max_len=12, vocabulary=listed(lists))
+    singly = run_of(model, alone, mini(1), beam=width, max_len=12, vocabulary=listed(lists))
     for source, hypothesis in zip(alone, singly.hypotheses, strict=True):
         assert set(hypothesis.tokens) <= set(lists.of(source).tolist())
-    together = decode_batched(model, alone, mini(8), beam=width, max_len=12, vocabulary=listed(lists))
+    together = run_of(model, alone, mini(8), beam=width, max_len=12, vocabulary=listed(lists))
     assert together.subset is not None
     assert together.subset.columns[0] == len({token for source in alone for token in lists.of(source).tolist()})
     assert together.subset.columns[-1] < together.subset.columns[0]
@@ -234,7 +225,7 @@ def test_stages_are_timed_by_the_clock_that_is_given(narrow: ClusterSet, alone: 
     """A clock that ticks once at each look: every stage takes one."""
     ticks = iter(range(100_000))
     account = SubsetAccount(clock=lambda: float(next(ticks)))
-    decode_batched(lively("gru"), alone, mini(3), max_len=30, vocabulary=replace(clustered(narrow), account=account))
+    run_of(lively("gru"), alone, mini(3), max_len=30, vocabulary=replace(clustered(narrow), account=account))
     assert len(account.rows) > 5
     assert account.assign_s == account.product_s == account.search_s == [1.0] * len(account.rows)
 
@@ -279,9 +270,9 @@ def test_bundles_are_loaded_for_their_model_and_direction(saved: Callable[[str],
 @pytest.mark.parametrize("compute_type", ["float32", "float16_weights", "bfloat16"])
 def test_an_engine_decodes_with_a_bundle_and_records_it(saved: Callable[[str], Path], compute_type: str) -> None:
     """The bundle knows the weights as they lie in the file, whatever the engine makes of them."""
-    from simnmt.nmt.torch_engine import supported_types
+    from simnmt.nmt.torch_engine import TorchEngine
 
-    if compute_type not in supported_types("cpu"):
+    if compute_type not in TorchEngine.supported_types("cpu"):
         pytest.skip(f"no {compute_type} here")
     model = str(saved("gru"))
     for name, kind in (("one", "clustered"), ("lists", "candidates")):
@@ -296,6 +287,6 @@ def test_an_engine_decodes_with_a_bundle_and_records_it(saved: Callable[[str], P
 def test_an_engine_times_joining_and_alternating_steps_with_a_bundle(saved: Callable[[str], Path]) -> None:
     """What calibration asks of it besides; the cost of products is measured at load."""
     engine = load_engine(str(saved("gru")), threads=1, vocabulary=str(saved("lists")))
-    assert hasattr(engine, "joining_s") and hasattr(engine, "in_turn_s")
-    assert engine.joining_s(1, 2, src_len=4, beam=1, rounds=1).join_s > 0
+    assert hasattr(engine, "joining_timer") and hasattr(engine, "in_turn_s")
+    assert engine.joining_timer(1, 2, src_len=4, beam=1)()["join_s"] > 0
     assert len(engine.in_turn_s(Work(4, 3, batch=2), Work(4, 3, batch=2, beam=1))) == 2

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from simnmt.kernels.columns import Centroids
 from simnmt.nmt.models import build_model
-from simnmt.nmt.output_layer import BannedTokens, Limit, SubsetOutput
-from simnmt.nmt.searches import BeamSearch, GreedySearch, SlotSearch
+from simnmt.nmt.output_layer import BannedTokens, Limit, Output, SubsetOutput
+from simnmt.nmt.search import BeamSearch, GreedySearch, Search
 from simnmt.nmt.vocabulary.active_columns import (
     ClusteredColumns,
     clustered,
@@ -29,7 +29,7 @@ from simnmt.nmt.vocabulary.restricted_vocabulary import (
 )
 from simnmt.profile.projection_cost import ProjectionCost
 from tests.nmt.made_subsets import MadeLists, all_active, drawn, made_cost
-from tests.nmt.tiny import ARCHITECTURES, Table
+from tests.nmt.tiny import ARCHITECTURES, Table, steps_of
 
 WEIGHT = torch.tensor([[1.0, 0.0], [0.0, 1.0], [2.0, -1.0], [-1.0, 1.0], [0.5, 0.5]])
 BIAS = torch.tensor([0.0, 0.1, 0.0, 0.0, 0.2])
@@ -60,9 +60,9 @@ class Wide(Table):
 def output(
     model: Any, vocabulary: RestrictedVocabulary, banned: BannedTokens | None = None, sources: Any = ((0,),)
 ) -> SubsetOutput:
-    subset = vocabulary.begin()
-    subset.join(sources, 1)
-    return SubsetOutput(model, banned or BannedTokens(model), vocabulary, subset)
+    layer = SubsetOutput(model, banned or BannedTokens(model), vocabulary)
+    layer.join(range(len(sources)), sources)
+    return layer
 
 
 def test_worked_example_of_fvp_07() -> None:
@@ -80,30 +80,6 @@ def test_worked_example_of_fvp_07() -> None:
     assert scattered.softmax(dim=1)[0].tolist() == pytest.approx([0, 0.499203, 0, 0.166170, 0.334626], abs=5e-7)
     assert (best.log_probs.exp() >= dense[0, best.columns]).all()
     assert layer.likeliest(layer.project(hidden, 0)).tolist() == [1]
-
-
-def steps_of(search: SlotSearch, model: Table, tables: Tensor, limits: list[Limit]) -> list[Any]:
-    """What a search makes of each step: who is done with what, tokens and parents."""
-    search.join(limits)
-    seen: list[Any] = []
-    for table in tables:
-        finished = search.choose(search.project(table[search.tokens].clone()))
-        parents = search.parents
-        seen.append(
-            (
-                [(slot, one.tokens) for slot, one in finished],
-                search.tokens.tolist(),
-                None if parents is None else parents.tolist(),
-                [one.score for _, one in finished],
-            )
-        )
-        gone = {slot for slot, _ in finished}
-        order = [slot for slot in range(len(limits)) if slot not in gone]
-        search.leave(order)
-        limits = [limits[slot] for slot in order]
-        if not limits:
-            break
-    return seen
 
 
 @st.composite
@@ -127,18 +103,14 @@ def test_columns_straight_to_the_fused_kernel_give_the_tokens_of_scatter_and_sof
     clusters = drawn(model.vocab, model.vocab, 4, share, [1, 3], seed)
 
     def steps(scatter: bool) -> list[Any]:
-        vocabulary = replace(clustered(clusters), scatter=scatter)
-        search: SlotSearch = (
-            GreedySearch(model, scored=True, vocabulary=vocabulary)
-            if width == 1
-            else BeamSearch(model, width, vocabulary=vocabulary)
-        )
-        return steps_of(search, model, tables, list(limits))
+        output = Output(vocabulary=replace(clustered(clusters), scatter=scatter))
+        search = (BeamSearch if width > 1 else GreedySearch)(model, Search(width, scored=True), output)
+        return steps_of(search, tables, list(limits))
 
     straight, scattered = steps(False), steps(True)
-    assert [step[:3] for step in straight] == [step[:3] for step in scattered]
+    assert [step[0] for step in straight] == [step[0] for step in scattered]
     for one, other in zip(straight, scattered, strict=True):
-        assert one[3] == pytest.approx(other[3], abs=1e-4)
+        assert one[1] == pytest.approx(other[1], abs=1e-4)
 
 
 @given(decodings())
@@ -147,14 +119,10 @@ def test_all_clusters_active_is_dense(drawing: tuple[Tensor, int, list[Limit], f
     tables, width, limits, _, _ = drawing
     model = Wide(tables[0])
 
-    def search(vocabulary: RestrictedVocabulary | None) -> SlotSearch:
-        if width == 1:
-            return GreedySearch(model, scored=True, vocabulary=vocabulary)
-        return BeamSearch(model, width, fused=True, vocabulary=vocabulary)
-
-    everything = clustered(all_active(model.vocab, model.vocab))
-    dense, part = (steps_of(search(vocabulary), model, tables, list(limits)) for vocabulary in (None, everything))
-    assert [step[:3] for step in part] == [step[:3] for step in dense]
+    outputs = Output(fused=width > 1), Output(vocabulary=clustered(all_active(model.vocab, model.vocab)))
+    kind = BeamSearch if width > 1 else GreedySearch
+    dense, part = (steps_of(kind(model, Search(width, scored=True), output), tables, list(limits)) for output in outputs)
+    assert [step[0] for step in part] == [step[0] for step in dense]
 
 
 @pytest.mark.parametrize("scatter", [False, True])

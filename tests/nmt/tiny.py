@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from simnmt.batching import Batching, mini
 from simnmt.nmt.architecture import (
     Architecture,
     AttentionalArchitecture,
@@ -16,8 +17,13 @@ from simnmt.nmt.architecture import (
     StackBlock,
     TransformerArchitecture,
 )
+from simnmt.nmt.decoder import BatchedRun, decode
 from simnmt.nmt.models import TranslationModel, build_model
+from simnmt.nmt.output_layer import Limit, Output
+from simnmt.nmt.search import Search, SlotSearch
+from simnmt.nmt.sentence_decoder import Hypothesis
 from simnmt.nmt.step_model import pad
+from simnmt.nmt.vocabulary.restricted_vocabulary import RestrictedVocabulary
 
 VOCAB = 50
 BILSTM = RecurrentArchitecture(kind="bilstm", layers=2, hidden=16, embedding=12, src_vocab=VOCAB, tgt_vocab=VOCAB)
@@ -93,6 +99,61 @@ def stepwise(model: Any, src: Tensor, lengths: Tensor, fed: Tensor, beam: int = 
     slots = model.slots(len(fed))
     slots.join(model.encode(src, lengths), range(len(src)), lengths.tolist(), beam)
     return torch.stack([slots.body(tokens).clone() for tokens in fed.T], dim=1)
+
+
+def run_of(
+    model: Any,
+    alone: Sequence[Sequence[int]],
+    batching: Batching,
+    *,
+    beam: int = 1,
+    fused: bool = False,
+    vocabulary: RestrictedVocabulary | None = None,
+    **options: Any,
+) -> BatchedRun:
+    """`decode` with a beam and an output layer."""
+    return decode(model, alone, batching, search=Search(beam), output=Output(fused, vocabulary), **options)
+
+
+def decode_batch(
+    model: Any,
+    src: Tensor,
+    lengths: Tensor,
+    *,
+    beam: int = 1,
+    scored: bool = True,
+    length_penalty: float = 1.0,
+    forced_len: int | None = None,
+    fused: bool = False,
+    vocabulary: RestrictedVocabulary | None = None,
+    **options: Any,
+) -> list[Hypothesis]:
+    """The translations of a padded batch, decoded together, with scores."""
+    alone = [row[:length] for row, length in zip(src.tolist(), lengths.tolist(), strict=True)]
+    search, output = Search(beam, scored, length_penalty), Output(fused, vocabulary)
+    forced = None if forced_len is None else [forced_len] * len(alone)
+    return list(decode(model, alone, mini(len(alone)), search=search, output=output, forced_lens=forced, **options).hypotheses)
+
+
+def steps_of(search: SlotSearch, tables: Tensor, limits: list[Limit], note: Callable[[], Any] = lambda: None) -> list[Any]:
+    """What a search makes of each step's logits after each token.
+
+    A step gives who is done with what, the tokens and their parents; the scores of those done; and what `note` returns.
+    """
+    search.join(range(len(limits)), limits)
+    seen: list[Any] = []
+    for table in tables:
+        done = search.choose(search.project(table[search.tokens].clone()))
+        parents = None if search.parents is None else search.parents.tolist()
+        words = [(slot, hypothesis.tokens) for slot, hypothesis in done], search.tokens.tolist(), parents
+        seen.append((words, [hypothesis.score for _, hypothesis in done], note()))
+        gone = {slot for slot, _ in done}
+        order = [slot for slot in range(len(limits)) if slot not in gone]
+        search.leave(order)
+        limits = [limits[slot] for slot in order]
+        if not limits:
+            break
+    return seen
 
 
 class Table:

@@ -48,7 +48,6 @@ def clustered(
         vocab=sets.vocab,
         width=centroids.points.shape[1],
         begin=lambda: ClusteredColumns(centroids, sets),
-        reads_sources=False,
         clusters=len(sets),
     )
 
@@ -67,7 +66,7 @@ class ClusteredColumns:
             raise NmtError(f"the model's outputs are no numbers to find a cluster for: {error}") from None
         return self._sets.union(chosen)
 
-    def join(self, sources: Sequence[Sequence[int]], beam: int) -> None:
+    def join(self, sources: Sequence[Sequence[int]]) -> None:
         """See `VocabularySubset`."""
 
     def leave(self, order: Sequence[int]) -> None:
@@ -76,9 +75,7 @@ class ClusteredColumns:
 
 def listed(lists: CandidateLists) -> RestrictedVocabulary:
     """Return the vocabulary of the candidates of all active sentences."""
-    return RestrictedVocabulary(
-        label="candidates", vocab=lists.vocab, width=None, begin=lambda: ListedColumns(lists), reads_sources=True
-    )
+    return RestrictedVocabulary(label="candidates", vocab=lists.vocab, width=None, begin=lambda: ListedColumns(lists))
 
 
 class ListedColumns:
@@ -99,10 +96,8 @@ class ListedColumns:
             self._active = torch.tensor(union, dtype=torch.int32, device=hidden.device)
         return self._active
 
-    def join(self, sources: Sequence[Sequence[int]], beam: int) -> None:
-        """See `VocabularySubset`. Raises `ValueError` for a sentence without its tokens."""
-        if not all(map(len, sources)):
-            raise ValueError("a sentence joins without its source tokens: hand the SlotDecoder the vocabulary as well")
+    def join(self, sources: Sequence[Sequence[int]]) -> None:
+        """See `VocabularySubset`."""
         self._candidates += [self._lists.of(source) for source in sources]
         self._active = None
 

@@ -7,23 +7,23 @@ k-means of scikit-learn groups them.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from simnmt.batching import Join, maxi
+from simnmt.batching import maxi
 from simnmt.kernels.columns import Centroids
 from simnmt.kernels.errors import KernelError
 from simnmt.kernels.output_layer import fused_best
-from simnmt.nmt.engine import DecodeRequest
+from simnmt.nmt.decoder import Decoder
 from simnmt.nmt.errors import NmtError, need
 from simnmt.nmt.output_layer import NEVER
-from simnmt.nmt.searches import SlotSearch, make_search
-from simnmt.nmt.slot_decoder import BatchedDecoder, SlotDecoder
+from simnmt.nmt.search import Search
+from simnmt.nmt.sentence_decoder import DecodeRequest
 from simnmt.nmt.source_lines import target_limit
 from simnmt.nmt.step_model import StepModel
 
@@ -99,76 +99,55 @@ def collect(
     if not 1 <= top < model.vocab:
         remedy = f"give 1 to {model.vocab - 1:,}"
         raise NmtError(f"the {top:,} likeliest tokens of a vocabulary of {model.vocab:,}", remedy=remedy)
+    recorded: list[tuple[Tensor, Tensor, Tensor]] = []
+    allowed = torch.zeros(model.vocab, device=model.device)
+    if model.pad_token != model.eos_token:
+        allowed[model.pad_token] = NEVER
+
+    def record(keys: Sequence[int], hidden: Tensor, logits: Tensor) -> None:
+        try:
+            best = fused_best(logits.contiguous(), allowed, top).columns
+        except KernelError as error:
+            raise NmtError(f"the model's contexts are no numbers: {error}", remedy="train it again") from None
+        rows = torch.tensor(keys, dtype=torch.int32).repeat_interleave(beam)
+        # Copies: the model may use its own memory again in the next step.
+        recorded.append((hidden.to("cpu", torch.float32, copy=True), best.to("cpu", torch.int32, copy=True), rows))
+
     batching = maxi(batch, max(batch, min(len(sources), 100 * batch)))
-    search = _RecordingSearch(model, beam, top)
-    batched = BatchedDecoder(SlotDecoder(model, capacity=batch, search=lambda: cast("SlotSearch", search)), batching)
+    decoder = Decoder(model, batching, Search(beam), observer=record)
     decoded = [key for key, source in enumerate(sources) if source]
     for key in decoded:
         most = target_limit(len(sources[key]), max_len, model.max_positions)
-        batched.arrive(key, DecodeRequest(sources[key], max_len=most))
-    batched.batcher.close()
+        decoder.arrive(key, DecodeRequest(sources[key], max_len=most))
+    decoder.batcher.close()
     emitted, done = {model.eos_token}, 0
-    while batched.busy:
-        move, finished = batched.act()
-        if isinstance(move, Join):
-            search.keys += move.requests
+    while decoder.busy:
+        _, finished = decoder.act()
         for _, hypothesis in finished:
             emitted.update(hypothesis.tokens)
         done += len(finished)
         if progress is not None and finished:
             progress("decoding", done / len(decoded))
-    if not search.recorded:
+    if not recorded:
         raise NmtError("text without a sentence", remedy="give text with one sentence a line")
-    return search.contexts(emitted, len(sources), beam)
+    hidden, tokens, sentence = _joined(recorded)
+    if not bool(hidden.isfinite().all()):
+        raise NmtError("contexts that are no numbers", remedy="train the model again")
+    return Contexts(hidden, tokens, sentence, torch.tensor(sorted(emitted), dtype=torch.int32), len(sources), beam)
 
 
-class _RecordingSearch:
-    """The plain search of a beam, which also records the contexts of each step and their sentences."""
-
-    def __init__(self, model: StepModel, beam: int, top: int) -> None:
-        self._search, self._beam, self._top = make_search(model, beam), beam, top
-        self.keys: list[int] = []
-        """The sentence of each slot; the caller appends those that join."""
-        self.recorded: list[tuple[Tensor, Tensor, Tensor]] = []
-        """Contexts, tokens and sentences of each step."""
-        self._allowed = torch.zeros(model.vocab, device=model.device)
-        if model.pad_token != model.eos_token:
-            self._allowed[model.pad_token] = NEVER
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._search, name)
-
-    def project(self, hidden: Tensor) -> Any:
-        """See `SlotSearch`."""
-        logits = self._search.project(hidden)
-        try:
-            best = fused_best(logits.contiguous(), self._allowed, self._top).columns
-        except KernelError as error:
-            raise NmtError(f"the model's contexts are no numbers: {error}", remedy="train it again") from None
-        sentences = torch.tensor(self.keys, dtype=torch.int32).repeat_interleave(self._beam)
-        # Copies: the model may use its own memory again in the next step.
-        self.recorded.append((hidden.to("cpu", torch.float32, copy=True), best.to("cpu", torch.int32, copy=True), sentences))
-        return logits
-
-    def leave(self, order: Sequence[int]) -> None:
-        """See `SlotSearch`."""
-        self._search.leave(order)
-        self.keys = [self.keys[slot] for slot in order]
-
-    def contexts(self, emitted: Iterable[int], sentences: int, beam: int) -> Contexts:
-        """Return all recorded contexts and empty the record, freeing each part after its copy."""
-        count = sum(len(part[0]) for part in self.recorded)
-        hidden, top, sentence = (torch.empty((count, *part.shape[1:]), dtype=part.dtype) for part in self.recorded[0])
-        self.recorded.reverse()
-        at = 0
-        while self.recorded:
-            step = self.recorded.pop()
-            for whole, part in zip((hidden, top, sentence), step, strict=True):
-                whole[at : at + len(part)] = part
-            at += len(step[0])
-        if not bool(hidden.isfinite().all()):
-            raise NmtError("contexts that are no numbers", remedy="train the model again")
-        return Contexts(hidden, top, sentence, torch.tensor(sorted(emitted), dtype=torch.int32), sentences, beam)
+def _joined(recorded: list[tuple[Tensor, Tensor, Tensor]]) -> list[Tensor]:
+    """Join the parts of all steps and empty the record, freeing each part after its copy."""
+    count = sum(len(part[0]) for part in recorded)
+    wholes = [torch.empty((count, *part.shape[1:]), dtype=part.dtype) for part in recorded[0]]
+    recorded.reverse()
+    at = 0
+    while recorded:
+        step = recorded.pop()
+        for whole, part in zip(wholes, step, strict=True):
+            whole[at : at + len(part)] = part
+        at += len(step[0])
+    return wholes
 
 
 ITERATIONS = 20

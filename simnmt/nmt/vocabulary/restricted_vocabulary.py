@@ -151,8 +151,8 @@ class VocabularySubset(Protocol):
         `hidden`: the body's output, [rows, width].
         """
 
-    def join(self, sources: Sequence[Sequence[int]], beam: int) -> None:
-        """Append sentences with these source tokens, of `beam` rows each."""
+    def join(self, sources: Sequence[Sequence[int]]) -> None:
+        """Append sentences with these source tokens."""
 
     def leave(self, order: Sequence[int]) -> None:
         """Keep the sentences `order`: new slot i is old slot `order[i]`."""
@@ -173,8 +173,6 @@ class RestrictedVocabulary:
     """Width of its model's contexts; None if it fits any."""
     begin: Callable[[], VocabularySubset]
     """Makes the subset of a new decoder, without sentences."""
-    reads_sources: bool
-    """Whether the active columns depend on source tokens."""
     scatter: bool = False
     """Whether products are scattered into [rows, vocab], the rest minus infinity, with softmax and search over all, as in the
     paper (FVP-07). Otherwise the fused kernel searches them, and its columns are mapped back (XP-02): the same tokens."""

@@ -21,12 +21,15 @@ from numpy.typing import NDArray
 
 from simnmt.batching import maxi, mini
 from simnmt.calibrate.decoder_speeds import watched
-from simnmt.calibrate.harness import Case, counted, matrix_reference, rounds
+from simnmt.calibrate.harness import Case, counted, matrix_reference, nothing, rounds
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.nmt.agreement import agreement
+from simnmt.nmt.decoder import BatchedRun
+from simnmt.nmt.decoder import decode as decode_sentences
 from simnmt.nmt.errors import need
 from simnmt.nmt.models import TranslationModel
-from simnmt.nmt.slot_decoder import BatchedRun, decode_batched
+from simnmt.nmt.output_layer import Output
+from simnmt.nmt.search import Search
 from simnmt.nmt.subwords import LONGEST_SOURCE
 from simnmt.nmt.translation import Translator
 from simnmt.nmt.vocabulary.restricted_vocabulary import RestrictedVocabulary, SubsetAccount
@@ -87,14 +90,13 @@ Method = RestrictedVocabulary | bool
 
 def decode(translator: Translator, sentences: Sentences, beam: int, batch: int, method: Method) -> BatchedRun:
     """Decode sentences once."""
-    return decode_batched(
+    return decode_sentences(
         translator.model,
         sentences.sources,
         mini(1) if batch == 1 else maxi(batch, COLLECT * batch),
-        beam=beam,
+        search=Search(beam),
+        output=Output(method is True, None if isinstance(method, bool) else method),
         max_len=sentences.max_len,
-        fused=method is True,
-        vocabulary=None if isinstance(method, bool) else method,
     )
 
 
@@ -191,7 +193,7 @@ def time_methods(
     for method in methods.values():
         decode(translator, sentences.at(range(min(WARMING, len(sentences.sources)))), beam, batch, method)
     cases = {
-        (place, name): Case(partial(run, place, name), prepare=lambda: None, about={"piece": place, "method": name})
+        (place, name): Case(partial(run, place, name), prepare=nothing, about={"piece": place, "method": name})
         for place in range(len(pieces))
         for name in methods
     }

@@ -10,10 +10,21 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from simnmt.nmt.engine import Hypothesis
-from simnmt.nmt.output_layer import NEVER, BannedTokens, Limit, Projected, make_output_layer
+from simnmt.nmt.output_layer import NEVER, BannedTokens, Limit, Output, Projected
+from simnmt.nmt.sentence_decoder import Hypothesis
 from simnmt.nmt.step_model import StepModel
-from simnmt.nmt.vocabulary.restricted_vocabulary import RestrictedVocabulary
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """How the tokens of a translation are chosen."""
+
+    beam: int = 1
+    """Hypotheses per sentence; 1 is greedy search."""
+    scored: bool = False
+    """Whether a greedy search computes scores, which take a softmax (FNI-06); a beam always does."""
+    length_penalty: float = 1.0
+    """See `Hypothesis.score`."""
 
 
 @dataclass(slots=True)
@@ -28,11 +39,11 @@ class _Sentence:
 class SlotSearch(ABC):
     """A search that chooses the tokens of all slots of a decoder; slot i is rows i x beam to (i + 1) x beam."""
 
-    def __init__(self, model: StepModel, beam: int, fused: bool, vocabulary: RestrictedVocabulary | None) -> None:
-        self.beam = beam
+    def __init__(self, model: StepModel, search: Search, output: Output) -> None:
+        self.beam, self._scored, self._length_penalty = search.beam, search.scored, search.length_penalty
         self._start, self._eos, self._device = model.start_token, model.eos_token, model.device
         self._banned = BannedTokens(model)
-        self._output, self._subset = make_output_layer(model, self._banned, fused, vocabulary)
+        self._output = output.layer(model, self._banned)
         self._sentences: list[_Sentence] = []
         self.tokens = self._filled(0, 0).view(-1)
         """The tokens that the next step is fed, int64 [rows]."""
@@ -42,10 +53,9 @@ class SlotSearch(ABC):
         """The row that each row continues, int64 [rows]; None if each row continues itself."""
         return None
 
-    def join(self, limits: Sequence[Limit]) -> None:
+    def join(self, keys: Sequence[int], limits: Sequence[Limit]) -> None:
         """Append a slot for each of these sentences, before its first step."""
-        if self._subset is not None:
-            self._subset.join([limit.source for limit in limits], self.beam)
+        self._output.join(keys, [limit.source for limit in limits])
         self._sentences += [_Sentence(limit) for limit in limits]
         self.tokens = torch.cat((self.tokens, self._filled(len(limits), self._start).view(-1)))
         self._update_banned()
@@ -60,8 +70,7 @@ class SlotSearch(ABC):
 
     def leave(self, order: Sequence[int]) -> None:
         """Keep the slots `order`: new slot i is old slot `order[i]`."""
-        if self._subset is not None:
-            self._subset.leave(order)
+        self._output.leave(order)
         self._sentences = [self._sentences[slot] for slot in order]
         self.tokens = self.tokens.view(-1, self.beam)[self._slots(order)].view(-1)
         self._update_banned()
@@ -81,18 +90,6 @@ class GreedySearch(SlotSearch):
 
     Without `scored` no softmax is computed: the likeliest token has the largest logit (FNI-06).
     """
-
-    def __init__(
-        self,
-        model: StepModel,
-        *,
-        scored: bool = False,
-        length_penalty: float = 1.0,
-        fused: bool = False,
-        vocabulary: RestrictedVocabulary | None = None,
-    ) -> None:
-        super().__init__(model, 1, fused, vocabulary)
-        self._scored, self._length_penalty = scored, length_penalty
 
     def project(self, hidden: Tensor) -> Projected:
         """See `SlotSearch`."""
@@ -143,22 +140,13 @@ class BeamSearch(SlotSearch):
 
     A hypothesis that ends among the `beam` best candidates of its step is kept. A sentence is done when `beam` are kept and
     no open one scores better than the worst of them, at its present length; or at its limit, where the open hypotheses
-    compete at their present length.
+    compete at their present length. `kernels.beam_search` says the same in numpy for one sentence.
     """
 
-    def __init__(
-        self,
-        model: StepModel,
-        beam: int,
-        *,
-        length_penalty: float = 1.0,
-        fused: bool = False,
-        vocabulary: RestrictedVocabulary | None = None,
-    ) -> None:
-        super().__init__(model, beam, fused, vocabulary)
-        self._length_penalty = length_penalty
-        self._candidates = min(2 * beam, beam * model.vocab)
-        self._row_numbers = torch.arange(beam, device=self._device)
+    def __init__(self, model: StepModel, search: Search, output: Output) -> None:
+        super().__init__(model, search, output)
+        self._candidates = min(2 * self.beam, self.beam * model.vocab)
+        self._row_numbers = torch.arange(self.beam, device=self._device)
         self._rows = self._new_rows(0)
 
     @property
@@ -167,9 +155,9 @@ class BeamSearch(SlotSearch):
         firsts = torch.arange(0, self._rows.parents.numel(), self.beam, device=self._device)
         return (self._rows.parents + firsts[:, None]).view(-1)
 
-    def join(self, limits: Sequence[Limit]) -> None:
+    def join(self, keys: Sequence[int], limits: Sequence[Limit]) -> None:
         """See `SlotSearch`."""
-        super().join(limits)
+        super().join(keys, limits)
         new = self._new_rows(len(limits))
         new.scores[:, 0] = 0.0
         self._rows = _BeamRows(*map(torch.cat, zip(self._rows, new, strict=True)))
@@ -239,18 +227,3 @@ def _best_kept(kept_scores: Tensor, kept_ends: Tensor, scores: Tensor, ends: Ten
     """Return the best ended hypotheses, as many as before, of those kept and new ones; see `_BeamRows`."""
     best, order = torch.cat((kept_scores, scores), dim=1).topk(kept_scores.shape[1], dim=1)
     return best, torch.cat((kept_ends, ends.long()), dim=1).gather(1, order)
-
-
-def make_search(
-    model: StepModel,
-    beam: int,
-    *,
-    scored: bool = False,
-    length_penalty: float = 1.0,
-    fused: bool = False,
-    vocabulary: RestrictedVocabulary | None = None,
-) -> SlotSearch:
-    """Return a greedy search for a beam of 1, else a beam search; `scored`: the greedy search gives scores, as a beam does."""
-    if beam == 1:
-        return GreedySearch(model, scored=scored, length_penalty=length_penalty, fused=fused, vocabulary=vocabulary)
-    return BeamSearch(model, beam, length_penalty=length_penalty, fused=fused, vocabulary=vocabulary)
