@@ -21,7 +21,6 @@ from simnmt.profile.execution_fit import (
     nonnegative_line,
     r_squared,
 )
-from simnmt.profile.profile_variant import LEAST_WEIGHED, overhead_line
 
 
 def split_totals(tgt_len: ArrayLike, total_s: ArrayLike) -> tuple[float, float, float]:
@@ -117,6 +116,17 @@ def _left_out_in_turn(table: CostTable) -> Floats:
         seconds = without.seconds(axis[at], other) if over_batches else without.seconds(other, axis[at])
         errors.append(np.abs(seconds / cells[at] - 1.0))
     return np.concatenate(errors) if errors else np.empty(0)
+
+
+LEAST_WEIGHED = 0.1
+"""Share of the usual overhead below which a measurement gets no more weight: the clock's noise must not decide."""
+
+
+def overhead_line(sentences: ArrayLike, time_s: ArrayLike) -> tuple[float, float]:
+    """Fit (seconds fixed, seconds per sentence) by relative error, neither below 0; columns of shape (sizes,)."""
+    size, time = np.asarray(sentences, np.float64), np.asarray(time_s, np.float64)
+    usual = float(np.median(time))
+    return nonnegative_line(size, time, 1.0 / np.maximum(time, LEAST_WEIGHED * usual)) if usual > 0.0 else (0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
