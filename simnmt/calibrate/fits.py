@@ -22,7 +22,6 @@ from simnmt.profile.execution_fit import (
     nonnegative_line,
     r_squared,
 )
-from simnmt.profile.profile_variant import LEAST_WEIGHED, overhead_line
 
 
 def split_totals(tgt_len: ArrayLike, total_s: ArrayLike) -> tuple[float, float, float]:
@@ -200,6 +199,17 @@ def _left_out_in_turn(points: _Points, table: CostTable) -> tuple[Errors, str | 
         return {"line": None, "table": None}, None
     how = f"{'batch sizes' if over_batches else 'lengths'} left out in turn, without the least and the greatest"
     return {form: float(np.concatenate(errors).mean()) for form, errors in off.items()}, how
+
+
+LEAST_WEIGHED = 0.1
+"""Share of the usual overhead below which a measurement gets no more weight: the clock's noise must not decide."""
+
+
+def overhead_line(sentences: ArrayLike, time_s: ArrayLike) -> tuple[float, float]:
+    """Fit (seconds fixed, seconds per sentence) by relative error, neither below 0; columns of shape (sizes,)."""
+    size, time = np.asarray(sentences, np.float64), np.asarray(time_s, np.float64)
+    usual = float(np.median(time))
+    return nonnegative_line(size, time, 1.0 / np.maximum(time, LEAST_WEIGHED * usual)) if usual > 0.0 else (0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)

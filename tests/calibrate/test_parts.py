@@ -299,7 +299,7 @@ def test_the_tokeniser_of_a_models_folder_is_found_and_timed(tokeniser: Path) ->
 class Meter:
     """Counts 10 W at rest; the engine's work adds 40 W."""
 
-    source, scope, domains, resolution_s = "rapl", "the package", ("package-0",), 0.001
+    source, scope, resolution_s = "rapl", "the package", 0.001
 
     def __init__(self, fails_after: int = 1_000) -> None:
         self.now_s = self.busy_s = 0.0
