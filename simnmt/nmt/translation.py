@@ -200,7 +200,7 @@ def _load_restriction(path: Path | None, model: StepModel, direction: str | None
             if given:
                 raise NmtError(f"a {name} without a bundle of the vocabulary", remedy="name the bundle with --vocabulary")
         return None
-    from simnmt.nmt.vocabulary.active_columns import load_vocabulary, with_measured_cost
+    from simnmt.nmt.vocabulary.restricted_vocabulary import load_vocabulary, with_measured_cost
 
     part = load_vocabulary(path, model, direction=direction)
     return with_measured_cost(part, model) if tune else part

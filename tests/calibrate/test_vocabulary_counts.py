@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from simnmt.calibrate.round_guard import Checkpoint, RoundGuard
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.nmt.translation import Translator
-from simnmt.nmt.vocabulary.active_columns import clustered
 from simnmt.nmt.vocabulary.cluster_bundle import ClusterSet
 from simnmt.nmt.vocabulary.contexts import collect
+from simnmt.nmt.vocabulary.restricted_vocabulary import clustered
 from simnmt.papers.fvp import study_clusters
 from simnmt.papers.fvp.study import Cell, Decoded, Spread, TriedCell
 from simnmt.papers.fvp.study_clusters import (

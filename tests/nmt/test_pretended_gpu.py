@@ -23,7 +23,7 @@ from simnmt.nmt.sentence_decoder import Hypothesis
 from simnmt.nmt.torch_engine import TorchEngine
 from simnmt.nmt.training.recipe import Recipe
 from simnmt.nmt.training.translation import EncodedPairs, TranslationLearner
-from simnmt.nmt.vocabulary.active_columns import clustered
+from simnmt.nmt.vocabulary.restricted_vocabulary import clustered
 from tests.nmt.made_subsets import drawn
 from tests.nmt.tiny import ARCHITECTURES, GRU, VOCAB, decode_batch, sources
 from tests.pretended_gpu import PretendedGpu, PretendedTensor, pretended_gpu

@@ -16,12 +16,6 @@ from simnmt.nmt.engine import Work, load_engine
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.linear_layers import has_half_weights
 from simnmt.nmt.models import TranslationModel, build_model
-from simnmt.nmt.vocabulary.active_columns import (
-    ClusteredColumns,
-    clustered,
-    listed,
-    load_vocabulary,
-)
 from simnmt.nmt.vocabulary.candidate_lists import CandidateLists
 from simnmt.nmt.vocabulary.cluster_bundle import ClusterBundle, ClusterSet
 from simnmt.nmt.vocabulary.contexts import (
@@ -29,8 +23,12 @@ from simnmt.nmt.vocabulary.contexts import (
     collect,
 )
 from simnmt.nmt.vocabulary.restricted_vocabulary import (
+    ClusteredColumns,
     RestrictedVocabulary,
     SubsetAccount,
+    clustered,
+    listed,
+    load_vocabulary,
 )
 from tests.nmt.made_subsets import MadeLists, all_active
 from tests.nmt.tiny import ARCHITECTURES, GRU, VOCAB, decode_batch, lively, run_of, sources

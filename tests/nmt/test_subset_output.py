@@ -18,14 +18,12 @@ from simnmt.kernels.columns import Centroids
 from simnmt.nmt.models import build_model
 from simnmt.nmt.output_layer import BannedTokens, Limit, Output, SubsetOutput
 from simnmt.nmt.search import BeamSearch, GreedySearch, Search
-from simnmt.nmt.vocabulary.active_columns import (
-    ClusteredColumns,
-    clustered,
-    listed,
-)
 from simnmt.nmt.vocabulary.restricted_vocabulary import (
+    ClusteredColumns,
     ProductChoice,
     RestrictedVocabulary,
+    clustered,
+    listed,
 )
 from simnmt.profile.projection_cost import ProjectionCost
 from tests.nmt.made_subsets import MadeLists, all_active, drawn, made_cost

@@ -21,13 +21,18 @@ from simnmt.nmt.decoder import BatchedRun
 from simnmt.nmt.devices import torch_threads
 from simnmt.nmt.step_model import StepModel
 from simnmt.nmt.translation import Translator
-from simnmt.nmt.vocabulary.active_columns import clustered, listed, with_measured_cost
 from simnmt.nmt.vocabulary.builders import build_candidates
 from simnmt.nmt.vocabulary.bundle_file import model_bytes
 from simnmt.nmt.vocabulary.candidate_lists import CandidateLists
 from simnmt.nmt.vocabulary.cluster_bundle import ClusterSet
 from simnmt.nmt.vocabulary.contexts import METHOD, Contexts, join_contexts
-from simnmt.nmt.vocabulary.restricted_vocabulary import RestrictedVocabulary, SubsetAccount
+from simnmt.nmt.vocabulary.restricted_vocabulary import (
+    RestrictedVocabulary,
+    SubsetAccount,
+    clustered,
+    listed,
+    with_measured_cost,
+)
 from simnmt.papers.fvp import study as study_file
 from simnmt.papers.fvp import study_clusters, study_decoding, study_texts
 from simnmt.papers.fvp.study import PARTS, TIMED_PARTS, Cell, Knowledge, Part, PartRun, Study, StudySettings, TriedCell
