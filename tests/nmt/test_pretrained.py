@@ -204,6 +204,13 @@ def without(*names: str) -> Callable[[Path], None]:
     return remove
 
 
+def with_a_layer(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    save_file(
+        weights | {"model.decoder.layers.7.fc1.weight": torch.zeros(2, 2)}, folder / "model.safetensors", {"format": "pt"}
+    )
+
+
 DAMAGES: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "no tokeniser": ("nllb", without("tokenizer.json", "tokenizer_config.json"), "holds no tokeniser"),
     "no vocabulary": ("opus", without("vocab.json"), "vocab.json"),
@@ -212,6 +219,7 @@ DAMAGES: dict[str, tuple[str, Callable[[Path], object], str]] = {
         lambda folder: shutil.copy(folder.parent / "nllb-tokenizer.json", folder / "tokenizer.json"),
         "no usable tokeniser",
     ),
+    "an unknown layer": ("nllb", with_a_layer, "a layer that m2m100 does not have: model.decoder.layers.7.fc1.weight"),
     "a pickle": (
         "nllb",
         lambda folder: (without("model.safetensors")(folder), (folder / "pytorch_model.bin").write_bytes(b"\x80\x04K\x01.")),
