@@ -18,23 +18,27 @@ import argparse
 import json
 import statistics
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
+from pandas import DataFrame
 
 from simnmt.base import shipped_files
 from simnmt.base.errors import SimnmtError
 from simnmt.batching import Batching, half_empty, immediate, maxi, mini, top_up
+from simnmt.calibrate import harness
+from simnmt.calibrate.harness import Case, counted
 from simnmt.devices.batch import Decoded, decode_all
-from simnmt.nmt.decoder import BatchedRun, decode
+from simnmt.nmt.decoder import decode
 from simnmt.nmt.models import TranslationModel, load_model
 from simnmt.nmt.output_layer import Output
 from simnmt.nmt.search import Search
 from simnmt.nmt.torch_engine import TorchEngine, in_type
-from simnmt.profile.batch_cost import DecodingCost
+from simnmt.profile.cost import DecodingCost
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.profile_file import read_profile
@@ -82,15 +86,6 @@ class Sentences:
         return cls(src_len, tgt_len, sources)
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """One batcher's run over all sentences."""
-
-    run: BatchedRun
-    reference_s: float
-    """Mean of the references before and after."""
-
-
 def measured(
     model: TranslationModel,
     sentences: Sentences,
@@ -99,74 +94,61 @@ def measured(
     rounds: int,
     *,
     fused: bool = False,
-) -> dict[str, list[Measured]]:
-    """Every batcher's runs, round by round."""
-    runs: dict[str, list[Measured]] = {name: [] for name in batchings}
-    first = sentences.sources[:8]
-    decode(model, first, mini(8), search=Search(beam), output=Output(fused), forced_lens=[2] * len(first))
-    for _ in range(rounds):
-        for name, batching in batchings.items():
-            before_s = _reference_s(model, batching.size, beam, fused)
-            run = decode(
-                model, sentences.sources, batching, search=Search(beam), output=Output(fused), forced_lens=sentences.tgt_len
-            )
-            after_s = _reference_s(model, batching.size, beam, fused)
-            runs[name].append(Measured(run, (before_s + after_s) / 2.0))
-            print(f"  {name}: {run.total_s:.1f} s", file=sys.stderr)
-    return runs
+) -> DataFrame:
+    """Time every batcher in rounds of the harness; `beside_s` is the mean of the references before and after a run."""
+    run = partial(decode, model, search=Search(beam), output=Output(fused))
+
+    def reference_s(size: int) -> float:
+        """Mean of the decodings of a batch of equal sentences; the mean counts, since the profile holds means."""
+        sources, lengths = [[model.eos_token] * REFERENCE_LEN] * size, [REFERENCE_LEN] * size
+        return statistics.mean(run(sources, mini(size), forced_lens=lengths).total_s for _ in range(REFERENCES))
+
+    def once(batching: Batching) -> dict[str, float]:
+        before_s = reference_s(batching.size)
+        done = run(sentences.sources, batching, forced_lens=sentences.tgt_len)
+        return {
+            "seconds": done.total_s,
+            "beside_s": (before_s + reference_s(batching.size)) / 2.0,
+            "encode_s": done.encode_s,
+            "refill_s": done.refill_s,
+            "decode_s": done.total_s - done.encode_s - done.refill_s,
+            "steps": int(done.active.size),
+            "mean_active": float(done.active.mean()),
+        }
+
+    def warm_up() -> None:
+        run(sentences.sources[:8], mini(8), forced_lens=[2] * len(sentences.sources[:8]))
+
+    cases = {name: Case(partial(once, batching), prepare=warm_up) for name, batching in batchings.items()}
+    return counted(harness.rounds(cases, rounds), every=True)
 
 
-def _reference_s(model: TranslationModel, size: int, beam: int, fused: bool) -> float:
-    """Mean of the decodings of a batch of equal sentences; the mean counts, since the profile holds means."""
-    source = [model.eos_token] * REFERENCE_LEN
-    lengths = [REFERENCE_LEN] * size
-    runs = [
-        decode(model, [source] * size, mini(size), search=Search(beam), output=Output(fused), forced_lens=lengths)
-        for _ in range(REFERENCES)
-    ]
-    return statistics.mean(run.total_s for run in runs)
-
-
-def figures(
-    runs: dict[str, list[Measured]], simulated: dict[str, Decoded] | None, reference_s: float | None
-) -> list[dict[str, Any]]:
+def figures(runs: DataFrame, simulated: dict[str, Decoded] | None, reference_s: float | None) -> list[dict[str, Any]]:
     """One row per batcher; `reference_s`: of the simulated server."""
     rows = []
-    for name, rounds in runs.items():
-        of_middle = sorted(rounds, key=lambda measured: measured.run.total_s)[(len(rounds) - 1) // 2]
-        middle = of_middle.run
-        row: dict[str, Any] = {
-            "batcher": name,
-            "total_s": middle.total_s,
-            "rounds_s": [measured.run.total_s for measured in rounds],
-            "encode_s": middle.encode_s,
-            "refill_s": middle.refill_s,
-            "steps": int(middle.active.size),
-            "mean_active": float(middle.active.mean()),
-            "sentences_per_s": len(middle.hypotheses) / middle.total_s,
-        }
+    for name, rounds in runs.groupby("case", sort=False):
+        middle = rounds.sort_values("seconds").iloc[(len(rounds) - 1) // 2]
+        total_s = rounds["seconds"]
+        row: dict[str, Any] = {"batcher": name, "total_s": middle["seconds"], "rounds_s": total_s.tolist()}
+        row |= {key: middle[key].item() for key in ("encode_s", "refill_s", "steps", "mean_active")}
         if simulated is not None and reference_s is not None:
-            decoded = simulated[name]
-            totals_s = [measured.run.total_s for measured in rounds]
-            paces = [measured.reference_s / reference_s for measured in rounds]
-            matched = _median_error(pace * decoded.total_s / total_s for pace, total_s in zip(paces, totals_s, strict=True))
-            parts = {"encode": decoded.account.encode_s, "refill": decoded.account.refill_s}
-            parts["steps"] = decoded.total_s - sum(parts.values())
+            decoded, account = simulated[str(name)], simulated[str(name)].account
+            pace = rounds["beside_s"] / reference_s
+            matched = float((pace * decoded.total_s / total_s).median()) - 1.0
+            parts = {"encode": account.encode_s, "refill": account.refill_s}
+            parts["decode"] = decoded.total_s - sum(parts.values())
             row |= {
-                "box_over_profile": statistics.median(paces),
+                "box_over_profile": float(pace.median()),
                 "simulated_total_s": decoded.total_s,
-                "simulated_mean_active": decoded.account.mean_active,
-                "total_error": _median_error(decoded.total_s / total_s for total_s in totals_s),
+                "simulated_mean_active": account.mean_active,
+                "total_error": float((decoded.total_s / total_s).median()) - 1.0,
                 "matched_error": matched,
                 "absolute_matched_error": abs(matched),
-                "spread": (max(totals_s) - min(totals_s)) / statistics.median(totals_s),
-                "absolute_occupancy_error": abs(decoded.account.mean_active / row["mean_active"] - 1.0),
+                "spread": float((total_s.max() - total_s.min()) / total_s.median()),
+                "absolute_occupancy_error": abs(account.mean_active / row["mean_active"] - 1.0),
                 # Seconds of the total that each part adds to the matched error, over the real total.
                 "matched_parts": {
-                    part: statistics.median(
-                        (pace * simulated_s - _part_s(measured.run, part)) / measured.run.total_s
-                        for pace, measured in zip(paces, rounds, strict=True)
-                    )
+                    part: float(((pace * simulated_s - rounds[f"{part}_s"]) / total_s).median())
                     for part, simulated_s in parts.items()
                 },
             }
@@ -174,24 +156,11 @@ def figures(
     return rows
 
 
-def _median_error(ratios: Iterable[float]) -> float:
-    return statistics.median(ratios) - 1.0
-
-
-def _part_s(run: BatchedRun, part: str) -> float:
-    known_s = {"encode": run.encode_s, "refill": run.refill_s}
-    return known_s[part] if part in known_s else run.total_s - sum(known_s.values())
-
-
-def ratios(runs: dict[str, list[Measured]]) -> dict[str, float]:
-    """Sentences per second of top-up over those of the others: the median of the rounds' ratios."""
-    by_pair = {}
-    for ours in ("half-empty", "immediate"):
-        for theirs in ("mini", "maxi"):
-            if ours in runs and theirs in runs:
-                pairs = zip(runs[ours], runs[theirs], strict=True)
-                by_pair[f"{ours}_over_{theirs}"] = statistics.median(b.run.total_s / a.run.total_s for a, b in pairs)
-    return by_pair
+def ratios(runs: DataFrame) -> dict[str, float]:
+    """Speed of top-up over that of the others: the median of the rounds' ratios."""
+    names = set(runs["case"])
+    pairs = [(ours, theirs) for ours in ("half-empty", "immediate") for theirs in ("mini", "maxi") if {ours, theirs} <= names]
+    return {f"{ours}_over_{theirs}": harness.ratio(runs, theirs, ours).value for ours, theirs in pairs}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -279,7 +248,7 @@ def _print(document: dict[str, Any]) -> None:
         print(f"{mix}: {document['sentences']:,} sentences, {settings}")
         for row in part["batchers"]:
             line = f"  {row['batcher']:<11} {row['total_s']:8.1f} s  mean active {row['mean_active']:6.2f}"
-            line += f"  {row['sentences_per_s']:7.2f} sentences/s"
+            line += f"  {document['sentences'] / row['total_s']:7.2f} sentences/s"
             if "total_error" in row:
                 line += f"  simulated {row['simulated_total_s']:8.1f} s ({100 * row['total_error']:+.1f} %)"
                 line += f", matched {100 * row['matched_error']:+.1f} %"

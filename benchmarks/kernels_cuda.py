@@ -89,9 +89,7 @@ def captured(run: Run, device: torch.device) -> Run:
     return graph.replay
 
 
-def measured(
-    vocab: int, batch: int, beam: int, dtype: torch.dtype, rounds: int, device: torch.device, least_s: float = 0.1
-) -> Row:
+def measured(vocab: int, batch: int, beam: int, dtype: torch.dtype, rounds: int, device: torch.device) -> Row:
     """One row of the table, not judged yet."""
     rows = batch * beam
     generator = torch.Generator(device).manual_seed(rows)

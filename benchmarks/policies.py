@@ -26,7 +26,7 @@ from simnmt.experiment import units as unit_module
 from simnmt.experiment.draws import Learnt, learn
 from simnmt.experiment.inputs import read_inputs
 from simnmt.experiment.units import Unit, run_unit
-from simnmt.profile.execution_plane import ExecutionPlane
+from simnmt.profile.cost import Plane
 from simnmt.results.stability import LOAD_SUFFIX, device_names
 from simnmt.results.statistics import change_percent
 from simnmt.scenario.source import open_source
@@ -120,7 +120,7 @@ def believing(planes_off: Sequence[float]) -> AbstractContextManager[Any]:
     def wrongly(*given: Any) -> Learnt:
         learnt = learn(*given)
         planes = [
-            ExecutionPlane(factor * plane.s_per_src_token, factor * plane.s_per_tgt_token, factor * plane.s_fixed)
+            Plane(factor * plane.s_per_src_token, factor * plane.s_per_tgt_token, factor * plane.s_fixed)
             for factor, plane in zip(planes_off, learnt.planes, strict=True)
         ]
         return replace(learnt, planes=tuple(planes))

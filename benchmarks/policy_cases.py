@@ -18,7 +18,6 @@ from simnmt.network.series import RttSeries
 from simnmt.network.series_csv import write_series
 from simnmt.network.traces.trace_file import read_trace
 from simnmt.profile.blocks import ExecutionFit
-from simnmt.profile.device_profile import PlaneCoefficients
 from simnmt.profile.profile_file import read_profile, write_profile
 from simnmt.scenario.document import read_document
 from simnmt.workload.length_table import LengthTable, read_table, write_table
@@ -245,7 +244,7 @@ QUESTIONS: dict[str, Callable[[Path], Iterator[Case]]] = {
 def slowed(folder: Path, name: str, factor: float) -> str:
     """A shipped profile with all its times multiplied."""
     profile = read_profile(shipped_files.find("calibration", f"@{name}"))
-    plane = PlaneCoefficients(**{key: factor * value for key, value in profile.execution.plane.model_dump().items()})
+    plane = profile.execution.plane.times(factor)
     path = folder / f"{name} times {factor:g}.json"
     execution = profile.execution.model_copy(update={"plane": plane, "kind": "synthetic", "fit": ExecutionFit()})
     write_profile(path, profile.model_copy(update={"name": path.stem, "execution": execution}))

@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import random
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from statistics import median
@@ -32,21 +32,22 @@ from typing import Any
 
 import numpy as np
 import torch
-from simnmt.calibrate.streaming.encoder_block import encoder_block, packed_shards
 from torch import Tensor
 
 from benchmarks.sti_unpack import unpacking
 from simnmt.base.errors import SimnmtError
 from simnmt.base.files import written_whole
 from simnmt.base.text_tables import format_table
+from simnmt.calibrate.harness import Case, Silent, counted, rounds
 from simnmt.calibrate.settings import StiSettings
+from simnmt.calibrate.streaming.profile import encoder_block
 from simnmt.papers.sti.pipeline import PipelineMeasurement
 from simnmt.profile.streaming_cost import BITS, Shard, StiCost
 from simnmt.streaming.encoder import ElasticEncoder
+from simnmt.streaming.encoder_folder import load_encoder
 from simnmt.streaming.pipeline import Execution, Pipeline, PreloadBuffer, load_then_run
 from simnmt.streaming.plan.streaming_plan import StreamingPlan, make_plan, timeline_of
 from simnmt.streaming.plan.timeline import ROUNDING
-from simnmt.streaming.shards import Packed
 from simnmt.streaming.store import ShardStore, write_store
 
 MB = 1_000_000
@@ -61,14 +62,18 @@ EXECUTIONS = 3
 """Of each plan in each round, apart from each other: single ones of some 30 ms differ by a fifth on a shared box."""
 
 
+def times_of(execution: Execution) -> dict[str, Any]:
+    """Return what is kept of an execution, for the harness."""
+    sums = {name: sum(getattr(layer, name) for layer in execution.layers) for name in ("unpack_s", "forward_s", "io_s")}
+    return {"seconds": execution.latency_s, "stall_s": execution.stall_s, "cold": execution.cold, **sums}
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Model:
     """What is executed, and on what."""
 
     store: ShardStore
     encoder: ElasticEncoder
-    packed: Mapping[Shard, Packed]
-    """All shards at 6 bits, in memory: to time layers by."""
     importance: tuple[Shard, ...]
 
     @classmethod
@@ -76,7 +81,7 @@ class Model:
         """Its shards are ranked by a draw: nobody has trained it."""
         every = [(layer, piece) for layer in range(store.geometry.layers) for piece in range(store.geometry.heads)]
         order = tuple(every[index] for index in np.random.default_rng(2).permutation(len(every)))
-        return cls(store, ElasticEncoder(store.configuration, store.resident()), packed_shards(store), order)
+        return cls(store, ElasticEncoder(store.configuration, store.resident()), order)
 
     def text(self, length: int) -> tuple[Tensor, Tensor]:
         """Token ids and mask of one text, all of it tokens."""
@@ -84,29 +89,27 @@ class Model:
         token_ids = torch.from_numpy(draw.integers(0, self.store.configuration.vocabulary, (1, length)))
         return token_ids, torch.ones((1, length), dtype=torch.bool)
 
-    def executed(self, plan: StreamingPlan, pace_bytes_per_s: float) -> Execution:
+    def executed(self, plan: StreamingPlan, pace_bytes_per_s: float) -> dict[str, Any]:
         """The plan once, with its preload buffer filled and all else on a cold disk."""
-        pipeline = Pipeline(
-            self.store, self.encoder, plan, PreloadBuffer(plan.preload_bytes), pace_bytes_per_s=pace_bytes_per_s
-        )
-        return pipeline.run(*self.text(plan.length))
+        buffer = PreloadBuffer(plan.preload_bytes)
+        pipeline = Pipeline(self.store, self.encoder, plan, buffer, pace_bytes_per_s=pace_bytes_per_s)
+        return times_of(pipeline.run(*self.text(plan.length)))
 
-    def uniform(self, bits: int, length: int) -> StreamingPlan:
+    def uniform(self, bits: int) -> StreamingPlan:
         """All layers at so many bits, none of them in memory."""
         layers, width = self.store.geometry.layers, self.store.geometry.heads
         every = {(layer, piece): bits for layer in range(layers) for piece in range(width)}
-        return StreamingPlan(layers, width, every, frozenset(), 1.0, 0, length, 1.0, 0.0)
+        return StreamingPlan(layers, width, every, frozenset(), 1.0, 0, LENGTH, 1.0, 0.0)
 
-    def costs(self, length: int, pace_bytes_per_s: float | None, repeats: int, seed: int) -> StiCost:
+    def costs(self, length: int, pace_bytes_per_s: float | None, repeats: int) -> StiCost:
         """Measured as a profile's."""
-        settings = StiSettings(lengths=(length,), pace_bytes_per_s=pace_bytes_per_s, repeats=repeats, seed=seed)
-        block = encoder_block(self.store, self.encoder, self.packed, settings, lambda done, total, what: None)
-        return replace(block.cost(), importance=self.importance)
+        settings = StiSettings(lengths=(length,), pace_bytes_per_s=pace_bytes_per_s, repeats=repeats)
+        return replace(encoder_block(self.store, self.encoder, settings, Silent).cost(), importance=self.importance)
 
 
 @dataclass(slots=True, eq=False)
 class Part:
-    """The plans of one pace and length, and all that was measured of them."""
+    """The plans of one pace and length, and the costs that were measured beside them."""
 
     pace_bytes_per_s: float
     length: int
@@ -115,50 +118,48 @@ class Part:
     plans: list[StreamingPlan]
     costs: list[StiCost]
     """One for each round."""
-    runs: list[list[Execution]]
-    """By plan, `EXECUTIONS` for each round."""
 
     @classmethod
     def of(cls, model: Model, pace_bytes_per_s: float, length: int, repeats: int) -> Part:
         """Distinct plans over deadlines and preload sizes."""
         say(f"costs at {pace_bytes_per_s / MB:.0f} MB/s, {length} tokens")
-        cost = model.costs(length, pace_bytes_per_s, repeats, 0)
+        cost = model.costs(length, pace_bytes_per_s, repeats)
         whole_s = model.store.geometry.layers * cost.t_comp(length, model.store.geometry.heads)
         plans: dict[Any, StreamingPlan] = {}
         for share in SHARES:
             for preload_mb in PRELOADS_MB:
                 plan = make_plan(cost, share * whole_s, round(preload_mb * MB), length=length)
                 plans.setdefault((tuple(plan.bits.items()), plan.preloaded), plan)
-        return cls(pace_bytes_per_s, length, cost, list(plans.values()), [], [[] for _ in plans])
+        return cls(pace_bytes_per_s, length, cost, list(plans.values()), [])
 
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """Every plan, simulated and executed: medians over rounds."""
-        cost = middle(self.costs)
-        for plan, runs in zip(self.plans, self.runs, strict=True):
-            expected, before = timeline_of(plan, cost), timeline_of(plan, self.before)
-            measured_s, stall_s = (median(getattr(run, name) for run in runs) for name in ("latency_s", "stall_s"))
-            yield {
-                "deadline_ms": 1e3 * plan.deadline_s,
-                "preload_mb": plan.preload_bytes / MB,
-                "pace_mb": self.pace_bytes_per_s / MB,
-                "length": plan.length,
-                "layers": plan.layers,
-                "slices": plan.slices_per_layer,
-                "mean_bits": sum(plan.bits.values()) / len(plan.bits),
-                "preloaded": len(plan.preloaded),
-                "short_of_io": plan.short_of_io,
-                "simulated_s": expected.latency_s,
-                "measured_s": measured_s,
-                "error": expected.latency_s / measured_s - 1.0,
-                "error_before": before.latency_s / measured_s - 1.0,
-                "simulated_stall_s": before.stall_s,
-                "stall_s": stall_s,
-                "stall_share": stall_s / measured_s,
-                "unpack_s": median(sum(layer.unpack_s for layer in run.layers) for run in runs),
-                "forward_s": median(sum(layer.forward_s for layer in run.layers) for run in runs),
-                "io_s": median(sum(layer.io_s for layer in run.layers) for run in runs),
-                "cold": all(run.cold for run in runs),
-            }
+    def measure_costs(self, model: Model) -> None:
+        """Measure the costs once more, beside the plans."""
+        self.costs.append(model.costs(self.length, self.pace_bytes_per_s, 1))
+
+    def row(self, plan: StreamingPlan, runs: Any) -> dict[str, Any]:
+        """A plan, simulated and executed: medians over rounds; `runs`: its rows of the harness."""
+        expected, before = timeline_of(plan, middle(self.costs)), timeline_of(plan, self.before)
+        medians = {name: float(runs[name].median()) for name in ("stall_s", "unpack_s", "forward_s", "io_s")}
+        measured_s = float(runs["seconds"].median())
+        return {
+            "deadline_ms": 1e3 * plan.deadline_s,
+            "preload_mb": plan.preload_bytes / MB,
+            "pace_mb": self.pace_bytes_per_s / MB,
+            "length": plan.length,
+            "layers": plan.layers,
+            "slices": plan.slices_per_layer,
+            "mean_bits": sum(plan.bits.values()) / len(plan.bits),
+            "preloaded": len(plan.preloaded),
+            "short_of_io": plan.short_of_io,
+            "simulated_s": expected.latency_s,
+            "measured_s": measured_s,
+            "error": expected.latency_s / measured_s - 1.0,
+            "error_before": before.latency_s / measured_s - 1.0,
+            "simulated_stall_s": before.stall_s,
+            "stall_share": medians["stall_s"] / measured_s,
+            "cold": bool(runs["cold"].all()),
+            **medians,
+        }
 
     def cost_record(self) -> dict[str, Any]:
         """What the simulation went by."""
@@ -193,35 +194,37 @@ def middle(costs: Sequence[StiCost]) -> StiCost:
     )
 
 
-def measured_round(model: Model, parts: Sequence[Part], number: int) -> None:
-    """Costs of all parts once and each plan `EXECUTIONS` times, in an order of its own."""
-    drawn = random.Random(number)
-    work: list[tuple[Part, int | None]] = [
-        (part, at) for part in parts for at in (None, *list(range(len(part.plans))) * EXECUTIONS)
-    ]
-    drawn.shuffle(work)
-    for part, at in work:
-        if at is None:
-            part.costs.append(model.costs(part.length, part.pace_bytes_per_s, 1, number))
-        else:
-            part.runs[at].append(model.executed(part.plans[at], part.pace_bytes_per_s))
-
-
 def against_loading(model: Model, pace_mb: float, repeats: int) -> dict[str, Any]:
     """All layers at 6 and at 2 bits, and 32 bits loaded first, in turn."""
-    pace, executions = pace_mb * MB, {name: list[Execution]() for name in ("load_then_run", "bits_6", "bits_2")}
-    for number in range(repeats):
-        say(f"against loading first at {pace_mb:g} MB/s: {number + 1} of {repeats}")
-        full, text = model.uniform(32, LENGTH), model.text(LENGTH)
-        executions["load_then_run"].append(load_then_run(model.store, model.encoder, full, *text, pace_bytes_per_s=pace))
-        for bits in (6, 2):
-            executions[f"bits_{bits}"].append(model.executed(model.uniform(bits, LENGTH), pace))
-    all_runs = [run for runs in executions.values() for run in runs]
-    figures: dict[str, Any] = {"pace_mb": pace_mb, "cold": all(run.cold for run in all_runs)}
-    for name, runs in executions.items():
-        figures |= {f"{name}_s": median(run.latency_s for run in runs), f"{name}_stall_s": median(run.stall_s for run in runs)}
-    pairs = zip(executions["load_then_run"], executions["bits_6"], strict=True)
-    return figures | {"ratio": median(loaded.latency_s / six.latency_s for loaded, six in pairs)}
+    say(f"against loading first at {pace_mb:g} MB/s")
+    pace, full, text = pace_mb * MB, model.uniform(32), model.text(LENGTH)
+    cases: dict[str, Case] = {
+        "load_then_run": Case(lambda: times_of(load_then_run(model.store, model.encoder, full, *text, pace_bytes_per_s=pace)))
+    }
+    cases |= {f"bits_{bits}": Case(partial(model.executed, model.uniform(bits), pace)) for bits in (6, 2)}
+    runs = counted(rounds(cases, repeats), every=True)
+    figures: dict[str, Any] = {"pace_mb": pace_mb, "cold": bool(runs["cold"].all())}
+    for name, rows in runs.groupby("case", sort=False):
+        figures |= {f"{name}_s": float(rows["seconds"].median()), f"{name}_stall_s": float(rows["stall_s"].median())}
+    seconds = runs.pivot(index="round", columns="case", values="seconds")
+    return figures | {"ratio": float((seconds["load_then_run"] / seconds["bits_6"]).median())}
+
+
+def measured_plans(model: Model, parts: Sequence[Part], repeats: int) -> list[dict[str, Any]]:
+    """Costs of all parts once a round and each plan `EXECUTIONS` times, in an order of its own each round."""
+    cases: dict[str, Case] = {}
+    for number, part in enumerate(parts):
+        cases[f"costs {number}"] = Case(partial(part.measure_costs, model), prepare=lambda: None)
+        for at, plan in enumerate(part.plans):
+            run = partial(model.executed, plan, part.pace_bytes_per_s)
+            cases |= {f"plan {number}.{at}.{turn}": Case(run, prepare=lambda: None) for turn in range(EXECUTIONS)}
+    runs = counted(rounds(cases, repeats, shuffle=0), every=True)
+    by_plan = dict(list(runs.groupby(runs["case"].str.rpartition(".")[0])))
+    return [
+        part.row(plan, by_plan[f"plan {number}.{at}"])
+        for number, part in enumerate(parts)
+        for at, plan in enumerate(part.plans)
+    ]
 
 
 def measure(store: ShardStore, repeats: int) -> dict[str, Any]:
@@ -231,13 +234,12 @@ def measure(store: ShardStore, repeats: int) -> dict[str, Any]:
     model = Model.of(store)
     faster = [against_loading(model, pace_mb, repeats) for pace_mb in PACES_MB]
     heads = store.geometry.heads
-    long_s = model.costs(SKEW_LENGTH, None, repeats, 0).t_comp(SKEW_LENGTH, heads)
+    long_s = model.costs(SKEW_LENGTH, None, repeats).t_comp(SKEW_LENGTH, heads)
     skew_pace = heads * store.mean_size(32) / (SKEW * long_s)
     settings = ((skew_pace, SKEW_LENGTH), *((pace_mb * MB, LENGTH) for pace_mb in PACES_MB))
     parts = [Part.of(model, *setting, repeats) for setting in settings]
-    for number in range(repeats):
-        say(f"round {number + 1} of {repeats}: {sum(len(part.plans) for part in parts)} plans")
-        measured_round(model, parts, number)
+    say(f"{repeats} rounds of {sum(len(part.plans) for part in parts)} plans")
+    grid = measured_plans(model, parts, repeats)
     skew = middle(parts[0].costs)
     figures = {
         "version": 2,
@@ -260,7 +262,7 @@ def measure(store: ShardStore, repeats: int) -> dict[str, Any]:
             "asked": SKEW,
             "load_over_compute": heads * skew.io_s[32] / skew.t_comp(SKEW_LENGTH, heads),
         },
-        "grid": [row for part in parts for row in part.rows()],
+        "grid": grid,
     }
     return figures | {"bars": PipelineMeasurement.model_validate(figures).bars()}
 
@@ -323,8 +325,6 @@ def bert_base(given: Path | None) -> Iterator[ShardStore]:
         with ShardStore.open(given) as store:
             yield store
         return
-    from simnmt.streaming.encoder_folder import load_encoder
-
     with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".sti-pipeline-") as folder:
         weights = load_encoder("bert-base").weights
         write_store(weights, Path(folder) / "store", progress=lambda done, total: say(f"sharding: layer {done} of {total}"))

@@ -23,6 +23,7 @@ import numpy as np
 import simnmt
 from benchmarks import ciw_model, idiomatic
 from benchmarks.inputs import WorldInputs, cnmt_inputs
+from simnmt.calibrate import harness
 from simnmt.devices import Fifo
 from simnmt.experiment.cases import Unit
 from simnmt.experiment.inputs import read_inputs
@@ -45,7 +46,6 @@ BARS = {
     "peak_gib": ("<=", 2.5),
 }
 """What the project asks; a figure that misses its bar is printed as it is."""
-REPEATED_S = 0.1
 UNITS = {"open_loop": "@open-loop", "batched": "@batched-cloud", "streamed": "@sti-gateway"}
 
 
@@ -102,20 +102,6 @@ def run_policy(policies: Mapping[str, Any], engine: str | None, requests: int) -
     simnmt.run(scenario, jobs=1, engine=engine)
 
 
-def least_cpu_s(rounds: int, contestants: Mapping[str, Callable[[], Any]]) -> dict[str, float]:
-    """Return the least processor seconds of a call of each contestant, over rounds in which short ones repeat."""
-    least_s = dict.fromkeys(contestants, float("inf"))
-    for _ in range(rounds):
-        for name, work in contestants.items():
-            begin_s = end_s = time.process_time()
-            while end_s - begin_s < REPEATED_S:
-                start_s = end_s
-                work()
-                end_s = time.process_time()
-                least_s[name] = min(least_s[name], end_s - start_s)
-    return least_s
-
-
 def identical_to_ciw(inputs: WorldInputs) -> bool:
     """Return whether Ciw makes the same choices and completes requests at the same times, to 1e-9 s."""
     trail = run_world(inputs, simulate_compiled)
@@ -151,7 +137,8 @@ def measure(rounds: int, requests: int, largest: int) -> dict[str, Any]:
         unit = first_unit(scenario, requests // 10)
         for engine in ("reference", "compiled"):
             worlds[f"{name} {engine}"] = lambda u=unit, e=engine: run_unit(replace(u, engine=e))
-    cpu_s = least_cpu_s(rounds, worlds)
+    frame = harness.rounds(worlds, rounds, clock=time.process_time)
+    cpu_s = {name: float(times_s.min()) for name, times_s in harness.by_round(frame).items()}
     return {
         **{f"compiled_vs_{name}": cpu_s[name] / cpu_s["compiled"] for name in ("idiomatic", "reference", "ciw")},
         "compiled_us_per_request": 1e6 * cpu_s["compiled"] / requests,
@@ -170,7 +157,7 @@ def main() -> None:
     """Print a line a figure, or JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
-    parser.add_argument("--rounds", type=int, default=5, help="interleaved rounds (default 5)")
+    parser.add_argument("--rounds", type=int, default=7, help="interleaved rounds (default 7)")
     parser.add_argument("--quick", action="store_true", help="small sizes")
     arguments = parser.parse_args()
     figures = measure(arguments.rounds, *((2_000, 20_000) if arguments.quick else (100_000, 10_000_000)))

@@ -156,7 +156,7 @@ def make_profile() -> Callable[..., DeviceProfile]:
 
     def make(plane: tuple[float, float, float] = GATEWAY_PLANE, relative_sd: float = 0.1, **blocks: Any) -> DeviceProfile:
         content = {
-            "schema_version": 1,
+            "schema_version": 2,
             "name": "box",
             "device": {"name": "a box"},
             "model": {"name": "a model", "vocab": 50_000},

@@ -27,7 +27,7 @@ SHOWN_BY = {
     ],
     "CNMT-05": [
         "policies/test_worked_examples.py::test_cnmt_05_four_exact_rows_give_their_plane_back",
-        "profile/test_plane.py::test_10_000_noisy_inferences_find_the_plane_and_its_error",
+        "profile/test_execution_fit.py::test_10_000_noisy_inferences_find_the_plane_and_its_error",
     ],
     "CNMT-06": ["CNMT-06 (linear in M)", "CNMT-06 (Transformer on a GPU)", "CNMT-06 (recurrent encoders)"],
     "CNMT-07": [
@@ -115,7 +115,7 @@ SHOWN_BY = {
         *(f"FNI-17 ({letter})" for letter in "abcd"),
         "papers/test_fused.py::test_a_real_decoder_is_compared_with_amdahls_prediction",
     ],
-    "FNI-18": ["profile/test_batch_cost.py::test_a_device_that_is_flat_until_it_is_full_becomes_a_table"],
+    "FNI-18": ["profile/test_fits_of_batches.py::test_a_device_that_is_flat_until_it_is_full_becomes_a_table"],
     "FNI-19": ["papers/test_fused.py::test_the_slips_are_listed"],
     "FVP-01": ["kernels/test_gathered.py::test_worked_examples_of_fvp_01_and_fvp_07"],
     "FVP-02": [

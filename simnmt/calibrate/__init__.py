@@ -1,6 +1,7 @@
-"""Calibration: time a model on this box, fit cost models, and write a device profile.
+"""Calibration: time a model on this box, or a running service, fit cost models, and write a device profile.
 
-Start with `calibration.py` (one calibration from plan to profile), `plan.py` (the works to time, in order) and `fits.py`
-(samples to cost models). `streaming/` measures a streamed model; `doctor.py` examines a box. This room must not import
-`live`, `report`, `papers` and `cli`.
+Start with `harness.py` (how everything is timed), `calibration.py` (one calibration from its parts to the profile) and `parts/`
+(a part is what it times, and what it fits). `endpoint.py` measures a service through HTTP, `streaming/` a streamed model;
+`doctor.py` examines a box; the `*_bench.py` and `*_speeds.py` measure for papers. This room must not import `live`, `report`,
+`papers` and `cli`.
 """

@@ -21,9 +21,10 @@ from simnmt.calibrate.parts import Bench, groups
 from simnmt.calibrate.processor_use import pinned
 from simnmt.calibrate.settings import Settings
 from simnmt.nmt.engine import Engine, EngineAccount, Work, load_engine
-from simnmt.profile.blocks import MeasuringConditions, Overheads
-from simnmt.profile.device_profile import DeviceProfile, LengthUnit
+from simnmt.profile.blocks import Overheads
+from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.doubts import profile_doubts
+from simnmt.profile.origin import LengthUnit, MeasuringConditions
 from simnmt.profile.profile_file import write_profile
 
 LoadEngine = Callable[..., Engine]
@@ -77,18 +78,14 @@ def calibrate(
     threads = preconditions.threads_of(settings, box)
     with pinned(threads) as cpus, closing(_load(load, settings, threads)) as engine:
         bench = Bench(settings, engine, listener, Path(os.path.realpath(path)).parent, drawn)
-        if before is None and there is not None and there.beam_overrun is not None:
-            bench.replaced = path
         account = _named(engine.account, box)
         preconditions.within_positions(account, works(bench))
         preconditions.agreement_can_be_told(account, settings)
         if before is not None:
             preconditions.same_engine(before, account, settings, path)
-        elif there is not None:
-            preconditions.nothing_lost(there, account, settings, path)
         header = _header(settings, account, box, bench)
         with kept_journal(Journal(journal_path(path), header, replaces=replaces_journal), listener) as journal:
-            sessions = _sessions(journal, profile_assembly.state(box))
+            sessions = kept_sessions(journal, profile_assembly.state(box))
             frame = measure(bench, journal)
             after = profile_assembly.state(describe())
             conditions = profile_assembly.conditions_block(sessions, after, frame, cpus, settings.gap_s)
@@ -200,7 +197,7 @@ def _load(load: LoadEngine, settings: Settings, threads: int | None) -> Engine:
     )
 
 
-def _sessions(journal: Journal, state: MeasuringConditions) -> list[MeasuringConditions]:
+def kept_sessions(journal: Journal, state: MeasuringConditions) -> list[MeasuringConditions]:
     """Keep the state of the box before this session; return those before all sessions."""
     known = [content for name, content in journal.findings.items() if name.startswith(SESSION)]
     journal.finding(f"{SESSION} {len(known)}", state.model_dump(mode="json", exclude_unset=True))

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base.random_streams import stream
-from simnmt.batching import Batching, maxi
+from simnmt.batching import maxi
+from simnmt.calibrate import harness
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.nmt import output_layer
 from simnmt.nmt.agreement import agreement
 from simnmt.nmt.architecture import Architecture
 from simnmt.nmt.decoder import BatchedRun, decode
-from simnmt.nmt.decoder_timing import STAGES, OutputStages, output_stages_s
+from simnmt.nmt.decoder_timing import STAGES, stage_timer
 from simnmt.nmt.devices import torch_threads
 from simnmt.nmt.models import LoadedModel, TranslationModel, load_model
 from simnmt.nmt.output_layer import FusedOutput, Output
@@ -89,9 +91,9 @@ ROUNDS = 3
 STAGE_BATCHES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96)
 """Batch sizes at which single stages are timed; between them times are interpolated linearly. The time of a product is not
 smooth in few rows: torch's product of 3 rows was seen to take longer than its product of 4."""
-STAGE_ROUNDS = 5
-Known = dict[tuple[int, int], OutputStages]
-"""Timed stages, by batch size and beam."""
+STAGE_ROUNDS, STAGES_WITHIN_S = 5, 5.0
+Known = dict[tuple[int, int], dict[str, float]]
+"""Seconds of single stages, by batch size and beam."""
 
 Progress = Callable[[int, int], None]
 """Called with the number of finished parts and the number of parts."""
@@ -189,41 +191,6 @@ def fused_speeds(
     return speeds
 
 
-class AlternatingRuns(NamedTuple):
-    """The same sentences decoded alternately without and with the fused layer; the keys are whether it was fused."""
-
-    total_s: dict[bool, list[float]]
-    """By round."""
-    runs: dict[bool, BatchedRun]
-    """The last round."""
-    seen: dict[bool, Any]
-    """What `watch` yielded in the last round."""
-
-
-def decode_alternately(
-    model: TranslationModel,
-    sources: Sequence[Sequence[int]],
-    batching: Batching,
-    *,
-    beam: int,
-    forced_lens: Sequence[int],
-    rounds: int,
-    watch: Callable[[], AbstractContextManager[Any]] = nullcontext,
-) -> AlternatingRuns:
-    """Decode in `rounds`, fused and not, after two untimed steps of both; `watch` returns a context for each decoding."""
-    first = sources[: batching.size]
-    for fused in (False, True):
-        decode(model, first, batching, search=Search(beam), output=Output(fused), forced_lens=[2] * len(first))
-    decodings = AlternatingRuns({False: [], True: []}, {}, {})
-    for number in range(rounds):
-        for fused in (False, True) if number % 2 == 0 else (True, False):
-            with watch() as seen:
-                run = decode(model, sources, batching, search=Search(beam), output=Output(fused), forced_lens=forced_lens)
-            decodings.total_s[fused].append(run.total_s)
-            decodings.runs[fused], decodings.seen[fused] = run, seen
-    return decodings
-
-
 def stages_over(
     model: TranslationModel,
     active: NDArray[np.int64],
@@ -245,9 +212,11 @@ def stages_over(
     sizes = sorted({size for size in STAGE_BATCHES if size < most} | {most})
     for size in sizes:
         if (size, beam) not in known:
-            known[size, beam] = output_stages_s(model, size, beam, rounds=STAGE_ROUNDS, clock=clock)
+            frame = harness.rounds({"step": stage_timer(model, size, beam, clock=clock)}, STAGE_ROUNDS, STAGES_WITHIN_S)
+            medians_s = harness.counted(frame)[list(STAGES)].median().clip(lower=0.0)
+            known[size, beam] = {str(name): float(second) for name, second in medians_s.items()}
     timed = [known[size, beam] for size in sizes]
-    return {name: float(np.interp(active, sizes, [getattr(stages, f"{name}_s") for stages in timed]).sum()) for name in STAGES}
+    return {name: float(np.interp(active, sizes, [stages[name] for stages in timed]).sum()) for name in STAGES}
 
 
 def _speed(
@@ -257,10 +226,21 @@ def _speed(
     src_len, tgt_len = MIXES[test_set].draw(stream(seed, 0, f"fused {test_set}"), count)
     sources, lens = _sources(architecture, src_len, seed), tgt_len.tolist()
     batching = maxi(batch, COLLECT * batch)
-    timed = decode_alternately(
-        model, sources, batching, beam=beam, forced_lens=lens, rounds=rounds, watch=lambda: watched(model)
-    )
-    parts_s = parts_of(timed.runs[False], timed.seen[False])
+    runs: dict[bool, tuple[BatchedRun, dict[str, float]]] = {}
+
+    def run(fused: bool) -> dict[str, float]:
+        with watched(model) as seconds:
+            done = decode(model, sources, batching, search=Search(beam), output=Output(fused), forced_lens=lens)
+        runs[fused] = done, seconds
+        return {"seconds": done.total_s}
+
+    def two_steps(fused: bool) -> None:
+        first = sources[: batching.size]
+        decode(model, first, batching, search=Search(beam), output=Output(fused), forced_lens=[2] * len(first))
+
+    cases = {fused: harness.Case(partial(run, fused), prepare=partial(two_steps, fused)) for fused in (False, True)}
+    times_s = harness.by_round(harness.rounds(cases, rounds))
+    parts_s = parts_of(*runs[False])
     whole_s = sum(parts_s.values())
     # Forced sentences cannot show whether a difference is a near tie, so both decode freely.
     plain, fused = (
@@ -275,14 +255,14 @@ def _speed(
         beam=beam,
         batch=batch,
         sentences=count,
-        plain_s=tuple(timed.total_s[False]),
-        fused_s=tuple(timed.total_s[True]),
+        plain_s=tuple(times_s[False].tolist()),
+        fused_s=tuple(times_s[True].tolist()),
         equal=compared.equal,
         near_ties=len(compared.near_ties),
         disagreements=len(compared.disagreements),
         weights=loaded.weights,
         shares={name: seconds / whole_s for name, seconds in parts_s.items() if not name.startswith("fused")},
-        stages_s=stages_over(model, timed.runs[False].active, beam, known),
+        stages_s=stages_over(model, runs[False][0].active, beam, known),
     )
 
 

@@ -148,7 +148,7 @@ def _timed_read(file: IO[bytes], buffer: memoryview, pace: float | None) -> floa
         begin_s = time.perf_counter()
         _fill(file, buffer)
         return time.perf_counter() - begin_s
-    from simnmt.profile.disk_block import TokenBucket  # imports numpy, which doctor does not need
+    from simnmt.profile.streaming_cost import TokenBucket  # imports numpy, which doctor does not need
 
     bucket = TokenBucket(pace)
     begin_s = time.perf_counter()

@@ -156,7 +156,7 @@ def energy_finding(device: str) -> Finding:
     if meter is None:
         return Finding("cannot", "energy", f"{device}: {'; '.join(obstacles)}")
     meter.close()
-    return Finding("can", "energy", f"{device}: {meter.source}, {meter.scope} ({', '.join(meter.domains)})")
+    return Finding("can", "energy", f"{device}: {meter.source}, {meter.scope}")
 
 
 def disk_finding(folder: str | os.PathLike[str]) -> Finding:

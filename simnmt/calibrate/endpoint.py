@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -21,17 +20,17 @@ from simnmt.base.errors import InputError, shorten
 from simnmt.base.files import MOST_TEXT_BYTES, read_bounded
 from simnmt.calibrate import profile_assembly
 from simnmt.calibrate.box import describe
-from simnmt.calibrate.calibration import TOOL, Calibrated
+from simnmt.calibrate.calibration import TOOL, Calibrated, kept_journal, kept_sessions
 from simnmt.calibrate.endpoint_apis import APIS, MOST_TOKENS, Endpoint, refused
 from simnmt.calibrate.harness import Case, Listener, Silent, rounds
 from simnmt.calibrate.journal import Journal, journal_path
 from simnmt.calibrate.processor_use import BusyWatch
 from simnmt.calibrate.settings import CalibrationError
-from simnmt.profile.blocks import Quantiles
-from simnmt.profile.device_profile import Device, DeviceProfile, Execution, LengthUnit, Model, Provenance, ValidRange
+from simnmt.profile.blocks import Execution, Quantiles
+from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.doubts import profile_doubts
-from simnmt.profile.endpoint_block import EndpointBlock, RoundTrip, StreamedTokens
 from simnmt.profile.execution_fit import cell_samples, fit_execution
+from simnmt.profile.origin import Device, EndpointBlock, LengthUnit, Model, Provenance, RoundTrip, StreamedTokens, ValidRange
 from simnmt.profile.profile_file import checked_profile, write_profile
 from simnmt.service.messages import ServiceError
 from simnmt.workload.length_units import unit_and_counter
@@ -112,17 +111,15 @@ def calibrate_endpoint(
     digest = hashlib.sha256("\n".join(sentences).encode()).hexdigest()[:16]
     facts = {name: str(value) for name, value in asdict(settings).items() if name not in ("text", "ca_file")}
     header = {"endpoint": facts | {"sentences": digest}, "box": {"cpu_model": box.cpu_model}, "simnmt": VERSION}
-    with closing(Journal(journal_path(path), header, replaces=replaces_journal)) as journal:
-        if journal.remark:
-            listener.say(journal.remark)
-        before, endpoint = profile_assembly.state(box), settings.connect()
+    with kept_journal(Journal(journal_path(path), header, replaces=replaces_journal), listener) as journal:
+        sessions, endpoint = kept_sessions(journal, profile_assembly.state(box)), settings.connect()
         try:
             frame = _Measuring(settings, endpoint, sentences).measure(journal, listener)
         except ServiceError as error:
             raise refused(error, settings.url) from None
         after = profile_assembly.state(box)
-        conditions = profile_assembly.conditions_block([before], after, None, [])
-        times = EndpointTimes(frame, busy=bool(before.busy or after.busy))
+        conditions = profile_assembly.conditions_block(sessions, after, None, [])
+        times = EndpointTimes(frame, busy=any(state.busy for state in [*sessions, after]))
         profile = _profile(settings, times, endpoint.echo_name, name or path.stem, device_name)
         profile = checked_profile(profile.model_copy(update={"conditions": conditions}).model_dump(mode="json"))
         write_profile(path, profile)
@@ -260,12 +257,12 @@ class EndpointTimes:
         """
         src_len, tgt_len, seconds = (self.counted[name].to_numpy() for name in ("src_len", "tgt_len", "execution_s"))
         execution = fit_execution(src_len, tgt_len, seconds, mode="sentences")
-        least = execution.plane.plane.times(1.0 / (execution.fit.level or 1.0))
+        least = execution.plane.times(1.0 / (execution.fit.level or 1.0))
         expected_s = least.seconds(src_len, tgt_len)
         level = 1.0 if self.busy else float(np.median(seconds[expected_s > 0.0] / expected_s[expected_s > 0.0]))
         fit = execution.fit.model_copy(update={"level": level})
         samples = cell_samples(src_len, tgt_len, seconds)
-        return execution.model_copy(update={"plane": least.times(level).coefficients, "fit": fit, "samples": samples})
+        return execution.model_copy(update={"plane": least.times(level), "fit": fit, "samples": samples})
 
 
 def _remembers(requests: pd.DataFrame) -> bool:
@@ -286,11 +283,12 @@ def _profile(
 ) -> DeviceProfile:
     src_len, tgt_len = ((int(times.counted[side].min()), int(times.counted[side].max())) for side in ("src_len", "tgt_len"))
     execution, block = times.execution(), _endpoint_block(settings, times, echo_name)
-    network = "network included" if block.round_trip.how == "included" else block.round_trip.describe()
+    trip = block.round_trip
+    network = "network included" if trip.how == "included" else f"round trip of {1e3 * trip.taken_off_s:.3g} ms taken off"
     source = f"measured through HTTP, {network}: {settings.api} at {settings.url}, sentences of {Path(settings.text).name}"
     doubts = tuple(_doubts(times, collinear=bool(execution.fit.collinear)))
     return DeviceProfile.model_construct(
-        schema_version=1,
+        schema_version=2,
         name=name,
         device=Device(name=device_name or f"endpoint {urlsplit(settings.url).netloc}"),
         model=Model(name=settings.model or settings.api, vocab=VOCAB),

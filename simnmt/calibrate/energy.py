@@ -33,9 +33,7 @@ class EnergyMeter:
     source: str
     """rapl, ina3221 or nvml."""
     scope: str
-    """Parts whose joules are counted, for a reader."""
-    domains: tuple[str, ...]
-    """The counters or rails that are summed, by the system's names."""
+    """Parts whose joules are counted, with the system's names of the counters or rails that are summed."""
     resolution_s: float
     """Seconds between two updates or samples: measure at least a hundred times as long."""
     step_j: Callable[[], float]
@@ -163,8 +161,8 @@ def _open_rapl() -> EnergyMeter | str:
         )
     except (OSError, ValueError) as error:
         return f"rapl: a counter cannot be read: {error}"
-    scope = "processor packages, without memory modules, disks and fans"
-    return EnergyMeter("rapl", scope, tuple(packages.values()), 1e-3, step_j)
+    scope = f"processor packages, without memory modules, disks and fans ({', '.join(packages.values())})"
+    return EnergyMeter("rapl", scope, 1e-3, step_j)
 
 
 def _open_nvml(index: int) -> EnergyMeter | str:
@@ -173,10 +171,9 @@ def _open_nvml(index: int) -> EnergyMeter | str:
         import pynvml
     except ImportError:
         return f"nvml: nvidia-ml-py is not installed ({install_command('nvidia')})"
-    scope = "the GPU with its memory and circuits"
     try:
         pynvml.nvmlInit()
-        handle = _nvml_handle(pynvml, index)
+        handle, scope = _nvml_handle(pynvml, index), "the GPU with its memory and circuits"
 
         def read_uj() -> int:
             return 1_000 * int(pynvml.nvmlDeviceGetTotalEnergyConsumption(handle))
@@ -184,9 +181,9 @@ def _open_nvml(index: int) -> EnergyMeter | str:
         with suppress(Exception):  # Pascal and earlier, and integrated GPUs, have no counter
             step_j = counter_steps([read_uj], [None])
             if _moves(step_j):
-                return EnergyMeter("nvml", scope, ("total energy",), 0.1, step_j, release=pynvml.nvmlShutdown)
+                return EnergyMeter("nvml", f"{scope} (total energy)", 0.1, step_j, release=pynvml.nvmlShutdown)
         sampled_j = power_steps(lambda: float(pynvml.nvmlDeviceGetPowerUsage(handle)) / 1e3)
-        return EnergyMeter("nvml", scope, ("power",), 0.05, sampled_j, is_sampled=True, release=pynvml.nvmlShutdown)
+        return EnergyMeter("nvml", f"{scope} (power)", 0.05, sampled_j, is_sampled=True, release=pynvml.nvmlShutdown)
     except Exception as error:
         return f"nvml: no energy of cuda:{index}: {error}"
 
@@ -228,6 +225,6 @@ def _open_ina3221() -> EnergyMeter | str | None:
     scope = "the whole module, by its supply" if whole else "the sum of the module's rails"
     try:
         # The chip averages over a few to some tens of milliseconds, and each file asks it over I2C.
-        return EnergyMeter("ina3221", scope, tuple(names), 0.02, power_steps(read_w), is_sampled=True)
+        return EnergyMeter("ina3221", f"{scope} ({', '.join(names)})", 0.02, power_steps(read_w), is_sampled=True)
     except (OSError, ValueError) as error:
         return f"ina3221: {error} (sudo chmod a+r that folder's *_input files)"

@@ -4,30 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simnmt.base.arrays import Floats
-from simnmt.profile.batch_cost import LinearSurface, Surface, TableSurface
-from simnmt.profile.blocks import (
-    EncoderBlock,
-    EncoderCoefficients,
-    EnergyBlock,
-    StepBlock,
-    StepCoefficients,
-)
-from simnmt.profile.disk_block import DiskBlock, ReadSample, ReadTable
+from simnmt.profile.blocks import DiskBlock, EncoderBlock, EnergyBlock, ReadSample, StepBlock
+from simnmt.profile.cost import CostTable
 from simnmt.profile.execution_fit import (
     MEDIAN,
+    bounded_least_squares,
     by_cell,
     errs_clearly_less,
     fit_relative_plane,
     heldout_plane_error,
+    nonnegative_line,
     r_squared,
 )
-from simnmt.profile.least_squares import bounded_least_squares, nonnegative_line
 from simnmt.profile.profile_variant import LEAST_WEIGHED, overhead_line
 
 
@@ -60,6 +54,8 @@ fitted cells: good predictions at large batches must not hide a line that is wro
 WRONG = 0.1
 """Error at one fitted batch size, over all lengths, from which a line is wrong there, however noisy the judging cells are: then
 this is the error of the line."""
+
+ON_A_LINE = "batches of two and more lie on the line that was fitted to them"
 
 Mask = NDArray[np.bool_]
 Errors = dict[str, float | None]
@@ -102,40 +98,41 @@ def fit_grid(
         raise ValueError("every batch size was measured only to judge, and none is left to fit")
     lengths, sizes = np.unique(points.tokens), np.unique(points.rows)
     whole = np.array([size for size in sizes if np.count_nonzero(points.rows == size) == lengths.size])
-    table = TableSurface(whole, lengths, points.time[np.isin(points.rows, whole)].reshape(whole.size, lengths.size))
-    linear = points.linear()
-    misfit = float(points.off(linear).mean())
+    table = CostTable(whole, lengths, points.time[np.isin(points.rows, whole)].reshape(whole.size, lengths.size))
+    line = points.line()
     judged = judged.at(_inside(judged, table))
-    errors, how = _judged(judged, linear, table) if judged.rows.size else _left_out_in_turn(points, table)
-    form = "linear"
-    if errors["table"] is not None and errors["linear"] is not None:
-        worst = max(points.at(points.rows == size).bias(linear) for size in sizes)
-        error = max(errors["linear"], misfit, worst if worst > WRONG else 0.0)
-        form = "table" if errs_clearly_less(errors["table"], error, GOOD_ENOUGH) else "linear"
-    batches = whole if form == "table" else sizes
-    coefficients = StepCoefficients if kind is StepBlock else EncoderCoefficients
-    numbers = (linear.s_fixed, linear.s_per_row, linear.s_per_token, linear.s_per_row_token)
+    errors, how = _judged(judged, line, table) if judged.rows.size else _left_out_in_turn(points, table)
+    form = "line"
+    if errors["table"] is not None and errors["line"] is not None:
+        worst = max(points.at(points.rows == size).bias(line) for size in sizes)
+        error = max(errors["line"], float(points.off(line).mean()), worst if worst > WRONG else 0.0)
+        if errs_clearly_less(errors["table"], error, GOOD_ENOUGH):
+            form = "table"
+    batches = whole
+    if form == "line":
+        # Batches of two lie on the line even if none was measured; a batch of one has its measured times.
+        batches = np.union1d(sizes, [2.0]) if sizes[0] == 1.0 and sizes[-1] > 2.0 and 2.0 not in judged.rows else sizes
+    cost = line if form == "line" else table
+    seconds = np.array([cost.seconds(size, lengths) for size in batches])
+    if whole.size and whole[0] == 1.0:
+        seconds[batches == 1.0] = table.cells[0]
     content = {
         "kind": "measured",
-        "form": form,
         "batch": tuple(int(size) for size in batches),
-        "seconds": tuple(map(tuple, table.cells.tolist())) if batches.size == whole.size else None,
-        "judged_batch": tuple(int(size) for size in np.unique(judged.rows)),
+        "seconds": tuple(map(tuple, seconds.tolist())),
         "judged_cells": tuple(
             (int(size), int(at), second)
             for size, at, second in zip(judged.rows, judged.tokens, judged.time.tolist(), strict=True)
         ),
-        "coefficients": coefficients(**dict(zip(coefficients.model_fields, numbers, strict=True))),
         "heldout_error": errors[form],
-        "heldout_error_linear": errors["linear"],
-        "heldout_error_table": errors["table"],
         "heldout_how": how,
-        "fitted_error_linear": misfit,
-        "r2": r_squared(linear.seconds(points.rows, points.tokens), points.time) if form == "linear" else None,
         kind.length_name: tuple(int(grid_length) for grid_length in lengths),
         "repeats": min(repeats.size for repeats in cells.repeats),
     }
-    return kind.model_validate(content | blocks)
+    notes: tuple[str, ...] = blocks.pop("notes", ())
+    if form == "line":
+        notes = (*notes, ON_A_LINE)
+    return kind.model_validate(content | blocks | {"notes": notes})
 
 
 class _Points(NamedTuple):
@@ -148,23 +145,24 @@ class _Points(NamedTuple):
     def at(self, chosen: Mask) -> _Points:
         return _Points(self.rows[chosen], self.tokens[chosen], self.time[chosen])
 
-    def linear(self) -> LinearSurface:
-        """Fit by relative error, no coefficient below 0; a column that does not vary gets 0."""
+    def line(self) -> CostTable:
+        """Fit the bilinear form by relative error, no coefficient below 0; a column that does not vary gets 0."""
         rows, tokens = self.rows, self.tokens
         varied = np.array([True, np.ptp(rows) > 0, np.ptp(tokens) > 0, np.ptp(rows) > 0 and np.ptp(tokens) > 0])
         design = np.column_stack([np.ones_like(rows), rows, tokens, rows * tokens]) * varied / self.time[:, None]
-        return LinearSurface(*bounded_least_squares(design, np.ones_like(self.time)).tolist())
+        sizes, lengths = (np.unique([column.min(), column.max()]) for column in (rows, tokens))
+        return CostTable.of_line(sizes, lengths, *bounded_least_squares(design, np.ones_like(self.time)).tolist())
 
-    def off(self, surface: Surface) -> Floats:
+    def off(self, surface: CostTable) -> Floats:
         """Return the absolute relative errors."""
         return np.abs(surface.seconds(self.rows, self.tokens) / self.time - 1.0)
 
-    def bias(self, surface: Surface) -> float:
+    def bias(self, surface: CostTable) -> float:
         """Return the absolute relative error of the mean over all cells."""
         return abs(float(surface.seconds(self.rows, self.tokens).mean() / self.time.mean()) - 1.0)
 
 
-def _inside(points: _Points, table: TableSurface) -> Mask:
+def _inside(points: _Points, table: CostTable) -> Mask:
     """Return a mask of the points on or between the cells of the table, where neither form extrapolates."""
     inside = np.full(points.rows.shape, table.batches.size > 0)
     for values, grid in ((points.rows, table.batches), (points.tokens, table.lengths)):
@@ -173,33 +171,33 @@ def _inside(points: _Points, table: TableSurface) -> Mask:
     return inside
 
 
-def _judged(judged: _Points, linear: LinearSurface, table: TableSurface) -> tuple[Errors, str]:
+def _judged(judged: _Points, line: CostTable, table: CostTable) -> tuple[Errors, str]:
     """Return the errors of both forms on cells of batch sizes that neither was fitted to."""
     sizes = ", ".join(f"{size:.0f}" for size in np.unique(judged.rows))
-    errors: Errors = {"linear": float(judged.off(linear).mean()), "table": float(judged.off(table).mean())}
+    errors: Errors = {"line": float(judged.off(line).mean()), "table": float(judged.off(table).mean())}
     return errors, f"batch sizes {sizes}, measured only to judge"
 
 
-def _left_out_in_turn(points: _Points, table: TableSurface) -> tuple[Errors, str | None]:
+def _left_out_in_turn(points: _Points, table: CostTable) -> tuple[Errors, str | None]:
     """Return the errors of both forms on batch sizes left out one by one, except the ends, so that neither extrapolates.
 
     With fewer than three batch sizes, lengths are left out instead.
     """
-    off: dict[str, list[Floats]] = {"linear": [], "table": []}
+    off: dict[str, list[Floats]] = {"line": [], "table": []}
     over_batches = table.batches.size >= 3
     axis, coordinate = (table.batches, points.rows) if over_batches else (table.lengths, points.tokens)
     for left_out in axis[1:-1] if table.batches.size else ():
         judged = points.at(np.isin(points.rows, table.batches) & (coordinate == left_out))
         kept = axis != left_out
         without = (
-            TableSurface(table.batches[kept], table.lengths, table.cells[kept])
+            CostTable(table.batches[kept], table.lengths, table.cells[kept])
             if over_batches
-            else TableSurface(table.batches, table.lengths[kept], table.cells[:, kept])
+            else CostTable(table.batches, table.lengths[kept], table.cells[:, kept])
         )
-        off["linear"].append(judged.off(points.at(coordinate != left_out).linear()))
+        off["line"].append(judged.off(points.at(coordinate != left_out).line()))
         off["table"].append(judged.off(without))
     if not off["table"]:
-        return {"linear": None, "table": None}, None
+        return {"line": None, "table": None}, None
     how = f"{'batch sizes' if over_batches else 'lengths'} left out in turn, without the least and the greatest"
     return {form: float(np.concatenate(errors).mean()) for form, errors in off.items()}, how
 
@@ -239,8 +237,6 @@ def fit_overhead(sentences: ArrayLike, time_s: ArrayLike, *, judged: Collection[
 
 LEAST_SIZES = 4
 """Least sizes of reads for errors on sizes left out one by one."""
-GOOD_READ_LINE = 0.01
-"""Error of a line of reads up to which no table replaces it (`errs_clearly_less`)."""
 
 
 def fit_disk(read_s: Mapping[int, Sequence[float]], *, cold: bool, paced_bytes_per_s: float | None = None) -> DiskBlock:
@@ -259,27 +255,20 @@ def fit_disk(read_s: Mapping[int, Sequence[float]], *, cold: bool, paced_bytes_p
     if size.size < 2:
         raise ValueError("reads of two sizes at least are needed")
     fixed_s, s_per_byte = _read_line(size, time)
-    line_errors, table_errors = list[float](), list[float]()
+    errors = list[float]()
     for at in range(1, size.size - 1) if size.size >= LEAST_SIZES else ():
-        kept_size, kept_time = np.delete(size, at), np.delete(time, at)
         try:
-            kept_fixed_s, kept_s_per_byte = _read_line(kept_size, kept_time)
+            kept_fixed_s, kept_s_per_byte = _read_line(np.delete(size, at), np.delete(time, at))
         except ValueError:
-            line_errors, table_errors = [], []
+            errors = []
             break
-        line_errors.append(abs(float((kept_fixed_s + kept_s_per_byte * size[at]) / time[at] - 1.0)))
-        table_errors.append(abs(float(ReadTable(kept_size, kept_time).seconds(size[at : at + 1])[0] / time[at] - 1.0)))
-    linear, table = (float(np.mean(errors)) if errors else None for errors in (line_errors, table_errors))
-    form: Literal["linear", "table"] = "table" if errs_clearly_less(table, linear, GOOD_READ_LINE) else "linear"
+        errors.append(abs(float((kept_fixed_s + kept_s_per_byte * size[at]) / time[at] - 1.0)))
     return DiskBlock(
         kind="measured",
-        form=form,
         s_fixed=fixed_s,
         bytes_per_s=1.0 / s_per_byte,
         r2=r_squared(fixed_s + s_per_byte * size, time),
-        heldout_error=table if form == "table" else linear,
-        heldout_error_linear=linear,
-        heldout_error_table=table,
+        heldout_error=float(np.mean(errors)) if errors else None,
         samples=tuple(ReadSample.of(read_s[size], bytes=size) for size in sizes),
         cold=cold,
         paced_bytes_per_s=paced_bytes_per_s,
@@ -301,7 +290,7 @@ def fit_energy(
     Columns of shape (inferences,), with all repeats. Raises `ValueError` as `fit_relative_plane` does, also for energies of 0,
     which a counter that did not move would give.
     """
-    plane = fit_relative_plane(src_len, tgt_len, energy_j, quantile=MEDIAN).plane
+    plane = fit_relative_plane(src_len, tgt_len, energy_j, quantile=MEDIAN)
     return EnergyBlock(
         kind="measured",
         source=source,

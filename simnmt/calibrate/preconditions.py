@@ -9,16 +9,14 @@ from pathlib import Path
 from simnmt.base.files import is_standard, refuse_replacing
 from simnmt.calibrate import profile_assembly
 from simnmt.calibrate.box import BoxDescription
-from simnmt.calibrate.parts.corrections import check_overrun, measures_overrun
-from simnmt.calibrate.settings import PARTS, CalibrationError, Settings
+from simnmt.calibrate.parts.corrections import check_overrun
+from simnmt.calibrate.settings import CalibrationError, Settings
 from simnmt.nmt.engine import EngineAccount, Work
 from simnmt.profile.blocks import ProfileError
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.profile_file import read_profile
 
 _OF_THE_ENGINE = ("backend", "compute_type", "device", "device_name", "threads", "beam", "fused", "architecture", "versions")
-
-_TOLD_APART = ("architecture", "backend", "compute_type", "device", "threads", "beam", "fused")
 
 
 def profile_there(path: Path, settings: Settings) -> DeviceProfile | None:
@@ -49,10 +47,13 @@ def within_positions(account: EngineAccount, works: Sequence[Work]) -> None:
 
 def same_engine(before: DeviceProfile, account: EngineAccount, settings: Settings, path: Path) -> None:
     """Refuse to combine measurements from different engines."""
-    theirs, ours = _facts(before, account, settings, _OF_THE_ENGINE)
-    for key, value in ours.items():
-        if theirs.get(key) != value:
-            what = f"the profile to complete is of {key} {theirs.get(key)!r}, this is {value!r}"
+    theirs, ours = before.engine, profile_assembly.engine_block(account, settings.beam)
+    differing = [(key, getattr(theirs, key, None), getattr(ours, key)) for key in _OF_THE_ENGINE]
+    if theirs is not None and theirs.decoder is not None and ours.decoder is not None:
+        differing += [(f"decoder.{key}", getattr(theirs.decoder, key), value) for key, value in ours.decoder]
+    for key, one, other in differing:
+        if one != other:
+            what = f"the profile to complete is of {key} {one!r}, this is {other!r}"
             raise CalibrationError(what, path=path, remedy="choose another --out and add execution to --part")
 
 
@@ -64,23 +65,6 @@ def same_units(before: DeviceProfile, settings: Settings, path: Path) -> None:
             what = f"the profile to complete has costs per {side} token of unit {kept}, --unit is {given}"
             remedy = "leave --unit out, or choose another --out and add execution to --part"
             raise CalibrationError(what, path=path, remedy=remedy)
-
-
-def nothing_lost(there: DeviceProfile, account: EngineAccount, settings: Settings, path: Path) -> None:
-    """Refuse to replace a profile of another model or engine, or one whose parts would be lost."""
-    remedy = "choose another --out, or remove it"
-    theirs, ours = _facts(there, account, settings, _TOLD_APART)
-    for key, value in ours.items():
-        if theirs.get(key) != value:
-            of = "another model" if key == "architecture" else f"{key} {theirs.get(key)!r}"
-            raise CalibrationError(f"the existing profile is of {of} ({there.model.name})", path=path, remedy=remedy)
-    lost = [part for part in PARTS[1:] if part not in settings.parts and getattr(there, part) is not None]
-    if lost:
-        what = f"the existing profile would lose its {', '.join(lost)}"
-        raise CalibrationError(what, path=path, remedy=f"add {'them' if len(lost) > 1 else 'it'} to --part, or {remedy}")
-    if there.beam_overrun is not None and not measures_overrun(settings):
-        what = "the existing profile would lose its beam_overrun, the steps of a beam per token"
-        raise CalibrationError(what, path=path, remedy=f"give --text and no --vocabulary, or {remedy}")
 
 
 def agreement_can_be_told(account: EngineAccount, settings: Settings) -> None:
@@ -104,22 +88,6 @@ def agreement_can_be_told(account: EngineAccount, settings: Settings) -> None:
     from simnmt.calibrate.sharp_agreement import encoded_text
 
     encoded_text(settings.model, Path(settings.text))
-
-
-def _facts(
-    profile: DeviceProfile, account: EngineAccount, settings: Settings, keys: Sequence[str]
-) -> tuple[dict[str, object], dict[str, object]]:
-    """Return the values of `keys` of the profile's engine and of ours, with each decoder option if both have a decoder."""
-    engines = (profile.engine, profile_assembly.engine_block(account, settings.beam))
-    both = all(engine is not None and engine.decoder is not None for engine in engines)
-    theirs, ours = (
-        {}
-        if engine is None
-        else {key: getattr(engine, key) for key in keys}
-        | {f"decoder.{option}": value for option, value in (engine.decoder or {}) if both}
-        for engine in engines
-    )
-    return theirs, ours
 
 
 def threads_of(settings: Settings, box: BoxDescription) -> int | None:

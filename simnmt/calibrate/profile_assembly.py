@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,10 +15,19 @@ from simnmt.calibrate import processor_use
 from simnmt.calibrate.box import BoxDescription
 from simnmt.calibrate.harness import counted
 from simnmt.nmt.engine import EngineAccount
-from simnmt.profile.blocks import Conditions, EncoderBlock, EngineBlock, LaterConditions, MeasuringConditions, StepBlock
 from simnmt.profile.decoder_settings import DecoderOptions
-from simnmt.profile.device_profile import SCHEMA_VERSION, Device, DeviceProfile, LengthUnit, Model, Provenance
+from simnmt.profile.device_profile import SCHEMA_VERSION, DeviceProfile
 from simnmt.profile.doubts import alone_vs_plane, busy_message
+from simnmt.profile.origin import (
+    Conditions,
+    Device,
+    EngineBlock,
+    LaterConditions,
+    LengthUnit,
+    MeasuringConditions,
+    Model,
+    Provenance,
+)
 from simnmt.profile.profile_file import checked_profile
 
 STEADY_GOVERNORS = ("performance", "userspace")
@@ -26,7 +35,6 @@ _ACCOUNT = ("backend", "compute_type", "device", "device_name", "threads", "fuse
 """Fields of an engine's account that `engine` of a profile has too."""
 Blocks = Mapping[str, Configuration | None]
 """Measured blocks of a profile by name; None for a block that could not be measured."""
-Grid = TypeVar("Grid", StepBlock, EncoderBlock)
 
 
 def state(box: BoxDescription) -> MeasuringConditions:
@@ -178,25 +186,17 @@ def with_batches_at_pace(profile: DeviceProfile) -> DeviceProfile:
     step, encoder = profile.step, profile.encoder
     if step is None or encoder is None or step.batch[0] != 1 or encoder.batch[0] != 1:
         return profile
-    alone = profile.model_copy(update={"step": _as_measured_alone(step), "encoder": _as_measured_alone(encoder)})
-    apart = alone_vs_plane(alone)
+    apart = alone_vs_plane(profile)
     if apart is None:
         return profile
     pace = 1.0 / (1.0 + apart)
     changed: dict[str, object] = {
         name: None if block is None else block.times(pace)
-        for name, block in (("step", alone.step), ("encoder", alone.encoder), ("overheads", alone.overheads))
+        for name, block in (("step", step), ("encoder", encoder), ("overheads", profile.overheads))
     }
     source = f"{profile.provenance.source}; costs of batches at a pace of {pace:.4g}"
     changed["provenance"] = profile.provenance.model_copy(update={"source": source})
-    return alone.model_copy(update=changed)
-
-
-def _as_measured_alone(block: Grid) -> Grid:
-    """Return a block whose line over the batch sizes is replaced by the measured times for a batch of one."""
-    if block.form == "table" or block.seconds is None:
-        return block
-    return block.model_copy(update={"alone_s": block.seconds[0]})
+    return profile.model_copy(update=changed)
 
 
 def _checked(profile: DeviceProfile) -> DeviceProfile:

@@ -14,7 +14,6 @@ import pandas as pd
 
 from simnmt.base.arrays import Floats
 from simnmt.batching import immediate, mini, top_up
-from simnmt.calibrate import decoder_variants
 from simnmt.calibrate.cells import batches
 from simnmt.calibrate.decoder_speeds import PARTS, watched
 from simnmt.calibrate.harness import rounds
@@ -109,7 +108,7 @@ class TextDecoding:
         `OutOfMemory`.
         """
         cases = {name: partial(self._stages_s, name, full) for name in (full.settings.vocabulary, *self.parts)}
-        frame = rounds(cases, QUICK_ROUNDS if self.quick else ROUNDS, ENOUGH_S, name="decoder")
+        frame = rounds(cases, QUICK_ROUNDS if self.quick else ROUNDS, ENOUGH_S, name="decoder", again=False)
         if frame["seconds"].isna().any():
             raise OutOfMemory("a decoding of the text does not fit")
         fastest = frame.loc[frame.groupby("case")["seconds"].idxmin()].set_index("case")
@@ -139,7 +138,7 @@ class TextDecoding:
         )
         fidelity = {"likeliest_active": 1.0 - account.miss_rate, "identical": float(np.mean(same)), "active": active}
         settings = [full.settings.model_copy(update={"vocabulary": kind, "fused": fused}) for fused in (False, True)]
-        return [decoder_variants.variant_of(decoder, full.batch, *stages_s).model_copy(update=fidelity) for decoder in settings]
+        return [DecoderVariant.of(decoder, full.batch, *stages_s).model_copy(update=fidelity) for decoder in settings]
 
     def _stages_s(self, name: str, full: DecoderVariant) -> dict[str, float]:
         """Decode the text; return the seconds of all steps, and the mean seconds of each stage of a whole batch's steps."""

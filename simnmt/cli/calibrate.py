@@ -162,7 +162,7 @@ def calibrate(
     # Before the page: a fault of the page must not hide the figures of hours of measuring.
     print_result(
         as_json,
-        lambda: {"profile": done.profile.model_dump(mode="json"), "warnings": done.warnings},
+        lambda: {"profile": done.profile.model_dump(mode="json", exclude_none=True), "warnings": done.warnings},
         lambda: f"{_format_profile(done.profile)}\n{'replaced' if done.replaced else 'wrote'} {out}",
     )
     from simnmt.report.input_pages import render_profiles
@@ -270,7 +270,7 @@ class _LogLines:
 def _format_profile(profile: DeviceProfile) -> str:
     """Return the main figures of the profile as text, in milliseconds and percent."""
     if (endpoint := profile.endpoint) is not None:
-        facts = [f"  {label}: {text}" for label, text in endpoint.facts()[1:]]
+        facts = [f"  {label}: {text}" for label, text in [*endpoint.lines("endpoint")][1:]]
         return "\n".join([f"{profile.name}: {profile.provenance.source}", *_format_execution(profile), *facts])
     engine = profile.engine
     assert engine is not None
@@ -284,7 +284,7 @@ def _format_profile(profile: DeviceProfile) -> str:
     for name, block in (("decode step", profile.step), ("encoder", profile.encoder)):
         if block is not None:
             batches = f"batch {block.batch[0]} to {block.batch[-1]}"
-            lines.append(f"{name}, {batches}: {block.form}, held-out error {_format_percent(block.heldout_error)}")
+            lines.append(f"{name}, {batches}, held-out error {_format_percent(block.heldout_error)}")
     if profile.decoder is not None:
         batches = ", ".join(map(str, profile.decoder.batches))
         count = len(profile.decoder.measured)
@@ -292,7 +292,7 @@ def _format_profile(profile: DeviceProfile) -> str:
     if profile.overheads is not None and (decision := profile.overheads.decision_s) is not None and decision.value is not None:
         lines.append(f"a decision of the gateway: {1e6 * decision.value:.1f} us")
     if (disk := profile.disk) is not None:
-        disk_cost = f"disk, {disk.form}: {1e3 * disk.s_fixed:.2f} ms + bytes at {disk.bytes_per_s / 1e6:,.0f} MB/s"
+        disk_cost = f"disk: {1e3 * disk.s_fixed:.2f} ms + bytes at {disk.bytes_per_s / 1e6:,.0f} MB/s"
         lines.append(f"{disk_cost}, held-out error {_format_percent(disk.heldout_error)}")
     if profile.energy is not None and profile.energy.active_w is not None:
         lines.append(f"energy, {profile.energy.source}: {profile.energy.active_w:.1f} W at work")

@@ -103,15 +103,15 @@ def compare(files: Files, as_json: AsJson = False) -> None:
 
     Example: simnmt profile compare @tx2-gru @titan-xp-gru
     """
-    from simnmt.profile.profile_comparison import coefficients, compare_profiles, comparison_text
     from simnmt.profile.profile_file import read_profile
+    from simnmt.profile.profile_summary import columns, compare_profiles, comparison_text
 
     if len(files) < 2:
         raise typer.BadParameter("two profiles or more are needed", param_hint="FILE...")
     profiles = [read_profile(profile_path(file)) for file in files]
     comparison = {
         "files": files,
-        "coefficients": [coefficients(profile) for profile in profiles],
+        "coefficients": [{place: value for place, _, value in columns(profile)} for profile in profiles],
         "against_first": [compare_profiles(profiles[0], other).as_json() for other in profiles[1:]],
     }
     print_result(as_json, lambda: comparison, lambda: comparison_text(files, profiles))

@@ -6,7 +6,7 @@ import importlib
 import inspect
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,7 +17,6 @@ import typer.main
 from simnmt.base.errors import InputError
 from simnmt.cli.app import Verb
 from simnmt.cli.options import (
-    AllowCode,
     AsJson,
     Force,
     Jobs,
@@ -25,7 +24,6 @@ from simnmt.cli.options import (
     option,
     parse_duration,
     print_result,
-    prints_of_users,
 )
 from simnmt.cli.progress import Bar, progress_bar
 from simnmt.cli.terminal import say, warn
@@ -38,7 +36,6 @@ if TYPE_CHECKING:
 app = typer.Typer(help="The papers' tables as published, and ours beside them.", no_args_is_help=True)
 
 Out = Annotated[Path | None, option("DIR", "Folder for page and JSON. [default: a new one under reports/]", "--out")]
-Profiles = Annotated[list[str] | None, option("FILE|@NAME", "Use this instead of the shipped ones; repeatable.", "--profile")]
 Studies = Annotated[
     list[Path] | None,
     option("FILE", "Use this instead of the shipped ones; repeatable. With a model: keep its study here.", "--study"),
@@ -46,7 +43,6 @@ Studies = Annotated[
 Parts = Annotated[
     list[str] | None, option("NAME", "Part of a model's study to measure, again if need be; repeatable.", "--part")
 ]
-Sentences = Annotated[int | None, option("N", "Sentences timed at most, of each set.", "--requests")]
 
 
 def _write_and_print(
@@ -91,50 +87,6 @@ def _cpus(jobs: int) -> int:
 
 
 @app.command()
-def topup(
-    out: Out = None,
-    profiles: Profiles = None,
-    requests: Sentences = None,
-    force: Force = False,
-    as_json: AsJson = False,
-) -> None:
-    """Top-up batching (anonymous ACL submission): occupancies, speeds and claims.
-
-    Example: simnmt reproduce topup --profile @cpu1-gru
-    """
-    from simnmt.papers.fni.devices import named_profiles
-    from simnmt.papers.fni.topup import reproduce
-
-    devices = named_profiles(profiles) if profiles else None
-    run = partial(reproduce, profiles=devices, requests=requests)
-    _write_and_print("topup", out, force, as_json, lambda bar, _: run(progress=bar.runs))
-
-
-@app.command()
-def fused(
-    out: Out = None,
-    profiles: Profiles = None,
-    measure: Annotated[int | None, option("N", "A real decoder as well, on N sentences of each mix; minutes.", min=1)] = None,
-    model: Annotated[str | None, option("NAME|PATH", "Model for --measure. [default: gru-512, random weights]")] = None,
-    requests: Sentences = None,
-    force: Force = False,
-    as_json: AsJson = False,
-) -> None:
-    """Fused softmax and search (ACL submission): Tables 2 and 3, shares and speeds, on profiles and a real decoder.
-
-    Example: simnmt reproduce fused --requests 5000
-    """
-    if model is not None and measure is None:
-        raise InputError(f"--model {model} without --measure: no sentence to decode", remedy="give --measure N as well")
-    from simnmt.papers.fni.devices import named_profiles
-    from simnmt.papers.fni.fused import reproduce
-
-    devices = named_profiles(profiles) if profiles else None
-    run = partial(reproduce, profiles=devices, measure=measure, model=model, requests=requests)
-    _write_and_print("fused", out, force, as_json, lambda bar, _: run(progress=bar.runs))
-
-
-@app.command()
 def vocab(
     out: Out = None,
     studies: Studies = None,
@@ -173,48 +125,6 @@ def vocab(
     _write_and_print("vocab", out, force, as_json, lambda bar, _: run(say=_stage_printer(bar)).report())
 
 
-@app.command()
-def sti(
-    out: Out = None,
-    studies: Studies = None,
-    pipeline: Annotated[
-        Path | None, option("FILE", "Result of `python -m benchmarks.sti_pipeline --out`. [default: the shipped one]")
-    ] = None,
-    store: Annotated[Path | None, option("STORE", "Shards of a trained classifier to study: minutes; with --task.")] = None,
-    task: Annotated[Path | None, option("FILE.tsv", "Examples that it was not trained on, to judge by.")] = None,
-    importance_task: Annotated[Path | None, option("FILE.tsv", "Other examples, to rank the shards of --store by.")] = None,
-    importance_on_task: Annotated[
-        bool, flag("--importance-on-task", "Rank them on --task itself: its order then looks too good.")
-    ] = False,
-    profiles: Annotated[
-        list[Path] | None,
-        option("FILE", "Profile of `simnmt sti profile`, for its importance and as a device to plan for.", "--profile"),
-    ] = None,
-    parts: Parts = None,
-    quick: Annotated[bool, flag("--quick", "Shorter study of --store: fewer deadlines, orders and examples.")] = False,
-    force: Force = False,
-    as_json: AsJson = False,
-) -> None:
-    """Elastic pipelining (ASPLOS 2023): its claims, a trained classifier's study beside them, and pipelines drawn.
-
-    Example: simnmt reproduce sti --out sti-page
-    """
-    from simnmt.papers.sti.reproduction import reproduce
-    from simnmt.papers.sti.study import StudySource
-
-    source = StudySource.from_options(
-        store,
-        task,
-        importance_task=importance_task,
-        importance_on_task=importance_on_task,
-        profiles=tuple(profiles or ()),
-        parts=tuple(parts or ()),
-        quick=quick,
-    )
-    run = partial(reproduce, studies=studies, pipeline=pipeline, source=source)
-    _write_and_print("sti", out, force, as_json, lambda bar, _: run(say=_stage_printer(bar)).report())
-
-
 def _files_by_label(name: str, given: Sequence[str] | None) -> dict[str, Path]:
     """Return the files by label, the part before `=`. Raises `InputError` for a missing or repeated label."""
     paths: dict[str, Path] = {}
@@ -250,11 +160,11 @@ class PaperVerb(Verb):
 def _verb_of(name: str) -> Callable[..., None]:
     """Return the function of a paper's verb, whose parameters are those of the paper's `reproduce` and the output's.
 
-    `jobs`, `allow_code`, `progress` and `say` are given to those that have them; an option of a `TIME` takes units.
+    `jobs`, `progress` and `say` are given to those that have them; an option of a `TIME` takes units.
     """
     reproduce = importlib.import_module(PAPERS[name].module).reproduce
-    shared = {"out": Out, "jobs": Jobs, "allow_code": AllowCode, "force": Force, "as_json": AsJson}
-    defaults = {"out": None, "jobs": 0, "allow_code": False, "force": False, "as_json": False}
+    shared = {"out": Out, "jobs": Jobs, "force": Force, "as_json": AsJson}
+    defaults = {"out": None, "jobs": 0, "force": False, "as_json": False}
     options = dict(inspect.signature(reproduce, eval_str=True).parameters)
     names = ["out", *(name for name in options if name not in ("progress", "say")), "force", "as_json"]
     for parameter in options.values():
@@ -271,8 +181,7 @@ def _verb_of(name: str) -> Callable[..., None]:
             report: Report = reproduce(**given, **{key: call for key, call in callbacks.items() if key in options})
             return report
 
-        with prints_of_users() if given.get("allow_code") else nullcontext():
-            _write_and_print(name, out, force, as_json, reproduction)
+        _write_and_print(name, out, force, as_json, reproduction)
 
     parameters = [
         inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, default=defaults[option], annotation=shared[option])

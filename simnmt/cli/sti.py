@@ -347,7 +347,6 @@ def run(
     text: Annotated[list[str] | None, option("TEXT", "Text to classify; one for each turn, the last one repeats.")] = None,
     task: Annotated[Path | None, option("FILE.tsv", "Use the file's first texts as the turns.")] = None,
     threads: Annotated[int, option("T", "Threads that compute, beside the one that reads.", min=1)] = 1,
-    compare: Annotated[bool, flag("--compare", "Then run Load&Exec, StdPL and PreloadModel too, each once.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Stream a model from its store: plan each turn of an engagement, execute it, and compare it with the plan.
@@ -373,7 +372,7 @@ def run(
     from simnmt.streaming.encoder import ElasticEncoder
     from simnmt.streaming.store import ShardStore
     from simnmt.streaming.texts import read_task
-    from simnmt.streaming.turns import EngagementSettings, inputs_of, run_baselines, run_engagement
+    from simnmt.streaming.turns import EngagementSettings, inputs_of, run_engagement
 
     texts = tuple(text or ()) if task is None else read_task(task).texts[:turns]
     box = describe()
@@ -386,10 +385,9 @@ def run(
         pace_bytes_per_s = source.pace_bytes_per_s
         engaged = chosen(context, EngagementSettings, length=tokens, pace_bytes_per_s=pace_bytes_per_s, fills_deadline=fill)
         done = list(run_engagement(opened, encoder, source.cost, engaged, inputs))
-        others = list(run_baselines(opened, encoder, source.cost, engaged, *inputs[0])) if compare else []
         warnings = [*source.warnings, *profile_assembly.busy_warnings([before, profile_assembly.state(box)], "the run")]
         for warning in warnings:
             warn(warning)
-        result = opened, source, engaged, done, others
+        result = opened, source, engaged, done
         document = engagement_document(*result) | {"warnings": warnings}
         print_result(as_json, lambda: document, lambda: format_engagement(*result))

@@ -7,7 +7,6 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from simnmt.base.text_tables import format_table
-from simnmt.streaming.plan.plan_summary import fill_proposal
 
 if TYPE_CHECKING:
     from simnmt.cli.sti_costs import CostSource
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from simnmt.streaming.plan.plan_summary import PlannedLayer, PlanSummary
     from simnmt.streaming.plan.timeline import Timeline
     from simnmt.streaming.store import ShardStore
-    from simnmt.streaming.turns import BaselineRun, EngagementSettings, Turn
+    from simnmt.streaming.turns import EngagementSettings, Turn
 
 
 def format_store(description: dict[str, Any], *, layers: bool = False) -> str:
@@ -171,9 +170,7 @@ def _contestant_rows(outlook: PlanSummary) -> Iterator[list[str]]:
         ]
 
 
-def format_engagement(
-    store: ShardStore, source: CostSource, engaged: EngagementSettings, turns: Sequence[Turn], others: Sequence[BaselineRun]
-) -> str:
+def format_engagement(store: ShardStore, source: CostSource, engaged: EngagementSettings, turns: Sequence[Turn]) -> str:
     """Return the engagement as text."""
     geometry, pace = store.geometry, engaged.pace_bytes_per_s
     paced = "as fast as the disk gives" if pace is None else f"paced to {pace / 1e6:g} MB/s"
@@ -213,14 +210,11 @@ def format_engagement(
         "",
         *format_pipeline(last.execution.timeline, last.plan.layer_indices),
     ]
-    if others:
-        header = ["way", "n x m", "bits", "planned ms", "took ms", "waits ms", "in memory beforehand MB", "class"]
-        lines += ["", format_table(header, [_rival_row(baseline, engaged) for baseline in others], 1)]
     return "\n".join(lines)
 
 
 def engagement_document(
-    store: ShardStore, source: CostSource, engaged: EngagementSettings, turns: Sequence[Turn], others: Sequence[BaselineRun]
+    store: ShardStore, source: CostSource, engaged: EngagementSettings, turns: Sequence[Turn]
 ) -> dict[str, Any]:
     """Return the engagement as plain data, in seconds and bytes."""
     return {
@@ -243,14 +237,6 @@ def engagement_document(
                 "logits": turn.execution.logits.tolist(),
             }
             for turn in turns
-        ],
-        "comparison": [
-            {
-                "way": baseline.contestant.name,
-                "plan": None if baseline.contestant.plan is None else baseline.contestant.plan.as_json(),
-                "execution": None if baseline.execution is None else baseline.execution.as_json(),
-            }
-            for baseline in others
         ],
     }
 
@@ -284,9 +270,6 @@ def _engagement_remarks(source: CostSource, engaged: EngagementSettings, turns: 
         waits = any(turn.plan.stalls and turn.plan.misses_deadline for turn in turns)
         smaller = ": planned to wait within it (--fill), a smaller submodel may keep it"
         yield f"the deadline was missed in turn {', '.join(missed)}{smaller if waits and not engaged.fills_deadline else ''}"
-    proposal = None if engaged.fills_deadline else fill_proposal(source.cost, turns[0].plan, reclaimed=engaged.cold)
-    if proposal is not None:
-        yield f"turn 1: {proposal.removesuffix('.')}"
     yield from _describe_slow_reads(turns)
     if not all(turn.execution.cold for turn in turns):
         yield "the store's file may have stayed in memory: reads may have been faster than the disk"
@@ -316,21 +299,3 @@ def _layer_times(turn: Turn) -> Iterator[list[str]]:
         )
         seconds = (times.io_begin_s, times.io_end_s, times.wait_s, times.unpack_s, times.forward_s, times.end_s)
         yield [str(times.layer), bits, f"{times.bytes_read / 1e6:.3g}", *map(_ms, seconds)]
-
-
-def _rival_row(baseline: BaselineRun, engaged: EngagementSettings) -> list[str]:
-    known = baseline.contestant
-    if known.plan is None or known.timeline is None or known.memory is None or baseline.execution is None:
-        return [known.name, "none ends in time", *[""] * 6]
-    plan, run = known.plan, baseline.execution
-    late = " late" if run.latency_s > engaged.deadline_s else ""
-    return [
-        known.name,
-        f"{plan.layers} x {plan.slices_per_layer}",
-        str(next(iter(plan.bits.values()))),
-        _ms(known.timeline.latency_s),
-        _ms(run.latency_s) + late,
-        _ms(run.stall_s),
-        f"{known.memory.preload_bytes / 1e6:.3g}",
-        _answer(run)[0],
-    ]

@@ -19,7 +19,8 @@ from simnmt.experiment.energy_setup import request_costs
 from simnmt.experiment.routes import Routes, clock_pace_s, half_overheads_s, routes
 from simnmt.network.link import bytes_per_token
 from simnmt.policies.decision import Knowledge, Resource
-from simnmt.profile.execution_plane import ExecutionPlane, PlaneFit, fit_plane
+from simnmt.profile.cost import Plane
+from simnmt.profile.execution_fit import PlaneFit, fit_plane
 from simnmt.profile.power import RequestCost
 from simnmt.results.columns import Array
 from simnmt.results.request_log import Truth
@@ -57,7 +58,7 @@ class Learnt:
     lengths: LengthFit
     plane_fits: tuple[PlaneFit | None, ...]
     """Fit of each target's plane; None if the policies use the profile's plane."""
-    planes: tuple[ExecutionPlane, ...]
+    planes: tuple[Plane, ...]
     """Plane of each target that the policies use."""
     costs: dict[Resource, tuple[RequestCost, ...]] = field(default_factory=dict)
     """Joules and money of a request alone on each target; without what is unknown on some target."""

@@ -21,8 +21,9 @@ from simnmt.network.configuration import load_network
 from simnmt.profile.blocks import ProfileError
 from simnmt.profile.calibration_error import CalibrationError, lacking_samples
 from simnmt.profile.custom import CostFunction, CustomDevice, profile_of_cost
-from simnmt.profile.device_profile import DeviceProfile, LengthUnit
+from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.doubts import profile_doubts
+from simnmt.profile.origin import LengthUnit
 from simnmt.profile.profile_file import read_profile
 from simnmt.profile.profile_variant import DecoderChoice, with_decoder
 from simnmt.scenario.configuration import PROFILE_FILE, DeviceConfiguration, ScenarioConfiguration

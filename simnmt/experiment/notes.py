@@ -18,7 +18,7 @@ from simnmt.experiment.fault_setup import AVAILABILITY
 from simnmt.experiment.inputs import outside_share
 from simnmt.experiment.targets import Target
 from simnmt.network.link import Link
-from simnmt.profile.execution_plane import PlaneFit
+from simnmt.profile.execution_fit import PlaneFit
 from simnmt.profile.profile_variant import as_calibrated
 from simnmt.results.number_text import digits, duration
 from simnmt.results.run import format_sources, shown_kind

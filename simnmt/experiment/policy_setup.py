@@ -16,7 +16,7 @@ from simnmt.experiment.cases import Unit
 from simnmt.experiment.draws import ACTIVE_SHARE_STREAM, Drawn, Learnt, more_s_per_tgt_token
 from simnmt.experiment.targets import Decoding, Target
 from simnmt.policies import BacklogView, BatchView, CNmt, Decide, Fixed, LeastTotal, PlanView, Policy, TransferEstimate
-from simnmt.policies.cnmt import Plane
+from simnmt.policies.cnmt import TimesAlone
 from simnmt.policies.custom import CheckedPolicy, is_shown_view
 from simnmt.policies.decision import Estimation, PolicySettings
 from simnmt.results.requests import Block
@@ -127,7 +127,7 @@ def set_up_policy(
     )
 
 
-def _expected(unit: Unit, planes: Sequence[Plane], src_len: NDArray[np.int64], tgt_len: Floats) -> list[Floats]:
+def _expected(unit: Unit, planes: Sequence[TimesAlone], src_len: NDArray[np.int64], tgt_len: Floats) -> list[Floats]:
     """Return a policy's expectation of each request by target, in the unit of the target's view (`ExpectedFor`)."""
     columns = zip(unit.case.targets, planes, strict=True)
     return [plane.seconds(src_len, tgt_len) if target.decoding is None else tgt_len for target, plane in columns]

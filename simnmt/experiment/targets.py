@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from simnmt.base.arrays import Floats
 from simnmt.devices import Batched, Streamed
 from simnmt.experiment.streaming_setup import StreamedDevice
-from simnmt.profile.batch_cost import DecodingCost
+from simnmt.profile.cost import DecodingCost
 from simnmt.profile.custom import CostFunction
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.profile_variant import DecoderChoice

@@ -29,8 +29,8 @@ from simnmt.nmt.errors import NmtError
 from simnmt.nmt.pretrained_tokenizer import Languages
 from simnmt.nmt.sentence_decoder import SentenceDecoder
 from simnmt.nmt.source_lines import SourceLine
-from simnmt.profile.blocks import EngineBlock
 from simnmt.profile.decoder_settings import DecoderSettings
+from simnmt.profile.origin import EngineBlock
 from simnmt.service.messages import ServiceError
 
 _LOG = logging.getLogger("simnmt.live")

@@ -7,10 +7,8 @@ layer in the decoder's own shapes (FNI-01, FNI-15, FNI-17). A `clock` of a GPU w
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
-from statistics import median
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,29 +24,24 @@ EARLY_TOKENS, GUEST_TOKENS, LATE_TOKENS = 6, 4, 5
 """Forced lengths: of the sentence that joins one step before the guests, of the guests, and of those that join after them."""
 
 
-class JoiningTime(NamedTuple):
-    """Seconds of joining and leaving; below 0 if noise is larger than the cost."""
-
-    join_s: float
-    leave_s: float
-    """Seconds by which a step after which sentences leave is longer than one after which none leaves."""
+Timer = Callable[[], dict[str, float]]
+"""Runs an experiment once and returns its seconds by name; callers repeat it in rounds."""
 
 
-def time_joining(
+def joining_timer(
     model: StepModel,
     sources: Sequence[Sequence[int]],
     joining: int,
     *,
     beam: int,
-    rounds: int,
     output: Output = Output(),  # noqa: B008 - frozen
     clock: Callable[[], float] = perf_counter,
-) -> JoiningTime:
-    """Time the first `joining` sources as they join the others in one step, and leave before them in one step.
+) -> Timer:
+    """Return a timer of the first `joining` sources as they join the others in one step, and leave before them in one step.
 
-    Returns medians: of joining, and of the time after the model's part in the step after which they leave, less that of the two
-    steps before it. One of the others joins one step earlier, so that positions differ, the rest later, so that the last slots
-    move into the holes. A first round is not counted. Raises the errors of `Decoder`.
+    `join_s` is the time of joining, `leave_s` the time after the model's part in the step after which they leave, less the mean
+    of the two steps before it: below 0 if noise is larger than the cost. One of the others joins one step earlier, so that
+    positions differ, the rest later, so that the last slots move into the holes. Raises the errors of `Decoder`.
     """
     decoder, marks = _timed_decoder(model, len(sources), beam, output, clock)
     lens = [*[GUEST_TOKENS] * joining, EARLY_TOKENS, *[LATE_TOKENS] * len(sources)][: len(sources)]
@@ -62,20 +55,21 @@ def time_joining(
         decoder.step()
         return clock() - marks[-1]
 
-    joined_s, between_s, leaving_s = list[float](), list[float](), list[float]()
-    for _ in range(1 + rounds):
+    def once() -> dict[str, float]:
         join(joining, joining + 1)
         decoder.step()
         begin_s = clock()
         join(0, joining)
-        joined_s.append(clock() - begin_s)
+        join_s = clock() - begin_s
         join(joining + 1, len(sources))
         decoder.step()
-        between_s += [beside_s(), beside_s()]
-        leaving_s.append(beside_s())
+        between_s = (beside_s() + beside_s()) / 2.0
+        leave_s = beside_s() - between_s
         while decoder.active:
             decoder.step()
-    return JoiningTime(median(joined_s[1:]), median(leaving_s[1:]) - median(between_s[2:]))
+        return {"join_s": join_s, "leave_s": leave_s}
+
+    return once
 
 
 def time_steps_in_turn(
@@ -118,62 +112,37 @@ def _timed_decoder(
     return Decoder(model, mini(size), Search(beam), output, mark=lambda: marks.append(clock())), marks
 
 
-SRC_LEN = 25
-ROUNDS = 9
-LEAST_ROUNDS, ENOUGH_S = 3, 5.0
-"""Least number of rounds; after these, no further round starts once all have taken `ENOUGH_S` seconds."""
-
-
-@dataclass(frozen=True, slots=True)
-class OutputStages:
-    """Seconds of the stages of one decode step of all rows, medians of interleaved rounds; without the time between steps."""
-
-    body_s: float
-    product_s: float
-    """All columns at once, without the bias."""
-    bias_s: float
-    """Additional seconds of a product with bias: torch adds within the product where it can. 0 if noise is larger."""
-    softmax_s: float
-    """0 if no softmax is computed."""
-    search_s: float
-    """The best tokens of each row and among the rows of a beam."""
-    fused_product_s: float
-    """The product of the fused layer, block by block."""
-    fused_s: float
-    """Bias, softmax and search in one pass, the choice among a beam's rows included."""
-
-
-STAGES = tuple(field.name.removesuffix("_s") for field in fields(OutputStages))
+STAGES = ("body", "product", "bias", "softmax", "search", "fused_product", "fused")
+"""Stages of a decode step of all rows, without the time between steps: `product` of all columns at once, without the bias;
+`bias`, what a product with bias takes more, since torch adds within the product where it can; `softmax`, 0 if none is computed;
+`search` of the best tokens of each row and among the rows of a beam; `fused_product` of the fused layer, block by block;
+`fused`: bias, softmax and search in one pass."""
+SRC_LEN, MOST_CALLS = 25, 40
+"""Source tokens; steps that a timer may take."""
 
 
 @torch.inference_mode()
-def output_stages_s(
-    model: StepModel,
-    batch: int,
-    beam: int,
-    *,
-    src_len: int = SRC_LEN,
-    rounds: int = ROUNDS,
-    clock: Callable[[], float] = perf_counter,
-) -> OutputStages:
-    """Time the stages of steps of `batch` sentences of `src_len` source tokens, which are forced to go on.
+def stage_timer(
+    model: StepModel, batch: int, beam: int, *, src_len: int = SRC_LEN, clock: Callable[[], float] = perf_counter
+) -> Timer:
+    """Return a timer of `STAGES` in steps of `batch` sentences of `src_len` source tokens, which are forced to go on.
 
-    A greedy search computes no probabilities, as in the engine. Raises `NmtError` for lengths beyond the model's positions;
-    errors of torch for too little memory pass through.
+    Each call is a step, of which there are at most `MOST_CALLS`. A greedy search computes no probabilities, as in the engine.
+    Raises `NmtError` for lengths beyond the model's positions; errors of torch for too little memory pass through.
     """
-    check_lengths(model.max_positions, src_len, rounds + 1)
+    check_lengths(model.max_positions, src_len, MOST_CALLS)
     best = beam if beam > 1 else 0
     slots = model.slots(batch * beam)
     src = torch.full((batch, src_len), model.eos_token, device=model.device)
     slots.join(model.encode(src, torch.full((batch,), src_len, device=model.device)), range(batch), [src_len] * batch, beam)
     banned = BannedTokens(model)
-    banned.update([Limit(rounds + 1, True)] * batch, beam)
+    banned.update([Limit(MOST_CALLS, True)] * batch, beam)
     plain, fused = PlainOutput(model, banned), _TimedFusedOutput(model, banned, clock)
     tokens = torch.full((batch * beam,), model.eos_token, device=model.device)
     scores = torch.zeros((batch, beam), device=model.device)
 
-    def once() -> tuple[float, ...]:
-        """Return seconds in the order of `STAGES`, but the product with bias in place of the bias."""
+    @torch.inference_mode()
+    def once() -> dict[str, float]:
         lap = _stopwatch(clock)
         hidden = slots.body(tokens)
         body_s = lap()
@@ -196,14 +165,10 @@ def output_stages_s(
         if beam > 1:
             fused.largest_sums(projected, scores, 2 * beam)
         fused_s = lap() - fused.product_s
-        return body_s, product_s, with_bias_s, softmax_s, search_s, fused.product_s, fused_s
+        seconds = (body_s, product_s, with_bias_s - product_s, softmax_s, search_s, fused.product_s, fused_s)
+        return dict(zip(STAGES, seconds, strict=True))
 
-    once()
-    begin_s, samples = clock(), list[tuple[float, ...]]()
-    while len(samples) < rounds and (len(samples) < LEAST_ROUNDS or clock() - begin_s < ENOUGH_S):
-        samples.append(once())
-    body_s, product_s, _, *others = (median(part) for part in zip(*samples, strict=True))
-    return OutputStages(body_s, product_s, max(0.0, median(one[2] - one[1] for one in samples)), *others)
+    return once
 
 
 def _stopwatch(clock: Callable[[], float]) -> Callable[[], float]:

@@ -16,7 +16,7 @@ from simnmt.base.compile import cpu_name
 from simnmt.batching import Batching, mini
 from simnmt.nmt import decoder_timing
 from simnmt.nmt.decoder import Decoder
-from simnmt.nmt.decoder_timing import JoiningTime, OutputStages
+from simnmt.nmt.decoder_timing import Timer
 from simnmt.nmt.devices import has_bfloat16, torch_device
 from simnmt.nmt.engine import EngineAccount, EngineRequest, Timing, Work, random_sources
 from simnmt.nmt.errors import NmtError, within_memory
@@ -127,14 +127,15 @@ class TorchEngine:
         """See `ServingEngine`. Raises `NmtError` once closed."""
         return self._measure(lambda model: Decoder(model, batching, Search(beam), self._output))
 
-    def joining_s(self, joining: int, others: int, *, src_len: int, beam: int, rounds: int) -> JoiningTime:
-        """Return the median seconds in which encoded sentences join others in the decoder, and leave it (FNI-10).
+    def joining_timer(self, joining: int, others: int, *, src_len: int, beam: int) -> Timer:
+        """Return a timer of encoded sentences that join others in the decoder, and leave it (FNI-10).
 
-        See `time_joining`. Raises `OutOfMemory`, after which the engine is still usable.
+        Both raise `OutOfMemory`, after which the engine is still usable.
         """
         sources = self._sources(Work(src_len, 1, joining + others, beam))
-        timed, output, clock = decoder_timing.time_joining, self._output, self._now_s
-        return self._measure(lambda model: timed(model, sources, joining, beam=beam, rounds=rounds, output=output, clock=clock))
+        make, output, clock = decoder_timing.joining_timer, self._output, self._now_s
+        timer = self._measure(lambda model: make(model, sources, joining, beam=beam, output=output, clock=clock))
+        return lambda: self._measure(lambda _: timer())
 
     def in_turn_s(self, first: Work, second: Work) -> list[tuple[float, float]]:
         """Return the seconds of the alternating steps of both works; see `time_steps_in_turn`. Raises the errors of `run`."""
@@ -148,7 +149,7 @@ class TorchEngine:
         return self._measure(measure)
 
     def encoding_s(self, src_lens: Sequence[int]) -> float:
-        """Return the seconds of encoding sentences of these lengths together, as in `run`. Raises as `joining_s`."""
+        """Return the seconds of encoding sentences of these lengths together, as in `run`. Raises as `joining_timer`."""
         requests = [DecodeRequest(self._sources(Work(src_len, 1))[0]) for src_len in src_lens]
 
         def timed(model: TranslationModel) -> float:
@@ -158,12 +159,11 @@ class TorchEngine:
 
         return self._measure(timed)
 
-    def output_stages_s(
-        self, batch: int, beam: int, *, src_len: int = decoder_timing.SRC_LEN, rounds: int = decoder_timing.ROUNDS
-    ) -> OutputStages:
-        """Return the seconds of the stages of one decode step, both plain and fused. Raises as `joining_s`."""
-        timed, clock = decoder_timing.output_stages_s, self._now_s
-        return self._measure(lambda model: timed(model, batch, beam, src_len=src_len, rounds=rounds, clock=clock))
+    def stage_timer(self, batch: int, beam: int, *, src_len: int = decoder_timing.SRC_LEN) -> Timer:
+        """Return a timer of the stages of one decode step, both plain and fused. Raises as `joining_timer`."""
+        make, clock = decoder_timing.stage_timer, self._now_s
+        timer = self._measure(lambda model: make(model, batch, beam, src_len=src_len, clock=clock))
+        return lambda: self._measure(lambda _: timer())
 
     def close(self) -> None:
         """See `Engine`; no run afterwards."""

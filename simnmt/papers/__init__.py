@@ -27,10 +27,25 @@ PAPERS = {
         "C-NMT (ISCAS 2022): Table I, its ratios, figures and claims: published, on inferred and on measured profiles.\n\n"
         "Example: simnmt reproduce cnmt --requests 2000",
     ),
+    "topup": Reproduction(
+        "simnmt.papers.fni.topup",
+        "Top-up batching (anonymous ACL submission): occupancies, speeds and claims.\n\n"
+        "Example: simnmt reproduce topup --profile @cpu1-gru",
+    ),
+    "fused": Reproduction(
+        "simnmt.papers.fni.fused",
+        "Fused softmax and search (ACL submission): Tables 2 and 3, shares and speeds, on profiles and a real decoder.\n\n"
+        "Example: simnmt reproduce fused --requests 5000",
+    ),
     "sharp": Reproduction(
         "simnmt.papers.sharp.reproduction",
         "Sharp models on dull hardware (EMNLP 2017): Tables 1 and 2 and figure 1, measured live on one thread; minutes.\n\n"
         "Example: simnmt reproduce sharp --quick",
+    ),
+    "sti": Reproduction(
+        "simnmt.papers.sti.reproduction",
+        "Elastic pipelining (ASPLOS 2023): its claims, a trained classifier's study beside them, and pipelines drawn.\n\n"
+        "Example: simnmt reproduce sti --out sti-page",
     ),
 }
 """By verb; this module imports none of them, so that the command line starts at once."""

@@ -16,15 +16,15 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from simnmt.policies.decision import EstimatingPolicySettings, Knowledge, LeastTotal
-from simnmt.profile.execution_plane import ExecutionPlane
+from simnmt.profile.cost import Plane
 from simnmt.workload.length_regression import LEAST_TGT_LEN, LengthDistribution, LengthRegression
 
 PredictLength = Callable[[NDArray[np.int64]], NDArray[np.float64]]
 """Returns the expected target tokens of source lengths; shape kept."""
 
 
-class Plane(Protocol):
-    """An `ExecutionPlane`, or what takes its place."""
+class TimesAlone(Protocol):
+    """A `Plane`, or what takes its place."""
 
     def seconds(self, src_len: NDArray[np.int64], tgt_len: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the seconds of requests alone."""
@@ -38,7 +38,7 @@ class CNmt:
     Source: C-NMT, equations (1) and (2), for any number of targets. A tie goes to the target named first, which is the gateway.
     """
 
-    planes: Sequence[Plane]
+    planes: Sequence[TimesAlone]
     """One per target."""
     predict: PredictLength
     """The length regression's `predict` for C-NMT, `constant_length` for Naive, a distribution's `mean`."""
@@ -65,9 +65,7 @@ def constant_length(tgt_len: float) -> PredictLength:
 Interval = tuple[float, float]
 
 
-def kept_lengths(
-    gateway: ExecutionPlane, cloud: ExecutionPlane, lengths: LengthRegression, transfer_s: float
-) -> list[Interval]:
+def kept_lengths(gateway: Plane, cloud: Plane, lengths: LengthRegression, transfer_s: float) -> list[Interval]:
     """Return the intervals of source lengths, from 1 token, for which the rule keeps a request at the gateway (CNMT-09).
 
     A tie stays at the gateway. The predicted length is a line that is never below one token, so the difference of both devices'

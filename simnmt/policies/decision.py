@@ -17,7 +17,7 @@ from pydantic import Field
 
 from simnmt.base.configuration import Configuration
 from simnmt.policies.estimates import LastMeasured, TransferEstimateSettings
-from simnmt.profile.execution_plane import ExecutionPlane
+from simnmt.profile.cost import Plane
 from simnmt.profile.power import RequestCost
 from simnmt.workload.length_regression import LengthRegression
 from simnmt.workload.length_table import LengthTable
@@ -53,7 +53,7 @@ class Knowledge:
     """
 
     devices: Sequence[str]
-    planes: Sequence[ExecutionPlane]
+    planes: Sequence[Plane]
     """One per device, as fitted or from the profile."""
     fit_pairs: LengthTable
     lengths: LengthRegression

@@ -1,26 +1,26 @@
 """Device profiles and cost models: what one device running one model costs in seconds and joules, and how that is known.
 
-Start with `device_profile.py` (the schema: `DeviceProfile`), `batch_cost.py` (seconds of encoding and of decode steps) and
-`execution_plane.py` (seconds of one sentence alone, CNMT-05). `profile_file.py` reads and writes profiles; `doubts.py` lists
-what makes a profile doubtful; `profile_variant.py` moves a profile to another decoder configuration; `execution_fit.py`
-fits what `simnmt.calibrate` measures. This room imports no other room than `simnmt.base`, and never torch.
+Start with `device_profile.py` (the schema: `DeviceProfile`), `cost.py` (the two forms of costs: `Plane` of a sentence alone,
+CNMT-05, and `CostTable` of batches) and `blocks.py` (the cost blocks, with the words for their fields). `profile_file.py`
+reads and writes profiles; `doubts.py` lists what makes one doubtful; `profile_variant.py` moves it to another decoder
+configuration; `execution_fit.py` fits what `simnmt.calibrate` measures. This room imports no other room than `simnmt.base`,
+and never torch.
 """
 
 from __future__ import annotations
 
-from simnmt.profile.batch_cost import BatchCost, DecodingCost
 from simnmt.profile.blocks import ProfileError
+from simnmt.profile.cost import CostTable, DecodingCost, LognormalResidual, Plane
 from simnmt.profile.decoder_block import DecoderBlock, DecoderVariant
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.device_profile import DeviceProfile
-from simnmt.profile.disk_block import ReadTable, TokenBucket
 from simnmt.profile.doubts import Doubt, profile_doubts
-from simnmt.profile.execution_plane import ExecutionPlane, LognormalResidual, PlaneFit, fit_plane
+from simnmt.profile.execution_fit import PlaneFit, fit_plane
 from simnmt.profile.profile_file import checked_profile, read_profile, write_profile
 from simnmt.profile.profile_variant import DecoderChoice
 
 __all__ = [
-    "BatchCost",
+    "CostTable",
     "DecoderBlock",
     "DecoderChoice",
     "DecoderSettings",
@@ -28,12 +28,10 @@ __all__ = [
     "DecodingCost",
     "DeviceProfile",
     "Doubt",
-    "ExecutionPlane",
     "LognormalResidual",
+    "Plane",
     "PlaneFit",
     "ProfileError",
-    "ReadTable",
-    "TokenBucket",
     "checked_profile",
     "fit_plane",
     "profile_doubts",

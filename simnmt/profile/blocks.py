@@ -1,21 +1,24 @@
-"""Blocks that a device profile may hold beside its execution plane, their value types, and the error of a wrong profile."""
+"""The cost blocks of a device profile, with their kind and the quality of their fits: execution, steps, encoder, disk, energy.
+
+How `profile inspect` prints a field, and what `profile compare` calls it, stands beside the field (`Shown`): a new quantity is
+a field here, and no other file of this room changes.
+"""
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from pydantic import AfterValidator, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 from typing_extensions import Self
 
+from simnmt.base.arrays import Floats
 from simnmt.base.configuration import Configuration
 from simnmt.base.errors import InputError
-from simnmt.profile.batch_cost import BatchCost, LinearSurface, Surface, TableSurface
-from simnmt.profile.decoder_settings import DecoderOptions
+from simnmt.profile.cost import CostTable, LognormalResidual, Plane, Seconds
 
 
 class ProfileError(InputError):
@@ -23,24 +26,13 @@ class ProfileError(InputError):
 
 
 Kind = Literal["measured", "inferred", "synthetic"]
-LEAST_COST_S = 1e-30
-"""Least cost that is not zero: far below every rounding error of a fit; ratios to smaller costs overflow."""
 MOST_WHOLE = 10**15
 """Bound of a count, and of the magnitude of any number of an architecture."""
-
-
-def _zero_or_a_cost(seconds: float) -> float:
-    if 0.0 < seconds < LEAST_COST_S:
-        raise ValueError(f"{seconds:g} s is no cost: give 0, or at least {LEAST_COST_S:g}")
-    return seconds
-
-
-Seconds = Annotated[float, Field(ge=0.0, le=10_000.0), AfterValidator(_zero_or_a_cost)]
-"""Seconds of a token or of a request: at most three hours."""
 Duration = Annotated[float, Field(ge=1e-12, le=1e6)]
 """Measured seconds."""
 Positive = Annotated[float, Field(ge=1e-12, le=1e18)]
 NotNegative = Annotated[float, Field(ge=0.0, le=1e18)]
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
 RelativeError = Annotated[float, Field(ge=0.0, le=1e6)]
 RSquared = Annotated[float, Field(ge=-1e18, le=1.0)]
 Count = Annotated[int, Field(ge=1, le=MOST_WHOLE)]
@@ -57,64 +49,73 @@ Rising = AfterValidator(_check_rising)
 """For a tuple of numbers, each greater than the one before."""
 
 
-def _holds_too_large(value: Any) -> bool:
-    if isinstance(value, dict | list | tuple):
-        return any(map(_holds_too_large, value.values() if isinstance(value, dict) else value))
-    return isinstance(value, int | float) and abs(value) > MOST_WHOLE
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """How a field is printed: the words around its value, and its unit as a factor."""
+
+    text: str = "{}"
+    """Template with a place for the value, such as `{:.4g} W idle`; of a block below, what its label adds."""
+    factor: float = 1.0
+    """From SI units to those of the text and the column."""
+    column: str = ""
+    """Name and unit of the value in a comparison of profiles; empty: not compared."""
+
+    def format(self, value: Any) -> str:
+        """Return the words for a value, or for each of several."""
+        if isinstance(value, Mapping):
+            return ", ".join(f"{key} {part}" for key, part in value.items())
+        if isinstance(value, tuple):
+            return "; ".join(map(self.format, value))
+        return self.text.format(value * self.factor if isinstance(value, float) else value)
 
 
-class EngineBlock(Configuration):
-    """What executed the model."""
-
-    backend: str
-    """Such as `torch` or `ctranslate2`."""
-    compute_type: str
-    """Such as `float32` or `int8`."""
-    device: str
-    """`cpu` or `cuda:0`."""
-    device_name: str = ""
-    """The processor's own name."""
-    threads: Count | None = None
-    beam: Count = 1
-    fused: bool = False
-    """True if bias, softmax and search were fused."""
-    decoder: DecoderOptions | None = None
-    """Options of the sharp decoder; null: another backend."""
-    weights: Literal["random", "checkpoint"] = "random"
-    """Times depend on the architecture alone, translations on the weights too."""
-    clipped_weights: Annotated[int, Field(ge=0, le=MOST_WHOLE)] | None = None
-    """Weights of the sharp decoder's model that 16-bit products would clip, whatever type its products have; null: another
-    backend."""
-    product_weights: Count | None = None
-    """All weights of these products."""
-    architecture: dict[str, Any] = Field(default_factory=dict)
-    versions: dict[str, str] = Field(default_factory=dict)
-
-    @property
-    def hash(self) -> str:
-        """Hash of all that decides the times of the same work on a box: architecture, backend, number type, threads, decoder.
-
-        A gateway compares its profiles' with those of the live engines. Weights do not count: times do not depend on them.
-        """
-        names = {"architecture", "backend", "compute_type", "device", "threads", "beam", "fused", "decoder"}
-        content = json.dumps(self.model_dump(mode="json", include=names), sort_keys=True)
-        return hashlib.sha256(content.encode()).hexdigest()[:16]
-
-    @model_validator(mode="after")
-    def _sizes_are_possible(self) -> EngineBlock:
-        for key, value in self.architecture.items():
-            if _holds_too_large(value):
-                raise ValueError(f"architecture.{key}: a number beyond {MOST_WHOLE}")
-        return self
+MS, PERCENT, MEGA = 1e3, 1e2, 1e-6
+HELDOUT = Shown("{:.3g} % held out", PERCENT)
+NOTE = Shown()
 
 
-class Quantiles(Configuration):
+class Block(Configuration):
+    """A part of a profile, whose fields are printed as their `Shown` says."""
+
+    def lines(self, label: str) -> Iterator[tuple[str, str]]:
+        """Return (label, text) lines: the fields that are known, then those of the blocks below."""
+        parts, below = list[str](), list[tuple[str, str]]()
+        for shown, value in self._shown():
+            if isinstance(value, Block):
+                below += value.lines(f"{label} {shown.text}")
+            else:
+                parts.append(shown.format(value))
+        yield label, "; ".join(parts)
+        yield from below
+
+    def columns(self, place: str) -> Iterator[tuple[str, Shown, float]]:
+        """Return (place, words, value) of the numbers that a comparison lists."""
+        for name in type(self).model_fields:
+            shown, value = shown_of(type(self), name), getattr(self, name)
+            if isinstance(value, Block):
+                yield from value.columns(f"{place}.{name}")
+            elif shown is not None and shown.column and value is not None:
+                yield f"{place}.{name}", shown, value
+
+    def _shown(self) -> Iterator[tuple[Shown, Any]]:
+        for name in type(self).model_fields:
+            shown, value = shown_of(type(self), name), getattr(self, name)
+            if shown is not None and value is not None and value is not False and value not in ((), ""):
+                yield shown, value
+
+
+def shown_of(kind: type[Configuration], name: str) -> Shown | None:
+    """Return how a field is printed; None: it is not."""
+    return next((mark for mark in kind.model_fields[name].metadata if isinstance(mark, Shown)), None)
+
+
+class Quantiles(Block):
     """Quantiles of the repeats of one measurement."""
 
     repeats: Count = 1
     min_s: Duration
     p25_s: Duration | None = None
-    median_s: Duration
+    median_s: Annotated[Duration, Shown("median {:.4g} ms", MS)]
     p75_s: Duration | None = None
     p95_s: Duration | None = None
     mean_s: Duration | None = None
@@ -149,104 +150,167 @@ class CellSample(Quantiles):
     """Standard deviation over the repeats."""
 
 
-class ExecutionFit(Configuration):
+class ExecutionFit(Block):
     """Quality of the execution plane; an inferred plane adds other keys, such as its assumptions and the spread over seeds."""
 
     model_config = ConfigDict(extra="allow")
 
-    mode: Literal["six_cells", "full_grid", "every_repeat", "paper", "sentences"] | None = None
+    mode: Annotated[Literal["six_cells", "full_grid", "every_repeat", "paper", "sentences"] | None, Shown("mode {}")] = None
     """every_repeat: the means of all repeats, disturbed ones included, of a calibration with gaps."""
-    inferences: Count | None = None
+    inferences: Annotated[Count | None, Shown("{:,} inferences")] = None
     cells: Count | None = None
-    quantile: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
+    quantile: Annotated[Share | None, Shown("shape of quantile {:g}")] = None
     """Quantile of a cell's repeats that the plane's shape was fitted to: 0 is the least, 0.5 the median."""
-    level: Positive | None = None
+    level: Annotated[Positive | None, Shown("level {:.4g}")] = None
     """Mean of the undisturbed times over the plane of that quantile; the plane in the profile is already multiplied by it. In
     mode sentences (a running service) the median of all times, and 1 if the box of the load generator was busy."""
     level_error: NotNegative | None = None
     """Relative standard error of the level, from the differences between the stretches of measuring; null: not known."""
-    r2: RSquared | None = None
-    r2_of_means_per_tgt_len: RSquared | None = None
-    mse_ms2: NotNegative | None = None
-    heldout_error: RelativeError | None = None
+    r2: Annotated[RSquared | None, Shown("R2 {:.5f}")] = None
+    r2_of_means_per_tgt_len: Annotated[RSquared | None, Shown("of the means per target length {:.5f}")] = None
+    mse_ms2: Annotated[NotNegative | None, Shown("MSE {:.4g} ms^2")] = None
+    heldout_error: Annotated[RelativeError | None, HELDOUT] = None
     """Mean absolute relative error of the plane of least or median times (`quantile`), before it is multiplied by the level,
     on the same times of left-out cells. In mode paper: error of the plane itself on single inferences."""
-    heldout_how: str | None = None
+    heldout_how: Annotated[str | None, Shown("judged on {}")] = None
     """The data on which `heldout_error` was judged."""
     heldout_error_six_cells: RelativeError | None = None
     """In mode full_grid: error of a quick calibration, judged by all cells but its six."""
-    heldout_error_of_means: RelativeError | None = None
+    heldout_error_of_means: Annotated[RelativeError | None, Shown("{:.3g} % on the mean times of the same cells", PERCENT)] = (
+        None
+    )
     """Error of the profile's plane of mean times: shape and level fitted without the left-out cells, judged on the mean of
     each left-out cell's undisturbed repeats."""
-    disturbed_share: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
+    disturbed_share: Annotated[Share | None, Shown("{:.3g} % disturbed", PERCENT)] = None
     """Share of inferences left out of level, residual, R2 and MSE because the box was visibly disturbed."""
     residual_relative_sd_all: NotNegative | None = None
     """Relative standard deviation of the residual if those inferences had been kept."""
     condition_number: Positive | None = None
-    collinear: bool | None = None
-
-    @model_serializer(mode="wrap")
-    def _without_unset(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        content: dict[str, Any] = serialise(self)
-        return {key: value for key, value in content.items() if key in self.model_fields_set}
+    collinear: Annotated[bool | None, Shown("lengths are collinear")] = None
 
 
-class StepCoefficients(Configuration):
-    """Seconds: s_fixed + s_per_row batch + s_per_position position + s_per_row_position batch position."""
-
-    s_fixed: Seconds
-    s_per_row: Seconds
-    s_per_position: Seconds
-    s_per_row_position: Seconds
+SHARES: Floats = np.array([*(0.05 * np.arange(20)).round(2), 0.975, 0.99, 1.0])
+"""Shares at which the residual's quantiles are kept: every twentieth, and the tail."""
+Factor = Annotated[float, Field(ge=1e-6, le=1e6)]
 
 
-class EncoderCoefficients(Configuration):
-    """Seconds: s_fixed + s_per_row batch + s_per_src_token src_len + s_per_row_src_token batch src_len."""
+class ResidualQuantiles(Block):
+    """Distribution of single executions about the plane: quantiles of a factor of mean one, linear between them.
 
-    s_fixed: Seconds
-    s_per_row: Seconds
-    s_per_src_token: Seconds
-    s_per_row_src_token: Seconds
+    Example:
+        >>> residual = ResidualQuantiles(shares=(0.0, 0.5, 1.0), factors=(0.5, 1.0, 1.5))
+        >>> residual.factor(np.array([0.0])).tolist()
+        [1.0]
+    """
+
+    shares: Annotated[tuple[Share, ...], Field(min_length=2), Rising]
+    """Shares of the executions, from 0 to 1."""
+    factors: Annotated[tuple[Factor, ...], Field(min_length=2)]
+    """Factor on the plane that this share of the executions does not exceed; the first is the least, the last the greatest."""
+
+    @model_validator(mode="after")
+    def _is_a_distribution(self) -> ResidualQuantiles:
+        if len(self.shares) != len(self.factors) or (self.shares[0], self.shares[-1]) != (0.0, 1.0):
+            raise ValueError("shares: from 0 to 1, with a factor for each")
+        if list(self.factors) != sorted(self.factors):
+            raise ValueError("factors: no factor may be below the one before it")
+        mean = _mean(*self._columns)
+        if abs(mean - 1.0) > 1e-6:
+            raise ValueError(f"factors: their mean is {mean:.6g}, and must be 1, since the plane holds the mean")
+        return self
+
+    @classmethod
+    def of(cls, factors: Floats, shares: Floats = SHARES) -> ResidualQuantiles:
+        """Return the quantiles of measured factors, shape (executions,), at these shares, scaled to a mean of exactly one."""
+        quantiles = np.quantile(factors, shares)
+        quantiles /= _mean(shares, quantiles)
+        return cls(shares=tuple(shares.tolist()), factors=tuple(quantiles.tolist()))
+
+    @property
+    def _columns(self) -> tuple[Floats, Floats]:
+        return np.array(self.shares), np.array(self.factors)
+
+    @property
+    def relative_sd(self) -> float:
+        """Standard deviation of the factor."""
+        shares, factors = self._columns
+        low, high = factors[:-1], factors[1:]
+        square = float(np.diff(shares) @ (low * low + low * high + high * high)) / 3.0
+        return float(max(square - _mean(shares, factors) ** 2, 0.0) ** 0.5)
+
+    def factor(self, standard_normal: Floats) -> Floats:
+        """Return one factor per standard normal number, at the same quantile; same shape."""
+        from scipy.special import ndtr  # takes a tenth of a second to import, which most simulations do not need
+
+        factor: Floats = np.interp(ndtr(standard_normal), *self._columns)
+        return factor
 
 
-Coefficients = TypeVar("Coefficients", StepCoefficients, EncoderCoefficients)
+def _mean(shares: Floats, factors: Floats) -> float:
+    """Return the mean of a distribution whose quantiles are linear between these."""
+    return float(np.diff(shares) @ (factors[1:] + factors[:-1])) / 2.0
 
 
-class GridBlock(Configuration, Generic[Coefficients]):
-    """A cost of steps or encoders by batch size and one length."""
+LEAST_REQUEST_S = 1e-12
+"""Least time of a request; no device is faster, and ratios of smaller times overflow."""
+MOST_RELATIVE_SD = 10.0
 
-    kind: Kind
-    form: Literal["linear", "table"]
-    """Form that computes. `seconds` are the cells of form table; with form linear they are the measured times."""
+
+def _takes_time(plane: Plane) -> Plane:
+    if plane.s_per_src_token + plane.s_per_tgt_token + max(plane.s_fixed, 0.0) < LEAST_REQUEST_S:
+        raise ValueError(f"no request would take as long as {LEAST_REQUEST_S:g} s")
+    return plane
+
+
+class Execution(Block):
+    """Time of one request alone on the device."""
+
+    kind: Annotated[Kind, Shown()]
+    plane: Annotated[Plane, AfterValidator(_takes_time), Shown()]
+    residual_relative_sd: Annotated[
+        float,
+        Field(ge=0.0, le=MOST_RELATIVE_SD),
+        Shown("single executions spread by {:.3g} %", PERCENT, "residual spread, %"),
+    ]
+    """Standard deviation of the mean-one lognormal factor on the plane's time."""
+    residual_quantiles: ResidualQuantiles | None = None
+    """Measured distribution of the factor, which replaces the lognormal one, of a calibration with gaps; null: lognormal."""
+    fit: Annotated[ExecutionFit, Shown("fit")] = Field(default_factory=ExecutionFit)
+    samples: tuple[CellSample, ...] = ()
+    """Measured times by cell."""
+
+    @property
+    def residual(self) -> LognormalResidual | ResidualQuantiles:
+        """The residual factor of single executions."""
+        return self.residual_quantiles or LognormalResidual(self.residual_relative_sd)
+
+    def columns(self, place: str) -> Iterator[tuple[str, Shown, float]]:
+        """Return the coefficients of the plane too."""
+        for name, column in (("s_per_src_token", "per src token"), ("s_per_tgt_token", "per tgt token"), ("s_fixed", "fixed")):
+            yield f"{place}.{name}", Shown(factor=MS, column=f"{column}, ms"), getattr(self.plane, name)
+        yield from super().columns(place)
+
+
+class GridBlock(Block):
+    """A cost of steps or encoders: seconds by batch size and one length, bilinear between the cells."""
+
+    kind: Annotated[Kind, Shown()]
     batch: Annotated[tuple[Count, ...], Field(min_length=1), Rising]
     """Sentences; one row of `seconds` each."""
-    seconds: tuple[tuple[Duration, ...], ...] | None = None
+    seconds: tuple[tuple[Duration, ...], ...]
     """Shape (batch, length)."""
-    alone_s: tuple[Duration, ...] | None = None
-    """Seconds of a batch of one, by length, which replace those of the form; null: the form holds for a batch of
-    one too."""
-    judged_batch: tuple[Count, ...] = ()
-    """Batch sizes that were measured only to judge both forms, and never fitted; rising."""
     judged_cells: tuple[tuple[Count, Length, Duration], ...] = ()
-    """Cells of these batch sizes: (batch, length, seconds), the seconds by the same quantile as the fitted cells."""
-    heldout_error: RelativeError | None = None
-    """Mean absolute relative error of the chosen form on batch sizes that it was not fitted to; see `heldout_how`."""
-    heldout_error_linear: RelativeError | None = None
-    """Error of the linear form, chosen or not, on the same cells as that of the table."""
-    heldout_error_table: RelativeError | None = None
-    heldout_how: str | None = None
-    fitted_error_linear: RelativeError | None = None
-    """Error of the linear form on the cells that it was fitted to; a table has none on its own cells."""
-    r2: RSquared | None = None
-    """R2 of the linear form; null for a table, which passes through its own cells."""
-    beam: Count = 1
+    """Cells (batch, length, seconds) of batch sizes that were measured only to judge, and never fitted."""
+    heldout_error: Annotated[RelativeError | None, HELDOUT] = None
+    """Mean absolute relative error on batch sizes that were not fitted; see `heldout_how`."""
+    heldout_how: Annotated[str | None, Shown("judged on {}")] = None
+    beam: Annotated[Count, Shown("beam {}")] = 1
     """Hypotheses of each sentence; a row of the batch is a sentence with all of its hypotheses."""
     repeats: Count | None = None
-    left_out: tuple[str, ...] = ()
+    left_out: Annotated[tuple[str, ...], Shown("left out: {}")] = ()
     """Cells that could not be measured, with the reason."""
-    notes: tuple[str, ...] = ()
+    notes: Annotated[tuple[str, ...], NOTE] = ()
     """How cells were obtained that were not timed directly."""
-    coefficients: Coefficients | None = None
 
     length_name: ClassVar[str]
     """The field that holds the lengths."""
@@ -258,117 +322,110 @@ class GridBlock(Configuration, Generic[Coefficients]):
         return values
 
     @property
-    def cost(self) -> BatchCost:
+    def cost(self) -> CostTable:
         """The cost model that the block describes."""
-        surface: Surface
-        if self.form == "linear" and self.coefficients is not None:
-            surface = LinearSurface(*self.coefficients.model_dump().values())
-        else:
-            surface = _table(self.batch, self.lengths, self.seconds)
-        alone = None if self.alone_s is None else _table((1,), self.lengths, (self.alone_s,))
-        return BatchCost(surface, (self.batch[0], self.batch[-1]), (self.lengths[0], self.lengths[-1]), alone)
+        return CostTable.of(self.batch, self.lengths, self.seconds)
 
-    def times(self, factor: float) -> Self:
-        """Return the block with all of its seconds multiplied by one factor."""
-        update: dict[str, object] = {
-            "judged_cells": tuple((batch, length, factor * second) for batch, length, second in self.judged_cells)
-        }
-        if self.alone_s is not None:
-            update["alone_s"] = tuple(factor * second for second in self.alone_s)
-        if self.seconds is not None:
-            update["seconds"] = tuple(tuple(factor * second for second in row) for row in self.seconds)
-        if self.coefficients is not None:
-            coefficients = {name: factor * value for name, value in self.coefficients.model_dump().items()}
-            update["coefficients"] = self.coefficients.model_copy(update=coefficients)
-        return self.model_copy(update=update)
+    def times(self, factor: float, of_one: float | None = None) -> Self:
+        """Return the block with its seconds multiplied by `factor`, those of a batch of one by `of_one` if it is given."""
+        factors = [of_one if batch == 1 and of_one is not None else factor for batch in self.batch]
+        rows = zip(factors, self.seconds, strict=True)
+        return self.model_copy(
+            update={
+                "seconds": tuple(tuple(by * second for second in row) for by, row in rows),
+                "judged_cells": tuple((batch, length, factor * second) for batch, length, second in self.judged_cells),
+            }
+        )
+
+    def lines(self, label: str) -> Iterator[tuple[str, str]]:
+        """Return the fields, and how much longer the largest batch takes."""
+        (_, text), *below = super().lines(label)
+        sizes = f"batch {self.batch[0]} to {self.batch[-1]}, {self.length_name} {self.lengths[0]} to {self.lengths[-1]}"
+        middle = len(self.lengths) // 2
+        growth = self.seconds[-1][middle] / self.seconds[0][middle]
+        yield label, f"{text}; {sizes}, {growth:.3g} times as long with the largest batch as with the least"
+        yield from below
 
     @model_validator(mode="after")
-    def _consistent(self) -> GridBlock[Coefficients]:
-        lengths, name, coefficients = self.lengths, self.length_name, self.coefficients
-        if self.seconds is not None and [len(row) for row in self.seconds] != [len(lengths)] * len(self.batch):
-            raise ValueError(f"seconds: {len(self.batch)} rows (batch) of {len(lengths)} ({name}) are needed")
-        if self.alone_s is not None and len(self.alone_s) != len(lengths):
-            raise ValueError(f"alone_s: {len(lengths)} numbers ({name}) are needed")
-        if list(self.judged_batch) != sorted({batch for batch, _, _ in self.judged_cells}):
-            raise ValueError("judged_batch: other batch sizes than those of judged_cells")
-        if set(self.judged_batch) & set(self.batch):
-            raise ValueError("judged_batch: batch sizes that were fitted too")
-        if self.form == "table" and self.seconds is None:
-            raise ValueError("seconds: needed by form table")
-        if self.form == "linear" and coefficients is None:
-            raise ValueError("coefficients: needed by form linear")
-        if coefficients is not None and not any(coefficients.model_dump().values()):
-            raise ValueError("coefficients: nothing would take any time")
+    def _consistent(self) -> GridBlock:
+        if [len(row) for row in self.seconds] != [len(self.lengths)] * len(self.batch):
+            raise ValueError(f"seconds: {len(self.batch)} rows (batch) of {len(self.lengths)} ({self.length_name}) are needed")
+        if {batch for batch, _, _ in self.judged_cells} & set(self.batch):
+            raise ValueError("judged_cells: batch sizes that were fitted too")
         return self
 
 
-def _table(batch: tuple[int, ...], lengths: tuple[int, ...], seconds: tuple[tuple[float, ...], ...] | None) -> TableSurface:
-    return TableSurface(*(np.asarray(column, np.float64) for column in (batch, lengths, seconds)))
-
-
-class StepBlock(GridBlock[StepCoefficients]):
+class StepBlock(GridBlock):
     """Time of one decode step of `batch` sentences when `position` tokens are out (FNI-18)."""
 
     length_name: ClassVar[str] = "position"
     position: Annotated[tuple[Length, ...], Field(min_length=1), Rising]
-    src_len: Length | None = None
+    src_len: Annotated[Length | None, Shown("under sources of {} tokens")] = None
     """Source tokens of the timed steps."""
-    s_per_row_src_token: Seconds | None = None
+    s_per_row_src_token: Annotated[Seconds | None, Shown("{:.4g} ms each more of the longest, by sentence", MS)] = None
     """Seconds that one more token of the longest source of the batch adds to a step for each row; null: not measured."""
-    run_over_told: Positive | None = None
+    run_over_predicted: Annotated[Positive | None, Shown("runs took {:.4g} times the predicted time")] = None
     """Mean seconds of the timed runs of steps over those that this block predicts. The block holds the usual (median) step:
     above 1, some steps took much longer."""
 
-    def times(self, factor: float) -> StepBlock:
-        """Return the block with all of its seconds multiplied by one factor."""
+    def times(self, factor: float, of_one: float | None = None) -> StepBlock:
+        """Return the block with its seconds, and those of a longer source, multiplied by the factors."""
         slope_s = self.s_per_row_src_token
-        return super().times(factor).model_copy(update={"s_per_row_src_token": None if slope_s is None else factor * slope_s})
+        slower = super().times(factor, of_one)
+        return slower.model_copy(update={"s_per_row_src_token": None if slope_s is None else factor * slope_s})
 
 
-class EncoderBlock(GridBlock[EncoderCoefficients]):
+class EncoderBlock(GridBlock):
     """Time to encode `batch` sentences of `src_len` tokens each."""
 
     length_name: ClassVar[str] = "src_len"
     src_len: Annotated[tuple[Length, ...], Field(min_length=1), Rising]
-    padding_share: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
+    padding_share: Annotated[Share | None, Shown("{:.3g} % of the cost of padding is paid", PERCENT)] = None
     """Share of the padding's cost that a recurrent encoder pays although it is given packed sequences (keys of attention,
     copies); null: not measured."""
 
 
-class Overhead(Configuration):
+class Overhead(Block):
     """One cost beside those of the model."""
 
-    value: Seconds | None
+    value: Annotated[Seconds | None, Shown("{:.4g} ms", MS, "ms")] = None
     """Seconds; null if it could not be measured."""
-    kind: Kind
-    note: str = ""
-    heldout_error: RelativeError | None = None
+    kind: Annotated[Kind, Shown()]
+    note: Annotated[str, NOTE] = ""
+    heldout_error: Annotated[RelativeError | None, HELDOUT] = None
     """Mean absolute relative error of its fit on batch sizes that it was not fitted to."""
+
+    def lines(self, label: str) -> Iterator[tuple[str, str]]:
+        """Return one line, which says so if the cost was not measured: a batching server counts it as 0 s."""
+        if self.value is not None:
+            yield from super().lines(label)
+        else:
+            yield label, f"not measured, counts as 0 s; {self.note}".removesuffix("; ")
 
 
 OF_BATCHES = ("step_gap_s", "step_gap_s_per_sentence", "refill_s_fixed", "refill_s_per_sentence", "leave_s")
 """Overheads of decoding in batches, which are measured with the decode steps."""
 
 
-class Overheads(Configuration):
+class Overheads(Block):
     """Costs beside those of the model (CNMT-12); a part of a calibration may add further ones, which no simulation uses."""
 
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, Overhead]
 
-    decision_s: Overhead | None = None
+    decision_s: Annotated[Overhead | None, Shown("decision")] = None
     """Seconds of one decision of the gateway's policy."""
-    tokenisation_s_per_token: Overhead | None = None
-    tokenisation_s_fixed: Overhead | None = None
-    step_gap_s: Overhead | None = None
+    tokenisation_s_per_token: Annotated[Overhead | None, Shown("tokenisation, per token")] = None
+    tokenisation_s_fixed: Annotated[Overhead | None, Shown("tokenisation, fixed")] = None
+    step_gap_s: Annotated[Overhead | None, Shown("gap between steps")] = None
     """Fixed seconds between two decode steps: choosing tokens, stopping, bookkeeping."""
-    step_gap_s_per_sentence: Overhead | None = None
+    step_gap_s_per_sentence: Annotated[Overhead | None, Shown("gap, per sentence")] = None
     """Seconds between two decode steps for each sentence of the batch."""
-    refill_s_fixed: Overhead | None = None
+    refill_s_fixed: Annotated[Overhead | None, Shown("refilling a batch")] = None
     """Fixed seconds to let encoded sentences join a batch that is being decoded."""
-    refill_s_per_sentence: Overhead | None = None
+    refill_s_per_sentence: Annotated[Overhead | None, Shown("refilling, per sentence")] = None
     """Seconds for each of these sentences to join, and to leave at the end."""
-    leave_s: Overhead | None = None
+    leave_s: Annotated[Overhead | None, Shown("leaving a batch")] = None
     """Seconds added to a step that ends some sentence, whatever their number."""
 
     @property
@@ -383,31 +440,64 @@ class Overheads(Configuration):
             update={name: getattr(self, name).model_copy(update={"value": factor * second}) for name, second in known_s.items()}
         )
 
+    def lines(self, label: str) -> Iterator[tuple[str, str]]:
+        """Return one line for each cost, and one for the costs of batches that nobody measured."""
+        _, *below = super().lines(label)
+        yield from below
+        for name, part in (self.model_extra or {}).items():
+            yield from part.lines(f"{label} {name.replace('_', ' ')}")
+        if missing := [name for name in OF_BATCHES if getattr(self, name) is None]:
+            yield label, f"not measured, counts as 0 s: {', '.join(missing)}"
 
-class BeamOverrun(Configuration):
+
+class BeamOverrun(Block):
     """Steps of a beam search beyond its best output, counted with a trained model; timings have forced lengths."""
 
-    kind: Kind
-    steps_per_token: Annotated[float, Field(ge=1.0, le=1000.0)]
+    kind: Annotated[Kind, Shown()]
+    steps_per_token: Annotated[
+        float, Field(ge=1.0, le=1000.0), Shown("{:.4g} steps a token, charged above", 1.0, "steps a token")
+    ]
     """Decode steps over the tokens of the output, its end counted; charged in the plane and in the steps of batches."""
-    sentences: Count | None = None
+    sentences: Annotated[Count | None, Shown("{:,} sentences")] = None
     """Number of sentences from which it was measured."""
-    note: str = ""
+    note: Annotated[str, NOTE] = ""
 
 
-class EnergyBlock(Configuration):
+class ReadSample(Quantiles):
+    """Repeats of cold reads of one size."""
+
+    bytes: Count
+
+
+class DiskBlock(Block):
+    """Time of one read by its size: s_fixed + bytes / bytes_per_s (STI-07)."""
+
+    kind: Annotated[Kind, Shown()]
+    s_fixed: Annotated[Seconds, Shown("{:.4g} ms", MS, "fixed, ms")]
+    bytes_per_s: Annotated[Positive, Shown("+ bytes / {:.4g} MB/s", MEGA, "bandwidth, MB/s")]
+    r2: Annotated[RSquared | None, Shown("R2 {:.4f}")] = None
+    heldout_error: Annotated[RelativeError | None, HELDOUT] = None
+    """Mean absolute relative error on sizes left out one by one, without the least and greatest."""
+    samples: tuple[ReadSample, ...] = ()
+    cold: Annotated[bool, Shown("cold")]
+    """True if the page cache held nothing of what was read."""
+    paced_bytes_per_s: Annotated[Positive | None, Shown("paced to {:.4g} MB/s", MEGA)] = None
+    """Rate of a slower storage to be imitated, which no read exceeds."""
+
+
+class EnergyBlock(Block):
     """Electric power and energy of executions; a quantity that could not be read is null, never 0."""
 
-    kind: Kind
-    source: str
+    kind: Annotated[Kind, Shown()]
+    source: Annotated[str, Shown("from {}")]
     """Counter that was read: `nvml`, `rapl`, `ina3221`."""
-    idle_w: Positive | None = None
-    active_w: Positive | None = None
+    idle_w: Annotated[Positive | None, Shown("{:.4g} W idle", 1.0, "idle, W")] = None
+    active_w: Annotated[Positive | None, Shown("{:.4g} W active", 1.0, "active, W")] = None
     """Power during execution, the idle power included."""
-    j_per_src_token: NotNegative | None = None
-    j_per_tgt_token: NotNegative | None = None
-    j_fixed: Annotated[float, Field(ge=-1e9, le=1e9)] | None = None
-    heldout_error: RelativeError | None = None
+    j_per_src_token: Annotated[NotNegative | None, Shown("{:.4g} J x source")] = None
+    j_per_tgt_token: Annotated[NotNegative | None, Shown("{:.4g} J x target")] = None
+    j_fixed: Annotated[Annotated[float, Field(ge=-1e9, le=1e9)] | None, Shown("{:+.4g} J")] = None
+    heldout_error: Annotated[RelativeError | None, HELDOUT] = None
 
     @model_validator(mode="after")
     def _whole(self) -> EnergyBlock:
@@ -427,42 +517,3 @@ class EnergyBlock(Configuration):
             src, tgt = np.asarray(src_len, np.float64), np.asarray(tgt_len, np.float64)
             return np.maximum(self.j_per_src_token * src + self.j_per_tgt_token * tgt + self.j_fixed, 0.0)
         return None if self.active_w is None else self.active_w * np.asarray(execution_s, np.float64)
-
-
-class MeasuringConditions(Configuration):
-    """State of the box during one measuring session; further keys are allowed."""
-
-    model_config = ConfigDict(extra="allow")
-
-    load_average: NotNegative | tuple[NotNegative, ...] | None = None
-    governor: str | None = None
-    frequency_mhz: Positive | tuple[Positive, ...] | None = None
-    others_cpus: NotNegative | None = None
-    """CPUs' worth of time that other programs used before or after the session, whichever is greater."""
-    busy: bool | None = None
-    """True if that is enough to disturb a measurement; null if it was not watched."""
-    drift: NotNegative | None = None
-    """Greatest relative difference of a reading of the reference cell from the lower quartile of all its readings."""
-    disturbed_cells: Annotated[int, Field(ge=0)] | None = None
-    """Number of cells that still had no undisturbed repeat after they were measured again."""
-    disturbed: tuple[Annotated[str, Field(min_length=1, pattern=r"\S")], ...] = ()
-    """Names of these cells, such as `step 20+64 x8`: the cost model, source and target tokens, and the batch above 1."""
-
-
-class LaterConditions(MeasuringConditions):
-    """State of the box during a session that completed a profile."""
-
-    parts: tuple[str, ...] = ()
-    """Measured parts, named as in `simnmt calibrate --part`; `sti` for `simnmt sti profile`."""
-    date: str | None = None
-    """ISO 8601."""
-    tool: str | None = None
-
-
-class Conditions(MeasuringConditions):
-    """State of the box during the session that made the profile, and during those that completed it."""
-
-    gap_s: Duration | None = None
-    """Seconds that the box idled before each single execution; null: back to back."""
-    later: tuple[LaterConditions, ...] = ()
-    """The completing sessions, first to last."""

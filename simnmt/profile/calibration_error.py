@@ -1,19 +1,15 @@
 """Draws of a device profile within the error of its calibration, by resampling the kept samples and refitting.
 
-A profile keeps the quantiles and the mean of each cell's repeats, not the repeats themselves. `sample_times` restores them, and
-`CalibrationError` draws profiles that the box may have:
+`CalibrationError` restores the repeats of each cell from their quantiles and mean, and draws profiles that the box may have:
 
-1. Repeats. Every cell is measured anew about its mean, with relative noise drawn from that of all cells together, since a cell
-   has few repeats. The plane is refitted by the fit that made the profile (`fit_plane_of_means`).
-2. Stretches. Inferences of one stretch share the speed of the box. The level moves by its standard error over stretches
-   (`execution.fit.level_error`). If that was not recorded, all of the noise is taken as common to a stretch, which is an upper
-   bound.
-3. Disturbances. Half of the draws count the disturbed repeats in the level and the residual, as if the box in service had
-   them too; the other half leave them out, as the profile does. Which of both holds is not known.
-4. Form. A plane is not the truth. At the lengths of the requests, the refitted plane is corrected by the ratios of the cells'
-   new means to it, smoothed over the logarithms of both lengths.
-5. Batches. Costs of steps and encoders move with the level, and by a factor whose size is the error on batch sizes that were
-   measured only to judge.
+1. Repeats. Every cell is measured anew about its mean, with relative noise drawn from that of all cells together, and the plane
+   is refitted by the fit that made the profile.
+2. Stretches. The level moves by its standard error over stretches of measuring (`execution.fit.level_error`). If that was not
+   recorded, all noise is taken as common to a stretch, which is an upper bound.
+3. Disturbances. Half of the draws count the disturbed repeats, as if the box in service had them too; which holds is unknown.
+4. Form. A plane is not the truth: at the lengths of the requests, it is corrected by the ratios of the cells' new means to it,
+   smoothed over the logarithms of both lengths.
+5. Batches. Costs of steps and encoders move with the level, and by the error on batch sizes that were measured only to judge.
 
 Not in a draw: a box in service that is slower or faster than during the calibration, variants of the decoder, streamed models,
 energy, and the overheads beside the scale that they share with the steps.
@@ -30,10 +26,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from simnmt.base.arrays import Floats
 from simnmt.profile.blocks import CellSample, EncoderBlock, StepBlock
+from simnmt.profile.cost import Plane
 from simnmt.profile.device_profile import DeviceProfile
-from simnmt.profile.execution_fit import LEAST, LEAST_CELLS, PlaneOfMeans, fit_plane_of_means
-from simnmt.profile.execution_plane import ExecutionPlane, PlaneCoefficients
-from simnmt.profile.least_squares import bounded_least_squares
+from simnmt.profile.execution_fit import LEAST, LEAST_CELLS, PlaneOfMeans, bounded_least_squares, fit_plane_of_means
 
 Block = TypeVar("Block", StepBlock, EncoderBlock)
 
@@ -41,7 +36,7 @@ NEAR = 0.17
 """Width of the smoothing of cells, in halves of the logarithmic side of their grid (chosen by coverage of synthetic boxes)."""
 CELLS_A_STRETCH = 10
 """Cells between two readings of the reference cell in a calibration that did not record `level_error`."""
-_SHARES = (0.0, 0.25, 0.5, 0.75, 0.95)
+LEAST_TIME_S = 1e-12
 
 
 def sample_times(sample: CellSample) -> Floats:
@@ -51,15 +46,14 @@ def sample_times(sample: CellSample) -> Floats:
     quantiles that has all of these numbers.
     """
     count = sample.repeats
-    quantiles = (sample.min_s, sample.p25_s, sample.median_s, sample.p75_s, sample.p95_s)
-    known = [(share, value) for share, value in zip(_SHARES, quantiles, strict=True) if value is not None]
+    quantiles = ((0.0, sample.min_s), (0.25, sample.p25_s), (0.5, sample.median_s), (0.75, sample.p75_s), (0.95, sample.p95_s))
+    known = [(share, value) for share, value in quantiles if value is not None]
     if count == 1 or len(known) < 2:
         return np.full(count, sample.mean_s)
     shares, values = np.array(known).T
     at = np.arange(count)
     times = np.interp(at / (count - 1), shares, values)
-    position = shares * (count - 1)
-    weights = np.maximum(1.0 - np.abs(position[:, None] - at), 0.0)
+    weights = np.maximum(1.0 - np.abs((shares * (count - 1))[:, None] - at), 0.0)
     rows = np.vstack([weights, np.full(count, 1.0 / count)])
     times = times + np.linalg.pinv(rows) @ (np.append(values, sample.mean_s) - rows @ times)
     ordered: Floats = np.maximum.accumulate(np.maximum(times, sample.min_s))
@@ -97,26 +91,21 @@ class CalibrationError:
     def draw(self, generator: np.random.Generator) -> DeviceProfile:
         """Return a profile that the box may have, by its calibration. Samples and the fit's quality are left out."""
         cells, profile = self._cells, self.profile
-        usual = profile.execution.plane.plane
-        ratios = generator.choice(cells.ratios, cells.cell_of.size)
+        time_s = cells.mean_s[cells.cell_of] * generator.choice(cells.ratios, cells.cell_of.size)
         level = float(np.exp(self._level_sd * generator.standard_normal()))
-        time_s = cells.mean_s[cells.cell_of] * ratios
-        refit = _fit(profile, cells, time_s, keep_disturbed=bool(generator.random() < 0.5))
-        moved = refit.plane.times(level)
+        refit = cells.fit(profile, time_s, keep_disturbed=bool(generator.random() < 0.5))
         src, tgt = np.asarray(self.src_len, np.float64), np.asarray(self.tgt_len, np.float64)
-        new_s = np.maximum(moved.seconds(src, tgt) * (self._nearness @ (1.0 + cells.means(refit.off, refit.kept))), 1e-12)
+        form = self._nearness @ (1.0 + cells.means(refit.off, refit.kept))
+        new_s = np.maximum(refit.plane.times(level).seconds(src, tgt) * form, LEAST_TIME_S)
         design = np.column_stack([src, tgt, np.ones_like(src)])
-        plane = ExecutionPlane(*bounded_least_squares(design, new_s, (True, True, False)).tolist())
+        plane = Plane(*bounded_least_squares(design, new_s, (True, True, False)).tolist())
         plane = plane.times(float(new_s.mean() / plane.seconds(src, tgt).mean()))
-        usual_s = float(usual.seconds(src, tgt).mean())
+        usual_s = float(profile.execution.plane.seconds(src, tgt).mean())
         pace = float(new_s.mean()) / usual_s if usual_s > 0.0 else 1.0
-        drawn: dict[str, object] = {
-            "plane": PlaneCoefficients.model_construct(
-                s_per_src_token=plane.s_per_src_token, s_per_tgt_token=plane.s_per_tgt_token, s_fixed=plane.s_fixed
-            ),
-            "residual_relative_sd": refit.residual_relative_sd * self._residual_scale,
-            "samples": (),
-        }
+        # A refit of new noise finds the residual within cells alone.
+        within = float(np.sqrt(((cells.kept_ratios - 1.0) ** 2).mean())) if cells.kept_ratios.size else 0.0
+        scale = profile.execution.residual_relative_sd / within if within > 0.0 else 1.0
+        drawn = {"plane": plane, "residual_relative_sd": refit.residual_relative_sd * scale, "samples": ()}
         update: dict[str, object] = {"execution": profile.execution.model_copy(update=drawn)}
         if profile.step is not None:
             update["step"] = _moved(profile.step, pace, generator)
@@ -129,12 +118,6 @@ class CalibrationError:
     @cached_property
     def _cells(self) -> _Cells:
         return _Cells.of(self.profile)
-
-    @cached_property
-    def _residual_scale(self) -> float:
-        """Residual of the profile over that of the noise within cells alone, which a refit of new noise finds."""
-        within = float(np.sqrt(((self._cells.kept_ratios - 1.0) ** 2).mean())) if self._cells.kept_ratios.size else 0.0
-        return self.profile.execution.residual_relative_sd / within if within > 0.0 else 1.0
 
     @cached_property
     def _level_sd(self) -> float:
@@ -157,19 +140,6 @@ class CalibrationError:
         weights = np.exp(-0.5 * (squared - squared.min(axis=1, keepdims=True)) / NEAR**2)
         nearness: Floats = weights / weights.sum(axis=1, keepdims=True)
         return nearness
-
-
-def _fit(profile: DeviceProfile, cells: _Cells, time_s: Floats, *, keep_disturbed: bool = False) -> PlaneOfMeans:
-    fit, cell_of = profile.execution.fit, cells.cell_of
-    return fit_plane_of_means(
-        cells.src_len[cell_of],
-        cells.tgt_len[cell_of],
-        time_s,
-        mode=fit.mode or "full_grid",
-        quantile=fit.quantile or LEAST,
-        fitted=cells.fitted[cell_of],
-        keep_disturbed=keep_disturbed,
-    )
 
 
 @dataclass(frozen=True)
@@ -196,14 +166,11 @@ class _Cells:
         tgt_len = np.array([float(sample.tgt_len) for sample in samples])
         repeats = [sample_times(sample) for sample in samples]
         cell_of, time_s = np.repeat(np.arange(len(samples)), [len(times) for times in repeats]), np.concatenate(repeats)
-        fitted = np.ones(len(samples), np.bool_)
-        if profile.execution.fit.mode == "six_cells":
-            # Corners and judging cells, see `calibrate.cells`; if some corner is missing, all cells were fitted.
-            corners = (src_len == src_len.min()) | (src_len == src_len.max())
-            fitted = corners if int(corners.sum()) == 6 else fitted
-        none = np.empty(0)
-        cells = _Cells(src_len, tgt_len, fitted, cell_of, none, none, none)
-        plane = _fit(profile, cells, time_s)
+        # Six cells of mode six_cells were fitted, see `calibrate.plan`; if one of them is missing, all cells were.
+        corners = (src_len == src_len.min()) | (src_len == src_len.max())
+        all_fitted = profile.execution.fit.mode != "six_cells" or int(corners.sum()) != 6
+        cells = _Cells(src_len, tgt_len, corners | all_fitted, cell_of, *[np.empty(0)] * 3)
+        plane = cells.fit(profile, time_s)
         counted = plane.kept | (cells.means(plane.kept.astype(float))[cell_of] == 0.0)
         mean_s, mean_of = cells.means(time_s, counted), np.bincount(cell_of, weights=counted)
         # Deviations from a mean of n numbers are too small by sqrt(1 - 1/n).
@@ -214,9 +181,15 @@ class _Cells:
             # Single repeats alone: their deviation from the plane is all that shows their noise, and the plane is their mean.
             several, ratios = np.ones_like(several), 1.0 + plane.off
             ratios = ratios / ratios[plane.kept].mean() if plane.kept.any() else ratios
-            mean_s = np.maximum(plane.plane.seconds(src_len, tgt_len), 1e-12)
+            mean_s = np.maximum(plane.plane.seconds(src_len, tgt_len), LEAST_TIME_S)
         ratios = np.maximum(ratios, 0.1)
-        return _Cells(src_len, tgt_len, fitted, cell_of, mean_s, ratios[several], ratios[several & counted])
+        return _Cells(src_len, tgt_len, cells.fitted, cell_of, mean_s, ratios[several], ratios[several & counted])
+
+    def fit(self, profile: DeviceProfile, time_s: Floats, *, keep_disturbed: bool = False) -> PlaneOfMeans:
+        """Refit the plane to repeats, as the profile's was."""
+        columns, fit = (self.src_len[self.cell_of], self.tgt_len[self.cell_of], time_s), profile.execution.fit
+        how = {"mode": fit.mode or "full_grid", "quantile": fit.quantile or LEAST, "fitted": self.fitted[self.cell_of]}
+        return fit_plane_of_means(*columns, **how, keep_disturbed=keep_disturbed)  # type: ignore[arg-type]
 
     def means(self, values: Floats, counted: NDArray[np.bool_] | None = None) -> Floats:
         """Return the mean of the counted repeats of each cell; 0 for cells without one."""
@@ -227,10 +200,7 @@ class _Cells:
 
 
 def _moved(block: Block, pace: float, generator: np.random.Generator) -> Block:
-    """Return the block with its times multiplied by the pace, and those of batches by an error of the fit over batch sizes.
-
-    The error is that on batch sizes that were measured only to judge; without them the one that was recorded.
-    """
+    """Return the block at the pace, its batches moved by an error of the fit: that on judged sizes, else the recorded one."""
     errors: dict[int, list[float]] = {}
     for batch, length, second in block.judged_cells:
         if batch > 1:
@@ -239,15 +209,4 @@ def _moved(block: Block, pace: float, generator: np.random.Generator) -> Block:
     if errors:
         size = float(np.sqrt(np.mean([np.mean(of_size) ** 2 for of_size in errors.values()])))
     factor = pace * float(np.exp(size * generator.standard_t(max(len(errors), 5))))
-    # A batch of one is measured as a whole, and moves with the plane.
-    update: dict[str, object] = {}
-    if block.alone_s is not None:
-        update["alone_s"] = tuple(pace * second for second in block.alone_s)
-    if block.seconds is not None:
-        update["seconds"] = tuple(tuple(factor * second for second in row) for row in block.seconds)
-    if block.coefficients is not None:
-        times = {name: factor * value for name, value in block.coefficients.model_dump().items()}
-        update["coefficients"] = block.coefficients.model_copy(update=times)
-    if isinstance(block, StepBlock) and block.s_per_row_src_token is not None:
-        update["s_per_row_src_token"] = factor * block.s_per_row_src_token
-    return block.model_copy(update=update)
+    return block.times(factor, of_one=pace)  # a batch of one is measured as a whole, and moves with the plane

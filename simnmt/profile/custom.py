@@ -12,17 +12,11 @@ from numpy.typing import NDArray
 from simnmt.base import VERSION
 from simnmt.base.configuration import EndOfSentence
 from simnmt.base.extension import FAULTS, Extended, Extension, ExtensionError, describe_fault
-from simnmt.profile.device_profile import (
-    Device,
-    DeviceProfile,
-    Execution,
-    LengthUnit,
-    Model,
-    Provenance,
-    ValidRange,
-)
-from simnmt.profile.execution_plane import LEAST_REQUEST_S, PlaneCoefficients
-from simnmt.profile.least_squares import bounded_least_squares
+from simnmt.profile.blocks import LEAST_REQUEST_S, Execution
+from simnmt.profile.cost import Plane
+from simnmt.profile.device_profile import DeviceProfile
+from simnmt.profile.execution_fit import bounded_least_squares
+from simnmt.profile.origin import Device, LengthUnit, Model, Provenance, ValidRange
 
 Tokens = NDArray[np.int64]
 Seconds = NDArray[np.float64]
@@ -117,9 +111,9 @@ def profile_of_cost(
     per_src, per_tgt, fixed = bounded_least_squares(design, seconds * weight).tolist()
     if per_src + per_tgt + fixed < LEAST_REQUEST_S:
         raise ExtensionError(f"cost function {cost.label}: no request takes any time", remedy="return seconds above 0")
-    plane = PlaneCoefficients(s_per_src_token=per_src, s_per_tgt_token=per_tgt, s_fixed=fixed)
+    plane = Plane(per_src, per_tgt, fixed)
     return DeviceProfile(
-        schema_version=1,
+        schema_version=2,
         name=cost.label,
         device=Device(name=cost.label),
         model=Model(name="cost function", vocab=VOCABULARY),

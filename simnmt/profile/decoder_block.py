@@ -6,26 +6,23 @@ decoder (SHARP-10, XP-03).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from simnmt.base.configuration import Configuration
-from simnmt.profile.blocks import Count, Duration, Kind, Length
+from simnmt.profile.blocks import NOTE, Block, Count, Duration, Kind, Length, Rising, Share, Shown
 from simnmt.profile.decoder_settings import FREQUENT_WORDS, DecoderSettings
 
-Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Shares = Annotated[tuple[Share, ...], Field(min_length=2)]
 LEVELS = (0.0, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 1.0)
 """Levels of the stored quantiles, least and most included."""
 
 
-class ActiveShare(Configuration):
+class ActiveShare(Block):
     """Distribution of the active share of the output layer's columns, at one batch size, on real text (FVP-11)."""
 
     vocab: Annotated[int, Field(ge=2)]
@@ -33,7 +30,7 @@ class ActiveShare(Configuration):
     """Number of decode steps."""
     mean: Share
     """Mean over steps of the share that a step multiplies, the union of all its rows (FVP-06)."""
-    levels: Shares = LEVELS
+    levels: Annotated[Shares, Rising] = LEVELS
     by_step: Shares
     """Quantiles over steps, one per level."""
     by_sentence: Shares | None = None
@@ -43,7 +40,7 @@ class ActiveShare(Configuration):
 
     @model_validator(mode="after")
     def _is_a_distribution(self) -> ActiveShare:
-        if self.levels[0] != 0.0 or self.levels[-1] != 1.0 or any(low >= high for low, high in pairwise(self.levels)):
+        if (self.levels[0], self.levels[-1]) != (0.0, 1.0):
             raise ValueError("levels: must rise from 0 to 1")
         for name, quantiles in (("by_step", self.by_step), ("by_sentence", self.by_sentence)):
             if quantiles is not None and (len(quantiles) != len(self.levels) or list(quantiles) != sorted(quantiles)):
@@ -103,7 +100,7 @@ PARTS_DIFFER = 0.02
 """Largest relative difference between a step and the sum of its stages."""
 
 
-class DecoderVariant(Configuration):
+class DecoderVariant(Block):
     """Seconds of one decode step of `batch` sentences, the search included, with these decoder settings."""
 
     settings: DecoderSettings
@@ -127,6 +124,12 @@ class DecoderVariant(Configuration):
     active: ActiveShare | None = None
     """Active share of a restricted vocabulary."""
 
+    @classmethod
+    def of(cls, settings: DecoderSettings, batch: int, *stages_s: float) -> DecoderVariant:
+        """Return the variant of measured `STAGES`; a stage below the resolution of the clock counts as a nanosecond."""
+        body_s, product_s, search_s = parts_s = [max(seconds, 1e-9) for seconds in stages_s]
+        return cls(settings=settings, batch=batch, step_s=sum(parts_s), body_s=body_s, product_s=product_s, search_s=search_s)
+
     @model_validator(mode="after")
     def _adds_up(self) -> DecoderVariant:
         parts_s = sum(getattr(self, stage) for stage in STAGES)
@@ -148,20 +151,20 @@ class DecoderVariant(Configuration):
         return self.product_s + self.search_s
 
 
-class DecoderBlock(Configuration):
+class DecoderBlock(Block):
     """Decode steps of several variants at some batch sizes, measured alternately so that they can be compared."""
 
-    kind: Kind
-    base: DecoderSettings
+    kind: Annotated[Kind, Shown()]
+    base: Annotated[DecoderSettings, Shown("the other costs are of {}")]
     """Variant with which the profile's other costs were measured."""
-    src_len: Length | None = None
+    src_len: Annotated[Length | None, Shown("under sources of {} tokens")] = None
     """Source tokens of the timed steps."""
-    repeats: Count | None = None
+    repeats: Annotated[Count | None, Shown("{} timings each, taken in turn")] = None
     """Timings of each variant at each batch size."""
     variants: Annotated[tuple[DecoderVariant, ...], Field(min_length=1)]
-    left_out: tuple[str, ...] = ()
+    left_out: Annotated[tuple[str, ...], Shown("left out: {}")] = ()
     """Variants that could not be measured, with the reason."""
-    notes: tuple[str, ...] = ()
+    notes: Annotated[tuple[str, ...], NOTE] = ()
 
     @model_validator(mode="after")
     def _comparable(self) -> DecoderBlock:
@@ -183,6 +186,21 @@ class DecoderBlock(Configuration):
     def measured(self) -> tuple[DecoderSettings, ...]:
         """Settings of the measured variants, each once, in the order of the block."""
         return tuple(dict.fromkeys(variant.settings for variant in self.variants))
+
+    def lines(self, label: str) -> Iterator[tuple[str, str]]:
+        """Return the steps of each variant by batch size too, with the shares of the stages, which sum to 100 % (FNI-17)."""
+        yield from super().lines(label)
+        for settings in self.measured:
+            parts = []
+            for variant in self.variants:
+                if variant.settings == settings:
+                    body, product, search = (100 * share for share in variant.shares)
+                    ratio = variant.step_s / self.at(variant.batch)[canonical(self.base)].step_s
+                    active = "" if variant.active is None else f", {variant.active.describe()}"
+                    shares = f"body {body:.0f} %, product {product:.0f} %, bias, softmax and search {search:.0f} %"
+                    times = f"{1e3 * variant.step_s:.4g} ms, {ratio:.3g} times the base's"
+                    parts.append(f"batch {variant.batch}: {times} ({shares}){active}")
+            yield f"{label} {settings.describe()}", "; ".join(parts)
 
     def at(self, batch: int) -> dict[DecoderSettings, DecoderVariant]:
         """Return the variants at a batch size, by settings in canonical form."""

@@ -65,6 +65,25 @@ class DecoderOptions(Configuration):
         }
         return tuple(option for option, is_noisy in noisy.items() if is_noisy)
 
+    def describe(self) -> str:
+        """Describe the techniques: `fused, int16`; `plain` without any."""
+        kept = {"precomputed": "embeddings kept", "frequent": f"{self.frequent_words:,} embeddings kept"}
+        restricted = {"clustered": "clustered vocabulary", "candidates": "candidate lists"}
+        candidates = None if self.candidates is None else f"{self.candidates:,} candidates"
+        techniques_used = (
+            self.fused and "fused",
+            self.gemm,
+            kept.get(self.embeddings),
+            self.attention == "precomputed" and "attention kept",
+            self.activations != "library" and f"{self.activations} activations",
+            self.merge and "states merged",
+            candidates or restricted.get(self.vocabulary),
+        )
+        return ", ".join(technique for technique in techniques_used if technique) or "plain"
+
+    def __str__(self) -> str:
+        return self.describe()
+
 
 class DecoderSettings(DecoderOptions):
     """One variant of a decoder; the default is the plain one, of beam 1."""
@@ -84,20 +103,7 @@ class DecoderSettings(DecoderOptions):
 
     def describe(self) -> str:
         """Describe the settings: `beam 5, fused`; `beam 1, plain` without techniques."""
-        techniques_used = [
-            "fused" if self.fused else "",
-            self.gemm or "",
-            {"computed": "", "precomputed": "embeddings kept", "frequent": f"{self.frequent_words:,} embeddings kept"}[
-                self.embeddings
-            ],
-            "attention kept" if self.attention == "precomputed" else "",
-            "" if self.activations == "library" else f"{self.activations} activations",
-            "states merged" if self.merge else "",
-            {"full": "", "clustered": "clustered vocabulary", "candidates": "candidate lists"}[self.vocabulary]
-            if self.candidates is None
-            else f"{self.candidates:,} candidates",
-        ]
-        return ", ".join([f"beam {self.beam}", *(list(filter(None, techniques_used)) or ["plain"])])
+        return f"beam {self.beam}, {super().describe()}"
 
 
 RUNGS = ("baseline", "int16", "embeddings", "attention", "activations", "merge")

@@ -1,113 +1,41 @@
 """The device profile: costs of one device running one model, with their origin (XP-05).
 
-A profile is a JSON file. Every number belongs to a block that states its kind: measured on the device, inferred from
-published figures, or synthetic.
+A profile is a JSON file: a header that says where the numbers come from, and eight cost blocks. Each block states its kind:
+measured on the device, inferred from published figures, or synthetic.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Annotated, Literal, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import model_validator
 
 from simnmt.base.configuration import Configuration, EndOfSentence, end_tokens
-from simnmt.profile.batch_cost import DecodingCost
 from simnmt.profile.blocks import (
     BeamOverrun,
-    CellSample,
-    Conditions,
+    DiskBlock,
     EncoderBlock,
     EnergyBlock,
-    EngineBlock,
-    ExecutionFit,
-    Kind,
+    Execution,
     Overheads,
     ProfileError,
+    ResidualQuantiles,
+    Shown,
     StepBlock,
 )
+from simnmt.profile.cost import DecodingCost, LognormalResidual, Plane
 from simnmt.profile.decoder_block import DecoderBlock
-from simnmt.profile.disk_block import DiskBlock
-from simnmt.profile.endpoint_block import EndpointBlock
-from simnmt.profile.execution_plane import ExecutionPlane, LognormalResidual, PlaneCoefficients
-from simnmt.profile.residual_quantiles import ResidualQuantiles
+from simnmt.profile.origin import Conditions, Device, EndpointBlock, EngineBlock, LengthUnit, Model, Provenance, ValidRange
 from simnmt.profile.streaming_block import StiBlock
 from simnmt.profile.streaming_cost import StiCost
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Version of the file's schema."""
 PACKING = ("gru", "bilstm", "attentional")
 """Kinds of architecture whose encoders are given packed sequences, and pay `padding_share` of the padding at most."""
-
-
-class Device(Configuration):
-    """The box."""
-
-    name: str
-    """Common name, such as `NVIDIA Jetson TX2`."""
-    details: str = ""
-    """Clocks, threads, library versions, as needed to repeat the measurement."""
-
-
-class Model(Configuration):
-    """The translation model that ran on it."""
-
-    name: str
-    vocab: Annotated[int, Field(ge=2)]
-    """Words of the target vocabulary, which decide the bytes of a token on the link (CNMT-03)."""
-
-
-class LengthUnit(Configuration):
-    """Unit of the lengths; a workload in another unit is refused."""
-
-    src: str
-    tgt: str
-    end_of_sentence: EndOfSentence = "none"
-    """Lengths that count the end-of-sentence token. Measurements count both: every step, and every token that the encoder
-    reads."""
-
-
-class ValidRange(Configuration):
-    """Lengths for which the cost model holds, both ends included."""
-
-    src_len: tuple[int, int]
-    tgt_len: tuple[int, int]
-
-    @model_validator(mode="after")
-    def _ordered(self) -> ValidRange:
-        for name, (low, high) in (("src_len", self.src_len), ("tgt_len", self.tgt_len)):
-            if not 0 <= low <= high <= 10**9:
-                raise ValueError(f"{name}: [{low}, {high}] is not a range within 0 and 1e9")
-        return self
-
-
-MOST_RELATIVE_SD = 10.0
-
-
-class Execution(Configuration):
-    """Time of one request alone on the device."""
-
-    kind: Kind
-    plane: PlaneCoefficients
-    residual_relative_sd: Annotated[float, Field(ge=0.0, le=MOST_RELATIVE_SD)]
-    """Standard deviation of the mean-one lognormal factor on the plane's time."""
-    residual_quantiles: ResidualQuantiles | None = None
-    """Measured distribution of the factor, which replaces the lognormal one, of a calibration with gaps; null: lognormal."""
-    fit: ExecutionFit = Field(default_factory=ExecutionFit)
-    samples: tuple[CellSample, ...] = ()
-    """Measured times by cell."""
-
-
-class Provenance(Configuration):
-    """Origin of the numbers."""
-
-    source: str
-    date: str
-    """ISO 8601."""
-    tool: str
-    """Program that wrote the file, with its version."""
 
 
 class DeviceProfile(Configuration):
@@ -118,42 +46,34 @@ class DeviceProfile(Configuration):
         array([0.288])
     """
 
-    schema_version: Literal[1]
+    schema_version: Literal[2]
     name: str
-    device: Device
-    model: Model
-    length_unit: LengthUnit
-    valid_range: ValidRange
-    execution: Execution
-    provenance: Provenance
-    engine: EngineBlock | None = None
+    device: Annotated[Device, Shown("device")]
+    model: Annotated[Model, Shown("model")]
+    length_unit: Annotated[LengthUnit, Shown("lengths")]
+    valid_range: Annotated[ValidRange, Shown("holds for")]
+    engine: Annotated[EngineBlock | None, Shown("engine")] = None
     """Engine that executed the model."""
-    step: StepBlock | None = None
-    """Time of one decode step by batch and position."""
-    encoder: EncoderBlock | None = None
-    """Time of encoding by batch and source length."""
-    decoder: DecoderBlock | None = None
-    """Time of whole decode steps by variant of the decoder."""
-    overheads: Overheads | None = None
-    beam_overrun: BeamOverrun | None = None
-    """Steps of a beam beyond its best output; null: greedy, or not measured and not charged."""
-    endpoint: EndpointBlock | None = None
+    endpoint: Annotated[EndpointBlock | None, Shown("endpoint")] = None
     """The running service that was measured through HTTP; null: measured on the box itself."""
-    disk: DiskBlock | None = None
-    sti: StiBlock | None = None
-    """The model streamed from the disk in shards."""
-    energy: EnergyBlock | None = None
-    """Power and energy; null if no counter could be read."""
-    conditions: Conditions | None = None
+    conditions: Annotated[Conditions | None, Shown("conditions")] = None
     """State of the box during the measurement."""
-
-    @model_serializer(mode="wrap")
-    def _without_endpoint(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave `endpoint` out of the profile of a box, which holds a place for every block that can be measured there."""
-        content: dict[str, Any] = serialise(self)
-        if self.endpoint is None:
-            content.pop("endpoint", None)
-        return content
+    provenance: Annotated[Provenance, Shown("provenance")]
+    execution: Annotated[Execution, Shown("execution")]
+    step: Annotated[StepBlock | None, Shown("decode step")] = None
+    """Time of one decode step by batch and position."""
+    encoder: Annotated[EncoderBlock | None, Shown("encoder")] = None
+    """Time of encoding by batch and source length."""
+    beam_overrun: Annotated[BeamOverrun | None, Shown("beam")] = None
+    """Steps of a beam beyond its best output; null: greedy, or not measured and not charged."""
+    decoder: Annotated[DecoderBlock | None, Shown("decoder")] = None
+    """Time of whole decode steps by variant of the decoder."""
+    overheads: Annotated[Overheads | None, Shown("overheads")] = None
+    disk: Annotated[DiskBlock | None, Shown("disk")] = None
+    sti: Annotated[StiBlock | None, Shown("sti")] = None
+    """The model streamed from the disk in shards."""
+    energy: Annotated[EnergyBlock | None, Shown("energy")] = None
+    """Power and energy; null if no counter could be read."""
 
     @model_validator(mode="after")
     def _of_one_beam(self) -> DeviceProfile:
@@ -163,10 +83,9 @@ class DeviceProfile(Configuration):
         return self
 
     @property
-    def plane(self) -> ExecutionPlane:
+    def plane(self) -> Plane:
         """The execution plane as a cost model; its slope includes a beam's steps beyond its best output."""
-        plane = self.execution.plane
-        return ExecutionPlane(plane.s_per_src_token, plane.s_per_tgt_token * self._steps_per_token, plane.s_fixed)
+        return self.execution.plane.times(1.0, self._steps_per_token)
 
     @property
     def of_forced_lengths(self) -> DeviceProfile:
@@ -180,7 +99,7 @@ class DeviceProfile(Configuration):
     @property
     def residual(self) -> LognormalResidual | ResidualQuantiles:
         """The residual factor of single executions."""
-        return self.execution.residual_quantiles or LognormalResidual(self.execution.residual_relative_sd)
+        return self.execution.residual
 
     @property
     def decoding_cost(self) -> DecodingCost:
@@ -197,7 +116,7 @@ class DeviceProfile(Configuration):
         return DecodingCost(
             step=self.step.cost,
             encoder=self.encoder.cost,
-            mean_over_usual=steps_per_token * (self.step.run_over_told or 1.0),
+            mean_over_usual=steps_per_token * (self.step.run_over_predicted or 1.0),
             gap_s_fixed=steps_per_token * known_s.get("step_gap_s", 0.0),
             gap_s_per_sentence=steps_per_token * known_s.get("step_gap_s_per_sentence", 0.0),
             refill_s_fixed=known_s.get("refill_s_fixed", 0.0),
@@ -292,11 +211,8 @@ class DeviceProfile(Configuration):
     ) -> DeviceProfile:
         """Multiply the costs per (source, target) token by `times`; add those of `fixed` tokens to the fixed parts."""
         plane, energy, fixed_tgt = self.execution.plane, self.energy, fixed[1] * self._steps_per_token
-        plane = PlaneCoefficients.model_construct(
-            s_per_src_token=times[0] * plane.s_per_src_token,
-            s_per_tgt_token=times[1] * plane.s_per_tgt_token,
-            s_fixed=plane.s_fixed + fixed[0] * plane.s_per_src_token + fixed_tgt * plane.s_per_tgt_token,
-        )
+        fixed_s = plane.s_fixed + fixed[0] * plane.s_per_src_token + fixed_tgt * plane.s_per_tgt_token
+        plane = Plane(times[0] * plane.s_per_src_token, times[1] * plane.s_per_tgt_token, fixed_s)
         if energy is not None and energy.j_fixed is not None:
             j_src, j_tgt = energy.j_per_src_token or 0.0, energy.j_per_tgt_token or 0.0
             fixed_j = energy.j_fixed + fixed[0] * j_src + fixed_tgt * j_tgt

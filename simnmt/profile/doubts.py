@@ -1,14 +1,13 @@
-"""Doubts about a device profile: every verb and page takes its warnings from here.
+"""Doubts about a device profile: every verb and page takes its warnings from the rules of this module.
 
-`profile_doubts` examines a whole profile: the state of the box while each cost model was measured, the errors of the fits,
-and the accuracy of a streamed model on its task. `calibrate`, `profile inspect`, `sti profile`, `sti plan` and `sti run` print
-all of its result. A simulated run prints only the doubts with a known effect on its numbers (`Doubt.effect`).
+`calibrate`, `profile inspect`, `sti profile`, `sti plan` and `sti run` print all doubts. A simulated run prints only those with
+a known effect on its numbers (`Doubt.effect`). A new doubt is a line of `RULES`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
 
@@ -17,19 +16,13 @@ import numpy as np
 from simnmt.base import shipped_files
 from simnmt.base.configuration import end_tokens
 from simnmt.base.suggestions import format_list
-from simnmt.profile.blocks import Conditions, MeasuringConditions
 from simnmt.profile.decoder_block import canonical
 from simnmt.profile.device_profile import DeviceProfile
-from simnmt.profile.endpoint_block import EndpointBlock
+from simnmt.profile.origin import MeasuringConditions
 from simnmt.profile.streaming_block import StiBlock
 
-CONDITIONS = "conditions"
 COST_MODELS = ("execution", "step", "encoder", "decoder", "overheads", "disk", "energy", "sti")
-"""Blocks of a profile that may be measured."""
-_MODELS_OF_PART = {"step": ("step", "encoder")}
-"""Cost models that a part of a calibration measures, if not only the block of the same name."""
-_WITH_CELLS = ("execution", "step", "encoder")
-"""Cost models that are measured in cells between readings of the reference cell."""
+"""The eight cost blocks of a profile, which may be measured."""
 ERROR_BOUND = 0.10
 """Held-out error above which a cost model does not support a decision."""
 DRIFT_BOUND = 0.50
@@ -48,16 +41,9 @@ LENGTHS = "@de-en-news"
 """Shipped length table over which a sentence alone is compared with the plane."""
 FIRST_STEPS = 12
 """Positions at which variants are measured: those of short translations."""
-HELDOUT_EFFECTS = {
-    "execution": "times of single requests of other lengths",
-    "step": "times of decoding steps at other batch sizes",
-    "gap": "gaps between two steps at other batch sizes",
-    "encoder": "times of encoding at other batch sizes",
-    "energy": "joules of requests of other lengths",
-}
-"""What the held-out error of a cost model is an error of, for lengths and batch sizes that were not fitted."""
 CHANCE_Z = 1.645
 """One-sided 95 %: an accuracy within this many standard errors of the commonest class's share shows nothing learnt."""
+Facts = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +51,7 @@ class Doubt:
     """One reason to distrust figures of a profile."""
 
     source: str
-    """The block that gives the reason: `conditions`, or a name of `COST_MODELS`."""
+    """The block that gives the reason: `conditions`, `endpoint`, or a name of `COST_MODELS`."""
     cost_models: tuple[str, ...]
     """Names of `COST_MODELS` whose figures are doubtful."""
     message: str
@@ -76,7 +62,28 @@ class Doubt:
 
     def as_json(self) -> dict[str, Any]:
         """Return the doubt with plain types."""
-        return {"source": self.source, "cost_models": list(self.cost_models), "message": self.message, "effect": self.effect}
+        return asdict(self) | {"cost_models": list(self.cost_models)}
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A kind of doubt: when it holds, and its words."""
+
+    source: str
+    when: Callable[[DeviceProfile, int], Iterator[Facts]]
+    """Returns the facts of each case of a profile, for the beam of a search."""
+    text: str
+    """Template of the message, filled with the facts."""
+    effect: str = ""
+    """Template of the effect."""
+    concerns: tuple[str, ...] = ()
+    """The doubtful cost models, unless the facts name others as `models`; empty: `source`."""
+
+    def doubts(self, profile: DeviceProfile, beam: int) -> Iterator[Doubt]:
+        """Return the doubts of this kind about a profile."""
+        for facts in self.when(profile, beam):
+            models = facts.get("models", self.concerns or (self.source,))
+            yield Doubt(self.source, models, self.text.format(**facts), self.effect.format(**facts))
 
 
 def profile_doubts(profile: DeviceProfile, cost_models: Sequence[str] = COST_MODELS, *, beam: int | None = None) -> list[Doubt]:
@@ -90,11 +97,7 @@ def profile_doubts(profile: DeviceProfile, cost_models: Sequence[str] = COST_MOD
         >>> [doubt.source for doubt in profile_doubts(read_profile(find("calibration", "@tx2-marian")))]
         []
     """
-    doubts = [*_of_conditions(profile), *_of_execution(profile), *_of_heldout_errors(profile)]
-    doubts += [*_of_alone(profile), *_of_decoder(profile), *_of_beam(profile, beam), *_of_clipping(profile)]
-    doubts += [] if profile.endpoint is None else _of_endpoint(profile.endpoint)
-    if profile.sti is not None:
-        doubts += sti_doubts(profile.sti)
+    doubts = (doubt for rule in RULES for doubt in rule.doubts(profile, _calibrated_beam(profile) if beam is None else beam))
     return [doubt for doubt in doubts if set(doubt.cost_models) & set(cost_models)]
 
 
@@ -115,22 +118,12 @@ def heldout_errors(profile: DeviceProfile) -> dict[str, float | None]:
 
 def sti_doubts(block: StiBlock) -> list[Doubt]:
     """Return the doubts about a streamed model: its table against whole runs, the line through its reads, its accuracy."""
-    doubts, error, r2 = [], block.compute.heldout_error, block.io.r2
-    if error is not None and error > ERROR_BOUND:
-        message = f"sti: a held-out error of {100 * error:.0f} % on whole submodels (measure again)"
-        doubts.append(_of_model("sti", message, f"computing times of submodels err by {100 * error:.0f} % on average"))
-    if block.kind == "measured" and (r2 is None or r2 < STI_R2_BOUND):
-        value = "none" if r2 is None else f"{r2:.2f}"
-        message = f"sti: R2 of reads by bits {value}, below {STI_R2_BOUND}: fixed part and bandwidth cannot be told apart"
-        effect = f"read times of shards do not follow their line (R2 {value}), so that plans may miss their deadlines"
-        doubts.append(_of_model("sti", message, effect))
-    ranks = block.importance
-    if ranks is not None and ranks.full_accuracy is not None and ranks.majority is not None:
-        chance = chance_level_message(ranks.full_accuracy, ranks.majority, ranks.examples, ranks.task)
-        if chance is not None:
-            effect = "accuracies of plans may be chance: the model is no better than the commonest class of its task"
-            doubts.append(_of_model("sti", f"sti: {chance}, and the order of the shards may be chance", effect))
-    return doubts
+    return [doubt for rule in RULES if rule.source == "sti" for doubt in rule.doubts(_OnlyStreamed(block), 1)]  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class _OnlyStreamed:
+    sti: StiBlock
 
 
 def chance_level_message(accuracy: float, majority: float, examples: int, task: str) -> str | None:
@@ -148,10 +141,8 @@ def chance_level_message(accuracy: float, majority: float, examples: int, task: 
     noise = CHANCE_Z * (majority * (1.0 - majority) / examples) ** 0.5
     if accuracy > majority + min(noise, (1.0 - majority) / 2.0):
         return None
-    return (
-        f"right on {100 * accuracy:.1f} % of {task}, whose commonest class alone gives {100 * majority:.1f} %: nothing shows "
-        "that the model has learnt the task"
-    )
+    shown = f"right on {100 * accuracy:.1f} % of {task}, whose commonest class alone gives {100 * majority:.1f} %"
+    return f"{shown}: nothing shows that the model has learnt the task"
 
 
 def clipped_weights_message(clipped: int, weights: int) -> str | None:
@@ -175,81 +166,72 @@ def busy_message(others_cpus: float | None, activity: str) -> str:
     return f"the box was busy: {used} before or after {activity} (repeat on a quiet box)"
 
 
-def _of_model(name: str, message: str, effect: str = "") -> Doubt:
-    return Doubt(name, (name,), message, effect)
+def _calibrated_beam(profile: DeviceProfile) -> int:
+    return 1 if profile.engine is None else profile.engine.beam
 
 
-def _of_conditions(profile: DeviceProfile) -> Iterator[Doubt]:
-    if profile.conditions is None:
-        return
-    for cost_models, state in _sessions(profile, profile.conditions):
-        measuring = format_list(cost_models)
-        if state.busy:
-            yield Doubt(CONDITIONS, cost_models, busy_message(state.others_cpus, f"measuring {measuring}"))
-        yield from _of_drift(state, cost_models, measuring)
-
-
-def _of_drift(state: MeasuringConditions, cost_models: tuple[str, ...], measuring: str) -> Iterator[Doubt]:
-    """Doubt cells that stayed disturbed, or else a large drift of the reference cell, in which repeats may hide worse."""
-    named = [cell.split()[0] for cell in state.disturbed]
-    counted = [name for name in named if name in cost_models]
-    # If a profile names no cells, the count is of all cells of the session.
-    count = len(counted) if named else state.disturbed_cells or 0
-    moved = "" if state.drift is None else f": the reference cell moved by up to {100 * state.drift:.0f} %"
-    if count:
-        concerned = tuple(dict.fromkeys(counted)) or tuple(name for name in cost_models if name in _WITH_CELLS)
-        cells = f"{count} {'cell' if count == 1 else 'cells'} of {', '.join(concerned)} stayed disturbed"
-        yield Doubt(CONDITIONS, concerned, f"{cells}{moved} (measure again on a quiet box)")
-    elif state.drift is not None and state.drift > DRIFT_BOUND:
-        steady = f"the speed of the box drifted while measuring {measuring}"
-        yield Doubt(CONDITIONS, cost_models, f"{steady}{moved}; disturbed stretches were repeated")
-
-
-def _sessions(profile: DeviceProfile, state: Conditions) -> Iterator[tuple[tuple[str, ...], MeasuringConditions]]:
+def _sessions(profile: DeviceProfile) -> list[tuple[tuple[str, ...], MeasuringConditions]]:
     """Return the measuring sessions, first to last, each with the cost models that were last measured in it."""
-    remaining = [name for name in COST_MODELS if _is_measured(profile, name)]
-    sessions: list[tuple[tuple[str, ...], MeasuringConditions]] = []
-    for later in reversed(state.later):
-        parts = [name for part in later.parts for name in _MODELS_OF_PART.get(part, (part,))]
-        sessions.append((tuple(name for name in remaining if name in parts), later))
+    if profile.conditions is None:
+        return []
+    blocks = ((name, getattr(profile, name)) for name in COST_MODELS)
+    remaining = [name for name, block in blocks if block is not None and getattr(block, "kind", "measured") == "measured"]
+    sessions = list[tuple[tuple[str, ...], MeasuringConditions]]()
+    for later in reversed(profile.conditions.later):
+        # The part `step` measures the encoder too.
+        parts = [*later.parts, *(["encoder"] if "step" in later.parts else [])]
+        sessions.insert(0, (tuple(name for name in remaining if name in parts), later))
         remaining = [name for name in remaining if name not in parts]
-    sessions.append((tuple(remaining), state))
-    return ((cost_models, session) for cost_models, session in reversed(sessions) if cost_models)
+    sessions.insert(0, (tuple(remaining), profile.conditions))
+    return [(models, state) for models, state in sessions if models]
 
 
-def _is_measured(profile: DeviceProfile, name: str) -> bool:
-    block = getattr(profile, name)
-    return block is not None and getattr(block, "kind", "measured") == "measured"
+def _busy(profile: DeviceProfile, _: int) -> Iterator[Facts]:
+    for models, state in _sessions(profile):
+        if state.busy:
+            yield {"models": models, "message": busy_message(state.others_cpus, f"measuring {format_list(models)}")}
 
 
-def _of_execution(profile: DeviceProfile) -> Iterator[Doubt]:
-    """Doubt medians that were fitted, a mean far above them or the least, and disturbed executions."""
-    fit = profile.execution.fit
-    if profile.execution.kind != "measured":
-        return
-    if fit.quantile:
-        yield _of_model(
-            "execution",
-            "executions of the same lengths take very different times: the plane is fitted to their medians, since the least "
-            "times do not predict each other (measure again on a box that shares no cache)",
-        )
-    if fit.level is not None and fit.level > LEVEL_BOUND:
-        usual = "medians" if fit.quantile else "undisturbed time"
-        yield _of_model(
-            "execution",
-            f"the mean of the executions lies {100 * (fit.level - 1):.0f} % above their {usual}: "
-            "the box was busy, or its times are unsteady (measure again on a quiet box)",
-            f"executions on a quiet box may take up to {100 * (1 - 1 / fit.level):.0f} % less time than this run charges",
-        )
-    if fit.disturbed_share is not None and fit.disturbed_share > DISTURBED_BOUND:
-        longer = _disturbance(profile)
-        effect = f"executions disturbed as in the calibration take {100 * longer:.0f} % more time than this run charges"
-        yield _of_model(
-            "execution",
-            f"{100 * fit.disturbed_share:.0f} % of the executions were disturbed and count neither for the plane's level nor "
-            "for its spread (measure again on a quiet box)",
-            effect if longer > ERROR_BOUND else "",
-        )
+def _disturbed_cells(profile: DeviceProfile, _: int) -> Iterator[Facts]:
+    """Return the facts of sessions with disturbed cells; without their names, the count is of all cells of the session."""
+    for models, state in _sessions(profile):
+        named = [name for name in (cell.split()[0] for cell in state.disturbed) if name in models]
+        count = len(named) if state.disturbed else state.disturbed_cells or 0
+        concerned = tuple(dict.fromkeys(named)) or tuple(name for name in models if name in ("execution", "step", "encoder"))
+        if count:
+            moved = "" if state.drift is None else f": the reference cell moved by up to {100 * state.drift:.0f} %"
+            yield {"models": concerned, "cells": f"{count} cell{'s' * (count > 1)} of {', '.join(concerned)}", "moved": moved}
+
+
+def _drift(profile: DeviceProfile, beam: int) -> Iterator[Facts]:
+    """Return the facts of sessions whose reference cell moved, although no cell stayed disturbed."""
+    disturbed = [facts["models"] for facts in _disturbed_cells(profile, beam)]
+    for models, state in _sessions(profile):
+        if state.drift is not None and state.drift > DRIFT_BOUND and not any(set(models) & set(names) for names in disturbed):
+            yield {"models": models, "measuring": format_list(models), "percent": 100 * state.drift}
+
+
+def _fit_facts(profile: DeviceProfile, holds: bool, **facts: Any) -> Iterator[Facts]:
+    if profile.execution.kind == "measured" and holds:
+        yield facts
+
+
+def _medians(profile: DeviceProfile, _: int) -> Iterator[Facts]:
+    return _fit_facts(profile, bool(profile.execution.fit.quantile))
+
+
+def _level(profile: DeviceProfile, _: int) -> Iterator[Facts]:
+    fit, level = profile.execution.fit, profile.execution.fit.level or 1.0
+    usual = "medians" if fit.quantile else "undisturbed time"
+    return _fit_facts(profile, level > LEVEL_BOUND, above=100 * (level - 1), usual=usual, less=100 * (1 - 1 / level))
+
+
+def _disturbed_executions(profile: DeviceProfile, _: int) -> Iterator[Facts]:
+    share = profile.execution.fit.disturbed_share or 0.0
+    longer = 100 * _disturbance(profile)
+    effect = f"executions disturbed as in the calibration take {longer:.0f} % more time than this run charges"
+    effect = effect if longer > 100 * ERROR_BOUND else ""
+    return _fit_facts(profile, share > DISTURBED_BOUND, percent=100 * share, effect=effect)
 
 
 def _disturbance(profile: DeviceProfile) -> float:
@@ -262,85 +244,191 @@ def _disturbance(profile: DeviceProfile) -> float:
     return float(repeats @ mean_s) / plane_s - 1.0 if plane_s > 0.0 else 0.0
 
 
-def _of_heldout_errors(profile: DeviceProfile) -> Iterator[Doubt]:
-    errors = heldout_errors(profile)
-    of_means, _ = errors.pop("execution_of_means"), errors.pop("sti")
-    on_means = of_means is not None and of_means > (errors["execution"] or 0.0)
-    if on_means:
-        errors["execution"] = of_means
-    for name, error in errors.items():
-        if error is None or error <= ERROR_BOUND:
-            continue
-        cost_model, label = ("step", "gap between steps") if name == "gap" else (name, name)
-        times = " on mean times" if on_means and name == "execution" else ""
-        message = f"{label}: a held-out error of {100 * error:.3g} %{times}, above {100 * ERROR_BOUND:.0f} % (measure again)"
-        effect = f"{HELDOUT_EFFECTS[name]} err by {100 * error:.3g} % on average" if name in HELDOUT_EFFECTS else ""
-        yield _of_model(cost_model, message, effect)
+def _errs(name: str, label: str) -> Callable[[DeviceProfile, int], Iterator[Facts]]:
+    """Return the condition that the held-out error of a cost model is above the bound; of a plane the greater of its two."""
+
+    def facts(profile: DeviceProfile, _: int) -> Iterator[Facts]:
+        errors = heldout_errors(profile)
+        error, times = errors[name] or 0.0, ""
+        if name == "execution" and (errors["execution_of_means"] or 0.0) > error:
+            error, times = errors["execution_of_means"] or 0.0, " on mean times"
+        if error > ERROR_BOUND:
+            yield {"label": label, "percent": 100 * error, "times": times}
+
+    return facts
 
 
-def _of_alone(profile: DeviceProfile) -> Iterator[Doubt]:
-    """Doubt a plane and steps that disagree on a sentence alone (XP-01)."""
+def _alone(profile: DeviceProfile, _: int) -> Iterator[Facts]:
     apart = alone_vs_plane(profile)
     if apart is not None and abs(apart) > MOST_APART:
-        yield Doubt(
-            "step",
-            ("step", "encoder"),
-            f"a sentence alone takes {100 * apart:+.1f} % by steps against the plane, beyond {100 * MOST_APART:.0f} %: "
-            "batching changes its cost before anything is batched (measure execution and step together)",
-            f"a sentence alone takes {100 * apart:+.1f} % time on a box that batches, compared with a box that does not",
-        )
+        yield {"percent": 100 * apart, "most": 100 * MOST_APART}
 
 
-def _of_decoder(profile: DeviceProfile) -> Iterator[Doubt]:
+def _decoder_at_another_pace(profile: DeviceProfile, _: int) -> Iterator[Facts]:
     ratios = against_step(profile).items()
     off = [f"{ratio:.3g} at batch {batch}" for batch, ratio in ratios if not 1.0 / DECODER_BOUND <= ratio <= DECODER_BOUND]
     if off:
-        yield _of_model(
-            "decoder",
-            f"steps of the decoder's base took {', '.join(off)} times as long as step and gap: variants were not measured "
-            "under the conditions of the rest (measure step and decoder again, on a quiet box)",
-            f"the speed-up of the chosen decoder may differ: its base took {', '.join(off)} times as long as step and gap",
-        )
+        yield {"ratios": ", ".join(off)}
 
 
-def _of_endpoint(block: EndpointBlock) -> Iterator[Doubt]:
-    """Doubt the times of a running service that contain the round trip, beside the doubts that its calibration recorded."""
-    if block.round_trip.how == "included":
-        why = ""
-        if block.round_trip.seconds is not None:
-            echo_s = block.round_trip.seconds.median_s
-            why = f", because the echo, {1e3 * echo_s:.3g} ms, takes longer than the shortest sentence"
-        what = "times contain the network's round trip, which a scenario's link adds again"
-        yield Doubt("endpoint", ("execution",), f"{what} (give it an RTT near 0){why}", f"{what} (give it an RTT near 0)")
-    elif block.round_trip.taken_off_s > block.mean_s:
-        what = f"the round trip taken off, {1e3 * block.round_trip.taken_off_s:.3g} ms, is longer than a mean execution, "
-        what += f"{1e3 * block.mean_s:.3g} ms: the fixed part is uncertain"
-        yield Doubt("endpoint", ("execution",), f"{what} (measure from beside the service)", what)
-    yield from (Doubt("endpoint", ("execution",), message) for message in block.doubts)
+def _uncounted_beam(profile: DeviceProfile, beam: int) -> Iterator[Facts]:
+    """Return the facts of a beam whose steps beyond its best output were not counted: only the calibrated beam's are."""
+    if beam > 1 and (profile.beam_overrun is None or beam != _calibrated_beam(profile)):
+        yield {"beam": beam}
 
 
-def _of_beam(profile: DeviceProfile, chosen: int | None) -> Iterator[Doubt]:
-    """Doubt a beam whose steps beyond its best output were not counted: only those of the calibrated beam are charged."""
-    calibrated = 1 if profile.engine is None else profile.engine.beam
-    beam = calibrated if chosen is None else chosen
-    if beam > 1 and (profile.beam_overrun is None or beam != calibrated):
-        uncharged = f"a beam of {beam} takes steps beyond its best output, which are not charged since they were not counted"
-        message = f"{uncharged} (calibrate a trained model with --beam {beam} --text FILE)"
-        yield Doubt("execution", ("execution", "step"), message, f"executions take longer than this run charges: {uncharged}")
-
-
-def _of_clipping(profile: DeviceProfile) -> Iterator[Doubt]:
-    """Doubt 16-bit products, of the engine or of variants of its decoder, that clip weights."""
+def _clipped(profile: DeviceProfile, _: int) -> Iterator[Facts]:
+    """Return the facts of 16-bit products, of the engine or of variants of its decoder, that clip weights."""
     engine, decoder = profile.engine, profile.decoder
     if engine is None or engine.clipped_weights is None or engine.product_weights is None:
         return
-    cost_models = ("execution", "decoder") if engine.compute_type == "int16" else ("decoder",)
-    rounds = engine.compute_type == "int16" or (
-        decoder is not None and any(variant.settings.gemm == "int16" for variant in decoder.variants)
-    )
+    in_variants = decoder is not None and any(variant.settings.gemm == "int16" for variant in decoder.variants)
     message = clipped_weights_message(engine.clipped_weights, engine.product_weights)
-    if rounds and message is not None:
-        yield Doubt("decoder", cost_models, message, message)
+    if message is not None and (engine.compute_type == "int16" or in_variants):
+        yield {"models": ("execution", "decoder") if engine.compute_type == "int16" else ("decoder",), "message": message}
+
+
+def _round_trip_included(profile: DeviceProfile, _: int) -> Iterator[Facts]:
+    if profile.endpoint is not None and profile.endpoint.round_trip.how == "included":
+        echo = profile.endpoint.round_trip.seconds
+        shown = (
+            "" if echo is None else f", because the echo, {1e3 * echo.median_s:.3g} ms, takes longer than the shortest sentence"
+        )
+        yield {"why": shown}
+
+
+def _long_round_trip(profile: DeviceProfile, _: int) -> Iterator[Facts]:
+    if profile.endpoint is not None and profile.endpoint.round_trip.taken_off_s > profile.endpoint.mean_s:
+        yield {"trip": 1e3 * profile.endpoint.round_trip.taken_off_s, "mean": 1e3 * profile.endpoint.mean_s}
+
+
+def _recorded(profile: DeviceProfile, _: int) -> Iterator[Facts]:
+    return iter([] if profile.endpoint is None else [{"message": message} for message in profile.endpoint.doubts])
+
+
+def _sti_errs(profile: DeviceProfile, _: int) -> Iterator[Facts]:
+    error = None if profile.sti is None else profile.sti.compute.heldout_error
+    if error is not None and error > ERROR_BOUND:
+        yield {"percent": 100 * error}
+
+
+def _reads_off_their_line(profile: DeviceProfile, _: int) -> Iterator[Facts]:
+    block = profile.sti
+    if block is not None and block.kind == "measured" and (block.io.r2 is None or block.io.r2 < STI_R2_BOUND):
+        yield {"r2": "none" if block.io.r2 is None else f"{block.io.r2:.2f}", "bound": STI_R2_BOUND}
+
+
+def _chance_level(profile: DeviceProfile, _: int) -> Iterator[Facts]:
+    ranks = None if profile.sti is None else profile.sti.importance
+    if ranks is not None and ranks.full_accuracy is not None and ranks.majority is not None:
+        message = chance_level_message(ranks.full_accuracy, ranks.majority, ranks.examples, ranks.task)
+        if message is not None:
+            yield {"message": message}
+
+
+_ERROR = "{label}: a held-out error of {percent:.3g} %{times}, above 10 % (measure again)"
+_IN_TRANSIT = "times contain the network's round trip, which a scenario's link adds again (give it an RTT near 0)"
+_UNCOUNTED = "a beam of {beam} takes steps beyond its best output, which are not charged since they were not counted"
+_LONG_TRIP = (
+    "the round trip taken off, {trip:.3g} ms, is longer than a mean execution, {mean:.3g} ms: the fixed part is uncertain"
+)
+RULES = (
+    Rule("conditions", _busy, "{message}"),
+    Rule("conditions", _disturbed_cells, "{cells} stayed disturbed{moved} (measure again on a quiet box)"),
+    Rule(
+        "conditions",
+        _drift,
+        "the speed of the box drifted while measuring {measuring}: the reference cell moved by up to {percent:.0f} %; "
+        "disturbed stretches were repeated",
+    ),
+    Rule(
+        "execution",
+        _medians,
+        "executions of the same lengths take very different times: the plane is fitted to their medians, since the least "
+        "times do not predict each other (measure again on a box that shares no cache)",
+    ),
+    Rule(
+        "execution",
+        _level,
+        "the mean of the executions lies {above:.0f} % above their {usual}: the box was busy, or its times are unsteady "
+        "(measure again on a quiet box)",
+        "executions on a quiet box may take up to {less:.0f} % less time than this run charges",
+    ),
+    Rule(
+        "execution",
+        _disturbed_executions,
+        "{percent:.0f} % of the executions were disturbed and count neither for the plane's level nor for its spread (measure "
+        "again on a quiet box)",
+        "{effect}",
+    ),
+    Rule(
+        "execution",
+        _errs("execution", "execution"),
+        _ERROR,
+        "times of single requests of other lengths err by {percent:.3g} % on average",
+    ),
+    Rule(
+        "step", _errs("step", "step"), _ERROR, "times of decoding steps at other batch sizes err by {percent:.3g} % on average"
+    ),
+    Rule(
+        "encoder",
+        _errs("encoder", "encoder"),
+        _ERROR,
+        "times of encoding at other batch sizes err by {percent:.3g} % on average",
+    ),
+    Rule("disk", _errs("disk", "disk"), _ERROR),
+    Rule("energy", _errs("energy", "energy"), _ERROR, "joules of requests of other lengths err by {percent:.3g} % on average"),
+    Rule(
+        "step",
+        _errs("gap", "gap between steps"),
+        _ERROR,
+        "gaps between two steps at other batch sizes err by {percent:.3g} % on average",
+    ),
+    Rule(
+        "step",
+        _alone,
+        "a sentence alone takes {percent:+.1f} % by steps against the plane, beyond {most:.0f} %: batching changes its cost "
+        "before anything is batched (measure execution and step together)",
+        "a sentence alone takes {percent:+.1f} % time on a box that batches, compared with a box that does not",
+        ("step", "encoder"),
+    ),
+    Rule(
+        "decoder",
+        _decoder_at_another_pace,
+        "steps of the decoder's base took {ratios} times as long as step and gap: variants were not measured under the "
+        "conditions of the rest (measure step and decoder again, on a quiet box)",
+        "the speed-up of the chosen decoder may differ: its base took {ratios} times as long as step and gap",
+    ),
+    Rule(
+        "execution",
+        _uncounted_beam,
+        f"{_UNCOUNTED} (calibrate a trained model with --beam {{beam}} --text FILE)",
+        f"executions take longer than this run charges: {_UNCOUNTED}",
+        ("execution", "step"),
+    ),
+    Rule("decoder", _clipped, "{message}", "{message}"),
+    Rule("endpoint", _round_trip_included, _IN_TRANSIT + "{why}", _IN_TRANSIT, ("execution",)),
+    Rule("endpoint", _long_round_trip, f"{_LONG_TRIP} (measure from beside the service)", _LONG_TRIP, ("execution",)),
+    Rule("endpoint", _recorded, "{message}", "", ("execution",)),
+    Rule(
+        "sti",
+        _sti_errs,
+        "sti: a held-out error of {percent:.0f} % on whole submodels (measure again)",
+        "computing times of submodels err by {percent:.0f} % on average",
+    ),
+    Rule(
+        "sti",
+        _reads_off_their_line,
+        "sti: R2 of reads by bits {r2}, below {bound}: fixed part and bandwidth cannot be told apart",
+        "read times of shards do not follow their line (R2 {r2}), so that plans may miss their deadlines",
+    ),
+    Rule(
+        "sti",
+        _chance_level,
+        "sti: {message}, and the order of the shards may be chance",
+        "accuracies of plans may be chance: the model is no better than the commonest class of its task",
+    ),
+)
 
 
 def alone_vs_plane(profile: DeviceProfile) -> float | None:

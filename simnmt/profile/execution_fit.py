@@ -2,22 +2,94 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simnmt.base.arrays import Floats
-from simnmt.profile.blocks import CellSample, ExecutionFit
-from simnmt.profile.device_profile import MOST_RELATIVE_SD, Execution
-from simnmt.profile.execution_plane import ExecutionPlane, PlaneCoefficients, PlaneFit, fit_plane
-from simnmt.profile.least_squares import bounded_least_squares
-from simnmt.profile.residual_quantiles import ResidualQuantiles
+from simnmt.profile.blocks import MOST_RELATIVE_SD, CellSample, Execution, ExecutionFit, ResidualQuantiles
+from simnmt.profile.cost import Plane
 
 Mask = NDArray[np.bool_]
 Indices = NDArray[np.int64]
+
+
+def bounded_least_squares(design: Floats, target: Floats, nonnegative: Sequence[bool] | None = None) -> Floats:
+    """Fit one coefficient per column of `design`, shape (rows, columns); a column of zeros gets 0.
+
+    `nonnegative`: the columns whose coefficients are at least 0; None: all columns.
+    """
+    from scipy.optimize import lsq_linear  # takes a third of a second to import, which few simulations need
+
+    scale = np.sqrt((design**2).sum(axis=0))
+    scale[scale == 0.0] = 1.0
+    lower = np.zeros_like(scale) if nonnegative is None else np.where(nonnegative, 0.0, -np.inf)
+    coefficients: Floats = lsq_linear(design / scale, target, (lower, np.inf), method="bvls", tol=1e-15).x / scale
+    return np.maximum(coefficients, lower)  # the library passes the bound by a rounding error at times
+
+
+def nonnegative_line(x: Floats, y: Floats, weight: Floats) -> tuple[float, float]:
+    """Fit y = offset + slope x with weighted residuals, both at least 0; return (offset, slope), slope 0 for equal `x`."""
+    varied = x if np.ptp(x) > 0.0 else np.zeros_like(x)
+    design = np.column_stack([np.ones_like(x), varied]) * weight[:, None]
+    offset, slope = bounded_least_squares(design, y * weight).tolist()
+    return offset, slope
+
+
+@dataclass(frozen=True, slots=True)
+class PlaneFit:
+    """A fitted plane with the quality of its fit."""
+
+    plane: Plane
+    inferences: int
+    r2: float | None
+    """Share of variance explained; None if the times do not vary."""
+    mse_ms2: float
+    """Mean squared residual, ms squared (the paper prints ms: CNMT-20)."""
+    condition_number: float
+    """Condition number of the design matrix with columns scaled to unit length; large if the lengths are correlated."""
+    collinear: bool
+    """True if these lengths do not determine the three coefficients: they are the minimum-norm solution."""
+
+
+def fit_plane(src_len: ArrayLike, tgt_len: ArrayLike, time_s: ArrayLike) -> PlaneFit:
+    """Fit measured times over both lengths by ordinary least squares (CNMT-05), with the same bits on every processor.
+
+    All columns of shape (inferences,), in tokens and seconds. Raises `ValueError` for no inferences or unequal shapes.
+    """
+    src, tgt, time = (np.asarray(column, np.float64) for column in (src_len, tgt_len, time_s))
+    if src.ndim != 1 or not src.shape == tgt.shape == time.shape or src.size == 0:
+        raise ValueError(f"three columns of one length are needed, got shapes {src.shape}, {tgt.shape}, {time.shape}")
+    design = np.column_stack([src, tgt, np.ones_like(src)])
+    scale = np.sqrt((design**2).sum(axis=0))
+    scale[scale == 0.0] = 1.0
+    singular = np.linalg.svd(design / scale, compute_uv=False)
+    collinear = src.size < 3 or bool(singular[-1] <= singular[0] * src.size * np.finfo(np.float64).eps)
+    coefficients = np.linalg.lstsq(design, time, rcond=None)[0].tolist() if collinear else _coefficients(src, tgt, time)
+    residual = time - (coefficients[0] * src + coefficients[1] * tgt + coefficients[2])
+    spread = float(((time - time.mean()) ** 2).sum())
+    return PlaneFit(
+        plane=Plane(*coefficients),
+        inferences=int(src.size),
+        r2=1.0 - float((residual**2).sum()) / spread if spread > 0.0 else None,
+        mse_ms2=float((residual**2).mean()) * 1e6,
+        # Rounded, since the last bits of singular values depend on the processor.
+        condition_number=float("inf") if collinear else float(f"{singular[0] / singular[-1]:.9g}"),
+        collinear=collinear,
+    )
+
+
+def _coefficients(src: NDArray[np.float64], tgt: NDArray[np.float64], time: NDArray[np.float64]) -> list[float]:
+    """Return the least-squares coefficients (src, tgt, constant) by elimination, from sums of a fixed order."""
+    src_aside, tgt_aside = src - src.mean(), tgt - tgt.mean()
+    src_square = (src_aside * src_aside).sum()
+    tgt_alone = tgt_aside - (src_aside * tgt_aside).sum() / src_square * src_aside
+    per_tgt = float((tgt_alone * time).sum() / (tgt_alone * tgt_alone).sum())
+    per_src = float((src_aside * (time - per_tgt * tgt_aside)).sum() / src_square)
+    return [per_src, per_tgt, float(time.mean() - per_src * src.mean() - per_tgt * tgt.mean())]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,55 +156,45 @@ CLEARLY = 0.8
 def errs_clearly_less(error: float | None, default_error: float | None, good_enough: float) -> bool:
     """Return whether a form with more numbers than the default predicts left-out cells clearly better, and replaces it.
 
-    Args:
-        error: held-out error of that form; None if it is not known.
-        default_error: held-out error of the default.
-        good_enough: error up to which the default is kept in any case.
+    An unknown error (None) decides nothing; a default that errs by `good_enough` at most is kept in any case.
     """
     if error is None or default_error is None or default_error <= good_enough:
         return False
     return error < CLEARLY * default_error
 
 
-def fit_relative_plane(src_len: ArrayLike, tgt_len: ArrayLike, time_s: ArrayLike, *, quantile: float = 0.0) -> PlaneFit:
-    """Fit a plane by weighted least squares (weights 1/time) with slopes that are never negative; the offset is free.
+def fit_relative_plane(src_len: ArrayLike, tgt_len: ArrayLike, time_s: ArrayLike, *, quantile: float = 0.0) -> Plane:
+    """Fit a plane to each cell's `quantile` (0: its minimum) by weighted least squares (weights 1/time).
 
-    Columns of shape (inferences,), repeats of a cell in any order. The fit, R2 and MSE refer to each cell's `quantile` (0: its
-    minimum). Raises `ValueError` for no inferences, unequal shapes, times that are not positive.
+    No slope is negative; the offset is free. Columns of shape (inferences,), repeats of a cell in any order. Raises
+    `ValueError` for no inferences, unequal shapes, times that are not positive.
     """
     cells = by_cell(src_len, tgt_len, time_s)
-    time = cells.quantile(quantile)
-    plane = _relative_plane(cells.first, cells.second, time)
-    predicted = plane.seconds(cells.first, cells.second)
-    ordinary = fit_plane(cells.first, cells.second, time)
-    return PlaneFit(
-        plane=plane,
-        inferences=int(cells.cell_of.size),
-        r2=r_squared(predicted, time),
-        mse_ms2=float(((predicted - time) ** 2).mean()) * 1e6,
-        condition_number=ordinary.condition_number,
-        collinear=ordinary.collinear,
-    )
+    return _relative_plane(cells.first, cells.second, cells.quantile(quantile))
 
 
-def _relative_plane(src: Floats, tgt: Floats, time: Floats) -> ExecutionPlane:
+def _relative_plane(src: Floats, tgt: Floats, time: Floats) -> Plane:
     design = np.column_stack([src, tgt, np.ones_like(time)]) / time[:, None]
-    return ExecutionPlane(*bounded_least_squares(design, np.ones_like(time), (True, True, False)).tolist())
+    return Plane(*bounded_least_squares(design, np.ones_like(time), (True, True, False)).tolist())
 
 
-def r2_of_means_per_tgt_len(tgt_len: ArrayLike, time_s: ArrayLike) -> float | None:
-    """Return R2 of the line through the mean time per target length, weighted by inferences (CNMT-06).
+REWEIGHTINGS = 10
+"""Fits with the weights of the one before; after a few, the plane no longer changes."""
 
-    Columns of shape (inferences,); None with fewer than three target lengths, or if the means do not vary.
+
+def _mean_plane(src: Floats, tgt: Floats, time: Floats) -> Plane:
+    """Fit the mean of all executions over both lengths, by relative error; no coefficient is below 0.
+
+    Each execution is weighted by the plane's own time and not by its measured one: weights of measured times would let the
+    fast repeats of a cell count more than the slow ones, and the plane would lie below the mean.
     """
-    length, which = np.unique(np.asarray(tgt_len, np.float64), return_inverse=True)
-    if length.size < 3:
-        return None
-    weight = np.bincount(which.reshape(-1)).astype(np.float64)
-    mean_s = np.bincount(which.reshape(-1), weights=np.asarray(time_s, np.float64)) / weight
-    slope, offset = np.polyfit(length, mean_s, 1, w=np.sqrt(weight))
-    spread = float((weight * (mean_s - np.average(mean_s, weights=weight)) ** 2).sum())
-    return 1.0 - float((weight * (mean_s - slope * length - offset) ** 2).sum()) / spread if spread > 0.0 else None
+    expected = np.full_like(time, time.mean())
+    for _ in range(REWEIGHTINGS):
+        design = np.column_stack([src, tgt, np.ones_like(time)]) / expected[:, None]
+        plane = Plane(*bounded_least_squares(design, time / expected).tolist())
+        # All coefficients but one may be 0, and no time is: a plane through the origin would leave empty sentences no weight.
+        expected = np.maximum(plane.seconds(src, tgt), 1e-3 * time.min())
+    return plane.times(float((time / plane.seconds(src, tgt)).mean()))
 
 
 ONE_BY_ONE = 60
@@ -151,31 +213,28 @@ def heldout_plane_error(
     """
     cells = by_cell(src_len, tgt_len, time_s)
     time = cells.quantile(quantile)
-    errors = []
-    for left_out, kept in _folds(cells, fitted):
-        plane = _relative_plane(cells.first[kept], cells.second[kept], time[kept])
-        errors.append(np.abs(plane.seconds(cells.first[left_out], cells.second[left_out]) / time[left_out] - 1.0))
-    return _mean(errors)
+
+    def fit(kept: Indices) -> Plane:
+        return _relative_plane(cells.first[kept], cells.second[kept], time[kept])
+
+    return _heldout_errors(cells, fitted, fit, (np.arange(len(cells)), time))[0]
 
 
 def _heldout_errors(
-    cells: Cells, time: Floats, counts: Mask, fitted: ArrayLike | None, fit: Callable[[Indices, Mask], ExecutionPlane]
-) -> tuple[float | None, float | None]:
-    """Return the errors on single inferences, and on the means, of left-out cells; only inferences in `counts` are used.
+    cells: Cells, fitted: ArrayLike | None, fit: Callable[[Indices], Plane], *judges: tuple[Indices, Floats]
+) -> list[float | None]:
+    """Return the mean absolute relative error of the planes of kept cells on each kind of times of the left-out cells.
 
-    `fit(kept, of_kept)` returns the plane of the kept cells; `of_kept` marks their inferences. Folds as in
-    `heldout_plane_error`.
+    `judges`: for each kind of times, the cell of each and the times; None for a kind without any, or fewer than four cells.
     """
-    repeats = np.bincount(cells.cell_of, weights=counts, minlength=len(cells))
-    mean = np.bincount(cells.cell_of, weights=np.where(counts, time, 0.0), minlength=len(cells)) / np.maximum(repeats, 1.0)
-    single_errors, mean_errors = [], []
+    errors: list[list[Floats]] = [[] for _ in judges]
     for left_out, kept in _folds(cells, fitted):
-        predicted = fit(kept, np.isin(cells.cell_of, kept)).seconds(cells.first, cells.second)
-        judges = left_out[repeats[left_out] > 0]
-        singles = counts & np.isin(cells.cell_of, left_out)
-        single_errors.append(np.abs(predicted[cells.cell_of[singles]] / time[singles] - 1.0))
-        mean_errors.append(np.abs(predicted[judges] / mean[judges] - 1.0))
-    return _mean(single_errors), _mean(mean_errors)
+        predicted = fit(kept).seconds(cells.first, cells.second)
+        for errors_of_kind, (cell_of, time) in zip(errors, judges, strict=True):
+            out = np.isin(cell_of, left_out)
+            errors_of_kind.append(np.abs(predicted[cell_of[out]] / time[out] - 1.0))
+    joined = [np.concatenate(errors_of_kind) if errors_of_kind else np.empty(0) for errors_of_kind in errors]
+    return [float(errors_of_kind.mean()) if errors_of_kind.size else None for errors_of_kind in joined]
 
 
 def _folds(cells: Cells, fitted: ArrayLike | None) -> list[tuple[Indices, Indices]]:
@@ -197,17 +256,6 @@ def _folds(cells: Cells, fitted: ArrayLike | None) -> list[tuple[Indices, Indice
     return [(group, np.setdiff1d(np.arange(len(cells)), group)) for group in groups]
 
 
-def _mean(errors: list[Floats]) -> float | None:
-    joined = np.concatenate(errors) if errors else np.empty(0)
-    return float(joined.mean()) if joined.size else None
-
-
-def _level(time: Floats, expected: Floats) -> float:
-    """Return the mean of measured over expected times where these are positive; 1 if none is."""
-    positive = expected > 0.0
-    return float((time[positive] / expected[positive]).mean()) if positive.any() else 1.0
-
-
 ROBUST_SDS = 5.0
 LEAST_DISTURBANCE = 0.10
 """An inference counts as disturbed if it took longer than its cell's median by both: five robust standard deviations of all
@@ -227,17 +275,12 @@ Mode = Literal["six_cells", "full_grid", "every_repeat", "paper", "sentences"]
 class PlaneOfMeans:
     """A plane of mean times: a shape fitted to one quantile of each cell's repeats, multiplied by the level."""
 
-    shape: PlaneFit
+    plane: Plane
     level: float
     kept: Mask
     """Mask of the inferences that determine level and residual; the others were disturbed."""
     off: Floats
     """Relative deviation of each inference from the plane."""
-
-    @property
-    def plane(self) -> ExecutionPlane:
-        """The plane of mean times."""
-        return self.shape.plane.times(self.level)
 
     @property
     def residual_relative_sd(self) -> float:
@@ -259,189 +302,36 @@ def fit_plane_of_means(
 
     Args:
         src_len, tgt_len, time_s, mode, fitted: as for `fit_execution`.
-        quantile: quantile of each cell's repeats for the shape (`shape_quantile`); not used in modes paper and every_repeat.
+        quantile: quantile of each cell's repeats for the shape; not used in modes paper and every_repeat.
         keep_disturbed: take disturbed inferences into the level and the residual as well.
 
     Raises:
         ValueError: as `fit_relative_plane` does.
     """
     src, tgt, time = (np.asarray(column, np.float64) for column in (src_len, tgt_len, time_s))
-    if mode == "every_repeat":
-        mean = fit_mean_plane(src, tgt, time, judges=False)
-        shape = replace(fit_plane(src, tgt, time), plane=mean.plane)
-        return PlaneOfMeans(shape, 1.0, np.ones(time.size, np.bool_), mean.factor - 1.0)
-    cells = by_cell(src, tgt, time)
-    paper = mode == "paper"
-    on = np.ones(time.size, np.bool_) if fitted is None else np.asarray(fitted, np.bool_)
-    shape = (
-        fit_plane(src[on], tgt[on], time[on]) if paper else fit_relative_plane(src[on], tgt[on], time[on], quantile=quantile)
-    )
-    expected = shape.plane.seconds(src, tgt)
-    expected = np.where(expected > 0.0, expected, time)  # level and spread ignore cells where the plane is not positive
-    # Single inferences are compared with a plane of least relative error: a misfit on short sentences would look disturbed.
-    like = fit_relative_plane(src, tgt, time, quantile=MEDIAN).plane.seconds(src, tgt) if paper else expected
     kept = np.ones(time.size, np.bool_)
+    if mode == "every_repeat":
+        plane = _mean_plane(src, tgt, time)
+        return PlaneOfMeans(plane, 1.0, kept, time / plane.seconds(src, tgt) - 1.0)
+    cells, paper = by_cell(src, tgt, time), mode == "paper"
+    columns = [src, tgt, time] if fitted is None else [column[np.asarray(fitted, np.bool_)] for column in (src, tgt, time)]
+    shape = fit_plane(*columns).plane if paper else fit_relative_plane(*columns, quantile=quantile)
+    expected = shape.seconds(src, tgt)
+    expected = np.where(expected > 0.0, expected, time)  # level and spread ignore cells where the plane is not positive
     if not keep_disturbed:
+        # Single inferences are compared with a plane of least relative error: a misfit on short ones would look disturbed.
+        like = fit_relative_plane(src, tgt, time, quantile=MEDIAN).seconds(src, tgt) if paper else expected
         kept = ~_disturbed(cells, time, np.where(like > 0.0, like, time))
         if not paper and quantile == LEAST:
             kept &= time <= (1.0 + MOST_NOISE) * cells.quantile(LEAST)[cells.cell_of]
     level = 1.0 if paper else _level(time[kept], expected[kept])
-    return PlaneOfMeans(shape, level, kept, time / (level * expected) - 1.0)
+    return PlaneOfMeans(shape.times(level), level, kept, time / (level * expected) - 1.0)
 
 
-def fit_execution(
-    src_len: ArrayLike,
-    tgt_len: ArrayLike,
-    time_s: ArrayLike,
-    *,
-    mode: Mode,
-    fitted: ArrayLike | None = None,
-    stretch: ArrayLike | None = None,
-) -> Execution:
-    """Fit a profile's block `execution` to raw repeats: plane, residual and quality. Samples are left out.
-
-    The shape of the plane comes from one quantile of each cell's repeats (`shape_quantile`). Multiplied by the level it gives
-    the mean, so that draws of the mean-one residual resemble the undisturbed measurements. `heldout_error` is the error of the
-    shape on the quantiles of left-out cells, `heldout_error_of_means` that of the plane on their means. The block is checked
-    later, with its profile.
-
-    Args:
-        src_len, tgt_len, time_s: shape (inferences,), tokens and seconds.
-        mode: "paper" is ordinary least squares over all inferences (CNMT-05), judged on single inferences; "every_repeat" is
-            the plane of the means of all inferences, disturbed ones included, with the quantiles of their residual.
-        fitted: as for `heldout_plane_error`; the plane is fitted to the marked inferences.
-        stretch: number of the stretch of measuring that each inference belongs to, from which `level_error` follows; None:
-            not known.
-
-    Raises:
-        ValueError: as `fit_relative_plane` does.
-    """
-    src, tgt, time = (np.asarray(column, np.float64) for column in (src_len, tgt_len, time_s))
-    cells = by_cell(src, tgt, time)
-    paper, every = mode == "paper", mode in ("paper", "every_repeat")
-    on = np.ones(time.size, np.bool_) if fitted is None else np.asarray(fitted, np.bool_)
-    quantile, shape_error = (LEAST, None) if every else shape_quantile(src, tgt, time, fitted=fitted)
-    means = fit_plane_of_means(src, tgt, time, mode=mode, quantile=quantile, fitted=fitted)
-    shape, kept, level, plane = means.shape, means.kept, means.level, means.plane
-    off = means.off
-    predicted = plane.seconds(src[kept], tgt[kept])
-
-    def ordinary(_: Indices, of_kept: Mask) -> ExecutionPlane:
-        columns = src[of_kept], tgt[of_kept], time[of_kept]
-        return fit_plane(*columns).plane if paper else fit_mean_plane(*columns, judges=False).plane
-
-    def raised(kept_cells: Indices, of_kept: Mask) -> ExecutionPlane:
-        plane = _relative_plane(cells.first[kept_cells], cells.second[kept_cells], shape_time[kept_cells])
-        calm = of_kept & kept
-        return plane.times(_level(time[calm], plane.seconds(src[calm], tgt[calm])))
-
-    shape_time = cells.quantile(quantile)
-    counts = np.ones(time.size, np.bool_) if every else kept
-    error, error_of_means = _heldout_errors(cells, time, counts, fitted, ordinary if every else raised)
-    judged = "single inferences" if every else "least times" if quantile == LEAST else "median times"
-    fit = ExecutionFit.model_construct(
-        mode=mode,
-        inferences=int(time.size),
-        cells=len(cells),
-        quantile=None if every else quantile,
-        level=level,
-        r2=r_squared(predicted, time[kept]),
-        r2_of_means_per_tgt_len=r2_of_means_per_tgt_len(tgt[kept], time[kept]),
-        mse_ms2=float(((predicted - time[kept]) ** 2).mean()) * 1e6,
-        heldout_error=error if every else shape_error,
-        heldout_how=f"{judged} of {_describe_folds(cells, on)}",
-        heldout_error_of_means=error_of_means,
-        disturbed_share=float(1.0 - kept.mean()),
-        residual_relative_sd_all=_root_mean_square(off),
-        condition_number=shape.condition_number if shape.condition_number < 1e15 else None,
-        collinear=shape.collinear,
-    )
-    return Execution.model_construct(
-        kind="measured",
-        plane=PlaneCoefficients.model_construct(**asdict(plane)),
-        residual_relative_sd=min(means.residual_relative_sd, MOST_RELATIVE_SD),
-        residual_quantiles=ResidualQuantiles.of(1.0 + off) if mode == "every_repeat" else None,
-        fit=fit if stretch is None else fit.model_copy(update=_level_error(off[kept], np.asarray(stretch)[kept])),
-    )
-
-
-def _level_error(off: Floats, stretch: NDArray[np.int64]) -> dict[str, float]:
-    """Return `level_error` of a fit: the standard error of the mean relative deviation, by stretches.
-
-    Inferences of one stretch share the speed of the box at that time. Empty with fewer than two stretches.
-    """
-    _, which = np.unique(stretch, return_inverse=True)
-    sums = np.bincount(which.reshape(-1), weights=off - off.mean())
-    if sums.size < 2:
-        return {}
-    variance = float((sums**2).sum()) / off.size**2 * sums.size / (sums.size - 1)
-    return {"level_error": variance**0.5}
-
-
-@dataclass(frozen=True, slots=True)
-class MeanPlane:
-    """A plane of mean times, with the factors of all executions about it."""
-
-    plane: ExecutionPlane
-    factor: Floats
-    """Measured time over the plane's, shape (executions,); its mean is one."""
-    heldout_error: float | None
-    """Mean absolute relative error on the mean times of left-out cells; None with fewer than four cells."""
-
-
-def fit_mean_plane(src_len: ArrayLike, tgt_len: ArrayLike, time_s: ArrayLike, *, judges: bool = True) -> MeanPlane:
-    """Fit the mean of all executions over both lengths, by relative error; no coefficient is below 0.
-
-    Each execution is weighted by the plane's own time and not by its measured one: weights of measured times would let the
-    fast repeats of a cell count more than the slow ones, and the plane would lie below the mean. Columns of shape
-    (executions,), tokens and seconds; without `judges`, the held-out error is left out. Raises `ValueError` as
-    `fit_relative_plane` does.
-    """
-    src, tgt, time = (np.asarray(column, np.float64) for column in (src_len, tgt_len, time_s))
-    cells = by_cell(src, tgt, time)
-
-    def plane_of(kept: Indices, of_kept: Mask) -> ExecutionPlane:
-        return _mean_plane(src[of_kept], tgt[of_kept], time[of_kept])
-
-    everything = np.ones(time.size, np.bool_)
-    plane = plane_of(np.arange(len(cells)), everything)
-    error = _heldout_errors(cells, time, everything, None, plane_of)[1] if judges else None
-    factor = time / plane.seconds(src, tgt)
-    level = float(factor.mean())
-    return MeanPlane(plane.times(level), factor / level, error)
-
-
-REWEIGHTINGS = 10
-"""Fits with the weights of the one before; after a few, the plane no longer changes."""
-
-
-def _mean_plane(src: Floats, tgt: Floats, time: Floats) -> ExecutionPlane:
-    expected = np.full_like(time, time.mean())
-    for _ in range(REWEIGHTINGS):
-        design = np.column_stack([src, tgt, np.ones_like(time)]) / expected[:, None]
-        plane = ExecutionPlane(*bounded_least_squares(design, time / expected).tolist())
-        # All coefficients but one may be 0, and no time is: a plane through the origin would leave empty sentences no weight.
-        expected = np.maximum(plane.seconds(src, tgt), 1e-3 * time.min())
-    return plane
-
-
-def shape_quantile(
-    src_len: ArrayLike, tgt_len: ArrayLike, time_s: ArrayLike, *, fitted: ArrayLike | None = None
-) -> tuple[float, float | None]:
-    """Return the quantile of each cell's repeats for the shape of the plane, `LEAST` or `MEDIAN`, and its held-out error.
-
-    The least repeat resists disturbance best. But if a step takes one of two times, the least of few repeats is accidental:
-    output weights that just fit into a shared cache are sometimes in it and sometimes not. The median is taken if it predicts
-    left-out cells clearly better.
-    """
-    least, median = (heldout_plane_error(src_len, tgt_len, time_s, quantile=at, fitted=fitted) for at in (LEAST, MEDIAN))
-    return (MEDIAN, median) if errs_clearly_less(median, least, GOOD_ENOUGH) else (LEAST, least)
-
-
-def _describe_folds(cells: Cells, fitted: Mask) -> str:
-    if not fitted.all():
-        return "cells that were not fitted"
-    return "cells left out in turn" if len(cells) <= ONE_BY_ONE else "cells left out a tenth at a time"
+def _level(time: Floats, expected: Floats) -> float:
+    """Return the mean of measured over expected times where these are positive; 1 if none is."""
+    positive = expected > 0.0
+    return float((time[positive] / expected[positive]).mean()) if positive.any() else 1.0
 
 
 def _disturbed(cells: Cells, time: Floats, expected: Floats) -> Mask:
@@ -456,6 +346,124 @@ def _disturbed(cells: Cells, time: Floats, expected: Floats) -> Mask:
 
 def _root_mean_square(values: Floats) -> float:
     return float(np.sqrt((values**2).mean()))
+
+
+def fit_execution(
+    src_len: ArrayLike,
+    tgt_len: ArrayLike,
+    time_s: ArrayLike,
+    *,
+    mode: Mode,
+    fitted: ArrayLike | None = None,
+    stretch: ArrayLike | None = None,
+) -> Execution:
+    """Fit a profile's block `execution` to raw repeats: plane, residual and quality. Samples are left out.
+
+    The shape of the plane comes from each cell's least repeat, which resists disturbance best, or from the median if that
+    predicts left-out cells clearly better: if a step takes one of two times, the least of few repeats is accidental. Multiplied
+    by the level the shape gives the mean, so that draws of the mean-one residual resemble the undisturbed measurements.
+    `heldout_error` is the error of the shape on the quantiles of left-out cells, `heldout_error_of_means` that of the plane on
+    their means. The block is checked later, with its profile.
+
+    Args:
+        src_len, tgt_len, time_s: shape (inferences,), tokens and seconds.
+        mode: "paper" is ordinary least squares over all inferences (CNMT-05), judged on single inferences; "every_repeat" is
+            the plane of the means of all inferences, disturbed ones included, with the quantiles of their residual.
+        fitted: as for `heldout_plane_error`; the plane is fitted to the marked inferences.
+        stretch: number of the stretch of measuring that each inference belongs to, from which `level_error` follows; None:
+            not known.
+
+    Raises:
+        ValueError: as `fit_relative_plane` does.
+    """
+    src, tgt, time = (np.asarray(column, np.float64) for column in (src_len, tgt_len, time_s))
+    cells = by_cell(src, tgt, time)
+    every, quantile, shape_error = mode in ("paper", "every_repeat"), LEAST, None
+    if not every:
+        errors = {at: heldout_plane_error(src, tgt, time, quantile=at, fitted=fitted) for at in (LEAST, MEDIAN)}
+        quantile = MEDIAN if errs_clearly_less(errors[MEDIAN], errors[LEAST], GOOD_ENOUGH) else LEAST
+        shape_error = errors[quantile]
+    means = fit_plane_of_means(src, tgt, time, mode=mode, quantile=quantile, fitted=fitted)
+    kept, off, shape_time = means.kept, means.off, cells.quantile(quantile)
+
+    def fit_kept(kept_cells: Indices) -> Plane:
+        of_kept = np.isin(cells.cell_of, kept_cells)
+        if mode == "paper":
+            return fit_plane(src[of_kept], tgt[of_kept], time[of_kept]).plane
+        if mode == "every_repeat":
+            return _mean_plane(src[of_kept], tgt[of_kept], time[of_kept])
+        plane, calm = _relative_plane(cells.first[kept_cells], cells.second[kept_cells], shape_time[kept_cells]), of_kept & kept
+        return plane.times(_level(time[calm], plane.seconds(src[calm], tgt[calm])))
+
+    counts = np.ones(time.size, np.bool_) if every else kept
+    repeats = np.bincount(cells.cell_of, weights=counts, minlength=len(cells))
+    mean = np.bincount(cells.cell_of, weights=np.where(counts, time, 0.0), minlength=len(cells)) / np.maximum(repeats, 1.0)
+    judging = np.flatnonzero(repeats)
+    error, error_of_means = _heldout_errors(
+        cells, fitted, fit_kept, (cells.cell_of[counts], time[counts]), (judging, mean[judging])
+    )
+    predicted = means.plane.seconds(src[kept], tgt[kept])
+    on = np.ones(time.size, np.bool_) if fitted is None else np.asarray(fitted, np.bool_)
+    lengths = fit_plane(src[on], tgt[on], time[on])
+    judged = "single inferences" if every else "least times" if quantile == LEAST else "median times"
+    fit = ExecutionFit.model_construct(
+        mode=mode,
+        inferences=int(time.size),
+        cells=len(cells),
+        quantile=None if every else quantile,
+        level=means.level,
+        level_error=None if stretch is None else _level_error(off[kept], np.asarray(stretch)[kept]),
+        r2=r_squared(predicted, time[kept]),
+        r2_of_means_per_tgt_len=_r2_of_means_per_tgt_len(tgt[kept], time[kept]),
+        mse_ms2=float(((predicted - time[kept]) ** 2).mean()) * 1e6,
+        heldout_error=error if every else shape_error,
+        heldout_how=f"{judged} of {_describe_folds(cells, on)}",
+        heldout_error_of_means=error_of_means,
+        disturbed_share=float(1.0 - kept.mean()),
+        residual_relative_sd_all=_root_mean_square(off),
+        condition_number=lengths.condition_number if lengths.condition_number < 1e15 else None,
+        collinear=lengths.collinear,
+    )
+    return Execution.model_construct(
+        kind="measured",
+        plane=means.plane,
+        residual_relative_sd=min(means.residual_relative_sd, MOST_RELATIVE_SD),
+        residual_quantiles=ResidualQuantiles.of(1.0 + off) if mode == "every_repeat" else None,
+        fit=fit,
+    )
+
+
+def _r2_of_means_per_tgt_len(tgt_len: Floats, time: Floats) -> float | None:
+    """Return R2 of the line through the mean time per target length, weighted by inferences (CNMT-06).
+
+    None with fewer than three target lengths, or if the means do not vary.
+    """
+    length, which = np.unique(tgt_len, return_inverse=True)
+    if length.size < 3:
+        return None
+    weight = np.bincount(which.reshape(-1)).astype(np.float64)
+    mean_s = np.bincount(which.reshape(-1), weights=time) / weight
+    slope, offset = np.polyfit(length, mean_s, 1, w=np.sqrt(weight))
+    spread = float((weight * (mean_s - np.average(mean_s, weights=weight)) ** 2).sum())
+    return 1.0 - float((weight * (mean_s - slope * length - offset) ** 2).sum()) / spread if spread > 0.0 else None
+
+
+def _level_error(off: Floats, stretch: NDArray[np.int64]) -> float | None:
+    """Return the standard error of the mean relative deviation, by stretches; None with fewer than two.
+
+    Inferences of one stretch share the speed of the box at that time.
+    """
+    _, which = np.unique(stretch, return_inverse=True)
+    sums = np.bincount(which.reshape(-1), weights=off - off.mean())
+    if sums.size < 2:
+        return None
+    return float(np.sqrt((sums**2).sum() / off.size**2 * sums.size / (sums.size - 1)))
+
+
+def _describe_folds(cells: Cells, fitted: Mask) -> str:
+    if not fitted.all():
+        return "cells that were not fitted"
+    return "cells left out in turn" if len(cells) <= ONE_BY_ONE else "cells left out a tenth at a time"
 
 
 def cell_samples(src_len: ArrayLike, tgt_len: ArrayLike, time_s: ArrayLike, *, beam: int = 1) -> tuple[CellSample, ...]:

@@ -12,41 +12,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from simnmt.base.configuration import Configuration, message_of
+from simnmt.base.configuration import message_of
 from simnmt.base.files import read_bounded, written_whole
-from simnmt.base.suggestions import did_you_mean
-from simnmt.profile import (
-    blocks,
-    decoder_block,
-    decoder_settings,
-    device_profile,
-    endpoint_block,
-    execution_plane,
-    residual_quantiles,
-    streaming_block,
-)
 from simnmt.profile.blocks import ProfileError
 from simnmt.profile.device_profile import SCHEMA_VERSION, DeviceProfile
 
-_KEYS = sorted(
-    {
-        key
-        for module in (
-            device_profile,
-            execution_plane,
-            residual_quantiles,
-            endpoint_block,
-            blocks,
-            decoder_block,
-            decoder_settings,
-            streaming_block,
-        )
-        for part in vars(module).values()
-        if isinstance(part, type) and issubclass(part, Configuration)
-        for key in part.model_fields
-    }
-)
-"""Every key that a profile may hold anywhere."""
 _PART_OF_SCENARIO = re.compile(r"^(?: *[\"'])?(?:workloads|policies)[\"']?\s*:", re.MULTILINE)
 """A key that every scenario has, and no profile."""
 _LOG = logging.getLogger("simnmt.profile")
@@ -77,12 +47,11 @@ def read_profile(path: str | os.PathLike[str]) -> DeviceProfile:
         raise ProfileError("nested too deeply to be a profile", path=path, remedy=_MEND) from None
     if not isinstance(content, dict):
         raise ProfileError("a profile is a JSON object", path=path, remedy=_MEND)
-    if content.get("schema_version") != SCHEMA_VERSION:
-        raise ProfileError(
-            f"schema_version: {reprlib.repr(content.get('schema_version'))} where this simnmt reads {SCHEMA_VERSION}",
-            path=path,
-            remedy="make the profile again with this version",
-        )
+    version = content.get("schema_version")
+    if version != SCHEMA_VERSION:
+        remedy = "calibrate again, or read it with simnmt 0.1" if version == 1 else "calibrate again with this version"
+        what = f"schema_version: {reprlib.repr(version)} where this simnmt reads {SCHEMA_VERSION}"
+        raise ProfileError(what, path=path, remedy=remedy)
     profile = _checked(text, path)
     _LOG.info("read the device profile %s: %s, execution %s", path, profile.name, profile.execution.kind)
     return profile
@@ -99,9 +68,12 @@ def checked_profile(content: Mapping[str, Any]) -> DeviceProfile:
 
 def write_profile(path: str | os.PathLike[str], profile: DeviceProfile) -> None:
     """Write a profile whole or not at all; raises `ProfileError` if the file cannot be written."""
+    content = profile.model_dump(mode="json", exclude_none=True)
+    # Objects and lists without others in them take one line.
+    text = re.sub(r"[\[{][^\[\]{}]*[\]}]", lambda leaf: re.sub(r"\n *", " ", leaf[0]), json.dumps(content, indent=1))
     try:
         with written_whole(path) as partial:
-            partial.write_text(profile.model_dump_json(indent=2) + "\n", encoding="utf-8")
+            partial.write_text(text + "\n", encoding="utf-8")
     except OSError as error:
         raise ProfileError(f"cannot be written: {error.strerror}", path=path, remedy="choose another folder") from None
 
@@ -114,8 +86,7 @@ def _checked(text: str, path: str | os.PathLike[str] | None) -> DeviceProfile:
         key = ".".join(str(part) for part in first["loc"])
         message, remedy = message_of(first), _MEND
         if first["type"] == "extra_forbidden":
-            name = str(first["loc"][-1])
-            message, remedy = "unknown key here", "remove it" if name in _KEYS else did_you_mean(name, _KEYS, "remove it")
+            message, remedy = "unknown key here", "remove it"
         raise ProfileError(f"{key}: {message}" if key else message, path=path, remedy=remedy) from None
 
 

@@ -25,7 +25,7 @@ from simnmt.profile.decoder_block import (
 )
 from simnmt.profile.decoder_settings import DecoderOptions, DecoderSettings
 from simnmt.profile.device_profile import DeviceProfile
-from simnmt.profile.least_squares import nonnegative_line
+from simnmt.profile.execution_fit import nonnegative_line
 
 How = Literal["base", "measured"]
 CALIBRATE = "measure it with simnmt calibrate --part decoder"
@@ -96,14 +96,6 @@ class DecoderChoice:
             return np.zeros_like(uniform)
         return self.pace * alone.active.s_per_share * alone.active.deviation(uniform)
 
-    def describe_active(self) -> str:
-        """Describe the active shares: `5.1 % of 12,000 tokens active on average at batch 1, 14 % at batch 16`; may be empty."""
-        active_by_batch = [(step.batch, step.active) for step in self.steps if step.active is not None]
-        return ", ".join(
-            f"{active.describe()} on average at batch {batch}" if not number else f"{100 * active.mean:.3g} % at batch {batch}"
-            for number, (batch, active) in enumerate(active_by_batch)
-        )
-
     def describe(self) -> str:
         """Describe the variant in one sentence without a full stop."""
         if self.how == "base":
@@ -112,8 +104,8 @@ class DecoderChoice:
         summary = f"{self.short}; a decode step over that of {self.base.describe()}: {', '.join(times)}"
         if self.settings.beam != self.base.beam:
             summary += f"; refilling, and what a longer source adds, as with beam {self.base.beam}"
-        active = self.describe_active()
-        return f"{summary}; {active}" if active else summary
+        active = (f"{step.active.describe()} at batch {step.batch}" for step in self.steps if step.active is not None)
+        return "; ".join([summary, *active])
 
     def as_json(self) -> dict[str, Any]:
         """Return plain numbers in SI units."""
@@ -132,10 +124,9 @@ class DecoderChoice:
 
 
 def choose(block: DecoderBlock, settings: DecoderSettings, *, name: str, compute_type: str | None = None) -> DecoderChoice:
-    """Find a measured variant.
+    """Return a measured variant; raise `ProfileError`, with the most similar measured one, if it was not measured.
 
-    `name`: name of the profile, for messages; `compute_type`: type of the engine, which `gemm: null` means. Raises
-    `ProfileError`, with the most similar measured variant, if the variant was not measured.
+    `name`: name of the profile, for messages; `compute_type`: type of the engine, which `gemm: null` means.
     """
     wanted = _as_measured(block, settings, compute_type)
     base = canonical(block.base)
@@ -145,7 +136,8 @@ def choose(block: DecoderBlock, settings: DecoderSettings, *, name: str, compute
         if wanted in (variants := block.at(batch))
     )
     if not steps:
-        nearest = min(block.measured, key=lambda measured: _differing_options(measured, wanted))
+        options = DecoderSettings.model_fields
+        nearest = max(block.measured, key=lambda known: sum(getattr(known, key) == getattr(wanted, key) for key in options))
         restricts = wanted.vocabulary not in {measured.vocabulary for measured in block.measured}
         raise ProfileError(
             f"{wanted.describe()} was not measured in profile {name}",
@@ -155,11 +147,7 @@ def choose(block: DecoderBlock, settings: DecoderSettings, *, name: str, compute
     return DecoderChoice(wanted, block.base, how, steps, Fidelity.of(block, wanted, compute_type))
 
 
-def _differing_options(one: DecoderSettings, another: DecoderSettings) -> int:
-    return sum(getattr(one, option) != getattr(another, option) for option in DecoderSettings.model_fields)
-
-
-def as_meant(block: DecoderBlock, settings: DecoderSettings) -> DecoderSettings:
+def _as_meant(block: DecoderBlock, settings: DecoderSettings) -> DecoderSettings:
     """Fill in unnamed settings from the block: `candidates` and `vocabulary`, which are not techniques, as in the base;
     `frequent_words` as in the base, or as in all measured variants if those agree.
     """
@@ -170,12 +158,10 @@ def as_meant(block: DecoderBlock, settings: DecoderSettings) -> DecoderSettings:
     elif named == {"vocabulary"} and settings.vocabulary == "candidates":
         unnamed["candidates"] = block.base.candidates
     if settings.embeddings == "frequent" and "frequent_words" not in settings.model_fields_set:
-        measured = (block.base, *block.measured)
-        frequent = [measured_settings for measured_settings in measured if measured_settings.embeddings == "frequent"]
-        known = {measured_settings.frequent_words for measured_settings in frequent}
+        known = {variant.frequent_words for variant in block.measured if variant.embeddings == "frequent"}
         if block.base.embeddings == "frequent":
-            unnamed["frequent_words"] = block.base.frequent_words
-        elif len(known) == 1:
+            known = {block.base.frequent_words}
+        if len(known) == 1:
             unnamed["frequent_words"] = known.pop()
     return settings.model_copy(update=unnamed)
 
@@ -221,7 +207,7 @@ def with_decoder(profile: DeviceProfile, settings: DecoderSettings) -> tuple[Dev
             remedy=f"give beam: {block.base.beam}, or beam: {settings.beam} if that is meant",
         )
     compute_type = None if profile.engine is None else profile.engine.compute_type
-    choice = choose(block, as_meant(block, settings), name=profile.name, compute_type=compute_type)
+    choice = choose(block, _as_meant(block, settings), name=profile.name, compute_type=compute_type)
     moved = profile if choice.how == "base" else _moved(profile, block, choice)
     if choice.alone is None:
         return moved, choice
@@ -229,8 +215,7 @@ def with_decoder(profile: DeviceProfile, settings: DecoderSettings) -> tuple[Dev
 
 
 def _moved(profile: DeviceProfile, block: DecoderBlock, choice: DecoderChoice) -> DeviceProfile:
-    kinds = {profile.execution.kind, block.kind}
-    kind = next(kind for kind in _LEAST_SURE_FIRST if kind in kinds)
+    kind = min(profile.execution.kind, block.kind, key=_LEAST_SURE_FIRST.index)
     alone, settings, engine, energy = choice.alone, choice.settings, profile.engine, profile.energy
     if alone is None:
         raise ProfileError(
@@ -238,8 +223,7 @@ def _moved(profile: DeviceProfile, block: DecoderBlock, choice: DecoderChoice) -
             "is unknown",
             remedy=f"take another variant, or {CALIBRATE}",
         )
-    plane = profile.execution.plane
-    plane = plane.model_copy(update={"s_per_tgt_token": alone.ratio * plane.s_per_tgt_token})
+    plane = profile.execution.plane.times(1.0, alone.ratio)
     execution = profile.execution.model_copy(update={"kind": kind, "plane": plane, "samples": ()})
     changed: dict[str, object] = {"decoder": None, "execution": execution}
     if engine is not None:
@@ -281,7 +265,7 @@ def _moved_step(
     batches = batches[(batches <= measured[-1]) & (batches >= step.batch[0]) & (batches <= step.batch[-1])]
     if not batches.size:
         batches = np.array(step.batch[:1])
-    mean_over_usual = step.run_over_told or 1.0
+    mean_over_usual = step.run_over_predicted or 1.0
     gap_s = _gap_s(overheads, batches)
     # The mean step takes longer than the usual step of the block; the ratio holds for the mean step with its gap.
     before_s = mean_over_usual * step.cost.seconds(batches[:, None], np.array(step.position)[None, :]) + gap_s[:, None]
@@ -296,12 +280,8 @@ def _moved_step(
     moved = step.model_copy(
         update={
             "kind": kind,
-            "form": "table",
             "batch": tuple(batches.tolist()),
             "seconds": tuple(map(tuple, seconds.tolist())),
-            "coefficients": None,
-            "alone_s": None,
-            "judged_batch": (),
             "judged_cells": (),
             "beam": choice.settings.beam,
             "notes": (*step.notes, f"moved by the ratio of {choice.settings.describe()} to {choice.base.describe()}"),
@@ -312,9 +292,13 @@ def _moved_step(
 
 def _gap_s(overheads: Overheads | None, batches: NDArray[np.int64]) -> Floats:
     """Return the gap after a step at each batch size; an unmeasured part counts as 0 s."""
+    fixed_s, s_per_sentence = _gap_parts(overheads)
+    return fixed_s + s_per_sentence * batches.astype(np.float64)
+
+
+def _gap_parts(overheads: Overheads | None) -> list[float]:
     known_s = {} if overheads is None else overheads.known_s
-    gap_s: Floats = known_s.get(GAP_NAMES[0], 0.0) + known_s.get(GAP_NAMES[1], 0.0) * batches.astype(np.float64)
-    return gap_s
+    return [known_s.get(name, 0.0) for name in GAP_NAMES]
 
 
 def _with_gap(
@@ -325,12 +309,11 @@ def _with_gap(
     `before_s`, `after_s`: steps with their gaps, shape (batch sizes, positions). If the line leaves less than `LEAST_LEFT` of
     some step for the model, because a variant saves more than the gap's search, the old gap times the least ratio is taken.
     """
-    known_s = {} if overheads is None else overheads.known_s
-    parts = [None if overheads is None else getattr(overheads, name) for name in GAP_NAMES]
-    kinds = [part.kind for part in parts if part is not None and part.value is not None]
+    known = {} if overheads is None else {name: getattr(overheads, name) for name in GAP_NAMES}
+    kinds = [part.kind for part in known.values() if part is not None and part.value is not None]
     if overheads is None or not kinds:
         return overheads
-    old_s = [known_s.get(name, 0.0) for name in GAP_NAMES]
+    old_s = _gap_parts(overheads)
     line_s = list(overhead_line(batches, np.maximum(gap_s, 0.0)))
     if batches.size == 1:
         line_s[1] = old_s[1]
@@ -339,7 +322,7 @@ def _with_gap(
         line_s = [least * second for second in old_s]
     moved = {
         name: Overhead(value=value, kind=kinds[0], note="" if part is None else part.note)
-        for name, part, value in zip(GAP_NAMES, parts, line_s, strict=True)
+        for (name, part), value in zip(known.items(), line_s, strict=True)
         if part is not None or value
     }
     return overheads.model_copy(update=moved)

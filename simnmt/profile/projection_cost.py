@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 
 from simnmt.base.configuration import Configuration
 from simnmt.profile.blocks import Kind, Rising
-from simnmt.profile.least_squares import bounded_least_squares
+from simnmt.profile.execution_fit import bounded_least_squares
 
 Cost = Annotated[float, Field(ge=0.0)]
 """Seconds, or seconds per number or column."""

@@ -6,26 +6,41 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from simnmt.base.configuration import Configuration
-from simnmt.profile.blocks import Count, Duration, Kind, Length, Positive, RelativeError, RSquared, Seconds
-from simnmt.profile.disk_block import ReadSample
+from simnmt.profile.blocks import (
+    HELDOUT,
+    MEGA,
+    MS,
+    NOTE,
+    PERCENT,
+    Block,
+    Count,
+    Duration,
+    Kind,
+    Length,
+    Positive,
+    ReadSample,
+    RelativeError,
+    RSquared,
+    Share,
+    Shown,
+)
+from simnmt.profile.cost import Seconds
 from simnmt.profile.streaming_cost import BITS, DecoderShards, ShardGeometry, StiCost
 
-Share = Annotated[float, Field(ge=0.0, le=1.0)]
 LogLikelihood = Annotated[float, Field(ge=-1e9, le=0.0)]
 Slowing = Annotated[float, Field(ge=1.0, le=100.0)]
 Medians = Annotated[tuple[Duration, ...], Field(min_length=1)]
 """One value for each number of shards a layer, from 1 to all of them."""
 
 
-class StiGeometry(Configuration):
+class StiGeometry(Block):
     """Sizes of the sharded layers (STI-01): one head and an equal part of the feed-forward neurons make a slice."""
 
-    layers: Annotated[int, Field(ge=1, le=1_000)]
-    heads: Annotated[int, Field(ge=1, le=1_000)]
+    layers: Annotated[int, Field(ge=1, le=1_000), Shown("{} layers")]
+    heads: Annotated[int, Field(ge=1, le=1_000), Shown("{} shards each")]
     """Slices of a layer."""
-    width: Annotated[int, Field(ge=1, le=10**6)]
-    ffn: Annotated[int, Field(ge=1, le=10**6)]
+    width: Annotated[int, Field(ge=1, le=10**6), Shown("width {}")]
+    ffn: Annotated[int, Field(ge=1, le=10**6), Shown("feed-forward {}")]
     """Feed-forward neurons."""
 
     @model_validator(mode="after")
@@ -43,9 +58,12 @@ class ShardReads(ReadSample):
 
     bits: Literal[2, 3, 4, 5, 6, 32]
 
+    def __str__(self) -> str:
+        return f"{self.bits} bits {1e3 * self.median_s:.4g} ms"
 
-class _Reads(Configuration):
-    reads: tuple[ShardReads, ...]
+
+class _Reads(Block):
+    reads: Annotated[tuple[ShardReads, ...], Shown()]
     """By bits, rising: 2, 3, 4, 5, 6, 32."""
 
     @model_validator(mode="after")
@@ -74,18 +92,18 @@ class _Reads(Configuration):
 class StiIo(_Reads):
     """T_io: time to read one shard, by bits (STI-07)."""
 
-    s_fixed: Seconds
-    bytes_per_s: Positive
+    s_fixed: Annotated[Seconds, Shown("line {:.4g} ms", MS, "fixed, ms")]
+    bytes_per_s: Annotated[Positive, Shown("+ bytes / {:.4g} MB/s", MEGA, "bandwidth, MB/s")]
     """Of the line s_fixed + bytes / bytes_per_s over the medians."""
-    r2: RSquared | None = None
-    cold: bool
+    r2: Annotated[RSquared | None, Shown("R2 {:.4f}")] = None
+    cold: Annotated[bool, Shown("cold")]
     """True if the page cache held nothing of what was read."""
-    paced_bytes_per_s: Positive | None = None
+    paced_bytes_per_s: Annotated[Positive | None, Shown("paced to {:.4g} MB/s", MEGA)] = None
     """Rate of a slower storage that was imitated."""
     file_system: str | None = None
 
 
-class LayerTimes(Configuration):
+class LayerTimes(Block):
     """T_comp of one padded length: unpacking m shards at 6 bits and the layer's forward pass (STI-08); seconds."""
 
     length: Annotated[int, Field(ge=1, le=10**6)]
@@ -108,18 +126,23 @@ class LayerTimes(Configuration):
             raise ValueError("quantiles must rise")  # `StiBlock` compares their numbers with the slices
         return self
 
+    def __str__(self) -> str:
+        return f"{self.length} tokens {1e3 * self.seconds[0]:.4g} to {1e3 * self.seconds[-1]:.4g} ms by shards"
 
-class StiCompute(Configuration):
+
+class StiCompute(Block):
     """T_comp over padded lengths and shards a layer."""
 
-    lengths: Annotated[tuple[LayerTimes, ...], Field(min_length=1)]
+    lengths: Annotated[tuple[LayerTimes, ...], Field(min_length=1), Shown()]
     """By length, rising."""
     repeats: Count | None = None
     """Rounds; each times every layer of a model of every width and length."""
-    heldout_error: RelativeError | None = None
+    heldout_error: Annotated[RelativeError | None, HELDOUT] = None
     """Mean absolute relative error of n T_comp(l, m) on whole submodels in memory, which were timed only for this."""
-    heldout_how: str | None = None
-    slowed_by_reads: Annotated[tuple[Slowing, ...], Field(min_length=1)] | None = None
+    heldout_how: Annotated[str | None, Shown("judged on {}")] = None
+    slowed_by_reads: Annotated[tuple[Slowing, ...] | None, Field(min_length=1), Shown("{:.3g} times as long beside reads")] = (
+        None
+    )
     """Factors on the seconds of layers of 1, 2, ... shards while the disk reads, whose copies and pages use the same memory and
     cores; null: 1."""
 
@@ -134,18 +157,18 @@ class StiCompute(Configuration):
 class StiDecoder(_Reads):
     """Times of an encoder-decoder's sharded decoder layers: self-attention, attention to the source, feed-forward."""
 
-    layers: Annotated[int, Field(ge=1, le=1_000)]
+    layers: Annotated[int, Field(ge=1, le=1_000), Shown("{} layers")]
     step_s: Medians
     """Median seconds of one decoder layer for one token, unpacked in memory as float32, by shards a layer."""
     p25_s: Medians | None = None
     p75_s: Medians | None = None
     once_s: Medians | None = None
     """Median seconds once per request: unpacking a layer's shards at 6 bits, keys and values of the source. Not in `step_s`."""
-    output_s: Seconds | None = None
+    output_s: Annotated[Seconds | None, Shown("choosing a word {:.4g} ms", MS)] = None
     """Seconds per step to embed a token and multiply by the whole vocabulary; in no layer's time."""
-    src_len: Length
+    src_len: Annotated[Length, Shown("under {} source tokens")]
     """Source tokens of the timed steps."""
-    tgt_len: Length
+    tgt_len: Annotated[Length, Shown("{} out")]
     """Target tokens before the timed step."""
 
     def cost(self, geometry: StiGeometry) -> DecoderShards:
@@ -154,21 +177,21 @@ class StiDecoder(_Reads):
         return DecoderShards(shards, io_s=self.io_s, shard_bytes=self.shard_bytes, step_s=self.step_s, once_s=self.once_s)
 
 
-class StiImportance(Configuration):
+class StiImportance(Block):
     """Scores of the model with one shard at 32 bits and all others at 2 bits (STI-09); shapes (layers, slices).
 
     A decoder's layers follow the encoder's.
     """
 
-    task: str
+    task: Annotated[str, Shown()]
     """Name of the file with the examples."""
     task_sha256: str
-    examples: Count
-    majority: Share | None = None
+    examples: Annotated[Count, Shown("{:,} examples")]
+    majority: Annotated[Share | None, Shown("commonest class {:.1f} %", PERCENT)] = None
     """Share of the commonest class among the examples; null if unknown."""
-    full_accuracy: Share | None = None
+    full_accuracy: Annotated[Share | None, Shown("all at 32 bits {:.1f} %", PERCENT)] = None
     """Accuracy with all shards at 32 bits; null if unknown."""
-    base_accuracy: Share
+    base_accuracy: Annotated[Share, Shown("all at 2 bits {:.1f} %", PERCENT)]
     """Accuracy with all shards at 2 bits."""
     base_log_likelihood: LogLikelihood
     """Natural log of the right class's probability with all shards at 2 bits, mean over examples."""
@@ -187,25 +210,25 @@ class StiImportance(Configuration):
         return tuple(sorted(shards, key=lambda at: (-self.accuracy[at[0]][at[1]], -self.log_likelihood[at[0]][at[1]], at)))
 
 
-class StiBlock(Configuration):
+class StiBlock(Block):
     """One model's shards on one device's disk and processor."""
 
-    kind: Kind
-    model: str
+    kind: Annotated[Kind, Shown()]
+    model: Annotated[str, Shown()]
     """Description of the sharded model."""
     fingerprint: str | None = None
     """SHA-256 of the model's weights, from its store; null if no store was read."""
-    geometry: StiGeometry
-    io: StiIo
-    compute: StiCompute
-    decoder: StiDecoder | None = None
-    importance: StiImportance | None = None
-    threads: Count | None = None
+    geometry: Annotated[StiGeometry, Shown("layers")]
+    io: Annotated[StiIo, Shown("read")]
+    compute: Annotated[StiCompute, Shown("layer")]
+    decoder: Annotated[StiDecoder | None, Shown("decoder")] = None
+    importance: Annotated[StiImportance | None, Shown("importance")] = None
+    threads: Annotated[Count | None, Shown("threads: {}")] = None
     device_name: str = ""
-    store_bytes: Count | None = None
-    resident_bytes: Count | None = None
+    store_bytes: Annotated[Count | None, Shown("{:,} bytes of shards")] = None
+    resident_bytes: Annotated[Count | None, Shown("{:,} bytes outside the shards")] = None
     """Float32 bytes that are in no shard: embeddings, norms, biases, head; null if unknown."""
-    notes: tuple[str, ...] = ()
+    notes: Annotated[tuple[str, ...], NOTE] = ()
 
     @model_validator(mode="after")
     def _of_one_geometry(self) -> StiBlock:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 
 BITS = (2, 3, 4, 5, 6, 32)
 """Fidelities of a shard: indices into a dictionary of centroids, and the weights themselves."""
@@ -70,6 +71,23 @@ BERT_BASE = ShardGeometry(layers=12, heads=12, width=768, ffn=3072)
 
 Shard = tuple[int, int]
 """(layer, slice), both from 0; the numbers of a decoder's layers follow its encoder's."""
+
+
+@dataclass(slots=True)
+class TokenBucket:
+    """Reads that queue at one rate: between any two moments, they take at most the rate times the time between them.
+
+    The bucket has no clock: a simulated disk and a real disk that is slowed down use it alike.
+    """
+
+    rate_bytes_per_s: float
+    _empty_s: float = field(default=-inf, init=False, repr=False)
+    """Time at which the last read may end."""
+
+    def end_s(self, begin_s: float, size_bytes: float) -> float:
+        """Return when a read of `size_bytes` that begins at `begin_s` may end; reads queue in the order of the calls."""
+        self._empty_s = max(self._empty_s, begin_s) + size_bytes / self.rate_bytes_per_s
+        return self._empty_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from simnmt.network.traces.summary import format_facts, format_title, lost_runs,
 from simnmt.profile.blocks import EncoderBlock, StepBlock
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.doubts import heldout_errors, profile_doubts
-from simnmt.profile.profile_summary import facts, percent, title
+from simnmt.profile.profile_summary import facts, title
 from simnmt.report.charts import Axis, Chart, Kind, Mark, Panel, extremes, numbers, quantile_shares, quantiles
 from simnmt.report.page_template import Section, render_page
 from simnmt.report.words import words
@@ -96,16 +96,17 @@ def _grid_panel(
     marks = []
     for place, column in enumerate(columns):
         marks.append(_line(f"{along} {lengths[column]}", fine, seconds(fine, lengths[column]), place))
-        if block.seconds is not None:
-            marks.append(_points("", batch, np.array([row[column] for row in block.seconds]), place))
+        marks.append(_points("", batch, np.array([row[column] for row in block.seconds]), place))
         judges = [(size, second) for size, length, second in block.judged_cells if length == lengths[column]]
         if judges:
             size, second = np.array(judges).T
             marks.append(_points("", size, second, place, symbol="circle-open"))
-    form = "an interpolated table, which passes through what was measured" if block.form == "table" else "a linear form"
     how = f" ({block.heldout_how})" if block.heldout_how else ""
-    some_judge = "open ones only to judge, " if block.judged_cells else ""
-    caption = f"Points were measured, {some_judge}lines are {form}; held-out error {percent(block.heldout_error)}{how}."
+    some_judge = "open points were measured only to judge, " if block.judged_cells else ""
+    notes = "".join(f"; {note}" for note in block.notes)
+    caption = (
+        f"Points are the table, {some_judge}lines lie between them; held-out error {percent(block.heldout_error)}{how}{notes}."
+    )
     return _panel(title, caption, "batch, sentences", marks)
 
 
@@ -123,6 +124,11 @@ def _mark(kind: Kind, name: str, x: Floats, seconds: Floats, place: int | None =
 
 _line = partial(_mark, "line")
 _points = partial(_mark, "points", symbol="circle")
+
+
+def percent(share: float | None) -> str:
+    """Format a share as a percentage; `unknown` for None."""
+    return "unknown" if share is None else f"{100 * share:.3g} %"
 
 
 def describe_trust(profile: DeviceProfile) -> list[str]:

@@ -20,8 +20,7 @@ import torch
 from torch import Tensor
 
 from simnmt.nmt.devices import torch_threads
-from simnmt.profile.disk_block import TokenBucket
-from simnmt.profile.streaming_cost import Shard
+from simnmt.profile.streaming_cost import Shard, TokenBucket
 from simnmt.streaming import page_cache
 from simnmt.streaming.encoder import ElasticEncoder
 from simnmt.streaming.errors import StreamingError

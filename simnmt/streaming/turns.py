@@ -1,4 +1,4 @@
-"""Execute the turns of one engagement, and the baselines that STI is compared with (STI-17, STI-19)."""
+"""Execute the turns of one engagement (STI-17, STI-18)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from torch import Tensor
 from simnmt.profile.streaming_cost import Shard, StiCost
 from simnmt.streaming.encoder import ElasticEncoder, padded
 from simnmt.streaming.errors import StreamingError
-from simnmt.streaming.pipeline import Execution, Pipeline, PreloadBuffer, ShardReader, check_plan, load_then_run
-from simnmt.streaming.plan.plan_summary import LOAD_FIRST, Contestant, contestants
+from simnmt.streaming.pipeline import Execution, Pipeline, PreloadBuffer, ShardReader, check_plan
 from simnmt.streaming.plan.streaming_plan import StreamingPlan, make_plan, timeline_of
 from simnmt.streaming.plan.timeline import Timeline
 from simnmt.streaming.shards import LayerBuffer
@@ -145,29 +144,3 @@ def run_engagement(
         yield Turn(plan, held, held_bytes, predicted, execution, preload.size_bytes)
     preload.capacity_bytes = engaged.preload_bytes
     preload.evict()
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class BaselineRun:
-    """One contestant, planned and executed."""
-
-    contestant: Contestant
-    execution: Execution | None
-    """None if the contestant has no plan that ends in time."""
-
-
-def run_baselines(
-    store: ShardStore, encoder: ElasticEncoder, cost: StiCost, engaged: EngagementSettings, token_ids: Tensor, mask: Tensor
-) -> Iterator[BaselineRun]:
-    """Execute each contestant once with the same deadline and pace, and yield it. Raises as `Pipeline`."""
-    pace, threads = engaged.pace_bytes_per_s, engaged.threads
-    for contestant in contestants(cost, engaged.deadline_s, length=engaged.length):
-        plan, execution = contestant.plan, None
-        if plan is not None and contestant.name == LOAD_FIRST:
-            execution = load_then_run(store, encoder, plan, token_ids, mask, pace_bytes_per_s=pace, threads=threads)
-        elif plan is not None:
-            # True sizes: some records are larger than the mean.
-            size = sum(store.record(*shard, plan.bits[shard]).size for shard in plan.preloaded)
-            pipeline = Pipeline(store, encoder, plan, PreloadBuffer(size), pace_bytes_per_s=pace, threads=threads)
-            execution = pipeline.run(token_ids, mask)
-        yield BaselineRun(contestant, execution)

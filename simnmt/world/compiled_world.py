@@ -28,7 +28,7 @@ from simnmt.policies.batch_view import BatchView
 from simnmt.policies.decision import Decide, DecisionView, Fixed, LeastTotal
 from simnmt.policies.estimates import QuantileEstimate, TransferEstimate
 from simnmt.policies.views import BacklogView, PlanView
-from simnmt.profile.batch_cost import DecodingCost, LengthForm
+from simnmt.profile.cost import DecodingCost, LengthCost
 from simnmt.results.columns import recorder
 from simnmt.results.device_accounts import BatchAccount, BoxesUntil
 from simnmt.results.requests import Block, Trail
@@ -390,9 +390,8 @@ def _batch_tables(cost: DecodingCost, size: int, together: int) -> PinnedMemory:
     return memory
 
 
-def _length_cost(form: LengthForm, memory: PinnedMemory) -> Any:
-    tables = (memory.address(np.array(table)) for table in (form.start, form.value, form.slopes, form.before))
-    return c.LengthCost(len(form.start), form.level, form.slope, *tables)
+def _length_cost(cost: LengthCost, memory: PinnedMemory) -> Any:
+    return c.LengthCost(len(cost.start), *(memory.address(np.array(table)) for table in cost))
 
 
 def _account(cdll: ctypes.CDLL, world: int, target: int, kind: Batched) -> BatchAccount:

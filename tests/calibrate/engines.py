@@ -58,7 +58,7 @@ class FakeEngine:
         if tells_steps:
             self.in_turn_s = self._in_turn_s
         if refill_s is not None:
-            self.joining_s = self._joining_s
+            self.joining_timer = self._joining_timer
             self._refill_s = refill_s
         self.joinings: list[tuple[int, int]] = []
         self._growth = growth
@@ -111,12 +111,12 @@ class FakeEngine:
             pairs.append(tuple(steps_s[position] for steps_s in both))
         return pairs  # type: ignore[return-value]
 
-    def _joining_s(self, joining: int, others: int, *, src_len: int, beam: int, rounds: int) -> tuple[float, float]:
+    def _joining_timer(self, joining: int, others: int, *, src_len: int, beam: int) -> Callable[[], dict[str, float]]:
         if joining + others > self._most_batch:
             raise OutOfMemory("no room")
         self.joinings.append((joining, others))
         join, join_each, leave, leave_each = self._refill_s
-        return join + join_each * joining, leave + leave_each * joining
+        return lambda: {"join_s": join + join_each * joining, "leave_s": leave + leave_each * joining}
 
     def close(self) -> None:
         self.closed = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from simnmt.calibrate.round_guard import RoundGuard
+from simnmt.calibrate.harness import Case
 from simnmt.nmt.checkpoint import save_checkpoint
 from simnmt.nmt.models import build_model
 from simnmt.nmt.subwords import learn_vocabulary
@@ -17,15 +17,8 @@ from tests.nmt import toy_language
 GRU = toy_language.GRU.model_copy(update={"src_vocab": 36, "tgt_vocab": 36})
 
 
-class QuietWatch:
-    """Sees no other process."""
-
-    def others_cpus(self) -> None:
-        return None
-
-
-QUIET = RoundGuard(lambda: 1.0, watch=QuietWatch)  # type: ignore[arg-type]
-"""Rejects no round, however busy the box is that runs the tests."""
+QUIET = Case(lambda: {"seconds": 1.0})
+"""Reference work by which no round is disturbed, however busy the box is that runs the tests."""
 MARKS = {"pad": 0, "unk": 1, "start": 2, "eos": 3}
 
 

@@ -12,13 +12,14 @@ import pytest
 
 from simnmt.calibrate import sharp_agreement as agreeing
 from simnmt.calibrate.calibration import calibrate
-from simnmt.calibrate.decoder_variants import decoder_block, ladder
 from simnmt.calibrate.harness import Silent
+from simnmt.calibrate.parts.decoder import decoder_block, ladder
 from simnmt.calibrate.settings import (
     Settings,
 )
 from simnmt.nmt.architecture import AttentionalArchitecture
 from simnmt.nmt.checkpoint import save_checkpoint
+from simnmt.nmt.decoder_timing import STAGES
 from simnmt.nmt.engine import EngineAccount, Timing, Work
 from simnmt.nmt.errors import NmtError, OutOfMemory
 from simnmt.nmt.models import build_model
@@ -36,17 +37,6 @@ BOOKKEEPING_S, BY_BLOCKS = 0.0003, 0.9
 PLAIN = DecoderSettings(gemm="float32", candidates=500)
 
 
-@dataclass(frozen=True)
-class Output:
-    body_s: float
-    product_s: float
-    bias_s: float
-    softmax_s: float
-    search_s: float
-    fused_product_s: float
-    fused_s: float
-
-
 class Torchlike(FakeEngine):
     """Takes the stages of `made_decoder`, and beside them some time between two steps."""
 
@@ -54,18 +44,19 @@ class Torchlike(FakeEngine):
         super().__init__(noise=0.0, **account)
         self._most_rows, self.asked = most_rows, list[tuple[int, int]]()
 
-    def output_stages_s(self, batch: int, beam: int, *, src_len: int = 20, rounds: int = 1) -> Output:
+    def stage_timer(self, batch: int, beam: int, *, src_len: int = 20) -> Callable[[], dict[str, float]]:
         self.asked.append((batch, beam))
         if batch * beam > self._most_rows:
             raise OutOfMemory("no room")
         body, product, three = stages_s(DecoderSettings(beam=beam), batch)
-        return Output(body, product, 0.1 * three, 0.6 * three, 0.3 * three, BY_BLOCKS * product, 0.2 * three)
+        seconds = (body, product, 0.1 * three, 0.6 * three, 0.3 * three, BY_BLOCKS * product, 0.2 * three)
+        return lambda: dict(zip(STAGES, seconds, strict=True))
 
     def run(self, work: Work) -> Timing:
-        stages = self.output_stages_s(work.batch, work.beam)
-        three = stages.fused_s if self.account.fused else stages.bias_s + stages.softmax_s + stages.search_s
-        product = stages.fused_product_s if self.account.fused else stages.product_s
-        step_s = stages.body_s + product + three + BOOKKEEPING_S
+        stages = self.stage_timer(work.batch, work.beam)()
+        three = stages["fused"] if self.account.fused else stages["bias"] + stages["softmax"] + stages["search"]
+        product = stages["fused_product"] if self.account.fused else stages["product"]
+        step_s = stages["body"] + product + three + BOOKKEEPING_S
         return Timing(0.1 + work.tgt_len * step_s, 0.05, None)
 
 

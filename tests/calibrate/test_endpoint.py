@@ -95,7 +95,7 @@ def test_the_plane_is_at_the_median_on_a_quiet_box_and_at_the_least_on_a_busy_on
     random = np.random.default_rng(3)
     noise = (lambda: 1.0 + max(random.exponential(0.3) - 0.1, 0.0)) if busy else (lambda: random.uniform(0.97, 1.03))
     times = EndpointTimes(requests(noise), busy=busy)
-    plane = times.execution().plane.plane
+    plane = times.execution().plane
     assert times.round_trip_s == 0.001 and not times.remembers
     assert plane.s_per_tgt_token == pytest.approx(TGT_S, rel=0.02)
     assert plane.seconds(SRC, TGT) == pytest.approx(FIXED_S + SRC_S * SRC + TGT_S * TGT, rel=0.02)
@@ -105,7 +105,7 @@ def test_an_echo_that_is_longer_than_a_sentence_is_not_taken_off() -> None:
     frame = requests(lambda: 1.0).assign(echo_s=0.2)
     times = EndpointTimes(frame, busy=False)
     assert (times.separates_round_trip, times.round_trip_s) == (False, 0.0)
-    assert times.execution().plane.plane.s_per_tgt_token == pytest.approx(TGT_S, rel=0.02)
+    assert times.execution().plane.s_per_tgt_token == pytest.approx(TGT_S, rel=0.02)
 
 
 def test_a_service_that_remembers_is_known_by_its_later_answers_and_no_cold_one_is_taken_for_it() -> None:
@@ -121,7 +121,7 @@ def test_an_interrupted_calibration_goes_on_and_asks_no_finished_round_twice(cal
         with pytest.raises(CalibrationError, match=r"out of memory \(HTTP 500\)"):
             calibrated(service)
         journal = journal_path(tmp_path / "libretranslate.json")
-        _, *stretches = map(json.loads, journal.read_text().splitlines())
+        _, _, *stretches = map(json.loads, journal.read_text().splitlines())
         kept = sum(len(stretch["rows"]) for _, stretch in stretches)
         service.api_fault, service.pace, service.asked[:] = "", FAST, []
         profile = calibrated(service).profile

@@ -49,7 +49,7 @@ def joules(meter: EnergyMeter | None) -> float:
 
 def test_rapl_adds_up_the_packages_alone(root: Path) -> None:
     meter = find_energy_meter("cpu").meter
-    assert meter is not None and (meter.source, meter.domains) == ("rapl", ("package-0", "package-1"))
+    assert meter is not None and meter.source == "rapl" and "(package-0, package-1)" in meter.scope
     before = joules(meter)
     advance(root, 5_000_000, 2_500_000)
     assert joules(meter) - before == pytest.approx(7.5)
@@ -99,7 +99,7 @@ def test_the_area_under_a_line_is_exact_and_under_a_parabola_nearly() -> None:
 
 def test_a_meter_that_fails_once_is_unknown_from_then_on() -> None:
     steps = iter([2.0, 3.0])
-    meter = EnergyMeter("x", "", (), 1.0, lambda: next(steps))
+    meter = EnergyMeter("x", "", 1.0, lambda: next(steps))
     assert [meter.read_j() for _ in range(4)] == [2.0, 5.0, None, None]
     back = counter_steps([iter([5, 3]).__next__], [None])
     with pytest.raises(ValueError):
@@ -108,9 +108,7 @@ def test_a_meter_that_fails_once_is_unknown_from_then_on() -> None:
 
 def test_the_sampling_thread_samples_and_ends() -> None:
     taken, released = [], []
-    meter = EnergyMeter(
-        "x", "", (), 1e-4, lambda: float(taken.append(1) or 5), is_sampled=True, release=lambda: released.append(1)
-    )
+    meter = EnergyMeter("x", "", 1e-4, lambda: float(taken.append(1) or 5), is_sampled=True, release=lambda: released.append(1))
     while len(taken) < 20:
         pass
     meter.close()
@@ -142,7 +140,7 @@ def test_an_orin_counts_each_watt_once_for_both_devices(tmp_path: Path, monkeypa
     )
     meter = find_energy_meter(device).meter
     assert meter is not None and (meter.source, meter.is_sampled) == ("ina3221", True)
-    assert meter.domains == ("VDD_GPU_SOC", "VDD_CPU_CV", "VIN_SYS_5V0")
+    assert "(VDD_GPU_SOC, VDD_CPU_CV, VIN_SYS_5V0)" in meter.scope
     meter.close()
     assert steps[0]() == pytest.approx(4.0 + 1.0 + 3.0)  # of one second
 
@@ -193,7 +191,7 @@ def test_a_gpu_with_a_counter(nvml: Nvml) -> None:
 def test_an_older_gpu_is_sampled(nvml: Nvml) -> None:
     nvml.step_mj = 0
     meter = find_energy_meter("cuda:0").meter
-    assert meter is not None and (meter.domains, meter.is_sampled) == (("power",), True)
+    assert meter is not None and meter.is_sampled
     meter.close()
     assert not nvml.open
 

@@ -51,15 +51,6 @@ def test_interrupted_it_keeps_what_it_has_and_the_same_call_goes_on(measured: An
     assert (done.profile.step, done.profile.encoder) == (at_once.step, at_once.encoder)
 
 
-def test_no_profile_is_replaced_by_a_profile_with_fewer_blocks(measured: Any, tmp_path: Path) -> None:
-    measured()
-    kept = (tmp_path / "box.json").read_bytes()
-    with pytest.raises(CalibrationError, match=r"would lose its step, disk, overheads \(add them to --part, or choose another"):
-        measured(replace(QUICK, parts=("execution",)))
-    assert (tmp_path / "box.json").read_bytes() == kept
-    assert measured().replaced
-
-
 def test_other_settings_do_not_go_on_with_the_journal(measured: Any, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         measured(engine=FakeEngine(stop_at=60))
@@ -95,8 +86,6 @@ def test_variants_of_the_decoder_complete_a_profile_and_move_its_costs(measured:
     moved, choice = with_decoder(done, DecoderSettings(beam=5, fused=True))
     assert choice.how == "measured"
     assert moved.decoding_cost.steps_at(4)(3, 3) > done.decoding_cost.steps_at(4)(3, 3)
-    with pytest.raises(CalibrationError, match=r"would lose its step, decoder, overheads \(add them to --part"):
-        measured(replace(QUICK, parts=("execution",)))
 
 
 def test_steps_measured_again_bring_their_gap_and_refilling_and_touch_nothing_else(measured: Any) -> None:

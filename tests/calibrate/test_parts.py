@@ -154,7 +154,7 @@ def test_refilling_is_fitted_to_the_batches_that_fit_into_memory(parts: Parts) -
     assert "1 to 8 sentences" in overheads["refill_s_fixed"].note
 
     class Cramped(FakeEngine):
-        def _joining_s(self, *_: Any, **__: Any) -> tuple[float, float]:
+        def _joining_timer(self, *_: Any, **__: Any) -> Any:
             raise OutOfMemory("no room")
 
     nothing = parts(STEPS, Cramped(refill_s=REFILL)).bench.overheads
@@ -299,7 +299,7 @@ def test_the_tokeniser_of_a_models_folder_is_found_and_timed(tokeniser: Path) ->
 class Meter:
     """Counts 10 W at rest; the engine's work adds 40 W."""
 
-    source, scope, domains, resolution_s = "rapl", "the package", ("package-0",), 0.001
+    source, scope, resolution_s = "rapl", "the package", 0.001
 
     def __init__(self, fails_after: int = 1_000) -> None:
         self.now_s = self.busy_s = 0.0

@@ -115,7 +115,7 @@ def test_the_engine_of_a_profile_records_the_options_of_its_decoder(measured: An
     assert as_calibrated(profile).short.startswith(
         "decoder beam 1, fused, float32, 500 candidates: as calibrated, exact, among"
     )
-    assert dict(facts(profile))["engine"].endswith("beam 1, fused, float32, 500 candidates, random weights")
+    assert "decoder fused, float32, 500 candidates" in dict(facts(profile))["engine"]
 
 
 def test_a_disk_that_cannot_be_measured_spoils_nothing_else(measured: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,13 +148,12 @@ def test_reads_are_paced_as_the_settings_say(measured: Any, monkeypatch: pytest.
     assert heard[-1] == ("disk", 0.0), "and the bar moves meanwhile"
 
 
-def test_a_disk_whose_rate_rises_with_the_size_is_a_table(measured: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_whose_rate_rises_with_the_size_is_off_its_line(measured: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     rates = {2**18: 5e7, 10**6: 1e8, 4 * 10**6: 4e8, 16 * 10**6: 1.6e9, 32 * 10**6: 2e9}
     seen = replace(disk_samples(), read_s={size: [0.001 + size / rate] * 3 for size, rate in rates.items()})
     monkeypatch.setattr(box_parts, "measure_disk", lambda *_, **__: seen)
     disk = measured(replace(QUICK, parts=("execution", "disk"))).profile.disk
-    assert disk.form == "table"
-    assert disk.heldout_error < disk.heldout_error_linear
+    assert disk.heldout_error > 0.1
 
 
 def test_a_cpu_goes_by_the_name_that_its_box_has_for_it(measured: Any, box: Any, tmp_path: Path) -> None:

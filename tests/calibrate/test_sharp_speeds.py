@@ -192,7 +192,7 @@ def test_both_decoders_are_warmed_up_and_stages_are_timed_once_for_all_mixes(
     """The first decoding of all took longer than the second, and a line from 1 to 4 sentences foretold 12 % too little."""
     decoded: list[bool] = []
     timed: list[tuple[int, int]] = []
-    decode, stages = fused_speeds_module.decode, fused_speeds_module.output_stages_s
+    decode, stages = fused_speeds_module.decode, fused_speeds_module.stage_timer
 
     def seen(*given: Any, **named: Any) -> Any:
         decoded.append(named["output"].fused)
@@ -203,7 +203,7 @@ def test_both_decoders_are_warmed_up_and_stages_are_timed_once_for_all_mixes(
         return stages(decoder, batch, beam, **named)
 
     monkeypatch.setattr(fused_speeds_module, "decode", seen)
-    monkeypatch.setattr(fused_speeds_module, "output_stages_s", at)
+    monkeypatch.setattr(fused_speeds_module, "stage_timer", at)
     fused_speeds(model, 6, (1,), rounds=2, batch=4)
     warm, rounds, freely = [False, True], [False, True, True, False], [False, True]
     assert decoded == 2 * [*warm, *rounds, *freely]

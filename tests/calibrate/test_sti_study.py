@@ -14,18 +14,14 @@ import pytest
 
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.papers.kit.study import read_study, write_study
-from simnmt.papers.sti.study import METHODS, PARTS, PLANNED, ImportanceOrder, Study, StudySource, packed_correct
-from simnmt.papers.sti.study_bench import LENGTH, StudySettings, paper_boards
-from simnmt.papers.sti.study_run import Ranking, continued_study, measure, study_classifier
-from simnmt.profile.profile_file import write_profile
-from simnmt.profile.streaming_block import StiBlock
+from simnmt.papers.sti.study import METHODS, PARTS, PLANNED, Study, packed_correct
+from simnmt.papers.sti.study_run import LENGTH, StudySettings, continued_study, measure, paper_boards, study_classifier
 from simnmt.profile.streaming_cost import BERT_BASE, Shard
 from simnmt.streaming.encoder import EncoderWeights
 from simnmt.streaming.evaluation import Evaluation
 from simnmt.streaming.store import write_store
-from simnmt.streaming.texts import Task, learn_pieces
+from simnmt.streaming.texts import learn_pieces
 from tests.papers.sti_stand_ins import SETTINGS, Imagined, begun, bench, study
-from tests.profile.made_sti import sti_block
 from tests.streaming.made_encoder import made_weights
 
 
@@ -173,13 +169,6 @@ SMALL = StudySettings(
 )  # fmt: skip
 
 
-def studied(
-    store: Path, task: Path, settings: StudySettings = SMALL, out: Path | None = None, say: Any = lambda _: None, **options: Any
-) -> Study:
-    """Study a store with these options of a `StudySource`."""
-    return study_classifier(StudySource(store, task, **options), settings=settings, out=out, say=say)
-
-
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A store of a small classifier, and a task."""
@@ -196,10 +185,14 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 def test_a_real_store_is_studied_and_its_study_continued(places: tuple[Path, Path], tmp_path: Path) -> None:
     """The whole model at 32 bits agrees with itself, and a second call finds nothing left to measure."""
-    store, task = places
-    messages: list[str] = []
-    apart = task.with_name("ranking.tsv")
-    measured = studied(store, task, importance_task=apart, out=tmp_path / "s.json", say=messages.append)
+    out, apart = tmp_path / "s.json", places[1].with_name("ranking.tsv")
+    parts: list[str] = []
+
+    def progress(done: float, total: int, title: str) -> None:
+        parts.append(title)
+
+    measured = study_classifier(*places, settings=SMALL, importance_task=apart, out=out, progress=progress)
+    assert len(parts) == 4
     assert measured.name == "tiny on films" and measured.importance.evaluations == 9
     assert measured.importance.task_sha256 == hashlib.sha256(apart.read_bytes()).hexdigest() != measured.task.sha256
     assert (measured.importance.task, measured.importance.examples, measured.importance.shared) == ("ranking.tsv", 3, 1)
@@ -207,142 +200,24 @@ def test_a_real_store_is_studied_and_its_study_continued(places: tuple[Path, Pat
     whole = next(entry for entry in measured.uniform if (entry.layers, entry.slices, entry.bits) == (2, 4, 32))
     assert whole.outcome.agreement == 1.0
     assert measured.store.shard_bytes[2] < measured.store.shard_bytes[6] < measured.store.shard_bytes[32]
-    messages.clear()
-    assert studied(store, task, out=tmp_path / "s.json", say=messages.append) == measured
-    assert not messages and sorted(path.name for path in tmp_path.iterdir()) == ["s.json"]
-    with pytest.raises(CalibrationError, match="another importance"):
-        studied(store, task, importance_on_task=True, out=tmp_path / "s.json")
+    assert study_classifier(*places, settings=SMALL, out=out, progress=progress) == measured
+    assert len(parts) == 4 and sorted(path.name for path in tmp_path.iterdir()) == ["s.json"]
 
 
-def test_a_study_of_the_first_examples_records_their_largest_class(places: tuple[Path, Path]) -> None:
-    store, task = places
-    measured = studied(store, task, importance_on_task=True, settings=replace(SMALL, examples=5), parts=["uniform"])
+def test_examples_that_judge_rank_only_where_the_option_says_so(places: tuple[Path, Path]) -> None:
+    with pytest.raises(CalibrationError, match="no option names"):
+        study_classifier(*places, settings=SMALL)
+    with pytest.raises(CalibrationError, match="the examples of --task"):
+        study_classifier(*places, settings=SMALL, importance_task=places[1])
+    fewer = replace(SMALL, examples=5)
+    measured = study_classifier(*places, settings=fewer, importance_on_task=True, parts=["uniform"])
+    assert measured.ranked_on_judged and measured.importance.shared == 5
     assert (measured.task.examples, measured.task.largest_class) == (5, 0.6) and measured.importance.examples == 5
 
 
-def made_block(**changed: Any) -> StiBlock:
-    """Of the small classifier's sizes."""
-    return StiBlock.model_validate_json(json.dumps(sti_block(2, 4, 16, 32) | changed))
-
-
-def test_a_profile_gives_a_device_and_its_importance_unless_other_examples_are_asked_for(
-    places: tuple[Path, Path], make_profile: Any, tmp_path: Path
-) -> None:
-    store, task = places
-    named = made_block(fingerprint=None, device_name="a phone")
-    write_profile(tmp_path / "phone.json", make_profile(sti=named))
-    measured = studied(store, task, profiles=[tmp_path / "phone.json"], parts=["grid"])
-    assert [device.name for device in measured.devices][-1] == "a phone" and measured.devices[-1].kind == "synthetic"
-    assert measured.importance.task_sha256 == "1" * 64 and measured.length == 32
-    assert (measured.devices[-1].embed_s, measured.devices[-1].head_s) == (0.0004, 0.0006)
-    options: dict[str, Any] = {"profiles": [tmp_path / "phone.json"], "importance_task": task.with_name("ranking.tsv")}
-    assert studied(store, task, parts=["uniform"], **options).importance.task == "ranking.tsv", "not the profile's order"
-    write_profile(tmp_path / "other.json", make_profile(sti=made_block()))
-    with pytest.raises(CalibrationError, match="another model's shards"):
-        studied(store, task, profiles=[tmp_path / "other.json"])
-    larger = StiBlock.model_validate_json(json.dumps(sti_block(3, 4, 16, 32) | {"fingerprint": None}))
-    write_profile(tmp_path / "larger.json", make_profile(sti=larger))
-    with pytest.raises(CalibrationError, match="other sizes than the store's"):
-        studied(store, task, profiles=[tmp_path / "larger.json"], importance_on_task=True)
-    write_profile(tmp_path / "plain.json", make_profile())
-    with pytest.raises(CalibrationError, match="no block sti"):
-        studied(store, task, profiles=[tmp_path / "plain.json"])
-
-
-def test_embedding_and_head_of_a_profile_are_part_of_every_deadline(
-    places: tuple[Path, Path], make_profile: Any, tmp_path: Path
-) -> None:
-    """As long as a layer each, and all of it half as long again while the disk reads."""
-    store, task = places
-    small_study = sti_block(2, 4, 16, 32, lengths=(32,))
-    for entry in small_study["compute"]["lengths"]:
-        entry["embed_s"] = entry["head_s"] = entry["seconds"][-1]
-    small_study["compute"]["slowed_by_reads"] = [1.5] * 4
-    block = StiBlock.model_validate_json(json.dumps(small_study | {"fingerprint": None, "device_name": "a phone"}))
-    write_profile(tmp_path / "phone.json", make_profile(sti=block))
-    measured = studied(store, task, profiles=[tmp_path / "phone.json"], parts=["grid"])
-    device = measured.devices[-1]
-    assert device.slowed == (1.5,) * 4 and device.whole_s(2) == pytest.approx(4 * device.comp_s[-1])
-    points = [entry for entry in measured.grid if entry.device == "a phone"]
-    for point in points:
-        drawn = point.timeline(device)
-        assert point.deadline_s == pytest.approx(point.deadline_share * 4 * device.comp_s[-1])
-        assert drawn.latency_s == pytest.approx(point.latency_s) and drawn.stall_s == pytest.approx(point.stall_s, abs=1e-12)
-        assert point.latency_s >= device.embed_s + point.busy_s + device.head_s - 1e-12
-    assert {(entry.layers, entry.slices) for entry in points if entry.deadline_share == 1.0 and "Model" in entry.method} == {
-        (2, 4)
-    }
-
-
-JUDGED, OTHER = "a" * 64, "b" * 64
-
-
-def task_of(sha256: str, *texts: str) -> Task:
-    """Examples of one class."""
-    return Task("films.tsv", texts, np.zeros(len(texts), np.int64), ("0", "1"), sha256)
-
-
-FILMS = task_of(JUDGED, "fine", "dull", "warm")
-APART = task_of(OTHER, "cold", "dull", "dull", "warm")
-
-
-def ranked_on(sha256: str, examples: int = 4) -> StiBlock:
-    """A profile's block whose shards were ranked on that many first examples of that file."""
-    made = sti_block(2, 4, 16, 32)
-    made["importance"] |= {"task_sha256": sha256, "examples": examples}
-    return StiBlock.model_validate_json(json.dumps(made))
-
-
-def held_order(sha256: str) -> Study:
-    """A study that was begun with an order found on that file."""
+def test_a_study_with_another_order_is_not_continued(tmp_path: Path) -> None:
     study = begun()
-    return study.model_copy(update={"importance": study.importance.model_copy(update={"task_sha256": sha256})})
-
-
-def known(ranking: Ranking, *on: str, held: str | None = None) -> ImportanceOrder | None:
-    """The order taken where profiles were ranked on these files."""
-    return ranking.known([ranked_on(sha256) for sha256 in on], None if held is None else held_order(held))
-
-
-def test_an_order_from_other_examples_is_preferred_to_one_from_the_judged_examples() -> None:
-    for order in (
-        known(Ranking(FILMS), JUDGED, OTHER),
-        known(Ranking(FILMS), OTHER, JUDGED),
-        known(Ranking(FILMS), JUDGED, held=OTHER),
-        known(Ranking(FILMS), OTHER, held=JUDGED),
-    ):
-        assert order is not None and order.task_sha256 == OTHER and order.shared is None
-
-
-def test_an_order_from_the_judged_examples_needs_the_option_for_it() -> None:
-    for on, held in (((JUDGED, JUDGED), None), ((JUDGED,), JUDGED), ((), JUDGED)):
-        with pytest.raises(CalibrationError, match="the very examples"):
-            known(Ranking(FILMS), *on, held=held)
-        order = known(Ranking(FILMS, on_judged=True), *on, held=held)
-        assert order is not None and (order.task_sha256, order.shared) == (JUDGED, 3)
-    with pytest.raises(CalibrationError, match="no option names"):
-        known(Ranking(FILMS))
-    assert known(Ranking(FILMS, on_judged=True), OTHER, held=OTHER) is None
-
-
-def test_shared_texts_are_counted_if_the_ranking_file_is_given() -> None:
-    """Three of its four, one of its first two."""
-    by_file = Ranking(FILMS, APART)
-    for blocks, held in (([ranked_on(OTHER)], None), ([], held_order(OTHER))):
-        order = by_file.known(blocks, held)
-        assert order is not None and order.shared == 3
-    fewer = by_file.known([ranked_on(OTHER, examples=2)], None)
-    assert fewer is not None and (fewer.examples, fewer.shared) == (2, 1)
-    apart = Ranking(FILMS, replace(APART, texts=("cold",), labels=APART.labels[:1])).known([ranked_on(OTHER)], None)
-    assert apart is not None and apart.shared == 0
-
-
-def test_a_study_continues_with_and_without_a_count_of_shared_texts(tmp_path: Path) -> None:
-    study = begun()
-    counted = study.model_copy(update={"importance": study.importance.model_copy(update={"shared": 3})})
-    for held, again in ((study, counted), (counted, study)):
-        write_study(tmp_path / "study.json", held)
-        assert continued_study(again, tmp_path / "study.json").importance == counted.importance
-    other = study.model_copy(update={"importance": study.importance.model_copy(update={"shared": 4})})
-    with pytest.raises(CalibrationError, match="another importance"):
+    write_study(tmp_path / "study.json", study)
+    other = study.model_copy(update={"importance": study.importance.model_copy(update={"order": study.importance.order[::-1]})})
+    with pytest.raises(CalibrationError, match=r"another importance\.order"):
         continued_study(other, tmp_path / "study.json")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simnmt.calibrate.round_guard import Checkpoint, RoundGuard
+from simnmt.calibrate.harness import Case
 from simnmt.calibrate.settings import CalibrationError
+from simnmt.nmt.decoder import BatchedRun
 from simnmt.nmt.translation import Translator
 from simnmt.nmt.vocabulary.cluster_bundle import ClusterSet
 from simnmt.nmt.vocabulary.contexts import collect
@@ -42,11 +44,11 @@ from simnmt.papers.fvp.study_decoding import (
     VocabularyPart,
     concatenate_runs,
     decode_in_rounds,
-    measure_stretches,
     similarity,
+    time_rounds,
 )
 from simnmt.papers.fvp.study_texts import Sample, held_out, training_pairs
-from tests.calibrate.studied_models import QUIET, QuietWatch, contexts_of, direction, models_and_text
+from tests.calibrate.studied_models import QUIET, contexts_of, direction, models_and_text
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -237,19 +239,20 @@ def test_rounds_are_kept_one_by_one_in_tokens_a_second(
 
 
 def test_a_disturbed_stretch_alone_is_measured_again(made: Path, translator: Translator) -> None:
-    sentences = development(made, translator, 10)
-    readings = iter([1.0, 1.0, 2.0, 1.0, *[1.0] * 100])  # 2 and 1 beside the second stretch
-    guard = RoundGuard(lambda: next(readings), watch=QuietWatch)
-    calls: list[tuple[int, int]] = []
+    """Three readings before each stretch and after each of its two rounds; those before the second one are twice as slow."""
+    readings = itertools.chain([1.0] * 9, [2.0] * 3, itertools.repeat(1.0))
+    reference = Case(lambda: {"seconds": next(readings)}, prepare=lambda: None)
+    search, calls = TimedSearch("one-other", 1, 1, 2, reference), list[int]()
+    run = Runner(translator, development(made, translator, 2), 1, 1).run("dense")
 
-    def run(number: int, stretch: Sentences, checkpoint: Checkpoint) -> tuple[int, int]:
-        calls.append((number, len(stretch.sources)))
-        return calls[-1]
+    def decode_stretch(stretch: Sentences) -> tuple[BatchedRun, dict[str, float]]:
+        calls.append(len(stretch.sources))
+        return run, {"seconds": 1.0}
 
-    measured = measure_stretches(guard, sentences, 2, 4, run)
-    assert calls == [(0, 4), (1, 4), (1, 4), (2, 2), (1, 4), (2, 4), (3, 2)]
-    assert measured.rounds == [[(0, 4), (1, 4), (2, 2)], [(1, 4), (2, 4), (3, 2)]] and measured.whole == measured.rounds[0]
-    assert (measured.kept.wanted, measured.kept.measured, measured.kept.rejected) == (6, 7, 1) and measured.kept.conclusive
+    timed = time_rounds(development(made, translator, 10), 4, search, {"dense": decode_stretch})
+    assert calls == [4, 4, 4, 4, 4, 2, 2], "the round beside the slow reading"
+    assert (timed.kept.wanted, timed.kept.measured, timed.kept.rejected) == (6, 7, 1) and timed.kept.conclusive
+    assert timed.sums["dense"]["seconds"].tolist() == [3.0, 3.0]
 
 
 @pytest.mark.parametrize(("batch", "least"), [(1, 3), (2, 1)])

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 import torch
 
-from simnmt.calibrate import processor_use
+from simnmt.calibrate import harness, processor_use
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.papers.fvp.study import PARTS, TIMED_PARTS, PartRun, Study, StudySettings
 from simnmt.papers.fvp.study_clusters import choose
 from simnmt.papers.fvp.study_run import run_study
 from simnmt.papers.kit.study import read_study, write_study
+from tests.calibrate.conftest import Unwatched
 from tests.calibrate.studied_models import QUIET, direction, models_and_text
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -59,7 +60,9 @@ def study(made: Path) -> Study:
     """All parts of two directions."""
     torch.set_num_threads(1)
     both = [direction(made), direction(made, "other-one")]
-    return run_study(made / "m", both, settings=SMALL, out=made / "study.json", kept=made / "kept", guard=QUIET)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(harness, "BusyWatch", Unwatched)
+        return run_study(made / "m", both, settings=SMALL, out=made / "study.json", kept=made / "kept", reference=QUIET)
 
 
 def test_every_part_is_measured_and_can_be_read_again(made: Path, study: Study) -> None:
@@ -118,7 +121,7 @@ def test_the_chosen_cell_comes_from_the_sweep_or_from_the_settings(made: Path, s
     (rule, *_, scores) = (note for note in study.runs[PARTS.index("chosen")].notes if "chosen" in note or "Scores" in note)
     assert rule.startswith("one-other: r and K were chosen on 2 other held-out sentences") and "active columns alone" in scores
     named = smaller(chosen={"one-other": (3, 1)}, searches=((1, 1),))
-    continued = run_study(made / "m", [direction(made)], settings=named, parts=["chosen"], kept=made / "kept", guard=QUIET)
+    continued = run_study(made / "m", [direction(made)], settings=named, parts=["chosen"], kept=made / "kept", reference=QUIET)
     assert [(entry.clusters, entry.top) for entry in continued.chosen] == [(3, 1)]
     with pytest.raises(CalibrationError, match="no measured cell to choose r and K of one-other by"):
         run_study(made / "m", [direction(made)], settings=SMALL, parts=["chosen"])
@@ -163,7 +166,7 @@ def test_a_direction_without_translations_is_left_out_of_word_alignments_with_a_
         parts=["candidates"],
         kept=made / "kept",
         progress=messages.append,
-        guard=QUIET,
+        reference=QUIET,
     )
     assert {entry.label for entry in continued.candidates} == {"one-other"} and continued.runs[0].labels == ("one-other",)
     assert continued.runs[0].notes[0].startswith("other-one: left out, since no translations")

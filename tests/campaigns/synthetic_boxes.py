@@ -86,7 +86,7 @@ class Box:
         rows = pd.DataFrame({**columns, "seconds": seconds, "stretch": stretch, "attempt": 0})
         execution = execution_block(rows, SETTINGS)
         content = {
-            "schema_version": 1,
+            "schema_version": 2,
             "name": name,
             "device": {"name": name, "details": "made up"},
             "model": {"name": "a model", "vocab": 32_000},

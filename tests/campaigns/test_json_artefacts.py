@@ -19,9 +19,8 @@ from simnmt.papers.kit.study import read_study, study_text
 from simnmt.papers.sti.pipeline import read_pipeline
 from simnmt.papers.sti.study import Study as StiStudy
 from simnmt.profile.device_profile import DeviceProfile
-from simnmt.profile.profile_comparison import compare_profiles, comparison_text
 from simnmt.profile.profile_file import checked_profile, read_profile, write_profile
-from simnmt.profile.profile_summary import as_json, facts
+from simnmt.profile.profile_summary import as_json, compare_profiles, comparison_text, facts
 from simnmt.report.charts import pack
 from simnmt.report.input_pages import profile_panels
 from simnmt.results.run_directory import read_manifest

@@ -198,12 +198,12 @@ def test_a_signal_leaves_a_journal_that_the_same_command_goes_on_with(tiny: Path
     os.killpg(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=30)
     assert (process.returncode, out) == (130, "")
-    assert re.search(r"kept \d+ measurements in box\.json\.journal\.jsonl; the same command goes on from there\n", err)
+    assert "kept what was measured in box.json.journal.jsonl; the same command goes on from there\n" in err
     assert err.endswith("simnmt: interrupted; nothing is left half-written\n")
     assert not (tiny / "box.json").exists()
     resumed = simnmt(*whole)
     assert resumed.status == 0, resumed.err
-    assert re.search(r"going on from box\.json\.journal\.jsonl: \d+ measurements are there", resumed.err)
+    assert "going on from box.json.journal.jsonl" in resumed.err
     assert read_profile("box.json").conditions.model_extra["sessions"] == 2
     assert not journal.exists()
 

@@ -41,7 +41,7 @@ def test_it_prints_the_plane_and_writes_profile_and_page(folder: Path, simnmt: A
     assert "execution, measured: " in done.out
     assert (folder / "box.html").exists()
     shown = simnmt("profile", "inspect", "box.json")
-    assert "endpoint" in shown.out and f"libretranslate at {service.url}, de to en, through HTTP" in shown.out
+    assert "endpoint" in shown.out and f"libretranslate; at {service.url}; from de; to en" in shown.out
     assert json.loads((folder / "box.json").read_text())["device"]["name"] == "Stub 3000"
 
 

@@ -184,7 +184,7 @@ def test_a_doubtful_profile_is_warned_of_on_the_console_in_the_summary_and_on_th
     """The busy box has no known effect on the numbers, so that only the error of the plane is printed."""
     profile = json.loads(Path("gateway.json").read_text())
     execution = profile["execution"] | {"kind": "measured", "fit": {"heldout_error": 0.2}}
-    profile |= {"schema_version": 1, "execution": execution, "conditions": {"busy": True, "others_cpus": 1.5}}
+    profile |= {"schema_version": 2, "execution": execution, "conditions": {"busy": True, "others_cpus": 1.5}}
     Path("gateway.json").write_text(json.dumps(profile))
     done = simnmt("run", "small.yaml", "--out", "made", "--replications", "1")
     doubt = "times of single requests of other lengths err by 20 % on average"

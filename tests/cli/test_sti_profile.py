@@ -64,7 +64,7 @@ def test_a_store_and_a_task_make_a_profile_that_a_planner_can_read(here: Path, s
     assert done.status == 0
     assert "written to p.json" in done.err
     assert "sti importance" in done.out
-    assert "dev.tsv, 9 examples, 13 evaluations" in done.out
+    assert "dev.tsv; 9 examples; commonest class" in done.out
     profile = read_profile(here / "p.json")
     cost = profile.sti_cost
     assert (cost.layers, sorted(cost.comp_s)) == (3, [4, 8])

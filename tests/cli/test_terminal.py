@@ -24,7 +24,7 @@ HOSTILE = "\x1b]0;title\x07\x1b[31m\r\n\x9b2J\u202e\x00" + "x" * 5_000
     ("file", "content", "arguments"),
     [
         ("small.yaml", json.dumps({"version": 1, HOSTILE: 1}), "run small.yaml"),
-        ("cloud.json", json.dumps({"schema_version": 1, HOSTILE: 1}), "profile inspect cloud.json"),
+        ("cloud.json", json.dumps({"schema_version": 2, HOSTILE: 1}), "profile inspect cloud.json"),
         ("office.csv", f"{HOSTILE!s},rtt_ms\n0,50\n", "run small.yaml"),
         ("news.de", "\x1b[31m\n", "corpus fit news.de"),
     ],

@@ -16,7 +16,7 @@ from simnmt.experiment.cases import RunPlan
 from simnmt.experiment.inputs import read_inputs
 from simnmt.experiment.targets import Decoding
 from simnmt.experiment.units import saturated_s
-from simnmt.profile.batch_cost import BatchCost, DecodingCost, LinearSurface
+from simnmt.profile.cost import CostTable, DecodingCost
 from simnmt.scenario.source import open_source
 
 GOOD = """\
@@ -124,8 +124,8 @@ def test_refills_are_free_where_the_scenario_says_so(tmp_path: Path, text: str) 
     assert measured is not None and measured.cost.refill_s(5) > 1e-4
 
 
-STEP = BatchCost(LinearSurface(0.01, 0.0, 0.0, 0.0), (1, 64), (0, 200))
-NO_COST = BatchCost(LinearSurface(0.0, 0.0, 0.0, 0.0), (1, 64), (1, 200))
+STEP = CostTable.of((1, 64), (0, 200), 0.01)
+NO_COST = CostTable.of((1, 64), (1, 200), 0.0)
 
 
 def seconds(batching: Batching, sentences: int, length: int = 10) -> float:

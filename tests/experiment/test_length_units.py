@@ -11,7 +11,7 @@ import pytest
 
 from simnmt.experiment.inputs import read_inputs
 from simnmt.profile.blocks import ProfileError
-from simnmt.profile.device_profile import LengthUnit
+from simnmt.profile.origin import LengthUnit
 from simnmt.profile.profile_file import write_profile
 from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.workload.errors import CorpusError

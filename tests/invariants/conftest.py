@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import simnmt
+from simnmt.profile.cost import CostTable
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.profile_file import write_profile
 from tests.conftest import small_scenarios
@@ -75,8 +76,8 @@ def make_tiers(
     return make
 
 
-LINEAR_STEP = {"s_fixed": 0.0018, "s_per_row": 0.0002, "s_per_position": 0.0, "s_per_row_position": 0.0}
-LINEAR_ENCODER = {"s_fixed": 0.004, "s_per_row": 0.001, "s_per_src_token": 0.0001, "s_per_row_src_token": 0.0001}
+STEP_S = CostTable.of_line((1, 64), (0, 400), 0.0018, 0.0002).rows
+ENCODE_S = CostTable.of_line((1, 64), (1, 400), 0.004, 0.001, 0.0001, 0.0001).rows
 """One sentence alone takes exactly the cloud's plane; eight take 3.4 ms a step, where one takes 2."""
 
 
@@ -97,11 +98,11 @@ def make_batched(
         **keys: Any,
     ) -> dict[str, Any]:
         scenario = make_scenario(relative_sd)
-        measured = {"kind": "synthetic", "form": "linear", "batch": (1, 64)}
+        measured = {"kind": "synthetic", "batch": (1, 64)}
         blocks = {
-            "schema_version": 1,
-            "step": measured | {"position": (0, 400), "coefficients": LINEAR_STEP},
-            "encoder": measured | {"src_len": (1, 400), "coefficients": LINEAR_ENCODER},
+            "schema_version": 2,
+            "step": measured | {"position": (0, 400), "seconds": STEP_S},
+            "encoder": measured | {"src_len": (1, 400), "seconds": ENCODE_S},
             "overheads": {key: {"value": 0.0, "kind": "synthetic"} for key in ("refill_s_fixed", "refill_s_per_sentence")},
         }
         write_profile(tmp_path / "batched.json", make_profile((0.0002, 0.002, 0.005), relative_sd, name="batched", **blocks))

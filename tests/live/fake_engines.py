@@ -12,7 +12,7 @@ from simnmt.live.engine_process import EngineSettings, ServedModel
 from simnmt.nmt.architecture import RecurrentArchitecture
 from simnmt.nmt.errors import NmtError, OutOfMemory
 from simnmt.nmt.sentence_decoder import DecodeRequest, Hypothesis, WholeBatchDecoder
-from simnmt.profile.blocks import EngineBlock
+from simnmt.profile.origin import EngineBlock
 
 VOCAB = 500
 ARCHITECTURE = RecurrentArchitecture(kind="gru", layers=1, hidden=16, embedding=12, src_vocab=VOCAB, tgt_vocab=VOCAB)

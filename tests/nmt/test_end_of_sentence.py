@@ -49,11 +49,9 @@ def device() -> DeviceProfile:
     content = whole_profile()
     content["length_unit"] = {"src": "word", "tgt": "word", "end_of_sentence": "both"}
     content["execution"]["plane"] = {"s_per_src_token": READ_S, "s_per_tgt_token": STEP_S, "s_fixed": 0.0}
-    grid = {"kind": "synthetic", "form": "linear", "batch": [1, 8]}
-    step = {"s_fixed": STEP_S, "s_per_row": 0.0, "s_per_position": 0.0, "s_per_row_position": 0.0}
-    encoder = {"s_fixed": 0.0, "s_per_row": 0.0, "s_per_src_token": READ_S, "s_per_row_src_token": 0.0}
-    content["step"] = grid | {"position": [0, 50], "coefficients": step}
-    content["encoder"] = grid | {"src_len": [1, 50], "coefficients": encoder}
+    grid = {"kind": "synthetic", "batch": [1, 8]}
+    content["step"] = grid | {"position": [0, 50], "seconds": [[STEP_S, STEP_S]] * 2}
+    content["encoder"] = grid | {"src_len": [1, 50], "seconds": [[READ_S, 50 * READ_S]] * 2}
     return checked_profile(content)
 
 
@@ -102,4 +100,6 @@ def test_a_calibration_with_a_beam_records_steps_per_token_and_the_simulation_us
     assert profile.plane.s_per_src_token == forced.plane.s_per_src_token
     assert profile.decoding_cost.steps_at(4)(0, 9) == pytest.approx(factor * forced.decoding_cost.steps_at(4)(0, 9))
     assert abs(alone_vs_plane(profile) or 1.0) < 0.02, "plane and steps agree with it as without"
-    assert dict(facts(profile))["beam"].startswith(f"measured: {factor:.4g} steps a token, {len(done)} sentences")
+    assert dict(facts(profile))["beam"].startswith(
+        f"measured; {factor:.4g} steps a token, charged above; {len(done)} sentences"
+    )

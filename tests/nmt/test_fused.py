@@ -15,7 +15,7 @@ from torch import Tensor
 from simnmt.batching import half_empty, maxi, mini, top_up
 from simnmt.nmt import decoder_timing, output_layer
 from simnmt.nmt.agreement import agreement, decode_alone
-from simnmt.nmt.decoder_timing import output_stages_s
+from simnmt.nmt.decoder_timing import STAGES, stage_timer
 from simnmt.nmt.engine import Work, load_engine
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.linear_layers import products_of
@@ -165,7 +165,8 @@ def test_the_stages_of_a_step_are_timed_separately(monkeypatch: pytest.MonkeyPat
     slow(output_layer, "fused_best", 0.25)
     slow(output_layer, "fused_argmax", 0.25)
     slow(FusedOutput, "largest_sums", 0.5)
-    stages = output_stages_s(model, 3, width, rounds=3, clock=lambda: now_s[0])
-    assert (stages.body_s, stages.product_s, stages.bias_s) == (1.0, 10.0, 20.0)
-    assert (stages.softmax_s, stages.search_s) == ((0.0, 4.0) if width == 1 else (3.0, 5.0))
-    assert (stages.fused_product_s, stages.fused_s) == (20.0, 0.5 if width == 1 else 1.0)
+    timer = stage_timer(model, 3, width, clock=lambda: now_s[0])
+    timer()
+    softmax, search = (0.0, 4.0) if width == 1 else (3.0, 5.0)
+    assert tuple(timer().values()) == (1.0, 10.0, 20.0, softmax, search, 20.0, 0.5 if width == 1 else 1.0)
+    assert tuple(timer()) == STAGES

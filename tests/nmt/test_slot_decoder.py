@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from simnmt.batching import mini
 from simnmt.nmt.agreement import decode_alone
 from simnmt.nmt.decoder import Decoder, EncodedSentence
-from simnmt.nmt.decoder_timing import time_joining, time_steps_in_turn
+from simnmt.nmt.decoder_timing import joining_timer, time_steps_in_turn
 from simnmt.nmt.engine import Work, load_engine
 from simnmt.nmt.errors import NmtError, OutOfMemory
 from simnmt.nmt.models import TranslationModel, build_model, load_model
@@ -159,21 +159,20 @@ def test_joining_and_leaving_are_timed_apart_from_each_other_and_from_the_step(
     monkeypatch.setattr(Decoder, "join", slow_join)
     monkeypatch.setattr(Decoder, "step", slow_step)
     sources = [[5, 6, 3]] * (joining + others)
-    took_s = time_joining(load_model(tiny).model, sources, joining, beam=beam, rounds=2, clock=lambda: now[0])
-    assert took_s == pytest.approx((1.0, 0.25 * joining))
+    timer = joining_timer(load_model(tiny).model, sources, joining, beam=beam, clock=lambda: now[0])
+    assert timer() == timer() == pytest.approx({"join_s": 1.0, "leave_s": 0.25 * joining})
 
 
 def test_an_engine_times_joining_and_still_runs(tiny: str) -> None:
     engine = load_engine(tiny, threads=1)
-    join_s, leave_s = engine.joining_s(4, 2, src_len=5, beam=2, rounds=2)  # type: ignore[attr-defined]
-    assert 0.0 < join_s < 1.0
-    assert abs(leave_s) < 1.0
+    seconds = engine.joining_timer(4, 2, src_len=5, beam=2)()  # type: ignore[attr-defined]
+    assert 0.0 < seconds["join_s"] < 1.0 and abs(seconds["leave_s"]) < 1.0
     assert len(engine.in_turn_s(Work(3, 5, 2), Work(9, 5, 2))) == 4  # type: ignore[attr-defined]
     assert 0.0 < engine.encoding_s([3, 1, 9]) < 10.0  # type: ignore[attr-defined]
     assert engine.run(Work(5, 3)).total_s > 0.0
     engine.close()
     with pytest.raises(NmtError, match="closed"):
-        engine.joining_s(1, 0, src_len=5, beam=1, rounds=1)  # type: ignore[attr-defined]
+        engine.joining_timer(1, 0, src_len=5, beam=1)  # type: ignore[attr-defined]
 
 
 def test_steps_of_two_batches_alternate_and_are_timed_separately(tiny: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -11,7 +12,7 @@ import pandas as pd
 from simnmt.base.shipped_files import find
 from simnmt.papers.fni.simulation import KEY, Key
 from simnmt.profile.device_profile import DeviceProfile
-from simnmt.profile.profile_file import read_profile
+from simnmt.profile.profile_file import read_profile, write_profile
 
 
 @cache
@@ -26,6 +27,13 @@ def profile(name: str, *, beam: int = 1, box: str = "a box", **changed: Any) -> 
     assert plain.step is not None
     names = {"name": name, "device": plain.device.model_copy(update={"name": box})}
     return plain.model_copy(update=names | {"step": plain.step.model_copy(update={"beam": beam})} | changed)
+
+
+def written(folder: Path, *profiles: DeviceProfile) -> list[str]:
+    """Write profiles into a folder; return their names as the option `--profile` takes them."""
+    for number, item in enumerate(profiles):
+        write_profile(folder / f"{number}.json", item)
+    return [str(folder / f"{number}.json") for number in range(len(profiles))]
 
 
 def timed(totals: Mapping[Key, float | tuple[float, float]], refills: Mapping[str, int] | None = None) -> pd.DataFrame:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from simnmt.base import shipped_files
+from simnmt.profile.cost import Plane
 from simnmt.profile.device_profile import DeviceProfile
-from simnmt.profile.execution_plane import ExecutionPlane
 from simnmt.profile.profile_file import write_profile
 
 GATEWAY = {"bilstm": (0.069, 8.165, 2.3), "gru": (0.037, 2.569, 0.23), "marian": (0.449, 17.49, 7.0)}
@@ -23,7 +23,7 @@ def profile(
     name: str, model: str, plane_ms: tuple[float, float, float], kind: str = "measured", **blocks: Any
 ) -> DeviceProfile:
     """Return a profile of this plane with a grid of samples, 2 % of noise and a decision of 0.4 us; `blocks` replace parts."""
-    plane = ExecutionPlane(*(1e-3 * value for value in plane_ms))
+    plane = Plane(*(1e-3 * value for value in plane_ms))
     unit = "subword" if model.startswith("marian") else "word"
     samples = []
     for src_len in (2, 20, 80):
@@ -34,7 +34,7 @@ def profile(
                 {"src_len": src_len, "tgt_len": tgt_len, "repeats": 3, "min_s": 0.96 * time_s, "mean_s": time_s, **quartiles}
             )
     content = {
-        "schema_version": 1,
+        "schema_version": 2,
         "name": name,
         "device": {"name": "a made-up box"},
         "model": {"name": model, "vocab": VOCAB[model]},

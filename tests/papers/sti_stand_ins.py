@@ -8,8 +8,7 @@ from functools import cache
 import numpy as np
 
 from simnmt.papers.sti.study import ImportanceOrder, Part, StudiedClassifier, StudiedStore, StudiedTask, Study
-from simnmt.papers.sti.study_bench import LENGTH, Judge, StudyBench, StudySettings, paper_boards, scaled
-from simnmt.papers.sti.study_run import measure
+from simnmt.papers.sti.study_run import LENGTH, Judge, StudyBench, StudySettings, measure, paper_boards, scaled
 from simnmt.profile.streaming_cost import BITS, Shard, ShardGeometry
 from simnmt.streaming.evaluation import Evaluation
 
@@ -52,7 +51,7 @@ class Imagined:
 def bench(imagined: Imagined | None = None, settings: StudySettings = SETTINGS) -> StudyBench:
     """On both boards' costs."""
     judge = Judge(imagined or Imagined())
-    return StudyBench(paper_boards(GEOMETRY.layers, GEOMETRY.heads, ORDER), LENGTH, ORDER, judge, settings, lambda _: None)
+    return StudyBench(paper_boards(GEOMETRY.layers, GEOMETRY.heads, ORDER), ORDER, judge, settings)
 
 
 def begun(name: str = "small") -> Study:

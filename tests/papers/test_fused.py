@@ -39,7 +39,7 @@ from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.profile_variant import DecoderChoice, VariantStep
 from simnmt.results.device_accounts import BatchAccount
 from tests.browser import rows_of
-from tests.papers.fni_stand_ins import profile, shipped, timed
+from tests.papers.fni_stand_ins import profile, shipped, timed, written
 
 Stage = dict[tuple[str, int], dict[str, float]]
 HOSTILE = "</script><img src=x onerror=alert(1)>"
@@ -304,9 +304,9 @@ def test_the_share_that_a_gain_needs_is_the_one_it_came_from(share: float, part:
 
 
 @pytest.fixture(scope="module")
-def report() -> Report:
+def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
     hostile = shipped("cpu1-gru-512").model_copy(update={"name": HOSTILE})
-    return reproduce(profiles=[hostile, profile("silent")])
+    return reproduce(profile=written(tmp_path_factory.mktemp("profiles"), hostile, profile("silent")))
 
 
 def test_every_device_with_a_fused_variant_has_all_its_numbers(report: Report) -> None:

@@ -24,10 +24,10 @@ from simnmt.papers.fni.topup import Reproduction, reproduce
 from simnmt.papers.fni.topup_claims import LENGTH_CLAIMS, PRINTED, SPEED_CLAIMS, Lengths
 from simnmt.papers.kit.claims import ClaimRecord, judge
 from simnmt.papers.kit.rendering import Report
-from simnmt.profile.batch_cost import DecodingCost
+from simnmt.profile.cost import CostTable, DecodingCost
 from simnmt.profile.profile_file import write_profile
 from tests.browser import part_of, rows_of
-from tests.papers.fni_stand_ins import profile, timed
+from tests.papers.fni_stand_ins import profile, timed, written
 from tests.world.batched_worlds import cost
 
 SENTENCES, BATCH = 1_500, 16
@@ -105,7 +105,7 @@ def test_profiles_of_one_box_and_model_are_one_device_with_a_decoder_per_measure
 def test_long_outputs_extrapolate_only_if_a_step_changes_with_the_position() -> None:
     def of_slope(s_per_token: float) -> Decoder:
         growing = cost((10e-3, 0.0, s_per_token, 0.0), gap_s=(0.0, 0.0))
-        return decoder(replace(growing, step=replace(growing.step, length_range=(0, 50))))
+        return decoder(replace(growing, step=CostTable.of_line((1, 129), (0, 50), 10e-3, 0.0, s_per_token)))
 
     assert of_slope(1e-4).prolonged("europarl") == pytest.approx(20.0 / 15.0 - 1.0) and of_slope(1e-4).extrapolates("europarl")
     assert not of_slope(1e-4).extrapolates("opensubtitles") and not of_slope(0.0).extrapolates("europarl")
@@ -228,9 +228,9 @@ def small_sizes() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def report() -> Report:
-    profiles = [profile(HOSTILE, box=HOSTILE), profile("five", beam=5, box=HOSTILE), profile("silent", step=None)]
-    return reproduce(profiles=profiles, requests=120)
+def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    profiles = [profile(HOSTILE, box=HOSTILE), profile("five", beam=5, box=HOSTILE)]
+    return reproduce(profile=written(tmp_path_factory.mktemp("profiles"), *profiles), requests=120)
 
 
 def test_every_device_with_batch_costs_has_all_its_numbers(report: Report) -> None:

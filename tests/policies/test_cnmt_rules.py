@@ -11,20 +11,20 @@ from hypothesis import strategies as st
 
 from simnmt.base import shipped_files
 from simnmt.policies import CNmt, kept_lengths
-from simnmt.profile.execution_plane import ExecutionPlane
+from simnmt.profile.cost import Plane
 from simnmt.workload.length_regression import LengthDistribution, LengthRegression
 from simnmt.workload.length_table import read_table
 from tests.worlds import GATEWAY
 
 PER_TOKEN = st.floats(0.0, 0.02)
-PLANES = st.builds(ExecutionPlane, PER_TOKEN, PER_TOKEN, st.floats(0.0, 0.1))
+PLANES = st.builds(Plane, PER_TOKEN, PER_TOKEN, st.floats(0.0, 0.1))
 SRC_LEN = np.arange(1, 401)
 
 
 @settings(derandomize=True, deadline=None, max_examples=150)
 @given(PLANES, PLANES, st.floats(-0.5, 2.0), st.floats(-20.0, 20.0), st.floats(0.0, 0.5))
 def test_the_border_parts_lengths_as_the_rule_does(
-    gateway: ExecutionPlane, cloud: ExecutionPlane, slope: float, offset: float, transfer_s: float
+    gateway: Plane, cloud: Plane, slope: float, offset: float, transfer_s: float
 ) -> None:
     intervals = kept_lengths(gateway, cloud, LengthRegression(slope, offset), transfer_s)
     decide = CNmt((gateway, cloud), LengthRegression(slope, offset).predict).prepare(SRC_LEN)
@@ -42,7 +42,7 @@ def test_the_border_parts_lengths_as_the_rule_does(
 
 
 def test_a_gateway_that_is_faster_per_token_keeps_the_long_sentences() -> None:
-    gateway, cloud = ExecutionPlane(0.001, 0.001, 0.100), ExecutionPlane(0.001, 0.003, 0.0)
+    gateway, cloud = Plane(0.001, 0.001, 0.100), Plane(0.001, 0.003, 0.0)
     assert kept_lengths(gateway, cloud, LengthRegression(1.0, 0.0), 0.040) == [(30.0, math.inf)]
     decide = CNmt((gateway, cloud), LengthRegression(1.0, 0.0).predict).prepare(np.array([29, 31]))
     assert [decide(request, (0.0, 0.040)) for request in (0, 1)] == [1, 0]
@@ -50,13 +50,13 @@ def test_a_gateway_that_is_faster_per_token_keeps_the_long_sentences() -> None:
 
 def test_the_border_knows_that_no_predicted_length_is_below_one() -> None:
     """The line alone, with predicted lengths down to -9, would place it at 116 / 11 tokens."""
-    gateway, cloud = ExecutionPlane(0.001, 0.010, 0.0), ExecutionPlane(0.0, 0.0, 0.0)
+    gateway, cloud = Plane(0.001, 0.010, 0.0), Plane(0.0, 0.0, 0.0)
     line = LengthRegression(1.0, -10.0)
     assert kept_lengths(gateway, cloud, line, 0.016) == [(1.0, pytest.approx(6.0))]
     assert kept_lengths(gateway, cloud, line, 0.0105) == []
     # The gateway reads faster and writes slower: it keeps what is long enough to read and short enough to write.
-    reader = ExecutionPlane(0.0, 0.010, 0.050)
-    intervals = kept_lengths(reader, ExecutionPlane(0.001, 0.0, 0.0), LengthRegression(1.0, -20.0), 0.050)
+    reader = Plane(0.0, 0.010, 0.050)
+    intervals = kept_lengths(reader, Plane(0.001, 0.0, 0.0), LengthRegression(1.0, -20.0), 0.050)
     assert intervals == [(pytest.approx(10.0), pytest.approx(200.0 / 9.0))]
 
 
@@ -64,7 +64,7 @@ TABLE = read_table(shipped_files.find("traces/lengths", "fr-en-mixed"))
 DISTRIBUTION = LengthDistribution.of(TABLE)
 PERCENTILES = (lambda n: DISTRIBUTION.quantile(n, 0.05), lambda n: DISTRIBUTION.quantile(n, 0.95))
 SECONDS = st.floats(-0.02, 0.02)
-PLANE = st.builds(ExecutionPlane, st.floats(0.0, 0.01), SECONDS, st.floats(0.0, 0.5))
+PLANE = st.builds(Plane, st.floats(0.0, 0.01), SECONDS, st.floats(0.0, 0.5))
 
 
 def border_s(policy: CNmt, src_len: int) -> float:
@@ -80,10 +80,10 @@ def border_s(policy: CNmt, src_len: int) -> float:
 @settings(max_examples=40)
 @given(PLANE, st.integers(1, 60))
 def test_the_p95_rule_takes_the_95th_percentile_of_the_time_rising_or_falling_with_the_length(
-    plane: ExecutionPlane, src_len: int
+    plane: Plane, src_len: int
 ) -> None:
     """The oracle: lengths drawn evenly from the whole distribution, put through the plane, and sorted."""
-    local = ExecutionPlane(0.0, 0.0, 5.0)
+    local = Plane(0.0, 0.0, 5.0)
     halved_s = 5.0 - border_s(CNmt((local, plane), DISTRIBUTION.mean, PERCENTILES), src_len)
     drawn = np.array([DISTRIBUTION.quantile(np.array([src_len]), q)[0] for q in (np.arange(300) + 0.5) / 300])
     assert halved_s == pytest.approx(np.quantile(plane.seconds(src_len, drawn), 0.95), abs=0.01 + 0.02 * abs(halved_s))

@@ -20,7 +20,7 @@ from simnmt.policies import (
     TransferEstimate,
     constant_length,
 )
-from simnmt.profile.execution_plane import ExecutionPlane
+from simnmt.profile.cost import Plane
 from simnmt.results.requests import Requests, Trail
 from simnmt.workload.length_regression import LengthRegression
 from simnmt.world.deciders import Beliefs
@@ -29,7 +29,7 @@ from tests.worlds import CLOUD, GATEWAY, latency_s, two_devices
 
 STEADY = settings(derandomize=True, deadline=None, max_examples=60)
 COEFFICIENT = st.floats(0.0, 0.05)
-PLANES = st.builds(ExecutionPlane, COEFFICIENT, COEFFICIENT, COEFFICIENT)
+PLANES = st.builds(Plane, COEFFICIENT, COEFFICIENT, COEFFICIENT)
 LENGTH = st.integers(1, 200)
 SECONDS = st.integers(0, 32).map(lambda eighths: eighths / 8) | st.floats(0.0, 4.0)
 
@@ -59,7 +59,7 @@ def latencies_s(requests: Requests, policy: Policy | None, **how: Any) -> NDArra
 @STEADY
 @given(worlds(), st.tuples(PLANES, PLANES), st.floats(-2.0, 3.0), st.floats(-5.0, 50.0), st.floats(0.0, 2.0))
 def test_back_to_back_no_policy_serves_any_request_faster_than_the_oracle(
-    requests: Requests, planes: tuple[ExecutionPlane, ExecutionPlane], slope: float, offset: float, initial_transfer_s: float
+    requests: Requests, planes: tuple[Plane, Plane], slope: float, offset: float, initial_transfer_s: float
 ) -> None:
     """The policies' planes and lengths have nothing to do with the truth."""
     best_s = latencies_s(requests, None)
@@ -77,7 +77,7 @@ def noiseless(seed: int, requests: int = 3_000) -> tuple[Requests, CNmt, NDArray
     """A world on its planes, a C-NMT that knows them and every target length, and those lengths."""
     random = np.random.default_rng(seed)
     src_len, tgt_len = random.integers(1, 80, requests), random.integers(1, 80, requests)
-    planes = (ExecutionPlane(0.001, 0.008, 0.010), ExecutionPlane(0.0002, 0.002, 0.005))
+    planes = (Plane(0.001, 0.008, 0.010), Plane(0.0002, 0.002, 0.005))
     one_way_s = 0.06 * random.lognormal(0.5, 0.8, (2, requests))
     world = two_devices(src_len, *(plane.seconds(src_len, tgt_len) for plane in planes), *one_way_s)
     return world, CNmt(planes, lambda _: tgt_len.astype(np.float64)), tgt_len
@@ -107,7 +107,7 @@ ROW = st.tuples(LENGTH, LENGTH, st.floats(-1e3, 1e6), st.floats(0.0, 1.0), st.fl
 @STEADY
 @given(st.tuples(PLANES, PLANES), st.lists(ROW, min_size=1, max_size=20))
 def test_however_wrong_its_lengths_cnmt_keeps_what_it_expects_here_before_a_round_trip_is_over(
-    planes: tuple[ExecutionPlane, ExecutionPlane], rows: list[tuple[int, int, float, float, float]]
+    planes: tuple[Plane, Plane], rows: list[tuple[int, int, float, float, float]]
 ) -> None:
     """The cloud's own time is never negative. With lengths guessed too short this holds of the true times as well."""
     src_len, tgt_len, wrong, short_share, transfer_s = (np.array(column) for column in zip(*rows, strict=True))
@@ -122,7 +122,7 @@ def test_however_wrong_its_lengths_cnmt_keeps_what_it_expects_here_before_a_roun
 
 def test_policies_that_predict_lengths_show_them() -> None:
     src_len = np.array([1, 10, 100])
-    planes = (ExecutionPlane(0.0, 1.0, 0.0), ExecutionPlane(0.0, 0.0, 0.0))
+    planes = (Plane(0.0, 1.0, 0.0), Plane(0.0, 0.0, 0.0))
     assert CNmt(planes, LengthRegression(0.5, -1.0).predict).predicted_tgt_len(src_len).tolist() == [1.0, 4.0, 49.0]
     assert CNmt(planes, constant_length(7.5)).predicted_tgt_len(src_len).tolist() == [7.5] * 3
     assert not hasattr(Fixed(GATEWAY), "predicted_tgt_len")

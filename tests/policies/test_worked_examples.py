@@ -8,14 +8,15 @@ import pytest
 from simnmt.network.link import Link, bytes_per_token
 from simnmt.network.series import constant_rtt
 from simnmt.policies import CNmt, Fixed, LeastTotal, constant_length, kept_lengths
-from simnmt.profile.execution_plane import ExecutionPlane, fit_plane
+from simnmt.profile.cost import Plane
+from simnmt.profile.execution_fit import fit_plane
 from simnmt.results.requests import Requests
 from simnmt.workload.length_regression import LengthRegression, fit_lengths
 from simnmt.workload.length_table import LengthTable
 from simnmt.world.inputs import DecideFor
 from tests.worlds import CLOUD, GATEWAY, recording, run
 
-GATEWAY_PLANE, CLOUD_PLANE = ExecutionPlane(0.0004, 0.003, 0.005), ExecutionPlane(0.0001, 0.001, 0.004)
+GATEWAY_PLANE, CLOUD_PLANE = Plane(0.0004, 0.003, 0.005), Plane(0.0001, 0.001, 0.004)
 LENGTHS = LengthRegression(slope=0.8, offset=1.0)
 
 

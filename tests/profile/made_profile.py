@@ -35,7 +35,7 @@ def _content(speed: float) -> dict[str, Any]:
     encode_s = (0.002 + 1e-4 * batch + 1e-5 * batch * position) / speed * random.lognormal(0.0, 0.01, batch.size)
     read_s = {2**power: [0.001 + 2**power / 500e6] * 5 for power in (18, 20, 22, 24)}
     return {
-        "schema_version": 1,
+        "schema_version": 2,
         "device": {"name": "a box", "details": "one core"},
         "model": {"name": "a model", "vocab": 65_001},
         "length_unit": {"src": "word", "tgt": "word"},

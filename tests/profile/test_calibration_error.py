@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from simnmt.base import shipped_files
 from simnmt.profile.blocks import CellSample
 from simnmt.profile.calibration_error import CalibrationError, lacking_samples, sample_times
+from simnmt.profile.cost import Plane
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.execution_fit import cell_samples, fit_execution
-from simnmt.profile.execution_plane import ExecutionPlane
 from simnmt.profile.profile_file import checked_profile, read_profile
 from tests.profile.made_profile import whole_profile
 
@@ -139,7 +139,7 @@ def test_the_same_generator_draws_the_same_profile_in_any_workload() -> None:
 def test_a_draw_refits_every_repeat_within_the_error_of_the_cells() -> None:
     """Sixteen cells of 25 repeats with a spread of 20 %: the mean of all is known to 1 %."""
     random = np.random.default_rng(3)
-    truth = ExecutionPlane(0.0004, 0.003, 0.01)
+    truth = Plane(0.0004, 0.003, 0.01)
     src, tgt = np.repeat([(src, tgt) for src in (2, 8, 30, 80) for tgt in (1, 5, 20, 80)], 25, axis=0).astype(float).T
     time_s = truth.seconds(src, tgt) * random.lognormal(0.0, 0.2, src.size)
     execution = fit_execution(src, tgt, time_s, mode="every_repeat")

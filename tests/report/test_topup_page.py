@@ -9,13 +9,12 @@ import pytest
 
 from simnmt.papers.fni.topup import reproduce
 from tests.browser import assert_folded
-from tests.papers.fni_stand_ins import shipped
 
 
 @pytest.mark.deep
 def test_figures_are_drawn_on_a_desk_and_a_phone(open_page: Any, tmp_path: Path) -> None:
     file = tmp_path / "page.html"
-    file.write_text(reproduce(profiles=[shipped("cpu1-gru")], requests=100).page(), encoding="utf-8")
+    file.write_text(reproduce(profile=["@cpu1-gru"], requests=100).page(), encoding="utf-8")
     with open_page(file, viewport={"width": 390, "height": 844}) as opened:
         assert_folded(opened.page)
         opened.unfold()

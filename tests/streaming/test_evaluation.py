@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simnmt.papers.sti.comparison import mcnemar, paired_difference
+from simnmt.papers.sti.comparison import paired_difference
 from simnmt.streaming.encoder import ElasticEncoder
 from simnmt.streaming.errors import StreamingError
 from simnmt.streaming.evaluation import Evaluator
@@ -111,7 +111,6 @@ def test_pairs_tell_apart_what_means_alone_cannot() -> None:
     half = 1.96 * np.sqrt((35 / 1000 - 0.025**2) / 1000)  # of the mean of differences 1, 0, -1
     assert (comparison.low, comparison.high) == pytest.approx((0.025 - half, 0.025 + half), abs=0.0015)
     assert comparison.low > 0.0 or comparison.high < 0.0, "the sign is clear"
-    assert comparison.p_value is not None and comparison.p_value < 1e-4
 
 
 def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
@@ -122,14 +121,6 @@ def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
         comparison = paired_difference(off, np.zeros(300), resamples=1_000, seed=number)
         held += comparison.low <= 0.05 <= comparison.high
     assert 0.91 <= held / 200 <= 0.99
-
-
-def test_mcnemar_is_the_binomial_test() -> None:
-    from scipy.special import bdtr  # scipy.stats takes a second to import
-
-    for only_first, only_second in ((5, 30), (3, 4), (0, 6), (0, 0), (7, 7), (400, 300)):
-        least, total = min(only_first, only_second), only_first + only_second
-        assert mcnemar(only_first, only_second) == pytest.approx(min(1.0, 2.0 * bdtr(least, total, 0.5)))
 
 
 def task_of(folder: Path, content: str | bytes, **told: object) -> Task:

@@ -25,7 +25,6 @@ from simnmt.streaming.turns import (
     EngagementSettings,
     Turn,
     inputs_of,
-    run_baselines,
     run_engagement,
 )
 from tests.streaming.made_encoder import logits_of, made_weights, stored_layer
@@ -160,25 +159,6 @@ def test_a_cold_start_reads_all_of_the_first_plan(store: ShardStore) -> None:
 def test_answers_do_not_depend_on_what_was_preloaded(store: ShardStore) -> None:
     warm, cold = engaged(store, 1)[0], engaged(store, 1, cold=True)[0]
     assert torch.equal(warm.execution.logits, cold.execution.logits)
-
-
-def test_rivals_are_executed_as_they_are_planned(store: ShardStore) -> None:
-    [(token_ids, mask)] = inputs_of(store, (), LENGTH, 1)
-    settings = EngagementSettings(deadline_s=0.009, preload_bytes=0, length=LENGTH, pace_bytes_per_s=4e6)
-    by_name = {
-        baseline.contestant.name: baseline
-        for baseline in run_baselines(store, encoder_of(store), cost_of(store), settings, token_ids, mask)
-    }
-    for name, baseline in by_name.items():
-        plan = baseline.contestant.plan
-        if plan is None or baseline.execution is None:
-            assert plan is None and baseline.execution is None
-            continue
-        assert (baseline.execution.bytes_read == 0) is name.startswith("PreloadModel")
-        assert torch.equal(baseline.execution.logits, reference(store, plan, token_ids, mask))
-    loaded = by_name["Load&Exec"].execution
-    assert loaded is not None
-    assert loaded.layers[0].begin_s >= loaded.layers[-1].io_end_s
 
 
 def test_a_buffer_is_never_filled_beyond_its_capacity(store: ShardStore) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from simnmt.batching import Batching, mini, top_up
-from simnmt.profile.batch_cost import BatchCost, DecodingCost, LinearSurface
+from simnmt.profile.cost import CostTable, DecodingCost
 from simnmt.results.requests import Requests
 
 
@@ -25,11 +25,10 @@ def cost(
 
     `source_s`: source tokens that the steps were measured with, and what one more adds per row.
     """
-    steps, sources = LinearSurface(*step), LinearSurface(*encoder)
     src_len, s_per_row_src_token = source_s or (None, 0.0)
     return DecodingCost(
-        BatchCost(steps, (1, 128), (0, 400)),
-        BatchCost(sources, (1, 128), (1, 200)),
+        CostTable.of_line((1, 129), (0, 512), *step),
+        CostTable.of_line((1, 129), (0, 256), *encoder),
         gap_s_fixed=gap_s[0],
         gap_s_per_sentence=gap_s[1],
         refill_s_fixed=refill_s[0],

@@ -25,7 +25,7 @@ from simnmt.policies import (
     QuantileEstimate,
     TransferEstimate,
 )
-from simnmt.profile.batch_cost import BatchCost, DecodingCost, TableSurface
+from simnmt.profile.cost import CostTable, DecodingCost
 from simnmt.results.device_accounts import BatchAccount
 from simnmt.results.requests import Block, Requests, Trail
 from simnmt.streaming.plan.engagement import Lifecycle
@@ -86,15 +86,14 @@ def costs(draw: Draw) -> DecodingCost:
         return {"linear": cost(), "eighths": EIGHTHS, "leaving": LEAVING, "leaving eighths": LEAVING_EIGHTHS}[kind]
     random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
 
-    def table(batches: int, lengths: int) -> TableSurface:
+    def table(batches: int, lengths: int) -> CostTable:
         knots = (np.sort(random.choice(np.arange(1.0, 20.0), size, replace=False)) for size in (batches, lengths))
-        return TableSurface(*knots, random.uniform(0.01, 0.2, (batches, lengths)))
+        return CostTable(*knots, random.uniform(0.01, 0.2, (batches, lengths)))
 
-    surfaces = [BatchCost(table(draw(st.integers(1, 4)), draw(st.integers(1, 4))), (1, 20), (1, 20)) for _ in range(2)]
-    alone = table(1, 3) if draw(st.booleans()) else None
+    step, encoder = (table(draw(st.integers(1, 4)), draw(st.integers(1, 4))) for _ in range(2))
     return DecodingCost(
-        replace(surfaces[0], alone=alone),
-        surfaces[1],
+        step,
+        encoder,
         mean_over_usual=1.125,
         gap_s_per_sentence=0.01,
         refill_s_fixed=0.02,

@@ -13,7 +13,7 @@ from simnmt.devices import Batched, Fifo
 from simnmt.devices.batch import decode_all
 from simnmt.devices.device import Balancer, ByNode, InTurn, LeastWork
 from simnmt.policies.batch_view import BatchView
-from simnmt.profile.batch_cost import DecodingCost
+from simnmt.profile.cost import DecodingCost
 from simnmt.results.requests import Requests
 from simnmt.world.inputs import Clients
 from tests.world.batched_worlds import BATCHINGS, CLOUD, COST, EIGHTHS, SECONDS, asked, split

@@ -15,7 +15,7 @@ from simnmt.devices import Fifo
 from simnmt.devices.device import ARRIVES, Clock
 from simnmt.network.series import RttSeries
 from simnmt.policies import CNmt, Decide, LeastTotal
-from simnmt.profile.execution_plane import ExecutionPlane
+from simnmt.profile.cost import Plane
 from simnmt.results.requests import Requests, Trail
 from simnmt.world.inputs import Clients, DecideFor, Route
 from tests.worlds import (
@@ -33,7 +33,7 @@ from tests.worlds import (
     two_devices,
 )
 
-PLANES = (ExecutionPlane(0.001, 0.008, 0.010), ExecutionPlane(0.0002, 0.002, 0.005))
+PLANES = (Plane(0.001, 0.008, 0.010), Plane(0.0002, 0.002, 0.005))
 REQUESTS = 4_000
 OWN_CLOCK = RttSeries("peak", "synthetic", "made up", np.array([0.0, 3.0]), np.array([10.0, 1.0]))
 """10 s until 3 s, then 1 s, and again."""

@@ -21,7 +21,7 @@ from simnmt.devices.failures import Failures
 from simnmt.network.down_times import DownTimes
 from simnmt.policies import Fixed, LeastTotal, TransferEstimate
 from simnmt.policies.decision import DecisionView
-from simnmt.profile.batch_cost import DecodingCost
+from simnmt.profile.cost import DecodingCost
 from simnmt.results.requests import Block, Requests, Trail
 from simnmt.world import compiled_world
 from simnmt.world import engine as engines

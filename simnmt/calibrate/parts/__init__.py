@@ -39,8 +39,6 @@ class Bench:
     """Folder on the disk that is read."""
     drawn: Sequence[tuple[int, int]] = ()
     """The (src_len, tgt_len) of paper mode in their order."""
-    replaced: Path | None = None
-    """A profile with `beam_overrun`, which the new one must have too."""
     meter: EnergyMeter | None = None
     """The energy counter, while it is read."""
     blocks: Blocks = field(default_factory=dict)

@@ -17,8 +17,8 @@ from simnmt.calibrate.parts import Bench, Blocks, Cases, Part, by_batch
 from simnmt.calibrate.settings import CalibrationError, Settings
 from simnmt.nmt.engine import EngineAccount, Work
 from simnmt.nmt.errors import NmtError
-from simnmt.profile.batch_cost import DecodingCost
 from simnmt.profile.blocks import BeamOverrun, EncoderBlock, StepBlock
+from simnmt.profile.cost import DecodingCost
 from simnmt.profile.device_profile import PACKING
 from simnmt.workload.text_lines import TextLines
 
@@ -182,14 +182,10 @@ def overrun_cases(bench: Bench) -> Cases:
 def fit_overrun(frame: pd.DataFrame, bench: Bench) -> Blocks:
     """Return `beam_overrun`: steps over tokens, with the end token, of all sentences that the model ends itself.
 
-    Without enough of them a completed profile keeps its own. Raises `CalibrationError` if a replaced profile would lose it.
+    Without enough of them a completed profile keeps its own.
     """
     sentences, steps, tokens = (int(frame[name].iloc[0]) for name in ("sentences", "steps", "tokens"))
     if sentences < LEAST_SENTENCES:
-        if bench.replaced is not None:
-            what = "the existing profile would lose its beam_overrun: the model ended too few of the text's sentences"
-            remedy = "give another --text, choose another --out, or remove it"
-            raise CalibrationError(what, path=bench.replaced, remedy=remedy)
         bench.remarks.append("no steps of the beam beyond its best output: the model ended too few of the text's sentences")
         return {}
     note = f"beam {bench.settings.beam}, {Path(bench.settings.text or '').name}"

@@ -18,8 +18,7 @@ from simnmt.calibrate.parts.step import ROUNDS_WITHIN_S, lone_gap_overheads
 from simnmt.calibrate.parts.step import rounds as step_rounds
 from simnmt.calibrate.settings import CalibrationError, Settings
 from simnmt.nmt.engine import Work
-from simnmt.profile.blocks import Overhead
-from simnmt.profile.device_profile import Execution, ValidRange
+from simnmt.profile.blocks import Execution, Overhead
 from simnmt.profile.execution_fit import (
     MEDIAN,
     Mode,
@@ -31,6 +30,7 @@ from simnmt.profile.execution_fit import (
     relative_error,
     samples_by_tgt_len,
 )
+from simnmt.profile.origin import ValidRange
 
 ROUNDS, QUICK_ROUNDS = 7, 4
 """Rounds of single executions without steps beside them."""
@@ -108,7 +108,7 @@ def execution_block(rows: pd.DataFrame, settings: Settings) -> Execution:
     if mode == "full_grid" and all_six:
         fitted["heldout_error_six_cells"] = heldout_plane_error(src_len, tgt_len, time_s, fitted=corners)
     if settings.mode == "paper":
-        plane = fit_relative_plane(src_len, tgt_len, time_s, quantile=MEDIAN).plane
+        plane = fit_relative_plane(src_len, tgt_len, time_s, quantile=MEDIAN)
         medians = by_cell(src_len, tgt_len, time_s)
         fitted["lengths"] = settings.drawn_lengths
         fitted["relative_plane"] = asdict(plane) | {

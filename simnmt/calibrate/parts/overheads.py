@@ -12,13 +12,13 @@ import pandas as pd
 
 from simnmt.calibrate.cells import STEP_SRC_LEN
 from simnmt.calibrate.fits import OverheadFit, fit_overhead
-from simnmt.calibrate.harness import Case, counted, nothing
+from simnmt.calibrate.harness import Case, counted
 from simnmt.calibrate.parts import Bench, Blocks, Cases, Part
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.nmt.hub import model_path
 from simnmt.policies import CNmt
 from simnmt.profile.blocks import Overhead
-from simnmt.profile.execution_plane import ExecutionPlane
+from simnmt.profile.cost import Plane
 from simnmt.workload.length_regression import LengthRegression
 from simnmt.workload.length_units import tokeniser_in
 
@@ -38,7 +38,7 @@ def decision_cases(bench: Bench) -> Cases:
     The policy is the one that the simulation runs. `prepare` computes the time-independent part once for every source length;
     a decision looks up both executions and adds the delay of each target.
     """
-    planes = [ExecutionPlane(0.0004, 0.003, 0.005), ExecutionPlane(0.0001, 0.001, 0.004)]
+    planes = [Plane(0.0004, 0.003, 0.005), Plane(0.0001, 0.001, 0.004)]
     decide = CNmt(planes, LengthRegression(0.8, 1.0).predict).prepare(np.arange(LONGEST_SRC_LEN + 1))
     delays_s = (0.0, 0.050)
 
@@ -119,15 +119,15 @@ def _load_tokenizers(path: Path) -> _Pieces:
 
 NAMES_OF_JOINING = ("refill_s_fixed", "refill_s_per_sentence", "leave_s")
 NEVER = "never refills a batch"
-PASSES, ROUNDS_OF_A_PASS, JOINING_WITHIN_S = 3, 5, 30.0
+JOINING_ROUNDS, JOINING_WITHIN_S = 15, 30.0
 
 
 @runtime_checkable
 class Joins(Protocol):
     """An engine whose decoder lets sentences join and leave."""
 
-    def joining_s(self, joining: int, others: int, *, src_len: int, beam: int, rounds: int) -> tuple[float, float]:
-        """Return the median seconds that encoded sentences take to join others, and to leave again in one step."""
+    def joining_timer(self, joining: int, others: int, *, src_len: int, beam: int) -> Callable[[], dict[str, float]]:
+        """Return a timer of encoded sentences that join others (`join_s`), and leave again in one step (`leave_s`)."""
 
 
 def joining_cases(bench: Bench) -> Cases:
@@ -142,12 +142,15 @@ def joining_cases(bench: Bench) -> Cases:
         return {}
     sizes = [1 << power for power in range(bench.most_batch.bit_length())]
 
-    def join(joining: int) -> dict[str, float]:
-        others, src_len = min(joining, sizes[-1] - joining), min(STEP_SRC_LEN, settings.max_src_len)
-        times_s = engine.joining_s(joining, others, src_len=src_len, beam=settings.beam, rounds=ROUNDS_OF_A_PASS)
-        return dict(zip(("join_s", "leave_s"), times_s, strict=True))
+    timers: dict[int, Callable[[], dict[str, float]]] = {}
 
-    return {size: Case(partial(join, size), prepare=nothing, size=(size,), about={"joining": size}) for size in sizes}
+    def join(joining: int) -> dict[str, float]:
+        if joining not in timers:
+            others, src_len = min(joining, sizes[-1] - joining), min(STEP_SRC_LEN, settings.max_src_len)
+            timers[joining] = engine.joining_timer(joining, others, src_len=src_len, beam=settings.beam)
+        return timers[joining]()
+
+    return {size: Case(partial(join, size), size=(size,), about={"joining": size}) for size in sizes}
 
 
 def fit_joining(frame: pd.DataFrame, bench: Bench) -> Blocks:
@@ -177,7 +180,15 @@ def _note(what: str, most: int, fit: OverheadFit) -> str:
 
 
 PARTS = (
-    Part("joining", ("step",), joining_cases, fit_joining, order=4, rounds=lambda bench: PASSES, within_s=JOINING_WITHIN_S),
+    Part(
+        "joining",
+        ("step",),
+        joining_cases,
+        fit_joining,
+        order=4,
+        rounds=lambda bench: JOINING_ROUNDS,
+        within_s=JOINING_WITHIN_S,
+    ),
     Part("decision", ("overheads",), decision_cases, fit_decision, order=5, rounds=lambda bench: DECISION_ROUNDS),
     Part("tokenisation", ("overheads",), tokenisation_cases, fit_tokenisation, order=6, rounds=lambda bench: SENTENCE_ROUNDS),
 )

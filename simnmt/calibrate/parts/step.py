@@ -84,7 +84,7 @@ def step_block(timed: pd.DataFrame, left_out: tuple[str, ...], beam: int) -> Ste
         repeats=_repeats(timed),
         src_len=int(timed["src_len"].iloc[0]),
     )
-    return block.model_copy(update={"run_over_told": _run_over_predicted(timed, block)})
+    return block.model_copy(update={"run_over_predicted": _run_over_predicted(timed, block)})
 
 
 def encoder_block(timed: pd.DataFrame, left_out: tuple[str, ...], beam: int, step: StepBlock | None) -> EncoderBlock | None:

@@ -45,11 +45,12 @@ from simnmt.calibrate.streaming.measurements import (
 from simnmt.nmt.architecture import ARCHITECTURES, TransformerArchitecture, read_architecture
 from simnmt.nmt.devices import torch_threads
 from simnmt.nmt.engine import EngineAccount
-from simnmt.profile.blocks import Conditions
-from simnmt.profile.device_profile import MOST_RELATIVE_SD, DeviceProfile, Execution, LengthUnit, ValidRange
+from simnmt.profile.blocks import MOST_RELATIVE_SD, Execution
+from simnmt.profile.cost import Plane
+from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.doubts import profile_doubts
-from simnmt.profile.execution_plane import PlaneCoefficients
-from simnmt.profile.least_squares import nonnegative_line
+from simnmt.profile.execution_fit import nonnegative_line
+from simnmt.profile.origin import Conditions, LengthUnit, ValidRange
 from simnmt.profile.streaming_block import StiBlock, StiGeometry, StiImportance
 from simnmt.profile.streaming_cost import BITS, ShardGeometry
 from simnmt.streaming.encoder import ElasticEncoder, EncoderConfiguration, random_resident
@@ -297,7 +298,7 @@ def inferred_execution(block: StiBlock, source_token_s: float = 0.0) -> Executio
     if decoder is not None:
         slope += decoder.layers * source_token_s
         of_token_s = decoder.layers * decoder.step_s[-1] + (decoder.output_s or 0.0)
-    plane = PlaneCoefficients(s_per_src_token=slope, s_per_tgt_token=of_token_s, s_fixed=fixed + head_s)
+    plane = Plane(s_per_src_token=slope, s_per_tgt_token=of_token_s, s_fixed=fixed + head_s)
     return Execution(kind="inferred", plane=plane, residual_relative_sd=min(spread, MOST_RELATIVE_SD))
 
 

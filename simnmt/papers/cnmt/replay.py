@@ -73,7 +73,6 @@ class Part:
 def replays(
     measured: str | os.PathLike[str] = MEASURED,
     *,
-    allow_code: bool = False,
     requests: int | None = None,
     jobs: int = 1,
     progress: Progress | None = None,
@@ -87,7 +86,7 @@ def replays(
     Raises:
         InputError: a scenario of another protocol, or wrong inputs.
     """
-    inferred, tested = prepare(INFERRED, requests), prepare(measured, requests, allow_code=allow_code)
+    inferred, tested = prepare(INFERRED, requests), prepare(measured, requests)
     cases = tested.cases.items()
     profiles = Profiles({name: case.profiles for name, case in cases}, {name: case.table for name, case in cases})
     name = profiles.basis if profiles.basis == "measured" else f"given, {profiles.basis}"
@@ -138,10 +137,10 @@ def _with_limits(record: ClaimRecord, part: Part, endings: Sequence[str]) -> Cla
     return replace(record, why="; ".join([record.why, *limits, *endings]))
 
 
-def prepare(scenario: str | os.PathLike[str], requests: int | None = None, *, allow_code: bool = False) -> RunPlan:
+def prepare(scenario: str | os.PathLike[str], requests: int | None = None) -> RunPlan:
     """Read a scenario of Table I and its inputs; raises `InputError` for one of another protocol, or with wrong inputs."""
     overrides = [] if requests is None else [Override.of("requests", requests, f"--requests {requests}")]
-    table_scenario = open_source(scenario, overrides, allow_code=allow_code).scenario
+    table_scenario = open_source(scenario, overrides).scenario
     known = [name for name in table_scenario.workloads if name in WORKLOADS]
     _refuse_another_protocol(os.fspath(scenario), table_scenario, known)
     return read_inputs(_only(table_scenario, known), Path.cwd())

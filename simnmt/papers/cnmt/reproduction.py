@@ -138,9 +138,8 @@ def reproduce(
         str, typer.Option(metavar="SCENARIO|@NAME", help="Table I on measured profiles, such as your own.")
     ] = MEASURED,
     requests: Annotated[int | None, typer.Option(metavar="N", help="Requests per run of the table.", min=1)] = None,
-    allow_code: bool = False,
     jobs: int = 1,
     progress: Progress | None = None,
 ) -> Report:
     """Replay Table I on the inferred profiles and on measured ones; for the arguments see `replays`."""
-    return report(*replays(measured, allow_code=allow_code, requests=requests, jobs=jobs, progress=progress))
+    return report(*replays(measured, requests=requests, jobs=jobs, progress=progress))

@@ -8,7 +8,7 @@ from itertools import product
 from statistics import fmean
 from typing import Any
 
-from simnmt.papers.kit.claims import CaseWords, Facts
+from simnmt.papers.kit.claims import Facts
 from simnmt.papers.kit.paper import read_paper
 from simnmt.results.statistics import CONFIDENCE, Estimate, change_percent, difference_of_changes
 from simnmt.results.summary import Row
@@ -112,19 +112,9 @@ class TableRun(Facts):
         return cls(by_replication_s, shares, gap_percent, **named)
 
     @property
-    def replicated(self) -> bool:
-        """True if replications show the noise of the differences."""
-        return all(len(values) > 1 for values in self.by_replication_s.values())
-
-    @property
     def idle(self) -> set[Cell]:
         """The cells where the oracle uses a single device, so that nothing can be gained."""
         return {cell for cell, share in self.oracle_share.items() if share in (0.0, 1.0)}
-
-    def words(self, clear: str, failing: str) -> CaseWords:
-        """Return how the reason of a claim lists its cells."""
-        alone = f"{clear}, but one replication does not show how far chance moves it:"
-        return CaseWords(clear, failing, "within the noise of the replications in" if self.replicated else alone)
 
     def cells(self, *policies: str, without: Collection[Cell] = ()) -> list[Cell]:
         """Return the cells that have totals of all these policies, in the table's order."""
@@ -156,8 +146,6 @@ class TableRun(Facts):
         (ours, theirs), (others, their_others) = (
             (self.by_replication_s[(*where, "cnmt")], self.by_replication_s[(*where, baseline)]) for where in (cell, other)
         )
-        if len(ours) == 1:
-            return Estimate(100.0 * (ours[0] / theirs[0] - others[0] / their_others[0]), None, None)
         return difference_of_changes((ours, theirs), (others, their_others), confidence)
 
     def change_percent(self, workload: str, network: str, policy: str, baseline: str) -> float | None:

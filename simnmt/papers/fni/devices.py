@@ -11,8 +11,8 @@ from simnmt.base import shipped_files
 from simnmt.base.errors import InputError
 from simnmt.papers.fni.published import BATCH, BEAM, SETS
 from simnmt.papers.kit.study import read_distinct
-from simnmt.profile.batch_cost import DecodingCost
 from simnmt.profile.blocks import Overhead, ProfileError
+from simnmt.profile.cost import DecodingCost
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.doubts import against_step, profile_doubts

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+
+from simnmt.base.errors import InputError
 from simnmt.papers.fni import simulation
-from simnmt.papers.fni.devices import BEAMS, FusedDecoder, doubtful_profiles, fused_decoders, shipped_profiles
+from simnmt.papers.fni.devices import BEAMS, FusedDecoder, doubtful_profiles, fused_decoders, named_profiles, shipped_profiles
 from simnmt.papers.fni.fused_claims import (
     DEVICE_CLAIMS,
     NO_DECODER,
@@ -22,7 +25,6 @@ from simnmt.papers.fni.simulation import STRATEGIES
 from simnmt.papers.kit.claims import ClaimRecord, Printed, end_to_end, judge
 from simnmt.papers.kit.figures import Figure, bars, figure_of, grouped
 from simnmt.papers.kit.rendering import Report, derived_table, record
-from simnmt.profile.device_profile import DeviceProfile
 from simnmt.report.charts import Chart
 from simnmt.report.table import Column, Table
 from simnmt.report.typography import signed
@@ -125,26 +127,27 @@ class Reproduction:
 
 def reproduce(
     *,
-    profiles: Sequence[DeviceProfile] | None = None,
-    requests: int | None = None,
-    measure: int | None = None,
-    model: str | None = None,
+    profile: Annotated[
+        list[str] | None, typer.Option(metavar="FILE|@NAME", help="Use this instead of the shipped ones; repeatable.")
+    ] = None,
+    requests: Annotated[int | None, typer.Option(metavar="N", help="Sentences timed at most, of each set.")] = None,
+    measure: Annotated[
+        int | None, typer.Option(metavar="N", help="A real decoder as well, on N sentences of each mix; minutes.", min=1)
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(metavar="NAME|PATH", help="Model for --measure. [default: gru-512, random weights]")
+    ] = None,
     progress: simulation.Progress = lambda done, tasks: None,
 ) -> Report:
-    """Time the paper's output layer on `profiles`, by default all shipped ones that measured decoder variants.
+    """Time the paper's output layer on profiles, by default all shipped ones that measured decoder variants.
 
-    Args:
-        profiles: those without a fused variant are passed over.
-        requests: most sentences timed per set; fewer than `simulation.LEAST_BATCHES` batches decide no verdict on speeds.
-        measure: sentences of each mix that a real decoder also decodes with and without the fused output layer.
-        model: model of the real decoder; by default the paper's.
-        progress: called after each device.
-
-    Raises:
-        InputError: too few requests.
+    Profiles without a fused variant are passed over. With few `requests` a set has fewer than `simulation.LEAST_BATCHES`
+    batches, which decide no verdict on speeds. Raises `InputError` for too few requests, and for a `model` without `measure`.
     """
+    if model is not None and measure is None:
+        raise InputError(f"--model {model} without --measure: no sentence to decode", remedy="give --measure N as well")
     simulation.check_requests(requests)
-    known, left_out = fused_decoders(shipped_profiles() if profiles is None else profiles)
+    known, left_out = fused_decoders(named_profiles(profile) if profile else shipped_profiles())
     real: list[RealSpeed] = []
     if measure is not None:
         # Imported here, so that a reproduction from profiles needs no torch. The real decoder runs first, so that an unreadable

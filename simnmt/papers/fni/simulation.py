@@ -20,7 +20,7 @@ from simnmt.papers.fni.devices import Decoder, FusedDecoder
 from simnmt.papers.fni.published import BATCH, COLLECTED, SETS, Row, case_name, with_ratios
 from simnmt.papers.kit.claims import end_to_end
 from simnmt.papers.kit.figures import estimate_bars, grouped
-from simnmt.profile.batch_cost import BatchCost, DecodingCost, LinearSurface
+from simnmt.profile.cost import CostTable, DecodingCost
 from simnmt.profile.profile_variant import DecoderChoice
 from simnmt.report.charts import Chart
 from simnmt.report.table import Column, Table
@@ -96,8 +96,8 @@ def drawn_moments(test_set: str, seeds: Sequence[int]) -> dict[str, Any]:
 
 
 _ONE_SECOND_A_STEP = DecodingCost(
-    step=BatchCost(LinearSurface(1.0, 0.0, 0.0, 0.0), (1, BATCH), (0, 1)),
-    encoder=BatchCost(LinearSurface(0.0, 0.0, 0.0, 0.0), (1, BATCH), (0, 1)),
+    step=CostTable.of((1, BATCH), (0, 1), 1.0),
+    encoder=CostTable.of((1, BATCH), (0, 1), 0.0),
 )
 """Costs of no device: which sentences are decoded together does not depend on costs if all are at hand."""
 MEASURES = ("full_share", "below_8_share", "mean_active", "steps")

@@ -6,21 +6,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
+import typer
 
 from simnmt.papers.fni import simulation
 from simnmt.papers.fni.cases import DeviceFacts
-from simnmt.papers.fni.devices import Decoder, decoders, doubtful_profiles, shipped_profiles
+from simnmt.papers.fni.devices import Decoder, decoders, doubtful_profiles, named_profiles, shipped_profiles
 from simnmt.papers.fni.published import SETS, TOPUP
 from simnmt.papers.fni.simulation import MEASURES, STRATEGIES
 from simnmt.papers.fni.topup_claims import LENGTH_CLAIMS, PRINTED, SPEED_CLAIMS, WITH_FIGURE, Lengths
 from simnmt.papers.kit.claims import ClaimRecord, judge
 from simnmt.papers.kit.figures import Figure, figure_of, grouped, line_series
 from simnmt.papers.kit.rendering import Report, record
-from simnmt.profile.device_profile import DeviceProfile
 from simnmt.report.charts import Axis, Chart, Mark
 from simnmt.report.table import Column, Table
 
@@ -79,23 +79,19 @@ class Reproduction:
 
 def reproduce(
     *,
-    profiles: Sequence[DeviceProfile] | None = None,
-    requests: int | None = None,
+    profile: Annotated[
+        list[str] | None, typer.Option(metavar="FILE|@NAME", help="Use this instead of the shipped ones; repeatable.")
+    ] = None,
+    requests: Annotated[int | None, typer.Option(metavar="N", help="Sentences timed at most, of each set.")] = None,
     progress: simulation.Progress = lambda done, tasks: None,
 ) -> Report:
-    """Simulate the paper's batches and time them on `profiles`, by default all shipped ones.
+    """Simulate the paper's batches and time them on profiles, by default all shipped ones.
 
-    Args:
-        profiles: those without batched step costs are skipped.
-        requests: most sentences timed per set; fewer than `LEAST_BATCHES` batches decide no verdict. Occupancies always cover
-            the paper's whole sets.
-        progress: called with the numbers of sets done and of all sets, by device.
-
-    Raises:
-        InputError: too few requests.
+    Profiles without batched step costs are skipped. With few `requests` a set has fewer than `LEAST_BATCHES` batches, which
+    decide no verdict; occupancies always cover the paper's whole sets. Raises `InputError` for too few requests.
     """
     simulation.check_requests(requests)
-    known = decoders(shipped_profiles() if profiles is None else profiles)
+    known = decoders(named_profiles(profile) if profile else shipped_profiles())
     moments = [simulation.drawn_moments(key, simulation.SEEDS) for key in SETS]
     occupancies = [simulation.step_occupancy(key, strategy, simulation.SEEDS) for key in SETS for strategy in STRATEGIES]
     devices = []

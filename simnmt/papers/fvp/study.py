@@ -245,7 +245,7 @@ class ClusterSizes(Clusters):
 
 
 class RoundsKept(Configuration):
-    """Number of timed stretches of rounds that were undisturbed (see `simnmt.calibrate.round_guard`), which alone count."""
+    """Number of timed stretches of rounds that were undisturbed (see `simnmt.calibrate.harness`), which alone count."""
 
     wanted: Positive
     measured: Positive

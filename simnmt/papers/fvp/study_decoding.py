@@ -1,12 +1,11 @@
 """Decode real text with all of the vocabulary and with a part of it: quality, active shares, speed (FVP-08, FVP-16).
 
-A round decodes the whole text with every method, stretch by stretch: a fraction of a second in which the methods alternate.
-After a disturbance of the machine only the disturbed stretches are measured again, not the whole round.
+The text is decoded stretch by stretch: a fraction of a second in which the methods alternate, in rounds of the harness. After a
+disturbance of the machine only that round of the stretch is measured again.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,13 +13,14 @@ from itertools import chain
 from math import ceil
 from statistics import median
 from time import perf_counter
-from typing import Generic, Literal, NamedTuple, TypeVar, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
+import pandas as pd
 
 from simnmt.batching import Batching, maxi, mini
+from simnmt.calibrate import harness
 from simnmt.calibrate.decoder_speeds import watched
-from simnmt.calibrate.round_guard import Checkpoint, GuardedRound, RoundGuard
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.nmt.agreement import agreement
 from simnmt.nmt.decoder import BatchedRun, decode
@@ -48,8 +48,6 @@ LEAST_STRETCH_SIZE = 10
 
 MakeVocabulary = Callable[[bool, SubsetAccount], RestrictedVocabulary]
 """Makes a part of the vocabulary, audited or not, that records its work in an account."""
-T = TypeVar("T")
-Key = TypeVar("Key", bound=Hashable)
 
 
 class VocabularyPart(NamedTuple):
@@ -72,8 +70,8 @@ class TimedSearch:
     batch: int
     rounds: int
     """Number of times that the text is decoded."""
-    guard: RoundGuard = field(default_factory=RoundGuard)
-    """Rejects disturbed stretches and measures them again."""
+    reference: harness.Run | harness.Case = field(default_factory=harness.matrix_reference)
+    """Work that is timed beside each round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,30 +126,6 @@ def _pieces(count: int, size: int) -> list[range]:
 def batching_of(batch: int) -> Batching:
     """Return the batching: batches of one as they come, larger ones sorted by length."""
     return mini(1) if batch == 1 else maxi(batch, COLLECT * batch)
-
-
-class Watched(NamedTuple):
-    """A decoding, and the seconds below and in its output layer."""
-
-    run: BatchedRun
-    body_s: float
-    layer_s: float
-
-    @staticmethod
-    def concatenate(parts: Sequence[Watched]) -> Watched:
-        """Return decodings of consecutive stretches as one."""
-        runs, body_s, layer_s = zip(*parts, strict=True)
-        return Watched(concatenate_runs(runs), sum(body_s), sum(layer_s))
-
-    @property
-    def step_layer_s(self) -> float:
-        """Return the seconds of the output layer in a step."""
-        return self.layer_s / len(self.run.active)
-
-    @property
-    def step_body_s(self) -> float:
-        """Return the seconds of the rest of a step."""
-        return self.body_s / len(self.run.active)
 
 
 def concatenate_runs(runs: Sequence[BatchedRun]) -> BatchedRun:
@@ -209,15 +183,19 @@ class Runner:
         """
         return self.batch * ceil(least / self.batch)
 
-    def watched(self, method: Method, sentences: Sentences | None = None) -> Watched:
-        """Decode these sentences or others, with a clock around body and output layer of each step."""
+    def timed(self, method: Method, sentences: Sentences) -> tuple[BatchedRun, dict[str, float]]:
+        """Decode sentences without a clock around the parts of a step."""
+        return self.run(method, sentences), {}
+
+    def watched(self, method: Method, sentences: Sentences | None = None) -> tuple[BatchedRun, dict[str, float]]:
+        """Decode these sentences or others, with a clock around body and output layer of each step; return their seconds."""
         account = SubsetAccount(clock=perf_counter)
         with watched(cast("TranslationModel", self._model)) as seconds:
             run = self.run(method, account=account, sentences=sentences)
-        body_s = seconds["body"]
+        body_s, layer_s = seconds["body"], sum(seconds.values()) - seconds["body"]
         if method == "part":
-            return Watched(run, body_s, sum(account.assign_s) + sum(account.product_s) + sum(account.search_s))
-        return Watched(run, body_s, sum(seconds.values()) - body_s)
+            layer_s = sum(account.assign_s) + sum(account.product_s) + sum(account.search_s)
+        return run, {"body_s": body_s, "layer_s": layer_s}
 
     def bleu(self, run: BatchedRun) -> float | None:
         """Return the BLEU of a run; None without references. Raises `NmtError` without sacrebleu."""
@@ -245,66 +223,63 @@ def similarity(one: BatchedRun, other: BatchedRun) -> Similarity:
     return Similarity(sum(first == second for first, second in pairs) / len(pairs), same / tokens if tokens else 1.0)
 
 
+Decode = Callable[[Sentences], tuple[BatchedRun, Mapping[str, float]]]
+"""Decodes a stretch; returns the run, and further seconds."""
+
+
 @dataclass(frozen=True, slots=True)
-class StretchedRounds(Generic[T]):
+class TimedRounds:
     """Rounds over the stretches of a text."""
 
-    rounds: list[list[T]]
-    """Per round the results of the stretches that count; a round of which fewer than `LEAST_SHARE` count is left out."""
-    whole: list[T]
-    """The first round's result of every stretch, counted or not: its translations are of the whole text."""
+    sums: dict[Any, pd.DataFrame]
+    """By method: `seconds`, `tokens`, `steps` and further seconds of each round, summed over the stretches that count."""
+    whole: dict[Any, BatchedRun]
+    """Each method's translations of the whole text, counted or not."""
     kept: RoundsKept
 
+    def over(self, one: Hashable, other: Hashable, value: Callable[[pd.DataFrame], pd.Series[float]]) -> tuple[float, ...]:
+        """Return the value of one method over that of another, by round."""
+        return tuple((value(self.sums[one]) / value(self.sums[other])).tolist())
 
-def measure_stretches(
-    guard: RoundGuard, sentences: Sentences, rounds: int, stretch_size: int, run: Callable[[int, Sentences, Checkpoint], T]
-) -> StretchedRounds[T]:
-    """Measure rounds over a text, stretch by stretch, each stretch again while the guard calls it disturbed.
 
-    Args:
-        guard: judges each stretch by itself.
-        sentences: the text.
-        rounds: how often each stretch is wanted.
-        stretch_size: sentences of a stretch; the last one may have fewer.
-        run: `run(number, stretch, checkpoint)` decodes a stretch with every method, in an order that `number` chooses.
+def time_rounds(sentences: Sentences, stretch_size: int, search: TimedSearch, jobs: Mapping[Any, Decode]) -> TimedRounds:
+    """Time all jobs on a text, stretch by stretch, in rounds of the harness.
 
-    Returns:
-        The rounds. Only undisturbed stretches count; if these are too few for a conclusion, the last measurement of each does.
+    Only undisturbed rounds of a stretch count, and rounds of which `LEAST_SHARE` of the stretches count; if these are too few
+    for a conclusion, the last measurement of each does.
     """
     stretches = sentences.stretches(stretch_size)
+    runs: dict[Any, list[BatchedRun]] = {name: [] for name in jobs}
 
-    def measure(number: int, place: int) -> GuardedRound[T]:
-        name = f"round {number + 1}, stretch {place + 1}"
-        return guard.measure(lambda checkpoint: run(number + place, stretches[place], checkpoint), name)
+    def timed(name: Any, place: int) -> dict[str, float]:
+        run, seconds = jobs[name](stretches[place])
+        if len(runs[name]) == place:
+            runs[name].append(run)
+        tokens = sum(len(hypothesis.tokens) + 1 for hypothesis in run.hypotheses)
+        return {"seconds": run.total_s, "tokens": tokens, "steps": len(run.active), **seconds}
 
-    measured = [[measure(number, place) for place in range(len(stretches))] for number in range(rounds)]
-    checks = [check for one_round in measured for stretch in one_round for check in stretch.checks]
-    wanted, rejected = rounds * len(stretches), sum(check.disturbed for check in checks)
+    frames = []
+    for place in range(len(stretches)):
+        cases = {name: harness.Case(partial(timed, name, place), prepare=harness.nothing) for name in jobs}
+        frames.append(harness.rounds(cases, search.rounds, reference=search.reference).assign(place=place))
+    frame = pd.concat(frames, ignore_index=True)
+    attempts = frame.drop_duplicates(["place", "round", "attempt"])
+    wanted, rejected = search.rounds * len(stretches), int(attempts["disturbed"].sum())
+    others_cpus = attempts["others_cpus"].max()
     kept = RoundsKept(
         wanted=wanted,
-        measured=len(checks),
+        measured=len(attempts),
         rejected=rejected,
-        conclusive=len(checks) - rejected >= ceil(LEAST_SHARE * wanted),
-        worst_others_cpus=max((check.others_cpus for check in checks if check.others_cpus is not None), default=None),
-        worst_reference_spread=max(check.reference_spread for check in checks),
+        conclusive=len(attempts) - rejected >= ceil(LEAST_SHARE * wanted),
+        worst_others_cpus=None if np.isnan(others_cpus) else float(others_cpus),
+        worst_reference_spread=max(max(pair) / min(pair) - 1.0 for pair in attempts["reference_s"]),
     )
-    counted = [[stretch.result for stretch in one_round if stretch.conclusive or not kept.conclusive] for one_round in measured]
-    enough = [one_round for one_round in counted if len(one_round) >= LEAST_SHARE * len(stretches)]
-    return StretchedRounds(enough, [stretch.result for stretch in measured[0]], kept)
-
-
-def alternating(jobs: Mapping[Key, Callable[[Sentences], T]]) -> Callable[[int, Sentences, Checkpoint], dict[Key, T]]:
-    """Return a function for `measure_stretches` that runs all jobs on a stretch; its number chooses which job is first."""
-
-    def run(number: int, stretch: Sentences, checkpoint: Checkpoint) -> dict[Key, T]:
-        order, results = deque(jobs), dict[Key, T]()
-        order.rotate(-number)
-        for name in order:
-            checkpoint()
-            results[name] = jobs[name](stretch)
-        return results
-
-    return run
+    rows = frame[~frame["disturbed"]] if kept.conclusive else frame
+    rows = rows.drop_duplicates(["place", "round", "case"], keep="last")
+    rows = rows[rows.groupby("round")["place"].transform("nunique") >= LEAST_SHARE * len(stretches)]
+    columns = [name for name in ("seconds", "tokens", "steps", "body_s", "layer_s") if name in rows]
+    sums = {name: rows[[case == name for case in rows["case"]]].groupby("round")[columns].sum() for name in jobs}
+    return TimedRounds(sums, {name: concatenate_runs(runs[name]) for name in jobs}, kept)
 
 
 def decode_in_rounds(
@@ -327,7 +302,7 @@ def decode_in_rounds(
         sentences: the text.
         make_vocabulary: makes the part of the vocabulary.
         part: its settings, for the result.
-        search: beam, batch, rounds and guard.
+        search: beam, batch, rounds and reference work.
         emitted: distinct tokens that dense decoding of the direction's text writes.
         active_mass: see `Decoded`.
         stretch_size: sentences of a stretch, by default `LEAST_STRETCH_SIZE` or a batch.
@@ -335,15 +310,10 @@ def decode_in_rounds(
     beam, ordered = search.beam, sentences.in_batch_order(search.batch)
     runner = Runner(translator, ordered, beam, search.batch, make_vocabulary)
     runner.warm()
-    jobs = {method: partial(runner.watched, method) for method in METHODS}
-    size = stretch_size or runner.stretch_size(LEAST_STRETCH_SIZE)
-    measured = measure_stretches(search.guard, ordered, search.rounds, size, alternating(jobs))
-    runs = {
-        method: [Watched.concatenate([stretch[method] for stretch in one_round]) for one_round in measured.rounds]
-        for method in METHODS
-    }
-    whole = {method: concatenate_runs([stretch[method].run for stretch in measured.whole]) for method in METHODS}
-    dense, fused, restricted = (_decoding_result(runner, runs[method], whole[method]) for method in METHODS)
+    jobs: dict[Any, Decode] = {method: partial(runner.watched, method) for method in METHODS}
+    timed = time_rounds(ordered, stretch_size or runner.stretch_size(LEAST_STRETCH_SIZE), search, jobs)
+    whole = timed.whole
+    dense, fused, restricted = (_decoding_result(runner, timed, method) for method in METHODS)
     account = SubsetAccount()
     audited = runner.run("part", audit=True, account=account)
     model, vocab = translator.model, translator.model.vocab
@@ -367,39 +337,45 @@ def decode_in_rounds(
         share=shares,
         share_of_emitted=shares.mean * vocab / emitted,
         emitted=emitted,
-        layer_share=median(dense_round.layer_s / dense_round.run.total_s for dense_round in runs["dense"]),
-        step_ratio=median(_ratios(runs["dense"], runs["part"], lambda decoding: decoding.step_layer_s + decoding.step_body_s)),
-        gains=_ratios(runs["part"], runs["dense"], lambda decoding: tokens_per_s(decoding.run)),
-        gains_over_fused=_ratios(runs["part"], runs["fused"], lambda decoding: tokens_per_s(decoding.run)),
-        layer_ratios=_ratios(runs["dense"], runs["part"], lambda decoding: decoding.step_layer_s),
-        layer_ratios_over_fused=_ratios(runs["fused"], runs["part"], lambda decoding: decoding.step_layer_s),
+        layer_share=median(timed.sums["dense"]["layer_s"] / timed.sums["dense"]["seconds"]),
+        step_ratio=median(timed.over("dense", "part", step_s)),
+        gains=timed.over("part", "dense", tokens_per_s),
+        gains_over_fused=timed.over("part", "fused", tokens_per_s),
+        layer_ratios=timed.over("dense", "part", step_layer_s),
+        layer_ratios_over_fused=timed.over("fused", "part", step_layer_s),
         active_mass=active_mass,
-        rounds=measured.kept,
+        rounds=timed.kept,
     )
 
 
-def _decoding_result(runner: Runner, runs: Sequence[Watched], whole: BatchedRun) -> DecodingResult:
+def _decoding_result(runner: Runner, timed: TimedRounds, method: Method) -> DecodingResult:
+    sums, whole = timed.sums[method], timed.whole[method]
     steps = len(whole.active)
     return DecodingResult(
         bleu=runner.bleu(whole),
-        tokens_per_s=median(tokens_per_s(one_round.run) for one_round in runs),
-        rounds_s=tuple(decoding.run.total_s for decoding in runs),
+        tokens_per_s=median(tokens_per_s(sums)),
+        rounds_s=tuple(sums["seconds"].tolist()),
         steps=steps,
-        layer_s=steps * median(one_round.step_layer_s for one_round in runs),
-        body_s=steps * median(one_round.step_body_s for one_round in runs),
-        layer_rounds_s=tuple(decoding.layer_s for decoding in runs),
-        body_rounds_s=tuple(decoding.body_s for decoding in runs),
+        layer_s=steps * median(step_layer_s(sums)),
+        body_s=steps * median(sums["body_s"] / sums["steps"]),
+        layer_rounds_s=tuple(sums["layer_s"].tolist()),
+        body_rounds_s=tuple(sums["body_s"].tolist()),
     )
 
 
-def tokens_per_s(run: BatchedRun) -> float:
-    """Return the tokens that a run wrote per second, end tokens included."""
-    return sum(len(hypothesis.tokens) + 1 for hypothesis in run.hypotheses) / run.total_s
+def tokens_per_s(sums: pd.DataFrame) -> pd.Series[float]:
+    """Return the tokens that were written per second, end tokens included."""
+    return sums["tokens"] / sums["seconds"]
 
 
-def _ratios(above: Sequence[Watched], below: Sequence[Watched], value: Callable[[Watched], float]) -> tuple[float, ...]:
-    """Return the value of one method over that of another, by round."""
-    return tuple(value(one) / value(other) for one, other in zip(above, below, strict=True))
+def step_layer_s(sums: pd.DataFrame) -> pd.Series[float]:
+    """Return the seconds of the output layer in a step."""
+    return sums["layer_s"] / sums["steps"]
+
+
+def step_s(sums: pd.DataFrame) -> pd.Series[float]:
+    """Return the seconds of a step."""
+    return (sums["layer_s"] + sums["body_s"]) / sums["steps"]
 
 
 def measure_speeds(
@@ -413,19 +389,13 @@ def measure_speeds(
     `makers`: by r and K.
     """
     sentences = sentences.in_batch_order(search.batch)
-    jobs: dict[tuple[int, int] | None, Callable[[Sentences], BatchedRun]] = {}
+    jobs: dict[Any, Decode] = {}
     for cell, maker in ((None, None), *makers.items()):
         method: Method = "dense" if cell is None else "part"
         runner = Runner(translator, sentences, search.beam, search.batch, maker)
         runner.warm((method,))
-        jobs[cell] = partial(runner.run, method)
-    size = runner.stretch_size(LEAST_STRETCH_SIZE)
-    measured = measure_stretches(search.guard, sentences, search.rounds, size, alternating(jobs))
-    whole = {cell: concatenate_runs([stretch[cell] for stretch in measured.whole]) for cell in jobs}
-    speeds = {
-        cell: [tokens_per_s(concatenate_runs([stretch[cell] for stretch in one_round])) for one_round in measured.rounds]
-        for cell in jobs
-    }
+        jobs["dense" if cell is None else cell] = partial(runner.timed, method)
+    timed = time_rounds(sentences, runner.stretch_size(LEAST_STRETCH_SIZE), search, jobs)
     return [
         Speed(
             label=search.label,
@@ -434,9 +404,9 @@ def measure_speeds(
             beam=search.beam,
             batch=search.batch,
             sentences=len(sentences.sources),
-            ratios=tuple(part / dense for part, dense in zip(speeds[clusters, top], speeds[None], strict=True)),
-            **similarity(whole[None], whole[clusters, top])._asdict(),
-            rounds=measured.kept,
+            ratios=timed.over((clusters, top), "dense", tokens_per_s),
+            **similarity(timed.whole["dense"], timed.whole[clusters, top])._asdict(),
+            rounds=timed.kept,
         )
         for clusters, top in makers
     ]

@@ -12,9 +12,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from simnmt.calibrate import processor_use
+from simnmt.calibrate import harness, processor_use
 from simnmt.calibrate.box import describe
-from simnmt.calibrate.round_guard import RoundGuard
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.nmt.checkpoint import WEIGHTS_FILE
 from simnmt.nmt.decoder import BatchedRun
@@ -59,7 +58,7 @@ class StudyBench:
     settings: StudySettings
     kept: KeptContexts
     say: Say
-    guard: RoundGuard
+    reference: harness.Run | harness.Case
     _contexts: dict[str, DirectionContexts] = field(default_factory=dict)
     _dense: dict[tuple[str, int, int], tuple[BatchedRun, float | None]] = field(default_factory=dict)
     """Dense decodings of the development half with their BLEU, by direction, beam and batch."""
@@ -234,8 +233,8 @@ class StudyBench:
             )
 
     def _searches(self, label: str) -> list[TimedSearch]:
-        rounds, guard = self.settings.rounds, self.guard
-        return [TimedSearch(label, beam, batch, rounds, guard) for beam, batch in self.settings.searches]
+        rounds, reference = self.settings.rounds, self.reference
+        return [TimedSearch(label, beam, batch, rounds, reference) for beam, batch in self.settings.searches]
 
     def _test_half(self, label: str) -> Sentences:
         return Sentences.of(self.translator, self._heldout(label)[0])
@@ -340,7 +339,7 @@ def run_study(
     kept: Path | None = None,
     threads: int = 1,
     progress: Say = lambda _: None,
-    guard: RoundGuard | None = None,
+    reference: harness.Run | harness.Case | None = None,
 ) -> Study:
     """Measure `parts` for these directions of the model in `folder`, in the order of `PARTS`.
 
@@ -353,7 +352,7 @@ def run_study(
         kept: a folder for contexts, which every part needs and which take minutes to decode.
         threads: torch's threads.
         progress: receives a line before each step.
-        guard: checks the timed rounds.
+        reference: work that is timed beside each round; by default `harness.matrix_reference`.
 
     Raises:
         CalibrationError: the file is of another model, or two directions have the same label. Errors of reading, clustering
@@ -369,7 +368,7 @@ def run_study(
         study = _begun(_studied(folder, translator), directions, out)
         contexts = KeptContexts(translator, study.model.sha256, kept, progress)
         by_label = {direction.label: direction for direction in directions}
-        bench = StudyBench(study, translator, by_label, settings, contexts, progress, guard or RoundGuard(say=progress))
+        bench = StudyBench(study, translator, by_label, settings, contexts, progress, reference or harness.matrix_reference())
         for part in (name for name in PARTS if name in parts):
             clock = PartClock(threads)
             others = clock.others_cpus

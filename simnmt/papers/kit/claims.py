@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from statistics import median
 from typing import Any, Generic, TypeVar, cast
 
@@ -33,23 +33,22 @@ PARTLY = "holds in part"
 
 @dataclass(frozen=True, slots=True)
 class ClaimRecord:
-    """A claim of a paper beside our result and its verdict, on one device or on none."""
+    """A claim of a paper beside our result and its verdict.
+
+    `identifier` is the requirement and a letter, such as `SHARP-11 (a)`; `device` the device, model, data set or profiles that
+    the claim was judged on, empty if it needs none; `basis` how our numbers are known: measured, inferred, published,
+    synthetic, or `needs --option`. With `hardware_dependent` None a claim depends on hardware if it names a device.
+    """
 
     identifier: str
-    """The requirement and a letter, such as `SHARP-11 (a)`."""
     claim: str
-    """The paper's claim in plain words."""
     published: str
     ours: str
     verdict: str
-    """One of the four."""
     why: str
     device: str = ""
-    """Device, model, data set or profiles that the claim was judged on; empty if it needs none."""
     basis: str = "synthetic"
-    """How our numbers are known: measured, inferred, published, synthetic, or `needs --option`."""
     hardware_dependent: bool | None = None
-    """None: it is, if it names a device."""
 
     @property
     def id(self) -> str:
@@ -58,18 +57,9 @@ class ClaimRecord:
 
     def record(self) -> dict[str, Any]:
         """Return the record as the JSON document holds it."""
-        return {
-            "id": self.id,
-            "bare": self.identifier,
-            "device": self.device,
-            "claim": self.claim,
-            "published": self.published,
-            "ours": self.ours,
-            "verdict": self.verdict,
-            "why": self.why,
-            "hardware_dependent": bool(self.device) if self.hardware_dependent is None else self.hardware_dependent,
-            "basis": self.basis,
-        }
+        fields = asdict(self)
+        depends = bool(self.device) if self.hardware_dependent is None else self.hardware_dependent
+        return {"id": self.id, "bare": fields.pop("identifier"), **fields, "hardware_dependent": depends}
 
 
 class Undecided(Exception):
@@ -78,10 +68,8 @@ class Undecided(Exception):
     def __init__(self, reason: str, basis: str = "", *, needed: bool = False) -> None:
         """Name the reason.
 
-        Args:
-            reason: why nothing decides.
-            basis: what would decide the claim, such as `needs --study`; empty: the basis of its facts.
-            needed: without this case the claim may fail, but not hold; else the other cases decide.
+        `basis`: what would decide the claim, such as `needs --study`; empty: the basis of its facts. `needed`: without this
+        case the claim may fail, but not hold; else the other cases decide.
         """
         super().__init__(reason)
         self.basis, self.needed = basis, needed
@@ -198,7 +186,7 @@ class Bound:
         if isinstance(effect, Several):
             to_hold = len(effect.effects) if effect.any_will_do else chances_to_hold
             verdicts = [self.verdict(part, to_hold, chances_to_fail) for part in effect.effects]
-            return worst_verdict(verdicts) if not effect.any_will_do else _best_verdict(verdicts)
+            return _first_of((HOLDS, UNCLEAR, FAILS), verdicts) if effect.any_will_do else worst_verdict(verdicts)
         if callable(effect):
             verdict = self._by_interval(effect(_shared(chances_to_fail)))
             if verdict == FAILS or chances_to_hold == chances_to_fail:
@@ -313,8 +301,9 @@ class Claim(Generic[F]):
         listed = "" if several else "; ".join(map(str, undecided.values()))
         if several and result.words is not None:
             listed = result.words.reason(verdicts, undecided)
-        ours = format_effects(cases, self.form) if result.ours is None else _text(result.ours, verdicts)
-        why = "; ".join(filter(None, [facts.setting, listed, _text(result.why, verdicts)]))
+        ours, explanation = (text(verdicts) if callable(text) else text for text in (result.ours, result.why))
+        ours = format_effects(cases, self.form) if ours is None else ours
+        why = "; ".join(filter(None, [facts.setting, listed, explanation]))
         basis = result.basis or (max(reason.basis for reason in undecided.values()) if undecided and verdict == UNKNOWN else "")
         head = (self.identifier, self.claim, self.published)
         return ClaimRecord(*head, ours, verdict, why, facts.device, basis or facts.basis, self.hardware_dependent)
@@ -349,15 +338,13 @@ def quartiles(values: Sequence[float]) -> tuple[float, ...]:
 
 def format_effects(cases: Mapping[str, Effect], form: str = ".2f") -> str:
     """Return the effects by case: a value, the median of several, or the mean of an interval."""
-    return "; ".join(
-        f"{case} {_format(effect, form)}".strip() for case, effect in cases.items() if not isinstance(effect, Undecided)
-    )
-
-
-def _format(effect: Effect, form: str) -> str:
-    value: Any = effect(CONFIDENCE) if callable(effect) else effect
-    value = value.mean if isinstance(value, Estimate) else median(value) if isinstance(value, Sequence) else value
-    return str(value) if isinstance(value, bool) else format(value, form)
+    texts = []
+    for case, effect in cases.items():
+        value: Any = effect(CONFIDENCE) if callable(effect) else effect
+        value = value.mean if isinstance(value, Estimate) else median(value) if isinstance(value, Sequence) else value
+        if not isinstance(value, Undecided):
+            texts.append(f"{case} {value if isinstance(value, bool) else format(value, form)}".strip())
+    return "; ".join(texts)
 
 
 def format_span(values: Sequence[float], form: str = ".2f") -> str:
@@ -368,16 +355,11 @@ def format_span(values: Sequence[float], form: str = ".2f") -> str:
 
 def worst_verdict(verdicts: Iterable[str]) -> str:
     """Return the worst of several cases' verdicts: a claim holds only if it holds in every case."""
-    present = list(verdicts)
-    return next((verdict for verdict in (FAILS, UNCLEAR, HOLDS) if verdict in present), UNKNOWN)
+    return _first_of((FAILS, UNCLEAR, HOLDS), list(verdicts))
 
 
-def _best_verdict(verdicts: Sequence[str]) -> str:
-    return next((verdict for verdict in (HOLDS, UNCLEAR, FAILS) if verdict in verdicts), UNKNOWN)
-
-
-def _text(text: Text, verdicts: Mapping[str, str]) -> str:
-    return text if isinstance(text, str) else text(verdicts)
+def _first_of(order: Sequence[str], verdicts: Sequence[str]) -> str:
+    return next((verdict for verdict in order if verdict in verdicts), UNKNOWN)
 
 
 def _shared(chances: int) -> float:
@@ -420,23 +402,18 @@ def describe_verdicts(records: Iterable[ClaimRecord]) -> str:
     claims = by_claim(records)
     outcomes, verdicts = list(map(outcome, claims)), sum(map(len, claims))
     partly = outcomes.count(PARTLY)
-    parts = [
-        f"{outcomes.count(HOLDS)} of {len(outcomes)} claims hold",
-        *([f"{partly} in some configurations alone"] if partly else []),
-        f"{outcomes.count(FAILS)} do not",
-        f"{outcomes.count(UNCLEAR)} not distinguishable",
-        f"{outcomes.count(UNKNOWN)} not measurable here",
-    ]
+    in_part = f"{partly} in some configurations alone, " if partly else ""
     over = f" ({verdicts} verdicts in all configurations)" if verdicts > len(outcomes) else ""
-    return f"{', '.join(parts)}{over}"
+    return (
+        f"{outcomes.count(HOLDS)} of {len(outcomes)} claims hold, {in_part}{outcomes.count(FAILS)} do not, "
+        f"{outcomes.count(UNCLEAR)} {UNCLEAR}, {outcomes.count(UNKNOWN)} {UNKNOWN}{over}"
+    )
 
 
 def format_claims(records: Sequence[ClaimRecord], *, explain: bool = False) -> str:
     """Return a line per claim, with the reason beside our figures if `explain`, and how many hold."""
-    lines = [
-        f"{record.verdict.capitalize()}: {record.id}. {record.claim} "
-        f"({'; '.join(filter(None, [record.ours, record.why])) if explain else record.ours or record.why})."
-        for claim in by_claim(records)
-        for record in claim
-    ]
+    lines = []
+    for record in (record for claim in by_claim(records) for record in claim):
+        evidence = "; ".join(filter(None, [record.ours, record.why])) if explain else record.ours or record.why
+        lines.append(f"{record.verdict.capitalize()}: {record.id}. {record.claim} ({evidence}).")
     return "\n".join([*lines, f"{describe_verdicts(records)}."])

@@ -1,9 +1,8 @@
 """The paper on elastic pipelines (ASPLOS 2023): a model streamed in shards of chosen fidelity, planned against a deadline.
 
-Open `published.py` first (figures of the text, tables it lacks, its slips), then `study_claims.py` and `reproduction.py`. The
-other files: `study.py` is the file of a study of a trained classifier, `study_run.py` measures it with `study_bench.py`, and
-`pipeline.py` reads the measurement of `benchmarks.sti_pipeline`. Nothing but `study_run.py` and `study_bench.py` may import
-torch, and no other paper is imported.
+Open first: `printed.py` (what follows from the figures of the text, which are in `data/sti.toml`), `claims.py` (what a study of
+a trained classifier decides) and `reproduction.py`. `study.py` is the file of a study, `study_run.py` measures it, and
+`pipeline.py` judges the measurement of `benchmarks.sti_pipeline`. Only `study_run.py` imports torch.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from statistics import fmean
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simnmt.papers.kit.claim import FAILS, HOLDS, UNCLEAR, Undecided
+from simnmt.papers.kit.claims import Effect, Undecided
 from simnmt.papers.sti.study import Outcome, Point, StudiedDevice, Study, Upgraded
 
 POINTS = 100.0
@@ -26,29 +26,31 @@ class PairedDifference:
     difference: float
     low: float
     high: float
-    examples: int
-    p_value: float | None
-    """P-value of the exact McNemar test, two-sided; None if a column holds anything but right and wrong."""
+
+    def __str__(self) -> str:
+        return f"{POINTS * self.difference:+.2f} points ({POINTS * self.low:+.2f} to {POINTS * self.high:+.2f})"
+
+    def at_least(self, bound: float) -> Effect:
+        """Return whether the difference is at least `bound`; both answers if its interval allows both."""
+        if self.low >= bound - 1e-12:
+            return True
+        return False if self.high < bound else [True, False]
+
+    @property
+    def above(self) -> Effect:
+        """Whether the first is better than the second; both answers if the interval contains 0."""
+        return True if self.low > 0.0 else False if self.high < 0.0 else [True, False]
 
 
 def paired_difference(first: ArrayLike, second: ArrayLike, *, resamples: int = RESAMPLES, seed: int = 0) -> PairedDifference:
-    """Compare two columns of shape (examples,): right or wrong, or any number such as a share of deadlines answered right.
+    """Compare two columns of shape (examples,): right or wrong, or a share such as of deadlines answered right.
 
     The interval is the percentile bootstrap's over examples. It resamples the differences of pairs, so that examples that both
-    find hard do not widen it. Booleans count as 0 and 1. Raises `ValueError` for columns of other or unequal shapes, empty
-    columns, and numbers that are not finite.
+    find hard do not widen it.
     """
-    one, other = np.asarray(first), np.asarray(second)
-    if one.ndim != 1 or one.shape != other.shape or not one.size:
-        raise ValueError(f"two columns of one length are needed, got shapes {one.shape} and {other.shape}")
-    off = one.astype(np.float64) - other.astype(np.float64)
-    if not np.isfinite(off).all():
-        raise ValueError("numbers that are not finite cannot be compared")
+    off = np.asarray(first, np.float64) - np.asarray(second, np.float64)
     values, counts = np.unique(off, return_counts=True)
-    low, high = _interval(tuple(values.tolist()), tuple(counts.tolist()), resamples, seed)
-    decided = one.dtype == np.bool_ and other.dtype == np.bool_
-    p_value = mcnemar(int((off > 0).sum()), int((off < 0).sum())) if decided else None
-    return PairedDifference(float(off.mean()), low, high, int(off.size), p_value)
+    return PairedDifference(float(off.mean()), *_interval(tuple(values.tolist()), tuple(counts.tolist()), resamples, seed))
 
 
 @lru_cache(maxsize=4096)
@@ -59,14 +61,6 @@ def _interval(values: tuple[float, ...], counts: tuple[int, ...], resamples: int
     drawn = np.random.default_rng(seed).multinomial(examples, np.array(counts) / examples, size=resamples)
     low, high = np.quantile(drawn @ np.array(values) / examples, (0.5 - CONFIDENCE / 2, 0.5 + CONFIDENCE / 2)).tolist()
     return low, high
-
-
-def mcnemar(only_first: int, only_second: int) -> float:
-    """Return the exact two-sided p-value of examples that one method alone has right, under equal chances of both."""
-    from scipy.stats import binomtest
-
-    total = only_first + only_second
-    return float(binomtest(only_first, total).pvalue) if total else 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,26 +150,9 @@ def difference(outcome: Outcome, other: Outcome, examples: int) -> PairedDiffere
 
 def importance_gain(cases: Sequence[Upgraded], examples: int) -> PairedDifference:
     """Return the gain of raising by importance over the mean of the random orders, mean over cases."""
-    best = [mean_right([case.best], examples) for case in cases]
-    by_chance = [mean_right(case.random, examples) for case in cases]
-    return paired_difference(sum(best[1:], best[0]) / len(best), sum(by_chance[1:], by_chance[0]) / len(best))
-
-
-def at_least(gain: PairedDifference, slack: float = 0.0) -> str:
-    """Return the verdict on "the first is at most `slack` worse than the second"; UNCLEAR if the interval allows both."""
-    if gain.low >= -slack - 1e-12:
-        return HOLDS
-    return FAILS if gain.high < -slack else UNCLEAR
-
-
-def above(gain: PairedDifference) -> str:
-    """Return the verdict on "the first is better than the second"; UNCLEAR if the interval contains 0."""
-    return HOLDS if gain.low > 0.0 else FAILS if gain.high < 0.0 else UNCLEAR
-
-
-def format_gain(gain: PairedDifference) -> str:
-    """Format a difference in points, with its interval."""
-    return f"{POINTS * gain.difference:+.2f} points ({POINTS * gain.low:+.2f} to {POINTS * gain.high:+.2f})"
+    best = np.mean([mean_right([case.best], examples) for case in cases], axis=0)
+    by_chance = np.mean([mean_right(case.random, examples) for case in cases], axis=0)
+    return paired_difference(best, by_chance)
 
 
 def format_shares(shares: Sequence[float]) -> str:

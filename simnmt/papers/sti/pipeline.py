@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from simnmt.calibrate.settings import read_measurement
-from simnmt.papers.kit.claim import ClaimList, ClaimRecord, Judgement, Undecided, holds_if
+from simnmt.papers.kit.claims import Claim, Facts, Result, Undecided, at_least
 from simnmt.papers.kit.study import AboveZero, Positive, shipped_measurements
 from simnmt.profile.streaming_cost import BERT_BASE
 from simnmt.streaming.plan.timeline import ROUNDING
@@ -139,64 +141,84 @@ def read_pipeline(path: Path) -> PipelineMeasurement:
     return read_measurement(path, PipelineMeasurement, "measurement of a pipeline", remedy)
 
 
-CLAIMS = ClaimList()
+@dataclass(frozen=True)
+class OfPipeline(Facts):
+    """A measurement of `benchmarks.sti_pipeline`."""
+
+    measured: PipelineMeasurement
+
+    @property
+    def device(self) -> str:  # type: ignore[override]
+        """The model, and the date."""
+        return f"{self.measured.layers} layers of width {self.measured.width}, {self.measured.date}"
+
+    def lacks(self, need: str) -> Undecided | None:
+        """Return the reason why nothing of the measurement can be judged."""
+        return None if self.measured.why_unjudged is None else Undecided(self.measured.why_unjudged)
+
+    def faster(self) -> Result:
+        """Return the speed of a pipeline of 6 bits over loading 32 bits first, by pace."""
+        ratios = {f"at {runs.pace_mb:g} MB/s": runs.ratio for runs in self.measured.faster}
+        ours = "; ".join(f"{ratio:.2f} times {pace}" for pace, ratio in ratios.items())
+        return Result(min(ratios.values(), default=0.0), ours, "16 tokens, cold reads, medians of repeats in turn")
+
+    def stalls(self) -> Result:
+        """Return the largest share of stall of plans that are predicted not to stall."""
+        free = self.measured.stall_free
+        if len(free) < LEAST_PLANS:
+            raise Undecided(f"{len(free)} such plans, of {LEAST_PLANS} that are asked for")
+        shares = sorted(100 * plan.stall_share for plan in free)
+        pace = f"paced to {self.measured.skew.pace_mb:.0f} MB/s"
+        why = f"{pace}, where 32 bits of a layer load for 3.57 times as long as it computes"
+        ours = f"{shares[0]:.1f} to {shares[-1]:.1f} % of {len(free)} plans"
+        return Result(shares[-1] <= 100 * MOST_STALL, ours, why)
+
+    def simulated(self) -> Result:
+        """Return how many plans are simulated well enough."""
+        if not self.measured.grid:
+            raise Undecided("no plan was measured")
+        errors = [abs(plan.error) for plan in self.measured.grid]
+        within, mean = sum(error <= LARGEST_ERROR for error in errors), sum(errors) / len(errors)
+        ours = f"{within} of {len(errors)} plans; off by {100 * max(errors):.1f} % at most, {100 * mean:.1f} % on average"
+        before = max(abs(plan.error_before) for plan in self.measured.grid)
+        why = (
+            "deadlines, preload buffers and paces; costs of reads and layers alone, from the same rounds as the plans and not "
+            f"fitted to them; by costs measured ahead of all rounds it is {100 * before:.1f} % at most"
+        )
+        return Result(within == len(errors), ours, why)
+
+    def unpacking(self) -> Result:
+        """Return the speed of native unpacking, and its evenness."""
+        least, even = self.measured.unpack.least_ratio, self.measured.unpack.six_over_two
+        ours = f"{least:.2f} times as fast; 6 bits at {100 * even:.0f} % of the speed of 2"
+        return Result(least >= UNPACKS_BY and even >= EVEN, ours, "one thread; the least over bits")
 
 
-@CLAIMS.declare("STI-16 (a)", f"A pipeline of 6-bit shards is at least {FASTER_BY:g} times as fast as loading 32 bits first")
-def _faster(measured: PipelineMeasurement) -> Judgement:
-    ours = "; ".join(f"{runs.ratio:.2f} times at {runs.pace_mb:g} MB/s" for runs in measured.faster)
-    reached = bool(measured.faster) and all(runs.ratio >= FASTER_BY for runs in measured.faster)
-    return Judgement(ours, holds_if(reached), "16 tokens, cold reads, medians of repeats in turn")
-
-
-@CLAIMS.declare(
-    "STI-16 (b)",
-    f"Plans that are predicted not to stall wait for at most {100 * MOST_STALL:.0f} % of their time",
-    "pipelines of one bitwidth stall for more than 72 %",
-)
-def _stalls(measured: PipelineMeasurement) -> Judgement:
-    free = measured.stall_free
-    if len(free) < LEAST_PLANS:
-        raise Undecided(f"{len(free)} such plans, of {LEAST_PLANS} that are asked for")
-    shares = sorted(100 * plan.stall_share for plan in free)
-    ours = f"{shares[0]:.1f} to {shares[-1]:.1f} % of {len(free)} plans"
-    pace = f"paced to {measured.skew.pace_mb:.0f} MB/s"
-    why = f"{pace}, where 32 bits of a layer load for 3.57 times as long as it computes"
-    return Judgement(ours, holds_if(shares[-1] <= 100 * MOST_STALL), why)
-
-
-@CLAIMS.declare("STI-16 (c)", f"Simulated latency is within {100 * LARGEST_ERROR:.0f} % of what is measured, for every plan")
-def _simulated(measured: PipelineMeasurement) -> Judgement:
-    if not measured.grid:
-        raise Undecided("no plan was measured")
-    errors = [abs(plan.error) for plan in measured.grid]
-    within, mean = sum(error <= LARGEST_ERROR for error in errors), sum(errors) / len(errors)
-    ours = f"{within} of {len(errors)} plans; off by {100 * max(errors):.1f} % at most, {100 * mean:.1f} % on average"
-    before = max(abs(plan.error_before) for plan in measured.grid)
-    why = (
-        "deadlines, preload buffers and paces; costs of reads and layers alone, from the same rounds as the plans and not "
-        f"fitted to them; by costs measured ahead of all rounds it is {100 * before:.1f} % at most"
-    )
-    return Judgement(ours, holds_if(within == len(errors)), why)
-
-
-@CLAIMS.declare(
-    "STI-06",
-    f"Native unpacking is at least {UNPACKS_BY:g} times as fast as torch or numba, and hardly depends on the bits",
-    "within 25 % from 2 to 6 bits",
-)
-def _unpacking(measured: PipelineMeasurement) -> Judgement:
-    least, even = measured.unpack.least_ratio, measured.unpack.six_over_two
-    ours = f"{least:.2f} times as fast; 6 bits at {100 * even:.0f} % of the speed of 2"
-    return Judgement(ours, holds_if(least >= UNPACKS_BY and even >= EVEN), "one thread; the least over bits")
-
-
-def pipeline_claims(measured: PipelineMeasurement | None) -> list[ClaimRecord]:
-    """Return the claims that the measurement decides; without one, records that it is needed."""
-    if measured is None:
-        needs = "needs a file of `python -m benchmarks.sti_pipeline --out FILE`: give --pipeline"
-        return [claim.unknown(needs, basis="needs --pipeline") for claim in CLAIMS]
-    device, unjudged = f"{measured.layers} layers of width {measured.width}, {measured.date}", measured.why_unjudged
-    if unjudged is not None:
-        return [claim.unknown(unjudged, device, basis="measured") for claim in CLAIMS]
-    return [claim.record(measured, device=device) for claim in CLAIMS]
+_Measured = partial(Claim, needs="bars")
+PIPELINE_CLAIMS: list[Claim[OfPipeline]] = [
+    _Measured(
+        "STI-16 (a)",
+        f"A pipeline of 6-bit shards is at least {FASTER_BY:g} times as fast as loading 32 bits first",
+        "",
+        OfPipeline.faster,
+        at_least(FASTER_BY),
+    ),
+    _Measured(
+        "STI-16 (b)",
+        f"Plans that are predicted not to stall wait for at most {100 * MOST_STALL:.0f} % of their time",
+        "pipelines of one bitwidth stall for more than 72 %",
+        OfPipeline.stalls,
+    ),
+    _Measured(
+        "STI-16 (c)",
+        f"Simulated latency is within {100 * LARGEST_ERROR:.0f} % of what is measured, for every plan",
+        "",
+        OfPipeline.simulated,
+    ),
+    _Measured(
+        "STI-06",
+        f"Native unpacking is at least {UNPACKS_BY:g} times as fast as torch or numba, and hardly depends on the bits",
+        "within 25 % from 2 to 6 bits",
+        OfPipeline.unpacking,
+    ),
+]

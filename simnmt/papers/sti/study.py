@@ -8,18 +8,13 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, JsonValue, field_validator, model_validator
 
 from simnmt.base.configuration import Configuration
-from simnmt.base.errors import InputError
-from simnmt.base.suggestions import did_you_mean
 from simnmt.papers.kit import study
 from simnmt.papers.kit.study import AboveZero, Count, Positive, Seconds, Share
 from simnmt.streaming.plan.timeline import Timeline, Work, load_then_run, timeline
@@ -291,38 +286,3 @@ class Study(Configuration):
         if unknown := {point.device for point in (*self.grid, *self.sizes)} - known:
             raise ValueError(f"points of {', '.join(sorted(unknown))}, which is not one of the devices")
         return self
-
-
-@dataclass(frozen=True, slots=True)
-class StudySource:
-    """The classifier to study, and how much of it."""
-
-    store: Path
-    task: Path
-    """Labelled examples that it was not trained on, to judge by."""
-    importance_task: Path | None = None
-    """Other examples, by which shards are ranked."""
-    importance_on_task: bool = False
-    """Rank the shards on `task` itself, which flatters the order."""
-    profiles: Sequence[Path] = ()
-    """Files of `simnmt sti profile`: devices beside the paper's boards; an importance that fits is taken."""
-    parts: Sequence[str] = ()
-    """Parts to measure, again if they were measured before; default: all that are missing."""
-    quick: bool = False
-
-    @classmethod
-    def from_options(cls, store: Path | None, task: Path | None, **options: Any) -> StudySource | None:
-        """Return the source that the options name; None if they name none. Raises `InputError` if some are missing."""
-        if store is not None and task is not None:
-            return cls(store, task, **options)
-        if store is not None or task is not None:
-            given, lacking = ("--store", "--task") if task is None else ("--task", "--store")
-            raise InputError(f"{given} without {lacking}", remedy="give --store DIR --task FILE.tsv together")
-        if useless := next((name for name, value in options.items() if value), None):
-            option = f"--{useless.rstrip('s').replace('_', '-')}"
-            raise InputError(f"{option} without a store to study", remedy="give --store and --task as well")
-        return None
-
-    def __post_init__(self) -> None:
-        if unknown := [part for part in self.parts if part not in PARTS]:
-            raise InputError(f"--part {unknown[0]} is not a part of a study", remedy=did_you_mean(unknown[0], PARTS))

@@ -6,118 +6,336 @@ measurement. The order of importance comes from other examples than those that a
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import torch
+from pydantic import JsonValue
 
 from simnmt.base.files import refuse_replacing
 from simnmt.calibrate.harness import Silent
 from simnmt.calibrate.settings import CalibrationError
+from simnmt.calibrate.streaming.measurements import check_bits
 from simnmt.calibrate.streaming.profile import measure_importance
 from simnmt.nmt.devices import torch_threads
 from simnmt.papers.kit.study import TOOL, PartClock, read_study, write_study
 from simnmt.papers.sti.study import (
+    METHODS,
     PARTS,
+    PLANNED,
     ImportanceOrder,
+    Method,
+    Outcome,
+    Part,
     PartRun,
+    Point,
     StudiedClassifier,
     StudiedDevice,
     StudiedStore,
     StudiedTask,
     Study,
-    StudySource,
+    Uniform,
+    Upgraded,
+    packed_correct,
 )
-from simnmt.papers.sti.study_bench import LENGTH, QUICK, Devices, Judge, StudyBench, StudySettings, paper_boards, profile_device
-from simnmt.profile.profile_file import read_profile
-from simnmt.profile.streaming_block import StiBlock, StiImportance
-from simnmt.profile.streaming_cost import BITS, Shard, StiCost
+from simnmt.profile.streaming_cost import BERT_BASE, BITS, Shard, ShardGeometry, StiCost
 from simnmt.streaming.encoder import ElasticEncoder
-from simnmt.streaming.evaluation import Evaluator
+from simnmt.streaming.evaluation import Evaluation, Evaluator
+from simnmt.streaming.plan.plan_summary import in_memory, load_and_execute, standard_pipeline
+from simnmt.streaming.plan.presets import PRELOAD_BYTES, Board, board_cost
+from simnmt.streaming.plan.streaming_plan import StreamingPlan, loads_s, make_plan, memory_of, plan_with_bits
+from simnmt.streaming.plan.submodel import submodel
 from simnmt.streaming.store import ShardStore
-from simnmt.streaming.texts import Task, read_task, tokenizer_from
+from simnmt.streaming.texts import Task, read_task
 
-Say = Callable[[str], None]
+Devices = Sequence[tuple[StudiedDevice, StiCost]]
+Progress = Callable[[float, int, str], None]
 REMEDY = "give --importance-task FILE of other examples, or --importance-on-task"
 
 
+def scaled(base_bytes: float) -> float:
+    """Return a preload buffer for BERT's base size as a share of all shards in float32, which any model can have."""
+    return base_bytes / (BERT_BASE.layers * BERT_BASE.float32_bytes_per_layer)
+
+
 @dataclass(frozen=True, slots=True)
-class Ranking:
-    """The examples that rank the shards.
+class StudySettings:
+    """How much of a study is measured."""
 
-    Shards that are ranked on the examples that judge them look better than they are, and random orders worse: this
-    needs `on_judged`.
+    deadline_shares: tuple[float, ...] = (0.1, 0.13, 0.175, 0.25, 0.35, 0.5, 0.7, 1.0)
+    """Of the whole model's computation: 0.13, 0.175 and 0.35 are the paper's 150, 200 and 400 ms where a layer takes 95 ms."""
+    size_shares: tuple[float, ...] = tuple(scaled(1e6 * mb) for mb in (0.0, 0.2, 0.4, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0))
+    """Preload buffers of the part `sizes`."""
+    size_deadlines: tuple[float, ...] = (0.13, 0.25, 0.5)
+    """Deadlines of the part `sizes`, as shares of the whole model's computation."""
+    depths: tuple[float, ...] = (1 / 6, 1 / 3, 1 / 2, 2 / 3, 5 / 6)
+    """Shares of the layers, and of the slices, that uniform submodels have beside the whole."""
+    upgrades: tuple[tuple[float, float, float], ...] = (
+        (5 / 12, 1 / 4, 1 / 5),
+        (5 / 12, 1 / 4, 1 / 3),
+        (5 / 12, 1 / 4, 8 / 15),
+        (8 / 12, 1 / 2, 1 / 4),
+        (1.0, 1.0, 1 / 4),
+    )
+    """Layers, slices, and shards raised, each as a share; the paper's case is 5 x 3 (Table 7's text)."""
+    raised_to: int = 6
+    """Bits."""
+    random_orders: int = 20
+    examples: int | None = None
+    """Number of examples, from the first; None: all."""
+    seed: int = 1
+    quick: bool = False
+    """Recorded with each part: too little is measured for a verdict."""
+
+
+QUICK = StudySettings(
+    deadline_shares=(0.13, 0.35, 0.7),
+    size_shares=tuple(scaled(1e6 * mb) for mb in (0.0, 0.4, 4.0)),
+    size_deadlines=(0.25,),
+    depths=(1 / 3, 2 / 3),
+    upgrades=((5 / 12, 1 / 4, 1 / 3),),
+    random_orders=5,
+    examples=200,
+    quick=True,
+)
+"""A minute: few deadlines, sizes, orders and examples."""
+
+HEAD_WIDTH = 64
+"""Width of a head of BERT; a shard of BERT has as many rows of each matrix."""
+LENGTH = 32
+"""Padded tokens that the boards' costs are labelled with; the costs depend on none."""
+_RATE = "Shards of BERT’s size; a whole layer in 32 bits is read in 339 ms."
+_ARM = f"{_RATE} A whole layer computes for 95 ms, in proportion to its slices but for 1/31, as on Odroid."
+_GPU = f"{_RATE} A whole layer computes for 57 ms, so that 7 fit into 400 ms, a quarter of it for 0.7 % less, as on Jetson."
+_BOARDS: tuple[tuple[str, Board, Board, str], ...] = (
+    ("processor, 1 MB", "odroid", "odroid", _ARM),
+    ("processor, 5 MB", "odroid", "jetson", f"{_ARM} With Jetson’s buffer, as 1 MB does not hold twelve slices of 2 bits."),
+    ("GPU, 5 MB", "jetson", "jetson", _GPU),
+)
+"""Names, boards whose times count, boards whose preload buffers count, and sources."""
+
+
+def paper_boards(layers: int, slices: int, order: tuple[Shard, ...]) -> list[tuple[StudiedDevice, StiCost]]:
+    """Return the paper's boards: shards of BERT's size, and the paper's own times of a layer.
+
+    The evaluated classifier may be smaller; it represents one with shards of that size. The preload buffer in a device's name
+    is that of 12 layers of 12 shards; a smaller model has the same share of it.
     """
+    geometry, devices = ShardGeometry(layers, slices, HEAD_WIDTH * slices, 4 * HEAD_WIDTH * slices), []
+    for name, board, buffer, source in _BOARDS:
+        cost = board_cost(board, geometry, LENGTH, order)
+        device = StudiedDevice(
+            name=name,
+            kind="inferred",
+            source=source,
+            io_s=dict(cost.io_s),
+            comp_s=tuple(cost.t_comp(LENGTH, count) for count in range(1, slices + 1)),
+            preload_share=scaled(PRELOAD_BYTES[buffer]),
+        )
+        devices.append((device, cost))
+    return devices
 
-    judged: Task
-    apart: Task | None = None
-    """Examples to rank by, other than the judged ones."""
-    on_judged: bool = False
-    """Rank on the judged examples themselves."""
 
-    def __post_init__(self) -> None:
-        if self.apart is not None and self.on_judged:
-            raise CalibrationError("--importance-on-task beside --importance-task", remedy="give one of them")
-        if self.apart is not None and self.apart.sha256 == self.judged.sha256:
-            what = "--importance-task: the same examples as those of --task"
-            raise CalibrationError(what, path=self.apart.path, remedy=f"{REMEDY} in its place")
+class Judge:
+    """Outcomes by the shards of a submodel and their bits; each submodel is evaluated once."""
+
+    def __init__(self, evaluator: Evaluator) -> None:
+        self._evaluator = evaluator
+        self._known: dict[frozenset[tuple[Shard, int]], Outcome] = {}
+
+    @cached_property
+    def _whole(self) -> Evaluation:
+        """The evaluation of the whole model in 32 bits, which all others are compared with."""
+        layers, slices = self._evaluator.geometry.layers, self._evaluator.geometry.heads
+        return self._evaluator.evaluate(dict.fromkeys(product(range(layers), range(slices)), 32))
 
     @property
-    def task(self) -> Task | None:
-        """The examples to measure the order on; None if no option names any."""
-        return self.judged if self.on_judged else self.apart
+    def evaluations(self) -> int:
+        """Number of submodels that were run over all examples."""
+        return len(self._known)
 
-    def known(self, blocks: Sequence[StiBlock], begun: Study | None) -> ImportanceOrder | None:
-        """Return the order of the first profile whose examples fit, or of a begun study; None if it has to be measured.
-
-        Examples fit that the options name or, if they name none, any but the judged ones. Raises `CalibrationError` if no
-        order fits and none can be measured.
-        """
-        orders = [importance_order(block.importance, None) for block in blocks if block.importance is not None]
-        orders += [] if begun is None else [begun.importance]
-        for order in orders:
-            if self.task is None and order.task_sha256 != self.judged.sha256:
-                return order
-            if self.task is not None and order.task_sha256 == self.task.sha256:
-                shared = self._shared(self.task, order.examples) if order.shared is None else order.shared
-                return order.model_copy(update={"shared": shared})
-        if self.task is not None:
-            return None
-        if orders:
-            what = "shards were ranked on the very examples that are to judge them"
-            raise CalibrationError(what, path=self.judged.path, remedy=REMEDY)
-        raise CalibrationError("no option names the examples that rank the shards", remedy=REMEDY)
-
-    def _shared(self, task: Task, examples: int | None) -> int:
-        """Return how many of the first `examples` of `task` (None: of all) are judged too."""
-        return replace(task, texts=task.texts[:examples], labels=task.labels[:examples]).shared_texts(self.judged)
-
-    def measured(self, evaluator: Evaluator, fingerprint: str, journal: Path | None, say: Say) -> ImportanceOrder:
-        """Measure the order by one evaluation per shard and one more; the examples of `evaluator` must be those of `task`."""
-        assert self.task is not None
-        importance = measure_importance(evaluator, self.task, fingerprint, journal, Silent)
-        return importance_order(importance, self._shared(self.task, importance.examples))
+    def __call__(self, bits: Mapping[Shard, int]) -> Outcome:
+        """Return the outcome of the submodel that has these shards at these bits."""
+        key = frozenset(bits.items())
+        if key not in self._known:
+            whole, evaluation = self._whole, self._evaluator.evaluate(bits)
+            self._known[key] = Outcome(
+                accuracy=evaluation.accuracy,
+                log_likelihood=evaluation.mean_log_likelihood,
+                agreement=evaluation.agreement(whole),
+                correct=packed_correct(evaluation.correct),
+            )
+        return self._known[key]
 
 
-def importance_order(importance: StiImportance, shared: int | None) -> ImportanceOrder:
-    """Convert a profile's importance to the form that a study keeps."""
-    names = ("order", "evaluations", "task", "task_sha256", "examples")
-    return ImportanceOrder(shared=shared, **{name: getattr(importance, name) for name in names})
+def plan_method(method: Method, cost: StiCost, deadline_s: float, preload_share: float | None, length: int) -> StreamingPlan:
+    """Return the plan that the method chooses; if none ends in time, one shard of one layer, which is late.
+
+    `preload_share`: for `PLANNED` alone.
+    """
+    if method in PLANNED:
+        preload_bytes = round((preload_share or 0.0) * cost.geometry.layers * cost.geometry.float32_bytes_per_layer)
+        return make_plan(cost, deadline_s, preload_bytes, length=length, fills_deadline=method != "STI")
+    if method == "Load&Exec":
+        return load_and_execute(cost, deadline_s, length=length)
+    bits = int(method.rpartition("-")[2])
+    if method.startswith("PreloadModel"):
+        return in_memory(cost, deadline_s, bits, length=length)
+    pipeline = standard_pipeline(cost, deadline_s, bits, length=length)
+    if pipeline is not None:
+        return pipeline
+    least = submodel(cost, 1, 1, length=length)
+    return plan_with_bits(cost, least, dict.fromkeys(least.shards, bits), frozenset(), deadline_s, 0)
 
 
-def measure(study: Study, bench: StudyBench, *, parts: Sequence[str] = (), out: Path | None = None, threads: int = 1) -> Study:
+LOW_BITS = 2
+"""Bits of the shards that are not raised."""
+
+
+@dataclass(frozen=True, slots=True)
+class StudyBench:
+    """Everything that parts are measured with."""
+
+    devices: Devices
+    order: tuple[Shard, ...]
+    """By importance, best first."""
+    judge: Judge
+    settings: StudySettings
+
+    @property
+    def geometry(self) -> ShardGeometry:
+        """The whole model's."""
+        return self.devices[0][1].geometry
+
+    def measured(self, part: Part) -> Iterator[object]:
+        """Yield the entries of one part."""
+        entries: Iterator[object] = getattr(self, f"_{part}")()
+        return entries
+
+    def point(self, device: StudiedDevice, cost: StiCost, method: Method, share: float, preload: float | None) -> Point:
+        """Plan with one method for a deadline of that `share` of the whole computation, and evaluate the plan's submodel."""
+        plan = plan_method(method, cost, share * device.whole_s(self.geometry.layers), preload, LENGTH)
+        memory = memory_of(cost, plan, whole=method.startswith("PreloadModel"), in_turn=method == "Load&Exec")
+        return Point(
+            device=device.name,
+            method=method,
+            deadline_share=share,
+            deadline_s=plan.deadline_s,
+            preload_share=preload,
+            preload_bytes=plan.preload_bytes if method in PLANNED else 0,
+            layers=plan.layers,
+            slices=plan.slices_per_layer,
+            bits={bits: count for bits in BITS if (count := list(plan.bits.values()).count(bits))},
+            held_bytes=memory.preload_bytes,
+            # Parameters that lie in float32 already are computed where they lie.
+            working_bytes=0 if method == "PreloadModel-32" else memory.working_bytes,
+            load_s=tuple(loads_s(cost, plan.bits, plan.preloaded)),
+            comp_s=cost.t_comp(LENGTH, plan.slices_per_layer),
+            latency_s=plan.latency_s,
+            stall_s=plan.stall_s,
+            misses=plan.misses_deadline,
+            flagged=plan.short_of_io,
+            outcome=self.judge(plan.bits),
+        )
+
+    def _uniform(self) -> Iterator[Uniform]:
+        """Evaluate the whole model at each bitwidth, and in full precision with fewer layers or fewer slices."""
+        all_layers, all_slices = self.geometry.layers, self.geometry.heads
+        sizes = [(all_layers, all_slices, bits) for bits in BITS]
+        sizes += [(layers, all_slices, 32) for layers in self._fewer_than(all_layers)]
+        sizes += [(all_layers, slices, 32) for slices in self._fewer_than(all_slices)]
+        for layers, slices, bits in sizes:
+            outcome = self.judge(dict.fromkeys(self._submodel(layers, slices), bits))
+            yield Uniform(layers=layers, slices=slices, bits=bits, outcome=outcome)
+
+    def _fewer_than(self, whole: int) -> list[int]:
+        return sorted({_part_of(whole, share) for share in self.settings.depths} - {whole})
+
+    def _grid(self) -> Iterator[Point]:
+        for device, cost in self.devices:
+            for share in self.settings.deadline_shares:
+                for method in METHODS:
+                    for preload in sorted({0.0, device.preload_share}) if method in PLANNED else (None,):
+                        yield self.point(device, cost, method, share, preload)
+
+    def _sizes(self) -> Iterator[Point]:
+        for device, cost in self._distinct_devices():
+            for share in self.settings.size_deadlines:
+                for preload in self.settings.size_shares:
+                    yield self.point(device, cost, "STI", share, preload)
+
+    def _upgrades(self) -> Iterator[Upgraded]:
+        settings, to_bits = self.settings, self.settings.raised_to
+        for at, (depth, width, part) in enumerate(settings.upgrades):
+            layers, slices = _part_of(self.geometry.layers, depth), _part_of(self.geometry.heads, width)
+            shards = self._submodel(layers, slices)
+            raised = _part_of(len(shards), part)
+            base = dict.fromkeys(shards, LOW_BITS)
+            important = [shard for shard in self.order if shard in base][:raised]
+            generator = np.random.default_rng((settings.seed, at))
+            orders = [
+                [shards[place] for place in generator.permutation(len(shards))[:raised]] for _ in range(settings.random_orders)
+            ]
+            yield Upgraded(
+                layers=layers,
+                slices=slices,
+                raised=raised,
+                to_bits=to_bits,
+                base=self.judge(base),
+                best=self.judge(base | dict.fromkeys(important, to_bits)),
+                random=tuple(self.judge(base | dict.fromkeys(order, to_bits)) for order in orders),
+                same=sum(set(order) == set(important) for order in orders),
+            )
+
+    def _distinct_devices(self) -> Devices:
+        """Return one device of those that differ by their preload buffer alone, which these parts vary anyway."""
+        distinct: dict[str, tuple[StudiedDevice, StiCost]] = {}
+        for device, cost in self.devices:
+            distinct.setdefault(device.model_dump_json(exclude={"name", "kind", "source", "preload_share"}), (device, cost))
+        return list(distinct.values())
+
+    def _submodel(self, layers: int, slices: int) -> list[Shard]:
+        """Return the most important slices of each of the bottom layers."""
+        by_layer = ([shard for shard in self.order if shard[0] == layer] for layer in range(layers))
+        return [shard for shards in by_layer for shard in sorted(shards[:slices])]
+
+
+def _part_of(whole: int, share: float) -> int:
+    """Return this share of `whole`, at least 1."""
+    return max(1, round(share * whole))
+
+
+def _shared(ranking: Task, examples: int | None, judged: Task) -> int:
+    """Return how many of the first `examples` of `ranking` (None: of all) are judged too."""
+    return replace(ranking, texts=ranking.texts[:examples], labels=ranking.labels[:examples]).shared_texts(judged)
+
+
+def measure(
+    study: Study,
+    bench: StudyBench,
+    *,
+    parts: Sequence[str] = (),
+    out: Path | None = None,
+    threads: int = 1,
+    progress: Progress | None = None,
+) -> Study:
     """Measure these parts, again if they were measured before; by default all that the study lacks or has with other settings.
 
     `study`: without parts, or the content of the file `out`, which is written anew after each part.
     """
-    settings = bench.settings.record()
+    settings: dict[str, JsonValue] = json.loads(json.dumps(asdict(bench.settings)))
     measured_so = {run.part for run in study.runs if run.settings == settings}
-    for part in PARTS:
+    for done, part in enumerate(PARTS):
         if part not in parts if parts else part in measured_so:
             continue
+        if progress is not None:
+            progress(done, len(PARTS), f"part {part}")
         clock, before = PartClock(threads), bench.judge.evaluations
         entries = tuple(bench.measured(part))
         run = clock.run(
@@ -144,105 +362,86 @@ def continued_study(begun: Study, out: Path | None) -> Study:
     if out is None or not out.exists():
         return begun
     kept = read_study(out, Study)
-    kept, begun = _with_shared(kept, begun), _with_shared(begun, kept)
-    for name in ("model", "task", "store", "importance", "devices", "length"):
-        if getattr(kept, name) != getattr(begun, name):
+    for name in ("model", "task", "store", "importance.order", "devices", "length"):
+        ours, theirs = begun, kept
+        for part in name.split("."):
+            ours, theirs = getattr(ours, part), getattr(theirs, part)
+        if ours != theirs:
             what = f"a study of {kept.name} with another {name}"
             raise CalibrationError(what, path=out, remedy="choose another file, or give the options of that study")
     return kept
 
 
-def _with_shared(study: Study, other: Study) -> Study:
-    """Return the study with the number of shared texts, if the other study alone has it."""
-    if study.importance.shared is not None:
-        return study
-    importance = study.importance.model_copy(update={"shared": other.importance.shared})
-    return study.model_copy(update={"importance": importance})
-
-
 def study_classifier(
-    source: StudySource,
+    store_path: Path,
+    task_path: Path,
     *,
+    importance_task: Path | None = None,
+    importance_on_task: bool = False,
+    parts: Sequence[str] = (),
     settings: StudySettings | None = None,
     out: Path | None = None,
     threads: int = 1,
-    say: Say = lambda _: None,
+    progress: Progress | None = None,
 ) -> Study:
-    """Study a classifier part by part; `out` is the file that the study is kept in and continued from.
+    """Study a classifier part by part.
 
-    The first profile whose importance was found on the requested examples (by default on any but the judged ones) gives the
-    order of importance; else it is measured. Raises `InputError` of several rooms, before anything is measured.
+    Args:
+        store_path: shards of the classifier.
+        task_path: labelled examples that it was not trained on, to judge by.
+        importance_task: other examples, by which shards are ranked.
+        importance_on_task: rank the shards on the task itself, which flatters the order.
+        parts: parts to measure, again if they were measured before; default: all that are missing.
+        out: the file that the study is kept in and continued from.
+
+    Raises `InputError` of several rooms, before anything is measured.
     """
-    settings = settings or (QUICK if source.quick else StudySettings())
-    refuse_replacing(out, *filter(None, (source.task, *source.profiles, source.importance_task)))
-    if out is not None and not out.parent.is_dir():
-        raise CalibrationError("no such folder", path=out.parent, remedy="make it first")
-    with ShardStore.open(source.store) as store, torch_threads(threads), torch.inference_mode():
-        if lacking := [bits for bits in BITS if bits not in store.bits]:
-            what = f"no shards of {', '.join(map(str, lacking))} bits"
-            raise CalibrationError(what, path=source.store, remedy="shard it with all bits: simnmt sti shard")
+    settings = settings or StudySettings()
+    refuse_replacing(out, task_path, importance_task)
+    if importance_task is not None and importance_on_task:
+        raise CalibrationError("--importance-on-task beside --importance-task", remedy="give one of them")
+    with ShardStore.open(store_path) as store, torch_threads(threads), torch.inference_mode():
+        check_bits(store)
         if store.index.random:
-            raise CalibrationError("shards of an untrained model", path=source.store, remedy="shard a trained one")
-        names, ranks = store.label_names or None, source.importance_task
-        task = read_task(source.task, label_names=names)
-        apart = None if ranks is None else read_task(ranks, label_names=names)
-        ranking = Ranking(task, apart, source.importance_on_task)
-        blocks = [_block(path, store) for path in source.profiles]
-        evaluator = _evaluator(store, task, settings.examples, threads, source.store)
+            raise CalibrationError("shards of an untrained model", path=store_path, remedy="shard a trained one")
+        labels = store.label_names or None
+        task = read_task(task_path, label_names=labels)
+        apart = None if importance_task is None else read_task(importance_task, label_names=labels)
+        if apart is not None and apart.sha256 == task.sha256:
+            raise CalibrationError("--importance-task: the examples of --task", path=apart.path, remedy=REMEDY)
+        ranking = task if importance_on_task else apart
         kept = None if out is None or not out.exists() else read_study(out, Study)
-        continues = kept is not None and (kept.model.sha256, kept.task.sha256) == (store.fingerprint, task.sha256)
-        order = ranking.known(blocks, kept if continues else None)
+        order = None if kept is None else kept.importance
+        if ranking is None and order is None:
+            what = "no option names the examples that rank the shards, and those that judge must not"
+            raise CalibrationError(what, path=task.path, remedy=REMEDY)
+        evaluator = _evaluator(store, task, settings.examples, threads)
         journal = None if out is None else out.with_name(f"{out.stem}.importance")  # until the study has the order
-        if order is None:
-            ranking_evaluator = (
-                evaluator if apart is None else _evaluator(store, apart, settings.examples, threads, source.store)
-            )
-            order = ranking.measured(ranking_evaluator, store.fingerprint, journal, say)
-            del ranking_evaluator  # frees its examples
-        length = blocks[0].compute.lengths[-1].length if blocks else LENGTH
-        devices = _devices(store, blocks, source.profiles, order.order, length)
-        begun = _begun_study(store, source.store, task, len(evaluator), devices, length, order)
-        bench = StudyBench(devices, length, order.order, Judge(evaluator), settings, say)
-        study = measure(continued_study(begun, out), bench, parts=source.parts, out=out, threads=threads)
+        if ranking is not None and (order is None or order.task_sha256 != ranking.sha256):
+            ranks = evaluator if ranking is task else _evaluator(store, ranking, settings.examples, threads)
+            importance = measure_importance(ranks, ranking, store.fingerprint, journal, Silent)
+            names = ("order", "evaluations", "task", "task_sha256", "examples")
+            found = {name: getattr(importance, name) for name in names}
+            order = ImportanceOrder(**found, shared=_shared(ranking, importance.examples, task))
+            del ranks  # frees its examples
+        assert order is not None
+        devices = paper_boards(store.geometry.layers, store.geometry.heads, order.order)
+        begun = _begun_study(store, store_path, task, len(evaluator), devices, order)
+        bench = StudyBench(devices, order.order, Judge(evaluator), settings)
+        study = measure(continued_study(begun, out), bench, parts=parts, out=out, threads=threads, progress=progress)
     if journal is not None:
         journal.unlink(missing_ok=True)
     return study
 
 
-def _evaluator(store: ShardStore, task: Task, first: int | None, threads: int, path: Path) -> Evaluator:
-    tokenizer = tokenizer_from(store.beside())
-    if tokenizer is None:
-        raise CalibrationError("no tokenizer lies in the store", path=path, remedy="shard a model that has one beside it")
+def _evaluator(store: ShardStore, task: Task, first: int | None, threads: int) -> Evaluator:
     count = len(task) if first is None else min(first, len(task))
-    tokens = tokenizer.encode(task.texts[:count], store.configuration.positions)
+    tokens = store.tokenizer().encode(task.texts[:count], store.configuration.positions)
     encoder = ElasticEncoder(store.configuration, store.resident())
     return Evaluator(encoder, store, tokens, task.labels[:count].tolist(), threads=threads)
 
 
-def _block(path: Path, store: ShardStore) -> StiBlock:
-    block = read_profile(path).sti
-    if block is None:
-        raise CalibrationError("the profile has no block sti", path=path, remedy="make one: simnmt sti profile STORE")
-    if block.fingerprint is not None and block.fingerprint != store.fingerprint:
-        raise CalibrationError("the profile is of another model's shards", path=path, remedy="profile this store")
-    return block
-
-
-def _devices(
-    store: ShardStore, blocks: Sequence[StiBlock], paths: Sequence[Path], order: Sequence[Shard], length: int
-) -> list[tuple[StudiedDevice, StiCost]]:
-    devices = paper_boards(store.geometry.layers, store.geometry.heads, tuple(order), length)
-    for block, path in zip(blocks, paths, strict=True):
-        devices.append(profile_device(block, block.device_name or path.stem, length, store.geometry, tuple(order)))
-    names = [device.name for device, _ in devices]
-    if len(set(names)) < len(names):
-        raise CalibrationError("two profiles of one device", remedy="give one of each")
-    return devices
-
-
-def _begun_study(
-    store: ShardStore, path: Path, task: Task, examples: int, devices: Devices, length: int, order: ImportanceOrder
-) -> Study:
+def _begun_study(store: ShardStore, path: Path, task: Task, examples: int, devices: Devices, order: ImportanceOrder) -> Study:
     """Return the study without parts."""
     geometry, folder = store.geometry, Path(os.path.realpath(path)).name
     outliers = sum(record.outliers for record in store.index.records if record.bits == BITS[0])
@@ -270,6 +469,6 @@ def _begun_study(
             outlier_share=outliers / (geometry.layers * geometry.weights_per_layer),
         ),
         devices=tuple(device for device, _ in devices),
-        length=length,
+        length=LENGTH,
         importance=order,
     )

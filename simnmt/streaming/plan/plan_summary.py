@@ -6,7 +6,7 @@ Baselines load before running, use one bitwidth for all shards, or hold the whol
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
@@ -42,6 +42,15 @@ class Contestant:
     """None if no submodel ends in time with this method; then `timeline` and `memory` are None too."""
     timeline: Timeline | None
     memory: Memory | None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the contestant as plain numbers; None for what it has not."""
+        return {
+            "name": self.name,
+            "plan": None if self.plan is None else self.plan.as_json(),
+            "timeline": None if self.timeline is None else timeline_json(self.timeline),
+            "memory": None if self.memory is None else asdict(self.memory),
+        }
 
 
 def load_and_execute(cost: StiCost, deadline_s: float, *, length: int, steps: float = 1.0) -> StreamingPlan:
@@ -102,10 +111,6 @@ def _shown(bits: int) -> str:
     return "full" if bits == 32 else str(bits)
 
 
-UNUSED_SHARE = 0.05
-"""Unused share of the deadline from which the summary proposes to fill it."""
-
-
 @dataclass(frozen=True, slots=True)
 class PlannedLayer:
     """One executed layer of a plan."""
@@ -143,7 +148,7 @@ class PlanSummary:
             "layers": [asdict(layer) for layer in self.layers],
             "timeline": timeline_json(self.timeline),
             "memory": asdict(self.memory),
-            "comparison": [_contestant_json(contestant) for contestant in self.contestants],
+            "comparison": [contestant.as_json() for contestant in self.contestants],
             "remarks": list(self.remarks),
         }
 
@@ -180,45 +185,8 @@ def summarise_plan(
     if compares:
         rivals = contestants(cost, deadline_s, length=padded, steps=of_steps)
         others = (Contestant("STI", plan, predicted, memory), *rivals)
-    remarks = [*_remarks(cost, plan, cold=cold, fills_deadline=fills_deadline)]
-    if not fills_deadline:
-        remarks += filter(None, [fill_proposal(cost, plan, cold=cold, similar=similar)])
+    remarks = _remarks(cost, plan, cold=cold, fills_deadline=fills_deadline)
     return PlanSummary(cost, plan, predicted, tuple(_layers(cost, plan)), memory, others, tuple(remarks))
-
-
-def fill_proposal(
-    cost: StiCost, plan: StreamingPlan, *, cold: bool = False, similar: float = 0.0, reclaimed: bool = False
-) -> str | None:
-    """Return a sentence that proposes `--fill`, or None if it would not raise the bits within the deadline.
-
-    A pipeline that never waits (STI-12) may end long before its deadline, because the first layers must be loaded first.
-    Waiting within the deadline makes time for more bits.
-
-    Args:
-        cold, similar: as for the plan.
-        reclaimed: the plan for a filled buffer is executed with an empty one (STI-18), which reads more.
-    """
-    unused_s = plan.deadline_s - _executed(cost, plan, reclaimed=reclaimed).latency_s
-    if unused_s < UNUSED_SHARE * plan.deadline_s:
-        return None
-    plan_again = partial(make_plan, cost, length=plan.length, cached={} if cold else None, similar=similar, steps=plan.steps)
-    filled = _executed(cost, plan_again(plan.deadline_s, plan.preload_bytes, fills_deadline=True), reclaimed=reclaimed)
-    if filled.misses_deadline or len(filled.bits) < len(plan.bits) or sum(filled.bits.values()) <= sum(plan.bits.values()):
-        return None
-    before, after = (sum(compared.bits.values()) / len(compared.bits) for compared in (plan, filled))
-    return (
-        f"{1e3 * unused_s:.3g} ms of the deadline stay unused: waiting for reads within it (--fill) would raise the bits of a "
-        f"shard from {before:.2f} to {after:.2f} on average, in {1e3 * filled.latency_s:.4g} ms."
-    )
-
-
-def _executed(cost: StiCost, plan: StreamingPlan, *, reclaimed: bool) -> StreamingPlan:
-    """Return the plan with the latency of its execution; it changes if the buffer is empty."""
-    if not reclaimed:
-        return plan
-    empty = replace(plan, preloaded=frozenset())
-    executed = timeline_of(empty, cost)
-    return replace(empty, latency_s=executed.latency_s, stall_s=executed.stall_s)
 
 
 def timeline_json(shown: Timeline) -> dict[str, Any]:
@@ -244,35 +212,21 @@ def _layers(cost: StiCost, plan: StreamingPlan) -> Iterator[PlannedLayer]:
         )
 
 
-def _contestant_json(contestant: Contestant) -> dict[str, Any]:
-    return {
-        "name": contestant.name,
-        "plan": None if contestant.plan is None else contestant.plan.as_json(),
-        "timeline": None if contestant.timeline is None else timeline_json(contestant.timeline),
-        "memory": None if contestant.memory is None else asdict(contestant.memory),
-    }
-
-
 def _remarks(cost: StiCost, plan: StreamingPlan, *, cold: bool, fills_deadline: bool) -> Iterator[str]:
     least_s = compute_s(cost, 1, 1, length=plan.length, steps=plan.steps)
+    wait = f"the processor waits {1e3 * plan.stall_s:.4g} ms for reads"
     if least_s > plan.deadline_s:
-        beside = " with embedding and head" if cost.embed_s or cost.head_s else ""
-        yield f"One layer of one shard takes {1e3 * least_s:.4g} ms already{beside}: nothing meets the deadline."
+        yield f"One layer of one shard takes {1e3 * least_s:.4g} ms already: nothing meets the deadline."
     elif plan.misses_deadline:
-        late_ms = 1e3 * (plan.latency_s - plan.deadline_s)
-        why = "for which the processor waits for reads" if plan.stalls else "by which reads slow the processor"
-        yield f"The deadline is missed by {late_ms:.4g} ms, {why}."
+        why = wait if plan.stalls else "reads slow the processor"
+        yield f"The deadline is missed by {1e3 * (plan.latency_s - plan.deadline_s):.4g} ms: {why}."
         if plan.stalls and not fills_deadline:
             yield "Planned to wait within the deadline (--fill), a smaller submodel may keep it."
-    if plan.short_of_io and plan.misses_deadline:
-        what = "the empty buffer" if cold else f"this buffer of {plan.preload_bytes / 1e6:g} MB"
-        yield (
-            f"The disk is too slow for {what}: not even shards of 2 bits all arrive in time, and the processor waits "
-            f"{1e3 * plan.stall_s:.4g} ms."
-        )
     elif plan.stalls:
-        so = ", as it would with 2 bits everywhere" if plan.short_of_io and plan.reads_fewest_bits else ""
-        yield f"The pipeline waits {1e3 * plan.stall_s:.4g} ms for reads, within the deadline{so}."
+        yield f"Within the deadline {wait}."
+    if plan.short_of_io:
+        buffer = "the empty buffer" if cold else f"a buffer of {plan.preload_bytes / 1e6:g} MB"
+        yield f"The disk is too slow for {buffer}: not even shards of 2 bits all arrive in time."
     least = min(cost.bytes_of(BITS[0], layer) for layer in plan.layer_indices[:1])
     if not cold and plan.preload_bytes < least:
         yield f"The buffer is smaller than one shard of 2 bits ({least / 1e6:.3g} MB): nothing is preloaded."

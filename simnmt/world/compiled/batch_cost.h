@@ -1,4 +1,4 @@
-/* Seconds of encoding, joining and decoding batches. See `DecodingCost` in profile/batch_cost.py. */
+/* Seconds of encoding, joining and decoding batches. See `DecodingCost` in profile/cost.py. */
 #ifndef SIMNMT_WORLD_BATCH_COST_H
 #define SIMNMT_WORLD_BATCH_COST_H
 
@@ -16,7 +16,6 @@ static double sum_up_to(const LengthCost *self, int64_t end) {
 /* Return the sum over the lengths first..last, both included; 0 if last < first. */
 static double length_sum_s(const LengthCost *self, int64_t first, int64_t last) {
     if (last < first) return 0.0;
-    if (!self->knots) return (double)(last - first + 1) * (self->level + self->slope * 0.5 * (double)(first + last));
     return sum_up_to(self, last + 1) - sum_up_to(self, first);
 }
 

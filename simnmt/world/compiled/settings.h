@@ -12,10 +12,9 @@ enum { BY_NODE, IN_TURN, LEAST_LOADED_OF_DRAWN, LEAST_WORK };     /* balancers *
 enum { WEIGHTED, QUANTILE };                                      /* estimates */
 enum { DONE, NO_MEMORY, PAUSED, STOPPED };                        /* how a call of Python ends */
 
-/* The seconds of one batch size by length: a line, or a table of `knots` lengths. */
+/* The seconds of one batch size by length: a table of `knots` lengths. */
 typedef struct {
-    int64_t knots; /* 0: a line */
-    double level, slope;
+    int64_t knots;
     const double *start, *value, *slopes, *before;
 } LengthCost;
 

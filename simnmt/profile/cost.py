@@ -1,48 +1,99 @@
-"""Seconds of encoding, joining and decoding batches: steps by batch and position, encoders by batch and source length (FNI-18).
+"""The two forms of costs: a plane over both lengths (CNMT-05), and a table over batch and one length (FNI-18).
 
-A cost over a batch and one length is a bilinear form or an interpolated table. Sums over a run of lengths are closed forms,
-never accumulated step by step: a simulation that skips ahead and one that takes each step must agree (XP-01).
+`DecodingCost` is built from two tables: decode steps by batch and position, and encoding by batch and source length. Sums over
+a run of lengths are closed forms, never accumulated step by step: a simulation that skips ahead and one that takes each step
+must agree (XP-01).
 """
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import groupby
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from pydantic import AfterValidator, ConfigDict, Field
 
 from simnmt.base.arrays import Floats
+
+LEAST_COST_S = 1e-30
+"""Least cost that is not zero: far below every rounding error of a fit; ratios to smaller costs overflow."""
+
+
+def _zero_or_a_cost(seconds: float) -> float:
+    if 0.0 < seconds < LEAST_COST_S:
+        raise ValueError(f"{seconds:g} s is no cost: give 0, or at least {LEAST_COST_S:g}")
+    return seconds
+
+
+Seconds = Annotated[float, Field(strict=True, ge=0.0, le=10_000.0), AfterValidator(_zero_or_a_cost)]
+"""Seconds of a token or of a request: at most three hours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plane:
+    """Seconds of one sentence alone: linear in its source and target length (CNMT-05). Profiles check the ranges."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    s_per_src_token: Seconds
+    s_per_tgt_token: Seconds
+    s_fixed: Annotated[float, Field(strict=True, ge=-10_000.0, le=10_000.0)]
+
+    def seconds(self, src_len: ArrayLike, tgt_len: ArrayLike) -> NDArray[np.float64]:
+        """Return the seconds, never negative; broadcasts over its arguments."""
+        src, tgt = np.asarray(src_len, np.float64), np.asarray(tgt_len, np.float64)
+        return np.maximum(self.s_per_src_token * src + self.s_per_tgt_token * tgt + self.s_fixed, 0.0)
+
+    def __str__(self) -> str:
+        tokens = f"{1e3 * self.s_per_src_token:.4g} x source + {1e3 * self.s_per_tgt_token:.4g} x target"
+        return f"{tokens} {'-' if self.s_fixed < 0.0 else '+'} {1e3 * abs(self.s_fixed):.4g} ms"
+
+    def times(self, factor: float, per_tgt_token: float = 1.0) -> Plane:
+        """Return the plane of all times multiplied by `factor`, and the slope over target tokens by `per_tgt_token` too."""
+        slopes = factor * self.s_per_src_token, factor * per_tgt_token * self.s_per_tgt_token
+        return Plane(*slopes, factor * self.s_fixed)
+
+
+@dataclass(frozen=True, slots=True)
+class LognormalResidual:
+    """A random factor of mean one on the plane's seconds: the spread grows with the time, and so with the lengths.
+
+    Figure 2a of the C-NMT paper shows such growing bands; the lognormal form is a decision of this project.
+    """
+
+    relative_sd: float
+    """Standard deviation of the factor; with 0 every execution lies on the plane."""
+
+    def factor(self, standard_normal: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return one positive factor per standard normal number; same shape."""
+        sigma2 = math.log1p(self.relative_sd**2)
+        return np.exp(math.sqrt(sigma2) * standard_normal - 0.5 * sigma2)
+
 
 Sum = Callable[[int, int], float]
 """Returns the seconds of lengths first..last, both included."""
 
 
-@dataclass(frozen=True, slots=True)
-class LengthForm:
-    """The cost of one batch size as a function of length: a line, or a table whose sums up to each knot are known."""
+class LengthCost(NamedTuple):
+    """The cost of one batch size as a function of length: lines between knots, with their sums up to each knot."""
 
-    level: float = 0.0
-    slope: float = 0.0
-    """Of the line; used without knots."""
-    start: Sequence[float] = ()
+    start: Sequence[float]
     """Lengths of the knots, rising."""
-    value: Sequence[float] = ()
+    value: Sequence[float]
     """Seconds at each knot."""
-    slopes: Sequence[float] = ()
+    slopes: Sequence[float]
     """Seconds per token after each knot."""
-    before: Sequence[float] = ()
+    before: Sequence[float]
     """Sum over the lengths from the first knot up to, and without, each knot."""
 
     def sum_s(self) -> Sum:
         """Return a function of plain numbers: the sum over the whole lengths first..last, both included; 0 if last < first."""
-        level, slope, start, value, slopes, before = self.level, self.slope, self.start, self.value, self.slopes, self.before
-
-        def on_line(first: int, last: int) -> float:
-            return (last - first + 1) * (level + slope * 0.5 * (first + last)) if last >= first else 0.0
+        start, value, slopes, before = self
 
         def up_to(end: int) -> float:
             at = bisect_right(start, end) - 1
@@ -51,46 +102,19 @@ class LengthForm:
             many = end - start[at]
             return float(before[at] + many * value[at] + slopes[at] * 0.5 * many * (many - 1))
 
-        def in_table(first: int, last: int) -> float:
+        def sum_of(first: int, last: int) -> float:
             return up_to(last + 1) - up_to(first) if last >= first else 0.0
 
-        return in_table if start else on_line
-
-
-@dataclass(frozen=True, slots=True)
-class LinearSurface:
-    """s_fixed + s_per_row batch + s_per_token length + s_per_row_token batch length."""
-
-    s_fixed: float
-    s_per_row: float
-    s_per_token: float
-    s_per_row_token: float
-
-    def seconds(self, batch: ArrayLike, length: ArrayLike) -> Floats:
-        """Return the seconds; broadcasts over its arguments."""
-        rows, tokens = np.asarray(batch, np.float64), np.asarray(length, np.float64)
-        value: Floats = self.s_fixed + self.s_per_row * rows + (self.s_per_token + self.s_per_row_token * rows) * tokens
-        return value
-
-    def sum_s(self, batch: ArrayLike, first: ArrayLike, last: ArrayLike) -> Floats:
-        """Return the sum over the whole lengths first..last, both included; 0 where last < first."""
-        rows, low, high = (np.asarray(column, np.float64) for column in (batch, first, last))
-        count = np.maximum(high - low + 1.0, 0.0)
-        value: Floats = count * self.seconds(rows, 0.5 * (low + high))
-        return value
-
-    def at_batch(self, batch: float) -> LengthForm:
-        """Return the cost of one batch size."""
-        return LengthForm(self.s_fixed + self.s_per_row * batch, self.s_per_token + self.s_per_row_token * batch)
+        return sum_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TableSurface:
-    """Bilinear interpolation between the cells of a grid.
+class CostTable:
+    """Seconds over batch size and one length, bilinear between the cells of a grid.
 
     Below the least batch or length, the cost is that of the least. Beyond the greatest batch, the last segment is extended;
     beyond the greatest length, the trend over all lengths, because extending the noise of a single cell would have no bound.
-    Neither ever falls: no batch becomes free by being too large.
+    Neither ever falls: no batch becomes free by being too large. A step at position p is taken when p tokens are out.
     """
 
     batches: Floats
@@ -100,31 +124,70 @@ class TableSurface:
     cells: Floats
     """Seconds, shape (batches, lengths)."""
 
+    @classmethod
+    def of(cls, batches: ArrayLike, lengths: ArrayLike, seconds: ArrayLike) -> CostTable:
+        """Return a table of sequences; `seconds` may be one number for all cells."""
+        rows, tokens = np.asarray(batches, np.float64), np.asarray(lengths, np.float64)
+        return cls(rows, tokens, np.broadcast_to(np.asarray(seconds, np.float64), (rows.size, tokens.size)))
+
+    @classmethod
+    def of_line(
+        cls,
+        batches: ArrayLike,
+        lengths: ArrayLike,
+        s_fixed: float,
+        s_per_row: float = 0.0,
+        s_per_token: float = 0.0,
+        s_per_row_token: float = 0.0,
+    ) -> CostTable:
+        """Return s_fixed + s_per_row batch + s_per_token length + s_per_row_token batch length, from the corners of its range.
+
+        Bilinear interpolation gives this form back exactly, also beyond the greatest batch and length.
+        """
+        rows, tokens = np.asarray(batches, np.float64)[:, None], np.asarray(lengths, np.float64)
+        return cls.of(batches, lengths, s_fixed + s_per_row * rows + (s_per_token + s_per_row_token * rows) * tokens)
+
+    @property
+    def rows(self) -> tuple[tuple[float, ...], ...]:
+        """The cells as a profile holds them."""
+        return tuple(map(tuple, self.cells.tolist()))
+
+    @property
+    def batch_range(self) -> tuple[int, int]:
+        """Measured batch sizes, both ends included."""
+        return max(math.ceil(self.batches[0]), 1), int(self.batches[-1])
+
+    @property
+    def length_range(self) -> tuple[int, int]:
+        """Measured lengths, both ends included."""
+        return int(self.lengths[0]), int(self.lengths[-1])
+
     def seconds(self, batch: ArrayLike, length: ArrayLike) -> Floats:
-        """Return the seconds; broadcasts over its arguments."""
+        """Return the seconds of one step, or of encoding once; broadcasts over its arguments."""
         rows, tokens = np.broadcast_arrays(np.asarray(batch, np.float64), np.asarray(length, np.float64))
         knots = self._knots(rows)
-        segment = np.clip(np.searchsorted(self.lengths, tokens, side="right") - 1, 0, max(self.lengths.size - 2, 0))
-        begin = np.take_along_axis(knots, segment[..., None], axis=-1)[..., 0]
-        if self.lengths.size == 1:
-            return begin
-        end = np.take_along_axis(knots, segment[..., None] + 1, axis=-1)[..., 0]
-        low, high = self.lengths[segment], self.lengths[segment + 1]
-        beyond_s: Floats = np.maximum(tokens - self.lengths[-1], 0.0) * self._trend(knots)[..., 0]
-        return _between(begin, end, np.minimum((tokens - low) / (high - low), 1.0)) + beyond_s
+        at = np.maximum(np.searchsorted(self.lengths, tokens, side="right") - 1, 0)
+        value, slope = (np.take_along_axis(table, at[..., None], axis=-1)[..., 0] for table in (knots, self._slopes(knots)))
+        seconds: Floats = value + slope * np.maximum(tokens - self.lengths[at], 0.0)
+        return seconds
 
     def sum_s(self, batch: ArrayLike, first: ArrayLike, last: ArrayLike) -> Floats:
-        """Return the sum over the whole lengths first..last, both included; 0 where last < first."""
+        """Return the sum over the whole lengths first..last, both included, at a constant batch; 0 where last < first."""
         rows, low, high = np.broadcast_arrays(*(np.asarray(column, np.float64) for column in (batch, first, last)))
         knots = self._knots(rows)
         total: Floats = self._up_to(knots, np.maximum(high + 1.0, low)) - self._up_to(knots, low)
         return total
 
-    def at_batch(self, batch: float) -> LengthForm:
-        """Return the cost of one batch size."""
+    def at_batch(self, batch: float) -> LengthCost:
+        """Return the cost of one batch size, which a simulated server keeps."""
         knots = self._knots(np.asarray(batch, np.float64))
-        tables = (self.lengths, knots, self._slopes(knots), self._before(knots))
-        return LengthForm(0.0, 0.0, *(table.tolist() for table in tables))
+        return LengthCost(*(table.tolist() for table in (self.lengths, knots, self._slopes(knots), self._before(knots))))
+
+    def outside(self, batch: ArrayLike, length: ArrayLike) -> NDArray[np.bool_]:
+        """Return a mask of the batches and lengths outside the measured ranges, whose costs are extrapolated."""
+        rows, tokens, (low, high), (first, last) = np.asarray(batch), np.asarray(length), self.batch_range, self.length_range
+        outside: NDArray[np.bool_] = (rows < low) | (rows > high) | (tokens < first) | (tokens > last)
+        return outside
 
     def _knots(self, rows: Floats) -> Floats:
         """Return the seconds at each length of the grid; shape (*rows.shape, lengths)."""
@@ -132,26 +195,23 @@ class TableSurface:
             return np.broadcast_to(self.cells[0], (*rows.shape, self.lengths.size))
         segment = np.clip(np.searchsorted(self.batches, rows, side="right") - 1, 0, self.batches.size - 2)
         low, high = self.batches[segment], self.batches[segment + 1]
-        return _between(self.cells[segment], self.cells[segment + 1], ((rows - low) / (high - low))[..., None])
+        begin, end, share = self.cells[segment], self.cells[segment + 1], ((rows - low) / (high - low))[..., None]
+        inner = begin + np.clip(share, 0.0, 1.0) * (end - begin)
+        knots: Floats = inner + np.maximum(share - 1.0, 0.0) * np.maximum(end - begin, 0.0)
+        return knots
 
     def _slopes(self, knots: Floats) -> Floats:
-        """Return the seconds per token after each length of the grid; after the last length, those of the trend."""
+        """Return the seconds per token after each length; after the last one the trend over all, never below 0."""
         if self.lengths.size == 1:
             return np.zeros_like(knots)
-        inner = np.diff(knots, axis=-1) / np.diff(self.lengths)
-        return np.concatenate([inner, self._trend(knots)], axis=-1)
-
-    def _trend(self, knots: Floats) -> Floats:
-        """Fit the seconds per token by least squares over all lengths, at least 0; shape (*rows.shape, 1)."""
         aside = self.lengths - self.lengths.mean()
-        slope: Floats = ((knots * aside).sum(axis=-1) / (aside * aside).sum())[..., None]
-        return np.maximum(slope, 0.0)
+        trend = ((knots * aside).sum(axis=-1) / (aside * aside).sum())[..., None]
+        return np.concatenate([np.diff(knots, axis=-1) / np.diff(self.lengths), np.maximum(trend, 0.0)], axis=-1)
 
     def _before(self, knots: Floats) -> Floats:
         """Return the sum over the lengths from the grid's first up to, and without, each length of the grid."""
         many = np.diff(self.lengths)
-        slopes = self._slopes(knots)[..., :-1]
-        segments = many * knots[..., :-1] + slopes * 0.5 * many * (many - 1.0)
+        segments = many * knots[..., :-1] + self._slopes(knots)[..., :-1] * 0.5 * many * (many - 1.0)
         return np.concatenate([np.zeros_like(knots[..., :1]), np.cumsum(segments, axis=-1)], axis=-1)
 
     def _up_to(self, knots: Floats, end: Floats) -> Floats:
@@ -161,61 +221,8 @@ class TableSurface:
         tables = (knots, self._slopes(knots), self._before(knots))
         value, slope, before = (np.take_along_axis(table, inside, axis=-1)[..., 0] for table in tables)
         many = end - self.lengths[inside[..., 0]]
-        rising = np.where(at < 0, 0.0, slope * 0.5 * many * (many - 1.0))
-        total: Floats = before + many * value + rising
+        total: Floats = before + many * value + np.where(at < 0, 0.0, slope * 0.5 * many * (many - 1.0))
         return total
-
-
-Surface = LinearSurface | TableSurface
-
-
-def _between(begin: Floats, end: Floats, share: Floats) -> Floats:
-    """Interpolate from begin (share 0) to end (share 1); constant before begin, extended beyond end without falling."""
-    inner = begin + np.clip(share, 0.0, 1.0) * (end - begin)
-    value: Floats = inner + np.maximum(share - 1.0, 0.0) * np.maximum(end - begin, 0.0)
-    return value
-
-
-Range = tuple[int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class BatchCost:
-    """Seconds of work on a batch by its size and one length: a decode step by position, or encoding by source length.
-
-    A step at position p is taken when p tokens are out.
-    """
-
-    surface: Surface
-    batch_range: Range
-    """Measured batch sizes, both ends included."""
-    length_range: Range
-    alone: TableSurface | None = None
-    """Costs of a batch of one, which agree with whole executions of single sentences; None: those of `surface`.
-
-    Most requests of an idle server are a sentence alone, and a library may change its kernel from one row to two, so a form
-    that is good over all batch sizes may be several per cent off at 1.
-    """
-
-    def seconds(self, batch: ArrayLike, length: ArrayLike) -> Floats:
-        """Return the seconds of one step, or of encoding once; broadcasts over its arguments."""
-        batched_s = self.surface.seconds(batch, length)
-        return batched_s if self.alone is None else np.where(np.equal(batch, 1), self.alone.seconds(1, length), batched_s)
-
-    def sum_s(self, batch: ArrayLike, first: ArrayLike, last: ArrayLike) -> Floats:
-        """Return the seconds of the steps at positions first..last, both included, at a constant batch; 0 if last < first."""
-        batched_s = self.surface.sum_s(batch, first, last)
-        return batched_s if self.alone is None else np.where(np.equal(batch, 1), self.alone.sum_s(1, first, last), batched_s)
-
-    def at_batch(self, batch: int) -> LengthForm:
-        """Return the cost of one batch size, which a simulated server keeps."""
-        return (self.alone if self.alone is not None and batch == 1 else self.surface).at_batch(batch)
-
-    def outside(self, batch: ArrayLike, length: ArrayLike) -> NDArray[np.bool_]:
-        """Return a mask of the batches and lengths outside the measured ranges, whose costs are extrapolated."""
-        rows, tokens, (low, high), (first, last) = np.asarray(batch), np.asarray(length), self.batch_range, self.length_range
-        outside: NDArray[np.bool_] = (rows < low) | (rows > high) | (tokens < first) | (tokens > last)
-        return outside
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,12 +231,12 @@ class DecodingCost:
 
     The step at position p is taken when p tokens are out; if the sentences of a batch joined at different times, the position
     is that of the sentence that has been active longest. Beyond the measured ranges, costs are extrapolated as in
-    `BatchCost`; `most_batch` is the greatest measured batch.
+    `CostTable`; `most_batch` is the greatest measured batch.
     """
 
-    step: BatchCost
+    step: CostTable
     """Costs of the usual (median) step."""
-    encoder: BatchCost
+    encoder: CostTable
     mean_over_usual: float = 1.0
     """Mean seconds of a step over those of the usual step: a few steps take much longer, and a server pays the sum."""
     gap_s_fixed: float = 0.0

@@ -1,0 +1,229 @@
+"""Where the numbers of a device profile come from: box, model, engine, running service, conditions, and the unit of lengths."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, model_validator
+
+from simnmt.base.configuration import EndOfSentence
+from simnmt.profile.blocks import (
+    MOST_WHOLE,
+    MS,
+    PERCENT,
+    Block,
+    Count,
+    Duration,
+    Kind,
+    NotNegative,
+    Positive,
+    Quantiles,
+    Shown,
+)
+from simnmt.profile.decoder_settings import DecoderOptions
+
+
+class Device(Block):
+    """The box."""
+
+    name: Annotated[str, Shown()]
+    """Common name, such as `NVIDIA Jetson TX2`."""
+    details: Annotated[str, Shown()] = ""
+    """Clocks, threads, library versions, as needed to repeat the measurement."""
+
+
+class Model(Block):
+    """The translation model that ran on it."""
+
+    name: Annotated[str, Shown()]
+    vocab: Annotated[int, Field(ge=2), Shown("vocabulary {:,}")]
+    """Words of the target vocabulary, which decide the bytes of a token on the link (CNMT-03)."""
+
+
+class LengthUnit(Block):
+    """Unit of the lengths; a workload in another unit is refused."""
+
+    src: Annotated[str, Shown("source in {}")]
+    tgt: Annotated[str, Shown("target in {}")]
+    end_of_sentence: Annotated[EndOfSentence, Shown("end of the sentence counted: {}")] = "none"
+    """Lengths that count the end-of-sentence token. Measurements count both: every step, and every token that the encoder
+    reads."""
+
+
+class ValidRange(Block):
+    """Lengths for which the cost model holds, both ends included."""
+
+    src_len: tuple[int, int]
+    tgt_len: tuple[int, int]
+
+    def lines(self, label: str) -> Iterator[tuple[str, str]]:
+        """Return one line with both ranges."""
+        (src_low, src_high), (tgt_low, tgt_high) = self.src_len, self.tgt_len
+        yield label, f"source {src_low} to {src_high}, target {tgt_low} to {tgt_high}"
+
+    @model_validator(mode="after")
+    def _ordered(self) -> ValidRange:
+        for name, (low, high) in (("src_len", self.src_len), ("tgt_len", self.tgt_len)):
+            if not 0 <= low <= high <= 10**9:
+                raise ValueError(f"{name}: [{low}, {high}] is not a range within 0 and 1e9")
+        return self
+
+
+class Provenance(Block):
+    """Origin of the numbers."""
+
+    source: Annotated[str, Shown()]
+    date: Annotated[str, Shown()]
+    """ISO 8601."""
+    tool: Annotated[str, Shown()]
+    """Program that wrote the file, with its version."""
+
+
+class EngineBlock(Block):
+    """What executed the model."""
+
+    backend: Annotated[str, Shown()]
+    """Such as `torch` or `ctranslate2`."""
+    compute_type: Annotated[str, Shown()]
+    """Such as `float32` or `int8`."""
+    device: Annotated[str, Shown("on {}")]
+    """`cpu` or `cuda:0`."""
+    device_name: Annotated[str, Shown()] = ""
+    """The processor's own name."""
+    threads: Annotated[Count | None, Shown("threads: {}")] = None
+    beam: Annotated[Count, Shown("beam {}")] = 1
+    fused: Annotated[bool, Shown("fused")] = False
+    """True if bias, softmax and search were fused."""
+    decoder: Annotated[DecoderOptions | None, Shown("decoder {}")] = None
+    """Options of the sharp decoder; null: another backend."""
+    weights: Annotated[Literal["random", "checkpoint"], Shown("weights: {}")] = "random"
+    """Times depend on the architecture alone, translations on the weights too."""
+    clipped_weights: Annotated[int, Field(ge=0, le=MOST_WHOLE)] | None = None
+    """Weights of the sharp decoder's model that 16-bit products would clip, whatever type its products have; null: another
+    backend."""
+    product_weights: Count | None = None
+    """All weights of these products."""
+    architecture: dict[str, Any] = Field(default_factory=dict)
+    versions: Annotated[dict[str, str], Shown()] = Field(default_factory=dict)
+
+    @property
+    def hash(self) -> str:
+        """Hash of all that decides the times of the same work on a box: architecture, backend, number type, threads, decoder.
+
+        A gateway compares its profiles' with those of the live engines. Weights do not count: times do not depend on them.
+        """
+        names = {"architecture", "backend", "compute_type", "device", "threads", "beam", "fused", "decoder"}
+        content = json.dumps(self.model_dump(mode="json", include=names), sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+    @model_validator(mode="after")
+    def _sizes_are_possible(self) -> EngineBlock:
+        for key, value in self.architecture.items():
+            if _holds_too_large(value):
+                raise ValueError(f"architecture.{key}: a number beyond {MOST_WHOLE}")
+        return self
+
+
+def _holds_too_large(value: Any) -> bool:
+    if isinstance(value, dict | list | tuple):
+        return any(map(_holds_too_large, value.values() if isinstance(value, dict) else value))
+    return isinstance(value, int | float) and abs(value) > MOST_WHOLE
+
+
+class RoundTrip(Block):
+    """The way to a service and back, and the service's own handling of HTTP."""
+
+    how: Annotated[Literal["echo", "included"], Shown()]
+    """`echo`: measured by a request that translates nothing, and taken off every time of the profile. `included`: the times
+    contain it, because the service answers no such request, or none that is shorter than a sentence."""
+    echo: Annotated[str, Shown("of {}")] = ""
+    """The request that translates nothing, such as `GET /languages`; empty if the service answers none."""
+    seconds: Annotated[Quantiles | None, Shown("measured")] = None
+    """Times of the echo, between the sentences."""
+    taken_off_s: Annotated[NotNegative, Shown("{:.3g} ms taken off all times", MS)] = 0.0
+    """The median echo; on a busy box the median over the sentences of the least echo beside each."""
+
+    @model_validator(mode="after")
+    def _has_its_echo(self) -> RoundTrip:
+        if bool(self.echo) != (self.seconds is not None) or (self.how == "echo" and self.seconds is None):
+            raise ValueError("echo and seconds go together, and how echo needs both")
+        if self.how == "included" and self.taken_off_s > 0.0:
+            raise ValueError("taken_off_s: must be 0 with how included")
+        return self
+
+
+class StreamedTokens(Block):
+    """Times of the tokens of a streamed answer, one sentence at a time."""
+
+    first_token: Annotated[Quantiles, Shown("first")]
+    """From sending to the first token, less the round trip that was taken off."""
+    between_tokens: Annotated[Quantiles, Shown("between")]
+    """Mean time between two tokens of an answer."""
+
+
+class EndpointBlock(Block):
+    """A running service that was measured through HTTP."""
+
+    kind: Annotated[Kind, Shown()]
+    api: Annotated[str, Shown()]
+    """Its protocol, such as `libretranslate`."""
+    url: Annotated[str, Shown("at {}")]
+    source: Annotated[str, Shown("from {}")]
+    """Language of the text."""
+    target: Annotated[str, Shown("to {}")]
+    """Language of the translations."""
+    sentences: Annotated[Count, Shown("{:,} sentences")]
+    """Different sentences that were sent."""
+    requests: Annotated[Count, Shown("{:,} requests")]
+    """Requests one after another, from which the plane follows."""
+    mean_s: Positive
+    """Mean time of a sentence alone, over the different sentences."""
+    spread: Annotated[NotNegative | None, Shown("repeats spread by {:.2g} %", PERCENT)] = None
+    """Median over the sentences of the interquartile range over the median of their repeats; null: one repeat."""
+    round_trip: Annotated[RoundTrip, Shown("round trip")]
+    streamed: Annotated[StreamedTokens | None, Shown("tokens")] = None
+    """Null: answers came as a whole."""
+    doubts: tuple[Annotated[str, Field(min_length=1, max_length=300)], ...] = ()
+    """Reasons to distrust the figures, one sentence each without a full stop."""
+
+
+class MeasuringConditions(Block):
+    """State of the box during one measuring session; further keys are allowed."""
+
+    model_config = ConfigDict(extra="allow")
+
+    load_average: Annotated[NotNegative | tuple[NotNegative, ...] | None, Shown("load {:.4g}")] = None
+    governor: Annotated[str | None, Shown("governor {}")] = None
+    frequency_mhz: Annotated[Positive | tuple[Positive, ...] | None, Shown("{:.4g} MHz")] = None
+    others_cpus: NotNegative | None = None
+    """CPUs' worth of time that other programs used before or after the session, whichever is greater."""
+    busy: bool | None = None
+    """True if that is enough to disturb a measurement; null if it was not watched."""
+    drift: Annotated[NotNegative | None, Shown("drift {:.3g} %", PERCENT)] = None
+    """Greatest relative difference of a reading of the reference cell from the lower quartile of all its readings."""
+    disturbed_cells: Annotated[Annotated[int, Field(ge=0)] | None, Shown("disturbed cells: {}")] = None
+    """Number of cells that still had no undisturbed repeat after they were measured again."""
+    disturbed: tuple[Annotated[str, Field(min_length=1, pattern=r"\S")], ...] = ()
+    """Names of these cells, such as `step 20+64 x8`: the cost model, source and target tokens, and the batch above 1."""
+
+
+class LaterConditions(MeasuringConditions):
+    """State of the box during a session that completed a profile."""
+
+    parts: tuple[str, ...] = ()
+    """Measured parts, named as in `simnmt calibrate --part`; `sti` for `simnmt sti profile`."""
+    date: str | None = None
+    """ISO 8601."""
+    tool: str | None = None
+
+
+class Conditions(MeasuringConditions):
+    """State of the box during the session that made the profile, and during those that completed it."""
+
+    gap_s: Annotated[Duration | None, Shown("after {:.4g} ms of idling", MS)] = None
+    """Seconds that the box idled before each single execution; null: back to back."""
+    later: tuple[LaterConditions, ...] = ()
+    """The completing sessions, first to last."""

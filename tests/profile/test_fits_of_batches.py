@@ -1,0 +1,165 @@
+"""Fits of steps, encoders and overheads by batch: a line or the cells themselves, judged on batch sizes left out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from simnmt.calibrate.fits import fit_grid, fit_overhead, split_totals
+from simnmt.profile.blocks import EncoderBlock, GridBlock, StepBlock
+from simnmt.profile.cost import CostTable
+
+BATCH, POSITION = (axis.ravel() for axis in np.meshgrid([1, 2, 4, 8, 16, 32, 64], [0, 8, 32, 128]))
+LINE = CostTable.of_line((1, 64), (0, 128), 0.004, 1e-4, 2e-6, 1e-6)
+
+
+def on_a_line(block: GridBlock) -> bool:
+    return any("lie on the line" in note for note in block.notes)
+
+
+def step_times(relative_sd: float = 0.0, seed: int = 1) -> np.ndarray:
+    noise = np.random.default_rng(seed).normal(0.0, relative_sd, BATCH.size)
+    return LINE.seconds(BATCH, POSITION) * np.exp(noise)
+
+
+def test_a_linear_device_is_fitted_by_its_line() -> None:
+    block = fit_grid(StepBlock, BATCH, POSITION, step_times())
+    assert on_a_line(block) and block.heldout_error == pytest.approx(0.0, abs=1e-9)
+    assert block.cost.seconds([3, 128], [5, 256]) == pytest.approx(LINE.seconds([3, 128], [5, 256]))
+
+
+def test_noise_alone_does_not_make_a_table_of_a_linear_device() -> None:
+    assert sum(on_a_line(fit_grid(StepBlock, BATCH, POSITION, step_times(0.03, seed))) for seed in range(20)) >= 19
+
+
+def test_a_device_that_is_flat_until_it_is_full_becomes_a_table() -> None:
+    """FNI-18's point: small batches cost no less. No line is flat and then steep; the held-out batch sizes say so."""
+    sizes = [1, 2, 4, 8, 12, 16, 20, 24, 32, 48, 64]
+    batch, position = (axis.ravel() for axis in np.meshgrid(sizes, [0, 16, 64]))
+    block = fit_grid(StepBlock, batch, position, np.maximum(0.004, 0.00025 * batch))
+    assert not on_a_line(block)
+    assert block.heldout_error is not None and block.heldout_error < 0.02
+    cost = block.cost
+    assert cost.seconds([1, 8, 16, 64], 16) == pytest.approx([0.004, 0.004, 0.004, 0.016])
+    assert cost.sum_s(32, 0, 99) == pytest.approx(100 * 0.008)
+
+
+# One thread of a processor whose matrix kernel changes after batch 3: 25, 46, 64 and then 40 ms.
+KERNELS_MS = {1: 25, 2: 46, 3: 64, 4: 40, 8: 48, 16: 64, 32: 96, 64: 160}
+
+
+def kernel_steps(judged: dict[int, float]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    ms = KERNELS_MS | judged
+    batch, position = (axis.ravel() for axis in np.meshgrid(list(ms), [0, 16, 64]))
+    return batch, position, np.array([1e-3 * ms[int(size)] for size in batch]) + 1e-5 * position
+
+
+def test_batch_sizes_that_only_judge_choose_the_form_and_enter_neither() -> None:
+    """A table that holds all small sizes is right between them; left out in turn, its own knots would have to be guessed."""
+    judged = {7: 46.0, 10: 52.0, 20: 72.0, 40: 112.0}
+    block = fit_grid(StepBlock, *kernel_steps(judged), judged_batches=judged)
+    assert not on_a_line(block) and block.batch == tuple(KERNELS_MS)
+    assert block.heldout_how == "batch sizes 7, 10, 20, 40, measured only to judge"
+    assert block.heldout_error == pytest.approx(0.0, abs=1e-9)
+    in_turn = fit_grid(StepBlock, *kernel_steps({}))
+    assert in_turn.judged_cells == () and in_turn.heldout_error is not None and in_turn.heldout_error > 0.1
+    shifted = fit_grid(StepBlock, *kernel_steps({size: 1.05 * ms for size, ms in judged.items()}), judged_batches=judged)
+    assert shifted.seconds == block.seconds
+    batch, position, seconds = np.array(shifted.judged_cells).T
+    assert np.abs(shifted.cost.seconds(batch, position) / seconds - 1.0).mean() == pytest.approx(shifted.heldout_error)
+
+
+@pytest.mark.parametrize("noise", [0.04, 0.12])
+def test_judges_do_not_acquit_a_line_that_is_wrong_at_small_batches(noise: float) -> None:
+    judged = {7: 46.0 * (1 + noise), 10: 52.0 * (1 - noise), 20: 72.0 * (1 + noise), 40: 112.0 * (1 - noise)}
+    assert not on_a_line(fit_grid(StepBlock, *kernel_steps(judged), judged_batches=judged))
+
+
+def test_the_first_step_is_a_position_like_others() -> None:
+    """It starts from the encoder's output and may take longer than those after it."""
+    batch, position = (axis.ravel() for axis in np.meshgrid([1, 2, 4, 8], [0, 1, 8, 63]))
+    seconds = np.where(position == 0, 0.009, 0.003) + 0.0001 * np.maximum(batch, 3) ** 2
+    block = fit_grid(StepBlock, batch, position, seconds, judged_batches=(4,), notes=("how",))
+    assert block.position == (0, 1, 8, 63) and block.notes[0] == "how"
+    assert block.cost.sum_s(1, 0, 8) == pytest.approx(0.0099 + 8 * 0.0039)
+
+
+def test_repeats_count_by_their_median() -> None:
+    columns = [np.tile(column, 3) for column in (BATCH, POSITION)]
+    block = fit_grid(StepBlock, *columns, np.concatenate([step_times(), 1.1 * step_times(), 5 * step_times()]))
+    assert block.repeats == 3 and block.cost.seconds(8, 8) == pytest.approx(1.1 * LINE.seconds(8, 8))
+
+
+def test_a_batch_that_ran_out_of_memory_halfway_helps_the_line_and_stays_out_of_the_table() -> None:
+    known = (BATCH < 64) | (POSITION < 32)
+    block = fit_grid(StepBlock, BATCH[known], POSITION[known], step_times()[known])
+    assert on_a_line(block) and block.batch[-1] == 64
+    flat = fit_grid(StepBlock, BATCH[known], POSITION[known], np.maximum(0.004, 0.0002 * BATCH)[known])
+    assert not on_a_line(flat) and flat.batch[-1] == 32 and len(flat.seconds) == 6
+
+
+@pytest.mark.parametrize("batches", [[4], [1, 4]])
+def test_few_batch_sizes_are_judged_on_positions_and_do_not_determine_a_slope(batches: list[int]) -> None:
+    batch, position = (axis.ravel() for axis in np.meshgrid(batches, [0, 10, 20, 30]))
+    block = fit_grid(StepBlock, batch, position, 0.001 + 1e-5 * position + 0.0001 * batch)
+    assert block.heldout_error == pytest.approx(0.0, abs=1e-9)
+    assert block.heldout_how is not None and "lengths left out" in block.heldout_how
+    assert block.cost.seconds(4, 15) == pytest.approx(0.00155)
+    if len(batches) == 1:
+        assert block.cost.seconds(8, 15) == pytest.approx(0.00155), "nothing is known of other batches"
+
+
+def test_one_cell_is_a_cost_without_an_error_and_the_encoder_is_fitted_alike() -> None:
+    block = fit_grid(StepBlock, [2], [5], [0.01])
+    assert block.heldout_error is None and block.cost.seconds(2, 5) == pytest.approx(0.01)
+    encoder = fit_grid(EncoderBlock, BATCH, POSITION + 1, 0.001 + 1e-5 * BATCH * (POSITION + 1))
+    assert encoder.cost.seconds(10, 20) == pytest.approx(0.003)
+
+
+LENGTHS = np.array([1, 2, 8, 32, 128])
+
+
+def totals(fixed: float, first: float, per_position: float, tgt_len: np.ndarray) -> np.ndarray:
+    """Step after step, as a device takes them."""
+    return np.array([fixed + sum(first + per_position * at for at in range(length)) for length in tgt_len.tolist()])
+
+
+@pytest.mark.parametrize("parts", [(0.002, 0.003, 1e-5), (0.0, 0.003, 1e-5), (0.002, 0.003, 0.0), (0.002, 0.0, 1e-5)])
+def test_whole_translations_give_their_parts(parts: tuple[float, float, float]) -> None:
+    assert split_totals(LENGTHS, totals(*parts, LENGTHS)) == pytest.approx(parts, rel=1e-9, abs=1e-12)
+
+
+def test_noise_moves_the_parts_little_and_never_below_nothing() -> None:
+    tgt_len = np.repeat(LENGTHS, 20)
+    for seed in range(20):
+        noise = np.random.default_rng(seed).normal(1.0, 0.03, tgt_len.size)
+        parts = split_totals(tgt_len, totals(0.004, 0.003, 1e-5, tgt_len) * noise)
+        assert parts == pytest.approx((0.004, 0.003, 1e-5), rel=0.15)
+        assert min(split_totals(tgt_len, totals(0.0, 0.003, 0.0, tgt_len) * noise)) >= 0.0
+    assert split_totals([2, 10], [0.012, 0.036]) == pytest.approx((0.006, 0.003, 0.0)), "two lengths give equal steps"
+
+
+SIZES = np.array([1, 2, 4, 8, 16, 32, 64, 128])
+STRAIGHT = 0.0003 + 2e-5 * SIZES
+
+
+def test_an_overhead_has_two_parts_neither_of_them_negative() -> None:
+    """A cost that falls with the size is a fixed one, one from the origin grows alone."""
+    fit = fit_overhead(SIZES, STRAIGHT)
+    assert (fit.s_fixed, fit.s_per_sentence) == (pytest.approx(0.0003), pytest.approx(2e-5))
+    falling, steep = fit_overhead(SIZES, 0.001 / SIZES**0.1), fit_overhead(SIZES, 1e-5 * (SIZES - 0.5))
+    assert falling.s_per_sentence == 0.0 < falling.s_fixed and steep.s_fixed == 0.0 < steep.s_per_sentence
+    assert fit_overhead([1], [0.0004]).s_per_sentence == 0.0
+
+
+def test_small_sizes_count_as_much_as_large_ones_and_judges_do_not_fit() -> None:
+    """Noise of 5 % of the largest is four times the smallest: it must not decide over that."""
+    assert fit_overhead(SIZES, np.where(SIZES == 128, 1.05, 1.0) * STRAIGHT).s_fixed == pytest.approx(0.0003, rel=0.05)
+    fit = fit_overhead(SIZES, np.where(SIZES == 8, 2.0, 1.0) * STRAIGHT, judged=(8,))
+    assert fit.s_fixed == pytest.approx(0.0003)
+    assert (fit.error, fit.how) == (pytest.approx(0.5), "batch sizes 8, never fitted")
+
+
+def test_what_drowns_in_the_clocks_noise_costs_nothing() -> None:
+    fit = fit_overhead([1, 2, 4], [-1e-7, 0.0, 1e-7])
+    assert (fit.s_fixed, fit.s_per_sentence, fit.error) == (0.0, 0.0, None)
