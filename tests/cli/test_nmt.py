@@ -130,16 +130,16 @@ def test_a_bundle_of_the_vocabulary_is_translated_with(
 
     from simnmt.nmt.models import load_model
     from simnmt.nmt.subwords import Subwords
-    from simnmt.nmt.vocabulary import restricted_vocabulary
+    from simnmt.kernels import projection_timing
     from simnmt.nmt.vocabulary.candidate_lists import CandidateLists
 
-    measure, measured = restricted_vocabulary.measure_projection, list[int]()
+    measure, measured = projection_timing.measure_projection, list[int]()
 
     def measure_projection(width: int, **options: Any) -> Any:
         measured.append(width)
         return measure(width, **options)
 
-    monkeypatch.setattr(restricted_vocabulary, "measure_projection", measure_projection)
+    monkeypatch.setattr(projection_timing, "measure_projection", measure_projection)
     loaded = load_model(model)
     src_vocab, vocab = loaded.architecture.src_vocab, loaded.architecture.tgt_vocab
     none, starts = np.empty(0, np.int32), np.zeros(src_vocab + 1, np.int64)
