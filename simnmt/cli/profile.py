@@ -112,6 +112,6 @@ def compare(files: Files, as_json: AsJson = False) -> None:
     comparison = {
         "files": files,
         "coefficients": [{place: value for place, _, value in columns(profile)} for profile in profiles],
-        "against_first": [compare_profiles(profiles[0], other).as_json() for other in profiles[1:]],
+        "against_first": [compare_profiles(profiles[0], other) for other in profiles[1:]],
     }
     print_result(as_json, lambda: comparison, lambda: comparison_text(files, profiles))

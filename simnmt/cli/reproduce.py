@@ -97,7 +97,6 @@ def vocab(
     targets: Annotated[list[str] | None, option("LABEL=FILE", "Their translations, for candidate lists.")] = None,
     heldout: Annotated[list[str] | None, option("LABEL=FILE", "Other sources, to judge by; repeatable.")] = None,
     references: Annotated[list[str] | None, option("LABEL=FILE", "A translation of each of these, for BLEU.")] = None,
-    parts: Parts = None,
     benches: Annotated[
         list[Path] | None,
         option("FILE", "Result of `simnmt vocab bench --out`, instead of the shipped ones; repeatable.", "--bench"),
@@ -111,7 +110,7 @@ def vocab(
     Example: simnmt reproduce vocab --out vocab-page
     """
     from simnmt.papers.fvp.reproduction import reproduce
-    from simnmt.papers.fvp.study_texts import directions_of
+    from simnmt.papers.fvp.texts import directions_of
 
     directions = directions_of(
         train=_files_by_label("--text", text),
@@ -119,10 +118,8 @@ def vocab(
         heldout=_files_by_label("--heldout", heldout),
         references=_files_by_label("--references", references),
     )
-    run = partial(
-        reproduce, studies=studies, benches=benches, model=model, directions=directions, parts=parts or (), quick=quick
-    )
-    _write_and_print("vocab", out, force, as_json, lambda bar, _: run(say=_stage_printer(bar)).report())
+    run = partial(reproduce, studies=studies, benches=benches, model=model, directions=directions, quick=quick)
+    _write_and_print("vocab", out, force, as_json, lambda bar, _: run(say=_stage_printer(bar)))
 
 
 def _files_by_label(name: str, given: Sequence[str] | None) -> dict[str, Path]:

@@ -1,14 +1,16 @@
-"""Doubts about a device profile: every verb and page takes its warnings from the rules of this module.
+"""Doubts about a device profile: every verb and page takes its warnings from here.
 
 `calibrate`, `profile inspect`, `sti profile`, `sti plan` and `sti run` print all doubts. A simulated run prints only those with
-a known effect on its numbers (`Doubt.effect`). A new doubt is a line of `RULES`.
+a known effect on its numbers (`Doubt.effect`). When a rule holds is said here, its words stand in `doubts.toml`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,11 @@ from simnmt.profile.decoder_block import canonical
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.origin import MeasuringConditions
 from simnmt.profile.streaming_block import StiBlock
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 COST_MODELS = ("execution", "step", "encoder", "decoder", "overheads", "disk", "energy", "sti")
 """The eight cost blocks of a profile, which may be measured."""
@@ -65,25 +72,16 @@ class Doubt:
         return asdict(self) | {"cost_models": list(self.cost_models)}
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """A kind of doubt: when it holds, and its words."""
+@cache
+def _rules() -> dict[str, Facts]:
+    """Return the words of each rule, by name."""
+    return tomllib.loads((Path(__file__).parent / "doubts.toml").read_text(encoding="utf-8"))
 
-    source: str
-    when: Callable[[DeviceProfile, int], Iterator[Facts]]
-    """Returns the facts of each case of a profile, for the beam of a search."""
-    text: str
-    """Template of the message, filled with the facts."""
-    effect: str = ""
-    """Template of the effect."""
-    concerns: tuple[str, ...] = ()
-    """The doubtful cost models, unless the facts name others as `models`; empty: `source`."""
 
-    def doubts(self, profile: DeviceProfile, beam: int) -> Iterator[Doubt]:
-        """Return the doubts of this kind about a profile."""
-        for facts in self.when(profile, beam):
-            models = facts.get("models", self.concerns or (self.source,))
-            yield Doubt(self.source, models, self.text.format(**facts), self.effect.format(**facts))
+def _doubt(rule: str, facts: Facts) -> Doubt:
+    words = _rules()[rule]
+    models = facts.get("models") or words.get("concerns") or [words["source"]]
+    return Doubt(words["source"], tuple(models), words["text"].format(**facts), words.get("effect", "").format(**facts))
 
 
 def profile_doubts(profile: DeviceProfile, cost_models: Sequence[str] = COST_MODELS, *, beam: int | None = None) -> list[Doubt]:
@@ -97,7 +95,7 @@ def profile_doubts(profile: DeviceProfile, cost_models: Sequence[str] = COST_MOD
         >>> [doubt.source for doubt in profile_doubts(read_profile(find("calibration", "@tx2-marian")))]
         []
     """
-    doubts = (doubt for rule in RULES for doubt in rule.doubts(profile, _calibrated_beam(profile) if beam is None else beam))
+    doubts = [_doubt(rule, facts) for rule, facts in _cases(profile, _calibrated_beam(profile) if beam is None else beam)]
     return [doubt for doubt in doubts if set(doubt.cost_models) & set(cost_models)]
 
 
@@ -118,12 +116,7 @@ def heldout_errors(profile: DeviceProfile) -> dict[str, float | None]:
 
 def sti_doubts(block: StiBlock) -> list[Doubt]:
     """Return the doubts about a streamed model: its table against whole runs, the line through its reads, its accuracy."""
-    return [doubt for rule in RULES if rule.source == "sti" for doubt in rule.doubts(_OnlyStreamed(block), 1)]  # type: ignore[arg-type]
-
-
-@dataclass(frozen=True, slots=True)
-class _OnlyStreamed:
-    sti: StiBlock
+    return [_doubt(rule, facts) for rule, facts in _sti_cases(block)]
 
 
 def chance_level_message(accuracy: float, majority: float, examples: int, task: str) -> str | None:
@@ -186,52 +179,76 @@ def _sessions(profile: DeviceProfile) -> list[tuple[tuple[str, ...], MeasuringCo
     return [(models, state) for models, state in sessions if models]
 
 
-def _busy(profile: DeviceProfile, _: int) -> Iterator[Facts]:
+Cases = Iterator[tuple[str, Facts]]
+"""Names of rules, with the facts that fill their words."""
+
+
+def _cases(profile: DeviceProfile, beam: int) -> Cases:
+    """Return all that is doubtful about a profile; `beam`: of the search."""
+    yield from _session_cases(profile)
+    yield from _execution_cases(profile)
+    errors = heldout_errors(profile)
+    for name in ("step", "encoder", "disk", "energy", "gap"):
+        if (errors[name] or 0.0) > ERROR_BOUND:
+            yield f"{name}_errs", {"percent": 100 * (errors[name] or 0.0)}
+    apart = alone_vs_plane(profile)
+    if apart is not None and abs(apart) > MOST_APART:
+        yield "alone", {"percent": 100 * apart, "most": 100 * MOST_APART}
+    ratios = against_step(profile).items()
+    off = [f"{ratio:.3g} at batch {batch}" for batch, ratio in ratios if not 1.0 / DECODER_BOUND <= ratio <= DECODER_BOUND]
+    if off:
+        yield "decoder_at_another_pace", {"ratios": ", ".join(off)}
+    # Only the steps of the calibrated beam are charged.
+    if beam > 1 and (profile.beam_overrun is None or beam != _calibrated_beam(profile)):
+        yield "uncounted_beam", {"beam": beam}
+    yield from _clipping_cases(profile)
+    if (endpoint := profile.endpoint) is not None:
+        trip, echo = endpoint.round_trip, endpoint.round_trip.seconds
+        if trip.how == "included":
+            why = (
+                "" if echo is None else f", because the echo, {1e3 * echo.median_s:.3g} ms, takes longer than a short sentence"
+            )
+            yield "round_trip_included", {"why": why}
+        elif trip.taken_off_s > endpoint.mean_s:
+            yield "long_round_trip", {"trip": 1e3 * trip.taken_off_s, "mean": 1e3 * endpoint.mean_s}
+        yield from (("recorded", {"message": message}) for message in endpoint.doubts)
+    if profile.sti is not None:
+        yield from _sti_cases(profile.sti)
+
+
+def _session_cases(profile: DeviceProfile) -> Cases:
+    """Return busy boxes, cells that stayed disturbed, and large drifts, in which repeats may hide worse."""
     for models, state in _sessions(profile):
         if state.busy:
-            yield {"models": models, "message": busy_message(state.others_cpus, f"measuring {format_list(models)}")}
-
-
-def _disturbed_cells(profile: DeviceProfile, _: int) -> Iterator[Facts]:
-    """Return the facts of sessions with disturbed cells; without their names, the count is of all cells of the session."""
-    for models, state in _sessions(profile):
+            yield "busy", {"models": models, "message": busy_message(state.others_cpus, f"measuring {format_list(models)}")}
         named = [name for name in (cell.split()[0] for cell in state.disturbed) if name in models]
+        # If a profile names no cells, the count is of all cells of the session.
         count = len(named) if state.disturbed else state.disturbed_cells or 0
-        concerned = tuple(dict.fromkeys(named)) or tuple(name for name in models if name in ("execution", "step", "encoder"))
         if count:
+            of = tuple(dict.fromkeys(named)) or tuple(name for name in models if name in ("execution", "step", "encoder"))
             moved = "" if state.drift is None else f": the reference cell moved by up to {100 * state.drift:.0f} %"
-            yield {"models": concerned, "cells": f"{count} cell{'s' * (count > 1)} of {', '.join(concerned)}", "moved": moved}
+            cells = f"{count} cell{'s' * (count > 1)} of {', '.join(of)}"
+            yield "disturbed_cells", {"models": of, "cells": cells, "moved": moved}
+        elif (state.drift or 0.0) > DRIFT_BOUND:
+            yield "drift", {"models": models, "measuring": format_list(models), "percent": 100 * (state.drift or 0.0)}
 
 
-def _drift(profile: DeviceProfile, beam: int) -> Iterator[Facts]:
-    """Return the facts of sessions whose reference cell moved, although no cell stayed disturbed."""
-    disturbed = [facts["models"] for facts in _disturbed_cells(profile, beam)]
-    for models, state in _sessions(profile):
-        if state.drift is not None and state.drift > DRIFT_BOUND and not any(set(models) & set(names) for names in disturbed):
-            yield {"models": models, "measuring": format_list(models), "percent": 100 * state.drift}
-
-
-def _fit_facts(profile: DeviceProfile, holds: bool, **facts: Any) -> Iterator[Facts]:
-    if profile.execution.kind == "measured" and holds:
-        yield facts
-
-
-def _medians(profile: DeviceProfile, _: int) -> Iterator[Facts]:
-    return _fit_facts(profile, bool(profile.execution.fit.quantile))
-
-
-def _level(profile: DeviceProfile, _: int) -> Iterator[Facts]:
-    fit, level = profile.execution.fit, profile.execution.fit.level or 1.0
-    usual = "medians" if fit.quantile else "undisturbed time"
-    return _fit_facts(profile, level > LEVEL_BOUND, above=100 * (level - 1), usual=usual, less=100 * (1 - 1 / level))
-
-
-def _disturbed_executions(profile: DeviceProfile, _: int) -> Iterator[Facts]:
-    share = profile.execution.fit.disturbed_share or 0.0
-    longer = 100 * _disturbance(profile)
-    effect = f"executions disturbed as in the calibration take {longer:.0f} % more time than this run charges"
-    effect = effect if longer > 100 * ERROR_BOUND else ""
-    return _fit_facts(profile, share > DISTURBED_BOUND, percent=100 * share, effect=effect)
+def _execution_cases(profile: DeviceProfile) -> Cases:
+    """Return medians that were fitted, a mean far above them or the least, disturbed executions, and the greater error."""
+    fit = profile.execution.fit
+    if profile.execution.kind == "measured":
+        if fit.quantile:
+            yield "medians", {}
+        if (level := fit.level or 1.0) > LEVEL_BOUND:
+            usual = "medians" if fit.quantile else "undisturbed time"
+            yield "level", {"above": 100 * (level - 1), "usual": usual, "less": 100 * (1 - 1 / level)}
+        if (share := fit.disturbed_share or 0.0) > DISTURBED_BOUND:
+            longer = _disturbance(profile)
+            rule = "disturbed_executions_take_longer" if longer > ERROR_BOUND else "disturbed_executions"
+            yield rule, {"percent": 100 * share, "longer": 100 * longer}
+    error, of_means = fit.heldout_error or 0.0, fit.heldout_error_of_means or 0.0
+    if max(error, of_means) > ERROR_BOUND:
+        yield "execution_errs", {"percent": 100 * max(error, of_means), "times": " on mean times" * (of_means > error)}
 
 
 def _disturbance(profile: DeviceProfile) -> float:
@@ -244,191 +261,27 @@ def _disturbance(profile: DeviceProfile) -> float:
     return float(repeats @ mean_s) / plane_s - 1.0 if plane_s > 0.0 else 0.0
 
 
-def _errs(name: str, label: str) -> Callable[[DeviceProfile, int], Iterator[Facts]]:
-    """Return the condition that the held-out error of a cost model is above the bound; of a plane the greater of its two."""
-
-    def facts(profile: DeviceProfile, _: int) -> Iterator[Facts]:
-        errors = heldout_errors(profile)
-        error, times = errors[name] or 0.0, ""
-        if name == "execution" and (errors["execution_of_means"] or 0.0) > error:
-            error, times = errors["execution_of_means"] or 0.0, " on mean times"
-        if error > ERROR_BOUND:
-            yield {"label": label, "percent": 100 * error, "times": times}
-
-    return facts
-
-
-def _alone(profile: DeviceProfile, _: int) -> Iterator[Facts]:
-    apart = alone_vs_plane(profile)
-    if apart is not None and abs(apart) > MOST_APART:
-        yield {"percent": 100 * apart, "most": 100 * MOST_APART}
-
-
-def _decoder_at_another_pace(profile: DeviceProfile, _: int) -> Iterator[Facts]:
-    ratios = against_step(profile).items()
-    off = [f"{ratio:.3g} at batch {batch}" for batch, ratio in ratios if not 1.0 / DECODER_BOUND <= ratio <= DECODER_BOUND]
-    if off:
-        yield {"ratios": ", ".join(off)}
-
-
-def _uncounted_beam(profile: DeviceProfile, beam: int) -> Iterator[Facts]:
-    """Return the facts of a beam whose steps beyond its best output were not counted: only the calibrated beam's are."""
-    if beam > 1 and (profile.beam_overrun is None or beam != _calibrated_beam(profile)):
-        yield {"beam": beam}
-
-
-def _clipped(profile: DeviceProfile, _: int) -> Iterator[Facts]:
-    """Return the facts of 16-bit products, of the engine or of variants of its decoder, that clip weights."""
+def _clipping_cases(profile: DeviceProfile) -> Cases:
+    """Return 16-bit products, of the engine or of variants of its decoder, that clip weights."""
     engine, decoder = profile.engine, profile.decoder
-    if engine is None or engine.clipped_weights is None or engine.product_weights is None:
-        return
-    in_variants = decoder is not None and any(variant.settings.gemm == "int16" for variant in decoder.variants)
-    message = clipped_weights_message(engine.clipped_weights, engine.product_weights)
-    if message is not None and (engine.compute_type == "int16" or in_variants):
-        yield {"models": ("execution", "decoder") if engine.compute_type == "int16" else ("decoder",), "message": message}
+    if engine is not None and engine.clipped_weights is not None and engine.product_weights is not None:
+        in_engine = engine.compute_type == "int16"
+        in_variants = decoder is not None and any(variant.settings.gemm == "int16" for variant in decoder.variants)
+        message = clipped_weights_message(engine.clipped_weights, engine.product_weights)
+        if message is not None and (in_engine or in_variants):
+            yield "clipped_weights", {"models": ["execution", "decoder"] if in_engine else ["decoder"], "message": message}
 
 
-def _round_trip_included(profile: DeviceProfile, _: int) -> Iterator[Facts]:
-    if profile.endpoint is not None and profile.endpoint.round_trip.how == "included":
-        echo = profile.endpoint.round_trip.seconds
-        shown = (
-            "" if echo is None else f", because the echo, {1e3 * echo.median_s:.3g} ms, takes longer than the shortest sentence"
-        )
-        yield {"why": shown}
-
-
-def _long_round_trip(profile: DeviceProfile, _: int) -> Iterator[Facts]:
-    if profile.endpoint is not None and profile.endpoint.round_trip.taken_off_s > profile.endpoint.mean_s:
-        yield {"trip": 1e3 * profile.endpoint.round_trip.taken_off_s, "mean": 1e3 * profile.endpoint.mean_s}
-
-
-def _recorded(profile: DeviceProfile, _: int) -> Iterator[Facts]:
-    return iter([] if profile.endpoint is None else [{"message": message} for message in profile.endpoint.doubts])
-
-
-def _sti_errs(profile: DeviceProfile, _: int) -> Iterator[Facts]:
-    error = None if profile.sti is None else profile.sti.compute.heldout_error
-    if error is not None and error > ERROR_BOUND:
-        yield {"percent": 100 * error}
-
-
-def _reads_off_their_line(profile: DeviceProfile, _: int) -> Iterator[Facts]:
-    block = profile.sti
-    if block is not None and block.kind == "measured" and (block.io.r2 is None or block.io.r2 < STI_R2_BOUND):
-        yield {"r2": "none" if block.io.r2 is None else f"{block.io.r2:.2f}", "bound": STI_R2_BOUND}
-
-
-def _chance_level(profile: DeviceProfile, _: int) -> Iterator[Facts]:
-    ranks = None if profile.sti is None else profile.sti.importance
+def _sti_cases(block: StiBlock) -> Cases:
+    error, r2, ranks = block.compute.heldout_error or 0.0, block.io.r2, block.importance
+    if error > ERROR_BOUND:
+        yield "sti_errs", {"percent": 100 * error}
+    if block.kind == "measured" and (r2 is None or r2 < STI_R2_BOUND):
+        yield "reads_off_their_line", {"r2": "none" if r2 is None else f"{r2:.2f}", "bound": STI_R2_BOUND}
     if ranks is not None and ranks.full_accuracy is not None and ranks.majority is not None:
         message = chance_level_message(ranks.full_accuracy, ranks.majority, ranks.examples, ranks.task)
         if message is not None:
-            yield {"message": message}
-
-
-_ERROR = "{label}: a held-out error of {percent:.3g} %{times}, above 10 % (measure again)"
-_IN_TRANSIT = "times contain the network's round trip, which a scenario's link adds again (give it an RTT near 0)"
-_UNCOUNTED = "a beam of {beam} takes steps beyond its best output, which are not charged since they were not counted"
-_LONG_TRIP = (
-    "the round trip taken off, {trip:.3g} ms, is longer than a mean execution, {mean:.3g} ms: the fixed part is uncertain"
-)
-RULES = (
-    Rule("conditions", _busy, "{message}"),
-    Rule("conditions", _disturbed_cells, "{cells} stayed disturbed{moved} (measure again on a quiet box)"),
-    Rule(
-        "conditions",
-        _drift,
-        "the speed of the box drifted while measuring {measuring}: the reference cell moved by up to {percent:.0f} %; "
-        "disturbed stretches were repeated",
-    ),
-    Rule(
-        "execution",
-        _medians,
-        "executions of the same lengths take very different times: the plane is fitted to their medians, since the least "
-        "times do not predict each other (measure again on a box that shares no cache)",
-    ),
-    Rule(
-        "execution",
-        _level,
-        "the mean of the executions lies {above:.0f} % above their {usual}: the box was busy, or its times are unsteady "
-        "(measure again on a quiet box)",
-        "executions on a quiet box may take up to {less:.0f} % less time than this run charges",
-    ),
-    Rule(
-        "execution",
-        _disturbed_executions,
-        "{percent:.0f} % of the executions were disturbed and count neither for the plane's level nor for its spread (measure "
-        "again on a quiet box)",
-        "{effect}",
-    ),
-    Rule(
-        "execution",
-        _errs("execution", "execution"),
-        _ERROR,
-        "times of single requests of other lengths err by {percent:.3g} % on average",
-    ),
-    Rule(
-        "step", _errs("step", "step"), _ERROR, "times of decoding steps at other batch sizes err by {percent:.3g} % on average"
-    ),
-    Rule(
-        "encoder",
-        _errs("encoder", "encoder"),
-        _ERROR,
-        "times of encoding at other batch sizes err by {percent:.3g} % on average",
-    ),
-    Rule("disk", _errs("disk", "disk"), _ERROR),
-    Rule("energy", _errs("energy", "energy"), _ERROR, "joules of requests of other lengths err by {percent:.3g} % on average"),
-    Rule(
-        "step",
-        _errs("gap", "gap between steps"),
-        _ERROR,
-        "gaps between two steps at other batch sizes err by {percent:.3g} % on average",
-    ),
-    Rule(
-        "step",
-        _alone,
-        "a sentence alone takes {percent:+.1f} % by steps against the plane, beyond {most:.0f} %: batching changes its cost "
-        "before anything is batched (measure execution and step together)",
-        "a sentence alone takes {percent:+.1f} % time on a box that batches, compared with a box that does not",
-        ("step", "encoder"),
-    ),
-    Rule(
-        "decoder",
-        _decoder_at_another_pace,
-        "steps of the decoder's base took {ratios} times as long as step and gap: variants were not measured under the "
-        "conditions of the rest (measure step and decoder again, on a quiet box)",
-        "the speed-up of the chosen decoder may differ: its base took {ratios} times as long as step and gap",
-    ),
-    Rule(
-        "execution",
-        _uncounted_beam,
-        f"{_UNCOUNTED} (calibrate a trained model with --beam {{beam}} --text FILE)",
-        f"executions take longer than this run charges: {_UNCOUNTED}",
-        ("execution", "step"),
-    ),
-    Rule("decoder", _clipped, "{message}", "{message}"),
-    Rule("endpoint", _round_trip_included, _IN_TRANSIT + "{why}", _IN_TRANSIT, ("execution",)),
-    Rule("endpoint", _long_round_trip, f"{_LONG_TRIP} (measure from beside the service)", _LONG_TRIP, ("execution",)),
-    Rule("endpoint", _recorded, "{message}", "", ("execution",)),
-    Rule(
-        "sti",
-        _sti_errs,
-        "sti: a held-out error of {percent:.0f} % on whole submodels (measure again)",
-        "computing times of submodels err by {percent:.0f} % on average",
-    ),
-    Rule(
-        "sti",
-        _reads_off_their_line,
-        "sti: R2 of reads by bits {r2}, below {bound}: fixed part and bandwidth cannot be told apart",
-        "read times of shards do not follow their line (R2 {r2}), so that plans may miss their deadlines",
-    ),
-    Rule(
-        "sti",
-        _chance_level,
-        "sti: {message}, and the order of the shards may be chance",
-        "accuracies of plans may be chance: the model is no better than the commonest class of its task",
-    ),
-)
+            yield "chance_level", {"message": message}
 
 
 def alone_vs_plane(profile: DeviceProfile) -> float | None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -112,39 +111,26 @@ _MOST = 7
 """Most lengths along each side of the table."""
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """One profile compared with the first."""
+def compare_profiles(first: DeviceProfile, other: DeviceProfile) -> dict[str, Any]:
+    """Compare the other profile with the first, over the lengths in both valid ranges; plain numbers in SI units.
 
-    src_len: tuple[int, ...]
-    """Source lengths in both valid ranges; empty if the ranges share no length."""
-    tgt_len: tuple[int, ...]
-    time_ratio: tuple[tuple[float, ...], ...]
-    """Predicted time over that of the first profile; shape (src_len, tgt_len). Below 1 the other profile is faster."""
-    faster_share: float | None
-    """Share of all common pairs of lengths at which the other profile is faster."""
-    step: dict[str, Any]
-    """`time_ratio` of a step by `batch` in both measured ranges, at one `position`; empty if a profile has no steps."""
-    differences: tuple[str, ...]
-    """Properties in which the profiles differ; the ratio is the effect of all differences together."""
-
-    def as_json(self) -> dict[str, Any]:
-        """Return plain numbers in SI units."""
-        return asdict(self)
-
-
-def compare_profiles(first: DeviceProfile, other: DeviceProfile) -> Comparison:
-    """Compare the other profile with the first, over the lengths in both valid ranges."""
+    `time_ratio`: predicted time over that of the first, by `src_len` and `tgt_len`, below 1 if the other is faster;
+    `faster_share`: share of all common pairs of lengths at which it is, None without common lengths; `step`: the same ratio of
+    a step by `batch` at one `position`, empty if a profile has no steps; `differences`: the ratio is the effect of all of them.
+    """
     src = _common(first.valid_range.src_len, other.valid_range.src_len, 1)
     tgt = _common(first.valid_range.tgt_len, other.valid_range.tgt_len, 1)
-    src_len, tgt_len, ratio, share = tuple[int, ...](), tuple[int, ...](), np.empty((0, 0)), None
+    comparison: dict[str, Any] = {"src_len": [], "tgt_len": [], "time_ratio": [], "faster_share": None}
     if src and tgt:
         src_len, tgt_len = _some(*src), _some(*tgt)
-        ratio = _plane_ratio(first, other, src_len, tgt_len)
         every_src, every_tgt = (np.unique(np.linspace(*ends, 200).round()) for ends in (src, tgt))
-        share = float((_plane_ratio(first, other, every_src, every_tgt) < 1.0).mean())
-    rows = tuple(tuple(row) for row in ratio.tolist())
-    return Comparison(src_len, tgt_len, rows, share, _steps(first, other), tuple(differences(first, other)))
+        comparison = {
+            "src_len": src_len,
+            "tgt_len": tgt_len,
+            "time_ratio": _plane_ratio(first, other, src_len, tgt_len).tolist(),
+            "faster_share": float((_plane_ratio(first, other, every_src, every_tgt) < 1.0).mean()),
+        }
+    return comparison | {"step": _steps(first, other), "differences": differences(first, other)}
 
 
 def differences(first: DeviceProfile, other: DeviceProfile) -> list[str]:
@@ -177,10 +163,10 @@ def _common(one: tuple[int, int], another: tuple[int, int], least: int = 0) -> t
     return (low, high) if low <= high else None
 
 
-def _some(low: int, high: int) -> tuple[int, ...]:
+def _some(low: int, high: int) -> list[int]:
     inner = [length for length in _LENGTHS if low < length < high]
     wanted = np.linspace(0, len(inner) - 1, min(_MOST - 2, len(inner))).round().astype(int).tolist() if inner else []
-    return tuple(sorted({low, *(inner[at] for at in wanted), high}))
+    return sorted({low, *(inner[at] for at in wanted), high})
 
 
 def _plane_ratio(first: DeviceProfile, other: DeviceProfile, src: ArrayLike, tgt: ArrayLike) -> Floats:
@@ -225,18 +211,19 @@ def comparison_text(files: Sequence[str], profiles: Sequence[DeviceProfile]) -> 
     return "\n".join(lines)
 
 
-def _against(first: str, other: str, comparison: Comparison) -> list[str]:
-    lines = [f"note: {difference}" for difference in comparison.differences]
-    share = comparison.faster_share
-    if share is None:
-        return [f"{other} against {first}: their valid ranges share no lengths", *lines]
-    lines = [f"{other} against {first}: faster at {100 * share:.3g} % of the common lengths", *lines]
-    lines.append(f"time of {other} over that of {first}, by source (down) and target length (across):")
-    ratio_rows = zip(comparison.src_len, comparison.time_ratio, strict=True)
-    rows = [[str(src), *(f"{ratio:.3g}" for ratio in row)] for src, row in ratio_rows]
-    lines += [format_table(["", *map(str, comparison.tgt_len)], rows, indent="  ")]
-    if comparison.step:
-        lines.append(f"the same of one decode step at position {comparison.step['position']}, by batch:")
-        ratios = [f"{ratio:.3g}" for ratio in comparison.step["time_ratio"]]
-        lines += [format_table(list(map(str, comparison.step["batch"])), [ratios], 0, indent="  ")]
+def _against(first: str, other: str, comparison: Mapping[str, Any]) -> list[str]:
+    notes = [f"note: {difference}" for difference in comparison["differences"]]
+    if comparison["faster_share"] is None:
+        return [f"{other} against {first}: their valid ranges share no lengths", *notes]
+    share = f"faster at {100 * comparison['faster_share']:.3g} % of the common lengths"
+    by_length = f"time of {other} over that of {first}, by source (down) and target length (across):"
+    rows = [
+        [str(src), *map("{:.3g}".format, row)] for src, row in zip(comparison["src_len"], comparison["time_ratio"], strict=True)
+    ]
+    table = format_table(["", *map(str, comparison["tgt_len"])], rows, indent="  ")
+    lines = [f"{other} against {first}: {share}", *notes, by_length, table]
+    if step := comparison["step"]:
+        ratios = list(map("{:.3g}".format, step["time_ratio"]))
+        lines.append(f"the same of one decode step at position {step['position']}, by batch:")
+        lines.append(format_table(list(map(str, step["batch"])), [ratios], 0, indent="  "))
     return lines

@@ -11,10 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from simnmt.base.arrays import Floats
-from simnmt.profile.blocks import Kind, Overhead, Overheads, ProfileError, StepBlock
+from simnmt.profile.blocks import Kind, Overheads, ProfileError, StepBlock
 from simnmt.profile.decoder_block import (
     ActiveShare,
     DecoderBlock,
@@ -25,7 +24,6 @@ from simnmt.profile.decoder_block import (
 )
 from simnmt.profile.decoder_settings import DecoderOptions, DecoderSettings
 from simnmt.profile.device_profile import DeviceProfile
-from simnmt.profile.execution_fit import nonnegative_line
 
 How = Literal["base", "measured"]
 CALIBRATE = "measure it with simnmt calibrate --part decoder"
@@ -180,8 +178,6 @@ def _as_measured(block: DecoderBlock, settings: DecoderSettings, compute_type: s
 _LEAST_SURE_FIRST: tuple[Kind, ...] = ("synthetic", "inferred", "measured")
 GAP_NAMES = ("step_gap_s", "step_gap_s_per_sentence")
 """The overheads that are the gap between two steps: its fixed part, and for each sentence."""
-LEAST_LEFT = 0.02
-"""Least share of a variant's step and gap that its gap leaves for the model."""
 
 
 def with_decoder(profile: DeviceProfile, settings: DecoderSettings) -> tuple[DeviceProfile, DecoderChoice]:
@@ -255,7 +251,7 @@ def as_calibrated(profile: DeviceProfile) -> DecoderChoice | None:
 def _moved_step(
     step: StepBlock, overheads: Overheads | None, choice: DecoderChoice, kind: Kind
 ) -> tuple[StepBlock, Overheads | None]:
-    """Multiply step and gap together by the measured ratio, at each batch size and every position.
+    """Multiply step and gap together by the measured ratio, at each batch size and every position; the gap is 0 thereafter.
 
     Between measured batch sizes, the ratio is that of interpolated times. The step block ends at the greatest measured batch
     of the variant, if that is below the block's greatest.
@@ -265,18 +261,14 @@ def _moved_step(
     batches = batches[(batches <= measured[-1]) & (batches >= step.batch[0]) & (batches <= step.batch[-1])]
     if not batches.size:
         batches = np.array(step.batch[:1])
-    mean_over_usual = step.run_over_predicted or 1.0
-    gap_s = _gap_s(overheads, batches)
+    mean_over_usual, known_s = step.run_over_predicted or 1.0, {} if overheads is None else overheads.known_s
+    fixed_s, s_per_sentence = (known_s.get(name, 0.0) for name in GAP_NAMES)
     # The mean step takes longer than the usual step of the block; the ratio holds for the mean step with its gap.
-    before_s = mean_over_usual * step.cost.seconds(batches[:, None], np.array(step.position)[None, :]) + gap_s[:, None]
+    steps_s = mean_over_usual * step.cost.seconds(batches[:, None], np.array(step.position)[None, :])
     # Linear between measured batch sizes, constant beyond them.
     base_s = np.interp(batches, measured, [times.base.step_s for times in choice.steps])
     variant_s = np.interp(batches, measured, [times.variant.step_s for times in choice.steps])
-    more_search_s = np.interp(batches, measured, [times.variant.search_s - times.base.search_s for times in choice.steps])
-    after_s = (variant_s / base_s)[:, None] * before_s
-    # Variants are measured at the first positions.
-    moved_overheads = _with_gap(overheads, batches, gap_s + more_search_s / base_s * before_s[:, 0], before_s, after_s)
-    seconds = (after_s - _gap_s(moved_overheads, batches)[:, None]) / mean_over_usual
+    seconds = (variant_s / base_s)[:, None] * (steps_s + (fixed_s + s_per_sentence * batches)[:, None]) / mean_over_usual
     moved = step.model_copy(
         update={
             "kind": kind,
@@ -284,56 +276,10 @@ def _moved_step(
             "seconds": tuple(map(tuple, seconds.tolist())),
             "judged_cells": (),
             "beam": choice.settings.beam,
-            "notes": (*step.notes, f"moved by the ratio of {choice.settings.describe()} to {choice.base.describe()}"),
+            "notes": (*step.notes, f"moved by the ratio of {choice.settings} to {choice.base}, gaps included"),
         }
     )
-    return moved, moved_overheads
-
-
-def _gap_s(overheads: Overheads | None, batches: NDArray[np.int64]) -> Floats:
-    """Return the gap after a step at each batch size; an unmeasured part counts as 0 s."""
-    fixed_s, s_per_sentence = _gap_parts(overheads)
-    return fixed_s + s_per_sentence * batches.astype(np.float64)
-
-
-def _gap_parts(overheads: Overheads | None) -> list[float]:
-    known_s = {} if overheads is None else overheads.known_s
-    return [known_s.get(name, 0.0) for name in GAP_NAMES]
-
-
-def _with_gap(
-    overheads: Overheads | None, batches: NDArray[np.int64], gap_s: Floats, before_s: Floats, after_s: Floats
-) -> Overheads | None:
-    """Return the overheads with a line over the batch fitted to the wanted gaps; unchanged if no gap is known.
-
-    `before_s`, `after_s`: steps with their gaps, shape (batch sizes, positions). If the line leaves less than `LEAST_LEFT` of
-    some step for the model, because a variant saves more than the gap's search, the old gap times the least ratio is taken.
-    """
-    known = {} if overheads is None else {name: getattr(overheads, name) for name in GAP_NAMES}
-    kinds = [part.kind for part in known.values() if part is not None and part.value is not None]
-    if overheads is None or not kinds:
-        return overheads
-    old_s = _gap_parts(overheads)
-    line_s = list(overhead_line(batches, np.maximum(gap_s, 0.0)))
-    if batches.size == 1:
-        line_s[1] = old_s[1]
-    if (line_s[0] + line_s[1] * batches > (1.0 - LEAST_LEFT) * after_s.min(axis=1)).any():
-        least = float((after_s / before_s).min())
-        line_s = [least * second for second in old_s]
-    moved = {
-        name: Overhead(value=value, kind=kinds[0], note="" if part is None else part.note)
-        for (name, part), value in zip(known.items(), line_s, strict=True)
-        if part is not None or value
-    }
-    return overheads.model_copy(update=moved)
-
-
-LEAST_WEIGHED = 0.1
-"""Share of the usual overhead below which a measurement gets no more weight: the clock's noise must not decide."""
-
-
-def overhead_line(sentences: ArrayLike, time_s: ArrayLike) -> tuple[float, float]:
-    """Fit (seconds fixed, seconds per sentence) by relative error, neither below 0; columns of shape (sizes,)."""
-    size, time = np.asarray(sentences, np.float64), np.asarray(time_s, np.float64)
-    usual = float(np.median(time))
-    return nonnegative_line(size, time, 1.0 / np.maximum(time, LEAST_WEIGHED * usual)) if usual > 0.0 else (0.0, 0.0)
+    if overheads is None:
+        return moved, None
+    no_gap = {name: getattr(overheads, name).model_copy(update={"value": 0.0}) for name in GAP_NAMES if name in known_s}
+    return moved, overheads.model_copy(update=no_gap)

@@ -53,24 +53,14 @@ class StageCost(Configuration):
 
     def seconds(self, rows: int, numbers: float, columns: float) -> float:
         """Return the seconds at a number of rows, extrapolated from the last two beyond the measured range."""
-        return self._along(rows, [f + n * numbers + c * columns for f, n, c in self._coefficients()])
-
-    def times(self, factor: float) -> StageCost:
-        """Return the same stage, `factor` times as slow."""
-        names = ("fixed_s", "s_per_number", "s_per_column")
-        return self.model_copy(update={name: tuple(factor * cost for cost in getattr(self, name)) for name in names})
-
-    def _coefficients(self) -> Iterable[tuple[float, float, float]]:
-        return zip(self.fixed_s, self.s_per_number, self.s_per_column, strict=True)
-
-    def _along(self, rows: int, at: Sequence[float]) -> float:
+        costs = zip(self.fixed_s, self.s_per_number, self.s_per_column, strict=True)
+        at = [fixed + numbers * per_number + columns * per_column for fixed, per_number, per_column in costs]
         if len(at) == 1 or rows <= self.rows[0]:
             return at[0]
         after = min(bisect_right(self.rows, rows), len(at) - 1)
         low, high = self.rows[after - 1], self.rows[after]
-        interpolated = at[after - 1] + (at[after] - at[after - 1]) * (rows - low) / (high - low)
         # The noise of two numbers of rows may give a falling line, which extrapolation must not take below 0.
-        return max(interpolated, 0.0)
+        return max(at[after - 1] + (at[after] - at[after - 1]) * (rows - low) / (high - low), 0.0)
 
 
 def fit_stage(points: Iterable[StagePoint], heldout: Iterable[StagePoint] = ()) -> StageCost:
@@ -83,20 +73,15 @@ def fit_stage(points: Iterable[StagePoint], heldout: Iterable[StagePoint] = ()) 
     if not ordered or any(point.seconds <= 0.0 for point in ordered):
         raise ValueError("at least one time is needed, all above 0")
     groups = {rows: list(group) for rows, group in groupby(ordered, key=lambda point: point.rows)}
-    costs = [_fit(group) for group in groups.values()]
-    fixed_s, s_per_number, s_per_column = (tuple(column) for column in zip(*costs, strict=True))
+    fixed_s, s_per_number, s_per_column = zip(*map(_fit, groups.values()), strict=True)
     stage = StageCost(rows=tuple(groups), fixed_s=fixed_s, s_per_number=s_per_number, s_per_column=s_per_column)
-    return with_heldout_error(stage, heldout)
-
-
-def with_heldout_error(cost: StageCost, heldout: Iterable[StagePoint]) -> StageCost:
-    """Return the cost with its mean absolute relative error on these points."""
-    off = [abs(cost.seconds(point.rows, point.numbers, point.columns) / point.seconds - 1.0) for point in heldout]
+    off = [abs(stage.seconds(point.rows, point.numbers, point.columns) / point.seconds - 1.0) for point in heldout]
     error = float(np.mean(off)) if off else None
-    return cost.model_copy(update={"heldout_error": error, "heldout_points": len(off)})
+    return stage.model_copy(update={"heldout_error": error, "heldout_points": len(off)})
 
 
-def _fit(points: Sequence[StagePoint]) -> tuple[float, float, float]:
+def _fit(points: Sequence[StagePoint]) -> tuple[float, ...]:
+    """Return the seconds fixed, per number and per column of one number of rows."""
     seconds = np.array([point.seconds for point in points])
     features = np.array([(1.0, point.numbers, point.columns) for point in points])
     used: list[int] = []
@@ -106,10 +91,8 @@ def _fit(points: Sequence[StagePoint]) -> tuple[float, float, float]:
         if (scale > 0.0).all() and np.linalg.matrix_rank(tried / scale, tol=1e-9) == len(used) + 1:
             used.append(feature)
     coefficients = np.zeros(3)
-    weighed = features[:, used] / seconds[:, None]
-    coefficients[used] = bounded_least_squares(weighed, np.ones(len(points)))
-    fixed_s, s_per_number, s_per_column = (float(coefficient) for coefficient in coefficients)
-    return fixed_s, s_per_number, s_per_column
+    coefficients[used] = bounded_least_squares(features[:, used] / seconds[:, None], np.ones(len(points)))
+    return tuple(coefficients.tolist())
 
 
 ProductMethod = Literal["row_wise", "gather"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -31,26 +32,6 @@ LogLikelihood = Annotated[float, Field(ge=-1e9, le=0.0)]
 Slowing = Annotated[float, Field(ge=1.0, le=100.0)]
 Medians = Annotated[tuple[Duration, ...], Field(min_length=1)]
 """One value for each number of shards a layer, from 1 to all of them."""
-
-
-class StiGeometry(Block):
-    """Sizes of the sharded layers (STI-01): one head and an equal part of the feed-forward neurons make a slice."""
-
-    layers: Annotated[int, Field(ge=1, le=1_000), Shown("{} layers")]
-    heads: Annotated[int, Field(ge=1, le=1_000), Shown("{} shards each")]
-    """Slices of a layer."""
-    width: Annotated[int, Field(ge=1, le=10**6), Shown("width {}")]
-    ffn: Annotated[int, Field(ge=1, le=10**6), Shown("feed-forward {}")]
-    """Feed-forward neurons."""
-
-    @model_validator(mode="after")
-    def _divides(self) -> StiGeometry:
-        self.ready(self.layers)
-        return self
-
-    def ready(self, layers: int, *, cross_attention: bool = False) -> ShardGeometry:
-        """Return the geometry of `layers` layers; encoder and decoder differ in their number."""
-        return ShardGeometry(layers, self.heads, self.width, self.ffn, cross_attention)
 
 
 class ShardReads(ReadSample):
@@ -119,13 +100,6 @@ class LayerTimes(Block):
     head_s: Seconds | None = None
     """Seconds to classify after the last layer; not part of T_comp."""
 
-    @model_validator(mode="after")
-    def _rises(self) -> LayerTimes:
-        bounds = [quantile_s for quantile_s in (self.p25_s, self.seconds, self.p75_s, self.p95_s) if quantile_s is not None]
-        if any(list(quantiles_s) != sorted(quantiles_s) for quantiles_s in zip(*bounds, strict=False)):
-            raise ValueError("quantiles must rise")  # `StiBlock` compares their numbers with the slices
-        return self
-
     def __str__(self) -> str:
         return f"{self.length} tokens {1e3 * self.seconds[0]:.4g} to {1e3 * self.seconds[-1]:.4g} ms by shards"
 
@@ -171,9 +145,9 @@ class StiDecoder(_Reads):
     tgt_len: Annotated[Length, Shown("{} out")]
     """Target tokens before the timed step."""
 
-    def cost(self, geometry: StiGeometry) -> DecoderShards:
+    def cost(self, geometry: ShardGeometry) -> DecoderShards:
         """Return the times for a planner."""
-        shards = geometry.ready(self.layers, cross_attention=True)
+        shards = replace(geometry, layers=self.layers, cross_attention=True)
         return DecoderShards(shards, io_s=self.io_s, shard_bytes=self.shard_bytes, step_s=self.step_s, once_s=self.once_s)
 
 
@@ -218,7 +192,7 @@ class StiBlock(Block):
     """Description of the sharded model."""
     fingerprint: str | None = None
     """SHA-256 of the model's weights, from its store; null if no store was read."""
-    geometry: Annotated[StiGeometry, Shown("layers")]
+    geometry: Annotated[ShardGeometry, Shown()]
     io: Annotated[StiIo, Shown("read")]
     compute: Annotated[StiCompute, Shown("layer")]
     decoder: Annotated[StiDecoder | None, Shown("decoder")] = None
@@ -255,7 +229,7 @@ class StiBlock(Block):
         lengths = [times.length for times in self.compute.lengths]
         timed = {times.length: times.embed_s for times in self.compute.lengths if times.embed_s is not None}
         return StiCost(
-            geometry=self.geometry.ready(self.geometry.layers),
+            geometry=self.geometry,
             io_s=self.io.io_s,
             comp_s={times.length: times.seconds for times in self.compute.lengths},
             shard_bytes=self.io.shard_bytes,

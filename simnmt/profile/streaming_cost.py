@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
 
+from pydantic import ConfigDict
+
 BITS = (2, 3, 4, 5, 6, 32)
 """Fidelities of a shard: indices into a dictionary of centroids, and the weights themselves."""
 
@@ -17,6 +19,8 @@ class ShardGeometry:
 
     Raises `ValueError` if the heads do not divide the width and the neurons.
     """
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     layers: int
     heads: int
@@ -34,6 +38,9 @@ class ShardGeometry:
         for name in ("width", "ffn"):
             if getattr(self, name) % self.heads:
                 raise ValueError(f"{name}: {getattr(self, name)} does not divide by {self.heads} heads")
+
+    def __str__(self) -> str:
+        return f"{self.layers} layers of {self.heads} shards, {self.width} x {self.ffn}"
 
     @property
     def weights_per_shard(self) -> int:

@@ -26,7 +26,7 @@ from simnmt.calibrate.streaming.measurements import (
 )
 from simnmt.calibrate.streaming.profile import inferred_execution, translator_blocks
 from simnmt.nmt.architecture import TransformerArchitecture
-from simnmt.profile.streaming_block import StiBlock, StiGeometry
+from simnmt.profile.streaming_block import StiBlock
 from simnmt.profile.streaming_cost import BERT_BASE, BITS, ShardGeometry
 from simnmt.streaming.errors import StoreError
 from simnmt.streaming.store import SHARDS
@@ -109,7 +109,7 @@ def test_the_plane_of_a_whole_classifier_is_inferred_from_its_layers() -> None:
     compute = measure_layers(encoder, random_shards(GEOMETRY, 6), settings, clock=encoder.clock)
     sizes = {bits: 100 * bits for bits in BITS}
     io = reads_block(sizes, {bits: [1e-3] for bits in BITS}, cold=True, pace=None, file_system=None)
-    geometry = StiGeometry(layers=3, heads=4, width=16, ffn=32)
+    geometry = ShardGeometry(layers=3, heads=4, width=16, ffn=32)
     execution = inferred_execution(StiBlock(kind="measured", model="made", geometry=geometry, io=io, compute=compute))
     assert execution.plane.s_per_tgt_token == 0.0
     for length in (4, 12):

@@ -40,7 +40,7 @@ def use_profile(profile: DeviceProfile, path: Path) -> None:
     json.dumps(as_json(profile), allow_nan=False)
     whole = checked_profile(WHOLE_PROFILE)
     for one, other in ((profile, whole), (whole, profile)):
-        json.dumps(compare_profiles(one, other).as_json(), allow_nan=False)
+        json.dumps(compare_profiles(one, other), allow_nan=False)
     assert comparison_text(["a", "b"], [profile, profile])
     pack(profile_panels(profile))
 

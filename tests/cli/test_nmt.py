@@ -128,9 +128,9 @@ def test_a_bundle_of_the_vocabulary_is_translated_with(
     """With each token a candidate the text is the same; with fewer no other is written; what does not fit is told."""
     import numpy as np
 
+    from simnmt.kernels import projection_timing
     from simnmt.nmt.models import load_model
     from simnmt.nmt.subwords import Subwords
-    from simnmt.kernels import projection_timing
     from simnmt.nmt.vocabulary.candidate_lists import CandidateLists
 
     measure, measured = projection_timing.measure_projection, list[int]()

@@ -47,16 +47,6 @@ def test_repeats_are_restored_exactly_up_to_six_of_a_cell(count: int, seed: int)
     assert sample_times(CellSample.of(repeats, src_len=1, tgt_len=1)) == pytest.approx(repeats)
 
 
-@given(st.integers(7, 40), st.integers(0, 2**32 - 1))
-def test_more_repeats_keep_the_mean_and_nearly_the_quantiles(count: int, seed: int) -> None:
-    repeats = np.random.default_rng(seed).lognormal(0.0, 0.1, count)
-    sample = CellSample.of(repeats, src_len=1, tgt_len=1)
-    restored = sample_times(sample)
-    assert restored.size == count and (np.diff(restored) >= 0.0).all()
-    assert restored.mean() == pytest.approx(sample.mean_s, rel=0.01)
-    assert np.median(restored) == pytest.approx(sample.median_s, rel=0.05)
-
-
 def test_a_calibration_without_noise_on_a_plane_has_no_error() -> None:
     profile = calibrated(0.0)
     error, generator = CalibrationError(profile, SRC, TGT), np.random.default_rng(1)

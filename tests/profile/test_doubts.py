@@ -37,10 +37,6 @@ def erring(block: str, error: float) -> dict[str, Any]:
     return {block: good_profile()[block] | {"heldout_error": error}}
 
 
-def test_a_quiet_box_and_good_fits_raise_no_doubt() -> None:
-    assert doubts() == []
-
-
 def test_a_busy_box_casts_doubt_on_all_that_was_measured_then() -> None:
     [(source, cost_models, message)] = doubts(conditions=QUIET | {"busy": True, "others_cpus": 1.5})
     assert source == "conditions" and {"execution", "step", "encoder", "disk"} <= set(cost_models)
@@ -180,12 +176,6 @@ def test_doubts_follow_the_lines_that_they_concern() -> None:
     assert names[names.index("conditions") + 1] == "warning"
     assert title(profile).endswith("measured, 2 warnings")
     assert [warning["source"] for warning in as_json(profile)["warnings"]] == ["conditions", "step"]
-
-
-def test_only_the_doubts_of_the_cost_models_in_use_are_returned() -> None:
-    profile = checked_profile(good_profile() | erring("step", 0.3))
-    assert profile_doubts(profile, ["execution"]) == []
-    assert len(profile_doubts(profile, ["execution", "step"])) == 1
 
 
 def test_an_inferred_profile_has_no_doubts_of_measurement() -> None:

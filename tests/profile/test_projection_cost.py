@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from simnmt.calibrate.projection_bench import ProjectionBench, Setting, StepTime, read_bench
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.profile.decoder_block import LEVELS, ActiveShare
-from simnmt.profile.projection_cost import PRODUCT_METHODS, ProjectionCost, StageCost, StagePoint, fit_stage
+from simnmt.profile.projection_cost import ProjectionCost, StageCost, StagePoint, fit_stage
 
 
 def stage(fixed_s: float = 0.0, s_per_number: float = 0.0, s_per_column: float = 0.0) -> StageCost:
@@ -117,17 +117,6 @@ def test_of_one_width_all_is_counted_to_the_numbers() -> None:
     assert alone.seconds(1, 200.0, 20.0) == pytest.approx(4.0), "of one point, in proportion"
 
 
-def test_noise_gives_no_negative_cost() -> None:
-    found = fit_stage([StagePoint(1, n, 1.0, s) for n, s in ((100.0, 2.0), (200.0, 1.0), (300.0, 1.5))])
-    assert min(*found.fixed_s, *found.s_per_number, *found.s_per_column) == 0.0
-
-
-def test_a_cost_comes_back_from_its_file() -> None:
-    cost = made(dense=StageCost(rows=(1, 8), fixed_s=(0.1, 0.2), s_per_number=(1e-9, 2e-9), s_per_column=(0.0, 1e-7)))
-    assert ProjectionCost.model_validate_json(cost.model_dump_json()) == cost
-    assert set(PRODUCT_METHODS) < set(ProjectionCost.model_fields)
-
-
 COUNTS = st.lists(st.integers(0, 1000), min_size=1, max_size=50)
 
 
@@ -147,10 +136,6 @@ def test_quantiles_are_those_of_steps_and_sentences() -> None:
     assert share.by_step == pytest.approx([level * 0.1 for level in LEVELS])
     assert share.deviation(np.array([0.0, 0.5, 1.0])) == pytest.approx([-0.01, 0.0, 0.01])
     assert share.describe() == "5 % of 1,000 tokens active"
-
-
-def test_where_sentences_share_steps_none_deviates() -> None:
-    assert not ActiveShare.of([1, 9], 10).deviation(np.array([0.1, 0.9])).any()
 
 
 def step(percent: float, ratio: float, **changed: Any) -> StepTime:

@@ -51,7 +51,7 @@ from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.doubts import profile_doubts
 from simnmt.profile.execution_fit import nonnegative_line
 from simnmt.profile.origin import Conditions, LengthUnit, ValidRange
-from simnmt.profile.streaming_block import StiBlock, StiGeometry, StiImportance
+from simnmt.profile.streaming_block import StiBlock, StiImportance
 from simnmt.profile.streaming_cost import BITS, ShardGeometry
 from simnmt.streaming.encoder import ElasticEncoder, EncoderConfiguration, random_resident
 from simnmt.streaming.evaluation import Evaluator
@@ -141,7 +141,7 @@ def encoder_block(store: ShardStore, encoder: ElasticEncoder, settings: StiSetti
         kind="measured",
         model=store.index.origin or store.kind,
         fingerprint=store.fingerprint,
-        geometry=StiGeometry(layers=geometry.layers, heads=geometry.heads, width=geometry.width, ffn=geometry.ffn),
+        geometry=replace(geometry, cross_attention=False),
         io=reads,
         compute=compute.model_copy(update={"slowed_by_reads": slowed}),
         threads=settings.threads,
@@ -244,7 +244,7 @@ def translator_blocks(
     block = StiBlock(
         kind="measured",
         model=f"random weights, {geometry.layers} + {crossed.layers} layers",
-        geometry=StiGeometry(layers=geometry.layers, heads=geometry.heads, width=geometry.width, ffn=geometry.ffn),
+        geometry=replace(geometry, cross_attention=False),
         io=reads_block(sizes[0], encoder_reads, cold=disk.cold, pace=pace, file_system=disk.file_system),
         compute=compute,
         decoder=decoder,
