@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import accumulate
 from pathlib import Path
+from threading import Lock
 from typing import Any, ClassVar
 
 import numpy as np
@@ -136,6 +137,23 @@ def _lies_beside(name: str) -> bool:
     return folder == BESIDE and plain not in ("", ".", "..") and not set(plain) & set("/\\\0")
 
 
+_seek_lock = Lock()
+
+
+def read_at(file: int, out: memoryview, offset: int) -> int:
+    """Read from `offset` of an open file into `out`; return the bytes read, 0 at the end of the file. Raises `OSError`.
+
+    `out` must not be empty. The read makes no copy if the system supports positioned reads.
+    """
+    if sys.platform != "win32" and hasattr(os, "preadv"):
+        return os.preadv(file, [out], offset)
+    with _seek_lock:
+        os.lseek(file, offset, os.SEEK_SET)
+        content = os.read(file, len(out))
+    out[: len(content)] = content
+    return len(content)
+
+
 class ShardStore:
     """A store that `write_store` wrote. Reads of several threads may overlap: they share no file position."""
 
@@ -161,7 +179,7 @@ class ShardStore:
                 what = "cut short" if actual < size else "too long"
                 raise StoreError(f"{what}: {actual:,} bytes where {size:,} were written", path=folder / name, remedy=AGAIN)
         with _readable(folder / SHARDS):
-            file = os.open(folder / SHARDS, os.O_RDONLY | os.O_CLOEXEC)
+            file = os.open(folder / SHARDS, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0))
         page_cache.disable_read_ahead(file)
         return cls(folder, index, file)
 
@@ -191,7 +209,7 @@ class ShardStore:
         rest, offset = out.data, record.offset
         while rest:
             try:
-                count = os.preadv(self.file, [rest], offset)
+                count = read_at(self.file, rest, offset)
             except OSError as error:
                 raise StoreError(f"{called} cannot be read: {error.strerror}", path=path, remedy=AGAIN) from None
             if not count:
