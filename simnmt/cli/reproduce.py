@@ -31,7 +31,6 @@ from simnmt.papers import PAPERS
 
 if TYPE_CHECKING:
     from simnmt.papers.kit.rendering import Report
-    from simnmt.papers.kit.report import PaperReport
 
 app = typer.Typer(help="The papers' tables as published, and ours beside them.", no_args_is_help=True)
 
@@ -46,7 +45,7 @@ Parts = Annotated[
 
 
 def _write_and_print(
-    paper: str, out: Path | None, force: bool, as_json: bool, reproduce: Callable[[Bar, Path], PaperReport | Report]
+    paper: str, out: Path | None, force: bool, as_json: bool, reproduce: Callable[[Bar, Path], Report]
 ) -> None:
     """Run a reproduction under a progress bar, write its page and document whole or not at all, and print it."""
     from simnmt.results import run_directory as files
