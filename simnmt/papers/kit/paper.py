@@ -161,16 +161,16 @@ class ShownTable(Configuration):
             else:
                 raise InputError(f"shown.{self.id}: a column of {', '.join(column)}", path=self.path)
         keys = {item.value.split(".")[0] for item in columns if isinstance(item.value, str)}
-        for row in rows[:1]:
-            if isinstance(row, Mapping) and (absent := keys - row.keys()):
-                raise InputError(f"shown.{self.id}: no {', '.join(absent)} in its rows", path=self.path)
+        if rows and isinstance(rows[0], Mapping) and (absent := keys.difference(*rows)):
+            raise InputError(f"shown.{self.id}: no {', '.join(absent)} in its rows", path=self.path)
         key = self.published
 
         def is_published(row: Any) -> bool:
             return key == "all" or (key is not None and read_value(row, key) == "published")
 
         columns += more
-        return Table(self.title, columns, rows, self.note, id=self.id, small=self.small, published=is_published)
+        small = readers.get(self.small, self.small) if self.small else None
+        return Table(self.title, columns, rows, self.note, id=self.id, small=small, published=is_published)
 
 
 class Unmeasured(Configuration):
@@ -227,6 +227,7 @@ class Paper(Configuration):
         self,
         name: str,
         rows: Sequence[Any],
+        /,
         *more: Column,
         cells: Mapping[str, Callable[[Any], TableCell]] | None = None,
         **readers: Callable[[Any], Any],
