@@ -31,7 +31,6 @@ from simnmt.papers import PAPERS
 
 if TYPE_CHECKING:
     from simnmt.papers.kit.rendering import Report
-    from simnmt.papers.kit.report import PaperReport
 
 app = typer.Typer(help="The papers' tables as published, and ours beside them.", no_args_is_help=True)
 
@@ -46,7 +45,7 @@ Parts = Annotated[
 
 
 def _write_and_print(
-    paper: str, out: Path | None, force: bool, as_json: bool, reproduce: Callable[[Bar, Path], PaperReport | Report]
+    paper: str, out: Path | None, force: bool, as_json: bool, reproduce: Callable[[Bar, Path], Report]
 ) -> None:
     """Run a reproduction under a progress bar, write its page and document whole or not at all, and print it."""
     from simnmt.results import run_directory as files
@@ -97,7 +96,6 @@ def vocab(
     targets: Annotated[list[str] | None, option("LABEL=FILE", "Their translations, for candidate lists.")] = None,
     heldout: Annotated[list[str] | None, option("LABEL=FILE", "Other sources, to judge by; repeatable.")] = None,
     references: Annotated[list[str] | None, option("LABEL=FILE", "A translation of each of these, for BLEU.")] = None,
-    parts: Parts = None,
     benches: Annotated[
         list[Path] | None,
         option("FILE", "Result of `simnmt vocab bench --out`, instead of the shipped ones; repeatable.", "--bench"),
@@ -111,7 +109,7 @@ def vocab(
     Example: simnmt reproduce vocab --out vocab-page
     """
     from simnmt.papers.fvp.reproduction import reproduce
-    from simnmt.papers.fvp.study_texts import directions_of
+    from simnmt.papers.fvp.texts import directions_of
 
     directions = directions_of(
         train=_files_by_label("--text", text),
@@ -119,10 +117,8 @@ def vocab(
         heldout=_files_by_label("--heldout", heldout),
         references=_files_by_label("--references", references),
     )
-    run = partial(
-        reproduce, studies=studies, benches=benches, model=model, directions=directions, parts=parts or (), quick=quick
-    )
-    _write_and_print("vocab", out, force, as_json, lambda bar, _: run(say=_stage_printer(bar)).report())
+    run = partial(reproduce, studies=studies, benches=benches, model=model, directions=directions, quick=quick)
+    _write_and_print("vocab", out, force, as_json, lambda bar, _: run(say=_stage_printer(bar)))
 
 
 def _files_by_label(name: str, given: Sequence[str] | None) -> dict[str, Path]:

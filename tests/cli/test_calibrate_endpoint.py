@@ -92,19 +92,6 @@ def test_a_token_comes_from_the_environment_and_is_never_shown(
         assert secret not in written + missing.err + wrong.out + wrong.err + done.out + done.err
 
 
-@pytest.mark.parametrize("api", SPOKEN)
-def test_a_token_is_in_nothing_that_an_interrupted_calibration_leaves(
-    simnmt: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, api: str
-) -> None:
-    monkeypatch.setenv("SIMNMT_TOKEN", TOKEN)
-    with stub_service(token=TOKEN, pace=2.0, api_fault="fail after 12") as service:
-        failed = calibrate(simnmt, service.url, *SPOKEN[api])
-    assert failed.status == 2 and TOKEN not in failed.out + failed.err
-    left = [path.read_text() for path in folder.rglob("*") if path.is_file() and "box" in path.name]
-    assert any('"endpoint stretch' in text for text in left)  # the journal
-    assert not any(TOKEN in text for text in left)
-
-
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [

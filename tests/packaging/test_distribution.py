@@ -50,6 +50,9 @@ def test_the_source_distribution_holds_what_the_wheel_is_built_from_and_no_tests
     assert {"simnmt", "scenarios", "hatch_build.py", "LICENSE", "README.md", "CHANGELOG.md"} <= tops
     assert tops & {"tests", "docs", "benchmarks", "dist"} == set()
     assert [name for name in names if name.suffix in (".so", ".pyc")] == []
+    with zipfile.ZipFile(only(distribution, "-py3-none-any.whl")) as wheel:
+        published = {f"simnmt/papers/data/{path.name}" for path in (ROOT / "simnmt/papers/data").iterdir()}
+        assert published <= set(wheel.namelist()), "what the papers print"
 
 
 @pytest.mark.deep

@@ -5,23 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from simnmt.calibrate.projection_bench import BreakEven, ProjectionBench, Setting, StepTime
-from simnmt.papers.fvp.study import (
-    Cell,
-    ClusterSizes,
-    Decoded,
-    DecodingResult,
-    Memory,
-    PartRun,
-    RoundsKept,
-    Speed,
-    Spread,
-    StudiedModel,
-    StudiedText,
-    Study,
-    StudySettings,
-    TriedCell,
-)
-from simnmt.papers.kit.claim import share_needed
+from simnmt.papers.fvp.study import Cell, ClusterSizes, Decoded, Memory, PartRun, Speed, StudiedModel, StudiedText, Study
+from simnmt.papers.kit.claims import share_needed
 
 VOCAB = 10_000
 LABELS = ("fr-en", "de-en")
@@ -29,120 +14,49 @@ CLUSTERS = (100, 500, 1_300, 2_000)
 TOPS = (1, 3, 5)
 
 
-def spread(mean: float, most: float | None = None) -> Spread:
-    """About a mean."""
-    high = min(1.0, 1.5 * mean) if most is None else most
-    return Spread(mean=mean, least=mean / 2, p10=mean / 2, median=mean, p90=high, most=high)
-
-
 def cell(label: str = "fr-en", clusters: int = 500, top: int = 1, **changed: Any) -> Cell:
     """Fewer columns with more clusters, more with every K; fewer missed with every K and with more text."""
-    sentences = changed.pop("training_sentences", 32_000)
-    knowledge = changed.pop("knowledge", "both")
+    sentences, knowledge = changed.get("training_sentences", 32_000), changed.get("knowledge", "both")
     share = 0.05 * top**0.5 * (100 / clusters) ** 0.5 * (1.4 if knowledge == "target" else 1.0)
     miss = 0.02 / top * (clusters / 500) ** 0.5 * (32_000 / sentences) ** 0.5
-    return Cell(
-        **{
-            "label": label,
-            "knowledge": knowledge,
-            "clusters": clusters,
-            "top": top,
-            "training_sentences": sentences,
-            "training_contexts": 9 * sentences,
-            "clustered_contexts": 9 * sentences,
-            "heldout_sentences": 1_000,
-            "heldout_tokens": 9_000,
-            "sets": spread(share, 3 * share),
-            "share": spread(share),
-            "union": spread(min(1.0, 4 * share)),
-            "union_rows": 20,
-            "emitted": 4_000,
-            "share_of_emitted": share * VOCAB / 4_000,
-            "union_of_emitted": 4 * share * VOCAB / 4_000,
-            "miss_rate": miss,
-            "identical": (1 - miss) ** 9,
-            "set_bytes": 100_000,
-            "bundle_bytes": 1_000_000,
-            **changed,
-        }
-    )
-
-
-def rounds_kept(wanted: int = 3, rejected: int = 0, *, conclusive: bool = True) -> RoundsKept:
-    """Rounds of a quiet box."""
-    return RoundsKept(
-        wanted=wanted,
-        measured=wanted + rejected,
-        rejected=rejected,
-        conclusive=conclusive,
-        worst_others_cpus=0.05,
-        worst_reference_spread=0.02,
-    )
-
-
-def decoding_result(seconds: tuple[float, ...], bleu: float, layer_s: float) -> DecodingResult:
-    """Of 9,000 tokens, a step each."""
-    rounds = len(seconds)
-    return DecodingResult(
-        bleu=bleu,
-        tokens_per_s=9_000 / seconds[0],
-        rounds_s=seconds,
-        steps=9_000,
-        layer_s=layer_s,
-        body_s=5.0,
-        layer_rounds_s=(layer_s,) * rounds,
-        body_rounds_s=(5.0,) * rounds,
-    )
+    names = {"label": label, "clusters": clusters, "top": top, "knowledge": knowledge, "training_sentences": sentences}
+    shares = {"share_mean": share, "share_most": min(1.0, 1.5 * share), "set_most": 3 * share, "miss_rate": miss}
+    return Cell(**(names | shares | {"heldout_tokens": 9_000, "emitted": 4_000, "identical": (1 - miss) ** 9} | changed))
 
 
 def decoded(label: str = "fr-en", beam: int = 1, **changed: Any) -> Decoded:
     """The output layer has 40 % of the time and gets 5 times as fast, so all gets 1.47 times as fast; 1.25 with a beam.
 
-    `ratio`, `layer_ratio`, `measured_over_fused`, `layer_ratio_over_fused`: medians of the rounds; `predicted`: by Amdahl.
+    `ratio`, `layer_ratio`: medians of the rounds; `predicted`: by Amdahl.
     """
     ratio = changed.pop("ratio", 1 / 0.68 if beam == 1 else 1.25)
-    rounds = tuple(10.0 * second for second in (1.0, 1.01, 0.99))
     layer_ratio = changed.pop("layer_ratio", 5.0 if beam == 1 else 2.0)
-    part = changed.pop("part_rounds", tuple(second / ratio for second in rounds))
-    bleu = changed.pop("bleu", 29.9)
     predicted = changed.pop("predicted", None)
-    return Decoded(
-        **{
-            "label": label,
-            "selection": "clustered",
-            "clusters": 500,
-            "top": 3,
-            "beam": beam,
-            "batch": 1 if beam == 1 else 20,
-            "sentences": 1_000,
-            "dense": decoding_result(rounds, 30.0, 4.0),
-            "fused": decoding_result(rounds, 30.0, 3.0),
-            "part": decoding_result(part, bleu, 4.0 / layer_ratio),
-            "identical": 0.94,
-            "near_ties": 2,
-            "token_agreement": 0.985,
-            "miss_rate": 0.005,
-            "share": spread(0.03 if beam == 1 else 0.12),
-            "share_of_emitted": 0.075,
-            "emitted": 4_000,
-            "layer_share": 0.4 if predicted is None else share_needed(predicted, layer_ratio),
-            "step_ratio": ratio,
-            "gains": tuple(dense / restricted for dense, restricted in zip(rounds, part, strict=True)),
-            "gains_over_fused": (changed.pop("measured_over_fused", ratio / 1.05),),
-            "rounds": rounds_kept(),
-            "layer_ratios": tuple(layer_ratio * noise for noise in (0.99, 1.0, 1.02)),
-            "layer_ratios_over_fused": (changed.pop("layer_ratio_over_fused", layer_ratio / 1.2),),
-            **changed,
-        }
-    )
+    share = 0.03 if beam == 1 else 0.12
+    fields = {
+        "label": label, "clusters": 500, "top": 3, "beam": beam, "batch": 1 if beam == 1 else 20, "sentences": 1_000,
+        "identical": 0.94, "token_agreement": 0.985, "conclusive": True, "bleu": 30.0, "bleu_part": 29.9,
+        "tokens_per_s": 900.0, "tokens_per_s_fused": 950.0, "tokens_per_s_part": 900.0 * ratio, "layer_us": 90.0,
+        "layer_share": 0.4 if predicted is None else share_needed(predicted, layer_ratio), "body_ratio": 1.0, "near_ties": 2,
+        "miss_rate": 0.005, "share_mean": share, "share_most": 1.5 * share, "emitted": 4_000,
+        "gains": (ratio, 1.01 * ratio, 0.99 * ratio), "gains_over_fused": (ratio / 1.05,),
+        "layer_ratios": tuple(layer_ratio * noise for noise in (0.99, 1.0, 1.02)),
+        "layer_ratios_over_fused": (layer_ratio / 1.2,),
+    }  # fmt: skip
+    return Decoded(**(fields | changed))
 
 
-def speed(label: str, clusters: int, top: int, gain: float) -> Speed:
-    """In three rounds."""
+def lists(**changed: Any) -> Decoded:
+    """Return a decoding with candidate lists."""
+    return decoded(clusters=None, top=None, candidates=20, **changed)
+
+
+def speed(label: str, clusters: int, top: int, gain: float, *, conclusive: bool = True) -> Speed:
+    """Return a speed in three rounds."""
     ratios = tuple((1.0 + gain) * noise for noise in (1.0, 1.002, 0.998))
     return Speed(
         label=label, clusters=clusters, top=top, beam=1, batch=1, sentences=300, ratios=ratios, identical=0.925,
-        token_agreement=0.98, rounds=rounds_kept(),
+        token_agreement=0.98, conclusive=conclusive,
     )  # fmt: skip
 
 
@@ -158,8 +72,6 @@ def run(part: Any, labels: tuple[str, ...] = LABELS, **changed: Any) -> PartRun:
             "machine": "a processor",
             "others_cpus": 0.1,
             "versions": {"torch": "2.13"},
-            "method": "sklearn",
-            "settings": StudySettings(),
             "notes": (f"{part}: nothing was left out.",),
             **changed,
         }
@@ -189,18 +101,7 @@ def study(**changed: Any) -> Study:
             for label in LABELS
             for top in TOPS
         ),
-        "memory": (
-            Memory(
-                label="fr-en", clusters=500, top=3, centroid_bytes=512_000, norm_bytes=2_000, start_bytes=4_008,
-                set_bytes=300_000, flag_bytes=10_000, total_bytes=828_008,
-            ),
-        ),
-        "tried": (
-            TriedCell(
-                label="fr-en", clusters=500, top=3, columns=800, beam=1, batch=1, sentences=500, bleu_dense=30.0, bleu=29.9,
-                identical=0.93, token_agreement=0.98, good=True,
-            ),
-        ),
+        "memory": (Memory(label="fr-en", clusters=500, top=3, total_bytes=828_008),),
         "chosen": tuple(decoded(label, beam) for label in LABELS for beam in (1, 2)),
         "speeds": tuple(
             speed(label, clusters, top, gains[top] - abs(clusters - 1_300) / 1e5)
@@ -208,7 +109,7 @@ def study(**changed: Any) -> Study:
             for clusters in CLUSTERS
             for top in TOPS
         ),
-        "candidates": (decoded(selection="ibm1", clusters=None, top=None, candidates=20, always=0),),
+        "candidates": (lists(),),
     }  # fmt: skip
     texts = tuple(
         StudiedText(label=label, role=role, name=f"{role}.{label}", sha256="0" * 64, lines=32_000)
@@ -222,7 +123,7 @@ def study(**changed: Any) -> Study:
             parameter_bytes=40_000_000,
         ),
         texts=texts,
-        **({"runs": tuple(run(part) for part in parts if part != "tried")} | parts | changed),
+        **({"runs": tuple(run(part) for part in parts)} | parts | changed),
     )  # fmt: skip
 
 

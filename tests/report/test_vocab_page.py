@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from simnmt.papers.fvp.reproduction import judge
-from simnmt.papers.kit.page import ChartSection
-from simnmt.papers.kit.report import PaperReport
+from simnmt.papers.kit.rendering import Report
 from simnmt.report.charts import Chart
 from tests.browser import assert_folded, part_of, rows_of
 from tests.papers.vocab_stand_ins import cell, study
@@ -19,21 +18,21 @@ DRAWN = "count => document.querySelectorAll('figure[data-drawn]').length === cou
 
 
 @pytest.fixture(scope="module")
-def report() -> PaperReport:
-    return judge([study()]).report()
+def report() -> Report:
+    return judge([study()])
 
 
 @pytest.fixture(scope="module")
-def page(report: PaperReport) -> str:
+def page(report: Report) -> str:
     return report.page()
 
 
-def first_charts(report: PaperReport) -> dict[str, Chart]:
+def first_charts(report: Report) -> dict[str, Chart]:
     """Return the first chart of every section by its id."""
-    return {section.id: next(iter(section.charts.values())) for section in report.charts if isinstance(section, ChartSection)}
+    return {figure.id: next(iter(figure.panels[0].charts.values())) for figure in report.figures}
 
 
-def test_every_claim_is_on_the_page_with_its_verdict(report: PaperReport, page: str) -> None:
+def test_every_claim_is_on_the_page_with_its_verdict(report: Report, page: str) -> None:
     shown = re.findall(r'data-column="verdict" data-outcome="([^"]*)"', page)
     assert sorted(shown) == sorted(record.verdict for record in report.claims)
     assert page == report.page()
@@ -64,15 +63,15 @@ def test_no_two_columns_of_a_table_are_called_the_same(page: str) -> None:
 
 
 def test_without_a_study_the_page_states_that_published_figures_are_alone() -> None:
-    page = judge().report().page()
+    page = judge().page()
     assert "Published figures alone" in page and 'class="kind kind-measured"' not in page
     assert part_of(page, "table-4") and not part_of(page, "sweep")
 
 
-def test_figures_2_to_4_are_ours_with_the_texts_points_marked(report: PaperReport) -> None:
+def test_figures_2_to_4_are_ours_with_the_texts_points_marked(report: Report) -> None:
     lines = {identifier: {mark.name: mark for mark in chart.marks} for identifier, chart in first_charts(report).items()}
     both = lines["figure-2-drawn"]["source and target known, K = 1"]
-    assert both.x == [100, 400, 500] and both.y[1] == pytest.approx(100 * cell(clusters=400).sets.most)
+    assert both.x == [100, 400, 500] and both.y[1] == pytest.approx(100 * cell(clusters=400).set_most)
     assert lines["figure-2-drawn"]["published: source and target known"].y == [12.5]
     target = lines["figure-2-drawn"]["published: target known"]
     assert (target.kind, target.x, target.y) == ("points", [400], [17.5])

@@ -52,7 +52,7 @@ def change_table(parts: Sequence[Part]) -> Table:
         kind = ", ".join(shown)
         return TableCell("" if row["origin"] == kind else row["origin"], kind=kind)
 
-    return PAPER.shown_table("table-one", rows, origin=origin)
+    return PAPER.shown_table("table-one", rows, cells={"origin": origin})
 
 
 def cell_rows(parts: Sequence[Part]) -> list[dict[str, Any]]:

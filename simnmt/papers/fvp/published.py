@@ -1,137 +1,33 @@
-"""Printed figures of the paper on projecting onto clusters: Tables 1 to 6, figures 2 to 4 (FVP-10 to 20)."""
+"""What the paper prints (`data/vocab.toml`), the figures that follow from it, and the memory of clusters beside its models."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from math import ceil
 from statistics import fmean
-from typing import Literal, cast
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
-REFERENCE = (
-    "Hossam Amer, Young Jin Kim, Mohamed Afify, Hitokazu Matsushita, Hany Hassan Awadallah: Fast Vocabulary Projection Method "
-    "via Clustering for Multilingual Machine Translation on GPU, Microsoft, 2022: tables 1 to 6, figures 2 to 4"
-)
+import numpy as np
 
-Model = Literal["dense", "m3"]
-MODELS: dict[Model, str] = {"dense": "ZCode Dense", "m3": "ZCode M3"}
-GROUPS: dict[str, tuple[str, ...]] = {"EX": ("EnEs", "EnFr", "EnIt"), "XE": ("FrEn", "ItEn", "EsEn")}
-"""Directions out of English and into it, as the averages of Tables 3 and 4 take them."""
-DIRECTIONS = (*GROUPS["EX"], *GROUPS["XE"])
+from simnmt.papers.kit.claims import share_needed
+from simnmt.papers.kit.paper import read_paper
+from simnmt.papers.kit.rendering import Derived
 
-SENTENCES: dict[int, dict[str, int]] = {
-    1: {"EnEs": 5551, "EnFr": 20038, "EnIt": 9747, "FrEn": 20039, "ItEn": 9747, "EsEn": 5460},
-    2: {"EnEs": 9639, "EnFr": 13725, "EnIt": 13747, "FrEn": 6149, "ItEn": 7492, "EsEn": 4539},
-}
-"""Table 1: sentences by validation set and direction (FVP-14)."""
+if TYPE_CHECKING:
+    from simnmt.papers.fvp.study import Study
 
-DEFAULT_US: dict[Model, float] = {"dense": 720.0, "m3": 600.0}
+Row = SimpleNamespace
+"""A row, with an attribute for each column."""
+PAPER = read_paper("vocab")
+MODELS: Mapping[str, str] = PAPER["models"]
+DEFAULT_US: Mapping[str, float] = PAPER["default_us"]
 """Microseconds of the projection without clusters, `about` (section 3.2)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Projection:
-    """One half of a row of Table 2: the projection of one step, set 1, beam 2, batch 20, float16 (FVP-15)."""
-
-    model: Model
-    direction: str
-    active_percent: float
-    """Active columns in percent."""
-    us: float
-
-    @property
-    def ratio(self) -> float:
-        """Speed-up over the projection without clusters."""
-        return DEFAULT_US[self.model] / self.us
-
-
-TABLE_2 = (
-    Projection("dense", "EnEs", 6.36, 230.09),
-    Projection("dense", "EnFr", 6.37, 228.90),
-    Projection("dense", "EnIt", 7.46, 231.84),
-    Projection("dense", "FrEn", 16.50, 348.49),
-    Projection("dense", "ItEn", 10.05, 274.90),
-    Projection("dense", "EsEn", 12.39, 299.97),
-    Projection("m3", "EnEs", 12.70, 215.90),
-    Projection("m3", "EnFr", 12.18, 218.05),
-    Projection("m3", "EnIt", 15.80, 227.80),
-    Projection("m3", "FrEn", 15.70, 230.50),
-    Projection("m3", "ItEn", 13.60, 217.30),
-    Projection("m3", "EsEn", 12.70, 213.50),
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """One half of a row of Table 5, in GB, float16 (FVP-18)."""
-
-    model: Model
-    direction: str
-    baseline_gb: float
-    clustered_gb: float
-
-    @property
-    def more_percent(self) -> float:
-        """Memory that the clusters add, in percent."""
-        return 100.0 * (self.clustered_gb / self.baseline_gb - 1.0)
-
-
-TABLE_5 = (
-    *(Memory("dense", direction, 4.37, 4.39) for direction in DIRECTIONS),
-    *(
-        Memory("m3", direction, 10.19, gb)
-        for direction, gb in zip(DIRECTIONS, (10.31, 10.35, 10.29, 10.35, 10.28, 10.37), strict=True)
-    ),
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """A row of Table 6: people's scores, 0 to 100, of translations that differ; M3 (FVP-19)."""
-
-    direction: str
-    baseline: float
-    clustered: float
-    printed_difference: float
-    level: str
-    """Level of significance by a Wilcoxon rank sum test; empty: not significant."""
-
-    @property
-    def difference(self) -> float:
-        """Difference of the printed scores."""
-        return self.clustered - self.baseline
-
-
-TABLE_6 = (
-    Judged("EnEs", 87.20, 88.10, 0.90, "p < 0.01"),
-    Judged("EnFr", 88.10, 88.90, 0.80, "p < 0.01"),
-    Judged("EnIt", 85.10, 85.5, 0.40, "p < 0.05"),
-    Judged("FrEn", 86.70, 87.1, 0.40, ""),
-    Judged("ItEn", 79.40, 79.40, 0.00, ""),
-    Judged("EsEn", 86.10, 86.60, 0.50, ""),
-)
-IDENTICAL = 0.92
-"""Share of 200,000 segments of each direction that stay the same, `approximately` (section 3.4, FVP-08)."""
-
-FIGURE_2_CLUSTERS = 400
-FIGURE_2 = {"both": 12.5, "target": 17.5}
-"""Largest active share in percent with 400 clusters, K = 1, Italian to English, by what is known (FVP-10)."""
-FIGURE_3_BEST = 1300
-"""Clusters with the highest speed, of 100 to 2000; K = 1 is fastest (FVP-11)."""
-FIGURE_4 = {1: 2.0, 3: 5.0, 5: 6.0}
-"""Active share in percent by K, `around`, of cluster 0 at 1300 clusters (FVP-11)."""
-TYPICAL_CLUSTERS = 2000
-"""Number of clusters that section 2.3 calls typical."""
-
-STEP_RATIO = 2.6
-"""Speed-up of the projection, `up to` (FVP-20)."""
-END_TO_END_GAIN = 0.25
-"""Gain in tokens per second, `up to`."""
-PROJECTION_SHARE = 0.25
-"""Share of the time in the projection, `about 25 % or more`."""
-MOST_ACTIVE = 0.15
-"""Largest share of active columns, `at most to about`."""
-LIST_RATIO = 2.0
-"""Speed-up by short lists from alignments in other work, `around`."""
-
+DIRECTIONS = [direction for group in PAPER["groups"].values() for direction in group]
+FIGURE_4: Mapping[int, float] = {int(top): percent for top, percent in PAPER["figure_4"].items()}
+BEST, TYPICAL = PAPER["figure_3_best"], PAPER["typical_clusters"]
+"""Clusters with which decoding was fastest, and what section 2.3 calls typical."""
+MOST_ACTIVE: float = PAPER["most_active"]
 LEAST_IDENTICAL = 0.90
 """Least share of held-out sentences that must stay the same (FVP-08's accept)."""
 MOST_BLEU_CHANGE = 0.2
@@ -143,163 +39,165 @@ NEAR_PREDICTED = 0.10
 LEAST_STEP_RATIO = 1.5
 """Least speed-up of the projection at 15 % active and less, on a GPU (FVP-15's accept)."""
 
-SETTING = (
-    (
-        "models",
-        "24 encoder and 12 decoder layers, width 1,024, feed-forward 4,096, 16 heads, pre-norm; ZCode Dense: 0.7 billion "
-        "parameters, vocabulary of 250,000; ZCode M3: 32 experts, 5 billion, vocabulary of 128,000",
-    ),
-    ("directions", "Spanish, French, Italian to English and back; 20 million sentences each to learn clusters from"),
-    ("clusters", "Faiss, 20 iterations of k-means, one set of clusters a direction"),
-    ("validation sets", "set 1: several domains, mostly news; set 2: news, industry, government, finance; both in-house"),
-    ("device", "one Tesla V100, float16, FasterTransformer, CUB and CUTLASS 2.9"),
-    ("search", "beam 1 with batch 1, and beam 2 with batch 20"),
-)
-"""FVP-13."""
-
-SLIPS = (
-    "Equation 2 lacks the sums over the width, puts norm bars round a score that may be negative, and lets the number of the "
-    "cluster run one too far. With the bars h = (2, 0) would choose the centroid (0, 0.5) over (2, 0), where it lies (FVP-05).",
-    "12.39 % of the columns active `on average` is the value of EsEn alone; the mean of ZCode Dense is 9.86 %, its largest "
-    "16.50 %.",
-    "`2.4x to 2.6x` in the text and over Table 2: the table spans 2.07 to 3.15. 2.6 is the least of ZCode M3 (2.60 to 2.81), "
-    "and not the most.",
-    "`13.0 % to 25.7 %` end to end (ZCode Dense) are the two values of EnEs alone; Table 3 spans 10.20 % to 26.60 %, which is "
-    "beyond the `up to 25 %` of the abstract.",
-    "`6 % to 8.8 %` (ZCode M3): its least is 4.70 %.",
-    "`At most about 15 %` of the columns: 16.50 % (Dense) and 15.80 % (M3) occur.",
-    "Averages of Table 3, Dense EX: BLEU and the gain at beam 2 are weighted by sentences, the gain at beam 1 is the simple "
-    "mean. All others are simple means but two: Dense XE's baseline at beam 1, 45.03, is neither (44.89, 44.82), and M3 XE's "
-    "clustered BLEU at beam 2, 49.90, repeats the baseline where 50.00 (50.05) follows.",
-    "Averages of Table 4: M3 XE's clustered BLEU, 47.81, is below a baseline that all three of its directions beat; 48.14 is "
-    "meant.",
-    "The default times, 720 and 600 us, stand as 1.20 to 1, the vocabularies as 1.95 to 1; the text explains the one by the "
-    "other, which leaves most of the time to something else, unsaid.",
-    "2,000 clusters are called typical where 1,300 were best.",
-    "Figure 1 is a schematic, and of figures 2 to 4 the text holds single points: no curve can be compared.",
-)
-"""FVP-21, in our words; nothing here changes a verdict."""
-
-
-@dataclass(frozen=True, slots=True)
-class Quality:
-    """BLEU without and with clusters, and the gain in tokens a second, of one cell."""
-
-    model: Model
-    row: str
-    """A direction, or EX or XE, whose averages were printed."""
-    test_set: int
-    beam: int
-    batch: int
-    baseline: float
-    clustered: float
-    gain_percent: float
-
-    @property
-    def bleu_change(self) -> float:
-        """Change of BLEU by the clusters."""
-        return self.clustered - self.baseline
-
-
-_TABLE_3 = """
-dense EnEs 43.29 43.21 25.70 43.89 43.81 13.00
-dense EnFr 38.90 38.80 25.90 39.55 39.55 10.20
-dense EnIt 38.58 38.49 23.55 39.24 39.30 13.96
-dense FrEn 44.83 44.80 22.25 45.37 45.46 15.51
-dense ItEn 44.55 44.28 26.60 45.37 45.38 16.34
-dense EsEn 45.28 45.36 21.03 45.99 45.96 11.85
-dense EX 39.50 39.40 25.00 40.14 40.15 11.70
-dense XE 45.03 44.80 23.30 45.57 45.60 14.60
-m3 EnEs 45.99 45.96 6.80 46.07 46.09 7.87
-m3 EnFr 45.50 45.46 7.58 45.68 45.69 7.58
-m3 EnIt 43.09 43.08 6.59 43.31 43.35 8.84
-m3 FrEn 50.06 49.92 4.70 50.21 50.31 4.90
-m3 ItEn 49.28 49.12 6.84 49.28 49.36 7.78
-m3 EsEn 50.01 50.04 7.50 50.21 50.32 6.00
-m3 EX 44.86 44.83 7.00 45.02 45.04 8.10
-m3 XE 49.78 49.69 6.30 49.90 49.90 6.20
-"""
-_TABLE_4 = """
-EnEs 43.95 43.95 12.29 47.21 47.25 6.70
-EnFr 41.46 41.46 11.83 46.74 46.77 5.95
-EnIt 41.79 41.81 11.82 47.28 47.34 6.50
-FrEn 46.31 46.24 11.49 48.64 48.75 6.00
-ItEn 44.15 44.01 13.34 47.89 47.99 6.48
-EsEn 45.02 44.89 12.05 47.56 47.68 7.00
-EX 42.40 42.40 12.00 47.07 47.12 6.40
-XE 45.16 45.04 12.30 48.03 47.81 6.50
-"""
-SEARCHES = ((1, 1), (2, 20))
-"""Beam and batch."""
-WEIGHTINGS = ("simple", "by sentences")
-"""Means of directions: unweighted, or weighted by the sentences of Table 1."""
-
-
-def _cells() -> tuple[Quality, ...]:
-    cells = []
-    for line in _TABLE_3.strip().splitlines():
-        word, row, *numbers = line.split()
-        for place, (beam, batch) in enumerate(SEARCHES):
-            cells.append(Quality(cast("Model", word), row, 1, beam, batch, *map(float, numbers[3 * place : 3 * place + 3])))
-    for place, model in enumerate(MODELS):
-        for line in _TABLE_4.strip().splitlines():
-            row, *numbers = line.split()
-            cells.append(Quality(model, row, 2, *SEARCHES[1], *map(float, numbers[3 * place : 3 * place + 3])))
-    return tuple(cells)
-
-
-CELLS = _cells()
-"""Tables 3 (set 1, both searches) and 4 (set 2, beam 2 and batch 20), averages included, to the digit."""
-ROWS = tuple(cell for cell in CELLS if cell.row not in GROUPS)
+PROJECTION = [Row(**row, ratio=DEFAULT_US[row["model"]] / row["us"]) for row in PAPER.table("table-2").rows]
+"""Table 2, with the speed-up over the projection without clusters (FVP-15)."""
+QUALITY = [Row(**row, bleu_change=row["clustered"] - row["baseline"]) for row in PAPER.table("quality").rows]
+"""Tables 3 and 4, averages included."""
+CELLS = [cell for cell in QUALITY if cell.row in DIRECTIONS]
 """Cells of single directions."""
-AVERAGES = tuple(cell for cell in CELLS if cell.row in GROUPS)
-"""Cells that are printed as averages."""
+MEMORY = [
+    Row(**row, more_percent=100.0 * (row["clustered_gb"] / row["baseline_gb"] - 1.0)) for row in PAPER.table("table-5").rows
+]
+"""Table 5, with the memory that clusters add."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mean:
-    """A printed average beside both means of its three directions."""
-
-    printed: Quality
-    what: str
-    """`baseline`, `clustered` or `gain_percent`."""
-    simple: float
-    by_sentences: float
-
-    @property
-    def value(self) -> float:
-        """The printed average."""
-        return float(getattr(self.printed, self.what))
-
-    @property
-    def decimals(self) -> int:
-        """Printed decimals: two of BLEU, one of gains."""
-        return 1 if self.what == "gain_percent" else 2
-
-    @property
-    def follows(self) -> str:
-        """The first of `WEIGHTINGS` that gives the printed mean; empty if neither does.
-
-        A BLEU may be 0.01 off, and a gain 0.05 more than its rounding, as means of rounded values may.
-        """
-        allowed = 0.0151 if self.decimals == 2 else 0.0751
-        both = zip(WEIGHTINGS, (self.simple, self.by_sentences), strict=True)
-        return next((name for name, mean in both if abs(mean - self.value) <= allowed), "")
+def of_model(model: str) -> list[Row]:
+    """Return the rows of Table 2 of a model."""
+    return [row for row in PROJECTION if row.model == model]
 
 
-def means() -> list[Mean]:
-    """Return both means beside every printed average."""
-    averages = []
-    for printed in AVERAGES:
-        directions = [
-            cell
-            for row in GROUPS[printed.row]
-            for cell in ROWS
-            if (cell.model, cell.row, cell.test_set, cell.beam) == (printed.model, row, printed.test_set, printed.beam)
+def fit(model: str) -> Row:
+    """Fit a line through the six rows of a model in Table 2 by least squares (FVP-09).
+
+    `fixed_us`, `us_per_percent`, `r_squared`; `break_even`: percentage of active columns above which the default is faster.
+    """
+    percent, us = (np.array([getattr(row, name) for row in of_model(model)]) for name in ("active_percent", "us"))
+    slope, fixed = (float(value) for value in np.polyfit(percent, us, 1))
+    r_squared = float(np.corrcoef(percent, us)[0, 1] ** 2)
+    return Row(fixed_us=fixed, us_per_percent=slope, r_squared=r_squared, break_even=(DEFAULT_US[model] - fixed) / slope)
+
+
+def operation_limit(row: Row, clusters: int = TYPICAL) -> float:
+    """Return the ratio of multiply-adds without and with clusters: d V over d (r + V') (FVP-09)."""
+    vocab = PRESETS[row.model].vocab
+    return float(vocab / (clusters + vocab * row.active_percent / 100.0))
+
+
+def implied_share(row: Row) -> float:
+    """Return the share of the whole time in the projection that Table 3's gain at beam 2 and its ratio imply (FVP-20)."""
+    gain = PAPER.table("quality")[row.model, row.direction, 1, 2, "gain_percent"]
+    return share_needed(1.0 + gain / 100.0, row.ratio)
+
+
+def derived() -> list[Derived]:
+    """Return means of Table 2, its fitted line, limits by counting and implied shares (FVP-09, 13, 15, 20)."""
+    figures = []
+    for model, name in MODELS.items():
+        rows, line, preset = of_model(model), fit(model), PRESETS[model]
+        limits, shares = [operation_limit(row) for row in rows], [100.0 * implied_share(row) for row in rows]
+        beyond = "beyond all columns: by the line clusters always win"
+        above = "active columns above which the line says that the default wins"
+        figures += [
+            Derived(f"{name}: parameters", parameters(preset) / 1e9, "billion", preset.printed),
+            Derived(f"{name}: mean of the columns active", fmean(row.active_percent for row in rows), "%", "Table 2"),
+            Derived(f"{name}: mean time of the projection", fmean(row.us for row in rows), "us", "Table 2"),
+            Derived(f"{name}: mean ratio to the default", fmean(row.ratio for row in rows), "times", "Table 2"),
+            Derived(f"{name}: time without any column", line.fixed_us, "us", f"line through Table 2, R2 {line.r_squared:.3f}"),
+            Derived(
+                f"{name}: time per percent of the columns",
+                line.us_per_percent,
+                "us",
+                f"default: {DEFAULT_US[model] / 100.0:.1f}",
+            ),
+            Derived(f"{name}: break-even", line.break_even, "%", beyond if line.break_even > 100.0 else above),
+            Derived(f"{name}: least limit by counting", min(limits), "times", f"multiply-adds, {TYPICAL:,} clusters"),
+            Derived(f"{name}: most by counting", max(limits), "times", "so what is fixed may dominate the times printed"),
+            Derived(f"{name}: least share of the projection", min(shares), "%", "that beam 2's gain and ratio imply"),
+            Derived(f"{name}: mean share of the projection", fmean(shares), "%", "`about 25 % or more` in the text"),
+            Derived(f"{name}: largest share of the projection", max(shares), "%", "the same"),
         ]
-        weights = [SENTENCES[printed.test_set][cell.row] for cell in directions]
-        for what in ("baseline", "clustered", "gain_percent"):
-            values = [float(getattr(cell, what)) for cell in directions]
-            weighted = sum(weight * value for weight, value in zip(weights, values, strict=True)) / sum(weights)
-            averages.append(Mean(printed, what, fmean(values), weighted))
+    dense, sparse = DEFAULT_US.values()
+    vocabularies = PRESETS["dense"].vocab / PRESETS["m3"].vocab
+    figures.append(Derived("default times, Dense over M3", dense / sparse, "times", f"vocabularies: {vocabularies:.2f}"))
+    return figures
+
+
+def means() -> list[Row]:
+    """Return both means of its three directions beside every printed average of Tables 3 and 4 (FVP-16, 17).
+
+    `follows`: the first of `simple` and `by sentences` (of Table 1) that gives the printed mean, or `neither`. A BLEU may be
+    0.01 off, and a gain 0.05 more than its rounding, as means of rounded values may.
+    """
+    sentences, averages = PAPER.table("table-1"), []
+    for cell in QUALITY:
+        if cell in CELLS:
+            continue
+        same = [other for other in CELLS if (other.model, other.set, other.beam) == (cell.model, cell.set, cell.beam)]
+        same = [other for other in same if other.row in PAPER["groups"][cell.row]]
+        weights = [sentences[other.row, f"set_{cell.set}"] for other in same]
+        for what, allowed, decimals in (("baseline", 0.0151, 2), ("clustered", 0.0151, 2), ("gain_percent", 0.0751, 1)):
+            values, printed = [getattr(other, what) for other in same], getattr(cell, what)
+            both = {"simple": fmean(values), "by sentences": float(np.average(values, weights=weights))}
+            follows = next((name for name, mean in both.items() if abs(mean - printed) <= allowed), "neither")
+            names = {"model": cell.model, "row": cell.row, "set": cell.set, "beam": cell.beam, "what": what}
+            figures = {"printed": printed, "simple": both["simple"], "by_sentences": both["by sentences"]}
+            averages.append(Row(**names, **figures, decimals=decimals, follows=follows))
     return averages
+
+
+PRESETS = {model: Row(**shapes) for model, shapes in PAPER["presets"].items()}
+"""The shapes of the paper's two models (FVP-13)."""
+
+
+def parameters(preset: Row) -> int:
+    """Count the weights, biases and norms of all layers of a preset, and the embedding."""
+    attention = 4 * preset.width * (preset.width + 1)
+    block = preset.width * preset.feed_forward * 2 + preset.feed_forward + preset.width
+    layers = preset.encoder_layers + preset.decoder_layers
+    sparse = 0 if preset.experts == 1 else layers // preset.expert_every
+    attentions = preset.encoder_layers + 2 * preset.decoder_layers
+    blocks = (layers - sparse + sparse * preset.experts) * block + sparse * preset.width * preset.experts
+    norms = (attentions + layers + 2) * 2 * preset.width
+    return int(preset.vocab * preset.width + attentions * attention + blocks + norms)
+
+
+CENTROID_BYTES = {2: "float16", 4: "float32"}
+"""Types of centroids by bytes of a number: as the presets run, and as a model in float32 keeps them."""
+
+
+def cluster_bytes(model: str, clusters: int, mean_share: float, centroid_bytes: int = 2) -> int:
+    """Return the bytes of clusters beside a preset, columns as 32-bit indices (FVP-12).
+
+    `mean_share`: mean share of V of a set; `centroid_bytes`: bytes of a number of a centroid.
+    """
+    # Here, so that the published tables need no more than their digits.
+    from simnmt.nmt.vocabulary.memory_account import memory_account
+
+    preset = PRESETS[model]
+    return memory_account(preset.vocab, preset.width, clusters, mean_share, centroid_bytes).total
+
+
+def most_clusters(model: str, mean_share: float, share_of_model: float, centroid_bytes: int = 2) -> int:
+    """Return the largest number of clusters that hold less than a share of the preset's own bytes in float16."""
+    # Linear in the number of clusters.
+    none, thousand = (cluster_bytes(model, count, mean_share, centroid_bytes) for count in (0, 1000))
+    left = share_of_model * 2 * parameters(PRESETS[model]) - none
+    return max(0, ceil(1000 * left / (thousand - none)) - 1)
+
+
+def preset_memory(studies: Sequence[Study] = ()) -> list[Row]:
+    """Return the memory of both presets with the shares of figure 4 and of our sets, at 1,300 and, for K = 1, 2,000 clusters.
+
+    The shares that the paper prints for cluster 0 are taken for all clusters. `of_model`: share of the weights in float16;
+    `of_published`: share of Table 5's memory, which holds more than weights.
+    """
+    cases: list[tuple[int, float, str, int]] = [
+        (clusters, FIGURE_4[1], "figure 4, K = 1", size) for clusters in (BEST, TYPICAL) for size in CENTROID_BYTES
+    ]
+    cases += [(BEST, percent, f"figure 4, K = {top}", 2) for top, percent in FIGURE_4.items() if top != 1]
+    cases += [
+        (sizes.clusters, 100 * fmean(sizes.columns) / study.model.vocab, f"{study.name}, {sizes.label}, K = {sizes.top}", 2)
+        for study in studies
+        for sizes in study.per_cluster
+        if sizes.clusters == BEST
+    ]
+    rows = []
+    for model in MODELS:
+        model_bytes, (gb,) = 2 * parameters(PRESETS[model]), {row.baseline_gb for row in MEMORY if row.model == model}
+        for clusters, percent, origin, size in cases:
+            more = cluster_bytes(model, clusters, percent / 100.0, size)
+            names: dict[str, Any] = {"model": model, "clusters": clusters, "percent": percent, "origin": origin, "size": size}
+            rows.append(
+                Row(**names, model_bytes=model_bytes, bytes=more, of_model=more / model_bytes, of_published=more / gb / 1e9)
+            )
+    return rows

@@ -33,7 +33,6 @@ ABSENT = "-"
 """A cell that the paper leaves empty; None in the row."""
 
 Cell = str | bool | int | float
-CellOf = Callable[[Any], TableCell]
 Row = Mapping[str, Any]
 T = TypeVar("T")
 _COLUMN_FIELDS = {field.name for field in fields(Column)}
@@ -138,13 +137,18 @@ class ShownTable(Configuration):
     small: str | None = None
     """Key of the small print below a row's name."""
     published: str | None = None
-    """Key of the rows that is `published` in those of the paper, which are set apart."""
+    """Key of the rows that is `published` in those of the paper, which are set apart; `all` if all rows are."""
     columns: tuple[dict[str, Any] | Literal["published"], ...]
     """Each the fields of `report.table.Column`, whose readers are keys of the rows; `published`: the shown columns of the
     printed table of the same id, if rows of ours hold `PrintedTable.beside`."""
 
     def of(
-        self, rows: Sequence[Any], printed: PrintedTable | None, more: Sequence[Column], cells: Mapping[str, CellOf]
+        self,
+        rows: Sequence[Any],
+        printed: PrintedTable | None,
+        more: Sequence[Column],
+        cells: Mapping[str, Callable[[Any], TableCell]],
+        readers: Mapping[str, Callable[[Any], Any]],
     ) -> Table:
         """Return the table with these rows."""
         columns: list[Column] = []
@@ -152,19 +156,21 @@ class ShownTable(Configuration):
             if isinstance(column, str):
                 columns += [] if printed is None else printed.columns_beside
             elif {"head", "value"} <= column.keys() <= _COLUMN_FIELDS:
-                columns.append(Column(**column, cell=cells.get(column["value"])))
+                texts = {field: readers.get(column[field], column[field]) for field in ("value", "small") if field in column}
+                columns.append(Column(**(column | texts), cell=cells.get(column["value"])))
             else:
                 raise InputError(f"shown.{self.id}: a column of {', '.join(column)}", path=self.path)
-        for row in rows[:1]:
-            if isinstance(row, Mapping) and (absent := {str(item.value).split(".")[0] for item in columns} - row.keys()):
-                raise InputError(f"shown.{self.id}: no {', '.join(absent)} in its rows", path=self.path)
+        keys = {item.value.split(".")[0] for item in columns if isinstance(item.value, str)}
+        if rows and isinstance(rows[0], Mapping) and (absent := keys.difference(*rows)):
+            raise InputError(f"shown.{self.id}: no {', '.join(absent)} in its rows", path=self.path)
         key = self.published
 
         def is_published(row: Any) -> bool:
-            return key is not None and read_value(row, key) == "published"
+            return key == "all" or (key is not None and read_value(row, key) == "published")
 
         columns += more
-        return Table(self.title, columns, rows, self.note, id=self.id, small=self.small, published=is_published)
+        small = readers.get(self.small, self.small) if self.small else None
+        return Table(self.title, columns, rows, self.note, id=self.id, small=small, published=is_published)
 
 
 class Unmeasured(Configuration):
@@ -217,14 +223,23 @@ class Paper(Configuration):
             raise InputError(f"tables: no {name}", path=self.path)
         return self.tables[name]
 
-    def shown_table(self, name: str, rows: Sequence[Any], *more: Column, **cells: CellOf) -> Table:
+    def shown_table(
+        self,
+        name: str,
+        rows: Sequence[Any],
+        /,
+        *more: Column,
+        cells: Mapping[str, Callable[[Any], TableCell]] | None = None,
+        **readers: Callable[[Any], Any],
+    ) -> Table:
         """Return a table of ours by its id, with these rows.
 
-        `more`: further columns. `cells`: by value of a column, how it makes its cells on the page.
+        `more`: further columns. `cells`: by value of a column, how it makes its cells on the page. `readers`: functions of a
+        row, by the names that columns use in place of a key.
         """
         if name not in self.shown:
             raise InputError(f"shown: no {name}", path=self.path)
-        return self.shown[name].of(rows, self.tables.get(name), more, cells)
+        return self.shown[name].of(rows, self.tables.get(name), more, cells or {}, readers)
 
 
 @cache

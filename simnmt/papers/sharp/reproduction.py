@@ -158,7 +158,7 @@ def all_tables(speeds: SharpSpeeds, agreements: Sequence[RungAgreement]) -> list
     ]
     activations = [{"way": method, "ns": 1e9 * seconds} for method, seconds in speeds.activation_s.items()]
     return [
-        PAPER.shown_table("table-1", ladder_rows(speeds, agreements), step=_step_cell),
+        PAPER.shown_table("table-1", ladder_rows(speeds, agreements), cells={"step": _step_cell}),
         PAPER.shown_table("amdahl", [amdahl]),
         PAPER.shown_table("agreement", kept),
         PAPER.shown_table("stages", stage_rows(speeds)),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import groupby, pairwise
 from math import log10
 from statistics import fmean
@@ -19,6 +18,7 @@ from simnmt.papers.kit.claims import (
     Undecided,
     at_least,
     judge,
+    of_paper,
     unmeasured,
 )
 from simnmt.papers.sti.comparison import (
@@ -31,7 +31,7 @@ from simnmt.papers.sti.comparison import (
     points_of,
 )
 from simnmt.papers.sti.pipeline import PIPELINE_CLAIMS, OfPipeline, PipelineMeasurement
-from simnmt.papers.sti.printed import BASELINES, BOARDS, GAINS, PAPER, PRINTED_CLAIMS
+from simnmt.papers.sti.printed import BASELINES, PAPER, PRINTED_CLAIMS
 from simnmt.papers.sti.study import StudiedDevice, Study
 
 NEEDS = "needs a study of a trained classifier: give --study, or --store and --task"
@@ -137,34 +137,15 @@ class OfStudy(Facts):
         return Result(first > second, ours, why, basis=basis)
 
 
-STUDY_CLAIMS: list[Claim[OfStudy]] = [
-    Claim(
-        "STI-24 (h)",
-        "A processor takes deep and narrow submodels, a GPU shallow and wide ones",
-        value=OfStudy.shapes,
-        needs="grid",
-    ),
-    Claim(
-        "STI-27",
-        "Accuracy rises with bits, with layers and with slices, on average",
-        value=OfStudy.rises,
-        needs="uniform",
-    ),
-    Claim(
-        "STI-24 (e)",
-        "Raising shards by importance is at least as accurate as raising as many at random, on average",
-        f"+{PAPER['importance'][0]:g} points on average, up to +{PAPER['importance'][1]:g}",
-        OfStudy.importance,
-        needs="upgrades",
-    ),
-    Claim(
-        "STI-24 (f)",
-        "A larger preload buffer makes plans more accurate",
-        f"+{PAPER['size_gain'][2]:g} points from {PAPER['size_gain'][0] / 1e6:g} to {PAPER['size_gain'][1] / 1e6:g} MB",
-        OfStudy.sizes,
-        needs="sizes",
-    ),
-]
+STUDY_CLAIMS: list[Claim[OfStudy]] = of_paper(
+    PAPER,
+    [
+        Claim("STI-24 (h)", value=OfStudy.shapes, needs="grid"),
+        Claim("STI-27", value=OfStudy.rises, needs="uniform"),
+        Claim("STI-24 (e)", value=OfStudy.importance, needs="upgrades"),
+        Claim("STI-24 (f)", value=OfStudy.sizes, needs="sizes"),
+    ],
+)
 
 
 @dataclass(frozen=True)
@@ -299,66 +280,24 @@ class OnDevice(Facts):
         return Result(near and min(ratios.values()) > 1.0, ours, why)
 
 
-def _over(identifier: str, method: str) -> Claim[OnDevice]:
-    claim = f"On average over deadlines that both keep a plan is at least as accurate as {method}"
-    published = ", ".join(f"{board} +{GAINS[method, column]:g}" for board, column in BOARDS.items()) + " points"
-    return Claim(identifier, claim, published, lambda facts: facts.baseline(method), needs="grid")
-
-
-_Device = partial(Claim, needs="grid")
-DEVICE_CLAIMS: list[Claim[OnDevice]] = [
-    _over("STI-22 (a)", "Load&Exec"),
-    _over("STI-22 (b)", "StdPL-32"),
-    _over("STI-22 (c)", "StdPL-2"),
-    _over("STI-22 (d)", "StdPL-6"),
-    _Device(
-        "STI-22 (e)",
-        f"On average over deadlines that both keep a plan is within {100 * WITHIN:g} point of the whole model held in memory",
-        f"+{PAPER['preload_gain']:g} points, and `no more than {PAPER['intro_loss']:g}` lost",
-        OnDevice.in_memory,
-    ),
-    _Device("STI-22 (f)", "A plan keeps every deadline that the whole model in memory keeps", "", OnDevice.deadlines),
-    _Device(
-        "STI-24 (d)",
-        "The preload buffer makes plans more accurate than without",
-        f"up to +{PAPER['buffer_gain']:g} points",
-        OnDevice.buffer,
-    ),
-    _Device(
-        "STI-24 (g)",
-        "The advantage over other pipelines is larger under tight deadlines than under loose ones",
-        f"+{PAPER['narrow_gain']:g} points below 200 ms (Odroid), less beyond",
-        OnDevice.tight,
-    ),
-    _Device(
-        "STI-23 (c)",
-        "Parameters held between executions are 1 to 2 orders of magnitude fewer bytes than the whole model's",
-        f"{PAPER['memory_full']:g} times fewer than in full, {PAPER['memory_6']:g} at 6 bits",
-        OnDevice.memory,
-        at_least(PAPER["least_order"]),
-    ),
-    _Device(
-        "STI-24 (a)", "Plans compute as many shards as the model in memory does", "as high as PreloadModel", OnDevice.equal_work
-    ),
-    _Device(
-        "STI-24 (b)",
-        "Plans compute more shards than Load&Exec and StdPL-32",
-        f"{GAINS['Load&Exec', 'shards']:g} times",
-        lambda facts: facts.more_work("Load&Exec", "StdPL-32"),
-    ),
-    _Device(
-        "STI-24 (c)",
-        "Plans compute more shards than StdPL-2 and StdPL-6",
-        f"{GAINS['StdPL-2', 'shards']:g} times",
-        lambda facts: facts.more_work("StdPL-2", "StdPL-6"),
-    ),
-    _Device(
-        "STI-25",
-        "Computation is busy for longer than with Load&Exec and StdPL-32, and for about as long as with PreloadModel-32",
-        "expected, not measured",
-        OnDevice.busy,
-    ),
-]
+DEVICE_CLAIMS: list[Claim[OnDevice]] = of_paper(
+    PAPER,
+    [
+        Claim("STI-22 (a)", value=lambda facts: facts.baseline("Load&Exec"), needs="grid"),
+        Claim("STI-22 (b)", value=lambda facts: facts.baseline("StdPL-32"), needs="grid"),
+        Claim("STI-22 (c)", value=lambda facts: facts.baseline("StdPL-2"), needs="grid"),
+        Claim("STI-22 (d)", value=lambda facts: facts.baseline("StdPL-6"), needs="grid"),
+        Claim("STI-22 (e)", value=OnDevice.in_memory, needs="grid"),
+        Claim("STI-22 (f)", value=OnDevice.deadlines, needs="grid"),
+        Claim("STI-24 (d)", value=OnDevice.buffer, needs="grid"),
+        Claim("STI-24 (g)", value=OnDevice.tight, needs="grid"),
+        Claim("STI-23 (c)", value=OnDevice.memory, holds=at_least(PAPER["least_order"]), needs="grid"),
+        Claim("STI-24 (a)", value=OnDevice.equal_work, needs="grid"),
+        Claim("STI-24 (b)", value=lambda facts: facts.more_work("Load&Exec", "StdPL-32"), needs="grid"),
+        Claim("STI-24 (c)", value=lambda facts: facts.more_work("StdPL-2", "StdPL-6"), needs="grid"),
+        Claim("STI-25", value=OnDevice.busy, needs="grid"),
+    ],
+)
 
 
 def all_claims(studies: Sequence[Study], pipeline: PipelineMeasurement | None) -> list[ClaimRecord]:

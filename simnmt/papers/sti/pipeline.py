@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from simnmt.calibrate.settings import read_measurement
-from simnmt.papers.kit.claims import Claim, Facts, Result, Undecided, at_least
+from simnmt.papers.kit.claims import Claim, Facts, Result, Undecided, at_least, of_paper
 from simnmt.papers.kit.study import AboveZero, Positive, shipped_measurements
+from simnmt.papers.sti.printed import PAPER
 from simnmt.profile.streaming_cost import BERT_BASE
 from simnmt.streaming.plan.timeline import ROUNDING
 
@@ -194,31 +194,12 @@ class OfPipeline(Facts):
         return Result(least >= UNPACKS_BY and even >= EVEN, ours, "one thread; the least over bits")
 
 
-_Measured = partial(Claim, needs="bars")
-PIPELINE_CLAIMS: list[Claim[OfPipeline]] = [
-    _Measured(
-        "STI-16 (a)",
-        f"A pipeline of 6-bit shards is at least {FASTER_BY:g} times as fast as loading 32 bits first",
-        "",
-        OfPipeline.faster,
-        at_least(FASTER_BY),
-    ),
-    _Measured(
-        "STI-16 (b)",
-        f"Plans that are predicted not to stall wait for at most {100 * MOST_STALL:.0f} % of their time",
-        "pipelines of one bitwidth stall for more than 72 %",
-        OfPipeline.stalls,
-    ),
-    _Measured(
-        "STI-16 (c)",
-        f"Simulated latency is within {100 * LARGEST_ERROR:.0f} % of what is measured, for every plan",
-        "",
-        OfPipeline.simulated,
-    ),
-    _Measured(
-        "STI-06",
-        f"Native unpacking is at least {UNPACKS_BY:g} times as fast as torch or numba, and hardly depends on the bits",
-        "within 25 % from 2 to 6 bits",
-        OfPipeline.unpacking,
-    ),
-]
+PIPELINE_CLAIMS: list[Claim[OfPipeline]] = of_paper(
+    PAPER,
+    [
+        Claim("STI-16 (a)", value=OfPipeline.faster, holds=at_least(FASTER_BY), needs="bars"),
+        Claim("STI-16 (b)", value=OfPipeline.stalls, needs="bars"),
+        Claim("STI-16 (c)", value=OfPipeline.simulated, needs="bars"),
+        Claim("STI-06", value=OfPipeline.unpacking, needs="bars"),
+    ],
+)

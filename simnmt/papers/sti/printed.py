@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from statistics import fmean
+from typing import Any
 
-from simnmt.papers.kit.claims import Claim, Printed, Result
+from simnmt.papers.kit.claims import Claim, Printed, Result, of_paper
 from simnmt.papers.kit.paper import read_paper
 from simnmt.profile.streaming_cost import BERT_BASE, BITS
-from simnmt.report.table import Column, Table
+from simnmt.report.table import Table
 from simnmt.report.typography import number
 from simnmt.streaming.plan.presets import LAYER_COMP_S, LAYER_LOAD_S, OUTLIERS, PRELOAD_BYTES
 from simnmt.streaming.plan.timeline import Work, load_then_run, timeline
@@ -64,74 +65,64 @@ def _printed(supports: bool, ours: str, why: str) -> Callable[[Printed], Result]
     return lambda _: Result(supports, ours, why)
 
 
-PRINTED_CLAIMS: list[Claim[Printed]] = [
-    Claim(
-        "STI-21 (a)",
-        "Loading a layer while the one before is computed leaves the processor idle for more than 72 % of the time",
-        "more than 72 %",
-        _printed(
-            100 * PAPER["stalled"] < IDLE,
-            f"{IDLE:.1f} % of the {1e3 * PIPELINE.latency_s:.0f} ms of six layers, which is judged; loaded first, they take "
-            f"{1e3 * LOADED_FIRST.latency_s:.0f} ms",
-            "our timeline over 339 ms of loading and 95 ms of computation a layer, for DistilBERT’s six layers; the printed 72 "
-            f"is probably the stall of one layer, (339 - 95) / 339 = {STALLED:.2f} %, rounded",
+PRINTED_CLAIMS: list[Claim[Printed]] = of_paper(
+    PAPER,
+    [
+        Claim(
+            "STI-21 (a)",
+            value=_printed(
+                100 * PAPER["stalled"] < IDLE,
+                f"{IDLE:.1f} % of the {1e3 * PIPELINE.latency_s:.0f} ms of six layers, which is judged; loaded first, they "
+                f"take {1e3 * LOADED_FIRST.latency_s:.0f} ms",
+                "our timeline over 339 ms of loading and 95 ms of computation a layer, for DistilBERT’s six layers; the "
+                f"printed 72 is probably the stall of one layer, (339 - 95) / 339 = {STALLED:.2f} %, rounded",
+            ),
         ),
-    ),
-    Claim(
-        "STI-22 (g)",
-        "The mean gains follow from the eight that are printed",
-        f"{PAPER['demand_gain']:g} on demand, {PAPER['full_gain']:g} over StdPL-full, {PAPER['low_gain']:g} over "
-        f"StdPL-2 and 6, {PAPER['mean_gain']:g} over all",
-        _printed(
-            _rounds(ALL_GAIN, PAPER["demand_gain"], 0)
-            and _rounds(FULL_GAIN, PAPER["full_gain"], 1)
-            and _rounds(LOW_GAIN, PAPER["low_gain"], 1)
-            and _rounds(MEAN_GAIN, PAPER["mean_gain"], 1),
-            f"{ALL_GAIN:.2f}; {FULL_GAIN:.2f}; {LOW_GAIN:.2f}; {MEAN_GAIN:.2f}",
-            "the last as the mean of both groups, those on demand and PreloadModel",
+        Claim(
+            "STI-22 (g)",
+            value=_printed(
+                _rounds(ALL_GAIN, PAPER["demand_gain"], 0)
+                and _rounds(FULL_GAIN, PAPER["full_gain"], 1)
+                and _rounds(LOW_GAIN, PAPER["low_gain"], 1)
+                and _rounds(MEAN_GAIN, PAPER["mean_gain"], 1),
+                f"{ALL_GAIN:.2f}; {FULL_GAIN:.2f}; {LOW_GAIN:.2f}; {MEAN_GAIN:.2f}",
+                "the last as the mean of both groups, those on demand and PreloadModel",
+            ),
         ),
-    ),
-    Claim(
-        "STI-22 (h)",
-        f"STI gains {INTRODUCTION} points over pipelines",
-        INTRODUCTION,
-        _printed(
-            PAPER["intro_gains"][0] - 0.05 <= LEAST_GAIN,
-            f"means from {LEAST_GAIN:.2f} on",
-            "the least mean printed, over StdPL-6 on Jetson; single cells are in Table 5, which is lost",
+        Claim(
+            "STI-22 (h)",
+            value=_printed(
+                PAPER["intro_gains"][0] - 0.05 <= LEAST_GAIN,
+                f"means from {LEAST_GAIN:.2f} on",
+                "the least mean printed, over StdPL-6 on Jetson; single cells are in Table 5, which is lost",
+            ),
         ),
-    ),
-    Claim(
-        "STI-23 (a)",
-        "A buffer of 1 MB, or 5 MB, is 204 times less than the whole model in memory",
-        f"{PAPER['memory_full']:g} times",
-        _printed(
-            _rounds(FULL_RATIO, PAPER["memory_full"], 0),
-            f"{FULL_RATIO:.1f} times",
-            "all layers in float32 over the buffer, mean of both boards",
+        Claim(
+            "STI-23 (a)",
+            value=_printed(
+                _rounds(FULL_RATIO, PAPER["memory_full"], 0),
+                f"{FULL_RATIO:.1f} times",
+                "all layers in float32 over the buffer, mean of both boards",
+            ),
         ),
-    ),
-    Claim(
-        "STI-23 (b)",
-        "The same is 41 times less than the whole model at 6 bits",
-        f"{PAPER['memory_6']:g} times",
-        _printed(
-            _rounds(SIX_BITS_RATIO, PAPER["memory_6"], 0),
-            f"{SIX_BITS_RATIO:.1f} times",
-            f"indices of 6 bits, {SIX_BITS_MB:.1f} MB; 41 implies 68 MB, more than dictionary and outliers add",
+        Claim(
+            "STI-23 (b)",
+            value=_printed(
+                _rounds(SIX_BITS_RATIO, PAPER["memory_6"], 0),
+                f"{SIX_BITS_RATIO:.1f} times",
+                f"indices of 6 bits, {SIX_BITS_MB:.1f} MB; 41 implies 68 MB, more than dictionary and outliers add",
+            ),
         ),
-    ),
-    Claim(
-        "STI-05",
-        "Five low versions take 215 MB",
-        f"{PAPER['store_mb']:g} MB",
-        _printed(
-            LOW_MB <= PAPER["store_mb"] <= LOW_MB + 8 * OUTLIERS_MB,
-            f"{LOW_MB:.1f} MB of indices; {LOW_MB + 4 * OUTLIERS_MB:.1f} to {LOW_MB + 8 * OUTLIERS_MB:.1f} with outliers",
-            "0.15 % outliers, as their value alone or with their place",
+        Claim(
+            "STI-05",
+            value=_printed(
+                LOW_MB <= PAPER["store_mb"] <= LOW_MB + 8 * OUTLIERS_MB,
+                f"{LOW_MB:.1f} MB of indices; {LOW_MB + 4 * OUTLIERS_MB:.1f} to {LOW_MB + 8 * OUTLIERS_MB:.1f} with outliers",
+                "0.15 % outliers, as their value alone or with their place",
+            ),
         ),
-    ),
-]
+    ],
+)
 
 
 _OUTLIERS, _MATRICES = "0.15 % of the weights", "4 matrices of width x width and 2 of width x 4 width (STI-01)"
@@ -177,16 +168,11 @@ DERIVED = [
 """Figures that follow from printed ones: what, value, unit, what the text says, and the basis."""
 
 
+def _shown_value(row: Mapping[str, Any]) -> float | str:
+    return number(row["value"], 0) if row["value"] >= 1e4 else row["value"]
+
+
 def derived_table() -> Table:
     """Return the figures that follow from the printed ones."""
-    columns = [
-        Column("what", "what"),
-        Column("value", lambda row: number(row["value"], 0) if row["value"] >= 1e4 else row["value"]),
-        Column("unit", "unit"),
-        Column("the text says", "said", words=True),
-        Column("beside it", "meaning", words=True, on_terminal=False),
-    ]
     rows = [dict(zip(("what", "value", "unit", "said", "meaning"), row, strict=True)) for row in DERIVED]
-    note = "Sizes by the shapes of BERT’s base model, the pipeline of section 2.2 by our timeline, means of what is printed."
-    title = "What follows from the printed figures"
-    return Table(title, columns, rows, note, "derived", published=lambda row: True)
+    return PAPER.shown_table("derived", rows, shown_value=_shown_value)

@@ -25,20 +25,13 @@ from simnmt.papers.sti.study import PARTS, Point, StudiedDevice, Study
 from simnmt.report.charts import Chart
 from simnmt.report.page_template import Section
 from simnmt.report.pipelines import DrawnPipeline, pipeline_svg
-from simnmt.report.table import Column, Table, share
+from simnmt.report.table import Column, Table
 from simnmt.report.typography import significant
 from simnmt.streaming.plan.timeline import MOMENTS, Timeline
 
-KIND = Column("kind", "kind", kind=True)
-DEVICE = Column("device", "device")
-ACCURACY = share("accuracy, %", "accuracy", 1)
 IN_MEMORY = ("PreloadModel-32", "PreloadModel-6")
 DRAWN_SHARE = 0.175
 """The deadline that is drawn, or the nearest that a study has: the paper's 200 ms where a layer takes 95 ms."""
-
-
-def _is_published(row: Row) -> bool:
-    return bool(row["kind"] == "published")
 
 
 def _in_points(gain: PairedDifference) -> tuple[float, float, float]:
@@ -67,32 +60,13 @@ def gains_table(studies: Sequence[Study]) -> Table:
             row = {"kind": device.kind, "study": study.name, "device": device.name, "method": method}
             row |= {**_gain_columns(compared.in_time, "_in_time"), **_gain_columns(compared)}
             rows.append(row | {"missed": missed, "missed_other": missed_other, "shards_ratio": ratio})
-    gain = partial(Column, digits=2, signed=True, interval_on_terminal=True)
-    columns = [
-        Column("STI over", "method"),
-        KIND,
-        DEVICE,
-        gain(
-            "points in time",
-            lambda row: row["gain"] if _is_published(row) else row["gain_in_time"],
-            interval=("low_in_time", "high_in_time"),
-        ),
-        Column("deadlines", _kept_deadlines),
-        share("STI, %", "accuracy_in_time", 1),
-        share("other, %", "accuracy_other_in_time", 1),
-        gain("all deadlines", lambda row: None if _is_published(row) else row["gain"], interval=("low", "high")),
-        Column("missed", "missed", 0),
-        Column("missed by the other", "missed_other", 0),
-        Column("shards, times", "shards_ratio", 2),
-    ]
-    note = (
-        "Means over the deadlines that both keep, by which STI-22 is judged, as are the accuracies. All deadlines: also "
-        "over those that either misses, where an answer counts however late it is. Published: over GLUE; Table 5 itself is not "
-        "in the source text. Missed: deadlines, by STI and by the other. Shards: n x m of STI over the other’s, which stands "
-        "for operations."
+    return PAPER.shown_table(
+        "gains",
+        rows,
+        gain_shown=lambda row: row["gain"] if row["kind"] == "published" else row["gain_in_time"],
+        gain_of_all=lambda row: None if row["kind"] == "published" else row["gain"],
+        kept_deadlines=_kept_deadlines,
     )
-    title = "Points of accuracy gained over each other method"
-    return Table(title, columns, rows, note, "gains", small="study", published=_is_published)
 
 
 def _devices(studies: Sequence[Study]) -> list[tuple[Study, StudiedDevice]]:
@@ -109,10 +83,6 @@ def _method(row: Row) -> str:
     preload = row["preload_share"]
     buffer = "" if preload is None else f", buffer of {100 * preload:.2f} %" if preload else ", no buffer"
     return f"{row['method']}{buffer}"
-
-
-def _size(row: Row) -> str:
-    return f"{row['layers']} x {row['slices']}"
 
 
 def submodels_table(grid: Rows) -> Table:
@@ -135,20 +105,8 @@ def submodels_table(grid: Rows) -> Table:
     def size_at(deadline: str, row: Row) -> str:
         return " x ".join(map(str, row["sizes"].get(deadline, ())))
 
-    columns = [
-        Column("method", _method),
-        DEVICE,
-        *(Column(f"{deadline} %", partial(size_at, deadline)) for deadline in deadlines),
-        Column("held, MB", "held_mb", significant=3),
-        Column("working, MB", "working_mb", significant=3),
-        Column("missed", "missed", 0),
-        ACCURACY,
-    ]
-    note = (
-        "Deadlines as shares of the whole model’s computation. Held: parameters between executions; working: layers in float32 "
-        "beside them, without the compressed shards that are read. Table 6 itself is not in the source text."
-    )
-    return Table("Submodels by deadline, layers x slices", columns, rows, note, "submodels", small="study")
+    columns = [Column(f"{deadline} %", partial(size_at, deadline)) for deadline in deadlines]
+    return PAPER.shown_table("submodels", rows, *columns, method_shown=_method)
 
 
 def upgrades_table(studies: Sequence[Study]) -> Table:
@@ -170,21 +128,12 @@ def upgrades_table(studies: Sequence[Study]) -> Table:
                     "beaten": sum(accuracy <= case.best.accuracy for accuracy in by_chance),
                 }
             )
-    columns = [
-        Column("submodel", _size),
-        Column("raised", "raised", 0),
-        Column("to bits", "to_bits", 0),
-        share("none raised, %", "base", 1),
-        share("by importance, %", "best", 1),
-        Column("at random, %", "random_mean", digits=1, scale=100.0, interval=("random_least", "random_most")),
-        Column("points", "gain", digits=2, signed=True, interval=("low", "high"), interval_on_terminal=True),
-        Column("orders no better", lambda row: f"{row['beaten']} of {row['orders']}"),
-    ]
-    note = (
-        "Of a submodel with all shards at 2 bits. At random: the mean over orders; small print: the least and the most. "
-        "Table 7 itself is not in the source text; by it importance gains 8.19 points on average."
+    return PAPER.shown_table(
+        "upgrades",
+        rows,
+        size=lambda row: f"{row['layers']} x {row['slices']}",
+        no_better=lambda row: f"{row['beaten']} of {row['orders']}",
     )
-    return Table("Shards raised by importance and at random", columns, rows, note, "upgrades", small="study")
 
 
 def _point_rows(studies: Sequence[Study], part: str) -> list[Row]:
@@ -220,17 +169,7 @@ def pipeline_table(measured: PipelineMeasurement | None) -> Table:
         {"what": what, "kind": kind, "pace_mb_s": pace, "latency_ms": 1e3 * total_s, "stall_ms": 1e3 * stall_s, "ratio": ratio}
         for what, kind, pace, total_s, stall_s, ratio in figures
     ]
-    columns = [
-        Column("pipeline", "what"),
-        KIND,
-        Column("pace, MB/s", "pace_mb_s", 0),
-        Column("ms", "latency_ms", 1),
-        Column("stall, ms", "stall_ms", significant=3),
-        Column("ratio", "ratio", 2),
-    ]
-    note = "Threads for reading and computing, the page cache dropped, reads paced. Published: by the times of a layer in "
-    note += "section 2.2. Ratio: load, then run over it."
-    return Table("Real pipelines of BERT’s base size", columns, rows, note, "pipeline", published=_is_published)
+    return PAPER.shown_table("pipeline", rows)
 
 
 def devices_table(studies: Sequence[Study]) -> Table:
@@ -248,22 +187,12 @@ def devices_table(studies: Sequence[Study]) -> Table:
         }
         for study, device in _devices(studies)
     ]
-    columns = [
-        DEVICE,
-        KIND,
-        Column("layer computed, ms", "layer_ms", significant=3),
-        Column("a quarter of it, ms", "quarter_ms", significant=3),
-        Column("ends, ms", lambda row: row["embed_ms"] + row["head_ms"], significant=3),
-        Column(
-            "shard read, ms", "io_ms.2", significant=3, small=lambda row: f"{significant(row['io_ms']['32'], 3)} in 32 bits"
-        ),
-        Column("skew", "skew", 2),
-        share("buffer, %", "preload_share", 2),
-        Column("from", "said", words=True),
-    ]
-    note = "Skew: reading a whole layer in 32 bits over computing it; the paper’s Arm board has 3.57. Ends: embedding and "
-    note += "head, 0 if no profile records them."
-    return Table("The costs that plans were made by", columns, rows, note, "devices", small="study")
+    return PAPER.shown_table(
+        "devices",
+        rows,
+        ends_ms=lambda row: row["embed_ms"] + row["head_ms"],
+        in_32_bits=lambda row: f"{significant(row['io_ms']['32'], 3)} in 32 bits",
+    )
 
 
 def _studied(study: Study) -> dict[str, Any]:
@@ -375,12 +304,12 @@ def report(studies: Sequence[Study], pipeline: PipelineMeasurement | None) -> Re
             gains_table(studies),
             submodels_table(grid),
             upgrades_table(studies),
-            Table("Sizes of the preload buffer", [], sizes, id="sizes"),
+            PAPER.shown_table("sizes", sizes),
             pipeline_table(pipeline),
             PAPER.table("said").shown(),
             derived_table(),
             PAPER.table("lost").shown(),
-            Table("Every method under every deadline", [], grid, id="grid"),
+            PAPER.shown_table("grid", grid),
             devices_table(studies),
         ],
         [memory_figure(grid, sizes)] if grid else [],

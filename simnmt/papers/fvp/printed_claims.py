@@ -1,0 +1,300 @@
+"""The claims that the printed figures decide, the presets' shapes, and measurements of the output layer by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from statistics import fmean
+from typing import Any
+
+from simnmt.calibrate.projection_bench import BAR_SIZE, BARS, FIT_WITHIN, ProjectionBench, StepTime
+from simnmt.papers.fvp.published import (
+    BEST,
+    CELLS,
+    CENTROID_BYTES,
+    DIRECTIONS,
+    FIGURE_4,
+    LEAST_STEP_RATIO,
+    MODELS,
+    MOST_ACTIVE,
+    MOST_BLEU_CHANGE,
+    MOST_MEMORY,
+    PAPER,
+    PRESETS,
+    PROJECTION,
+    TYPICAL,
+    Row,
+    implied_share,
+    means,
+    most_clusters,
+    of_model,
+    parameters,
+    preset_memory,
+)
+from simnmt.papers.kit.claims import (
+    Bound,
+    Claim,
+    ClaimRecord,
+    Effects,
+    Facts,
+    Printed,
+    Result,
+    Undecided,
+    agrees,
+    at_most,
+    below,
+    format_span,
+    judge,
+)
+
+Value = Callable[[Any], Result | Effects]
+
+
+def claim_of(identifier: str, value: Value, holds: Bound = agrees, needs: str = "") -> Claim[Any]:
+    """Return the claim of this id, whose words are in the paper's data."""
+    claim, *published = PAPER["claims"][identifier]
+    return Claim(identifier, claim, "".join(published), value, holds, needs=needs)
+
+
+# By the printed figures.
+
+
+def _mean_active(_: Printed) -> Result:
+    percents = [row.active_percent for row in of_model("dense")]
+    ours = f"{fmean(percents):.2f} %, at most {max(percents):.2f} %"
+    return Result(abs(fmean(percents) - 12.39) < 0.005, ours, "12.39 % is the value of EsEn alone")
+
+
+def _spanned(low: float, high: float, values: Sequence[float], why: str, unit: str = "") -> Value:
+    """Return what compares values with a printed span by its ends before rounding."""
+    return lambda _: Result(min(values) >= low and max(values) < high, f"{format_span(values)}{unit}", why)
+
+
+def _fifteen_percent(_: Printed) -> Result:
+    beyond = [row for row in PROJECTION if row.active_percent > 100 * MOST_ACTIVE + 0.5]
+    ours = "; ".join(f"{MODELS[row.model]} {row.direction} {row.active_percent:.2f} %" for row in beyond)
+    return Result(not beyond, ours, "in Table 2; half a point allowed")
+
+
+def _quarter_of_time(_: Printed) -> Result:
+    shares = {model: [100 * implied_share(row) for row in of_model(model)] for model in MODELS}
+    spans = [f"{MODELS[model]} {format_span(each, '.0f')} %, mean {fmean(each):.0f} %" for model, each in shares.items()]
+    why = "implied at beam 2, batch 20, by Table 2's ratios and Table 3's gains; 3 points allowed"
+    return Result(min(map(min, shares.values())) >= 100 * PAPER["projection_share"] - 3.0, "; ".join(spans), why)
+
+
+def _gains(model: str) -> list[float]:
+    return [cell.gain_percent for cell in CELLS if (cell.model, cell.set) == (model, 1)]
+
+
+def _beam_one_gains_more(_: Printed) -> Result:
+    gains = {(cell.model, cell.row, cell.beam): cell.gain_percent for cell in CELLS if cell.set == 1}
+    higher = {model: sum(gains[model, row, 1] > gains[model, row, 2] for row in DIRECTIONS) for model in MODELS}
+    why = f"with M3's smaller vocabulary in {higher['m3']} of {len(DIRECTIONS)}; Table 3"
+    ours = f"in {higher['dense']} of {len(DIRECTIONS)} directions of ZCode Dense"
+    return Result(higher["dense"] == len(DIRECTIONS), ours, why)
+
+
+def _bleu_kept(_: Printed) -> Result:
+    changes = sorted(CELLS, key=lambda cell: cell.bleu_change)
+    worst, best = (
+        f"{cell.bleu_change:+.2f} ({MODELS[cell.model]} {cell.row}, set {cell.set}, beam {cell.beam})"
+        for cell in (changes[0], changes[-1])
+    )
+    ours = f"{worst} to {best}, mean {fmean(cell.bleu_change for cell in CELLS):+.3f}"
+    why = f"a loss of {MOST_BLEU_CHANGE} allowed in each of the {len(CELLS)} cells of Tables 3 and 4"
+    return Result(round(changes[0].bleu_change, 4) >= -MOST_BLEU_CHANGE, ours, why)
+
+
+WHAT = {"baseline": "BLEU", "clustered": "BLEU with clusters", "gain_percent": "gain, %"}
+
+
+def _averages(test_set: int) -> Value:
+    def value(_: Printed) -> Result:
+        averages = [row for row in means() if row.set == test_set]
+        odd = [row for row in averages if row.follows == "neither"]
+        mixed = sum(row.follows == "by sentences" for row in averages)
+        texts = [f"{row.simple:.2f} simple, {row.by_sentences:.2f} by sentences" for row in odd]
+        ours = "; ".join(
+            f"{MODELS[row.model]} {row.row}, beam {row.beam}, {WHAT[row.what]} {text}"
+            for row, text in zip(odd, texts, strict=True)
+        )
+        why = f"of {len(averages)}, {len(averages) - len(odd) - mixed} are simple means"
+        return Result(not odd, ours, f"{why} and {mixed} weighted by sentences" if mixed else why)
+
+    return value
+
+
+def _size(_: Printed) -> Result:
+    dense, m3 = (parameters(PRESETS[model]) / 1e9 for model in MODELS)
+    why = "embedding tied, experts in every second layer, which the text leaves open; printed digits cut off, not rounded"
+    return Result(0.7 <= dense < 0.8 and 5.0 <= m3 < 6.0, f"ZCode Dense {dense:.2f} billion; ZCode M3 {m3:.2f} billion", why)
+
+
+def _table_6(_: Printed) -> Result:
+    rows = PAPER.table("table-6").rows
+    same = sum(abs(row["clustered"] - row["baseline"] - row["printed_difference"]) <= 0.005 for row in rows)
+    return Result(same == len(rows), f"{same} of {len(rows)}")
+
+
+def _people(_: Printed) -> Effects:
+    return Undecided("needs annotators; FVP-08 stands for it: how many sentences are identical, and BLEU")
+
+
+SPANS = ", ".join(f"{name} {format_span([row.ratio for row in of_model(model)])}" for model, name in MODELS.items())
+PRINTED_CLAIMS = [
+    claim_of("FVP-21 (a)", _mean_active),
+    claim_of("FVP-21 (b)", _spanned(2.35, 2.65, [row.ratio for row in PROJECTION], f"{SPANS}, by Table 2")),
+    claim_of("FVP-21 (c)", _fifteen_percent),
+    claim_of("FVP-20 (a)", _quarter_of_time),
+    claim_of("FVP-21 (d)", _spanned(12.95, 25.75, _gains("dense"), "Table 3", " %")),
+    claim_of("FVP-21 (e)", _spanned(5.5, 8.85, _gains("m3"), "Table 3", " %")),
+    claim_of("FVP-20 (b)", _beam_one_gains_more),
+    claim_of("FVP-20 (c)", _bleu_kept),
+    claim_of("FVP-16", _averages(1)),
+    claim_of("FVP-17", _averages(2)),
+    claim_of("FVP-13", _size),
+    claim_of("FVP-19 (a)", _table_6),
+    claim_of("FVP-19 (b)", _people),
+]
+
+
+class Presets(Facts):
+    """The memory of clusters beside the paper's models, by their shapes."""
+
+    basis = "inferred"
+
+
+def _preset_memory(clusters: int) -> Value:
+    def value(_: Presets) -> Result:
+        rows = [row for row in preset_memory() if (row.clusters, row.percent) == (clusters, FIGURE_4[1])]
+        half, single = ([row for row in rows if row.size == size] for size in CENTROID_BYTES)
+        crossed = "; ".join(
+            f"{name}: up to {most_clusters(model, FIGURE_4[1] / 100.0, MOST_MEMORY, 2):,} clusters with centroids in float16, "
+            f"{most_clusters(model, FIGURE_4[1] / 100.0, MOST_MEMORY, 4):,} in float32"
+            for model, name in MODELS.items()
+        )
+        published = ", ".join(f"{100 * row.of_published:.2f} %" for row in half)
+        why = (
+            f"of the weights alone in float16; centroids in float16, as the preset runs; in float32 {_megabytes(single)}; of "
+            f"the memory that Table 5 prints {published}; the paper prints cluster 0's share, about {FIGURE_4[1]:.0f} % of the "
+            f"columns, which is taken for all clusters; below {100 * MOST_MEMORY:.0f} %: {crossed}"
+        )
+        return Result({row.model: row.of_model for row in half}, _megabytes(half), why, words=None)
+
+    return value
+
+
+def _megabytes(rows: Iterable[Row]) -> str:
+    return "; ".join(f"{MODELS[row.model]} {row.bytes / 1e6:.1f} MB, {100 * row.of_model:.2f} %" for row in rows)
+
+
+PRESET_CLAIMS = [
+    claim_of("FVP-18 (a)", _preset_memory(BEST), below(MOST_MEMORY)),
+    claim_of("FVP-18 (b)", _preset_memory(TYPICAL), below(MOST_MEMORY)),
+]
+
+
+# By the output layer alone.
+
+ROWS = 40
+"""Rows of a step: beam 2 and batch 20, as in Table 2."""
+MOST_OVERHEAD = 0.5
+"""Largest share of the dense time that assignment, union and scatter may take where a gain is required (FVP-15)."""
+
+
+@dataclass(frozen=True)
+class Layer(Facts):
+    """A measurement of the output layer by itself."""
+
+    bench: ProjectionBench
+
+    @property
+    def device(self) -> str:  # type: ignore[override]
+        """The box, and the type of weights unless it is float32."""
+        return name_of(self.bench)
+
+    @property
+    def basis(self) -> str:  # type: ignore[override]
+        """How it is known."""
+        return self.bench.kind
+
+
+def name_of(bench: ProjectionBench) -> str:
+    """Return the box, and the type of weights unless it is float32."""
+    return bench.box if bench.setting.dtype == "float32" else f"{bench.box}, {bench.setting.dtype}"
+
+
+def _fit(layer: Layer) -> Result:
+    bench = layer.bench
+    if bench.heldout_error is None or bench.most_heldout_error is None:
+        raise Undecided("no step was held out")
+    why = f"{len(bench.heldout)} steps of rows or shares that were not fitted, from their sizes alone; "
+    why += f"{100 * bench.most_heldout_error:.1f} % at most"
+    if bench.heldout_error_knowing is not None:
+        known = 100 * bench.heldout_error_knowing
+        why += f"; knowing how each was multiplied and how far sets overlap, {known:.1f} %"
+    return Result(bench.heldout_error, f"{100 * bench.heldout_error:.1f} %", why)
+
+
+def _on_cpu(layer: Layer) -> Result:
+    bars = layer.bench.bars
+    if len(bars) < len(BARS):
+        raise Undecided("these sizes were not measured, or not with float32 on one thread")
+    ours = "; ".join(f"{bar.measured:.2f} times at {100 * bar.step.share:.1f} %" for bar in bars)
+    missed = [f"{100 * bar.share:.0f} %" for bar in bars if not bar.reached]
+    why = "whole steps, the choice of columns and the search included, against the fastest of torch's products and the same "
+    why += "search; as published, scattered, " + ", ".join(f"{bar.step.ratios['scattered']:.2f}" for bar in bars)
+    return Result(not missed, ours, f"{why}; missed at {', '.join(missed)}" if missed else why)
+
+
+def _on_gpu(layer: Layer) -> Result:
+    bench = layer.bench
+    steps = [step for step in bench.steps if (step.vocab, step.rows) == (BAR_SIZE[0], ROWS)]
+    steps = [step for step in steps if step.share <= MOST_ACTIVE * 1.02]
+    judged = [step for step in steps if step.overhead_share < MOST_OVERHEAD]
+    if not judged:
+        raise Undecided(_break_even(bench) if steps else f"no step of V {BAR_SIZE[0]:,} and {ROWS} rows")
+    ours = "; ".join(f"{step.ratios['columns']:.2f} times at {100 * step.share:.1f} %, width {step.width:,}" for step in judged)
+    why = f"steps of {ROWS} rows whose assignment, union and scatter take less than half of the dense time; as published, "
+    why += f"scattered, {min(step.ratios['scattered'] for step in judged):.2f} times and more"
+    why += "" if _monotone(judged) else "; not monotone in the active share"
+    if len(judged) < len(steps):
+        why += f"; {len(steps) - len(judged)} steps take more: {_break_even(bench)}"
+    return Result(all(step.ratios["columns"] > LEAST_STEP_RATIO for step in judged), ours, why)
+
+
+def _monotone(steps: Sequence[StepTime]) -> bool:
+    """Return True if the time of every width grows with the active share."""
+    ordered = sorted(steps, key=lambda step: (step.width, step.share))
+    times_by_width = [[step.columns_s for step in group] for _, group in groupby(ordered, key=lambda step: step.width)]
+    return all(times_s == sorted(times_s) for times_s in times_by_width)
+
+
+def _break_even(bench: ProjectionBench) -> str:
+    points = [point for point in bench.break_even if (point.vocab, point.rows) == (BAR_SIZE[0], ROWS)]
+    shares = [f"{100 * point.columns:.0f} %" if point.columns is not None else "no share" for point in points]
+    return f"all columns win above {', '.join(shares) or 'a share that was not measured'}"
+
+
+FIT, ON_CPU, ON_GPU = (
+    claim_of("FVP-09", _fit, at_most(FIT_WITHIN)),
+    claim_of("FVP-15 (b)", _on_cpu),
+    claim_of("FVP-15 (a)", _on_gpu),
+)
+
+
+def bench_claims(benches: Sequence[ProjectionBench]) -> list[ClaimRecord]:
+    """Return the claims that measurements of the layer decide; without one, claims that name the missing measurement."""
+    layers = [Layer(bench) for bench in benches]
+    on_gpu = [layer for layer in layers if layer.bench.setting.device == "cuda"]
+    on_cpu = [layer for layer in layers if layer not in on_gpu]
+    no_bench = Undecided("needs a file of `simnmt vocab bench --out`: give --bench", "needs --bench")
+    no_gpu = Undecided("needs a GPU: `simnmt vocab bench --device cuda --out FILE`, then --bench FILE", "needs --bench")
+    return [*judge([FIT], layers, no_bench), *judge([ON_CPU], on_cpu, no_bench), *judge([ON_GPU], on_gpu, no_gpu)]
+
+
+def printed_claims() -> list[ClaimRecord]:
+    """Return the claims that the printed figures and shapes decide, and those that nothing here can decide."""
+    return [*judge(PRESET_CLAIMS, [Presets()]), *judge(PRINTED_CLAIMS, [Printed()])]

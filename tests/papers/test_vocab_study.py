@@ -1,0 +1,278 @@
+"""A whole study of a part of the vocabulary in small: what is measured, and a file that goes on."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from simnmt.calibrate import harness
+from simnmt.calibrate.settings import CalibrationError
+from simnmt.nmt.checkpoint import save_checkpoint
+from simnmt.nmt.models import build_model
+from simnmt.nmt.subwords import learn_vocabulary
+from simnmt.nmt.translation import Translator
+from simnmt.nmt.vocabulary.cluster_bundle import ClusterSet
+from simnmt.nmt.vocabulary.contexts import assign, collect
+from simnmt.nmt.vocabulary.restricted_vocabulary import clustered
+from simnmt.papers.fvp import decoding
+from simnmt.papers.fvp.decoding import Sentences, decode, similarity, time_methods, timed_decoding
+from simnmt.papers.fvp.measure import (
+    PARTS,
+    DirectionContexts,
+    Sizes,
+    active_of,
+    by_sentence,
+    cell_of,
+    clustering_of,
+    contenders,
+    first_sentences,
+    run_study,
+)
+from simnmt.papers.fvp.reproduction import judge
+from simnmt.papers.fvp.study import Decoded, Study
+from simnmt.papers.fvp.texts import Direction, Sample, held_out, training_sample
+from simnmt.papers.kit.study import read_study
+from tests.nmt import toy_language
+from tests.papers.vocab_stand_ins import cell
+
+GRU = toy_language.GRU.model_copy(update={"src_vocab": 36, "tgt_vocab": 36})
+SMALL = Sizes(
+    clusters=(2, 5),
+    tops=(1, 2),
+    fine={2: (3,), 3: (3,)},
+    train_sentences=20,
+    clustered_contexts=40,
+    heldout_sentences=2,
+    volumes=2,
+    volume_clusters=(3,),
+    language_clusters=(2,),
+    shown_clusters=4,
+    searches=((1, 1), (2, 3)),
+    rounds=1,
+    speed_clusters=(2,),
+    speed_sentences=3,
+    candidates=2,
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """For torch, which else takes every core for models of a few numbers."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Models that have learnt nothing, whose words change from source to source all the same, and text."""
+    place, marks = tmp_path_factory.mktemp("study"), {"pad": 0, "unk": 1, "start": 2, "eos": 3}
+    subwords = learn_vocabulary([text for pair in toy_language.pairs(300) for text in pair], 36, side="whole", **marks)
+    for name, seed in (("m", 4), ("other", 5)):
+        save_checkpoint(place / name, build_model(GRU, seed=seed), GRU)
+        for side in ("source.model", "target.model"):
+            (place / name / side).write_bytes(subwords)
+    for part, first, last in (("train", 0, 60), ("held", 60, 100)):
+        for side, suffix in ((0, "one"), (1, "other")):
+            lines = [pair[side] for pair in toy_language.pairs(100, seed=2)[first:last]]
+            (place / f"{part}.{suffix}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return place
+
+
+def direction(made: Path, label: str = "one-other") -> Direction:
+    """Return these texts, or the other way round."""
+    one, other = label.split("-")
+    return Direction(label, made / f"train.{one}", made / f"held.{one}", made / f"held.{other}", made / f"train.{other}")
+
+
+@pytest.fixture(scope="module")
+def study(made: Path) -> Study:
+    """All parts of two directions."""
+    both = [direction(made), direction(made, "other-one")]
+    return run_study(made / "m", both, SMALL, out=made / "study.json")
+
+
+def test_every_part_is_measured_for_each_direction_and_can_be_read_again(made: Path, study: Study) -> None:
+    assert read_study(made / "study.json", Study) == study
+    assert (study.model.name, study.model.vocab, study.model.width) == ("m", 36, 48)
+    grid = [(2, 1), (2, 2), (2, 3), (3, 3), (5, 1), (5, 2)]
+    labels = ("one-other", "other-one")
+    assert [(entry.label, entry.clusters, entry.top) for entry in study.sweep] == [
+        (label, *at) for label in labels for at in grid
+    ]
+    assert [entry.training_sentences for entry in study.volume if entry.label == "one-other"] == [10, 10, 20, 20]
+    assert {(entry.label, entry.knowledge) for entry in study.by_language} == {
+        (label, knowledge) for label in labels for knowledge in ("both", "target", "mixed, same size")
+    }
+    assert [len(entry.columns) for entry in study.per_cluster] == [4] * 4 and len(study.memory) == 4
+    for label in labels:
+        (chosen,) = {(entry.clusters, entry.top) for entry in study.chosen if entry.label == label}
+        assert chosen in grid
+    assert [(entry.beam, entry.batch) for entry in study.chosen] == [(1, 1), (2, 3)] * 2
+    assert {entry.candidates for entry in study.candidates} == {2} and len(study.speeds) == 2 * 2 * 2
+    assert {(run.part, *run.labels) for run in study.runs} == {(part, label) for part in PARTS for label in labels}
+    assert {text.role for text in study.texts} == {"train", "targets", "heldout", "references"}
+    assert judge([study]).text()
+
+
+def test_a_study_goes_on_with_the_parts_that_its_file_lacks(made: Path, study: Study, tmp_path: Path) -> None:
+    out = tmp_path / "study.json"
+    out.write_text(study.model_copy(update={"candidates": (), "memory": study.memory[:2]}).model_dump_json())
+    messages: list[str] = []
+    continued = run_study(made / "m", [direction(made), direction(made, "other-one")], SMALL, out=out, say=messages.append)
+    measured = [message for message in messages if message.rpartition(": ")[2] in PARTS]
+    assert measured == ["other-one: memory", "one-other: candidates", "other-one: candidates"]
+    assert (continued.sweep, continued.memory) == (study.sweep, study.memory)
+
+
+def test_a_file_of_another_model_or_text_is_not_added_to(made: Path, study: Study, tmp_path: Path) -> None:
+    with pytest.raises(CalibrationError, match="a study of another model, m"):
+        run_study(made / "other", [direction(made)], SMALL, out=made / "study.json")
+    changed = tmp_path / "train"
+    changed.write_text("un deux\ntrois\n" * 30)
+    texts = dataclasses.replace(direction(made), train=changed)
+    with pytest.raises(CalibrationError, match=r"a study of another text train\.one for one-other"):
+        run_study(made / "m", [texts], SMALL, out=made / "study.json")
+    with pytest.raises(CalibrationError, match="held-out text and"):
+        run_study(made / "m", [dataclasses.replace(direction(made), train=made / "held.one")], SMALL)
+
+
+def test_held_out_text_chooses_with_one_half_and_reports_on_the_other(made: Path, tmp_path: Path) -> None:
+    test, development = held_out(direction(made), 1_000)
+    lines, references = ((made / f"held.{side}").read_text().splitlines() for side in ("one", "other"))
+    assert [*test.sources, *development.sources] == lines and len(test.sources) == 20
+    assert [*(test.references or ()), *(development.references or ())] == references
+    assert list(held_out(direction(made), 3)[1].sources) == lines[20:23]
+    short = tmp_path / "short"
+    short.write_text("un\n")
+    with pytest.raises(CalibrationError, match="fewer than two sentences"):
+        held_out(dataclasses.replace(direction(made), heldout=short, references=None), 5)
+    with pytest.raises(CalibrationError, match="not as many lines"):
+        training_sample(dataclasses.replace(direction(made), targets=short), 5)
+
+
+@pytest.fixture(scope="module")
+def translator(made: Path) -> Translator:
+    return Translator.load(made / "m")
+
+
+@pytest.fixture(scope="module")
+def contexts(made: Path, translator: Translator) -> DirectionContexts:
+    samples = training_sample(direction(made), 6), held_out(direction(made), 10)[1]
+    both = [by_sentence(collect(translator.model, translator.encode(sample.sources), 3)) for sample in samples]
+    return DirectionContexts(*both)
+
+
+def sets_of(translator: Translator, contexts: DirectionContexts, clusters: int, top: int) -> ClusterSet:
+    clustering = clustering_of(contexts.training, clusters, Sizes())
+    return ClusterSet.of("one-other", contexts.training, clustering, translator.model, top=top)
+
+
+def timed(
+    translator: Translator, sentences: Sentences, sets: ClusterSet, beam: int = 1, batch: int = 1, **more: Any
+) -> Decoded:
+    clusters = {"clusters": len(sets.sets), "top": sets.top, "label": "one-other", "emitted": 10}
+    return timed_decoding(translator, sentences, beam, batch, clustered(sets), 2, **clusters, **more)
+
+
+def test_counts_along_dense_paths_equal_those_of_clustered_decoding_of_single_sentences(
+    made: Path, translator: Translator, contexts: DirectionContexts
+) -> None:
+    """A sentence is decoded alike up to its first miss, so those without one are the identical ones (FVP-08)."""
+    sets = sets_of(translator, contexts, 8, 1)
+    nearest = assign(contexts.development.hidden, sets.centroids).numpy()
+    counted = cell_of(contexts, contexts.training, sets, nearest, "both")
+    assert active_of(sets).sum(axis=1).tolist() == sets.sets.sizes().tolist()
+    decoded = timed(translator, Sentences.of(translator, Sample(held_out(direction(made), 10)[1].sources, None)), sets)
+    assert 0.0 < counted.identical < 1.0 and decoded.identical == pytest.approx(counted.identical)
+    assert decoded.bleu is None and decoded.token_agreement >= decoded.identical
+    assert len(decoded.gains) == len(decoded.gains_over_fused) == len(decoded.layer_ratios) == 2
+    assert 0.0 < decoded.layer_share < 1.0 and decoded.share_mean <= decoded.share_most
+
+
+def test_more_text_and_more_likely_tokens_miss_less(translator: Translator, contexts: DirectionContexts) -> None:
+    """By construction: the sets of K hold those of K - 1 (FVP-08, FVP-11)."""
+    cells = []
+    for top in (1, 2, 3):
+        sets = sets_of(translator, contexts, 6, top)
+        nearest = assign(contexts.development.hidden, sets.centroids).numpy()
+        cells.append(cell_of(contexts, contexts.training, sets, nearest, "both"))
+    assert [cell.miss_rate for cell in cells] == sorted((cell.miss_rate for cell in cells), reverse=True)
+    assert cells[0].share_mean < cells[1].share_mean < cells[2].share_mean
+    assert first_sentences(contexts.training, 3).sentence.unique().tolist() == [0, 1, 2]
+
+
+def test_with_all_columns_active_nothing_is_missed_and_sentences_are_the_same(made: Path, translator: Translator) -> None:
+    """One cluster of every token that was ever among the likeliest 34: dense decoding, whatever the beam."""
+    training = by_sentence(collect(translator.model, translator.encode(training_sample(direction(made), 20).sources), 34))
+    clustering = clustering_of(training, 1, Sizes())
+    everything = ClusterSet.of("a", training, clustering, translator.model, top=34)
+    lines = held_out(direction(made), 12)[0].sources
+    decoded = timed(translator, Sentences.of(translator, Sample(lines, lines)), everything, beam=2, batch=5)
+    assert (decoded.identical, decoded.token_agreement, decoded.miss_rate) == (1.0, 1.0, 0.0)
+    assert decoded.bleu_part == decoded.bleu is not None
+    assert decoded.share_mean == pytest.approx(decoded.share_most) == len(everything.sets.of(0)) / 36
+
+
+@pytest.mark.parametrize(("batch", "least"), [(1, 3), (2, 1)])
+def test_decoding_in_stretches_writes_what_decoding_the_whole_text_writes(
+    made: Path, translator: Translator, batch: int, least: int
+) -> None:
+    lines = held_out(direction(made), 2)[1].sources
+    sentences = Sentences.of(translator, Sample([*lines, *lines], None)).in_batch_order(batch)
+    stretches = time_methods(translator, sentences, 1, batch, {"dense": False}, 2, least)
+    whole = [hypothesis.tokens for hypothesis in decode(translator, sentences, 1, batch, False).hypotheses]
+    assert stretches.tokens("dense") == whole
+    sums = stretches.frame.xs("dense", level="method")
+    assert sums.tokens.tolist() == [sum(len(tokens) + 1 for tokens in whole)] * 2 and (sums.layer_s < sums.total_s).all()
+
+
+@pytest.mark.parametrize(("disturbed", "counted", "conclusive"), [(1, 3, True), (2, 4, False)])
+def test_a_stretch_that_was_disturbed_with_one_method_counts_with_none(
+    made: Path, translator: Translator, monkeypatch: pytest.MonkeyPatch, disturbed: int, counted: int, conclusive: bool
+) -> None:
+    """One of four stretches is left out; with two too few remain, and all of them count."""
+
+    def measured(*cases: Any, **options: Any) -> Any:
+        frame = harness.rounds(*cases, **options)
+        places = [place < disturbed and method == "fused" for place, method in frame["case"]]
+        return frame.assign(disturbed=places)
+
+    monkeypatch.setattr(decoding, "rounds", measured)
+    sentences = Sentences.of(translator, Sample(held_out(direction(made), 4)[1].sources, None))
+    timed = time_methods(translator, sentences, 1, 1, {"dense": False, "fused": True}, 1, 1)
+    assert timed.conclusive == conclusive
+    lengths = [len(tokens) + 1 for tokens in timed.tokens("dense")]
+    assert len(lengths) == 4 and timed.frame.tokens.tolist() == [sum(lengths[4 - counted :])] * 2
+
+
+def test_a_cell_that_multiplies_more_is_tried_only_if_it_keeps_more_sentences() -> None:
+    """r + V' columns a row (FVP-09): 100 + 400 comes before 1,000 + 100, and what keeps 60 % is not tried."""
+
+    def made_cell(clusters: int, share: float, identical: float) -> Any:
+        return cell(clusters=clusters, share_mean=share, identical=identical)
+
+    good, many, poor = made_cell(100, 0.04, 0.93), made_cell(1_000, 0.01, 0.95), made_cell(100, 0.01, 0.60)
+    large, worse = made_cell(10, 0.20, 0.99), made_cell(1_500, 0.01, 0.94)
+    assert contenders([many, poor, good, large, worse], 10_000) == [good, many]
+    assert contenders([poor], 10_000) == [poor] and contenders([large], 10_000) == [large]
+
+
+def test_similarity_is_the_share_of_equal_sentences_and_of_equal_tokens() -> None:
+    assert similarity([(1, 2), (3,)], [(1, 2), (3, 4)]) == {"identical": 0.5, "token_agreement": 3 / 4}
+    assert similarity([()], [()]) == {"identical": 1.0, "token_agreement": 1.0}
+
+
+def test_a_file_that_is_no_study_is_refused_in_one_line(study: Study, tmp_path: Path) -> None:
+    path = tmp_path / "s.json"
+    with pytest.raises(CalibrationError, match="cannot read the study"):
+        read_study(path, Study)
+    path.write_text(study.model_dump_json().replace('"miss_rate":', '"miss_rate":2', 1))
+    with pytest.raises(CalibrationError, match="not a study"):
+        read_study(path, Study)
