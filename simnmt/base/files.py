@@ -11,7 +11,7 @@ import stat
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -168,37 +168,6 @@ def _read_at_most(stream: BinaryIO, most_bytes: int) -> bytes:
         parts.append(part)
         most_bytes -= len(part)
     return b"".join(parts)
-
-
-@contextmanager
-def sole_writer(folder: Path, error: type[InputError], activity: str) -> Iterator[None]:
-    """Make a folder and lock it while the block runs; if it is new and stays empty, remove it at the end.
-
-    Raises `error` if another process holds it, or if it cannot be made. `activity` names the work in the message, such as
-    "training". The lock is on the folder itself, so it leaves no file behind, and a killed process loses it. Windows has none.
-    """
-    with ExitStack() as stack:
-        made = []
-        try:
-            made = stack.enter_context(made_folder(folder))
-            if os.name != "nt":
-                import fcntl
-
-                descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-                stack.callback(os.close, descriptor)
-                try:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except OSError as failure:
-                    if isinstance(failure, BlockingIOError):
-                        raise
-                    # some network file systems have no locks
-        except BlockingIOError:
-            made.clear()  # the folder is another's
-            remedy = "let it end, or choose another --out"
-            raise error(f"another {activity} is writing this folder", path=folder, remedy=remedy) from None
-        except OSError as failure:
-            raise error(f"cannot be used: {failure.strerror}", path=folder, remedy="choose another --out") from None
-        yield
 
 
 def free_name(folder: Path) -> Path:

@@ -1,13 +1,13 @@
-"""Fits of samples to blocks of a profile: steps and encoders as a line or a table (FNI-18), overheads, disk reads, energy."""
+"""Fits of samples to blocks of a profile: tables of steps and encoders (FNI-18), overheads, disk reads, energy."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from simnmt.base.arrays import Floats
 from simnmt.profile.blocks import DiskBlock, EncoderBlock, EnergyBlock, ReadSample, StepBlock
@@ -16,7 +16,6 @@ from simnmt.profile.execution_fit import (
     MEDIAN,
     bounded_least_squares,
     by_cell,
-    errs_clearly_less,
     fit_relative_plane,
     heldout_plane_error,
     nonnegative_line,
@@ -46,20 +45,6 @@ def split_totals(tgt_len: ArrayLike, total_s: ArrayLike) -> tuple[float, float, 
     return fixed, first, per_position
 
 
-GOOD_ENOUGH = 0.005
-"""Error of a line up to which no table replaces it (`errs_clearly_less`): with its many numbers, a table is sometimes better
-by noise alone, and it extrapolates worse. The error of the line is the greater of the held-out error and the error on its
-fitted cells: good predictions at large batches must not hide a line that is wrong at small ones."""
-WRONG = 0.1
-"""Error at one fitted batch size, over all lengths, from which a line is wrong there, however noisy the judging cells are: then
-this is the error of the line."""
-
-ON_A_LINE = "batches of two and more lie on the line that was fitted to them"
-
-Mask = NDArray[np.bool_]
-Errors = dict[str, float | None]
-
-
 Grid = TypeVar("Grid", StepBlock, EncoderBlock)
 
 
@@ -72,11 +57,11 @@ def fit_grid(
     judged_batches: Collection[int] = (),
     **blocks: Any,
 ) -> Grid:
-    """Fit the cost of steps (over positions) or encoders (over source lengths) to the median of each cell's repeats.
+    """Return the cost of steps (over positions) or encoders (over source lengths): the median of each cell's repeats.
 
-    The line is kept unless the table errs clearly less on batch sizes that neither was fitted to: those of `judged_batches`,
-    or, if none of them lies inside the fitted range, each of the others left out once. Only the linear form uses batch sizes
-    with missing lengths.
+    Its error is that on the batch sizes of `judged_batches`, which are no part of the table, or, if none of them lies inside
+    its range, on batch sizes left out one by one. A batch size without its longest length is left out; shorter lengths that
+    are missing are interpolated.
 
     Args:
         kind: class of the block.
@@ -85,120 +70,52 @@ def fit_grid(
         blocks: further fields of the block, such as `beam`, `left_out` and `notes`.
 
     Raises:
-        ValueError: for no or impossible measurements, and if all batch sizes only judge.
+        ValueError: if no batch size has the longest length, or all only judge.
     """
     cells = by_cell(batch, length, time_s)
     rows, tokens, time = cells.first, cells.second, cells.quantile(0.5)
-    if (rows < 1).any() or (tokens < 0).any() or (rows % 1 != 0).any() or (tokens % 1 != 0).any():
-        raise ValueError("batches are whole numbers from 1, lengths from 0")
     judges = np.isin(rows, list(judged_batches))
-    points, judged = (_Points(rows, tokens, time).at(mask) for mask in (~judges, judges))
-    if not points.rows.size:
+    if judges.all():
         raise ValueError("every batch size was measured only to judge, and none is left to fit")
-    lengths, sizes = np.unique(points.tokens), np.unique(points.rows)
-    whole = np.array([size for size in sizes if np.count_nonzero(points.rows == size) == lengths.size])
-    table = CostTable(whole, lengths, points.time[np.isin(points.rows, whole)].reshape(whole.size, lengths.size))
-    line = points.line()
-    judged = judged.at(_inside(judged, table))
-    errors, how = _judged(judged, line, table) if judged.rows.size else _left_out_in_turn(points, table)
-    form = "line"
-    if errors["table"] is not None and errors["line"] is not None:
-        worst = max(points.at(points.rows == size).bias(line) for size in sizes)
-        error = max(errors["line"], float(points.off(line).mean()), worst if worst > WRONG else 0.0)
-        if errs_clearly_less(errors["table"], error, GOOD_ENOUGH):
-            form = "table"
-    batches = whole
-    if form == "line":
-        # Batches of two lie on the line even if none was measured; a batch of one has its measured times.
-        batches = np.union1d(sizes, [2.0]) if sizes[0] == 1.0 and sizes[-1] > 2.0 and 2.0 not in judged.rows else sizes
-    cost = line if form == "line" else table
-    seconds = np.array([cost.seconds(size, lengths) for size in batches])
-    if whole.size and whole[0] == 1.0:
-        seconds[batches == 1.0] = table.cells[0]
-    content = {
-        "kind": "measured",
-        "batch": tuple(int(size) for size in batches),
-        "seconds": tuple(map(tuple, seconds.tolist())),
-        "judged_cells": tuple(
-            (int(size), int(at), second)
-            for size, at, second in zip(judged.rows, judged.tokens, judged.time.tolist(), strict=True)
-        ),
-        "heldout_error": errors[form],
-        "heldout_how": how,
-        kind.length_name: tuple(int(grid_length) for grid_length in lengths),
-        "repeats": min(repeats.size for repeats in cells.repeats),
-    }
-    notes: tuple[str, ...] = blocks.pop("notes", ())
-    if form == "line":
-        notes = (*notes, ON_A_LINE)
-    return kind.model_validate(content | blocks | {"notes": notes})
+    lengths = np.unique(tokens[~judges])
+    sizes = np.unique(rows[~judges & (tokens == lengths[-1])])
+    seconds = [np.interp(lengths, tokens[rows == size], time[rows == size]) for size in sizes]
+    table = CostTable.of(sizes, lengths, seconds)
+    judges &= (rows >= sizes[0]) & (rows <= sizes[-1]) & (tokens >= lengths[0])
+    judged = rows[judges], tokens[judges], time[judges]
+    errors, how = _left_out_in_turn(table), None
+    if judges.any():
+        errors = np.abs(table.seconds(*judged[:2]) / judged[2] - 1.0)
+        how = f"batch sizes {', '.join(f'{size:.0f}' for size in np.unique(judged[0]))}, measured only to judge"
+    elif errors.size:
+        how = f"{'batch sizes' if sizes.size >= 3 else 'lengths'} left out in turn, without the least and the greatest"
+    return kind.model_validate(
+        {
+            "kind": "measured",
+            "batch": tuple(map(int, sizes)),
+            "seconds": table.rows,
+            "judged_cells": tuple((int(size), int(at), float(second)) for size, at, second in zip(*judged, strict=True)),
+            "heldout_error": float(errors.mean()) if errors.size else None,
+            "heldout_how": how,
+            kind.length_name: tuple(map(int, lengths)),
+            "repeats": min(repeats.size for repeats in cells.repeats),
+        }
+        | blocks
+    )
 
 
-class _Points(NamedTuple):
-    """Columns of cells with their medians."""
-
-    rows: Floats
-    tokens: Floats
-    time: Floats
-
-    def at(self, chosen: Mask) -> _Points:
-        return _Points(self.rows[chosen], self.tokens[chosen], self.time[chosen])
-
-    def line(self) -> CostTable:
-        """Fit the bilinear form by relative error, no coefficient below 0; a column that does not vary gets 0."""
-        rows, tokens = self.rows, self.tokens
-        varied = np.array([True, np.ptp(rows) > 0, np.ptp(tokens) > 0, np.ptp(rows) > 0 and np.ptp(tokens) > 0])
-        design = np.column_stack([np.ones_like(rows), rows, tokens, rows * tokens]) * varied / self.time[:, None]
-        sizes, lengths = (np.unique([column.min(), column.max()]) for column in (rows, tokens))
-        return CostTable.of_line(sizes, lengths, *bounded_least_squares(design, np.ones_like(self.time)).tolist())
-
-    def off(self, surface: CostTable) -> Floats:
-        """Return the absolute relative errors."""
-        return np.abs(surface.seconds(self.rows, self.tokens) / self.time - 1.0)
-
-    def bias(self, surface: CostTable) -> float:
-        """Return the absolute relative error of the mean over all cells."""
-        return abs(float(surface.seconds(self.rows, self.tokens).mean() / self.time.mean()) - 1.0)
-
-
-def _inside(points: _Points, table: CostTable) -> Mask:
-    """Return a mask of the points on or between the cells of the table, where neither form extrapolates."""
-    inside = np.full(points.rows.shape, table.batches.size > 0)
-    for values, grid in ((points.rows, table.batches), (points.tokens, table.lengths)):
-        if grid.size:
-            inside &= (values >= grid[0]) & (values <= grid[-1])
-    return inside
-
-
-def _judged(judged: _Points, line: CostTable, table: CostTable) -> tuple[Errors, str]:
-    """Return the errors of both forms on cells of batch sizes that neither was fitted to."""
-    sizes = ", ".join(f"{size:.0f}" for size in np.unique(judged.rows))
-    errors: Errors = {"line": float(judged.off(line).mean()), "table": float(judged.off(table).mean())}
-    return errors, f"batch sizes {sizes}, measured only to judge"
-
-
-def _left_out_in_turn(points: _Points, table: CostTable) -> tuple[Errors, str | None]:
-    """Return the errors of both forms on batch sizes left out one by one, except the ends, so that neither extrapolates.
-
-    With fewer than three batch sizes, lengths are left out instead.
-    """
-    off: dict[str, list[Floats]] = {"line": [], "table": []}
+def _left_out_in_turn(table: CostTable) -> Floats:
+    """Return the relative errors on batch sizes left out one by one, except the ends; of fewer than three, on lengths."""
     over_batches = table.batches.size >= 3
-    axis, coordinate = (table.batches, points.rows) if over_batches else (table.lengths, points.tokens)
-    for left_out in axis[1:-1] if table.batches.size else ():
-        judged = points.at(np.isin(points.rows, table.batches) & (coordinate == left_out))
-        kept = axis != left_out
-        without = (
-            CostTable(table.batches[kept], table.lengths, table.cells[kept])
-            if over_batches
-            else CostTable(table.batches, table.lengths[kept], table.cells[:, kept])
-        )
-        off["line"].append(judged.off(points.at(coordinate != left_out).line()))
-        off["table"].append(judged.off(without))
-    if not off["table"]:
-        return {"line": None, "table": None}, None
-    how = f"{'batch sizes' if over_batches else 'lengths'} left out in turn, without the least and the greatest"
-    return {form: float(np.concatenate(errors).mean()) for form, errors in off.items()}, how
+    cells = table.cells if over_batches else table.cells.T
+    axis, other = (table.batches, table.lengths) if over_batches else (table.lengths, table.batches)
+    errors = []
+    for at in range(1, axis.size - 1):
+        kept = np.delete(axis, at), other, np.delete(cells, at, axis=0)
+        without = CostTable.of(*kept) if over_batches else CostTable.of(kept[1], kept[0], kept[2].T)
+        seconds = without.seconds(axis[at], other) if over_batches else without.seconds(other, axis[at])
+        errors.append(np.abs(seconds / cells[at] - 1.0))
+    return np.concatenate(errors) if errors else np.empty(0)
 
 
 LEAST_WEIGHED = 0.1

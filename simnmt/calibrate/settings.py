@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeVar
 
@@ -110,59 +110,51 @@ class Settings:
     """Seed of the order of measuring, the drawn lengths, the token ids and random weights."""
 
     def __post_init__(self) -> None:
-        if self.threads is not None and self.threads < 1:
-            raise CalibrationError(f"{self.threads} threads", remedy="give 1 or more")
-        if self.beam < 1:
-            raise CalibrationError(f"a beam of {self.beam}", remedy="give 1 or more")
-        for name, length in (("source", self.max_src_len), ("target", self.max_tgt_len)):
-            if not 8 <= length <= MOST_LENGTH:
-                what, remedy = f"a longest {name} of {length} tokens cannot make a grid", f"give 8 to {MOST_LENGTH} tokens"
-                raise CalibrationError(what, remedy=remedy)
-        if self.max_batch is not None and not LEAST_BATCH <= self.max_batch <= MOST_BATCH:
-            remedy = f"give {LEAST_BATCH} to {MOST_BATCH} sentences"
-            raise CalibrationError(f"a largest batch of {self.max_batch}", remedy=remedy)
-        if self.inferences < 6:
-            raise CalibrationError(f"{self.inferences} inferences do not determine a plane", remedy="give 6 or more")
-        self._check_vocabulary()
-        self._check_text()
-        if self.gap_s is not None and not LEAST_GAP_S <= self.gap_s <= MOST_GAP_S:
-            raise CalibrationError(f"a gap of {self.gap_s:g} s cannot be kept", remedy="give 0.1ms to 600s")
-        if self.gap_s is not None and ("execution" not in self.parts or self.mode == "paper"):
-            what = "a gap is a condition of the grid of the part execution"
-            raise CalibrationError(what, remedy="add execution to --part and leave --paper out, or leave --gap out")
-        if self.disk_bytes_per_s is not None and not LEAST_PACE_BYTES_PER_S <= self.disk_bytes_per_s < math.inf:
-            what = f"reads at {self.disk_bytes_per_s / 1e6:g} MB/s would take too long"
-            raise CalibrationError(what, remedy="give 1MB/s or more")
+        for holds, fault, remedy in self._rules():
+            if not holds:
+                raise CalibrationError(fault, remedy=remedy)
 
-    def _check_vocabulary(self) -> None:
-        """Raise `CalibrationError` for a restricted vocabulary that cannot be measured."""
-        if not self.vocabulary:
-            if self.direction is not None:
-                raise CalibrationError("a direction without a bundle of clusters", remedy="give --vocabulary, or leave it out")
-            return
-        if self.text is None:
-            what = "the active share of a vocabulary depends on a text"
-            raise CalibrationError(what, remedy="give --text, with one sentence per line")
-        if self.backend != "torch" or "decoder" not in self.parts:
-            what = "a restricted vocabulary is only measured with torch's decoder"
-            raise CalibrationError(what, remedy="give --backend torch and the part decoder, or leave --vocabulary out")
-        if self.compute_type not in (None, "float32"):
-            what = f"a restricted vocabulary is measured in float32, not in {self.compute_type}"
-            raise CalibrationError(what, remedy="leave --compute-type out, or --vocabulary")
+    def _rules(self) -> Iterator[tuple[bool, str, str]]:
+        """Yield whether each rule holds, its fault, and the remedy."""
+        counts = {
+            "threads": (1 if self.threads is None else self.threads, 1),
+            "beam": (self.beam, 1),
+            "inferences": (self.inferences, 6),
+        }
+        for name, (count, least) in counts.items():
+            yield count >= least, f"--{name} {count}", f"give {least} or more"
+        for side, length in (("src", self.max_src_len), ("tgt", self.max_tgt_len)):
+            yield 8 <= length <= MOST_LENGTH, f"--max-{side}-len {length} makes no grid", f"give 8 to {MOST_LENGTH} tokens"
+        batch, gap_s, pace = self.max_batch, self.gap_s, self.disk_bytes_per_s
+        most_batch = f"give {LEAST_BATCH} to {MOST_BATCH} sentences"
+        yield batch is None or LEAST_BATCH <= batch <= MOST_BATCH, f"--max-batch {batch}", most_batch
+        yield gap_s is None or LEAST_GAP_S <= gap_s <= MOST_GAP_S, f"a gap of {gap_s} s cannot be kept", "give 0.1ms to 600s"
+        on_grid = gap_s is None or (self.whole and self.mode != "paper")
+        yield on_grid, "a gap is a condition of the grid of the part execution", "add execution to --part, or leave --gap out"
+        slow = f"reads at {(pace or 0.0) / 1e6:g} MB/s would take too long"
+        yield pace is None or LEAST_PACE_BYTES_PER_S <= pace < math.inf, slow, "give 1MB/s or more"
+        yield from self._rules_of_text()
 
-    def _check_text(self) -> None:
-        """Raise `CalibrationError` for a text that no measurement uses."""
-        rounds = self.backend == "sharp" and "decoder" in self.parts
+    def _rules_of_text(self) -> Iterator[tuple[bool, str, str]]:
+        bundles, decodes = bool(self.vocabulary), "decoder" in self.parts
+        yield (
+            bundles or self.direction is None,
+            "a direction without a bundle of clusters",
+            "give --vocabulary, or leave it out",
+        )
+        yield not bundles or self.text is not None, "the active share of a vocabulary depends on a text", "give --text"
+        only_torch = "a restricted vocabulary is only measured in float32, with torch's decoder"
+        in_float32 = self.backend == "torch" and decodes and self.compute_type in (None, "float32")
+        yield not bundles or in_float32, only_torch, "give --backend torch and the part decoder, or leave --vocabulary out"
         searches = self.backend == "torch" and self.beam > 1 and bool({"execution", "step"} & set(self.parts))
-        if self.text is not None and not (self.vocabulary or rounds or searches):
-            raise CalibrationError(
-                "a text only serves to judge the sharp decoder's rounding, a beam's overrun, or a restricted vocabulary",
-                remedy="give --backend sharp and the part decoder, --beam 2 or more with torch, or --vocabulary, "
-                "or leave --text out",
-            )
-        if (self.src_lang, self.tgt_lang) != (None, None) and not (searches and self.text is not None):
-            what = "languages only serve to translate a text, whose steps a beam counts"
-            raise CalibrationError(what, remedy="give --text and --beam 2 or more with torch, or leave them out")
+        serves = bundles or searches or (self.backend == "sharp" and decodes)
+        unused = "a text only serves to judge the sharp decoder's rounding, a beam's overrun, or a restricted vocabulary"
+        sharp = "give --backend sharp and the part decoder, --beam 2 or more with torch, or --vocabulary, or leave --text out"
+        yield self.text is None or serves, unused, sharp
+        translates = self.text is not None and searches
+        languages = "languages only serve to translate a text, whose steps a beam counts"
+        speaks = self.src_lang is not None or self.tgt_lang is not None
+        yield translates or not speaks, languages, "give --text and --beam 2 or more with torch, or leave them out"
 
     @property
     def whole(self) -> bool:

@@ -319,9 +319,9 @@ class _Translator:
             options = settings.gemm, settings.embeddings, settings.frequent_words, settings.activations
             encoder = id(model.source), member, *options  # shared by all cases, for the memory of its kept products
             if encoder not in encoders:
-                encoders[encoder] = SourceEncoder(model.source, settings, most_src_len=setting.src_len)
+                encoders[encoder] = SourceEncoder(model.source, settings)
             self._encoders.append(encoders[encoder])
-            self._members.append(SharpDecoder(model.target, settings, max_len=setting.tgt_len, most_src_len=setting.src_len))
+            self._members.append(SharpDecoder(model.target, settings, max_len=setting.tgt_len))
 
     def timed(self) -> dict[str, float]:
         """Translate the next sentence; return the seconds of its source side."""

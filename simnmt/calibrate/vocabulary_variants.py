@@ -25,9 +25,8 @@ from simnmt.nmt.models import TranslationModel
 from simnmt.nmt.output_layer import Output
 from simnmt.nmt.search import Search
 from simnmt.nmt.translation import Translator
-from simnmt.nmt.vocabulary.active_columns import load_vocabulary, with_measured_cost
 from simnmt.nmt.vocabulary.bundle_file import read_bundle
-from simnmt.nmt.vocabulary.restricted_vocabulary import RestrictedVocabulary, SubsetAccount
+from simnmt.nmt.vocabulary.restricted_vocabulary import RestrictedVocabulary, SubsetAccount, load_vocabulary, with_measured_cost
 from simnmt.profile.decoder_block import STAGES, ActiveShare, DecoderVariant
 from simnmt.workload.text_lines import TextLines
 

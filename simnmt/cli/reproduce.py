@@ -20,7 +20,6 @@ from simnmt.cli.options import (
     Force,
     Jobs,
     option,
-    parse_duration,
     print_result,
 )
 from simnmt.cli.progress import Bar, progress_bar
@@ -98,17 +97,13 @@ class PaperVerb(Verb):
 def _verb_of(name: str) -> Callable[..., None]:
     """Return the function of a paper's verb, whose parameters are those of the paper's `reproduce` and the output's.
 
-    `jobs`, `progress` and `say` are given to those that have them; an option of a `TIME` takes units.
+    `jobs`, `progress` and `say` are given to those that have them.
     """
     reproduce = importlib.import_module(PAPERS[name].module).reproduce
     shared = {"out": Out, "jobs": Jobs, "force": Force, "as_json": AsJson}
     defaults = {"out": None, "jobs": 0, "force": False, "as_json": False}
     options = dict(inspect.signature(reproduce, eval_str=True).parameters)
     names = ["out", *(name for name in options if name not in ("progress", "say")), "force", "as_json"]
-    for parameter in options.values():
-        for declaration in getattr(parameter.annotation, "__metadata__", ()):
-            if declaration.metavar == "TIME":
-                declaration.parser = parse_duration
 
     def run(out: Path | None, force: bool, as_json: bool, **given: Any) -> None:
         if "jobs" in given:

@@ -22,15 +22,11 @@ def checked(name: str, array: NDArray[Any], dtype: type[np.generic], shape: tupl
 
     Raises `KernelError`, which names the array.
     """
-    if not isinstance(array, np.ndarray):
-        raise KernelError(f"{name} is a {type(array).__name__}, not a numpy array")
-    if array.dtype != dtype:
-        raise KernelError(f"{name} is {array.dtype}, not {np.dtype(dtype)}")
-    if array.ndim != len(shape) or any(size not in (None, given) for size, given in zip(shape, array.shape, strict=True)):
+    fits = isinstance(array, np.ndarray) and array.dtype == dtype and array.ndim == len(shape) and array.flags.c_contiguous
+    if not fits or any(size not in (None, given) for size, given in zip(shape, array.shape, strict=True)):
         needed = ", ".join("any" if size is None else str(size) for size in shape)
-        raise KernelError(f"{name} has the shape {list(array.shape)}, not [{needed}]")
-    if not array.flags.c_contiguous:
-        raise KernelError(f"{name} is not contiguous, row after row")
+        given_array = f"{array.dtype} {list(array.shape)}" if isinstance(array, np.ndarray) else type(array).__name__
+        raise KernelError(f"{name} is {given_array}: contiguous {np.dtype(dtype)} [{needed}] is needed")
     return array
 
 

@@ -23,8 +23,6 @@ from simnmt.kernels.tensor_checks import (
     check_beside,
     check_columns,
     check_tensor,
-    missing_column_error,
-    output_tensor,
     raise_for_column,
 )
 from simnmt.profile.projection_cost import PRODUCT_METHODS, ProductMethod
@@ -58,21 +56,16 @@ class ColumnSets:
 
     def _check(self) -> None:
         starts, columns = self.starts, self.columns
-        if len(starts) < 2 or int(starts[0]) != 0 or int(starts[-1]) != columns.numel():
-            raise KernelError(f"starts of {len(starts) - 1} sets do not run from 0 to the {columns.numel()} columns")
-        sizes = self.starts.diff()
-        if not bool((sizes > 0).all()):
-            raise KernelError(f"set {int((sizes <= 0).nonzero()[0])} of {len(self)} is empty")
-        least, most = int(columns.min()), int(columns.max())
-        if least < 0 or most >= self.vocab:
-            raise missing_column_error(least if least < 0 else most, self.vocab)
-        ends = torch.zeros(columns.numel(), dtype=torch.bool, device=columns.device)
-        ends[self.starts[1:].to(columns.device) - 1] = True
-        fallen = (columns[1:] <= columns[:-1]) & ~ends[:-1]
-        if bool(fallen.any()):
-            at = int(fallen.nonzero()[0])
-            culprit = int(torch.searchsorted(self.starts, at, right=True)) - 1
-            raise KernelError(f"set {culprit}: its columns are not ascending, each once")
+        sound = (
+            len(starts) > 1 and int(starts[0]) == 0 and int(starts[-1]) == columns.numel() and bool((starts.diff() > 0).all())
+        )
+        if sound:
+            rising = torch.ones(columns.numel(), dtype=torch.bool, device=columns.device)
+            rising[1:] = columns[1:] > columns[:-1]
+            rising[starts[:-1].to(columns.device)] = True
+            sound = bool(rising.all()) and int(columns.min()) >= 0 and int(columns.max()) < self.vocab
+        if not sound:
+            raise KernelError(f"sets of columns are not all filled, ascending, and within a vocabulary of {self.vocab}")
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -223,6 +216,15 @@ def lowest_argmax(scores: Tensor) -> Tensor:
     return torch.where(scores == most, places, scores.shape[1]).min(1).values
 
 
+def _output(out: Tensor | None, rows: int, columns: int, beside: Tensor) -> Tensor:
+    """Return `out` if it is float32 [rows, columns], a new tensor on the device of `beside` for None. Raises `KernelError`."""
+    if out is None:
+        return torch.empty((rows, columns), dtype=torch.float32, device=beside.device)
+    check_tensor("out", out, (torch.float32,), (rows, columns))
+    check_beside("out", out, "what it is made from", beside)
+    return out
+
+
 def _native_for(*tensors: Tensor) -> ctypes.CDLL | None:
     """Return the compiled kernels if all tensors are float32 on the CPU."""
     return native() if all(tensor.is_cpu and tensor.dtype == torch.float32 for tensor in tensors) else None
@@ -277,7 +279,7 @@ def gathered_products(
     if method not in PRODUCT_METHODS:
         raise KernelError(f"method {method!r}: one of {', '.join(PRODUCT_METHODS)} is needed")
     rows, count = hidden.shape[0], columns.shape[0]
-    out = output_tensor(out, rows, count, hidden)
+    out = _output(out, rows, count, hidden)
     kernels = _native_for(weight, hidden)
     if kernels is None:
         check_columns(columns, vocab)
@@ -312,7 +314,7 @@ def scatter(
         bias_at = check_tensor("bias", bias, (torch.float32,), (vocab,))
         check_beside("bias", bias, "products", products)
     rows = products.shape[0]
-    out = output_tensor(out, rows, vocab, products)
+    out = _output(out, rows, vocab, products)
     kernels = _native_for(products)
     if kernels is not None:
         unsound = kernels.simnmt_scatter(products_at, rows, columns_at, len(columns), vocab, bias_at, out.data_ptr())

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from simnmt.base.compile import KERNEL_LIBRARY, c_declarations
 from simnmt.kernels.cases import Case, Comparison, Kernel, Memory, Run, Work, last_cache_bytes, target_at
-from simnmt.kernels.errors import KernelError
 from simnmt.kernels.native_library import native, share
 from simnmt.kernels.output_reference import (
     ROWS_AT_ONCE,
@@ -19,7 +18,6 @@ from simnmt.kernels.output_reference import (
     Partial,
     best_by_torch,
     check_arguments,
-    check_out,
     combine,
     partial_by_torch,
     refuse_row,
@@ -35,14 +33,7 @@ KINDS = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}
 """Numbers of the types of products in `simnmt_best`."""
 
 
-def fused_best(
-    products: Tensor,
-    bias: Tensor | None,
-    count: int,
-    *,
-    threads: int = 1,
-    out: Best | None = None,
-) -> Best:
+def fused_best(products: Tensor, bias: Tensor | None, count: int, *, threads: int = 1) -> Best:
     """Return the `count` best columns of each row of `products` plus `bias` and the row's sum of exponentials, in one pass.
 
     On CUDA the Triton kernel computes them, on the CPU the compiled kernel; torch does if none was compiled or more than 64 are
@@ -53,33 +44,24 @@ def fused_best(
         bias: float32 [V] on the same device, or None.
         count: columns per row.
         threads: on the CPU, divide the rows, or the columns of few rows.
-        out: receives the result.
 
     Raises:
         KernelError: for other tensors, and for a row without a finite value or with NaN or +inf (FNI-07).
     """
     check_arguments(products, bias, count, threads=threads)
-    if out is not None:
-        check_out(out, products, count)
     if products.is_cuda and count <= MOST_LISTED:
         from simnmt.kernels.triton_output import triton_best
 
-        return _copied(triton_best(products, bias, count), out)
+        return triton_best(products, bias, count)
     kernels = None if count > MOST_LISTED else native()
-    out = out or Best.empty(products.shape[0], count, products.device)
     if kernels is None:
-        best_by_torch(products, bias, out)
-        return out
+        return best_by_torch(products, bias, count)
     parts = parts_of(products, threads, count)
-    if parts == 1:  # for one row the call costs as much as a third of the work
-        broken = _search(kernels, products, bias, count, 0, *out, None, None)
-        if broken >= 0:
-            raise refuse_row(products, bias, broken)
-    elif products.shape[0] < ROWS_OF_A_THREAD * parts:
-        return _copied(_best_by_columns(kernels, products, bias, count, parts), out)
-    else:
-        _by_rows(kernels, products, bias, count, parts, *out)
-    return out
+    if _divides_columns(products, parts):
+        return _best_by_columns(kernels, products, bias, count, parts)
+    best = Best.empty(products.shape[0], count)
+    _search(kernels, products, bias, count, *best, None, None, row_parts=parts)
+    return best
 
 
 def fused_argmax(products: Tensor, bias: Tensor | None, *, threads: int = 1) -> Tensor:
@@ -95,15 +77,11 @@ def fused_argmax(products: Tensor, bias: Tensor | None, *, threads: int = 1) -> 
     kernels = native()
     if kernels is None:
         return _argmax_of(partial_by_torch(products, bias), products, bias)
-    parts, columns = parts_of(products, threads, 1), torch.empty(products.shape[0], dtype=torch.int64)
-    if parts == 1:
-        broken = _search(kernels, products, bias, 1, 0, columns, None, None, None, None)
-        if broken >= 0:
-            raise refuse_row(products, bias, broken)
-        return columns
-    if products.shape[0] < ROWS_OF_A_THREAD * parts:
+    parts = parts_of(products, threads, 1)
+    if _divides_columns(products, parts):
         return _argmax_of(_by_columns(kernels, products, bias, 1, parts, with_sum=False)[0], products, bias)
-    _by_rows(kernels, products, bias, 1, parts, columns, None, None)
+    columns = torch.empty(products.shape[0], dtype=torch.int64)
+    _search(kernels, products, bias, 1, columns, None, None, None, None, row_parts=parts)
     return columns
 
 
@@ -113,8 +91,6 @@ def partial(products: Tensor, bias: Tensor | None) -> Partial:
     A row may have no finite value here. Only on the CPU; other arguments and errors are those of `fused_best`.
     """
     check_arguments(products, bias, 1)
-    if products.is_cuda:
-        raise KernelError(f"products on {products.device}: parts of rows are combined on the CPU alone")
     kernels = native()
     if kernels is None:
         return partial_by_torch(products, bias)
@@ -126,48 +102,40 @@ def parts_of(products: Tensor, threads: int, count: int) -> int:
     return 1 if threads == 1 else max(1, min(threads, products.numel() // LEAST_OF_A_THREAD, products.shape[1] // count))
 
 
-def _search(
-    kernels: ctypes.CDLL, products: Tensor, bias: Tensor | None, count: int, first: int, *results: Tensor | None
-) -> int:
-    """Search `products`, whose columns start at `first` of the vocabulary; return the first row that is refused, or -1.
-
-    `results`: columns, values and log_total of `Best`, maximum and total of `Partial`; None for those not needed.
-    """
-    rows, width = products.shape
-    kind, at, bias_at = KINDS[products.dtype], products.data_ptr(), None if bias is None else bias.data_ptr()
-    results_at = [None if tensor is None else tensor.data_ptr() for tensor in results]
-    broken: int = kernels.simnmt_best(kind, at, products.stride(0), bias_at, rows, width, first, count, *results_at)
-    return broken
+def _divides_columns(products: Tensor, parts: int) -> bool:
+    return parts > 1 and products.shape[0] < ROWS_OF_A_THREAD * parts
 
 
 _SharedSearch = c_declarations(KERNEL_LIBRARY.folder / "output_layer.c").SharedSearch
 
 
-def _search_together(
+def _search(
     kernels: ctypes.CDLL,
     products: Tensor,
     bias: Tensor | None,
     count: int,
-    threads: int,
     *results: Tensor | None,
     row_parts: int = 1,
     column_parts: int = 1,
 ) -> None:
-    """Search `products` on several threads; `results` are those of `_search`, one after the other for each part of columns."""
+    """Search `products` on as many threads as there are parts. Raises `KernelError` for the first row without a result.
+
+    `results`: columns, values and log_total of `Best`, maximum and total of `Partial`, one after the other for each part of
+    columns; None for those not needed.
+    """
     rows, width = products.shape
-    addresses = [None if tensor is None else tensor.data_ptr() for tensor in (products, bias, *results)]
-    sizes = KINDS[products.dtype], products.stride(0), rows, width, count, row_parts, column_parts
-    search = _SharedSearch(*addresses, *sizes, 0, rows)
-    share(kernels.simnmt_best_shared, search, threads)
-    if search.broken < rows:
-        raise refuse_row(products, bias, search.broken)
-
-
-def _by_rows(
-    kernels: ctypes.CDLL, products: Tensor, bias: Tensor | None, count: int, parts: int, *results: Tensor | None
-) -> None:
-    """Write columns, values and log_total of all rows, divided into groups of rows, into `results`."""
-    _search_together(kernels, products, bias, count, parts, *results, None, None, row_parts=parts)
+    given = KINDS[products.dtype], products.data_ptr(), products.stride(0), None if bias is None else bias.data_ptr()
+    results_at = [None if tensor is None else tensor.data_ptr() for tensor in results]
+    threads = row_parts * column_parts
+    if threads == 1:  # for one row the call costs as much as a third of the work
+        broken = kernels.simnmt_best(*given, rows, width, 0, count, *results_at)
+    else:
+        kind, at, stride, bias_at = given
+        search = _SharedSearch(at, bias_at, *results_at, kind, stride, rows, width, count, row_parts, column_parts, 0, rows)
+        share(kernels.simnmt_best_shared, search, threads)
+        broken = search.broken if search.broken < rows else -1
+    if broken >= 0:
+        raise refuse_row(products, bias, broken)
 
 
 def _best_by_columns(kernels: ctypes.CDLL, products: Tensor, bias: Tensor | None, count: int, parts: int) -> Best:
@@ -187,8 +155,7 @@ def _by_columns(
     rows = products.shape[0]
     columns, values = torch.empty((parts, rows, count), dtype=torch.int64), torch.empty((parts, rows, count))
     maximum, total = torch.empty((parts, rows)), torch.zeros((parts, rows))
-    results = columns, values, None, maximum, total if with_sum else None
-    _search_together(kernels, products, bias, count, parts, *results, column_parts=parts)
+    _search(kernels, products, bias, count, columns, values, None, maximum, total if with_sum else None, column_parts=parts)
     partials = (Partial(maximum[part], total[part], columns[part, :, 0]) for part in range(parts))
     return functools.reduce(combine, partials), columns, values
 
@@ -198,14 +165,6 @@ def _argmax_of(whole: Partial, products: Tensor, bias: Tensor | None) -> Tensor:
     if empty.numel():
         raise refuse_row(products, bias, int(empty[0]))
     return whole.column
-
-
-def _copied(best: Best, out: Best | None) -> Best:
-    if out is None:
-        return best
-    for place, tensor in zip(out, best, strict=True):
-        place.copy_(tensor)
-    return out
 
 
 VOCAB = 85_000
@@ -250,7 +209,7 @@ def _best_case(
     """`target`: ratio to torch in place, which `copy_alone` leaves out: its target is a share of the copy's bandwidth."""
     work = _work(rows, vocab, dtype.itemsize)
     products, bias = _random_products(rows, vocab, dtype)
-    fused = functools.partial(fused_best, products, bias, count, threads=threads, out=Best.empty(rows, count))
+    fused = functools.partial(fused_best, products, bias, count, threads=threads)
     error, source = best_error(fused(), products, bias), torch.zeros(work.bytes_moved // 8)
     against = functools.partial(Comparison, "fused", work=work, error=error, error_bound=LOG_PROB_BOUND)
     runs: dict[str, Run] = {"fused": fused, COPY: functools.partial(torch.ones_like(source).copy_, source)}

@@ -5,14 +5,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from simnmt.kernels.errors import KernelError
-from simnmt.kernels.tensor_checks import ANY_SIZE, REAL_TYPES, check_beside, check_tensor, check_whole
+from simnmt.kernels.tensor_checks import ANY_SIZE, REAL_TYPES, check_beside, check_tensor
 
 
 class Best(NamedTuple):
@@ -70,33 +69,13 @@ def check_arguments(
 ) -> None:
     """Raise `KernelError` for arguments that no kernel could read correctly."""
     # A row of 85,000 takes some 15 us in all: each call checks little.
-    if isinstance(products, Tensor) and not (products.is_cpu or products.is_cuda):
-        raise KernelError(f"products on {products.device}: the CPU and CUDA alone have kernels")
     check_tensor("products", products, types, (ANY_SIZE, ANY_SIZE))
     columns = products.shape[1]
-    if type(count) is not int:
-        check_whole("count", count, 0)
-    if columns == 0:
-        raise KernelError(f"products of shape {tuple(products.shape)}: there is no column to choose")
-    if not 1 <= count <= columns:
-        raise KernelError(f"the best {count} of {columns} columns: 1 to {columns} can be had")
-    if type(threads) is not int or threads < 1:  # the full check takes 60 us where its code has left the cache
-        check_whole("threads", threads)
+    if not 1 <= count <= columns or threads < 1:
+        raise KernelError(f"the best {count} of {columns} columns by {threads} threads: 1 to {columns} can be had")
     if bias is not None:
         check_tensor("bias", bias, (torch.float64 if products.dtype == torch.float64 else torch.float32,), (columns,))
         check_beside("bias", bias, "products", products)
-
-
-def check_out(out: Best, products: Tensor, count: int) -> None:
-    """Raise `KernelError` for an `out` that does not fit the result."""
-    if not isinstance(out, Best):
-        raise KernelError(f"out of type {type(out).__name__}: a Best of three tensors is needed")
-    shape = products.shape[0], count
-    for name, dtype, size in zip(
-        Best._fields, (torch.int64, torch.float32, torch.float32), (shape, shape, shape[:1]), strict=True
-    ):
-        check_tensor(f"out.{name}", getattr(out, name), (dtype,), size)
-        check_beside(f"out.{name}", getattr(out, name), "products", products)
 
 
 def refuse_row(products: Tensor, bias: Tensor | None, row: int) -> KernelError:
@@ -104,17 +83,8 @@ def refuse_row(products: Tensor, bias: Tensor | None, row: int) -> KernelError:
     values = products[row] if bias is None else products[row].to(bias.dtype) + bias
     for value_name, mask in (("NaN", values.isnan()), ("+inf", values == torch.inf)):
         if mask.any():
-            column = int(mask.nonzero()[0])
-            return KernelError(f"row {row} has {value_name} at column {column}{_describe_sum(products, bias, row, column)}")
-    sums = " once the bias is added" if bias is not None and (products[row] > -torch.inf).any() else ""
-    return KernelError(f"row {row} has no finite value: every column is -inf{sums}")
-
-
-def _describe_sum(products: Tensor, bias: Tensor | None, row: int, column: int) -> str:
-    product = float(products[row, column])
-    if bias is None or math.isnan(product) or product == math.inf:
-        return ""
-    return f": product plus bias, {product:g} + {float(bias[column]):g}"
+            return KernelError(f"row {row} has {value_name} at column {int(mask.nonzero()[0])}")
+    return KernelError(f"row {row} has no finite value: every column is -inf")
 
 
 def reference_best(products: Tensor, bias: Tensor | None, count: int) -> Best:
@@ -148,9 +118,9 @@ ROWS_AT_ONCE = 16
 """Rows that are converted and added to the bias together, to keep the copy small."""
 
 
-def best_by_torch(products: Tensor, bias: Tensor | None, out: Best) -> None:
-    """Fill `out` with the best columns of each row and its sum. Raises `KernelError` for a row that has none."""
-    count = out.columns.shape[1]
+def best_by_torch(products: Tensor, bias: Tensor | None, count: int) -> Best:
+    """Return the best columns of each row and its sum. Raises `KernelError` for a row that has none."""
+    best = Best.empty(products.shape[0], count, products.device)
     for begin in range(0, products.shape[0], ROWS_AT_ONCE):
         rows = slice(begin, begin + ROWS_AT_ONCE)
         logits = _logits(products[rows], bias)
@@ -158,9 +128,10 @@ def best_by_torch(products: Tensor, bias: Tensor | None, out: Best) -> None:
         broken = (~maximum.isfinite()).nonzero()
         if broken.numel():
             raise refuse_row(products, bias, begin + int(broken[0]))
-        out.values[rows], out.columns[rows] = lowest_columns(logits, *logits.topk(count))
+        best.values[rows], best.columns[rows] = lowest_columns(logits, *logits.topk(count))
         # The sum contains the largest term, 1, so it is at least 1 however it was rounded.
-        out.log_total[rows] = (logits - maximum[:, None]).exp().sum(-1).clamp(min=1.0).log()
+        best.log_total[rows] = (logits - maximum[:, None]).exp().sum(-1).clamp(min=1.0).log()
+    return best
 
 
 def partial_by_torch(products: Tensor, bias: Tensor | None) -> Partial:

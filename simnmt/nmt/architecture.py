@@ -5,10 +5,8 @@ An architecture holds sizes and special tokens and no weights; nothing here need
 
 from __future__ import annotations
 
-import json
 import os
 from itertools import pairwise
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
@@ -294,32 +292,31 @@ _BY_KIND: dict[str, type[Architecture]] = {
     "mbart": TransformerArchitecture,
     "transformer": TransformerArchitecture,
 }
-_REMEDY = "an architecture is a YAML or JSON mapping; see docs for its keys"
 _ADAPTER: TypeAdapter[Architecture] = TypeAdapter(Annotated[Architecture, Field(discriminator="kind")])
-
-
 MOST_BYTES = 1 << 18
 """Most bytes of an architecture's file, which usually has a few hundred; the YAML parser takes seconds for this many."""
 
 
 def read_architecture(path: str | os.PathLike[str]) -> Architecture:
     """Read an architecture from a YAML or JSON file; raises `NmtError` naming the file and the key."""
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+    line: int | None = None
+    column: int | None = None
     try:
-        text = read_bounded(path, MOST_BYTES).decode("utf-8")
+        content = YAML(typ="safe", pure=True).load(read_bounded(path, MOST_BYTES).decode("utf-8"))
     except OSError as error:
         raise NmtError(f"cannot read the architecture: {error.strerror}", path=path, remedy="name a readable file") from None
-    except UnicodeDecodeError as error:
-        raise NmtError(f"no UTF-8 text at byte {error.start}", path=path, remedy=_REMEDY) from None
-    if Path(path).suffix == ".json":
-        try:
-            content = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise NmtError(f"no JSON: {error.msg}", path=path, line=error.lineno, column=error.colno, remedy=_REMEDY) from None
-        except (ValueError, RecursionError) as error:
-            raise NmtError(f"no JSON: {error}", path=path, remedy=_REMEDY) from None
+    except MarkedYAMLError as error:
+        if mark := error.problem_mark or error.context_mark:
+            line, column = mark.line + 1, mark.column + 1
+        what = " ".join((error.problem or error.context or "not understood").split())
+    except (YAMLError, ValueError, RecursionError) as error:
+        what = describe_error(error)
     else:
-        content = _parse_yaml(text, path)
-    return architecture_of(content, path)
+        return architecture_of(content, path)
+    raise NmtError(f"no YAML and no JSON: {what}", path=path, line=line, column=column)
 
 
 def architecture_of(content: Any, path: str | os.PathLike[str] | None = None) -> Architecture:
@@ -337,18 +334,3 @@ def architecture_of(content: Any, path: str | os.PathLike[str] | None = None) ->
     if first["type"] == "extra_forbidden":
         message, remedy = "unknown key", did_you_mean(str(below[-1]), known, remedy)
     raise NmtError(f"{key}: {message}" if key else message, path=path, remedy=remedy)
-
-
-def _parse_yaml(text: str, path: str | os.PathLike[str]) -> Any:
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import MarkedYAMLError, YAMLError
-
-    try:
-        return YAML(typ="safe", pure=True).load(text)
-    except MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line, column = (mark.line + 1, mark.column + 1) if mark else (None, None)
-        what = " ".join((error.problem or error.context or "not understood").split())
-        raise NmtError(f"no YAML: {what}", path=path, line=line, column=column, remedy=_REMEDY) from None
-    except (YAMLError, ValueError, RecursionError) as error:
-        raise NmtError(f"no YAML: {describe_error(error)}", path=path, remedy=_REMEDY) from None

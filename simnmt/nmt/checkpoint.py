@@ -110,12 +110,8 @@ def load_weights(folder: str | os.PathLike[str], model: nn.Module) -> None:
         raise NmtError(f"cannot read the weights: {error.strerror or 'no such file'}", path=path, remedy=_AGAIN) from None
     except TensorFileError:
         raise NmtError("damaged, or no safetensors file", path=path, remedy=_AGAIN) from None
-    for name, tensor in own_tensors(model).items():
-        if name not in weights:
-            raise NmtError(f"{name} is missing, which {ARCHITECTURE_FILE} asks for", path=path, remedy=_AGAIN)
-        if weights[name].shape != tensor.shape:
-            stored, asked = list(weights[name].shape), list(tensor.shape)
-            raise NmtError(f"{name} is {stored} where {ARCHITECTURE_FILE} asks for {asked}", path=path, remedy=_AGAIN)
-    if extra := sorted(weights.keys() - model.state_dict().keys()):
-        raise NmtError(f"{extra[0]} is no weight of what {ARCHITECTURE_FILE} describes", path=path, remedy=_AGAIN)
+    try:
+        check_tensors(weights, {name: tuple(tensor.shape) for name, tensor in own_tensors(model).items()})
+    except ValueError as error:
+        raise NmtError(f"{error}, by {ARCHITECTURE_FILE}", path=path, remedy=_AGAIN) from None
     model.load_state_dict(weights, strict=False)

@@ -8,8 +8,8 @@ import sys
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
+from simnmt.base.errors import describe_error
 from simnmt.nmt.architecture import ARCHITECTURES
 from simnmt.nmt.errors import NmtError, need
 
@@ -22,6 +22,7 @@ TORCH_WEIGHTS = (
 )
 """Patterns of the weights that torch reads; later ones where there is no file of the ones before."""
 _LOCAL = "or name a folder that holds the model"
+_LOG = logging.getLogger("simnmt.nmt")
 
 
 def model_path(model: str, weights: tuple[tuple[str, ...], ...] = ()) -> str:
@@ -41,13 +42,9 @@ def is_hub_id(model: str) -> bool:
     return _ID.fullmatch(model) is not None and Path(model).suffix not in (".yaml", ".yml", ".json")
 
 
-_LOG = logging.getLogger("simnmt.nmt")
-
-
 @cache
 def _downloaded(model: str, weights: tuple[tuple[str, ...], ...]) -> Path:
     """Return the folder of the cache that holds a model."""
-    need("huggingface_hub")
     folder = _snapshot(model, [*_TEXTS, *_VOCABULARIES, *next(iter(weights), ())])
     for before, patterns in pairwise(weights):
         if any(any(folder.rglob(pattern)) for pattern in before):
@@ -58,35 +55,25 @@ def _downloaded(model: str, weights: tuple[tuple[str, ...], ...]) -> Path:
 
 
 def _snapshot(model: str, patterns: list[str]) -> Path:
-    import huggingface_hub
-    from huggingface_hub import errors
-
-    utils: Any = need("huggingface_hub.utils")
+    hub, errors, utils = (need(f"huggingface_hub{part}") for part in ("", ".errors", ".utils"))
     quiet = not sys.stderr.isatty() and not utils.are_progress_bars_disabled()
     if quiet:
         utils.disable_progress_bars()
     try:
-        return Path(huggingface_hub.snapshot_download(model, allow_patterns=patterns))
+        return Path(hub.snapshot_download(model, allow_patterns=patterns))
     except errors.GatedRepoError:
         what = f"{model}: the Hugging Face Hub asks you to accept its terms first"
         raise NmtError(what, remedy=f"accept them on huggingface.co/{model} and set HF_TOKEN, {_LOCAL}") from None
-    except errors.RepositoryNotFoundError:
+    except (errors.RepositoryNotFoundError, errors.HFValidationError):
         what = f"no model {model} on the Hugging Face Hub, and no such folder here"
         raise NmtError(what, remedy="check the id; a private one needs HF_TOKEN") from None
     except errors.LocalEntryNotFoundError:
-        what = f"{model} is not in the cache of the Hugging Face Hub, {_cache_folder()}, and the Hub cannot be reached"
+        what = (
+            f"{model} is not in the cache of the Hugging Face Hub, {hub.constants.HF_HUB_CACHE}, and the Hub cannot be reached"
+        )
         raise NmtError(what, remedy=f"connect to the network once, {_LOCAL}") from None
-    except errors.HFValidationError:
-        raise NmtError(f"{model} is no id of the Hugging Face Hub, and no such folder is here", remedy="check it") from None
     except OSError as error:  # of the library, of its HTTP client, of the disk
-        reason = error.strerror or next(iter(str(error).splitlines()), "") or type(error).__name__
-        raise NmtError(f"{model} could not be downloaded: {reason}", remedy=f"try again, {_LOCAL}") from None
+        raise NmtError(f"{model} could not be downloaded: {describe_error(error)}", remedy=f"try again, {_LOCAL}") from None
     finally:
         if quiet:
             utils.enable_progress_bars()
-
-
-def _cache_folder() -> Any:
-    from huggingface_hub.constants import HF_HUB_CACHE
-
-    return HF_HUB_CACHE

@@ -115,4 +115,6 @@ def load_hf(folder: str | os.PathLike[str]) -> TransformerModel:
         raise NmtError(f"no usable weights: {describe_error(error)}", path=folder, remedy=FOLDER_REMEDY) from None
     if lacking := sorted(report["missing_keys"]):
         raise NmtError(f"the weights lack {lacking[0]}", path=folder, remedy=FOLDER_REMEDY)
+    if unknown := sorted(key for key in report["unexpected_keys"] if ".layers." in key):
+        raise NmtError(f"the weights hold a layer that {architecture.kind} does not have: {unknown[0]}", path=folder)
     return TransformerModel(architecture, hf.float().eval())

@@ -130,9 +130,9 @@ class SharpTranslator:
             raise NmtError(what, remedy="give a smaller one")
         self.models, self.settings = list(models), settings
         self.max_len, self.most_src_len = max_len, most_src_len
-        self._encoders = [SourceEncoder(source_weights(model), settings, most_src_len=most_src_len) for model in models]
+        self._encoders = [SourceEncoder(source_weights(model), settings) for model in models]
         self._decoders = [
-            SharpDecoder(decoder_weights, settings, max_len=max_len, most_src_len=most_src_len)
+            SharpDecoder(decoder_weights, settings, max_len=max_len)
             for decoder_weights in weights or map(sharp_weights, models)
         ]
 

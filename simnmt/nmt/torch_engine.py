@@ -50,7 +50,7 @@ class TorchEngine:
         part = None
         if request.vocabulary is not None:
             # Before the weights change their type: the bundle has the fingerprint of the weights in the file.
-            from simnmt.nmt.vocabulary.active_columns import load_vocabulary, with_measured_cost
+            from simnmt.nmt.vocabulary.restricted_vocabulary import load_vocabulary, with_measured_cost
 
             direction, dtype = request.direction, _TYPES[compute_type]
             part = load_vocabulary(request.vocabulary, loaded.model, direction=direction, device=device, dtype=dtype)

@@ -59,7 +59,7 @@ class TransformerModel(StepModel):
     def __init__(self, architecture: TransformerArchitecture, hf: Any = None, dropout: float = 0.0) -> None:
         """`hf`: the model of `transformers`; None: one with random weights and this dropout."""
         super().__init__(architecture)
-        self.family = FAMILIES[architecture.kind]
+        self.family, self.heads = FAMILIES[architecture.kind], architecture.heads
         if hf is None:
             import transformers  # takes seconds, which recurrent models do without
 
@@ -130,8 +130,8 @@ class TransformerModel(StepModel):
 
     def room(self, rows: int, length: int) -> Tensor:
         """Return room for keys and values, not initialised: [layers, keys and values, rows, heads, length, head width]."""
-        layers, heads, width = self.architecture.decoder_layers, self.architecture.heads, self.architecture.head_width
-        return self.bias.new_empty((layers, 2, rows, heads, length, width))
+        layers, width = self.architecture.decoder_layers, self.architecture.head_width
+        return self.bias.new_empty((layers, 2, rows, self.heads, length, width))
 
     def body(
         self, tokens: Tensor, past: Tensor, position: int, begun: Tensor | None, cross: Tensor, within: Tensor | None
@@ -162,36 +162,30 @@ class TransformerModel(StepModel):
         if self.architecture.kind == "mbart":
             hidden = decoder.layernorm_embedding(hidden)
 
+        norm_first = family.norm_first
         for layer, own, (cross_keys, cross_values) in zip(decoder.layers, past, cross, strict=True):
-            attention = layer.self_attn
-            inputs = self._norm_before(layer.self_attn_layer_norm, hidden)
+            attention, norm = layer.self_attn, layer.self_attn_layer_norm
+            inputs = norm(hidden) if norm_first else hidden
             own[0, :, :, position] = self._split(attention.k_proj(inputs))[:, :, 0]
             own[1, :, :, position] = self._split(attention.v_proj(inputs))[:, :, 0]
             keys, values = own[:, :, :, : position + 1]
-            attended = self._attend(attention, inputs, keys, values, past_mask)
-            hidden = self._norm_after(layer.self_attn_layer_norm, hidden + attended)
-            inputs = self._norm_before(layer.encoder_attn_layer_norm, hidden)
-            attended = self._attend(layer.encoder_attn, inputs, cross_keys, cross_values, cross_mask)
-            hidden = self._norm_after(layer.encoder_attn_layer_norm, hidden + attended)
-            inputs = self._norm_before(layer.final_layer_norm, hidden)
-            outputs = layer.fc2(layer.activation_fn(layer.fc1(inputs)))
-            hidden = self._norm_after(layer.final_layer_norm, hidden + outputs)
-        normed: Tensor = decoder.layer_norm(hidden) if family.norm_first else hidden
+            hidden = hidden + self._attend(attention, inputs, keys, values, past_mask)
+            hidden = hidden if norm_first else norm(hidden)
+            norm = layer.encoder_attn_layer_norm
+            inputs = norm(hidden) if norm_first else hidden
+            hidden = hidden + self._attend(layer.encoder_attn, inputs, cross_keys, cross_values, cross_mask)
+            hidden = hidden if norm_first else norm(hidden)
+            norm = layer.final_layer_norm
+            inputs = norm(hidden) if norm_first else hidden
+            hidden = hidden + layer.fc2(layer.activation_fn(layer.fc1(inputs)))
+            hidden = hidden if norm_first else norm(hidden)
+        normed: Tensor = decoder.layer_norm(hidden) if norm_first else hidden
         return normed[:, 0]
-
-    def _norm_before(self, norm: nn.Module, states: Tensor) -> Tensor:
-        normed: Tensor = norm(states) if self.family.norm_first else states
-        return normed
-
-    def _norm_after(self, norm: nn.Module, states: Tensor) -> Tensor:
-        normed: Tensor = states if self.family.norm_first else norm(states)
-        return normed
 
     def _split(self, states: Tensor) -> Tensor:
         """Split heads: [rows, length, heads x head width] to [rows, heads, length, head width]."""
         rows, length, width = states.shape
-        heads = self.architecture.heads
-        return states.view(rows, length, heads, width // heads).transpose(1, 2)
+        return states.view(rows, length, self.heads, width // self.heads).transpose(1, 2)
 
     def _attend(self, attention: Any, inputs: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
         """Return the output of an attention layer for one token a row, [rows, 1, width]."""

@@ -48,8 +48,11 @@ def parse_batching(kind: str = "maxi", size: int = 64, *, threshold: str | None 
     `collect`: lines that are sorted by length before they are cut into batches; by default ten batches for maxi (FNI-09), none
     for top-up. Raises `NmtError` for settings out of range or that contradict each other.
     """
-    settings: dict[str, object] = {"kind": kind.replace("-", "_"), "size": size}
-    if kind != "top-up":
+    kind = kind.replace("-", "_")
+    if kind not in ("mini", "maxi", "top_up"):
+        raise NmtError(f"no batching {kind}", remedy="take mini, maxi or top-up")
+    settings: dict[str, object] = {"kind": kind, "size": size}
+    if kind != "top_up":
         settings["longest_wait_ms"] = None  # batches are full
     if threshold is not None:
         settings["threshold"] = int(threshold) if threshold.isdecimal() else threshold.replace("-", "_")
@@ -61,7 +64,7 @@ def parse_batching(kind: str = "maxi", size: int = 64, *, threshold: str | None 
         first = error.errors(include_url=False)[0]
         options = {"size": "--batch", "threshold": "--threshold", "collect": "--collect"}
         option = options.get(str(first["loc"][-1]) if first["loc"] else "", "--batching")
-        raise NmtError(f"{option}: {message_of(first)}") from None
+        raise NmtError(f"{option}: {message_of(first).replace('Input should', 'must')}") from None
     return batching
 
 
@@ -197,7 +200,7 @@ def _load_restriction(path: Path | None, model: StepModel, direction: str | None
             if given:
                 raise NmtError(f"a {name} without a bundle of the vocabulary", remedy="name the bundle with --vocabulary")
         return None
-    from simnmt.nmt.vocabulary.active_columns import load_vocabulary, with_measured_cost
+    from simnmt.nmt.vocabulary.restricted_vocabulary import load_vocabulary, with_measured_cost
 
     part = load_vocabulary(path, model, direction=direction)
     return with_measured_cost(part, model) if tune else part

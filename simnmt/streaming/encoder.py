@@ -200,6 +200,10 @@ class ElasticEncoder:
         self.geometry = configuration.geometry
         self._resident = resident
         self._activation = _ACTIVATIONS[configuration.activation]
+        self.drop_outputs: Callable[[Tensor], Tensor] = lambda output: output
+        """Dropout of what attention and feed-forward networks add; training sets it."""
+        self.drop_vectors: Callable[[Tensor], Tensor] = lambda vectors: vectors
+        """Dropout of embedded tokens and of the input of the classifier; training sets it."""
 
     @classmethod
     def of(cls, weights: EncoderWeights) -> ElasticEncoder:
@@ -214,14 +218,19 @@ class ElasticEncoder:
         hidden = functional.embedding(token_ids, resident["embeddings.word"]) + positions
         if "embeddings.type" in resident:
             hidden = hidden + resident["embeddings.type"][self._types(token_ids)]
-        return self._normed(hidden, "embeddings.norm") if configuration.norm == "post" else hidden
+        return self.drop_vectors(self._normed(hidden, "embeddings.norm") if configuration.norm == "post" else hidden)
 
     def layer(self, hidden: Tensor, mask: Tensor, layer_index: int, slices: Sequence[int], buffer: LayerBuffer) -> Tensor:
         """Return the output of a layer, [b, l, d], with only `slices`, whose shards are in `buffer` in this order."""
-        at, configuration = f"layers.{layer_index}", self.configuration
         part = {name: torch.from_numpy(buffer.segment(name)) for name in SEGMENTS}
-        whole = list(slices) == list(range(configuration.heads))
-        chosen = None if whole else torch.as_tensor(list(slices))
+        whole = list(slices) == list(range(self.configuration.heads))
+        return self.layer_of(part, hidden, mask, layer_index, None if whole else torch.as_tensor(list(slices)))
+
+    def layer_of(
+        self, part: Mapping[str, Tensor], hidden: Tensor, mask: Tensor, layer_index: int, chosen: Tensor | None
+    ) -> Tensor:
+        """Return the output of a layer with the segments of the `chosen` slices, None for all, each [m * rows, d]."""
+        at, configuration = f"layers.{layer_index}", self.configuration
         batch, length, width = hidden.shape
         head = width // configuration.heads
 
@@ -237,12 +246,12 @@ class ElasticEncoder:
         attended = mask[:, None, None, :]
         mixed = functional.scaled_dot_product_attention(heads_of("q", read), heads_of("k", read), heads_of("v", read), attended)
         mixed = mixed.transpose(1, 2).reshape(batch, length, -1)
-        hidden = hidden + (mixed @ part["o"] + self._resident[f"{at}.o.bias"])
+        hidden = hidden + self.drop_outputs(mixed @ part["o"] + self._resident[f"{at}.o.bias"])
         if not before:
             hidden = self._normed(hidden, f"{at}.norm_attention")
         read = self._normed(hidden, f"{at}.norm_ffn") if before else hidden
         inner = self._activation(functional.linear(read, part["ffn_in"], bias("ffn_in")))
-        hidden = hidden + (inner @ part["ffn_out"] + self._resident[f"{at}.ffn_out.bias"])
+        hidden = hidden + self.drop_outputs(inner @ part["ffn_out"] + self._resident[f"{at}.ffn_out.bias"])
         return hidden if before else self._normed(hidden, f"{at}.norm_ffn")
 
     def logits(self, hidden: Tensor, mask: Tensor) -> Tensor:
@@ -250,10 +259,14 @@ class ElasticEncoder:
         configuration = self.configuration
         if configuration.norm == "pre":
             hidden = self._normed(hidden, "final_norm")
-        pooled = pool(hidden, mask, configuration.pooling)
+        if configuration.pooling == "first":
+            pooled = hidden[:, 0]
+        else:
+            weight = mask.to(hidden.dtype)[:, :, None]
+            pooled = (hidden * weight).sum(1) / weight.sum(1).clamp(min=1.0)
         if configuration.head_activation is not None:
             pooled = _ACTIVATIONS[configuration.head_activation](self._linear(pooled, "head"))
-        return self._linear(pooled, "classifier")
+        return self._linear(self.drop_vectors(pooled), "classifier")
 
     def _types(self, token_ids: Tensor) -> Tensor:
         separator = self.configuration.separator_token
@@ -268,14 +281,6 @@ class ElasticEncoder:
 
     def _linear(self, read: Tensor, name: str) -> Tensor:
         return functional.linear(read, self._resident[f"{name}.weight"], self._resident[f"{name}.bias"])
-
-
-def pool(hidden: Tensor, mask: Tensor, pooling: str) -> Tensor:
-    """Return the vectors of texts, [b, d]: of the first token, or the mean over the tokens of `mask`."""
-    if pooling == "first":
-        return hidden[:, 0]
-    weight = mask.to(hidden.dtype)[:, :, None]
-    return (hidden * weight).sum(1) / weight.sum(1).clamp(min=1.0)
 
 
 def padded(token_ids: Sequence[Sequence[int]], padding: int, length: int | None = None) -> tuple[Tensor, Tensor]:

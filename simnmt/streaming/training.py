@@ -9,14 +9,16 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
+from simnmt.base.configuration import checked_dataclass
 from simnmt.base.files import MOST_MODEL_BYTES, read_bounded
 from simnmt.base.random_streams import stream
 from simnmt.nmt.training.trainer import (
@@ -33,77 +35,67 @@ from simnmt.nmt.training.trainer import (
     training_folder,
 )
 from simnmt.profile.doubts import chance_level_message
-from simnmt.streaming.encoder import EncoderConfiguration, EncoderWeights, padded, pool
+from simnmt.streaming.encoder import ElasticEncoder, EncoderConfiguration, EncoderWeights, padded, random_resident
 from simnmt.streaming.encoder_folder import save_encoder
 from simnmt.streaming.errors import StreamingError
-from simnmt.streaming.shards import LayerWeights
+from simnmt.streaming.shards import SEGMENTS, LayerWeights, segment_rows
 from simnmt.streaming.texts import PADDING, PIECES_FILE, UNKNOWN, Pieces, Task, learn_pieces
 
 TokenIds = Sequence[Sequence[int]]
 
 
+Positive = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(ge=0.0, lt=1.0)]
+AboveZero = Annotated[float, Field(gt=0.0)]
+
+
 @dataclass(frozen=True, slots=True)
 class ElasticRecipe:
-    """Settings of a training; raises `StreamingError` for invalid values.
+    """Settings of a training.
 
     The same recipe and task give the same weights on the same machine and number of threads, in any number of sessions. With
     `minutes` they differ, because the number of steps depends on the speed of the machine.
     """
 
-    layers: int = 12
-    slices: int = 12
-    width: int = 96
-    ffn: int = 192
-    vocab: int = 4000
+    layers: Positive = 12
+    slices: Positive = 12
+    width: Positive = 96
+    ffn: Positive = 192
+    vocab: Annotated[int, Field(ge=8)] = 4000
     """Most subwords."""
-    positions: int = 64
+    positions: Annotated[int, Field(ge=2)] = 64
     """Most tokens of a text; longer ones are cut."""
-    pooling: str = "mean"
-    """`mean`: mean over all tokens; `first`: vector of the first token."""
-    epochs: float | None = 7.0
+    pooling: Literal["mean", "first"] = "mean"
+    """Mean over all tokens, or vector of the first token."""
+    epochs: AboveZero | None = 7.0
     """Tuned on SST-2, where the dev accuracy rose no further; 18 epochs give the same test accuracy."""
-    minutes: float | None = None
+    minutes: AboveZero | None = None
     """Minutes of training over all sessions; replaces `epochs`."""
-    batch_tokens: int = 700
+    batch_tokens: Positive = 700
     """Most tokens of a batch, with padding."""
-    rate: float = 7e-4
+    rate: AboveZero = 7e-4
     """Greatest learning rate; reached after `warmup`, then falls to 0 as half a cosine."""
-    embedding_rate: float = 5.0
+    embedding_rate: AboveZero = 5.0
     """Factor on the learning rate of word vectors and classifier."""
-    warmup: float = 0.08
+    warmup: Share = 0.08
     """Share of the training until the greatest rate."""
-    dropout: float = 0.1
-    embedding_dropout: float = 0.3
+    dropout: Share = 0.1
+    embedding_dropout: Share = 0.3
     """Dropout of word vectors and of the input of the classifier."""
-    word_dropout: float = 0.1
+    word_dropout: Share = 0.1
     """Share of tokens replaced by the unknown token."""
-    smoothing: float = 0.1
+    smoothing: Share = 0.1
     """Probability spread over all classes."""
-    decay: float = 0.01
-    averaging: float = 0.998
+    decay: Share = 0.01
+    averaging: Share = 0.998
     """Decay of the running mean of the weights, which training keeps."""
-    least_slices: float = 0.25
+    least_slices: Share = 0.25
     """Least share of slices of a random submodel."""
     seed: int = 1
 
     def __post_init__(self) -> None:
-        for name, least in _LEAST.items():
-            if getattr(self, name) < least:
-                raise _bad(name, getattr(self, name), f"give {least} or more")
         if self.width % self.slices or self.ffn % self.slices or self.width % 2:
-            what = f"a width of {self.width} and {self.ffn} neurons do not divide into {self.slices} slices"
-            raise StreamingError(what, remedy=f"give an even --width and a --ffn that {self.slices} divides")
-        if self.pooling not in ("mean", "first"):
-            raise _bad("pooling", self.pooling, "known: mean, first")
-        for name in ("dropout", "embedding_dropout", "word_dropout", "smoothing", "warmup", "averaging", "least_slices"):
-            if not 0.0 <= getattr(self, name) < 1.0:
-                raise _bad(name, getattr(self, name), "give a share of 0 or more, below 1")
-        for name in ("rate", "embedding_rate", "epochs", "minutes"):
-            value = getattr(self, name)
-            if value is not None and not 0.0 < value < math.inf:
-                raise _bad(name, value, "give a number above 0")
-        if self.epochs is None and self.minutes is None:
-            raise StreamingError("nothing ends the training", remedy="give --epochs or --minutes")
+            raise ValueError(f"width {self.width} and ffn {self.ffn} must divide by {self.slices} slices, the width by 2")
 
     def rate_at(self, share: float) -> float:
         """Return the learning rate when `share` of the training is done."""
@@ -113,81 +105,43 @@ class ElasticRecipe:
         return self.rate * 0.5 * (1.0 + math.cos(math.pi * fallen))
 
 
-_LEAST = {"layers": 1, "slices": 1, "width": 1, "ffn": 1, "positions": 2, "vocab": 8, "batch_tokens": 1}
-
-
-def _bad(name: str, value: object, remedy: str) -> StreamingError:
-    return StreamingError(f"--{name.replace('_', '-')} {value} cannot be", remedy=remedy)
-
-
 def recipe_with(**given: Any) -> ElasticRecipe:
-    """Return the default recipe with the given fields; None keeps a default, and `minutes` replaces `epochs`."""
+    """Return the default recipe with the given fields; None keeps a default, and `minutes` replaces `epochs`.
+
+    Raises `StreamingError` for a value out of limits.
+    """
     kept = {name: value for name, value in given.items() if value is not None}
     if "minutes" in kept and "epochs" in kept:
         raise StreamingError("--epochs beside --minutes", remedy="give one of them")
-    until: dict[str, Any] = {"epochs": None} if "minutes" in kept else {}
-    return ElasticRecipe(**until, **kept)
-
-
-class ElasticLayer(nn.Module):
-    """One pre-norm Transformer layer of M slices: a head and F/M feed-forward neurons each (STI-01)."""
-
-    def __init__(self, configuration: EncoderConfiguration, dropout: float) -> None:
-        super().__init__()
-        width, slices = configuration.width, configuration.heads
-        self.head, self.neurons, self.dropout = width // slices, configuration.ffn // slices, dropout
-        self.width = width
-        self.qkv = nn.Parameter(torch.empty(3, slices, self.head, width))
-        self.o = nn.Parameter(torch.empty(slices, self.head, width))
-        self.ffn_in = nn.Parameter(torch.empty(slices, self.neurons, width))
-        self.ffn_out = nn.Parameter(torch.empty(slices, self.neurons, width))
-        self.qkv_bias = nn.Parameter(torch.zeros(3, slices, self.head))
-        self.o_bias = nn.Parameter(torch.zeros(width))
-        self.in_bias = nn.Parameter(torch.zeros(slices, self.neurons))
-        self.out_bias = nn.Parameter(torch.zeros(width))
-        self.norm_attention = nn.LayerNorm(width, eps=configuration.norm_epsilon)
-        self.norm_ffn = nn.LayerNorm(width, eps=configuration.norm_epsilon)
-        shrink = 1.0 / math.sqrt(2.0 * configuration.layers)
-        """Keeps the sum over all layers initially as small as the input of the first."""
-        nn.init.normal_(self.qkv, std=width**-0.5)
-        nn.init.normal_(self.o, std=width**-0.5 * shrink)
-        nn.init.normal_(self.ffn_in, std=width**-0.5)
-        nn.init.normal_(self.ffn_out, std=configuration.ffn**-0.5 * shrink)
-
-    def forward(self, hidden: Tensor, mask: Tensor, slices: Tensor | None) -> Tensor:
-        """Return the output [b, l, d]; `mask` [b, 1, 1, l]: tokens to attend to; `slices`: slices to run, None for all."""
-        chosen = slice(None) if slices is None else slices
-        qkv, qkv_bias, o = self.qkv[:, chosen], self.qkv_bias[:, chosen], self.o[chosen]
-        ffn_in, in_bias, ffn_out = self.ffn_in[chosen], self.in_bias[chosen], self.ffn_out[chosen]
-        batch, length, width = hidden.shape
-        dropout = self.dropout if self.training else 0.0
-        read = functional.linear(self.norm_attention(hidden), qkv.reshape(-1, width), qkv_bias.reshape(-1))
-        query, key, value = read.view(batch, length, 3, -1, self.head).permute(2, 0, 3, 1, 4)
-        mixed = functional.scaled_dot_product_attention(query, key, value, mask).transpose(1, 2).reshape(batch, length, -1)
-        hidden = hidden + functional.dropout(mixed @ o.reshape(-1, width) + self.o_bias, dropout, self.training)
-        inner = functional.gelu(functional.linear(self.norm_ffn(hidden), ffn_in.reshape(-1, width), in_bias.reshape(-1)))
-        return hidden + functional.dropout(inner @ ffn_out.reshape(-1, width) + self.out_bias, dropout, self.training)
-
-    def weights(self) -> LayerWeights:
-        """Return the matrices of the layer; rows are outputs."""
-        q, k, v = (part.reshape(-1, self.width).detach().clone() for part in self.qkv)
-        o, out = (part.reshape(-1, self.width).t().detach().contiguous() for part in (self.o, self.ffn_out))
-        return LayerWeights(q, k, v, o, self.ffn_in.reshape(-1, self.width).detach().clone(), out)
+    try:
+        return checked_dataclass(ElasticRecipe, kept | ({"epochs": None} if "minutes" in kept else {}))
+    except ValueError as error:
+        raise StreamingError(f"the recipe: {error}") from None
 
 
 class ElasticClassifier(nn.Module):
-    """Embeddings, layers, a last norm, the mean over the tokens, and a line of classes."""
+    """The parameters of an encoder, slice by slice, so that any depth and any slices can run (STI-01)."""
 
-    def __init__(self, configuration: EncoderConfiguration, *, dropout: float, embedding_dropout: float) -> None:
+    def __init__(self, configuration: EncoderConfiguration, *, dropout: float = 0.0, embedding_dropout: float = 0.0) -> None:
         super().__init__()
-        self.configuration, self.embedding_dropout = configuration, embedding_dropout
-        self.word = nn.Embedding(configuration.vocabulary, configuration.width)
-        self.position = nn.Parameter(_waves(configuration.positions, configuration.width))
-        self.layers = nn.ModuleList(ElasticLayer(configuration, dropout) for _ in range(configuration.layers))
-        self.final_norm = nn.LayerNorm(configuration.width, eps=configuration.norm_epsilon)
-        self.classifier = nn.Linear(configuration.width, configuration.classes)
-        nn.init.normal_(self.word.weight, std=0.3)
-        nn.init.zeros_(self.classifier.weight)
+        self.configuration, width, slices = configuration, configuration.width, configuration.heads
+        resident = random_resident(configuration, torch.default_generator, 0.3)
+        resident["embeddings.position"] = _waves(configuration.positions, width)
+        resident["classifier.weight"].zero_()
+        tensors = {name: nn.Parameter(tensor) for name, tensor in resident.items()}
+        # The names of parameters hold no dots.
+        self.resident = nn.ParameterDict({name.replace(".", "/"): parameter for name, parameter in tensors.items()})
+        self.segments = nn.ParameterDict()
+        """By layer and name, [slices, rows, width]."""
+        for layer in range(configuration.layers):
+            for name, rows in segment_rows(configuration.geometry).items():
+                # Keeps the sum over all layers initially as small as the input of the first.
+                shrink = (2.0 * configuration.layers) ** -0.5 if name in ("o", "ffn_out") else 1.0
+                deviation = shrink * (configuration.ffn if name == "ffn_out" else width) ** -0.5
+                self.segments[f"{layer}/{name}"] = nn.Parameter(deviation * torch.randn(slices, rows, width))
+        self._encoder = ElasticEncoder(configuration, tensors)
+        self._encoder.drop_outputs = lambda output: functional.dropout(output, dropout, self.training)
+        self._encoder.drop_vectors = lambda vectors: functional.dropout(vectors, embedding_dropout, self.training)
 
     def forward(
         self, tokens: Tensor, mask: Tensor, *, depth: int | None = None, slices: Sequence[Tensor] | None = None
@@ -196,36 +150,22 @@ class ElasticClassifier(nn.Module):
 
         `mask` [b, l] is True at tokens.
         """
-        hidden = self.word(tokens) + self.position[: tokens.shape[1]]
-        hidden = functional.dropout(hidden, self.embedding_dropout, self.training)
-        attended = mask[:, None, None, :]
-        for index, layer in enumerate(self.layers[:depth]):
-            hidden = layer(hidden, attended, None if slices is None else slices[index])
-        hidden = self.final_norm(hidden)
-        pooled = pool(hidden, mask, self.configuration.pooling)
-        logits: Tensor = self.classifier(functional.dropout(pooled, self.embedding_dropout, self.training))
-        return logits
+        hidden, width = self._encoder.embed(tokens, mask), self.configuration.width
+        for layer in range(self.configuration.layers if depth is None else depth):
+            chosen = None if slices is None else slices[layer]
+            whole = {name: self.segments[f"{layer}/{name}"] for name in SEGMENTS}
+            part = {name: (rows if chosen is None else rows[chosen]).reshape(-1, width) for name, rows in whole.items()}
+            hidden = self._encoder.layer_of(part, hidden, mask, layer, chosen)
+        return self._encoder.logits(hidden, mask)
 
     def exported(self) -> EncoderWeights:
         """Return a copy of the weights."""
-        resident = {
-            "embeddings.word": self.word.weight,
-            "embeddings.position": self.position,
-            "final_norm.weight": self.final_norm.weight,
-            "final_norm.bias": self.final_norm.bias,
-            "classifier.weight": self.classifier.weight,
-            "classifier.bias": self.classifier.bias,
-        }
-        layers = [layer for layer in self.layers if isinstance(layer, ElasticLayer)]
-        for index, layer in enumerate(layers):
-            q, k, v = (part.reshape(-1) for part in layer.qkv_bias)
-            biases = {"q": q, "k": k, "v": v, "o": layer.o_bias, "ffn_in": layer.in_bias.reshape(-1), "ffn_out": layer.out_bias}
-            resident |= {f"layers.{index}.{name}.bias": bias for name, bias in biases.items()}
-            for name, norm in (("norm_attention", layer.norm_attention), ("norm_ffn", layer.norm_ffn)):
-                resident |= {f"layers.{index}.{name}.weight": norm.weight, f"layers.{index}.{name}.bias": norm.bias}
-        kept = [layer.weights() for layer in layers]
-        copied = {name: tensor.detach().clone() for name, tensor in resident.items()}
-        return EncoderWeights(self.configuration, copied, kept.__getitem__)
+        resident = {name.replace("/", "."): tensor.detach().clone() for name, tensor in self.resident.items()}
+        layers = []
+        for layer in range(self.configuration.layers):
+            rows = {name: self.segments[f"{layer}/{name}"].detach().flatten(0, 1).clone() for name in SEGMENTS}
+            layers.append(LayerWeights(**rows | {name: rows[name].t().contiguous() for name in ("o", "ffn_out")}))
+        return EncoderWeights(self.configuration, resident, layers.__getitem__)
 
 
 def _waves(positions: int, width: int) -> Tensor:
@@ -234,6 +174,10 @@ def _waves(positions: int, width: int) -> Tensor:
     waves = torch.zeros(positions, width)
     waves[:, 0::2], waves[:, 1::2] = angles.sin(), angles.cos()[:, : width // 2]
     return 0.3 * waves
+
+
+_FAST = ("resident.embeddings/word", "resident.classifier/")
+"""Parameters with a learning rate of their own."""
 
 
 class ElasticLearner(Learner):
@@ -251,14 +195,14 @@ class ElasticLearner(Learner):
         torch.manual_seed(int(stream(recipe.seed, 0, "elastic-weights").integers(2**62)))
         model = ElasticClassifier(configuration, dropout=recipe.dropout, embedding_dropout=recipe.embedding_dropout)
         model.to(device)
-        self.mean = ElasticClassifier(configuration, dropout=0.0, embedding_dropout=0.0).eval().requires_grad_(False)
+        self.mean = ElasticClassifier(configuration).eval().requires_grad_(False)
         self.mean.to(device).load_state_dict(model.state_dict())
         self.recipe, self.labels, self.tokens = recipe, task.labels, tokens
         self.dev: tuple[Task, TokenIds] | None = None
         """Examples to report the accuracy on after each epoch; they do not influence the weights."""
         groups: list[list[nn.Parameter]] = [[], [], []]
         for name, tensor in model.named_parameters():
-            groups[0 if name.startswith(("word.", "classifier.")) else 1 if tensor.dim() > 1 else 2].append(tensor)
+            groups[0 if name.startswith(_FAST) else 1 if tensor.dim() > 1 else 2].append(tensor)
         decays = (recipe.decay, recipe.decay, 0.0)
         optimizer = torch.optim.AdamW(
             [{"params": group, "weight_decay": decay} for group, decay in zip(groups, decays, strict=True)],
@@ -416,7 +360,7 @@ def configuration_of(recipe: ElasticRecipe, vocabulary: int, classes: int) -> En
         classes=classes,
         norm="pre",
         norm_epsilon=1e-5,
-        pooling="first" if recipe.pooling == "first" else "mean",
+        pooling=recipe.pooling,
         head_activation=None,
         padding_token=PADDING,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import threading
 import tracemalloc
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from simnmt.base.errors import InputError
-from simnmt.base.files import check_model_folder, read_bounded, sole_writer, written_whole
+from simnmt.base.files import check_model_folder, read_bounded, written_whole
 from simnmt.profile.blocks import ProfileError
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.profile_file import write_profile
@@ -108,45 +107,12 @@ def test_a_profile_that_cannot_be_written_is_an_error_in_one_line(tmp_path: Path
     assert names_in(tmp_path) == []
 
 
-def test_a_folder_has_one_writer(tmp_path: Path) -> None:
-    folder = tmp_path / "deep" / "m"
-    with sole_writer(folder, RunDirectoryError, "test"):
-        with pytest.raises(RunDirectoryError, match="another"), sole_writer(folder, RunDirectoryError, "test"):
-            raise AssertionError("the work has begun")
-        (folder / "file").touch()
-    with sole_writer(folder, RunDirectoryError, "test"):
-        (folder / "file").unlink()
-    assert names_in(tmp_path / "deep") == ["m"]  # it was there before
-    with sole_writer(tmp_path / "new" / "m", RunDirectoryError, "test"):
-        pass
-    assert names_in(tmp_path) == ["deep"]
-
-
-def test_a_file_system_without_locks_is_written_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_locks(*_: object) -> None:
-        raise OSError(errno.ENOLCK, "No locks available")
-
-    monkeypatch.setattr("fcntl.flock", no_locks)
-    with sole_writer(tmp_path / "m", RunDirectoryError, "test"):
-        (tmp_path / "m" / "file").touch()
-    assert names_in(tmp_path / "m") == ["file"]
-
-
 def test_a_small_file_is_read_in_little_memory(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("ab")
     tracemalloc.start()
     assert read_bounded(tmp_path / "a", 256 << 20) == b"ab"
     assert tracemalloc.get_traced_memory()[1] < 4 << 20
     tracemalloc.stop()
-
-
-def test_a_folder_that_cannot_be_made_leaves_no_parents(tmp_path: Path) -> None:
-    """A name is found too long when the folders above it are made already."""
-    folder = tmp_path / "new" / "deep" / ("x" * 300)
-    with pytest.raises(RunDirectoryError) as refusal, sole_writer(folder, RunDirectoryError, "test"):
-        raise AssertionError("must not come this far")
-    assert refusal.value.path == str(folder)
-    assert names_in(tmp_path) == []
 
 
 def test_runs_that_begin_together_get_folders_of_their_own(tmp_path: Path) -> None:

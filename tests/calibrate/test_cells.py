@@ -106,9 +106,9 @@ def test_encoders_that_are_had_by_subtraction_are_of_longer_sources() -> None:
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"threads": 0}, "0 threads"),
-        ({"max_tgt_len": 10_000}, "a longest target of 10000 tokens"),
-        ({"max_batch": 2_000}, "a largest batch of 2000"),
+        ({"threads": 0}, "--threads 0"),
+        ({"max_tgt_len": 10_000}, "--max-tgt-len 10000"),
+        ({"max_batch": 2_000}, "--max-batch 2000"),
     ],
 )
 def test_settings_that_make_no_plan_are_refused(keys: dict[str, Any], message: str) -> None:

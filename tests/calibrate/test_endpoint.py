@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from simnmt.calibrate import processor_use
 from simnmt.calibrate.calibration import Calibrated
 from simnmt.calibrate.endpoint import EndpointSettings, EndpointTimes, calibrate_endpoint
 from simnmt.calibrate.harness import Listener, Silent
@@ -207,12 +205,6 @@ def test_a_refused_option_is_left_out_of_all_later_requests(calibrated: Any, opt
     assert {frozenset(asked) for asked in service.options} == {frozenset(kept)}
 
 
-def test_an_unknown_refusal_is_the_services_own(calibrated: Any) -> None:
-    with stub_service(refused_option="model", refusal="out of credit") as service, pytest.raises(CalibrationError) as refused:
-        calibrated(service, "openai")
-    assert "out of credit" in refused.value.what
-
-
 def test_two_translations_of_one_text_are_refused(calibrated: Any, tmp_path: Path) -> None:
     with stub_service(pace=FAST, answers=2) as service, pytest.raises(CalibrationError) as refused:
         calibrated(service)
@@ -232,41 +224,3 @@ def test_measurements_of_other_settings_are_removed_only_where_that_is_asked_for
         calibrated(service, listener=remarks, replaces_journal=True)
     assert str(journal) in remarks.lines[0]  # before anything is measured
     assert not journal.exists()
-
-
-@pytest.mark.deep
-def test_a_real_engine_stands_behind_the_api(calibrated: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """CTranslate2 decodes as many tokens as the stub's translation has; its profile predicts the engine's own times."""
-    from simnmt.nmt.engine import Work, load_engine
-
-    monkeypatch.setattr(processor_use, "others_cpus", lambda: 2.0)
-    tiny = {
-        "kind": "transformer",
-        "encoder_layers": 1,
-        "decoder_layers": 2,
-        "d_model": 128,
-        "heads": 2,
-        "ffn": 512,
-        "vocab": 4000,
-    }
-    (tmp_path / "tiny.json").write_text(json.dumps(tiny))
-    engine = load_engine(str(tmp_path / "tiny.json"), backend="ctranslate2", device="cpu", threads=1, compute_type=None, seed=1)
-    own_s: dict[tuple[int, int], list[float]] = {}
-
-    def translate(text: str) -> str:
-        src_len, tgt_len = len(text.split()), 4 * len(text.split())
-        begin_s = time.monotonic()
-        engine.run(Work(src_len, tgt_len, 1, 1))
-        own_s.setdefault((src_len, tgt_len), []).append(time.monotonic() - begin_s)
-        return "w " * tgt_len
-
-    try:
-        with stub_service(pace=0.0, translate=translate) as service:
-            profile = calibrated(service).profile
-    finally:
-        engine.close()
-    for sample in profile.execution.samples:
-        own = min(own_s[sample.src_len, sample.tgt_len])
-        assert 0.9 * own - 0.001 < sample.min_s < 3.0 * own + 0.02, (sample, own)  # HTTP and a thread add a little
-    plane = profile.plane
-    assert plane.seconds(26, 104) > 2.0 * plane.seconds(6, 24)

@@ -100,14 +100,6 @@ def test_all_parts_are_timed_with_their_counted_operations(monkeypatch: pytest.M
     assert set(speeds.activation_s) == {"library", "table", "polynomial"}
 
 
-def test_the_quick_setting_measures_little() -> None:
-    """Half a minute; the paper's own order of figure 1 and its systems take several."""
-    quick, usual = sharp_speeds.QUICK, Setting()
-    assert set(quick.systems) < set(usual.systems) and set(quick.product_batches) < set(usual.product_batches)
-    assert usual.beam in quick.product_batches, "which predictions go by"
-    assert quick.rounds * len(quick.systems) * 4 < usual.rounds * len(usual.systems)
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model that has learnt nothing, as training would write it."""

@@ -17,14 +17,14 @@ from simnmt.calibrate.vocabulary_variants import TextDecoding
 from simnmt.nmt.checkpoint import save_checkpoint
 from simnmt.nmt.subwords import SOURCE_TOKENIZER, TARGET_TOKENIZER, learn_vocabulary
 from simnmt.nmt.translation import Translator
-from simnmt.nmt.vocabulary.active_columns import (
-    clustered,
-    listed,
-)
 from simnmt.nmt.vocabulary.cluster_bundle import ClusterBundle, ClusterSet
 from simnmt.nmt.vocabulary.contexts import (
     cluster,
     collect,
+)
+from simnmt.nmt.vocabulary.restricted_vocabulary import (
+    clustered,
+    listed,
 )
 from simnmt.profile.decoder_block import DecoderVariant
 from simnmt.profile.decoder_settings import DecoderSettings

@@ -37,8 +37,7 @@ def test_it_prints_the_plane_and_writes_profile_and_page(folder: Path, simnmt: A
     with stub_service(pace=0.1) as service:
         done = calibrate(simnmt, service.url, "--device-name", "Stub 3000")
     assert done.status == 0, done.err
-    assert "box: measured through HTTP, round trip of" in done.out
-    assert "execution, measured: " in done.out
+    assert "measured through HTTP, round trip of" in done.out and "x target +" in done.out
     assert (folder / "box.html").exists()
     shown = simnmt("profile", "inspect", "box.json")
     assert "endpoint" in shown.out and f"libretranslate; at {service.url}; from de; to en" in shown.out
@@ -90,19 +89,6 @@ def test_a_token_comes_from_the_environment_and_is_never_shown(
     written = "".join(path.read_text() for path in folder.glob("box*"))
     for secret in (TOKEN[:12], "wr0ng-t0ken"):  # the stub's complaint repeats the token
         assert secret not in written + missing.err + wrong.out + wrong.err + done.out + done.err
-
-
-@pytest.mark.parametrize("api", SPOKEN)
-def test_a_token_is_in_nothing_that_an_interrupted_calibration_leaves(
-    simnmt: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, api: str
-) -> None:
-    monkeypatch.setenv("SIMNMT_TOKEN", TOKEN)
-    with stub_service(token=TOKEN, pace=2.0, api_fault="fail after 12") as service:
-        failed = calibrate(simnmt, service.url, *SPOKEN[api])
-    assert failed.status == 2 and TOKEN not in failed.out + failed.err
-    left = [path.read_text() for path in folder.rglob("*") if path.is_file() and "box" in path.name]
-    assert any('"endpoint stretch' in text for text in left)  # the journal
-    assert not any(TOKEN in text for text in left)
 
 
 @pytest.mark.parametrize(

@@ -97,14 +97,11 @@ def test_values_rise_within_the_range_of_the_function(function: Function, method
 
 def test_wrong_arrays_and_names_are_refused() -> None:
     x = np.zeros((2, 3), np.float32)
-    for wrong, message in (
-        (x.astype(np.float64), "x is float64, not float32"),
-        (np.zeros((4, 4), np.float32)[:, ::2], "x is not contiguous"),
-        ([0.0], "x is a list"),
-    ):
-        with pytest.raises(KernelError, match=message):
-            activate("tanh", wrong)
-    with pytest.raises(KernelError, match=r"out has the shape \[3, 2\], not \[2, 3\]"):
-        activate("tanh", x, out=np.zeros((3, 2), np.float32))
-    with pytest.raises(KernelError, match="guess tanh: the function is one of"):
+    for wrong in (x.astype(np.float64), np.zeros((4, 4), np.float32)[:, ::2], [0.0]):
+        with pytest.raises(KernelError):
+            activate("tanh", wrong)  # type: ignore[arg-type]
+    for out in (np.zeros((3, 2), np.float32), x[:, ::-1]):
+        with pytest.raises(KernelError):
+            activate("tanh", x, out=out)
+    with pytest.raises(KernelError):
         activate("tanh", x, "guess")  # type: ignore[arg-type]

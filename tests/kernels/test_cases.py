@@ -8,14 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from typer.testing import CliRunner
 
 from simnmt.cli.kernels import app
 from simnmt.kernels import packed_products
 from simnmt.kernels.cases import target_at
 from simnmt.kernels.native_library import level_name
-from simnmt.kernels.output_layer import in_place
 from simnmt.kernels.registry import KERNELS, kernel
 from simnmt.kernels.sharp.decoder import SharpDecoder
 from simnmt.kernels.sharp.ladder import BASELINE, LAST, RUNG_TARGET, TABLE, Ladder, ladder_cases, other_words
@@ -56,16 +54,6 @@ def test_a_kernel_keeps_its_bound_in_every_case(monkeypatch: pytest.MonkeyPatch,
     assert baselines or kernel(name).compiled_only or kernel(name).device == "cuda"
 
 
-@pytest.mark.parametrize("count", [1, 5])
-def test_the_baseline_in_place_takes_softmax_and_best(count: int) -> None:
-    generator = torch.Generator().manual_seed(1)
-    products, bias = torch.randn(4, 300, generator=generator), torch.randn(300, generator=generator)
-    wanted = torch.log_softmax(products.double() + bias, 1).topk(count, 1)
-    values, columns = in_place(products, bias, count)()
-    torch.testing.assert_close(values.reshape(4, count).double(), wanted.values, rtol=0, atol=1e-5)
-    assert torch.equal(columns.reshape(4, count), wanted.indices)
-
-
 @pytest.mark.parametrize("cold", [False, True])
 def test_all_variants_return_the_same_product(monkeypatch: pytest.MonkeyPatch, cold: bool) -> None:
     monkeypatch.setattr(packed_products, "last_cache_bytes", lambda: 2**15)
@@ -84,7 +72,7 @@ def test_a_random_models_beam_branches_as_the_papers_does() -> None:
     ladder = Ladder()
     weights, states, candidates = ladder.drawn()
     settings = ladder.rungs()[BASELINE]
-    translation = SharpDecoder(weights, settings, max_len=28, most_src_len=25).decode(states, candidates, 28)
+    translation = SharpDecoder(weights, settings, max_len=28).decode(states, candidates, 28)
     assert translation.distinct_share == pytest.approx(0.70, abs=0.05)
     assert len(set(translation.tokens)) > 20
 

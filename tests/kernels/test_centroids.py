@@ -74,10 +74,3 @@ def test_half_precision_centroids_take_half_the_memory_and_are_compared_exactly(
     hidden[3, 5] = torch.nan
     with pytest.raises(KernelError, match="hidden row 3 is not finite"):
         centroids.nearest(hidden)
-
-
-def test_half_precision_states_and_empty_batches_are_accepted() -> None:
-    centroids = Centroids.of(torch.tensor([[2.0, 0.0], [0.0, 0.5]]))
-    for dtype in (torch.float16, torch.bfloat16):
-        assert centroids.nearest(torch.tensor([[0.0, 1.0], [1.5, 0.0]], dtype=dtype)).tolist() == [1, 0]
-    assert centroids.nearest(torch.empty(0, 2)).tolist() == []

@@ -54,11 +54,6 @@ def test_the_union_equals_pythons_and_never_shrinks_when_a_row_is_added(data: st
         before = len(union)
 
 
-def test_the_union_of_no_rows_is_empty() -> None:
-    union = sets_of(*EXAMPLE, vocab=10).union(torch.empty(0, dtype=torch.int64))
-    assert (union.dtype, union.tolist()) == (torch.int32, [])
-
-
 def test_sets_made_in_inference_mode_work_outside_of_it() -> None:
     """What is made in torch's inference mode cannot be written to elsewhere: the flags of the sets were."""
     with torch.inference_mode():
@@ -89,13 +84,20 @@ def test_threads_that_share_sets_get_correct_unions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("starts", "columns", "message"),
+    ("starts", "columns"),
     [
-        ([0, 2, 2, 3], int32(1, 2, 3), "set 1 of 3 is empty"),
-        ([0, 2], int32(-1, 4), "column -1 is not among the 10"),
-        ([0, 2], torch.tensor([1, 2]), r"columns is int64 \[2\]: contiguous int32 \[any\] is needed"),
+        ([0, 2, 2, 3], int32(1, 2, 3)),
+        ([0, 2], int32(-1, 4)),
+        ([0, 2], int32(4, 10)),
+        ([0, 1, 3], int32(1, 4, 4)),
+        ([0, 2], int32(1, 2, 3)),
+        ([0, 2], torch.tensor([1, 2])),
     ],
 )
-def test_invalid_sets_are_refused(starts: list[int], columns: Tensor, message: str) -> None:
-    with pytest.raises(KernelError, match=message):
+def test_invalid_sets_are_refused(starts: list[int], columns: Tensor) -> None:
+    with pytest.raises(KernelError):
         ColumnSets(torch.tensor(starts), columns, 10)
+
+
+def test_sets_that_fall_from_one_to_the_next_are_accepted() -> None:
+    assert len(ColumnSets(torch.tensor([0, 2, 3]), int32(5, 7, 1), 10)) == 2

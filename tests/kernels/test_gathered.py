@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from simnmt.kernels.columns import GATHERED_FROM_ROWS, Centroids, ColumnSets, default_method, gathered_products, scatter
+from simnmt.kernels.columns import Centroids, ColumnSets, gathered_products, scatter
 from simnmt.kernels.errors import KernelError
-from simnmt.kernels.output_layer import fused_best, in_place
+from simnmt.kernels.output_layer import fused_best
 from simnmt.profile.projection_cost import PRODUCT_METHODS, ProductMethod
 from tests.kernels.implementations import each_implementation
 from tests.nmt.made_subsets import drawn
@@ -125,40 +125,14 @@ def test_parameters_of_a_decoder_are_accepted() -> None:
     assert not out.requires_grad
 
 
-def test_invalid_columns_are_refused() -> None:
+@pytest.mark.parametrize("columns", [int32(1, 10), int32(-1, 3), int32(1, 3, 3), int32(5, 3, 9), torch.tensor([1])])
+def test_invalid_columns_are_refused(columns: Tensor) -> None:
     weight, hidden = torch.ones(10, 4), torch.ones(2, 4)
-    for columns, message in (
-        (int32(1, 10), "column 10 is not among the 10 of the vocabulary"),
-        (int32(-1, 3), "column -1 is not among the 10"),
-        (int32(1, 3, 3), "columns are not ascending, each once: 3 follows 3"),
-        (int32(5, 3, 9), "3 follows 5"),
-        (torch.tensor([1]), r"columns is int64 \[1\]"),
-    ):
-        for method in PRODUCT_METHODS:
-            with pytest.raises(KernelError, match=message):
-                gathered_products(weight, hidden, columns, method=method)
-        with pytest.raises(KernelError, match=message):
-            scatter(torch.ones(2, len(columns)), columns, 10)
-
-
-def test_the_default_product_method_depends_only_on_the_rows() -> None:
-    """Straight from the weight's rows for a sentence, a beam and forty rows; gathered for a full batch server."""
-    assert [default_method(rows) for rows in (0, 1, 8, 40, GATHERED_FROM_ROWS - 1, GATHERED_FROM_ROWS, 500)] == [
-        *["row_wise"] * 5,
-        *["gather"] * 2,
-    ]
-    assert 64 < GATHERED_FROM_ROWS <= 160
-
-
-@pytest.mark.parametrize("count", [1, 3])
-def test_torchs_own_sequence_runs_on_the_gpu_of_its_products(count: int) -> None:
-    products, bias = torch.randn(4, 20), torch.randn(20)
-    expected = in_place(products.clone(), bias, count)()
-    with pretended_gpu():
-        values, columns = in_place(products.to("cuda"), bias.to("cuda"), count)()
-        assert columns.device == GPU
-        assert torch.equal(columns.cpu(), expected[1])
-        assert torch.equal(values.cpu(), expected[0])
+    for method in PRODUCT_METHODS:
+        with pytest.raises(KernelError):
+            gathered_products(weight, hidden, columns, method=method)
+    with pytest.raises(KernelError):
+        scatter(torch.ones(2, len(columns)), columns, 10)
 
 
 def test_products_of_some_columns_are_those_of_the_processor() -> None:

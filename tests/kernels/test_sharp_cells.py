@@ -48,7 +48,7 @@ def one_hot_model(
 
 def log_odds(weights: SharpWeights, source: Float32, given: list[int], word: int) -> float:
     """How much likelier the last step of `given` finds `word` than the end, whose logit is 0: the word's own logit."""
-    decoder = SharpDecoder(weights, DecoderSettings(), max_len=5, most_src_len=3)
+    decoder = SharpDecoder(weights, DecoderSettings(), max_len=5)
     asked = np.array([*given[:-1], word])
     ended = np.array([*given[:-1], EOS])
     return float(decoder.forced(source, asked).log_probs[-1] - decoder.forced(source, ended).log_probs[-1])
@@ -141,10 +141,10 @@ def test_sharp_03_the_search_stops_at_the_margin(ahead, steps) -> None:
     """The end is `ahead` of the only other word at each step, so after one step the best partial one is that far behind."""
     model = one_hot_model(zeros(3, 6), context=zeros(3, 1), output=zeros(6, 1))
     model.output_bias[EOS] = ahead
-    decoder = SharpDecoder(model, DecoderSettings(beam=2), max_len=5, most_src_len=1)
+    decoder = SharpDecoder(model, DecoderSettings(beam=2), max_len=5)
     translation = decoder.decode(zeros(1, 1), np.array([EOS, A]))
     assert (translation.tokens, translation.steps, translation.stopped_early) == ((), steps, True)
-    patient = SharpDecoder(model, DecoderSettings(beam=2), max_len=5, most_src_len=1, stop_margin=1e9)
+    patient = SharpDecoder(model, DecoderSettings(beam=2), max_len=5, stop_margin=1e9)
     assert patient.decode(zeros(1, 1), np.array([EOS, A])).steps == 5
 
 

@@ -34,7 +34,7 @@ IDENTITIES = [
 
 
 def decoder(model: SharpWeights, **options: object) -> SharpDecoder:
-    return SharpDecoder(model, DecoderSettings(**{"beam": 4} | options), max_len=MAX_LEN, most_src_len=12)
+    return SharpDecoder(model, DecoderSettings(**{"beam": 4} | options), max_len=MAX_LEN)
 
 
 def oracle(
@@ -77,7 +77,7 @@ def test_a_beam_wide_enough_finds_the_best_of_all_translations(members) -> None:
     complete = [(*words, TOKENS.eos) for n in range(3) for words in itertools.product(inner, repeat=n)]
     cut = list(itertools.product(inner, repeat=3))
     best = max((score(models, states, words, candidates), words) for words in (*complete, *cut))
-    decoders = [SharpDecoder(model, DecoderSettings(beam=30), max_len=3, most_src_len=12, stop_margin=1e9) for model in models]
+    decoders = [SharpDecoder(model, DecoderSettings(beam=30), max_len=3, stop_margin=1e9) for model in models]
     translation = decode_ensemble(decoders, states, candidates)
     assert translation.log_prob == pytest.approx(best[0], abs=1e-5)
     assert translation.tokens == tuple(word for word in best[1] if word != TOKENS.eos)
@@ -264,7 +264,7 @@ def test_padding_is_never_chosen_and_a_forced_search_never_ends() -> None:
     [
         (source(0).astype(np.float64), None, None, "source_states is float64"),
         (source(0), np.array([3, 3]), None, "each once"),
-        (source(0), None, 0, "forced_len is 0"),
+        (source(0), None, 0, "0 steps"),
     ],
 )
 def test_invalid_sentences_and_candidates_are_refused_by_name(states, candidates, forced_len, says) -> None:
@@ -276,7 +276,6 @@ def test_invalid_sentences_and_candidates_are_refused_by_name(states, candidates
     ("name", "change", "says"),
     [
         ("embedding", lambda w: w.embedding.astype(np.float64), "embedding is float64"),
-        ("output", lambda w: w.output[:, :-1].copy(), "output has the shape"),
         ("stack", lambda w: weights(stack=[("fc_relu", 5)] * 2 + [("fc_relu", 6)]).stack, r"stack\[2\]"),
     ],
 )
@@ -296,7 +295,7 @@ NOISE = {
 
 
 def encoder(weights: SourceWeights, **options: object) -> SourceEncoder:
-    return SourceEncoder(weights, DecoderSettings(**options), most_src_len=12)
+    return SourceEncoder(weights, DecoderSettings(**options))
 
 
 def states_of(weights: SourceWeights, words: list[int]) -> Float32:

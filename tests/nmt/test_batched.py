@@ -13,7 +13,6 @@ import torch
 
 from simnmt.batching import Batching, half_empty, immediate, maxi, mini, top_up
 from simnmt.nmt.agreement import Agreement, agreement, decode_alone
-from simnmt.nmt.errors import NmtError, OutOfMemory
 from simnmt.nmt.linear_layers import has_half_weights
 from simnmt.nmt.sentence_decoder import Hypothesis
 from tests.batching.one_server import serve
@@ -109,26 +108,6 @@ def test_every_second_is_counted_once() -> None:
     assert run.active.tolist() == [2, 1, 2, 2, 2]
     assert (run.step_s.tolist(), run.encode_s, run.refill_s, run.total_s) == ([1.0] * 5, 2.0, 2.0, 9.0)
     assert (run.encodings, run.refills) == (2, 2)
-
-
-def test_each_sentence_has_its_own_limit_and_no_sources_give_no_translations() -> None:
-    most = [1, 2, 3, 20]
-    run = run_of(lively("gru"), text("gru")[:4], mini(4), max_len=most)
-    for source, limit, hypothesis in zip(text("gru"), most, run.hypotheses, strict=False):
-        assert hypothesis.tokens == decode_alone(lively("gru"), source, 1, limit).tokens
-    assert run_of(lively("gru"), [], mini(4)).hypotheses == ()
-
-
-def test_errors_of_the_decoder_pass_through(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(NmtError, match="a source of 70 tokens where the model has 64 positions"):
-        run_of(lively("marian"), [[5] * 70], mini(4))
-
-    def short(*_: object) -> None:
-        raise RuntimeError("CUDA out of memory.")
-
-    monkeypatch.setattr(lively("gru"), "encode", short)
-    with pytest.raises(OutOfMemory):
-        run_of(lively("gru"), text("gru"), mini(4))
 
 
 def test_a_near_tie_is_distinguished_from_a_fault() -> None:

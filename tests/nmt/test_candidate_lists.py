@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,7 +28,7 @@ from simnmt.nmt.vocabulary import alignment as module
 from simnmt.nmt.vocabulary.alignment import ibm_model1, lexical_table
 from simnmt.nmt.vocabulary.builders import build_candidates
 from simnmt.nmt.vocabulary.bundle_file import read_bundle
-from simnmt.nmt.vocabulary.candidate_lists import CandidateLists, candidate_lists, most_frequent
+from simnmt.nmt.vocabulary.candidate_lists import CandidateLists, candidate_lists
 from simnmt.profile.decoder_settings import DecoderSettings
 from tests.nmt import tiny, toy_language
 
@@ -157,21 +155,6 @@ def toy() -> tuple[Translator, list[str], list[str]]:
     return Translator(build_model(toy_language.GRU, seed=1).eval(), *subwords), ours, theirs
 
 
-def test_lists_learnt_from_text_hold_the_translations_and_the_requested_common_tokens(
-    toy: tuple[Translator, list[str], list[str]],
-) -> None:
-    translator, ours, theirs = toy
-    lists = build_candidates(translator, ours, theirs, count=3)
-    assert lists.pairs == 600
-    (source,), (target,) = translator.source.encode(["quatre deux sept"]), translator.target.encode(["four two seven"])
-    assert set(target) <= set(build_candidates(translator, ours, theirs, count=8).of(source).tolist())
-    assert lists.always.tolist() == [1, 3]
-    with_frequent = build_candidates(translator, ours, theirs, count=3, always=4)
-    frequent = most_frequent([ids[:-1] for ids in translator.target.encode(theirs)], 4, 28)
-    assert with_frequent.always.tolist() == sorted({1, 3, *frequent.tolist()})
-    assert len(frequent) == 4
-
-
 def test_a_real_sentence_has_bounded_candidates_and_its_end_mark_adds_none(
     toy: tuple[Translator, list[str], list[str]],
 ) -> None:
@@ -198,28 +181,6 @@ def row(table: module.LexicalTable, source: int) -> tuple[NDArray[np.int32], NDA
 def learnt(pairs: Pairs, iterations: int = 5) -> module.IbmModel1:
     sources, targets = zip(*pairs, strict=True)
     return ibm_model1(sources, targets, src_vocab=VOCAB, tgt_vocab=VOCAB, iterations=iterations)
-
-
-def by_loops(pairs: Pairs, iterations: int) -> tuple[dict[tuple[int, int], float], list[float]]:
-    """The same, as the textbook writes it."""
-    chance: dict[tuple[int, int], float] = defaultdict(lambda: 1.0 / VOCAB)
-    likelihoods = []
-    for left in range(iterations, -1, -1):
-        counts: dict[tuple[int, int], float] = defaultdict(float)
-        likelihood = 0.0
-        for source, target in pairs:
-            for token in target:
-                total = sum(chance[one, token] for one in source)
-                likelihood += math.log(total / len(source))
-                for one in source:
-                    counts[one, token] += chance[one, token] / total
-        likelihoods.append(likelihood)
-        if left:
-            totals: dict[int, float] = defaultdict(float)
-            for (one, _), count in counts.items():
-                totals[one] += count
-            chance = defaultdict(float, {pair: count / totals[pair[0]] for pair, count in counts.items()})
-    return dict(chance), likelihoods
 
 
 def corpora() -> st.SearchStrategy[Pairs]:
@@ -250,16 +211,6 @@ def test_the_textbooks_example_gives_its_numbers() -> None:
             assert round(float(probabilities[tokens.tolist().index(target)]), 4) == values[iterations - 1]
 
 
-@given(corpora(), st.integers(1, 4))
-def test_ibm_model1_equals_the_textbooks_loops(pairs: Pairs, iterations: int) -> None:
-    model = learnt(pairs, iterations)
-    chance, likelihoods = by_loops(pairs, iterations)
-    assert model.log_likelihood == pytest.approx(likelihoods, rel=1e-9, abs=1e-9)
-    for (source, target), value in chance.items():
-        tokens, probabilities = row(model.table, source)
-        assert float(probabilities[tokens.tolist().index(target)]) == pytest.approx(value, rel=1e-9, abs=1e-300)
-
-
 @given(corpora())
 def test_the_likelihood_never_falls_and_each_row_sums_to_one(pairs: Pairs) -> None:
     model = learnt(pairs, 8)
@@ -268,16 +219,6 @@ def test_the_likelihood_never_falls_and_each_row_sums_to_one(pairs: Pairs) -> No
     seen = {token for source, _ in pairs for token in source}
     sums = {source: float(row(model.table, source)[1].sum()) for source in range(VOCAB)}
     assert sums == {source: pytest.approx(1.0 if source in seen else 0.0) for source in range(VOCAB)}
-
-
-def test_the_size_of_blocks_does_not_change_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    draw = np.random.default_rng(1)
-    pairs = [tuple(draw.integers(0, VOCAB, draw.integers(1, 6)).tolist() for _ in range(2)) for _ in range(40)]
-    whole = learnt(pairs)
-    monkeypatch.setattr(module, "BLOCK", 50)
-    parted = learnt(pairs)
-    assert parted.log_likelihood == pytest.approx(whole.log_likelihood)
-    assert parted.table.probabilities == pytest.approx(whole.table.probabilities)
 
 
 def test_ibm_model1_recovers_the_dictionary_of_a_text_and_aligns_its_articles_to_the_end_mark() -> None:

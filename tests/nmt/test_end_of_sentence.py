@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -12,7 +11,6 @@ import torch
 from simnmt.batching import top_up
 from simnmt.calibrate.calibration import calibrate
 from simnmt.calibrate.settings import (
-    CalibrationError,
     Settings,
 )
 from simnmt.devices.batch import decode_all
@@ -84,13 +82,6 @@ def test_simulated_requests_cost_the_steps_and_tokens_of_real_decoding(trained: 
     )
 
 
-def test_a_beam_runs_on_beyond_its_best_output(trained: Path) -> None:
-    lines = [source for source, _ in toy_language.pairs(40, seed=9)]
-    done = [translation for translation in Translator.load(trained, beam=4).translate(lines) if translation.ended]
-    assert all(translation.steps >= translation.tgt_len + 1 for translation in done)
-    assert sum(translation.steps for translation in done) > sum(translation.tgt_len + 1 for translation in done)
-
-
 def test_a_calibration_with_a_beam_records_steps_per_token_and_the_simulation_uses_them(trained: Path, tmp_path: Path) -> None:
     """Counted over the same sentences; a plane, and steps, of forced lengths know nothing of them."""
     settings = Settings(
@@ -112,30 +103,3 @@ def test_a_calibration_with_a_beam_records_steps_per_token_and_the_simulation_us
     assert dict(facts(profile))["beam"].startswith(
         f"measured; {factor:.4g} steps a token, charged above; {len(done)} sentences"
     )
-
-
-def test_without_a_trained_model_the_profile_states_that_a_beams_steps_were_not_measured(tmp_path: Path) -> None:
-    settings = Settings("gru", beam=4, mode="quick", threads=1, parts=("execution",))
-    profile = calibrate(settings, tmp_path / "box.json", load=lambda *_, **__: FakeEngine()).profile
-    assert profile.beam_overrun is None and profile.plane == profile.of_forced_lengths.plane
-    assert "a beam of 4 takes steps beyond its best output, which are not charged" in str(facts(profile))
-    (tmp_path / "text.txt").write_text("un deux\n" * 20)
-    asked = replace(settings, text=str(tmp_path / "text.txt"))
-    with pytest.raises(CalibrationError, match="random weights"):
-        calibrate(asked, tmp_path / "other.json", load=lambda *_, **__: FakeEngine())
-    with pytest.raises(CalibrationError, match="only serves to judge"):
-        replace(asked, beam=1)
-
-
-def calibrated_with(trained: Path, out: Path, engine: FakeEngine | None = None, **changed: Any) -> DeviceProfile:
-    text, parts = str(trained.parent / "one.txt"), ("execution", "step", "overheads")
-    settings = Settings(str(trained), beam=4, text=text, mode="quick", threads=1, parts=parts)
-    engine = engine or FakeEngine(weights="checkpoint", model=str(trained))
-    return calibrate(replace(settings, **changed), out, load=lambda *_, **__: engine).profile
-
-
-def test_a_beams_steps_are_kept_when_a_profile_is_measured_again_without_a_text(trained: Path, tmp_path: Path) -> None:
-    first = calibrated_with(trained, tmp_path / "box.json")
-    assert first.beam_overrun is not None
-    completed = calibrated_with(trained, tmp_path / "box.json", text=None, parts=("step",))
-    assert completed.beam_overrun == first.beam_overrun

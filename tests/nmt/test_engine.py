@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from pathlib import Path
 
@@ -10,12 +9,12 @@ import pytest
 import torch
 
 from simnmt.nmt import torch_engine
-from simnmt.nmt.engine import Engine, Work, load_engine, random_sources
+from simnmt.nmt.engine import Engine, Work, load_engine
 from simnmt.nmt.errors import NmtError, OutOfMemory, within_memory
 from simnmt.nmt.linear_layers import has_half_weights
 from simnmt.nmt.models import LoadedModel, build_model
 from simnmt.nmt.step_model import Slots
-from tests.nmt.tiny import ARCHITECTURES, BILSTM, GRU, MARIAN, decode_batch, lively, sources, stepwise
+from tests.nmt.tiny import ARCHITECTURES, decode_batch, lively, sources, stepwise
 
 
 def loaded(tmp_path: Path, name: str = "marian", **how: object) -> Engine:
@@ -103,26 +102,6 @@ def test_an_engine_reports_too_little_memory_and_stays_usable(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    "error",
-    [
-        MemoryError(),
-        RuntimeError("CUDA failed with error out of memory"),
-        RuntimeError("std::bad_alloc"),
-        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
-        RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
-    ],
-    ids=str,
-)
-def test_every_librarys_message_of_too_little_memory_is_recognised(error: Exception) -> None:
-    def do() -> None:
-        raise error
-
-    with pytest.raises(OutOfMemory) as caught:
-        within_memory("cuda:0", do)
-    assert caught.value.__context__ is None  # else the failed frames keep their tensors
-
-
-@pytest.mark.parametrize(
     ("how", "message"),
     [
         ({"backend": "onnx"}, "no backend onnx (one of torch, ctranslate2, sharp)"),
@@ -136,18 +115,6 @@ def test_unsupported_requests_are_refused_in_one_line(tmp_path: Path, how: dict[
         loaded(tmp_path, **how)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("architecture", [BILSTM, GRU, MARIAN], ids=lambda one: one.kind)
-def test_random_sources_have_no_padding_and_end_with_the_end_token(architecture: object) -> None:
-    drawn = random_sources(Work(400, 1, batch=3), architecture, seed=2)
-    assert [len(source) for source in drawn] == [400] * 3
-    assert all(source[-1] == architecture.eos_token for source in drawn)
-    tokens = set(itertools.chain(*drawn))
-    assert architecture.pad_token not in tokens
-    assert len(tokens) > 40
-    assert max(tokens) < architecture.src_vocab
-    assert drawn == random_sources(Work(400, 1, batch=3), architecture, seed=2)
 
 
 @pytest.mark.parametrize("name", ["marian", "own tokens"])

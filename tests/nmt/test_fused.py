@@ -12,19 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from simnmt.batching import Batching, half_empty, maxi, mini, top_up
-from simnmt.nmt import decoder_timing, linear_layers, output_layer
+from simnmt.batching import half_empty, maxi, mini, top_up
+from simnmt.nmt import decoder_timing, output_layer
 from simnmt.nmt.agreement import agreement, decode_alone
-from simnmt.nmt.decoder import Decoder
 from simnmt.nmt.decoder_timing import STAGES, stage_timer
 from simnmt.nmt.engine import Work, load_engine
 from simnmt.nmt.errors import NmtError
-from simnmt.nmt.linear_layers import has_half_weights, products_of
+from simnmt.nmt.linear_layers import products_of
 from simnmt.nmt.models import build_model
-from simnmt.nmt.output_layer import BannedTokens, FusedOutput, Limit, Output, PlainOutput
+from simnmt.nmt.output_layer import FusedOutput, Limit, Output, PlainOutput
 from simnmt.nmt.recurrent_model import RecurrentModel
 from simnmt.nmt.search import BeamSearch, Search
-from simnmt.nmt.sentence_decoder import DecodeRequest, Hypothesis
+from simnmt.nmt.sentence_decoder import Hypothesis
 from tests.campaigns.harness import deep
 from tests.nmt.tiny import ARCHITECTURES, GRU, Table, decode_batch, lively, run_of, sources, steps_of
 
@@ -119,64 +118,6 @@ def test_neither_fusing_nor_batching_changes_a_translation(name: str, width: int
             compared = agreement(model, alone, plainest, hypotheses, beam=width, max_len=30)
             assert (compared.equal, compared.disagreements, compared.equal_tokens) == (len(alone), (), 1.0)
     assert len({one.tokens for one in plainest}) > 1
-
-
-@pytest.mark.parametrize("kind", ["half weights", "bfloat16"])
-@pytest.mark.parametrize("name", ["gru", "marian"])
-def test_other_number_types_are_fused_in_float32(name: str, kind: str) -> None:
-    """Half the weights' packed product is had without its bias; bfloat16 products are summed up in float32."""
-    model = build_model(ARCHITECTURES[name], seed=3).eval()
-    model.bias.data.normal_(generator=torch.Generator().manual_seed(4))
-    if kind == "bfloat16":
-        model.to(torch.bfloat16)
-    elif has_half_weights():
-        model.halve()
-    else:
-        pytest.skip("half-precision weights need FBGEMM, which torch has on x86 alone")
-    with torch.inference_mode():
-        hidden = torch.randn((6, 16), generator=torch.Generator().manual_seed(2)).to(next(iter(model.parameters())).dtype)
-        before = model.project(hidden).clone()
-        banned = BannedTokens(model)
-        banned.update([Limit(2)] * 3, 2)
-        best_fused = FusedOutput(model, banned).project(hidden, 4)
-        plain = PlainOutput(model, banned)
-        tokens, log_probs = plain.likeliest_scored(plain.project(hidden, 1))
-        apart = 0.1 if kind == "bfloat16" else 1e-4
-        assert torch.allclose(best_fused.log_probs[:, 0], log_probs, atol=apart)
-        assert torch.equal(before, model.project(hidden))  # also once products without the bias were asked for
-        assert kind == "bfloat16" or torch.equal(best_fused.columns[:, 0], tokens)
-
-
-def test_blocks_cover_every_column_and_the_last_block_is_not_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a narrow last block padding, which is banned, could be all: no row of it would have a best."""
-    layer = torch.nn.Linear(2, 50, bias=False)
-    hidden = torch.randn((3, 2))
-    monkeypatch.setattr(linear_layers, "_PIECE", 3)
-    for block, widths in (
-        (None, [50]),
-        (7, [7] * 6 + [8]),
-        (10, [10] * 5),
-        (16, [16, 16, 18]),
-        (25, [25, 25]),
-        (49, [50]),
-        (99, [50]),
-    ):
-        parts = [(first, part.clone()) for first, part in products_of(layer, hidden, block)]
-        assert [part.shape[1] for _, part in parts] == widths
-        assert [first for first, _ in parts] == [sum(widths[:number]) for number in range(len(widths))]
-        assert torch.allclose(torch.cat([part for _, part in parts], dim=1), layer(hidden))
-
-
-def test_a_decoder_uses_the_fused_layer_only_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, batching = lively("gru"), Batching(2)
-    monkeypatch.setattr(FusedOutput, "project", lambda *_: pytest.fail("fused"))
-    alone, _, _ = sources(model.architecture, [3, 4])
-    run_of(model, alone, batching, max_len=3)
-    for width in (1, 2):
-        decoder = Decoder(model, batching, Search(width), Output(fused=True))
-        decoder.join(decoder.encode([DecodeRequest(source) for source in alone]), range(2))
-        with pytest.raises(pytest.fail.Exception):
-            decoder.step()
 
 
 def test_an_engine_decodes_fused_on_request_and_records_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

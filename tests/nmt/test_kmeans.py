@@ -53,15 +53,6 @@ def test_the_same_seed_gives_the_same_clusters_and_another_does_not() -> None:
     assert not torch.equal(one.centroids, other.centroids)
 
 
-def test_as_many_clusters_as_different_contexts_give_each_its_own_cluster() -> None:
-    """However often each stands there: random beginnings then fall on the same one, and clusters are empty."""
-    different = cloud(40)
-    often = torch.arange(40).repeat_interleave(torch.arange(1, 41))
-    clustering = cluster(different[often], 40, seed=2)
-    assert clustering.members.min() > 0
-    assert len({*zip(often.tolist(), clustering.labels.tolist(), strict=True)}) == 40
-
-
 @given(st.integers(2, 30), st.integers(0, 1_000), st.data())
 def test_restarting_empty_clusters_lowers_the_inertia(clusters: int, seed: int, data: st.DataObject) -> None:
     points = cloud(data.draw(st.integers(clusters, 60)), seed=seed)
@@ -157,14 +148,6 @@ def test_worked_example_of_fvp_01_and_the_lowest_of_equal_tokens_comes_first() -
     table[2, 0] = 5.0
     contexts = collect(Table(table), [[4, 1]], 4, max_len=3)
     assert contexts.top[0].tolist() == [2, 5, 1, 4]
-
-
-def test_a_beam_records_the_contexts_of_all_its_rows_and_the_emitted_tokens() -> None:
-    model, (alone, src, src_lengths) = lively("gru"), sources(ARCHITECTURES["gru"], LENGTHS)
-    wanted = decode_batch(model, src, src_lengths, beam=3, max_len=10)
-    contexts = collect(model, alone, 2, beam=3, batch=4, max_len=10)
-    assert contexts.beam == 3 and {len(contexts.hidden[contexts.sentence == sentence]) % 3 for sentence in range(7)} == {0}
-    assert contexts.emitted.tolist() == sorted({model.eos_token}.union(*(hypothesis.tokens for hypothesis in wanted)))
 
 
 def test_sources_without_tokens_have_no_contexts_but_keep_their_index() -> None:

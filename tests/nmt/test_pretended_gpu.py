@@ -20,10 +20,9 @@ from simnmt.nmt.checkpoint import save_checkpoint
 from simnmt.nmt.engine import Work, load_engine
 from simnmt.nmt.models import TranslationModel, build_model
 from simnmt.nmt.sentence_decoder import Hypothesis
-from simnmt.nmt.torch_engine import TorchEngine
 from simnmt.nmt.training.recipe import Recipe
 from simnmt.nmt.training.translation import EncodedPairs, TranslationLearner
-from simnmt.nmt.vocabulary.active_columns import clustered
+from simnmt.nmt.vocabulary.restricted_vocabulary import clustered
 from tests.nmt.made_subsets import drawn
 from tests.nmt.tiny import ARCHITECTURES, GRU, VOCAB, decode_batch, sources
 from tests.pretended_gpu import PretendedGpu, PretendedTensor, pretended_gpu
@@ -119,10 +118,3 @@ def test_an_engine_times_the_encoder_and_each_step_of_a_gpu(gpu: PretendedGpu, c
     timing = engine.run(Work(src_len=3, tgt_len=4, batch=2, beam=2))
     assert len(timing.steps_s) == 4
     assert 0.0 < timing.encode_s + sum(timing.steps_s) < timing.total_s
-
-
-def test_a_gpu_that_emulates_bfloat16_is_not_offered_it(gpu: PretendedGpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Torch says of Turing, 7.5, that it supports the type."""
-    assert TorchEngine.supported_types("cuda") == ["float32", "float16", "bfloat16"]
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
-    assert TorchEngine.supported_types("cuda") == ["float32", "float16"]

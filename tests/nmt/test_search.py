@@ -10,13 +10,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simnmt.batching import mini
 from simnmt.nmt.attentional_model import AttentionalModel
-from simnmt.nmt.decoder import Decoder
 from simnmt.nmt.models import TranslationModel
-from simnmt.nmt.output_layer import largest, largest_sums, log_softmax_
-from simnmt.nmt.search import Search
-from simnmt.nmt.sentence_decoder import DecodeRequest, Hypothesis
+from simnmt.nmt.output_layer import largest, largest_sums
+from simnmt.nmt.sentence_decoder import Hypothesis
 from simnmt.nmt.sharp_translator import SharpTranslator
 from simnmt.nmt.step_model import pad
 from simnmt.nmt.transformer_model import TransformerModel
@@ -68,18 +65,6 @@ def test_greedy_output_is_identical_on_repeat(name: str) -> None:
     assert decode_batch(model, src, lengths, max_len=30) == decode_batch(model, src, lengths, max_len=30)
 
 
-@pytest.mark.parametrize("width", [1, 3])
-@pytest.mark.parametrize("name", ARCHITECTURES)
-def test_a_batch_translates_as_its_sentences_do_alone(name: str, width: int) -> None:
-    """Neither padding nor another sentence's end or length changes a translation."""
-    model = lively(name)
-    alone, src, lengths = sources(model.architecture, LENGTHS)
-    together = decode_batch(model, src, lengths, beam=width, max_len=30)
-    singly = [decode_batch(model, torch.tensor([one]), torch.tensor([len(one)]), beam=width, max_len=30)[0] for one in alone]
-    assert [hypothesis.tokens for hypothesis in together] == [hypothesis.tokens for hypothesis in singly]
-    assert name == "blind" or len({hypothesis.tokens for hypothesis in together}) > 1
-
-
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_tokens_behind_the_end_of_a_source_change_nothing(name: str) -> None:
     model = lively(name)
@@ -99,20 +84,6 @@ def test_a_forced_length_is_kept_by_every_sentence(name: str, width: int) -> Non
         hypotheses = decode_batch(model, src, lengths, beam=width, max_len=3, forced_len=forced)
         assert [len(hypothesis.tokens) for hypothesis in hypotheses] == [forced] * len(LENGTHS)
         assert not {model.eos_token, model.pad_token} & {token for one in hypotheses for token in one.tokens}
-
-
-@pytest.mark.parametrize("width", [1, 2])
-def test_marks_enclose_only_the_models_part_of_each_step(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
-    """What the search does between two steps lies outside of both."""
-    model, seen = lively("gru"), list[str]()
-    alone, _, _ = sources(model.architecture, LENGTHS)
-    project = model.project
-    monkeypatch.setattr(model, "project", lambda *given: seen.append("project") or project(*given))
-    decoder = Decoder(model, mini(4), Search(width), mark=lambda: seen.append("mark"))
-    decoder.join(decoder.encode([DecodeRequest(source, 3) for source in alone]), range(4))
-    while decoder.active:
-        decoder.step()
-    assert seen == ["mark", "project", "mark"] * 3
 
 
 def every_output(table: torch.Tensor, max_len: int) -> dict[tuple[int, ...], float]:
@@ -202,15 +173,6 @@ def test_the_largest_sums_are_those_of_all_sums_sorted(columns: int) -> None:
     assert all(len(set(places)) == count for places in (rows * columns + words).tolist())
 
 
-@pytest.mark.parametrize("kind", [torch.float32, torch.float16])
-def test_log_probabilities_take_the_place_of_the_logits(kind: torch.dtype) -> None:
-    logits = torch.randn((6, 32_001), generator=torch.Generator().manual_seed(3)).to(kind)
-    expected, place = logits.double().log_softmax(dim=1).float(), logits.data_ptr()
-    log_probs = log_softmax_(logits)
-    assert (log_probs.dtype, log_probs.data_ptr() == place) == (torch.float32, kind == torch.float32)
-    assert torch.allclose(log_probs, expected, atol=1e-5)
-
-
 ATTENTIVE = ["bilstm", "gru", "marian", "own tokens", "sharp"]
 TARGETS = [[5, 6, 7], [9], [4, 4, 8, 10]]
 
@@ -243,26 +205,3 @@ def test_attention_of_the_model_equals_the_positions_reported_by_the_sharp_decod
     with torch.inference_mode():
         weights = model.attention(src, lengths, torch.tensor([[model.start_token, *translation.tokens[:-1]]]))
     assert weights[0].argmax(dim=1).tolist() == list(translation.attended)
-
-
-def test_a_transformers_weights_are_those_that_make_its_contexts() -> None:
-    """The mean of the heads of the last layer but one, which is the first of two; and its fast attention is back afterwards."""
-    model = lively("marian")
-    assert isinstance(model, TransformerModel)
-    (_,), src, lengths = sources(ARCHITECTURES["marian"], [5])
-    tgt_in = torch.tensor([[model.start_token, 5, 6]])
-    caught: list[torch.Tensor] = []
-    layer = model.hf.model.decoder.layers[0].encoder_attn
-    hooks = [
-        layer.q_proj.register_forward_hook(lambda _, __, made: caught.append(made)),
-        layer.k_proj.register_forward_hook(lambda _, __, made: caught.append(made)),
-    ]
-    usual = model.hf.config._attn_implementation
-    with torch.inference_mode():
-        weights = model.attention(src, lengths, tgt_in)
-    for hook in hooks:
-        hook.remove()
-    queries, keys = (projected.view(1, -1, 2, 8).transpose(1, 2) for projected in caught)
-    expected = (queries @ keys.transpose(2, 3) / 8**0.5).softmax(dim=3).mean(dim=1)
-    torch.testing.assert_close(weights, expected)
-    assert model.hf.config._attn_implementation == usual

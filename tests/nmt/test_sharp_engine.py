@@ -53,35 +53,6 @@ def test_the_sharp_engine_runs_and_names_its_settings(tmp_path: Path) -> None:
     assert account.versions["kernels"] in ("AVX-512", "AVX2", "SSE2", "NEON", "numpy")
 
 
-@pytest.mark.parametrize("beam", [1, 4])
-def test_every_technique_and_length_runs(tmp_path: Path, beam: int) -> None:
-    """Also lengths beyond what the decoder was first given room for, and a candidate list within the vocabulary."""
-    settings = DecoderSettings(
-        gemm="int16",
-        embeddings="frequent",
-        frequent_words=20,
-        attention="precomputed",
-        activations="polynomial",
-        merge=True,
-        candidates=12,
-    )
-    engine = loaded(tmp_path, decoder=settings)
-    for src_len, tgt_len in ((1, 1), (200, 3), (3, 300), (5, 2)):
-        assert engine.run(Work(src_len, tgt_len, beam=beam)).total_s > 0
-    assert engine.account.compute_type == "int16"
-
-
-def test_compiled_kernels_time_the_stages_of_a_step(tmp_path: Path) -> None:
-    engine = loaded(tmp_path)
-    settings = DecoderSettings(beam=3, gemm="float32", candidates=20)
-    if engine.account.versions["kernels"] == "numpy":
-        with pytest.raises(NmtError, match="compiled kernels alone"):
-            engine.stages_s(settings, src_len=6, tgt_len=4)
-        return
-    stages = engine.stages_s(settings, src_len=6, tgt_len=4)
-    assert min(stages.body_s, stages.product_s, stages.search_s) > 0
-
-
 @pytest.mark.parametrize(
     ("how", "message"),
     [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -22,14 +21,13 @@ from simnmt.nmt.attentional_model import (
     DenseBlock,
 )
 from simnmt.nmt.errors import NmtError
-from simnmt.nmt.linear_layers import has_half_weights
 from simnmt.nmt.models import build_model
-from simnmt.nmt.recurrent_model import gru, lstm
+from simnmt.nmt.recurrent_model import gru
 from simnmt.nmt.sharp_translator import SharpTranslator
-from simnmt.nmt.training.recipe import Recipe, recipe_for
+from simnmt.nmt.training.recipe import Recipe
 from simnmt.nmt.training.translation import EncodedPairs, TranslationLearner
 from simnmt.profile.decoder_settings import DecoderSettings
-from tests.nmt.tiny import SHARP, decode_batch, lively, sources, stepwise
+from tests.nmt.tiny import SHARP, decode_batch, sources
 
 FORMS: dict[str, dict[str, Any]] = {
     "gru": {},
@@ -67,16 +65,6 @@ def test_a_gru_step_equals_the_worked_example() -> None:
     fed, recurred = torch.tensor([[0.1, 0.2, 0.1]]), torch.tensor([[0.0, 0.0, 0.2]])
     (after,) = gru(fed, recurred, torch.tensor([[0.5]]))
     assert float(after) == pytest.approx(0.360788, abs=5e-7)
-
-
-def test_an_lstm_step_equals_torchs() -> None:
-    """torch's gates stand in the same order, and its two biases are one here."""
-    theirs = torch.nn.LSTMCell(3, 4)
-    x, h, c = torch.rand(5, 3), torch.rand(5, 4), torch.rand(5, 4)
-    with torch.no_grad():
-        fed = x @ theirs.weight_ih.T + theirs.bias_ih + theirs.bias_hh
-        for one, other in zip(lstm(fed, h @ theirs.weight_hh.T, h, c), theirs(x, (h, c)), strict=True):
-            assert torch.allclose(one, other, atol=1e-6)
 
 
 @pytest.fixture
@@ -143,52 +131,6 @@ def test_the_sharp_decoder_finds_what_torch_finds(form: str, width: int) -> None
     assert [hypothesis.log_prob for hypothesis in ours] == pytest.approx([hypothesis.score for hypothesis in theirs], abs=1e-3)
 
 
-@pytest.mark.parametrize("fused", [False, True])
-@pytest.mark.parametrize("offset", [1e4, -1e4])
-def test_scores_at_large_logits_equal_float64_in_torch_and_in_the_kernels(offset: float, fused: bool) -> None:
-    """Logits are the output biases alone: multiples of 1/1024, which float32 holds exactly up to 16,384."""
-    model, steps = lively_of("gru"), 6
-    biases = offset + np.random.default_rng(3).integers(-4_096, 4_096, model.vocab) / 1_024
-    biases[[model.pad_token, model.eos_token]] = offset - 1_000.0  # neither is chosen, nor does it count
-    with torch.no_grad():
-        model.projection.weight.zero_()
-        model.projection.bias.copy_(torch.from_numpy(biases))
-    expected = -steps * np.log(np.exp(biases - biases.max()).sum())
-    alone, src, lengths = sources(SHARP, [5])
-    [theirs] = decode_batch(model, src, lengths, beam=2, max_len=steps, length_penalty=0.0, fused=fused)
-    [ours] = SharpTranslator([model], DecoderSettings(beam=2, fused=fused), max_len=steps).translate(alone)
-    assert theirs.score == pytest.approx(expected, abs=steps * 1e-5)
-    assert ours.log_prob == pytest.approx(expected, abs=steps * 1e-5)
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_single_steps_give_the_logits_of_one_pass_over_all_tokens(form: str) -> None:
-    model = lively_of(form)
-    _, src, lengths = sources(SHARP, [3, 9, 5])
-    fed = torch.randint(4, 16, (3, 6), generator=torch.Generator().manual_seed(1))
-    with torch.inference_mode():
-        at_once = model(src, lengths, fed)
-        assert torch.allclose(model.project(stepwise(model, src, lengths, fed)), at_once, atol=1e-5)
-    assert at_once.std() > 0.01
-
-
-@pytest.mark.parametrize(("kind", "tolerance"), [("half weights", 2e-3), ("bfloat16", 0.1)])
-def test_other_number_types_give_nearly_equal_logits(kind: str, tolerance: float) -> None:
-    exact, other = lively("sharp"), build_model(SHARP).eval()
-    other.load_state_dict(exact.state_dict())
-    if kind == "bfloat16":
-        other.to(torch.bfloat16)
-    elif has_half_weights():
-        other.halve()
-    else:
-        pytest.skip("half-precision weights need FBGEMM, which torch has on x86 alone")
-    _, src, lengths = sources(SHARP, [4, 9])
-    with torch.inference_mode():
-        fed = torch.tensor([[2, 7, 9], [5, 5, 5], [2, 7, 9], [6, 6, 6]])
-        one, twin = (model.project(stepwise(model, src, lengths, fed, 2)).float().softmax(2) for model in (exact, other))
-        assert torch.allclose(one, twin, atol=tolerance)
-
-
 def test_the_models_of_table_2_have_their_sizes() -> None:
     """SHARP-15, SHARP-16; built without memory for weights."""
     with torch.device("meta"):
@@ -227,12 +169,6 @@ def test_weights_stay_within_what_16_bits_hold() -> None:
     largest = {name: float(weight.detach().abs().max()) for name, weight in learner.model.named_parameters()}
     assert max(largest.values()) <= 1.0
     assert largest["projection.bias"] > 0.4
-
-
-def test_the_name_sharp_stands_for_a_model_small_enough_for_a_cpu() -> None:
-    recipe = recipe_for("sharp", vocab=300)
-    assert recipe.architecture == NAMED["sharp"].model_copy(update={"src_vocab": 300, "tgt_vocab": 300})
-    assert replace(recipe, architecture=NAMED["sharp"]).rate(500) == pytest.approx(0.002)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from simnmt.nmt.models import TranslationModel, build_model, load_model
 from simnmt.nmt.search import Search
 from simnmt.nmt.sentence_decoder import DecodeRequest, Hypothesis
 from tests.campaigns.harness import thinned
-from tests.nmt.tiny import ARCHITECTURES, MARIAN, Table, lively, sources
+from tests.nmt.tiny import ARCHITECTURES, MARIAN, lively, sources
 
 LENGTHS = [3, 9, 5, 7, 4, 8]
 MOST = 14
@@ -100,19 +100,6 @@ def test_a_finished_sentence_leaves_the_batch_at_once(beam: int) -> None:
     assert seen == [(count, count * beam) for count in (4, 4, 2, 1, 1)]
 
 
-@pytest.mark.parametrize("beam", [1, 2])
-def test_an_output_that_ends_at_once_is_empty_after_one_step(beam: int) -> None:
-    table = torch.full((5, 5), -9.0)
-    table[2, 1] = 0.0
-    decoder = Decoder(Table(table.log_softmax(dim=1)), mini(2), Search(beam))
-    decoder.join(decoder.encode([DecodeRequest([3, 1], max_len=beam), DecodeRequest([4, 1], max_len=beam)]), [7, 8])
-    if beam == 1:
-        assert [(key, hypothesis.tokens) for key, hypothesis in decoder.step()] == [(7, ()), (8, ())]
-    else:  # the empty one is kept, and the beam looks for a second
-        assert {key: hypothesis.tokens for key, hypothesis in decode_to_end(decoder).items()} == {7: (), 8: ()}
-    assert decoder.step() == []
-
-
 def test_a_sentence_forced_to_no_token_is_done_when_it_joins() -> None:
     decoder = Decoder(lively("gru"), mini(3))
     encoded = encoded_by(decoder, sentences("gru")[:3], [0, 2, 0])
@@ -140,24 +127,6 @@ def test_too_little_memory_drops_all_sentences_and_the_decoder_stays_usable(
     decoder.join(encoded, range(3))
     hypotheses = decode_to_end(decoder)
     assert [hypotheses[at].tokens for at in range(3)] == [lone.tokens for lone in alone("gru", 2)[:3]]
-
-
-@pytest.mark.parametrize("beam", [1, 2])
-@pytest.mark.parametrize("name", ["gru", "marian"])
-def test_room_grows_with_the_joined_sentences_up_to_the_capacity(name: str, beam: int) -> None:
-    decoder = Decoder(lively(name), mini(7), Search(beam))
-    encoded = encoded_by(decoder, (sentences(name) * 2)[:7])
-    rows = []
-    for first, last in ((0, 2), (2, 3), (3, 4), (4, 5), (5, 7)):
-        decoder.join(encoded[first:last], range(first, last))
-        slots: Any = decoder._slots
-        dim = slots._row_dim
-        rows.append(slots._source.shape[dim] // beam)
-        if name == "marian":
-            assert slots._past.shape[dim] == rows[-1] * beam
-    assert rows == [2, 4, 4, 7, 7]
-    hypotheses = decode_to_end(decoder)
-    assert [hypotheses[at].tokens for at in range(6)] == [lone.tokens for lone in alone(name, beam)]
 
 
 TINY = {"kind": "gru", "layers": 1, "hidden": 8, "embedding": 8, "src_vocab": 20, "tgt_vocab": 20}
@@ -214,16 +183,6 @@ def test_steps_of_two_batches_alternate_and_are_timed_separately(tiny: str) -> N
     )
     pairs = time_steps_in_turn(model, [[5, 3]], [[5, 6, 7, 3]] * 2, steps=4, beam=2, clock=lambda: next(now))
     assert pairs == [(2, 3), (5, 4), (6, 7)], "the first of each is left out"
-
-
-def test_torch_refills_its_batches_and_ctranslate2_does_not(tiny: str) -> None:
-    from simnmt.calibrate.parts.corrections import TakesTurns
-    from simnmt.calibrate.parts.overheads import Joins
-    from simnmt.nmt.ctranslate2_engine import CTranslate2Engine
-
-    assert isinstance(load_engine(tiny, threads=1), Joins)
-    assert isinstance(load_engine(tiny, threads=1), TakesTurns)
-    assert not isinstance(object.__new__(CTranslate2Engine), Joins | TakesTurns)
 
 
 def encoded(model: TranslationModel, lengths: list[int], seed: int = 1) -> Any:

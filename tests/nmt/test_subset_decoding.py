@@ -9,19 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from simnmt.batching import half_empty, maxi, mini, top_up
+from simnmt.batching import mini
 from simnmt.nmt.checkpoint import save_checkpoint
 from simnmt.nmt.decoder import BatchedRun
 from simnmt.nmt.engine import Work, load_engine
 from simnmt.nmt.errors import NmtError
-from simnmt.nmt.linear_layers import has_half_weights
 from simnmt.nmt.models import TranslationModel, build_model
-from simnmt.nmt.vocabulary.active_columns import (
-    ClusteredColumns,
-    clustered,
-    listed,
-    load_vocabulary,
-)
 from simnmt.nmt.vocabulary.candidate_lists import CandidateLists
 from simnmt.nmt.vocabulary.cluster_bundle import ClusterBundle, ClusterSet
 from simnmt.nmt.vocabulary.contexts import (
@@ -29,8 +22,12 @@ from simnmt.nmt.vocabulary.contexts import (
     collect,
 )
 from simnmt.nmt.vocabulary.restricted_vocabulary import (
+    ClusteredColumns,
     RestrictedVocabulary,
     SubsetAccount,
+    clustered,
+    listed,
+    load_vocabulary,
 )
 from tests.nmt.made_subsets import MadeLists, all_active
 from tests.nmt.tiny import ARCHITECTURES, GRU, VOCAB, decode_batch, lively, run_of, sources
@@ -77,38 +74,6 @@ def test_all_clusters_active_is_identical_to_dense(name: str, width: int) -> Non
         assert [one.tokens for one in unscored] == [one.tokens for one in wanted]
 
 
-@pytest.mark.parametrize("width", [1, 2])
-@pytest.mark.parametrize("kind", ["bfloat16", "half weights"])
-def test_all_clusters_active_nearly_equals_dense_in_other_number_types(kind: str, width: int) -> None:
-    from copy import deepcopy
-
-    model = deepcopy(lively("gru"))
-    if kind == "bfloat16":
-        model.to(torch.bfloat16)
-    elif has_half_weights():
-        model.halve()
-    else:
-        pytest.skip("half-precision weights need FBGEMM, which torch has on x86 alone")
-    everything = clustered(all_active(VOCAB, 16))
-    _, src, lengths = sources(GRU, LENGTHS)
-    dense, restricted = (
-        decode_batch(model, src, lengths, beam=width, max_len=30, vocabulary=part) for part in (None, everything)
-    )
-    same = sum(one.tokens == other.tokens for one, other in zip(dense, restricted, strict=True))
-    assert same >= (len(LENGTHS) if kind == "half weights" else len(LENGTHS) - 2)  # dense bfloat16 rounds its logits
-
-
-@pytest.mark.parametrize("width", [1, 3])
-def test_scattered_and_straight_decode_alike(narrow: ClusterSet, alone: list[list[int]], width: int) -> None:
-    """XP-02, on a trained model, whoever is decoded together."""
-    model, outputs = lively("gru"), []
-    for batching in (mini(1), mini(3), top_up(3, half_empty(3))):
-        for scatter in (False, True):
-            run = run_of(model, alone, batching, beam=width, max_len=30, vocabulary=replace(clustered(narrow), scatter=scatter))
-            outputs.append([one.tokens for one in run.hypotheses])
-        assert outputs[-1] == outputs[-2]
-
-
 def dense_and_audited(part: RestrictedVocabulary, alone: list[list[int]]) -> tuple[BatchedRun, BatchedRun, SubsetAccount]:
     model = lively("gru")
     dense = run_of(model, alone, mini(1), max_len=30)
@@ -126,27 +91,6 @@ def test_greedy_search_differs_from_dense_exactly_in_sentences_with_a_miss(narro
     assert same == [not misses for misses in missed]
     assert 0 < sum(same) < len(alone)
     assert account.miss_rate == sum(missed) / sum(account.rows)
-
-
-def test_an_audit_changes_nothing(narrow: ClusterSet, alone: list[list[int]]) -> None:
-    run = run_of(lively("gru"), alone, mini(3), beam=2, max_len=30, vocabulary=clustered(narrow))
-    audited = run_of(lively("gru"), alone, mini(3), beam=2, max_len=30, vocabulary=replace(clustered(narrow), audit=True))
-    assert run.hypotheses == audited.hypotheses
-    assert run.subset is not None and audited.subset is not None
-    assert (run.subset.missed, run.subset.miss_rate) == ([], 0.0)
-    assert len(audited.subset.missed) == len(audited.subset.rows) == len(run.active)
-    assert audited.subset.columns == run.subset.columns
-
-
-def test_the_miss_rate_of_several_runs_counts_only_audited_rows(narrow: ClusterSet, alone: list[list[int]]) -> None:
-    """An unaudited run before an audited one: its rows, of which no miss was counted, made the rate too small."""
-    model, account = lively("gru"), SubsetAccount()
-    for audit in (False, True):
-        part = replace(clustered(narrow), audit=audit, account=account)
-        run_of(model, alone, mini(1), max_len=30, vocabulary=part)
-    single_run = dense_and_audited(clustered(narrow), alone)[2]
-    assert account.miss_rate == single_run.miss_rate > 0
-    assert account.rows == single_run.rows * 2 and account.audited == single_run.rows
 
 
 def test_more_tokens_per_cluster_give_fewer_misses(alone: list[list[int]]) -> None:
@@ -177,22 +121,6 @@ def test_the_account_records_the_union_of_the_active_sentences(narrow: ClusterSe
     assert account.rows == account.sentences and account.rows[0] == 3 and account.rows[-1] == 1
 
 
-def test_the_account_of_a_sentence_has_its_index_in_any_decoding_order(alone: list[list[int]]) -> None:
-    """Sorted by length, joining late, one at a time: the steps of each, and at batch 1 the share of its own columns."""
-    model = lively("gru")
-    lists = MadeLists([[1, 3, *range(4, 6 + token)] for token in range(16)], VOCAB)
-    list_shares = [len(lists.of(source)) / VOCAB for source in alone]
-    for batching in (mini(1), maxi(3, 8), top_up(3, half_empty(3))):
-        run = run_of(model, alone, batching, max_len=30, vocabulary=listed(lists))
-        assert run.subset is not None
-        ended = [len(one.tokens) + (len(one.tokens) < 30) for one in run.hypotheses]
-        assert [run.subset.by_sentence[place].steps for place in range(len(alone))] == ended
-        shares = [run.subset.sentence_share[place] for place in range(len(alone))]
-        assert all(mine <= recorded_share + 1e-12 for mine, recorded_share in zip(list_shares, shares, strict=True))
-        if batching.size == 1:
-            assert shares == pytest.approx(list_shares)
-
-
 @pytest.mark.parametrize("width", [1, 2])
 def test_no_sentence_leaves_its_list(alone: list[list[int]], width: int) -> None:
     """SHARP-02; and in a batch, the union of the lists of those under way."""
@@ -205,20 +133,6 @@ def test_no_sentence_leaves_its_list(alone: list[list[int]], width: int) -> None
     assert together.subset is not None
     assert together.subset.columns[0] == len({token for source in alone for token in lists.of(source).tolist()})
     assert together.subset.columns[-1] < together.subset.columns[0]
-
-
-def test_sentences_encoded_as_one_padded_batch_keep_their_own_lists() -> None:
-    """The decoder reads them back without their padding."""
-    model, (alone, src, lengths) = lively("gru"), sources(GRU, [3, 9, 5], seed=6)
-    asked: list[tuple[int, ...]] = []
-
-    class Asked(MadeLists):
-        def of(self, source: object) -> object:
-            asked.append(tuple(source))  # type: ignore[call-overload]
-            return super().of(source)  # type: ignore[arg-type]
-
-    decode_batch(model, src, lengths, max_len=4, vocabulary=listed(Asked([range(VOCAB)], VOCAB)))
-    assert asked == [tuple(source) for source in alone]
 
 
 def test_stages_are_timed_by_the_clock_that_is_given(narrow: ClusterSet, alone: list[list[int]]) -> None:
@@ -282,11 +196,3 @@ def test_an_engine_decodes_with_a_bundle_and_records_it(saved: Callable[[str], P
             timing = engine.run(Work(4, 3, batch=2, beam=width))
             assert timing.steps_s is not None and len(timing.steps_s) == 3
     assert load_engine(model, threads=1).account.vocabulary is None
-
-
-def test_an_engine_times_joining_and_alternating_steps_with_a_bundle(saved: Callable[[str], Path]) -> None:
-    """What calibration asks of it besides; the cost of products is measured at load."""
-    engine = load_engine(str(saved("gru")), threads=1, vocabulary=str(saved("lists")))
-    assert hasattr(engine, "joining_timer") and hasattr(engine, "in_turn_s")
-    assert engine.joining_timer(1, 2, src_len=4, beam=1)()["join_s"] > 0
-    assert len(engine.in_turn_s(Work(4, 3, batch=2), Work(4, 3, batch=2, beam=1))) == 2

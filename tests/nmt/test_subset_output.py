@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import weakref
 from dataclasses import replace
 from math import exp, log
 from typing import Any
@@ -14,22 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from simnmt.kernels.columns import Centroids
-from simnmt.nmt.models import build_model
 from simnmt.nmt.output_layer import BannedTokens, Limit, Output, SubsetOutput
 from simnmt.nmt.search import BeamSearch, GreedySearch, Search
-from simnmt.nmt.vocabulary.active_columns import (
-    ClusteredColumns,
-    clustered,
-    listed,
-)
 from simnmt.nmt.vocabulary.restricted_vocabulary import (
     ProductChoice,
     RestrictedVocabulary,
+    clustered,
+    listed,
 )
 from simnmt.profile.projection_cost import ProjectionCost
 from tests.nmt.made_subsets import MadeLists, all_active, drawn, made_cost
-from tests.nmt.tiny import ARCHITECTURES, Table, steps_of
+from tests.nmt.tiny import Table, steps_of
 
 WEIGHT = torch.tensor([[1.0, 0.0], [0.0, 1.0], [2.0, -1.0], [-1.0, 1.0], [0.5, 0.5]])
 BIAS = torch.tensor([0.0, 0.1, 0.0, 0.0, 0.2])
@@ -142,38 +135,6 @@ def test_neither_padding_nor_the_end_of_a_forced_sentence_is_chosen(scatter: boo
     assert log_probs.tolist() == pytest.approx(expected, abs=1e-5)
 
 
-@pytest.mark.parametrize("scatter", [False, True])
-def test_hidden_states_may_lie_anywhere_in_memory(scatter: bool) -> None:
-    """As a view of a model's larger output does."""
-    hidden = torch.randn((2, 7), generator=torch.Generator().manual_seed(1)).T
-    for vocabulary in (
-        replace(clustered(all_active(5, 2)), scatter=scatter),
-        replace(listed(MadeLists([[1, 3, 4]], 5)), scatter=scatter),
-    ):
-        layer = output(Layer(), vocabulary, sources=[[0]] * 7)
-        from_view, from_copy = (layer.likeliest_scored(layer.project(states, 1))[0] for states in (hidden, hidden.contiguous()))
-        assert torch.equal(from_view, from_copy)
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_clusters_of_a_half_precision_model_are_held_in_its_type(dtype: torch.dtype) -> None:
-    """FVP-18: 2 bytes a number; and neither the bundle's set nor its centroids stay in memory beside them."""
-    made = drawn(50, 16, 6, 0.3, [1, 3], 4)
-    kept, points = weakref.ref(made), weakref.ref(made.centroids.points)
-    wanted, sets = Centroids.of(made.centroids.points.to(dtype)), made.sets
-    part = clustered(made, dtype=dtype)
-    del made
-    gc.collect()
-    assert (kept(), points()) == (None, None)
-    model = build_model(ARCHITECTURES["gru"], seed=3).eval().to(dtype)
-    hidden = torch.randn((9, 16), generator=torch.Generator().manual_seed(2)).to(dtype)
-    chooser = part.begin()
-    assert isinstance(chooser, ClusteredColumns)
-    assert torch.equal(chooser.columns(hidden), sets.union(wanted.nearest(hidden)))
-    assert output(model, part).project(hidden, 2).columns.shape == (9, 2)
-    assert chooser._centroids.nbytes == wanted.nbytes < 6 * 16 * 4
-
-
 def test_the_product_depends_on_rows_only_or_on_the_measured_cost(monkeypatch: pytest.MonkeyPatch) -> None:
     """Row by row up to some hundred rows, whatever the columns; by a cost's leave also dense, once about half are active."""
     usual = ProductChoice(None, 640, 8)
@@ -185,22 +146,3 @@ def test_the_product_depends_on_rows_only_or_on_the_measured_cost(monkeypatch: p
     assert ProductChoice(made_cost(row_wise=2.0, gather=1.5, dense=1.0), 640, 8).method(100, 1) == "gather"
     monkeypatch.setattr(ProjectionCost, "method", lambda *_: pytest.fail("asked again of as many, as far as it matters"))
     assert choice.method(293, 1) == "row_wise"
-
-
-def test_the_dense_method_gives_the_products_of_the_active_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond the break-even the product is dense, and what may be chosen is the same."""
-    model, vocabulary = build_model(ARCHITECTURES["gru"], seed=3).eval(), clustered(drawn(50, 16, 4, 0.7, [1, 3], 5))
-    with torch.inference_mode():
-        hidden = torch.randn((9, 16), generator=torch.Generator().manual_seed(2))
-        before = output(model, vocabulary).project(hidden, 4)
-        monkeypatch.setattr(ProductChoice, "method", lambda *_: "dense")
-        after = output(model, vocabulary).project(hidden, 4)
-    assert torch.equal(before.columns, after.columns)
-    assert torch.allclose(before.log_probs, after.log_probs, atol=1e-6)
-
-
-def test_all_columns_are_multiplied_where_that_is_faster() -> None:
-    """FVP-09: of 10 columns, 7 a number row by row; all 64 columns in as long as 5 a number of these 10."""
-    cost = {"row_wise": 7.0, "gather": 9.0}
-    assert ProductChoice(made_cost(**cost, dense=70.0), 64, 1).method(10, 1) == "row_wise"
-    assert ProductChoice(made_cost(**cost, dense=50.0 / 64), 64, 1).method(10, 1) == "dense"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,6 @@ import pytest
 import torch
 
 from simnmt.batching import Batching, maxi, mini, top_up
-from simnmt.batching.configuration import MOST
-from simnmt.nmt import translation as translation_module
 from simnmt.nmt.architecture import Architecture
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.models import build_model
@@ -49,11 +46,6 @@ def one_thread() -> Iterator[None]:
 def translator(vocabulary: Subwords, architecture: Architecture = GRU, **options: object) -> Translator:
     """Of a model that has learnt nothing; what it says differs from source to source all the same."""
     return Translator(build_model(architecture, seed=4).eval(), vocabulary, vocabulary, **options)
-
-
-def test_no_batching_is_the_default_batching(vocabulary: Subwords) -> None:
-    default = translator(vocabulary, max_len=5).translate(SOURCES[:4])
-    assert translator(vocabulary, batching=None, max_len=5).translate(SOURCES[:4]) == default
 
 
 @pytest.mark.parametrize("beam", [1, 3])
@@ -99,15 +91,6 @@ def test_a_source_that_is_too_long_is_cut_and_reported(vocabulary: Subwords) -> 
     assert (one.src_len, one.cut, one.text) == (LONGEST_SOURCE, True, other.text)
 
 
-def test_a_translation_that_does_not_end_is_stopped_and_reported(vocabulary: Subwords) -> None:
-    translations = translator(vocabulary, max_len=3).translate(SOURCES)
-    assert all(translation.tgt_len <= 3 for translation in translations)
-    assert {translation.ended for translation in translations if translation.tgt_len == 3} == {False}
-    without = translator(vocabulary).translate(SOURCES[:4])
-    longest = max(len(ids) for ids in vocabulary.encode(SOURCES[:4]))
-    assert all(translation.tgt_len <= 2 * longest + 10 for translation in without)
-
-
 @pytest.mark.parametrize("architecture", [GRU, toy_language.TRANSFORMER], ids=["gru", "transformer"])
 @pytest.mark.parametrize("beam", [1, 3])
 def test_unknown_words_become_the_attended_source_words(vocabulary: Subwords, architecture: Architecture, beam: int) -> None:
@@ -125,20 +108,6 @@ def test_unknown_words_become_the_attended_source_words(vocabulary: Subwords, ar
     assert copied_alone > 0, "translations of unknown words alone, whose text comes from the source"
 
 
-def test_only_translations_with_an_unknown_word_are_fed_again(vocabulary: Subwords, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a translator whose vocabulary suffices pays nothing for the attention."""
-    fed = []
-    positions = translation_module.attended_positions
-    monkeypatch.setattr(translation_module, "attended_positions", lambda *given: fed.append(given[2]) or positions(*given))
-    model = build_model(GRU, seed=4).eval()
-    for more in (-100.0, 102.0):
-        with torch.no_grad():
-            model.bias[MARKS["unk"]] += more
-        translations = Translator(model, vocabulary, vocabulary, max_len=8).translate(SOURCES)
-        assert len(fed) == (len(SOURCES) if more > 0 else 0)
-    assert all(translation.replaced + translation.unknown for translation in translations)
-
-
 def test_unusable_options_and_folders_are_refused(vocabulary: Subwords, tmp_path: Path) -> None:
     for options in ({"beam": 0}, {"max_len": 0}, {"beam": 10_000}):
         with pytest.raises(NmtError, match=r"(beam|max_len)"):
@@ -151,22 +120,6 @@ def test_unusable_options_and_folders_are_refused(vocabulary: Subwords, tmp_path
         (tmp_path / name).write_bytes(b"junk")
     with pytest.raises(NmtError, match="no sentencepiece model"):
         Translator.load(tmp_path)
-
-
-@pytest.mark.parametrize("kind", ["mini", "maxi", "top-up"])
-def test_an_endless_stream_of_empty_lines_is_returned_as_it_is_read(vocabulary: Subwords, kind: str) -> None:
-    stream = translator(vocabulary, batching=parse_batching(kind, 4)).stream(itertools.repeat(""))
-    assert [next(stream).text for _ in range(100)] == [""] * 100
-
-
-def test_a_long_line_does_not_delay_others_and_order_is_kept(vocabulary: Subwords) -> None:
-    """Its neighbours are done while it goes on, and wait for it alone to be written."""
-    lines = [*SOURCES[:3], "neuf " * 60, *SOURCES[3:]]
-    for named in (("mini", 4), ("top-up", 4), ("top-up", 4, "immediate")):
-        kind, size, *threshold = named
-        ours = translator(vocabulary, batching=parse_batching(kind, size, threshold=threshold[0] if threshold else None))
-        translations = list(ours.stream(lines))
-        assert [translation.src_len for translation in translations] == [len(ids) for ids in vocabulary.encode(lines)]
 
 
 @pytest.mark.parametrize(
@@ -189,18 +142,6 @@ def test_a_batching_is_parsed_from_its_name() -> None:
     assert parse_batching("top-up", 9) == top_up(9, 4)
     assert parse_batching("top-up", 9, threshold="immediate") == top_up(9, 8)
     assert parse_batching("top-up", 9, threshold="2", collect=18) == top_up(9, 2, 18)
-
-
-@pytest.mark.parametrize("architecture", [GRU, toy_language.TRANSFORMER], ids=["gru", "transformer"])
-@pytest.mark.parametrize("kind", ["mini", "maxi", "top-up"])
-def test_memory_depends_on_the_lines_and_not_on_the_batch_size(
-    vocabulary: Subwords, architecture: Architecture, kind: str
-) -> None:
-    usual, huge = (
-        translator(vocabulary, architecture, batching=parse_batching(kind, size), max_len=5, beam=2).translate(SOURCES[:8])
-        for size in (8, MOST)
-    )
-    assert huge == usual
 
 
 SOURCE = ["▁Mon", "sieur", "▁", "K", "owalski", ",", "▁et", "▁", "☃", "."]

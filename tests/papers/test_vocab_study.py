@@ -16,9 +16,9 @@ from simnmt.nmt.checkpoint import save_checkpoint
 from simnmt.nmt.models import build_model
 from simnmt.nmt.subwords import learn_vocabulary
 from simnmt.nmt.translation import Translator
-from simnmt.nmt.vocabulary.active_columns import clustered
 from simnmt.nmt.vocabulary.cluster_bundle import ClusterSet
 from simnmt.nmt.vocabulary.contexts import assign, collect
+from simnmt.nmt.vocabulary.restricted_vocabulary import clustered
 from simnmt.papers.fvp import decoding
 from simnmt.papers.fvp.decoding import Sentences, decode, similarity, time_methods, timed_decoding
 from simnmt.papers.fvp.measure import (

@@ -1,4 +1,4 @@
-"""Fits of steps, encoders and overheads by batch: a line or the cells themselves, judged on batch sizes left out."""
+"""Fits of steps, encoders and overheads by batch: the medians of the cells, judged on batch sizes left out."""
 
 from __future__ import annotations
 
@@ -6,15 +6,11 @@ import numpy as np
 import pytest
 
 from simnmt.calibrate.fits import fit_grid, fit_overhead, split_totals
-from simnmt.profile.blocks import EncoderBlock, GridBlock, StepBlock
+from simnmt.profile.blocks import EncoderBlock, StepBlock
 from simnmt.profile.cost import CostTable
 
 BATCH, POSITION = (axis.ravel() for axis in np.meshgrid([1, 2, 4, 8, 16, 32, 64], [0, 8, 32, 128]))
 LINE = CostTable.of_line((1, 64), (0, 128), 0.004, 1e-4, 2e-6, 1e-6)
-
-
-def on_a_line(block: GridBlock) -> bool:
-    return any("lie on the line" in note for note in block.notes)
 
 
 def step_times(relative_sd: float = 0.0, seed: int = 1) -> np.ndarray:
@@ -22,14 +18,10 @@ def step_times(relative_sd: float = 0.0, seed: int = 1) -> np.ndarray:
     return LINE.seconds(BATCH, POSITION) * np.exp(noise)
 
 
-def test_a_linear_device_is_fitted_by_its_line() -> None:
+def test_a_linear_device_is_given_back_also_beyond_its_range() -> None:
     block = fit_grid(StepBlock, BATCH, POSITION, step_times())
-    assert on_a_line(block) and block.heldout_error == pytest.approx(0.0, abs=1e-9)
+    assert block.heldout_error == pytest.approx(0.0, abs=1e-9)
     assert block.cost.seconds([3, 128], [5, 256]) == pytest.approx(LINE.seconds([3, 128], [5, 256]))
-
-
-def test_noise_alone_does_not_make_a_table_of_a_linear_device() -> None:
-    assert sum(on_a_line(fit_grid(StepBlock, BATCH, POSITION, step_times(0.03, seed))) for seed in range(20)) >= 19
 
 
 def test_a_device_that_is_flat_until_it_is_full_becomes_a_table() -> None:
@@ -37,7 +29,6 @@ def test_a_device_that_is_flat_until_it_is_full_becomes_a_table() -> None:
     sizes = [1, 2, 4, 8, 12, 16, 20, 24, 32, 48, 64]
     batch, position = (axis.ravel() for axis in np.meshgrid(sizes, [0, 16, 64]))
     block = fit_grid(StepBlock, batch, position, np.maximum(0.004, 0.00025 * batch))
-    assert not on_a_line(block)
     assert block.heldout_error is not None and block.heldout_error < 0.02
     cost = block.cost
     assert cost.seconds([1, 8, 16, 64], 16) == pytest.approx([0.004, 0.004, 0.004, 0.016])
@@ -54,11 +45,11 @@ def kernel_steps(judged: dict[int, float]) -> tuple[np.ndarray, np.ndarray, np.n
     return batch, position, np.array([1e-3 * ms[int(size)] for size in batch]) + 1e-5 * position
 
 
-def test_batch_sizes_that_only_judge_choose_the_form_and_enter_neither() -> None:
+def test_batch_sizes_that_only_judge_are_no_part_of_the_table() -> None:
     """A table that holds all small sizes is right between them; left out in turn, its own knots would have to be guessed."""
     judged = {7: 46.0, 10: 52.0, 20: 72.0, 40: 112.0}
     block = fit_grid(StepBlock, *kernel_steps(judged), judged_batches=judged)
-    assert not on_a_line(block) and block.batch == tuple(KERNELS_MS)
+    assert block.batch == tuple(KERNELS_MS)
     assert block.heldout_how == "batch sizes 7, 10, 20, 40, measured only to judge"
     assert block.heldout_error == pytest.approx(0.0, abs=1e-9)
     in_turn = fit_grid(StepBlock, *kernel_steps({}))
@@ -67,12 +58,6 @@ def test_batch_sizes_that_only_judge_choose_the_form_and_enter_neither() -> None
     assert shifted.seconds == block.seconds
     batch, position, seconds = np.array(shifted.judged_cells).T
     assert np.abs(shifted.cost.seconds(batch, position) / seconds - 1.0).mean() == pytest.approx(shifted.heldout_error)
-
-
-@pytest.mark.parametrize("noise", [0.04, 0.12])
-def test_judges_do_not_acquit_a_line_that_is_wrong_at_small_batches(noise: float) -> None:
-    judged = {7: 46.0 * (1 + noise), 10: 52.0 * (1 - noise), 20: 72.0 * (1 + noise), 40: 112.0 * (1 - noise)}
-    assert not on_a_line(fit_grid(StepBlock, *kernel_steps(judged), judged_batches=judged))
 
 
 def test_the_first_step_is_a_position_like_others() -> None:
@@ -90,12 +75,13 @@ def test_repeats_count_by_their_median() -> None:
     assert block.repeats == 3 and block.cost.seconds(8, 8) == pytest.approx(1.1 * LINE.seconds(8, 8))
 
 
-def test_a_batch_that_ran_out_of_memory_halfway_helps_the_line_and_stays_out_of_the_table() -> None:
+def test_a_batch_without_its_longest_length_stays_out_and_shorter_lengths_are_interpolated() -> None:
     known = (BATCH < 64) | (POSITION < 32)
     block = fit_grid(StepBlock, BATCH[known], POSITION[known], step_times()[known])
-    assert on_a_line(block) and block.batch[-1] == 64
-    flat = fit_grid(StepBlock, BATCH[known], POSITION[known], np.maximum(0.004, 0.0002 * BATCH)[known])
-    assert not on_a_line(flat) and flat.batch[-1] == 32 and len(flat.seconds) == 6
+    assert block.batch[-1] == 32 and len(block.seconds) == 6
+    known = (BATCH != 4) | (POSITION != 32)
+    block = fit_grid(StepBlock, BATCH[known], POSITION[known], step_times()[known])
+    assert block.cost.seconds(4, 32) == pytest.approx(LINE.seconds(4, 32))
 
 
 @pytest.mark.parametrize("batches", [[4], [1, 4]])

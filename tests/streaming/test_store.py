@@ -24,7 +24,6 @@ from tests.streaming.made_encoder import (
     made_weights,
     random_weights,
     stored,
-    stored_layer,
     stored_weights,
     unpacked_bits,
 )
@@ -123,15 +122,6 @@ def test_sizes_of_sti_05() -> None:
     assert shards * len(BITS) == 864
 
 
-def test_a_layer_of_mixed_fidelities_lies_as_it_is_computed_with(written: Path) -> None:
-    with ShardStore.open(written) as store:
-        buffer = stored_layer(store, 1, {3: 2, 0: 32})
-        rows = WEIGHTS.layer(1).q.numpy()
-        assert buffer.segment("q")[4:].tobytes() == rows[:4].tobytes()
-        low = dequantised(store.read(store.record(1, 3, 2)))
-        assert buffer.segment("q")[:4].ravel().tolist() == low[:64].tolist()
-
-
 def test_any_flipped_bit_is_told(copied: Path) -> None:
     """By the checksum of the shard that it lies in, which is named."""
     path = copied / "shards.bin"
@@ -151,12 +141,6 @@ def test_any_flipped_bit_is_told(copied: Path) -> None:
         content[at] ^= bit
     path.write_bytes(content)
     with ShardStore.open(copied) as store:
-        store.check()
-
-
-def test_a_system_without_positioned_reads_is_enough(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(os, "preadv")
-    with ShardStore.open(written) as store:
         store.check()
 
 

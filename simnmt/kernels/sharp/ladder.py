@@ -92,10 +92,7 @@ def ladder_cases(threads: int, ladder: Ladder | None = None) -> Iterator[Case]:
 def _ladder_case(ladder: Ladder) -> Case:
     weights, states, candidates = ladder.drawn()
     settings = ladder.rungs()
-    decoders = {
-        name: SharpDecoder(weights, rung, max_len=ladder.tgt_len, most_src_len=ladder.src_len)
-        for name, rung in settings.items()
-    }
+    decoders = {name: SharpDecoder(weights, rung, max_len=ladder.tgt_len) for name, rung in settings.items()}
     runs = {name: partial(decoder.decode, states, candidates, ladder.tgt_len) for name, decoder in decoders.items()}
     translations = {name: run() for name, run in runs.items()}
     words = np.array(translations[BASELINE].tokens)

@@ -4,9 +4,9 @@ search, and checks of its arguments.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -129,29 +129,11 @@ class SharpWeights:
     tokens: SharpTokens
 
     def __post_init__(self) -> None:
-        bottom, attention = self.bottom, self.bottom.attention
-        r, e, s, a = bottom.width, self.embedding.shape[-1], self.source_width, attention.state.shape[0]
-        words, gates = len(self.embedding), GATES[bottom.kind] * r
-        _check_arrays(self, "", embedding=(words, e))
-        _check_arrays(bottom, "bottom.", state=(gates, r), word=(gates, e), context=(gates, s), bias=(gates,))
-        _check_arrays(attention, "bottom.attention.", state=(a, r), word=(a, e), key=(a, s))
-        if attention.form == "additive":
-            _check_arrays(attention, "bottom.attention.", score=(a,))
-        below = r
-        for number, layer in enumerate(self.stack):
-            gates = GATES[layer.kind] * layer.width
-            _check_arrays(layer, f"stack[{number}].", input=(gates, below))
-            if layer.recurrent:
-                _check_arrays(layer, f"stack[{number}].", state=(gates, layer.width), bias=(gates,))
-            below = layer.width
-        _check_arrays(self, "", output=(words, below), output_bias=(words,))
-        for name in ("start", "eos", "unk", "pad"):
-            if not 0 <= (token := getattr(self.tokens, name)) < self.vocab:
-                raise KernelError(f"tokens.{name} is {token}, no word of a vocabulary of {self.vocab}")
+        arrays = {"embedding": self.embedding, "output": self.output, "output_bias": self.output_bias}
+        _check_arrays(arrays | dict(enumerate(self.matrices())))
         for number, skipped in enumerate(skips(self.stack)):
             if skipped is not None and self.stack[number].width != self.stack[skipped].width:
-                widths = f"{self.stack[skipped].width} and {self.stack[number].width}"
-                raise KernelError(f"stack[{number}] adds a layer of another width: {widths}")
+                raise KernelError(f"stack[{number}] adds a layer of another width")
 
     @property
     def vocab(self) -> int:
@@ -171,11 +153,11 @@ class SharpWeights:
         return [*cell, *above, self.output]
 
 
-def _check_arrays(owner: object, prefix: str, **shapes: tuple[int, ...]) -> None:
-    """Raise `KernelError` unless these attributes of `owner` are finite float32 arrays of these shapes."""
-    for name, shape in shapes.items():
-        if not np.isfinite(checked(f"{prefix}{name}", getattr(owner, name), np.float32, shape)).all():
-            raise KernelError(f"{prefix}{name} holds NaN or infinity")
+def _check_arrays(arrays: Mapping[Any, Float32]) -> None:
+    """Raise `KernelError` unless these are finite, contiguous float32 arrays."""
+    for name, array in arrays.items():
+        if not np.isfinite(checked(f"array {name}", array, np.float32, (None,) * np.ndim(array))).all():
+            raise KernelError(f"array {name} holds NaN or infinity")
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,18 +201,7 @@ class SourceWeights:
     """From bottom to top."""
 
     def __post_init__(self) -> None:
-        if not self.layers:
-            raise KernelError("a source side has at least one layer")
-        below = int(self.embedding.shape[-1])
-        _check_arrays(self, "source.", embedding=(len(self.embedding), below))
-        for number, layer in enumerate(self.layers):
-            w, gates = layer.width, GATES[layer.kind] * layer.width
-            for side, direction in (("forward", layer.forward), ("backward", layer.backward)):
-                name = f"source.layers[{number}].{side}."
-                _check_arrays(direction, name, input=(gates, below), state=(gates, w), bias=(gates,))
-                if layer.kind == "gru":
-                    _check_arrays(direction, name, reset_bias=(w,))
-            below = 2 * w
+        _check_arrays({"embedding": self.embedding} | dict(enumerate(self.matrices())))
 
     @property
     def vocab(self) -> int:
@@ -299,30 +270,19 @@ def banned(ids: Ints, tokens: SharpTokens, *, forced: bool = False) -> NDArray[n
     return np.asarray(padding | (ids == tokens.eos)) if forced else padding
 
 
-def check_candidates(weights: SharpWeights, candidates: Ints | None, *, needs_end: bool, forced: bool) -> None:
-    """Raise `KernelError` for a list of candidates that no search could use."""
+def check_sentence(weights: SharpWeights, states: Float32, candidates: Ints | None, *, forced: bool) -> None:
+    """Raise `KernelError` for source states or a list of candidates that no search could use."""
+    checked("source_states", states, np.float32, (None, weights.source_width))
+    if not len(states) or not np.isfinite(states).all():
+        raise KernelError("source_states hold no word, or NaN or infinity")
     if candidates is None:
         return
     checked("candidates", candidates, np.int64, (None,))
     seen = np.unique(candidates)
     if len(seen) != len(candidates) or not len(seen) or seen[0] < 0 or seen[-1] >= weights.vocab:
         raise KernelError(f"candidates are not words of a vocabulary of {weights.vocab}, each once")
-    if needs_end and weights.tokens.eos not in seen:
-        raise KernelError("candidates lack the end token, so that no translation could end")
-    if banned(candidates, weights.tokens, forced=forced).all():
-        raise KernelError("candidates hold no word that may be chosen")
-
-
-def check_source(weights: SharpWeights, states: Float32, most_src_len: int) -> Float32:
-    """Return the source states as a contiguous array. Raises `KernelError` for states that do not fit."""
-    if isinstance(states, np.ndarray):
-        states = np.ascontiguousarray(states)
-    checked("source_states", states, np.float32, (None, weights.source_width))
-    if not 1 <= len(states) <= most_src_len:
-        raise KernelError(f"source_states are of {len(states)} words, not of 1 to most_src_len, {most_src_len}")
-    if not np.isfinite(states).all():
-        raise KernelError("source_states hold NaN or infinity")
-    return states
+    if banned(candidates, weights.tokens, forced=forced).all() or not (forced or weights.tokens.eos in seen):
+        raise KernelError("candidates lack the end token, or any word that may be chosen")
 
 
 def candidate_positions(words: Ints, candidates: Ints | None, vocab: int) -> Ints:

@@ -1,26 +1,33 @@
 """A restricted vocabulary of a decoder: how its active columns are chosen, multiplied and counted.
 
-The product depends on the number of rows only, or a measured cost model chooses the fastest (FVP-09). The
-account holds active columns and misses by step and by sentence (FVP-08).
+The columns of a step come from the clusters of its rows (FVP-05, FVP-06) or from the candidate lists of its sentences
+(SHARP-02); `load_vocabulary` reads either kind from a bundle file. The product depends on the number of rows only, or a
+measured cost model chooses the fastest (FVP-09). The account holds active columns and misses by step and by sentence (FVP-08).
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from simnmt.kernels.columns import default_method
+from simnmt.kernels.columns import Centroids, ColumnSets, default_method
+from simnmt.kernels.errors import KernelError
 from simnmt.nmt.errors import NmtError
+from simnmt.nmt.linear_layers import HalfLinear
 from simnmt.nmt.step_model import StepModel
 from simnmt.profile.projection_cost import ProductMethod
 
 if TYPE_CHECKING:
+    from simnmt.nmt.vocabulary.candidate_lists import CandidateLists
+    from simnmt.nmt.vocabulary.cluster_bundle import ClusterSet
     from simnmt.profile.projection_cost import ProjectionCost
 
 
@@ -142,22 +149,6 @@ class ProductChoice:
         return "dense" if dense_s < active_s else method
 
 
-class VocabularySubset(Protocol):
-    """The choice of active columns for the active sentences of one decoder."""
-
-    def columns(self, hidden: Tensor) -> Tensor:
-        """Return the active columns of all rows together, int32, ascending, on the model's device (FVP-06).
-
-        `hidden`: the body's output, [rows, width].
-        """
-
-    def join(self, sources: Sequence[Sequence[int]]) -> None:
-        """Append sentences with these source tokens."""
-
-    def leave(self, order: Sequence[int]) -> None:
-        """Keep the sentences `order`: new slot i is old slot `order[i]`."""
-
-
 @dataclass(frozen=True, slots=True)
 class RestrictedVocabulary:
     """The `vocabulary` of a decoder: how active columns are chosen, multiplied and searched.
@@ -171,8 +162,8 @@ class RestrictedVocabulary:
     """Target tokens of its model."""
     width: int | None
     """Width of its model's contexts; None if it fits any."""
-    begin: Callable[[], VocabularySubset]
-    """Makes the subset of a new decoder, without sentences."""
+    begin: Callable[[], ClusteredColumns | ListedColumns]
+    """Makes the choice of columns of a new decoder, without sentences."""
     scatter: bool = False
     """Whether products are scattered into [rows, vocab], the rest minus infinity, with softmax and search over all, as in the
     paper (FVP-07). Otherwise the fused kernel searches them, and its columns are mapped back (XP-02): the same tokens."""
@@ -194,3 +185,139 @@ class RestrictedVocabulary:
             expected = f"{self.vocab:,} tokens" + ("" if self.width is None else f" and width {self.width:,}")
             what = f"the vocabulary's parts ({self.label}) are of {expected}, the model of {model.vocab:,} and {width:,}"
             raise NmtError(what, remedy="build them with this model: simnmt vocab build")
+
+
+class ClusteredColumns:
+    """Active columns by the clusters of a step's contexts, whatever the sentences."""
+
+    def __init__(self, centroids: Centroids, sets: ColumnSets) -> None:
+        self._centroids, self._sets = centroids, sets
+
+    def columns(self, hidden: Tensor) -> Tensor:
+        """Return the active columns of all rows together, int32, ascending, on the model's device (FVP-06).
+
+        `hidden`: the body's output, [rows, width]. Raises `NmtError` for a context that is not a number.
+        """
+        try:
+            chosen = self._centroids.nearest(hidden)
+        except KernelError as error:
+            raise NmtError(f"the model's outputs are no numbers to find a cluster for: {error}") from None
+        return self._sets.union(chosen)
+
+    def join(self, sources: Sequence[Sequence[int]]) -> None:
+        """Append sentences with these source tokens."""
+
+    def leave(self, order: Sequence[int]) -> None:
+        """Keep the sentences `order`: new slot i is old slot `order[i]`."""
+
+
+class ListedColumns:
+    """Active columns by candidate lists, which change only when sentences join or leave; see `ClusteredColumns`."""
+
+    def __init__(self, lists: CandidateLists) -> None:
+        self._lists = lists
+        self._candidates: list[NDArray[np.int32]] = []
+        """The candidates of each sentence."""
+        self._active: Tensor | None = None
+        """The active columns of the present sentences, once they were asked for."""
+
+    def columns(self, hidden: Tensor) -> Tensor:
+        """See `ClusteredColumns`."""
+        if self._active is None:
+            candidates = self._candidates
+            union = candidates[0] if len(candidates) == 1 else np.unique(np.concatenate(candidates))
+            self._active = torch.tensor(union, dtype=torch.int32, device=hidden.device)
+        return self._active
+
+    def join(self, sources: Sequence[Sequence[int]]) -> None:
+        """See `ClusteredColumns`."""
+        self._candidates += [self._lists.of(source) for source in sources]
+        self._active = None
+
+    def leave(self, order: Sequence[int]) -> None:
+        """See `ClusteredColumns`."""
+        self._candidates = [self._candidates[slot] for slot in order]
+        self._active = None
+
+
+def clustered(
+    clusters: ClusterSet, *, device: torch.device | str = "cpu", dtype: torch.dtype | None = None
+) -> RestrictedVocabulary:
+    """Return the vocabulary of the columns of all clusters into which the rows of a step fall.
+
+    `device`: the model's; `dtype`: of the centroids, by default the bundle's (FVP-18: 2 bytes a number for such a model).
+    """
+    # The result holds neither the clusters nor their copies on another device.
+    centroids, sets = clusters.centroids, clusters.sets
+    points = centroids.points.to(device=device, dtype=dtype or centroids.points.dtype)
+    if points is not centroids.points:
+        centroids = Centroids.of(points)
+    if sets.columns.device != points.device:
+        sets = ColumnSets(sets.starts, sets.columns.to(points.device), sets.vocab)
+    begin, width = lambda: ClusteredColumns(centroids, sets), centroids.points.shape[1]
+    return RestrictedVocabulary(clusters.label, sets.vocab, width, begin, clusters=len(sets))
+
+
+def listed(lists: CandidateLists) -> RestrictedVocabulary:
+    """Return the vocabulary of the candidates of all active sentences."""
+    return RestrictedVocabulary("candidates", lists.vocab, None, lambda: ListedColumns(lists))
+
+
+def load_vocabulary(
+    path: str | os.PathLike[str],
+    model: StepModel,
+    *,
+    direction: str | None = None,
+    device: torch.device | None = None,
+    dtype: torch.dtype | None = None,
+) -> RestrictedVocabulary:
+    """Load the clusters or candidate lists of a bundle that was built with this model, whose weights must be as in its file.
+
+    Args:
+        path: a file that `simnmt vocab build` wrote.
+        model: the model, which is checked against the bundle.
+        direction: the label of a set of clusters; may be left out if the bundle has one set.
+        device, dtype: the later device and type of the model, by default the present ones; centroids have 2 bytes a number if
+            the model has (FVP-18).
+
+    Raises `NmtError` for a file that is not a bundle or is damaged, for another model or vocabulary, and for a missing
+    direction.
+    """
+    from simnmt.nmt.vocabulary.bundle_file import read_bundle
+    from simnmt.nmt.vocabulary.candidate_lists import CandidateLists
+    from simnmt.nmt.vocabulary.cluster_bundle import load_clusters
+
+    device, dtype = device or model.device, dtype or model.weight.dtype
+    if read_bundle(path).kind == "clusters":
+        clusters = load_clusters(path, model).direction(direction)
+        vocabulary = clustered(clusters, device=device, dtype=dtype if dtype.itemsize == 2 else None)
+    elif direction is not None:
+        raise NmtError("candidate lists have no directions", path=path, remedy="leave --direction out")
+    else:
+        vocabulary = listed(CandidateLists.load(path, model))
+    vocabulary.check(model)
+    return vocabulary
+
+
+def with_measured_cost(vocabulary: RestrictedVocabulary, model: StepModel) -> RestrictedVocabulary:
+    """Return the vocabulary with the cost of the model's products as measured now, which takes about a second.
+
+    Two measurements may choose differently among products of nearly equal speed, which changes rounding; without a measured
+    cost every run is the same. On CUDA the vocabulary is returned unchanged: all methods are torch's own there.
+    """
+    from simnmt.kernels.projection_timing import measure_projection
+
+    if model.device.type != "cpu":
+        return vocabulary
+    # The model multiplies packed weights by a product of its own; torch is far slower on the unpacked ones.
+    packed = any(isinstance(layer, HalfLinear) for layer in model.modules())
+    weight = model.weight.detach()
+    with torch.inference_mode():
+        cost = measure_projection(
+            weight.shape[1],
+            weight=weight,
+            bias=model.bias.detach().float(),
+            clusters=vocabulary.clusters or 1,
+            dense=(lambda hidden: next(iter(model.products(hidden)))) if packed else None,
+        )
+    return replace(vocabulary, cost=cost)

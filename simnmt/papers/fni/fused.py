@@ -73,7 +73,7 @@ class Reproduction:
                 _layer_table(layers),
                 derived_table([*derived().values()]),
                 _speed_table(speeds),
-                _amdahl_table(amdahl),
+                FUSED.shown_table("amdahl", amdahl, case=_case),
                 _real_table(self.real),
                 _device_table(self.decoders),
             ],
@@ -171,8 +171,8 @@ def reproduce(
     return Reproduction(known, devices, real, left_out).report()
 
 
-CASE = Column("set, source", lambda row: case_name(row["beam"], row["set"]))
-HOW = Column("how", "kind", kind=True)
+def _case(row: Row) -> str:
+    return case_name(row["beam"], row["set"])
 
 
 def _layer_table(rows: Sequence[Row]) -> Table:
@@ -186,25 +186,15 @@ def _layer_table(rows: Sequence[Row]) -> Table:
 
         return small
 
-    columns = [
-        CASE,
-        HOW,
-        Column("product", "product_s", 2),
-        Column("fused layer's", "product_fused_s", 2),
-        Column("product’s change, %", "product_percent", 2, signed=True, small=printed("product_percent"), on_terminal=False),
-        Column("three steps", "three_s", 2, small=three_parts),
-        Column("fused", "fused_s", 2),
-        Column("their change, %", "fused_percent", 2, signed=True, small=printed("fused_percent"), on_terminal=False),
-        Column("ratio", "ratio", 2),
-        Column("whole layer", "layer_ratio", 3),
-    ]
     order = list(SETS)
-    rows = sorted(rows, key=lambda row: (order.index(row["set"]), row["beam"]))
-    note = "Three steps: bias, softmax and search; the ratio is theirs over fused. Our fused layer takes its product block by "
-    note += "block; the paper leaves it alone. Small print: the paper’s figure of a change, where its seconds give another. "
-    note += "Fusing is exact: translations stay as they are."
-    title = "Tables 2 and 3: seconds of the output layer over a whole set"
-    return Table(title, columns, rows, note, id="table-2-3", small="source", published=lambda row: row["kind"] == "published")
+    return FUSED.shown_table(
+        "table-2-3",
+        sorted(rows, key=lambda row: (order.index(row["set"]), row["beam"])),
+        case=_case,
+        three_parts=three_parts,
+        printed_product=printed("product_percent"),
+        printed_fused=printed("fused_percent"),
+    )
 
 
 def _speed_table(rows: Sequence[Row]) -> Table:
@@ -224,63 +214,28 @@ def _speed_table(rows: Sequence[Row]) -> Table:
     return simulation.speed_table(title, rows, [*map(column, names)], note, "name")
 
 
-def _amdahl_table(rows: Sequence[Row]) -> Table:
-    columns = [
-        CASE,
-        HOW,
-        Column("layer's share, %", "output_share", 1, scale=100.0),
-        Column("its speed-up", "layer_ratio", 3),
-        Column("predicted", "predicted", 3),
-        Column("product left alone", "predicted_product_left_alone", 3),
-        Column("end to end", "end_to_end", 3),
-    ]
-    note = (
-        "From the output layer’s share of the time and its own speed-up. Ours multiplies block by block, which plain decoding "
-    )
-    note += "might do as well: beside it is the prediction of fusing alone, the product left alone as in the paper. Simulated "
-    note += "speed-ups consist of the same stages; a measured one is a test where it is not within the 10 % allowed of 1."
-    return Table("Amdahl's prediction beside each speed-up", columns, rows, note, id="amdahl", small="source")
-
-
 def _real_table(speeds: Sequence[RealSpeed]) -> Table:
     stages = ("body", "product", "bias", "softmax", "search", "fused_product", "fused")
     keys = "set=test_set beam model vocab batch sentences plain_s ratio weights equal near_ties disagreements shares "
     rows = [record(speed, keys + " ".join(f"{stage}_s=stages_s.{stage}" for stage in stages)) for speed in speeds]
-    columns = [
-        CASE,
-        Column("sentences", "sentences", 0),
-        Column("times as fast", "ratio", 3),
-        Column("translations the same", "equal", 0),
-        Column("near ties", "near_ties", 0),
-        Column("other differences", "disagreements", 0),
-        *(Column(stage.replace("_", " "), f"{stage}_s", 2) for stage in stages[1:]),
-    ]
-    note = "Rounds alternate with and without the fused output layer; stages in seconds over all steps. Translations are "
-    note += "compared where sentences end by themselves; near ties are closer than 1e-4."
-    return Table(
-        "A real decoder on this box",
-        columns,
+    return FUSED.shown_table(
+        "real",
         rows,
-        note,
-        id="real",
-        small=lambda row: f"{row['model']}, {row['weights']} weights, {row['vocab']:,} words",
+        case=_case,
+        decoder=lambda row: f"{row['model']}, {row['weights']} weights, {row['vocab']:,} words",
     )
 
 
 def _device_table(decoders: Sequence[FusedDecoder]) -> Table:
     keys = "device box=profile.device.name model=profile.model.name vocab=profile.model.vocab beam batch=plain.batch "
     keys += "plain=plain_choice.short fused=fused_choice.short kind=fused.shown_kind exact=fused_choice.exact remarks"
-    columns = [
-        Column("device", lambda row: f"{row['device']}, beam {row['beam']}"),
-        Column("model", lambda row: f"{row['model']}, {row['vocab']:,} words", words=True),
-        Column("batches of", "batch", 0),
-        Column("kind", "kind", kind=True),
-        Column("without", "plain", words=True),
-        Column("fused", "fused", words=True),
-        Column("remarks", lambda row: "; ".join(row["remarks"]), words=True),
-    ]
-    note = "Origin of each profile’s decoder, with the fused kernel and without."
-    return Table("Devices", columns, [record(decoder, keys) for decoder in decoders], note, id="devices", small="box")
+    return FUSED.shown_table(
+        "devices",
+        [record(decoder, keys) for decoder in decoders],
+        device_and_beam=lambda row: f"{row['device']}, beam {row['beam']}",
+        model_and_vocab=lambda row: f"{row['model']}, {row['vocab']:,} words",
+        all_remarks=lambda row: "; ".join(row["remarks"]),
+    )
 
 
 def _figures(stages: Sequence[Row], speeds: Sequence[Row]) -> list[Figure]:

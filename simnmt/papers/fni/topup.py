@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import accumulate
 from typing import Annotated, Any
 
@@ -63,7 +62,7 @@ class Reproduction:
             [
                 _moment_table(self.lengths),
                 _occupancy_table(self.lengths),
-                Table("Share of decode steps by active sentences (figures 2, 8)", [], _active_rows(self.lengths), id="active"),
+                TOPUP.shown_table("active", _active_rows(self.lengths)),
                 _speed_table(speeds),
                 _device_table(known),
             ],
@@ -103,14 +102,12 @@ def reproduce(
 
 
 def _moment_table(lengths: Lengths) -> Table:
-    columns = [
-        Column("set", "set"),
-        Column("sentences", "sentences", 0),
-        Column("subwords", "subwords", 0),
-        Column("subwords a sentence, published", lambda row: f"{row['published_mean']:.1f} ± {row['published_sd']:.1f}"),
-        Column("drawn", lambda row: f"{row['mean']:.2f} ± {row['sd']:.2f}"),
-    ]
-    return Table("Table 1: test sets", columns, lengths.moments, id="table-1")
+    return TOPUP.shown_table(
+        "table-1",
+        lengths.moments,
+        published_moments=lambda row: f"{row['published_mean']:.1f} ± {row['published_sd']:.1f}",
+        drawn_moments=lambda row: f"{row['mean']:.2f} ± {row['sd']:.2f}",
+    )
 
 
 def _cells(lengths: Lengths) -> dict[tuple[str, str], pd.DataFrame]:
@@ -133,17 +130,15 @@ def _occupancy_table(lengths: Lengths) -> Table:
         _, scale, decimals = SHOWN[row["measure"]]
         return "" if row[key] is None else f"{scale * row[key]:,.{decimals}f}"
 
-    def ours(row: Row) -> str:
-        return f"[{text(row, 'least')}, {text(row, 'greatest')}]"
-
-    columns = [
-        Column("set, batching, measure", lambda row: f"{SETS[row['set']].name} {row['strategy']}, {SHOWN[row['measure']][0]}"),
-        *(Column(key, partial(text, key=key)) for key in ("published", "stated")),
-        Column("ours", partial(text, key="ours"), small=ours),
-    ]
-    note = "Published: in the paper’s text. Stated: the known result of simulating such lengths. Square brackets hold the "
-    note += "least and the greatest over seeds."
-    return Table("Active sentences in decode steps, batches of 128", columns, rows, note, id="occupancies")
+    return TOPUP.shown_table(
+        "occupancies",
+        rows,
+        name=lambda row: f"{SETS[row['set']].name} {row['strategy']}, {SHOWN[row['measure']][0]}",
+        published_text=lambda row: text(row, "published"),
+        stated_text=lambda row: text(row, "stated"),
+        ours_text=lambda row: text(row, "ours"),
+        spread=lambda row: f"[{text(row, 'least')}, {text(row, 'greatest')}]",
+    )
 
 
 def _active_rows(lengths: Lengths) -> list[Row]:
@@ -171,15 +166,8 @@ def _speed_table(rows: Sequence[Row]) -> Table:
 
 def _device_table(known: Sequence[Decoder]) -> Table:
     keys = "device box=profile.device.name model=profile.model.name beam profile=profile.name batch kind=shown_kind remarks"
-    columns = [
-        Column("device", "device"),
-        Column("model", "model", words=True),
-        Column("beam", "beam", digits=0),
-        Column("batches of", "batch", digits=0),
-        Column("steps", "kind", kind=True),
-        Column("remarks", lambda row: "; ".join(row["remarks"]), words=True),
-    ]
-    return Table("Devices", columns, [record(decoder, keys) for decoder in known], id="devices", small="box")
+    rows = [record(decoder, keys) for decoder in known]
+    return TOPUP.shown_table("devices", rows, all_remarks=lambda row: "; ".join(row["remarks"]))
 
 
 def _speed_figures(rows: Sequence[Row]) -> list[Figure]:

@@ -23,12 +23,11 @@ from simnmt.nmt.checkpoint import WEIGHTS_FILE
 from simnmt.nmt.devices import torch_threads
 from simnmt.nmt.step_model import StepModel
 from simnmt.nmt.translation import Translator
-from simnmt.nmt.vocabulary.active_columns import clustered, listed, with_measured_cost
 from simnmt.nmt.vocabulary.builders import build_candidates
 from simnmt.nmt.vocabulary.bundle_file import model_bytes
 from simnmt.nmt.vocabulary.cluster_bundle import ClusterBundle, ClusterSet
 from simnmt.nmt.vocabulary.contexts import Clustering, Contexts, assign, cluster, collect, join_contexts
-from simnmt.nmt.vocabulary.restricted_vocabulary import RestrictedVocabulary
+from simnmt.nmt.vocabulary.restricted_vocabulary import RestrictedVocabulary, clustered, listed, with_measured_cost
 from simnmt.papers.fvp.decoding import (
     Method,
     Sentences,

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -34,7 +34,6 @@ ABSENT = "-"
 
 Cell = str | bool | int | float
 Row = Mapping[str, Any]
-T = TypeVar("T")
 _COLUMN_FIELDS = {field.name for field in fields(Column)}
 
 
@@ -106,11 +105,6 @@ class PrintedTable(Configuration):
         """Return a column."""
         return [row[name] for row in self.rows]
 
-    def as_rows(self, kind: type[T]) -> tuple[T, ...]:
-        """Return the rows as instances of a dataclass, whose fields are columns of the table."""
-        names = [field.name for field in fields(kind) if field.init]  # type: ignore[arg-type]
-        return tuple(kind(**{name: row[name] for name in names}) for row in self.rows)
-
     def beside(self, *names: Any) -> dict[str, Any]:
         """Return the shown cells of a row by the keys that they have in rows of ours; None if there is no such row."""
         row = next((row for row in self.rows if [*row.values()][: len(names)] == [*names]), {})
@@ -161,16 +155,16 @@ class ShownTable(Configuration):
             else:
                 raise InputError(f"shown.{self.id}: a column of {', '.join(column)}", path=self.path)
         keys = {item.value.split(".")[0] for item in columns if isinstance(item.value, str)}
-        for row in rows[:1]:
-            if isinstance(row, Mapping) and (absent := keys - row.keys()):
-                raise InputError(f"shown.{self.id}: no {', '.join(absent)} in its rows", path=self.path)
+        if rows and isinstance(rows[0], Mapping) and (absent := keys.difference(*rows)):
+            raise InputError(f"shown.{self.id}: no {', '.join(absent)} in its rows", path=self.path)
         key = self.published
 
         def is_published(row: Any) -> bool:
             return key == "all" or (key is not None and read_value(row, key) == "published")
 
         columns += more
-        return Table(self.title, columns, rows, self.note, id=self.id, small=self.small, published=is_published)
+        small = readers.get(self.small, self.small) if self.small else None
+        return Table(self.title, columns, rows, self.note, id=self.id, small=small, published=is_published)
 
 
 class Unmeasured(Configuration):
@@ -227,6 +221,7 @@ class Paper(Configuration):
         self,
         name: str,
         rows: Sequence[Any],
+        /,
         *more: Column,
         cells: Mapping[str, Callable[[Any], TableCell]] | None = None,
         **readers: Callable[[Any], Any],
