@@ -75,8 +75,7 @@ def judge(studies: Sequence[Study] = (), benches: Sequence[ProjectionBench] = ()
     for study in studies:
         notes += [f"{study.name}, {run.part} of {', '.join(run.labels)}: {note}" for run in study.runs for note in run.notes]
     claims = [*study_claims(studies), *bench_claims(benches), *printed_claims()]
-    matrix_note = "By model; claims that the paper's own figures decide are below."
-    return Report(PAPER, claims, tables, figures, notes, matrix_note=matrix_note)
+    return Report(PAPER, claims, tables, figures, notes)
 
 
 def reproduce(
