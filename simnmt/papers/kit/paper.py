@@ -194,6 +194,8 @@ class Paper(Configuration):
     setting: dict[str, str]
     slips: tuple[str, ...]
     """Contradictions within the paper, one sentence each."""
+    matrix_note: str = ""
+    """Text above the verdicts by device."""
     notes: tuple[str, ...] = ()
     """Origins and limits of our numbers, one sentence each; `{name}` stands for a value of the run."""
     values: dict[str, Any] = Field(default_factory=dict)
