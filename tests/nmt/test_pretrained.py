@@ -174,7 +174,7 @@ def with_a_layer(folder: Path) -> None:
 
 
 DAMAGES: dict[str, tuple[str, Callable[[Path], object], str]] = {
-    "no tokeniser": ("nllb", without("tokenizer.json", "tokenizer_config.json"), "holds no tokeniser"),
+    "no tokeniser": ("nllb", without("tokenizer.json", "tokenizer_config.json"), "no usable tokeniser"),
     "no vocabulary": ("opus", without("vocab.json"), "vocab.json"),
     "the tokeniser of another model": (
         "mbart",
