@@ -12,6 +12,7 @@ from simnmt.base.errors import describe_error
 from simnmt.base.suggestions import did_you_mean
 from simnmt.nmt.architecture import Architecture
 from simnmt.nmt.errors import NmtError
+from simnmt.nmt.families import family_of
 from simnmt.nmt.hub import TORCH_WEIGHTS, model_path
 from simnmt.nmt.pretrained_config import check_folder, model_type, quiet_transformers, refuse_code
 from simnmt.nmt.subwords import UNKNOWN
@@ -20,13 +21,6 @@ if TYPE_CHECKING:  # a service's front converts texts without torch
     from simnmt.nmt.models import LoadedModel
 
 _FOLDER = "copy the folder again, with the files of its tokeniser"
-_MULTILINGUAL_FILES = ("tokenizer.json or sentencepiece.bpe.model",)
-_FILES = {
-    "marian": ("source.spm", "target.spm", "vocab.json"),
-    "m2m_100": _MULTILINGUAL_FILES,
-    "mbart": _MULTILINGUAL_FILES,
-}
-"""Files without which the tokeniser of a model's type cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +150,8 @@ def _tokenizer_in(path: Path) -> Any:
     from transformers import AutoTokenizer
 
     check_folder(path)
-    needed = _FILES.get(model_type(path) or "", ())
+    known = family_of(model_type(path))
+    needed = () if known is None else known[1].tokenizer_files
     if missing := [names for names in needed if not any((path / name).is_file() for name in names.split(" or "))]:
         raise NmtError(f"no usable tokeniser: {' and '.join(missing)} missing", path=path, remedy=_FOLDER)
     refuse_code(path, "tokenizer_config.json")
