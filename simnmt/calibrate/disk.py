@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -24,8 +23,6 @@ SIZES_BYTES = tuple(int(mb * MB) for mb in (0.25, 0.5, 1, 2, 4, 8, 16, 32))
 REPEATS = 9
 PACED_CHUNK_BYTES = 64 * 1024
 ALIGN_BYTES = 4096
-SPARE_BYTES = 64 * MB
-"""Bytes left free on the disk beside the file."""
 
 
 class DiskError(InputError):
@@ -93,7 +90,7 @@ def measure_disk(
     """
     sizes = sorted(set(sizes_bytes))
     file_bytes = 4 * sizes[-1]
-    mount = refuse_unfit(folder, file_bytes)
+    mount = refuse_unfit(folder)
     drawn = random.Random(seed)
     order = [size for size in sizes for _ in range(repeats)]
     drawn.shuffle(order)
@@ -123,8 +120,8 @@ def measure_disk(
     )
 
 
-def refuse_unfit(folder: str | os.PathLike[str], file_bytes: int = 4 * SIZES_BYTES[-1]) -> Mount | None:
-    """Return the mount of the folder. Raises `DiskError` if its disk cannot be measured with a file of that size."""
+def refuse_unfit(folder: str | os.PathLike[str]) -> Mount | None:
+    """Return the mount of the folder. Raises `DiskError` if there is no disk behind it that can be measured."""
     if not hasattr(os, "posix_fadvise"):
         raise DiskError("cold reads need Linux: this system cannot drop files from memory")
     if not Path(folder).is_dir():
@@ -135,10 +132,6 @@ def refuse_unfit(folder: str | os.PathLike[str], file_bytes: int = 4 * SIZES_BYT
     if mount is not None and mount.is_memory:
         remedy = "name a folder on the disk to be measured"
         raise DiskError(f"{mount.kind} is memory: there is no disk behind this folder", path=folder, remedy=remedy)
-    free, needed = shutil.disk_usage(folder).free, file_bytes + SPARE_BYTES
-    if free < needed:
-        what = f"{free / MB:,.0f} MB free, {needed / MB:,.0f} needed"
-        raise DiskError(what, path=folder, remedy="make room or name another folder")
     return mount
 
 

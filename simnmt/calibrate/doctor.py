@@ -55,9 +55,6 @@ def hardware_findings(box: BoxDescription) -> Iterator[Finding]:
     model = " ".join(filter(None, [box.cpu_model or box.machine, f"in {box.board}" if box.board else None]))
     cores = f", {box.physical_cores} cores" if box.physical_cores else ""
     yield Finding("can", "threads", f"{_counted(box.usable_cpus, 'thread')} at once: {model}{cores}")
-    if box.physical_cores and box.usable_cpus > box.physical_cores:
-        what = f"{box.usable_cpus} hardware threads share {box.physical_cores} cores"
-        yield Finding("warning", "threads", what, f"measure with --threads {box.physical_cores} or fewer")
     if box.logical_cores and len(box.allowed_cpus) < box.logical_cores:
         yield Finding("warning", "threads", f"this process may use {len(box.allowed_cpus)} of {box.logical_cores} CPUs")
     if box.cpu_quota is not None:

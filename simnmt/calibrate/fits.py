@@ -1,4 +1,4 @@
-"""Fits of samples to blocks of a profile: tables of steps and encoders (FNI-18), overheads, disk reads, energy."""
+"""Fits of samples to blocks of a profile: tables of steps and encoders (FNI-18), overheads, disk reads."""
 
 from __future__ import annotations
 
@@ -10,36 +10,25 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from simnmt.base.arrays import Floats
-from simnmt.profile.blocks import DiskBlock, EncoderBlock, EnergyBlock, ReadSample, StepBlock
+from simnmt.profile.blocks import DiskBlock, EncoderBlock, ReadSample, StepBlock
 from simnmt.profile.cost import CostTable
 from simnmt.profile.execution_fit import (
-    MEDIAN,
     bounded_least_squares,
     by_cell,
-    fit_relative_plane,
-    heldout_plane_error,
     nonnegative_line,
     r_squared,
 )
 
 
 def split_totals(tgt_len: ArrayLike, total_s: ArrayLike) -> tuple[float, float, float]:
-    """Fit (encode_and_fixed_s, s_first_step, s_per_position) of one batch size and source length to all repeats.
+    """Fit (encode_and_fixed_s, s_first_step, s_per_position) of one batch size to translations of two target lengths or more.
 
     A translation of T tokens takes encode_and_fixed_s + T s_first_step + T (T - 1) / 2 s_per_position, because the step at
-    position p, from 0, takes s_first_step + p s_per_position. The fit minimises relative errors, with no part below 0; with
-    two target lengths, all steps are equal. Both columns of shape (translations,). Raises `ValueError` for fewer than two
-    target lengths, lengths below 1 and times that are not positive.
+    position p, from 0, takes s_first_step + p s_per_position. The fit minimises relative errors, with no part below 0; with two
+    target lengths, all steps are equal. Both columns of shape (translations,).
     """
     length, time = np.asarray(tgt_len, np.float64), np.asarray(total_s, np.float64)
-    if length.ndim != 1 or length.shape != time.shape:
-        raise ValueError(f"two columns of one length are needed, got shapes {length.shape} and {time.shape}")
-    if not (np.isfinite(time).all() and (time > 0.0).all() and np.isfinite(length).all() and (length >= 1.0).all()):
-        raise ValueError("target lengths from 1 and positive times are needed")
-    distinct = np.unique(length).size
-    if distinct < 2:
-        raise ValueError("two target lengths at least are needed to separate steps from the rest")
-    grown = length * (length - 1.0) / 2.0 * (distinct > 2)
+    grown = length * (length - 1.0) / 2.0 * (np.unique(length).size > 2)
     design = np.column_stack([np.ones_like(length), length, grown]) / time[:, None]
     fixed, first, per_position = bounded_least_squares(design, np.ones_like(time)).tolist()
     return fixed, first, per_position
@@ -207,24 +196,3 @@ def _read_line(size: Floats, time: Floats) -> tuple[float, float]:
     if s_per_byte <= 0.0:
         raise ValueError("larger reads take no longer: the bandwidth is unknown")
     return fixed_s, s_per_byte
-
-
-def fit_energy(
-    src_len: ArrayLike, tgt_len: ArrayLike, energy_j: ArrayLike, *, source: str, idle_w: float, active_w: float
-) -> EnergyBlock:
-    """Fit a profile's block `energy`: a plane in joules over both lengths, by relative error to the medians.
-
-    Columns of shape (inferences,), with all repeats. Raises `ValueError` as `fit_relative_plane` does, also for energies of 0,
-    which a counter that did not move would give.
-    """
-    plane = fit_relative_plane(src_len, tgt_len, energy_j, quantile=MEDIAN)
-    return EnergyBlock(
-        kind="measured",
-        source=source,
-        idle_w=idle_w,
-        active_w=active_w,
-        j_per_src_token=plane.s_per_src_token,
-        j_per_tgt_token=plane.s_per_tgt_token,
-        j_fixed=plane.s_fixed,
-        heldout_error=heldout_plane_error(src_len, tgt_len, energy_j, quantile=MEDIAN),
-    )

@@ -14,6 +14,7 @@ import typer
 
 from simnmt.base.files import is_standard
 from simnmt.base.packages import named_if_missing
+from simnmt.base.text_tables import format_pairs
 from simnmt.cli.options import (
     AsJson,
     Force,
@@ -163,7 +164,7 @@ def calibrate(
     print_result(
         as_json,
         lambda: {"profile": done.profile.model_dump(mode="json", exclude_none=True), "warnings": done.warnings},
-        lambda: f"{_format_profile(done.profile)}\n{'replaced' if done.replaced else 'wrote'} {out}",
+        lambda: f"{_format_profile(done.profile, out)}\n{'replaced' if done.replaced else 'wrote'} {out}",
     )
     from simnmt.report.input_pages import render_profiles
     from simnmt.report.page_template import write_page
@@ -267,58 +268,12 @@ class _LogLines:
             self.say(f"{part}: measured {done_s:.0f} s, about {left_s:.0f} s left")
 
 
-def _format_profile(profile: DeviceProfile) -> str:
-    """Return the main figures of the profile as text, in milliseconds and percent."""
-    if (endpoint := profile.endpoint) is not None:
-        facts = [f"  {label}: {text}" for label, text in [*endpoint.lines("endpoint")][1:]]
-        return "\n".join([f"{profile.name}: {profile.provenance.source}", *_format_execution(profile), *facts])
-    engine = profile.engine
-    assert engine is not None
-    weights = "random weights" if engine.weights == "random" else "a checkpoint's weights"
-    lines = [
-        f"{profile.name}: {profile.model.name} on {profile.device.name}, {engine.backend} {engine.compute_type}, {weights}",
-        *_format_execution(profile),
-    ]
-    if (six := profile.execution.fit.heldout_error_six_cells) is not None:
-        lines.append(f"  six corner cells alone, judged on all others: {_format_percent(six)}")
-    for name, block in (("decode step", profile.step), ("encoder", profile.encoder)):
-        if block is not None:
-            batches = f"batch {block.batch[0]} to {block.batch[-1]}"
-            lines.append(f"{name}, {batches}, held-out error {_format_percent(block.heldout_error)}")
-    if profile.decoder is not None:
-        batches = ", ".join(map(str, profile.decoder.batches))
-        count = len(profile.decoder.measured)
-        lines.append(f"decoder, batch {batches}: {count} variants (simnmt profile inspect shows their times)")
-    if profile.overheads is not None and (decision := profile.overheads.decision_s) is not None and decision.value is not None:
-        lines.append(f"a decision of the gateway: {1e6 * decision.value:.1f} us")
-    if (disk := profile.disk) is not None:
-        disk_cost = f"disk: {1e3 * disk.s_fixed:.2f} ms + bytes at {disk.bytes_per_s / 1e6:,.0f} MB/s"
-        lines.append(f"{disk_cost}, held-out error {_format_percent(disk.heldout_error)}")
-    if profile.energy is not None and profile.energy.active_w is not None:
-        lines.append(f"energy, {profile.energy.source}: {profile.energy.active_w:.1f} W at work")
-    return "\n".join(lines)
+def _format_profile(profile: DeviceProfile, out: Path) -> str:
+    """Return what `profile inspect` shows, without the warnings, which are printed already."""
+    from simnmt.profile.profile_summary import facts, title
 
-
-def _format_execution(profile: DeviceProfile) -> list[str]:
-    plane, quality = profile.plane, profile.execution.fit
-    of_means = quality.heldout_error_of_means
-    return [
-        f"execution, {profile.execution.kind}: {1e3 * plane.s_per_src_token:.3f} ms per source token, "
-        f"{1e3 * plane.s_per_tgt_token:.3f} ms per target token, {1e3 * plane.s_fixed:.2f} ms fixed",
-        f"  R2 {_format_number(quality.r2)}, of the means per target length {_format_number(quality.r2_of_means_per_tgt_len)}; "
-        f"held-out error {_format_percent(quality.heldout_error)}"
-        + (f" ({quality.heldout_how})" if quality.heldout_how else "")
-        + ("" if of_means is None else f", {_format_percent(of_means)} on mean times")
-        + f"; residual {100 * profile.execution.residual_relative_sd:.1f} %",
-    ]
-
-
-def _format_percent(share: float | None) -> str:
-    return "not known" if share is None else f"{100 * share:.2f} %"
-
-
-def _format_number(value: float | None) -> str:
-    return "not defined" if value is None else f"{value:.4f}"
+    shown = [(label, text) for label, text in facts(profile) if label != "warning"]
+    return f"{out}: {title(profile)}\n{format_pairs(shown, '  ')}"
 
 
 def doctor(

@@ -22,7 +22,6 @@ from simnmt.cli.options import (
     Jobs,
     flag,
     option,
-    parse_duration,
     print_result,
 )
 from simnmt.cli.progress import Bar, progress_bar
@@ -31,7 +30,6 @@ from simnmt.papers import PAPERS
 
 if TYPE_CHECKING:
     from simnmt.papers.kit.rendering import Report
-    from simnmt.papers.kit.report import PaperReport
 
 app = typer.Typer(help="The papers' tables as published, and ours beside them.", no_args_is_help=True)
 
@@ -46,7 +44,7 @@ Parts = Annotated[
 
 
 def _write_and_print(
-    paper: str, out: Path | None, force: bool, as_json: bool, reproduce: Callable[[Bar, Path], PaperReport | Report]
+    paper: str, out: Path | None, force: bool, as_json: bool, reproduce: Callable[[Bar, Path], Report]
 ) -> None:
     """Run a reproduction under a progress bar, write its page and document whole or not at all, and print it."""
     from simnmt.results import run_directory as files
@@ -157,17 +155,13 @@ class PaperVerb(Verb):
 def _verb_of(name: str) -> Callable[..., None]:
     """Return the function of a paper's verb, whose parameters are those of the paper's `reproduce` and the output's.
 
-    `jobs`, `progress` and `say` are given to those that have them; an option of a `TIME` takes units.
+    `jobs`, `progress` and `say` are given to those that have them.
     """
     reproduce = importlib.import_module(PAPERS[name].module).reproduce
     shared = {"out": Out, "jobs": Jobs, "force": Force, "as_json": AsJson}
     defaults = {"out": None, "jobs": 0, "force": False, "as_json": False}
     options = dict(inspect.signature(reproduce, eval_str=True).parameters)
     names = ["out", *(name for name in options if name not in ("progress", "say")), "force", "as_json"]
-    for parameter in options.values():
-        for declaration in getattr(parameter.annotation, "__metadata__", ()):
-            if declaration.metavar == "TIME":
-                declaration.parser = parse_duration
 
     def run(out: Path | None, force: bool, as_json: bool, **given: Any) -> None:
         if "jobs" in given:

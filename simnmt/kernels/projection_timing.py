@@ -7,7 +7,6 @@ with the active columns or with all columns by torch (FVP-15, XP-02).
 from __future__ import annotations
 
 import math
-import platform
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from torch.nn.functional import linear
 from simnmt.kernels.arrays import huge_pages
 from simnmt.kernels.cases import Case, Comparison, Kernel, Run, Work, last_cache_bytes, nearer_cache_bytes, target_at
 from simnmt.kernels.columns import Centroids, ColumnSets, gathered_products, scatter
-from simnmt.kernels.native_library import level_name
+from simnmt.kernels.native_library import processor
 from simnmt.kernels.output_layer import fused_best
 from simnmt.kernels.output_reference import Best
 from simnmt.profile.projection_cost import PRODUCT_METHODS, ProductMethod, ProjectionCost, StageCost, StagePoint, fit_stage
@@ -91,12 +90,10 @@ def random_layer(
     return clustered_layer(weight, torch.randn(vocab, generator=generator, device=device), clusters, seed=seed)
 
 
-def clustered_layer(weight: Tensor, bias: Tensor | None, clusters: int, *, seed: int = 0) -> Layer:
+def clustered_layer(weight: Tensor, bias: Tensor, clusters: int, *, seed: int = 0) -> Layer:
     """Return a layer with given weights and random centroids."""
     generator = torch.Generator(weight.device).manual_seed(seed + 1)
     points = torch.randn(clusters, weight.shape[1], generator=generator, device=weight.device)
-    if bias is None:
-        bias = torch.zeros(len(weight), device=weight.device)
     return Layer(weight.detach(), bias.detach().float(), Centroids.of(points))
 
 
@@ -179,62 +176,48 @@ def search(products: Tensor, bias: Tensor | None) -> Best:
 
 
 def measure_projection(
-    width: int,
+    weight: Tensor,
+    bias: Tensor,
     *,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    vocab: int = 16_384,
-    clusters: int = 1_000,
-    rows: Sequence[int] = ROWS,
-    shares: Sequence[float] = SHARES,
+    clusters: int,
     rounds: int = 3,
     clock: Callable[[], float] = time.perf_counter,
     dense: Callable[[Tensor], object] | None = None,
 ) -> ProjectionCost:
-    """Measure the stages quickly, in well below a second for a usual layer, with torch's number of threads.
+    """Measure the stages of a model's output layer quickly, in well below a second for a usual layer, with torch's threads.
 
     Weights that fit into the cache are found there, as during decoding; columns of larger weights are not.
 
     Args:
-        width: d.
-        weight: [V, d] of the model; random weights of `vocab` columns for None.
-        bias: the model's bias.
-        vocab: V of random weights.
+        weight: [V, d] of the model; of a layer beyond `MOST_NUMBERS` smaller shares are active.
+        bias: [V].
         clusters: number of random centroids.
-        rows: numbers of rows to measure.
-        shares: active shares of V; a layer beyond `MOST_NUMBERS` is measured with smaller shares.
         rounds: timings of each stage, of which the least counts.
         clock: seconds.
         dense: the model's product of hidden states [rows, d] with all columns, if it is not torch's product with `weight`.
-
-    Raises:
-        ValueError: for weights of another width.
     """
-    if weight is not None and weight.shape[1] != width:
-        raise ValueError(f"weights of width {weight.shape[1]}, not {width}")
-    layer = random_layer(vocab, width, clusters) if weight is None else clustered_layer(weight, bias, clusters)
+    layer = clustered_layer(weight, bias, clusters)
     timed: list[Timed] = []
-    for count in rows:
+    for count in ROWS:
         fewer = max(1.0, count / ROWS_OF_MOST)
-        scale = min(1.0, MOST_NUMBERS / fewer / (max(shares) * layer.vocab * width))
-        all_columns = list(dense_stages(layer, count, most_columns=max(1, int(MOST_DENSE / fewer / width))))
+        scale = min(1.0, MOST_NUMBERS / fewer / (max(SHARES) * layer.vocab * layer.width))
+        all_columns = list(dense_stages(layer, count, most_columns=max(1, int(MOST_DENSE / fewer / layer.width))))
         if dense is not None:
-            model_dense = Timed("dense", count, layer.vocab * width, layer.vocab, partial(dense, torch.zeros(count, width)))
+            run = partial(dense, torch.zeros(count, layer.width))
+            model_dense = Timed("dense", count, layer.vocab * layer.width, layer.vocab, run)
             all_columns = [model_dense, *(timing for timing in all_columns if timing.stage != "dense")]
         timed += all_columns
         timed += assign_stages(layer, count)
-        logits = torch.empty(count, layer.vocab, device=layer.weight.device)
-        for share in shares:
-            steps = random_steps(layer, count, scale * share)
-            stages = step_stages(layer, steps, logits)
-            few = count == rows[0] or logits.numel() <= MOST_LOGITS
+        logits = torch.empty(count, layer.vocab, device=weight.device)
+        for share in SHARES:
+            stages = step_stages(layer, random_steps(layer, count, scale * share), logits)
+            few = count == ROWS[0] or logits.numel() <= MOST_LOGITS
             timed += [timing for timing in stages if few or timing.stage != "scatter"]
     # Weights that fit the last cache stay there beside the decoder's other data, but not in the caches nearer to the processor;
     # without the flush each method would find the data that the method timed before it has just read.
-    device = layer.weight.device
-    fits = layer.weight.nbytes <= cache_bytes(device) // 2
-    flush = flush_of_nearer_caches(device) if fits else flush_of_caches(device)
-    points = points_of(timed, _least_s(timed, rounds, flush, clock_of(device, clock)))
+    fits = weight.nbytes <= cache_bytes(weight.device) // 2
+    flush = flush_of_nearer_caches(weight.device) if fits else flush_of_caches(weight.device)
+    points = points_of(timed, _least_s(timed, rounds, flush, clock_of(weight.device, clock)))
     return projection_cost(points, provenance={"how": f"quick, {rounds} rounds"}, layers=[layer])
 
 
@@ -249,7 +232,7 @@ def projection_cost(
     of_stages: dict[str, StageCost] = {
         stage: fit_stage(stage_points, (heldout or {}).get(stage, ())) for stage, stage_points in points.items()
     }
-    known = {"processor": platform.machine(), "torch": str(torch.__version__), "kernels": level_name()}
+    known = {"processor": processor(), "torch": str(torch.__version__)}
     return ProjectionCost(
         kind="measured",
         device="cuda" if layers[0].weight.is_cuda else "cpu",

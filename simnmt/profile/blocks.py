@@ -64,6 +64,9 @@ class Shown:
         """Return the words for a value, or for each of several."""
         if isinstance(value, Mapping):
             return ", ".join(f"{key} {part}" for key, part in value.items())
+        if isinstance(value, tuple) and value and isinstance(value[0], float):
+            value = (min(value), max(value)) if min(value) < max(value) else value[:1]
+            return " to ".join(map(self.format, value))
         if isinstance(value, tuple):
             return "; ".join(map(self.format, value))
         return self.text.format(value * self.factor if isinstance(value, float) else value)

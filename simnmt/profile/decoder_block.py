@@ -38,17 +38,6 @@ class ActiveShare(Block):
     s_per_share: Annotated[float, Field(ge=0.0, le=1e3)] | None = None
     """Slope of the seconds of a step over its active share; null if the timed steps do not determine it."""
 
-    @model_validator(mode="after")
-    def _is_a_distribution(self) -> ActiveShare:
-        if (self.levels[0], self.levels[-1]) != (0.0, 1.0):
-            raise ValueError("levels: must rise from 0 to 1")
-        for name, quantiles in (("by_step", self.by_step), ("by_sentence", self.by_sentence)):
-            if quantiles is not None and (len(quantiles) != len(self.levels) or list(quantiles) != sorted(quantiles)):
-                raise ValueError(f"{name}: one quantile per level is needed, none less than the one before")
-        if not self.by_step[0] <= self.mean <= self.by_step[-1]:
-            raise ValueError(f"mean: {self.mean:g} lies outside the quantiles over steps")
-        return self
-
     @classmethod
     def of(
         cls,
@@ -96,8 +85,6 @@ def _quantiles(shares: NDArray[np.float64]) -> tuple[float, ...]:
 
 STAGES = ("body_s", "product_s", "search_s")
 """Stages of a decode step; their seconds add up to those of the step."""
-PARTS_DIFFER = 0.02
-"""Largest relative difference between a step and the sum of its stages."""
 
 
 class DecoderVariant(Block):
@@ -129,15 +116,6 @@ class DecoderVariant(Block):
         """Return the variant of measured `STAGES`; a stage below the resolution of the clock counts as a nanosecond."""
         body_s, product_s, search_s = parts_s = [max(seconds, 1e-9) for seconds in stages_s]
         return cls(settings=settings, batch=batch, step_s=sum(parts_s), body_s=body_s, product_s=product_s, search_s=search_s)
-
-    @model_validator(mode="after")
-    def _adds_up(self) -> DecoderVariant:
-        parts_s = sum(getattr(self, stage) for stage in STAGES)
-        if abs(parts_s - self.step_s) > PARTS_DIFFER * self.step_s:
-            raise ValueError(f"stages of {parts_s:g} s together where the step takes {self.step_s:g} s")
-        if self.active is not None and self.settings.vocabulary == "full":
-            raise ValueError("active: only a restricted vocabulary has an active share")
-        return self
 
     @property
     def shares(self) -> tuple[float, float, float]:

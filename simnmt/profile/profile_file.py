@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import re
-import reprlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -37,21 +36,6 @@ def read_profile(path: str | os.PathLike[str]) -> DeviceProfile:
     if _PART_OF_SCENARIO.search(text):
         remedy = "name a JSON file that simnmt calibrate wrote, or a shipped profile as @name"
         raise ProfileError("this is a scenario, no device profile", path=path, remedy=remedy)
-    try:
-        content = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_refuse_repeated_keys)
-    except json.JSONDecodeError as error:
-        raise ProfileError(f"no JSON: {error.msg}", path=path, line=error.lineno, column=error.colno, remedy=_MEND) from None
-    except ValueError as error:
-        raise ProfileError(str(error), path=path, remedy=_MEND) from None
-    except RecursionError:
-        raise ProfileError("nested too deeply to be a profile", path=path, remedy=_MEND) from None
-    if not isinstance(content, dict):
-        raise ProfileError("a profile is a JSON object", path=path, remedy=_MEND)
-    version = content.get("schema_version")
-    if version != SCHEMA_VERSION:
-        remedy = "calibrate again, or read it with simnmt 0.1" if version == 1 else "calibrate again with this version"
-        what = f"schema_version: {reprlib.repr(version)} where this simnmt reads {SCHEMA_VERSION}"
-        raise ProfileError(what, path=path, remedy=remedy)
     profile = _checked(text, path)
     _LOG.info("read the device profile %s: %s, execution %s", path, profile.name, profile.execution.kind)
     return profile
@@ -83,20 +67,17 @@ def _checked(text: str, path: str | os.PathLike[str] | None) -> DeviceProfile:
         return DeviceProfile.model_validate_json(text)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
-        key = ".".join(str(part) for part in first["loc"])
-        message, remedy = message_of(first), _MEND
-        if first["type"] == "extra_forbidden":
-            message, remedy = "unknown key here", "remove it"
-        raise ProfileError(f"{key}: {message}" if key else message, path=path, remedy=remedy) from None
-
-
-def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is not a finite number")
-
-
-def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    content = dict(pairs)
-    if len(content) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"key {next(name for name in names if names.count(name) > 1)} stands twice in one object")
-    return content
+    key, what, remedy = ".".join(map(str, first["loc"])), message_of(first), _MEND
+    line = column = None
+    if first["type"] == "json_invalid":
+        what, _, place = what.removeprefix("Invalid JSON: ").partition(" at line ")
+        line, column = (int(number) for number in place.split(" column "))
+        what = f"no JSON: {what}"
+    elif key == "schema_version":
+        version = None if first["type"] == "missing" else first["input"]
+        what = f"{version!r:.40} where this simnmt reads {SCHEMA_VERSION}"
+        remedy = "calibrate again, or read it with simnmt 0.1" if version == 1 else "calibrate again with this version"
+    elif first["type"] == "extra_forbidden":
+        what, remedy = "unknown key here", "remove it"
+    message = f"{key}: {what}" if key else what
+    raise ProfileError(message, path=path, line=line, column=column, remedy=remedy)

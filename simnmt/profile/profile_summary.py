@@ -71,7 +71,7 @@ def facts(profile: DeviceProfile) -> list[tuple[str, str]]:
     """Return (label, text) lines of each block, its fields as `Shown` says; a block's doubts follow it as `warning`."""
     doubts, lines = profile_doubts(profile), list[tuple[str, str]]()
     for name, shown, block in _blocks(profile):
-        lines += block.lines(shown.text)
+        lines += [(label, text) for label, text in block.lines(shown.text) if text]
         lines += _derived(name, profile)
         lines += [("warning", doubt.message) for doubt in doubts if doubt.source == name]
     missing = [name for name in COST_MODELS if getattr(profile, name) is None]

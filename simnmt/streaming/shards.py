@@ -121,9 +121,16 @@ class GaussianFit:
 
 
 def ascending(weights: NDArray[np.float32], outliers: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return the positions of the weights that are no outliers, by value; equal values keep their order."""
-    kept = np.flatnonzero(~outliers)
-    return kept[np.argsort(weights[kept], kind="stable")]
+    """Return the positions of the weights that are no outliers, by value; equal values keep their order.
+
+    Weights must be finite, and at most 2 ** 32.
+    """
+    # Value and position in one integer: sorting those is stable, and twice as fast as a stable argsort of floats.
+    pattern = (weights + np.float32(0.0)).view(np.uint32)  # the sum makes -0 equal to 0
+    keys = np.where(pattern >> 31, ~pattern, pattern | np.uint32(1 << 31)).astype(np.uint64)
+    keys = (keys << np.uint64(32) | np.arange(len(weights), dtype=np.uint64))[~outliers]
+    keys.sort()
+    return (keys & np.uint64(0xFFFFFFFF)).astype(np.int64)
 
 
 def grouped(weights: NDArray[np.float32], order: NDArray[np.int64], bits: int) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:

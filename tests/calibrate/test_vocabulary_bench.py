@@ -88,7 +88,7 @@ def test_drawn_sets_have_the_requested_share_and_overlap(rows: int, share: float
 
 def test_a_quick_measurement_covers_every_stage_of_the_weights_of_a_model() -> None:
     weight, bias = torch.randn(700, 16), torch.randn(700)
-    cost = measure_projection(16, weight=weight, bias=bias, clusters=20, rounds=2)
+    cost = measure_projection(weight, bias, clusters=20, rounds=2)
     assert (cost.kind, cost.vocab, cost.width) == ("measured", (700,), (16,))
     assert cost.provenance["how"].startswith("quick")
     for rows in (1, 4, 40, 64):
@@ -98,8 +98,6 @@ def test_a_quick_measurement_covers_every_stage_of_the_weights_of_a_model() -> N
             assert min(stages.assign_s, stages.union_s, stages.product_s, stages.scatter_s, stages.search_s) > 0.0
             assert math.isfinite(stages.total_s)
     assert cost.method(70, 1, 16) in ("row_wise", "gather")
-    with pytest.raises(ValueError, match="width 16, not 24"):
-        measure_projection(24, weight=weight)
 
 
 def test_a_quick_measurement_takes_a_part_of_a_large_layer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,7 +111,7 @@ def test_a_quick_measurement_takes_a_part_of_a_large_layer(monkeypatch: pytest.M
         return points_of(timed, *more, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(projection_timing, "points_of", watched)
-    measure_projection(16, vocab=4_000, clusters=20, rounds=1)
+    measure_projection(torch.randn(4_000, 16), torch.zeros(4_000), clusters=20, rounds=1)
     assert max(most) <= 1 << 11
 
 
@@ -127,10 +125,9 @@ def test_the_dense_product_of_a_model_replaces_that_of_torch() -> None:
         for _ in range(100):
             next(ticks)
 
-    cost = measure_projection(
-        16, vocab=500, clusters=20, rows=(1, 8), rounds=1, clock=lambda: float(next(ticks)), dense=product
-    )
-    assert set(seen) == {(1, 16), (8, 16)}
+    weight, bias = torch.randn(500, 16), torch.zeros(500)
+    cost = measure_projection(weight, bias, clusters=20, rounds=1, clock=lambda: float(next(ticks)), dense=product)
+    assert {(1, 16), (8, 16)} <= set(seen)
     assert cost.dense.seconds(8, 500 * 16, 500) == pytest.approx(101.0), "by the same clock as all other stages"
 
 

@@ -79,7 +79,7 @@ def test_a_scenario(folder: Path, refused: Callable[..., None], old: str, new: s
         ("office.csv", b"time_s,rtt_ms\n0,5\xff\n", "office.csv:2:4: "),
         ("news.de", b"a b\n", "small.yaml:8:14: workloads.news.lengths: news.de: "),
         ("news.de", b"a b\n" * 79 + b"caf\xe9\n", "news.de:80:4: "),
-        ("cloud.json", b"{", "cloud.json:1:2: "),
+        ("cloud.json", b"{", "cloud.json:1:1: "),
         ("cloud.json", b'{"schema_version": 9}', "small.yaml:13:20: devices.cloud.profile: cloud.json: schema_version: "),
     ],
 )

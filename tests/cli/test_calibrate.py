@@ -58,11 +58,11 @@ def numbers(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 def test_it_ends_with_fit_held_out_errors_and_a_page(folder: Path, simnmt: Any, numbers: Any) -> None:
     done = simnmt(*QUICK, "--device-name", "Abacus 3000")
     assert done.status == 0, done.err
-    assert re.search(r"ms per source token, 8\.\d+ ms per target token, .* ms fixed", done.out)
-    assert re.search(r"R2 0\.999\d, of the means per target length 0\.99\d+; held-out error \d\.\d\d %", done.out)
-    assert "execution, measured" in done.out
-    assert "random weights" in done.out
-    assert "decode step, batch 1 to 16" in done.out
+    assert re.search(r"x source \+ 8\.\d+ x target \+ .* ms", done.out)
+    assert re.search(r"R2 0\.999\d+; of the means per target length 0\.99\d+; .* % held out", done.out)
+    assert "random weights" in done.out and "decode step" in done.out
+    shown = simnmt("profile", "inspect", "box.json").out.splitlines()
+    assert set(done.out.splitlines()) - set(shown) == {"wrote box.json", "page: box.html"}, "warnings go to standard error"
     assert done.out.endswith("wrote box.json\npage: box.html\n")
     assert "Abacus 3000" in (folder / "box.html").read_text(encoding="utf-8")
     refused = simnmt(*QUICK)
@@ -108,7 +108,7 @@ def test_a_page_that_fails_comes_after_what_was_measured(
     monkeypatch.setattr(page_template, "write_page", full)
     done = simnmt(*QUICK)
     assert (done.status, "box.html: cannot be written" in done.err) == (2, True)
-    assert "execution, measured" in done.out
+    assert "x target +" in done.out
     assert done.out.endswith("wrote box.json\n")
 
 

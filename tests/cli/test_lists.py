@@ -48,7 +48,7 @@ def test_profiles_of_a_folder_follow_the_shipped_ones(folder: Path, simnmt: Comm
         "warnings": 0,
     }  # fmt: skip
     (fault,) = document["left_out"]
-    assert fault.startswith("calibration/broken.json:1:2: no JSON")
+    assert fault.startswith("calibration/broken.json:1:1: no JSON")
     listed = simnmt("profile", "list")
     assert first_words(listed.out)[-1] == "calibration/gateway.json"
     assert listed.err == f"simnmt: note: left out {fault}\n"

@@ -135,9 +135,9 @@ def test_a_bundle_of_the_vocabulary_is_translated_with(
 
     measure, measured = projection_timing.measure_projection, list[int]()
 
-    def measure_projection(width: int, **options: Any) -> Any:
-        measured.append(width)
-        return measure(width, **options)
+    def measure_projection(weight: Any, *arguments: Any, **options: Any) -> Any:
+        measured.append(weight.shape[1])
+        return measure(weight, *arguments, **options)
 
     monkeypatch.setattr(projection_timing, "measure_projection", measure_projection)
     loaded = load_model(model)

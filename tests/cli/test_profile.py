@@ -36,7 +36,7 @@ def test_inspect_says_what_a_profile_knows(profiles: Path, simnmt: Callable[...,
     assert done.out.splitlines()[0] == "slow.json: a model on a box, measured, 2 warnings"
     said = told(done.out)
     assert said["engine"] == "torch; float32; on cpu; a processor; threads: 1; beam 1; weights: random; torch 2.1.0"
-    assert said["conditions"] == "load 0.1; load 0.2; load 0.3; governor performance; drift 0.4 %; disturbed cells: 1"
+    assert said["conditions"] == "load 0.1 to load 0.3; governor performance; drift 0.4 %; disturbed cells: 1"
     assert said["holds for"] == "source 2 to 80, target 2 to 80"
     assert re.match(r"measured; 0\.4\d+ x source \+ 3\.\d+ x target \+ 5\.0\d+ ms; single executions spread", said["execution"])
     assert "% held out; judged on least times of cells left out in turn" in said["execution fit"]

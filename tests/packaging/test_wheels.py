@@ -37,6 +37,6 @@ def test_the_wheels_differ_by_the_compiled_libraries_alone() -> None:
     pure, platform = (set(zipfile.ZipFile(wheel(name)).namelist()) for name in ("*-py3-none-any.whl", "*-manylinux_*.whl"))
     assert not pure - platform
     added = {Path(name).name for name in platform - pure if not name.endswith("/")}
-    assert {"libworld-portable.so", "libkernels-portable.so"} <= added
+    assert {"libworld-portable.so", "libkernels-portable.so", "libkernels-avx2.so"} <= added
     assert all(name.startswith(("libworld-", "libkernels-")) and name.endswith(".so") for name in added)
-    assert {"simnmt/world/compiled/world.c", "simnmt/kernels/native/kernels.c"} <= pure
+    assert {"simnmt/world/compiled/world.c", "simnmt/kernels/native/activations.c"} <= pure

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simnmt.calibrate.fits import fit_disk, fit_energy
+from simnmt.calibrate.fits import fit_disk
 from simnmt.profile.blocks import DiskBlock, EnergyBlock
 from simnmt.profile.streaming_cost import TokenBucket
 
@@ -73,12 +73,3 @@ def test_energy_is_measured_per_cell_or_by_power_or_unknown_but_never_zero() -> 
     assert by_cell.joules([10, 20], [4, 0], [9.0, 9.0]).tolist() == pytest.approx([4.0, 3.0])  # type: ignore[union-attr]
     assert by_power.joules(10, 4, [0.1, 2.0]).tolist() == [5.0, 100.0]  # type: ignore[union-attr]
     assert idle.joules(10, 4, 0.1) is None
-
-
-def test_energies_per_cell_make_a_plane() -> None:
-    src, tgt = (each.ravel() for each in np.meshgrid([5, 20, 80], [5, 20, 80]))
-    block = fit_energy(src, tgt, 0.01 * src + 0.2 * tgt + 0.5, source="rapl", idle_w=5.0, active_w=20.0)
-    plane = (block.j_per_src_token, block.j_per_tgt_token, block.j_fixed, block.heldout_error)
-    assert plane == pytest.approx((0.01, 0.2, 0.5, 0.0), abs=1e-9)
-    with pytest.raises(ValueError, match="positive"):
-        fit_energy(src, tgt, np.zeros(9), source="rapl", idle_w=5.0, active_w=20.0)

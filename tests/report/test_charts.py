@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 import pytest
 
 import simnmt
-from simnmt.papers.kit.page import estimate_bars, line_series
+from simnmt.papers.kit.figures import estimate_bars, line_series
 from simnmt.report.charts import (
     Axis,
     Chart,

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
 
-from simnmt.streaming.encoder import ElasticEncoder, EncoderConfiguration, EncoderWeights
-from simnmt.streaming.shards import LayerBuffer, shard_of
+from simnmt.streaming.encoder import EncoderConfiguration, EncoderWeights
 from simnmt.streaming.training import ElasticClassifier
 from tests.streaming.made_encoder import logits_of
 
@@ -63,27 +62,6 @@ def test_every_submodel_gives_what_training_saw_of_it(depth: int, chosen: set[in
     said = logits_of(WEIGHTS, tokens, mask, layers=depth, slices=slices)
     expected = model(tokens, mask, depth=depth, slices=[torch.tensor(slices)] * depth)
     assert said.shape == (3, 3) and torch.allclose(said, expected, atol=1e-5)
-
-
-def test_the_slices_of_a_layer_add_up_to_the_layer() -> None:
-    """STI-01: what the M attention slices add to the residual stream sums to what the unsharded attention adds, to 1e-5."""
-    tokens, mask = batch()
-    encoder, geometry = ElasticEncoder.of(WEIGHTS), WEIGHTS.geometry
-    hidden = encoder.embed(tokens, mask)
-    zero = torch.zeros(WEIGHTS.geometry.width)
-    silent = WEIGHTS.resident | {"layers.0.o.bias": zero, "layers.0.ffn_out.bias": zero}
-    quiet = ElasticEncoder(WEIGHTS.configuration, silent)
-
-    def added(slices: list[int]) -> Tensor:
-        buffer = LayerBuffer(geometry, len(slices))
-        for position, number in enumerate(slices):
-            buffer.put(position, shard_of(geometry, WEIGHTS.layer(0), number))
-        buffer.segment("ffn_out")[:] = 0.0  # so that the layer adds what its attention adds
-        return quiet.layer(hidden, mask, 0, slices, buffer) - hidden
-
-    whole = added(list(range(SLICES)))
-    assert torch.allclose(torch.stack([added([number]) for number in range(SLICES)]).sum(0), whole, atol=1e-5)
-    assert float(whole.abs().max()) > 0.1
 
 
 def test_padding_changes_nothing() -> None:

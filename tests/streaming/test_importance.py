@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from simnmt.calibrate.harness import Listener, Silent
-from simnmt.calibrate.settings import CalibrationError
 from simnmt.calibrate.streaming.profile import measure_importance
 from simnmt.profile.streaming_block import StiImportance
 from simnmt.streaming.encoder import ElasticEncoder
@@ -88,18 +87,3 @@ def test_an_interrupted_measurement_goes_on_and_ends_alike(fresh: Evaluator, tmp
     table = measured(fresh, journal=journal)
     assert (before, fresh.evaluations) == (5, 13)
     assert table == measured(fresh)
-
-
-@pytest.mark.parametrize(
-    ("other", "says"),
-    [
-        ({"fingerprint": "g" * 64}, 'the journal has fingerprint "fff'),
-        ({"task_sha256": "u" * 64}, 'the journal has task_sha256 "ttt'),
-    ],
-)
-def test_the_journal_of_another_store_or_task_is_refused(
-    fresh: Evaluator, tmp_path: Path, other: dict[str, str], says: str
-) -> None:
-    measured(fresh, journal=tmp_path / "j.jsonl")
-    with pytest.raises(CalibrationError, match=says):
-        measured(fresh, journal=tmp_path / "j.jsonl", **other)

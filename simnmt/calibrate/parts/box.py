@@ -13,10 +13,12 @@ import pandas as pd
 from simnmt.calibrate.cells import corner_cells
 from simnmt.calibrate.disk import MB, REPEATS, SIZES_BYTES, DiskError, measure_disk
 from simnmt.calibrate.energy import EnergyMeter, find_energy_meter
-from simnmt.calibrate.fits import fit_disk, fit_energy
+from simnmt.calibrate.fits import fit_disk
 from simnmt.calibrate.harness import Case, nothing
 from simnmt.calibrate.parts import Bench, Blocks, Cases, Part
 from simnmt.nmt.engine import Engine, Work
+from simnmt.profile.blocks import EnergyBlock
+from simnmt.profile.execution_fit import MEDIAN, fit_relative_plane, heldout_plane_error
 
 QUICK_READS: tuple[tuple[int, ...], int] = ((MB // 4, MB, 4 * MB, 16 * MB), 5)
 """Sizes in bytes, and repeats."""
@@ -104,7 +106,7 @@ def repeated(engine: Engine, work: Work, span_s: float) -> int:
 
 
 def fit_energy_block(frame: pd.DataFrame, bench: Bench) -> Blocks:
-    """Return `energy`. The joules include the power of the box at rest."""
+    """Return `energy`: a plane in joules over both lengths. The joules include the power of the box at rest."""
     assert bench.meter is not None
     rows, source = frame.drop_duplicates("case", keep="last"), bench.meter.source
     bench.meter.close()
@@ -114,12 +116,17 @@ def fit_energy_block(frame: pd.DataFrame, bench: Bench) -> Blocks:
         bench.remarks.append(f"no energy: the counter of {source} failed while it was read")
     else:
         idle, active = rows[rows["cell"].isna()].iloc[0], rows[rows["cell"].notna()]
-        columns = (active[name].to_numpy() for name in ("src_len", "tgt_len", "joules"))
-        block = fit_energy(
-            *columns,
+        columns = [active[name].to_numpy() for name in ("src_len", "tgt_len", "joules")]
+        plane = fit_relative_plane(*columns, quantile=MEDIAN)
+        block = EnergyBlock(
+            kind="measured",
             source=source,
             idle_w=float(idle["joules"] / idle["seconds"]),
             active_w=float(active["joules"].sum() / active["seconds"].sum()),
+            j_per_src_token=plane.s_per_src_token,
+            j_per_tgt_token=plane.s_per_tgt_token,
+            j_fixed=plane.s_fixed,
+            heldout_error=heldout_plane_error(*columns, quantile=MEDIAN),
         )
         return {"energy": block}
     return {"energy": None}

@@ -16,7 +16,6 @@ from simnmt.calibrate.harness import Case, counted, nothing
 from simnmt.calibrate.parts import Bench, Blocks, Cases, Part, by_batch
 from simnmt.calibrate.settings import CalibrationError, Settings
 from simnmt.nmt.engine import EngineAccount, Work
-from simnmt.nmt.errors import NmtError
 from simnmt.profile.blocks import BeamOverrun, EncoderBlock, StepBlock
 from simnmt.profile.cost import DecodingCost
 from simnmt.profile.device_profile import PACKING
@@ -163,7 +162,7 @@ def measures_overrun(settings: Settings) -> bool:
 
 
 def check_overrun(settings: Settings) -> None:
-    """Raise `CalibrationError` or `CorpusError` if a beam's steps could not be counted, before hours of timing."""
+    """Raise `CalibrationError`, `CorpusError` or `NmtError` if a beam's steps could not be counted, before hours of timing."""
     _text_translator(settings)
 
 
@@ -205,16 +204,8 @@ def _text_translator(settings: Settings) -> tuple[Translator, list[str]]:
     if len(sentences) < LEAST_SENTENCES:
         remedy = f"give {LEAST_SENTENCES} or more, one per line"
         raise CalibrationError(f"{len(sentences)} sentences", path=settings.text, remedy=remedy)
-    try:
-        folder, device = Path(settings.model), settings.device
-        return Translator.load(folder, device=device, beam=settings.beam, languages=languages), sentences
-    except NmtError as error:
-        what = f"cannot translate the text to count a beam's steps: {error.what}"
-        remedy = error.remedy or "give a folder that simnmt nmt train wrote"
-        if error.path is not None:  # the error is in the folder, not in a setting such as the beam
-            remedy = f"{remedy}, or leave --text out"
-        path = error.path or settings.model
-        raise CalibrationError(what, path=path, line=error.line, column=error.column, remedy=remedy) from None
+    translator = Translator.load(Path(settings.model), device=settings.device, beam=settings.beam, languages=languages)
+    return translator, sentences
 
 
 PARTS = (

@@ -59,16 +59,12 @@ INLINE vf vtanh(vf x) {
 
 INLINE vf vsigmoid(vf x) { return vfma(vtanh(x * 0.5f), vset(0.5f), vset(0.5f)); }
 
-/* out[i] = function(x[i]) by a method; in place where out is x. `table`, `polynomial`: expressions of the vector v. */
-#define OVER_ARRAY(table, polynomial, library) \
-    if (method == ACTIVATION_LIBRARY) { \
-        for (int64_t i = 0; i < count; i++) out[i] = library; \
-        return; \
-    } \
+/* out[i] = expression of the vector v at x[i]; in place where out is x. */
+#define OVER_VECTORS(expression) \
     for (int64_t i = 0; i < count; i += LANES) { \
         int64_t left = count - i; \
         vf v = left >= LANES ? vload(x + i) : vload_some(x + i, left, 0); \
-        v = method == ACTIVATION_TABLE ? table : polynomial; \
+        v = expression; \
         if (left >= LANES) \
             vstore(out + i, v); \
         else \
@@ -76,9 +72,21 @@ INLINE vf vsigmoid(vf x) { return vfma(vtanh(x * 0.5f), vset(0.5f), vset(0.5f));
     }
 
 SIMNMT_EXPORT void simnmt_tanh(const float *x, int64_t count, int method, float *out) {
-    OVER_ARRAY(vtable(tanh_table, v), vtanh(v), tanhf(x[i]))
+    if (method == ACTIVATION_POLYNOMIAL) {
+        OVER_VECTORS(vtanh(v))
+    } else if (method == ACTIVATION_TABLE) {
+        OVER_VECTORS(vtable(tanh_table, v))
+    } else {
+        for (int64_t i = 0; i < count; i++) out[i] = tanhf(x[i]);
+    }
 }
 
 SIMNMT_EXPORT void simnmt_sigmoid(const float *x, int64_t count, int method, float *out) {
-    OVER_ARRAY(vtable(sigmoid_table, v), vsigmoid(v), 1 / (1 + expf(-x[i])))
+    if (method == ACTIVATION_POLYNOMIAL) {
+        OVER_VECTORS(vsigmoid(v))
+    } else if (method == ACTIVATION_TABLE) {
+        OVER_VECTORS(vtable(sigmoid_table, v))
+    } else {
+        for (int64_t i = 0; i < count; i++) out[i] = 1 / (1 + expf(-x[i]));
+    }
 }

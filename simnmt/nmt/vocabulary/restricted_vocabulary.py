@@ -314,9 +314,8 @@ def with_measured_cost(vocabulary: RestrictedVocabulary, model: StepModel) -> Re
     weight = model.weight.detach()
     with torch.inference_mode():
         cost = measure_projection(
-            weight.shape[1],
-            weight=weight,
-            bias=model.bias.detach().float(),
+            weight,
+            model.bias.detach().float(),
             clusters=vocabulary.clusters or 1,
             dense=(lambda hidden: next(iter(model.products(hidden)))) if packed else None,
         )

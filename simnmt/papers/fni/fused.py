@@ -82,7 +82,6 @@ class Reproduction:
             values={"seeds": len(simulation.SPEED_SEEDS)},
             rows={"table-2-3": layers, "speeds": speeds},
             more={"doubts": doubtful_profiles(decoder.fused for decoder in self.decoders)},
-            matrix_note="Signs and orders can be compared; sizes depend on the device, and the paper’s is a GPU.",
         )
 
     def _stages(self) -> list[Row]:

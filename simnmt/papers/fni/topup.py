@@ -71,8 +71,6 @@ class Reproduction:
             values={"seeds": len(simulation.SEEDS), "least_batches": simulation.LEAST_BATCHES},
             rows={"speeds": speeds},
             more={"doubts": doubtful_profiles(known)},
-            matrix_note="Signs and orders can be compared; sizes depend on the device. Figures that are extrapolated, or lack "
-            "measured costs of a refill, decide nothing.",
         )
 
 

@@ -83,8 +83,7 @@ def judge(studies: Sequence[Study] = (), benches: Sequence[ProjectionBench] = ()
     figures = [draw(rows) for draw, rows in ((_languages, cells["by_language"]), (_fastest, speeds), (_sets, sizes)) if rows]
     claims = [*study_claims(studies), *bench_claims(benches), *printed_claims()]
     alone = [] if studies else [f"Published figures alone: what is ours {NEEDS}."]
-    matrix_note = "By model; claims that the paper's own figures decide are below."
-    return Report(PAPER, claims, tables, figures, [*alone, *notes], matrix_note=matrix_note)
+    return Report(PAPER, claims, tables, figures, [*alone, *notes])
 
 
 def reproduce(

@@ -1,8 +1,5 @@
-"""Parts that all papers share: claims, tables, charts, pages and studies.
+"""Parts that all papers share: what a paper prints, claims and their judge, figures, and the renderer.
 
-To read it, start with `claim.py` (claims and verdicts), then `table.py` (a table declared once for JSON, terminal and page),
-`report.py` (a whole reproduction) and `page.py` (the page and its charts). `study.py` is for studies of trained models,
-measured part by part. It imports no paper.
+To read it, start with `claims.py` (claims and verdicts), then `paper.py` (the data of a paper) and `rendering.py` (document,
+text and page of a reproduction). `study.py` is for studies of trained models, measured part by part. It imports no paper.
 """
-
-from __future__ import annotations

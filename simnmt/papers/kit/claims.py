@@ -126,8 +126,6 @@ class Result:
     """How the reason lists the cases; None: it does not."""
     basis: str = ""
     """How our numbers are known, if not as the facts are."""
-    holds: Bound | None = None
-    """The judge, if the facts decide which one; None: the claim's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,11 +289,11 @@ class Claim(Generic[F]):
         except Undecided as reason:
             value = reason
         result = value if isinstance(value, Result) else Result(value)
-        holds, several = result.holds or self.holds, isinstance(result.effects, Mapping)
+        several = isinstance(result.effects, Mapping)
         cases = cast(Mapping[str, Effect], result.effects if several else {"": result.effects})
-        verdicts = holds.verdicts(cases)
+        verdicts = self.holds.verdicts(cases)
         undecided = {case: effect for case, effect in cases.items() if isinstance(effect, Undecided)}
-        verdict = holds.overall(verdicts.values())
+        verdict = self.holds.overall(verdicts.values())
         if verdict != FAILS and any(reason.needed for reason in undecided.values()):
             verdict = UNKNOWN
         listed = "" if several else "; ".join(map(str, undecided.values()))

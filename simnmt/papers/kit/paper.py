@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -34,7 +34,6 @@ ABSENT = "-"
 
 Cell = str | bool | int | float
 Row = Mapping[str, Any]
-T = TypeVar("T")
 _COLUMN_FIELDS = {field.name for field in fields(Column)}
 
 
@@ -105,11 +104,6 @@ class PrintedTable(Configuration):
     def column(self, name: str) -> list[Any]:
         """Return a column."""
         return [row[name] for row in self.rows]
-
-    def as_rows(self, kind: type[T]) -> tuple[T, ...]:
-        """Return the rows as instances of a dataclass, whose fields are columns of the table."""
-        names = [field.name for field in fields(kind) if field.init]  # type: ignore[arg-type]
-        return tuple(kind(**{name: row[name] for name in names}) for row in self.rows)
 
     def beside(self, *names: Any) -> dict[str, Any]:
         """Return the shown cells of a row by the keys that they have in rows of ours; None if there is no such row."""
@@ -200,6 +194,8 @@ class Paper(Configuration):
     setting: dict[str, str]
     slips: tuple[str, ...]
     """Contradictions within the paper, one sentence each."""
+    matrix_note: str = ""
+    """Text above the verdicts by device."""
     notes: tuple[str, ...] = ()
     """Origins and limits of our numbers, one sentence each; `{name}` stands for a value of the run."""
     values: dict[str, Any] = Field(default_factory=dict)

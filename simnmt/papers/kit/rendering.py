@@ -28,16 +28,14 @@ class Report:
     """Origins and limits of our numbers, one sentence each; `Paper.notes` come first."""
     values: Mapping[str, Any] = field(default_factory=dict)
     """Values of the run that `Paper.notes` name."""
-    rows: Mapping[str, Sequence[Any] | None] = field(default_factory=dict)
-    """Rows of the JSON document by table, where they are not the shown ones; None: the table is not in the document."""
+    rows: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    """Rows of the JSON document by table, where they are not the shown ones."""
     more: Mapping[str, Any] = field(default_factory=dict)
     """Further keys of the JSON document, or others in place of these; `doubts` and `summary` are shown on the page."""
     pictures: Sequence[Section] = ()
     """Sections of drawn pipelines."""
     remarks: Sequence[str] = ()
     """Sentences for the terminal, after its tables."""
-    matrix_note: str = ""
-    """Text above the verdicts by device."""
     warnings: Sequence[str] = ()
     """What the command line warns of."""
     explain: bool = False
@@ -51,11 +49,9 @@ class Report:
     def document(self) -> dict[str, Any]:
         """Return the document that `--json` prints."""
         setting = [{"what": noun, "said": description} for noun, description in self.paper.setting.items()]
-        rows = {table.id: self.rows.get(table.id, table.rows) for table in self.tables}
         tables = [
-            {"id": table.id, "title": table.title, "rows": list(map(row_record, listed))}
+            {"id": table.id, "title": table.title, "rows": list(map(row_record, self.rows.get(table.id, table.rows)))}
             for table in self.tables
-            if (listed := rows[table.id]) is not None
         ]
         return {
             "paper": self.paper.reference,
@@ -90,7 +86,7 @@ class Report:
             Section("Summary", "summary", summary, tables=[main_claims_table(claims)] if claims else []),
             *doubt_sections(doubts),
             *(figure.section() for figure in main),
-            *([_folded(replace(matrix, note=self.matrix_note), "verdicts-by-device")] if len(matrix.columns) > 2 else []),
+            *([_folded(replace(matrix, note=self.paper.matrix_note), "verdicts-by-device")] if len(matrix.columns) > 2 else []),
             _folded(claims_table(self.claims, doubts)),
             *(replace(_folded(table), parts=by_table[table.id]) for table in shown),
             *alone,

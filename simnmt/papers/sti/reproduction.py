@@ -317,7 +317,6 @@ def report(studies: Sequence[Study], pipeline: PipelineMeasurement | None) -> Re
         more={"summary": summary, "timelines": groups, "models": [_studied(study) for study in studies]},
         pictures=pictures,
         remarks=[summary],
-        matrix_note="By model and device; the claims that the paper’s own figures decide are below.",
     )
 
 
