@@ -5,22 +5,20 @@ from __future__ import annotations
 import importlib
 import inspect
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 import typer.main
 
-from simnmt.base.errors import InputError
 from simnmt.cli.app import Verb
 from simnmt.cli.options import (
     AsJson,
     Force,
     Jobs,
-    flag,
     option,
     print_result,
 )
@@ -34,13 +32,6 @@ if TYPE_CHECKING:
 app = typer.Typer(help="The papers' tables as published, and ours beside them.", no_args_is_help=True)
 
 Out = Annotated[Path | None, option("DIR", "Folder for page and JSON. [default: a new one under reports/]", "--out")]
-Studies = Annotated[
-    list[Path] | None,
-    option("FILE", "Use this instead of the shipped ones; repeatable. With a model: keep its study here.", "--study"),
-]
-Parts = Annotated[
-    list[str] | None, option("NAME", "Part of a model's study to measure, again if need be; repeatable.", "--part")
-]
 
 
 def _write_and_print(
@@ -82,55 +73,6 @@ def _stage_printer(bar: Bar) -> Callable[[str], None]:
 
 def _cpus(jobs: int) -> int:
     return jobs or os.cpu_count() or 1
-
-
-@app.command()
-def vocab(
-    out: Out = None,
-    studies: Studies = None,
-    model: Annotated[Path | None, option("FOLDER", "A trained model to study: an hour or more, minutes with --quick.")] = None,
-    text: Annotated[
-        list[str] | None, option("LABEL=FILE", "Sources to make clusters of, a direction each; repeatable.")
-    ] = None,
-    targets: Annotated[list[str] | None, option("LABEL=FILE", "Their translations, for candidate lists.")] = None,
-    heldout: Annotated[list[str] | None, option("LABEL=FILE", "Other sources, to judge by; repeatable.")] = None,
-    references: Annotated[list[str] | None, option("LABEL=FILE", "A translation of each of these, for BLEU.")] = None,
-    benches: Annotated[
-        list[Path] | None,
-        option("FILE", "Result of `simnmt vocab bench --out`, instead of the shipped ones; repeatable.", "--bench"),
-    ] = None,
-    quick: Annotated[bool, flag("--quick", "Shorter study of --model: fewer sentences, clusters and rounds.")] = False,
-    force: Force = False,
-    as_json: AsJson = False,
-) -> None:
-    """Vocabulary projection by clusters (2022): Tables 1 to 6 and figures 2 to 4, and a trained model's study beside them.
-
-    Example: simnmt reproduce vocab --out vocab-page
-    """
-    from simnmt.papers.fvp.reproduction import reproduce
-    from simnmt.papers.fvp.texts import directions_of
-
-    directions = directions_of(
-        train=_files_by_label("--text", text),
-        targets=_files_by_label("--targets", targets),
-        heldout=_files_by_label("--heldout", heldout),
-        references=_files_by_label("--references", references),
-    )
-    run = partial(reproduce, studies=studies, benches=benches, model=model, directions=directions, quick=quick)
-    _write_and_print("vocab", out, force, as_json, lambda bar, _: run(say=_stage_printer(bar)))
-
-
-def _files_by_label(name: str, given: Sequence[str] | None) -> dict[str, Path]:
-    """Return the files by label, the part before `=`. Raises `InputError` for a missing or repeated label."""
-    paths: dict[str, Path] = {}
-    for pair in given or ():
-        label, equals, path = pair.partition("=")
-        if not (label and equals and path):
-            raise InputError(f"{name} {pair}: no LABEL=FILE", remedy=f"name the direction first: {name} fr-en={pair}")
-        if label in paths:
-            raise InputError(f"{name}: {label} twice", remedy="give one file a direction")
-        paths[label] = Path(path)
-    return paths
 
 
 class PaperVerb(Verb):
