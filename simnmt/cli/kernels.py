@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -51,7 +52,7 @@ def bench(
         from simnmt.calibrate.kernel_bench import bench as measure
 
     done = measure(part, rounds, threads, say=_print_on_terminal)
-    print_result(as_json, done.as_json, lambda: _format_bench(done))
+    print_result(as_json, lambda: asdict(done), lambda: _format_bench(done))
 
 
 def _print_on_terminal(text: str) -> None:
