@@ -9,7 +9,6 @@
 4. Form. A plane is not the truth: at the lengths of the requests, it is corrected by the ratios of the cells' new means to it,
    smoothed over the logarithms of both lengths.
 5. Batches. Costs of steps and encoders move with the level, and by the error on batch sizes that were measured only to judge.
-
 Not in a draw: another speed of the box in service, variants of the decoder, streamed models and energy.
 """
 
