@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from simnmt.kernels.arrays import KernelError
 from simnmt.kernels.columns import Centroids, ColumnSets, gathered_products, scatter
-from simnmt.kernels.errors import KernelError
 from simnmt.kernels.output_layer import fused_best
 from simnmt.profile.projection_cost import PRODUCT_METHODS, ProductMethod
 from tests.campaigns.harness import SCALE

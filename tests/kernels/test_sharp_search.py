@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simnmt.kernels.arrays import KernelError
 from simnmt.kernels.beam_search import SharpTranslation
-from simnmt.kernels.errors import KernelError
 from simnmt.kernels.native_library import native
 from simnmt.kernels.sharp.decoder import SharpDecoder, SourceEncoder, decode_ensemble
 from simnmt.kernels.sharp.model import Float32, SearchRequest, SharpWeights, SourceWeights

@@ -240,7 +240,7 @@ def _steps(*seconds: tuple[int, float, float]) -> DecoderChoice:
         for batch, product_s, step_s in seconds
     ]
     steps = tuple(VariantStep(variant.batch, variant, variant) for variant in variants)
-    return DecoderChoice(plain, plain, "base", steps, Fidelity(plain))
+    return DecoderChoice(plain, plain, steps, Fidelity(plain))
 
 
 def test_a_stage_takes_its_variants_share_of_the_calibrated_steps_interpolated_between_sizes() -> None:
