@@ -13,7 +13,7 @@ from pandas import DataFrame
 
 from simnmt.calibrate import harness
 from simnmt.kernels.cases import Run
-from simnmt.kernels.native_library import level_name
+from simnmt.kernels.native_library import processor
 from simnmt.kernels.unpack import PACKED_BITS, SHARD_WEIGHTS, PackedWeights, torch_unpack_runs, unpack_run
 from simnmt.nmt.devices import library_threads
 from simnmt.profile.streaming_cost import BERT_BASE
@@ -71,7 +71,7 @@ def unpacking(rounds: int = ROUNDS, weights: int = SHARD_WEIGHTS) -> dict[str, A
             }
         )
     return {
-        "level": level_name(),
+        "processor": processor(),
         "numba": loop is not None,
         "weights": weights,
         "by_bits": rows,

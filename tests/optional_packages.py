@@ -12,7 +12,17 @@ from pathlib import Path
 import pytest
 
 PACKAGES = (
-    *("torch", "transformers", "sentencepiece", "tokenizers", "sacrebleu", "sklearn", "threadpoolctl", "safetensors"),
+    *(
+        "torch",
+        "transformers",
+        "sentencepiece",
+        "tokenizers",
+        "sacrebleu",
+        "sklearn",
+        "threadpoolctl",
+        "safetensors",
+        "filelock",
+    ),
     *("huggingface_hub", "ctranslate2", "aiohttp", "prometheus_client", "distributed"),
 )
 """What the extras of simnmt install."""

@@ -117,7 +117,7 @@ SHOWN_BY = {
     ],
     "FNI-18": ["profile/test_fits_of_batches.py::test_a_device_that_is_flat_until_it_is_full_becomes_a_table"],
     "FNI-19": ["papers/test_fused.py::test_the_slips_are_listed"],
-    "FVP-01": ["kernels/test_gathered.py::test_worked_examples_of_fvp_01_and_fvp_07"],
+    "FVP-01": ["kernels/test_columns.py::test_worked_examples_of_fvp_01_and_fvp_07"],
     "FVP-02": [
         "nmt/test_kmeans.py::test_every_step_of_every_sentence_is_recorded_with_the_tokens_that_dense_logits_rank_first",
         "nmt/test_kmeans.py::test_worked_example_of_fvp_01_and_the_lowest_of_equal_tokens_comes_first",
@@ -132,15 +132,15 @@ SHOWN_BY = {
         "nmt/test_kmeans.py::test_sets_equal_the_union_of_their_members_tokens_and_grow_with_k",
     ],
     "FVP-05": [
-        "kernels/test_centroids.py::test_worked_example_of_fvp_05",
-        "kernels/test_centroids.py::test_the_nearest_centroid_equals_brute_force",
+        "kernels/test_columns.py::test_worked_example_of_fvp_05",
+        "kernels/test_columns.py::test_the_nearest_centroid_equals_brute_force",
     ],
     "FVP-06": [
-        "kernels/test_column_sets.py::test_worked_example_of_fvp_06",
-        "kernels/test_column_sets.py::test_the_union_equals_pythons_and_never_shrinks_when_a_row_is_added",
+        "kernels/test_columns.py::test_worked_example_of_fvp_06",
+        "kernels/test_columns.py::test_the_union_equals_pythons_and_never_shrinks_when_a_row_is_added",
     ],
     "FVP-07": [
-        "kernels/test_gathered.py::test_worked_examples_of_fvp_01_and_fvp_07",
+        "kernels/test_columns.py::test_worked_examples_of_fvp_01_and_fvp_07",
         "nmt/test_subset_decoding.py::test_all_clusters_active_is_identical_to_dense",
     ],
     "FVP-08": [f"FVP-08 ({letter})" for letter in "abcd"],
@@ -284,7 +284,7 @@ SHOWN_BY = {
     "SHARP-18": ["SHARP-18"],
     "SHARP-19": ["papers/test_sharp.py::test_no_baseline_gives_all_printed_factors"],
     "XP-01": ["world/test_batch_server.py::test_a_sentence_alone_costs_the_same_with_batching_on_and_off"],
-    "XP-02": ["kernels/test_gathered.py::test_columns_sent_to_the_fused_layer_give_the_result_of_scatter_and_softmax"],
+    "XP-02": ["kernels/test_columns.py::test_columns_sent_to_the_fused_layer_give_the_result_of_scatter_and_softmax"],
     "XP-03": [
         "experiment/test_decoder.py::test_the_reader_is_told_what_is_measured_and_exact",
         "papers/test_sharp.py::test_a_rung_shows_its_agreement_on_a_trained_model",

@@ -105,9 +105,8 @@ def calibrate(
                     beam=settings.beam,
                 )
             else:
-                completable, blocks = _completable(before, settings, account, bench.blocks)
                 profile = profile_assembly.completed(
-                    completable, blocks, conditions, settings.parts, name=name, device_name=device_name, tool=TOOL
+                    before, bench.blocks, conditions, settings.parts, name=name, device_name=device_name, tool=TOOL
                 )
             if "step" in settings.parts:
                 profile = profile_assembly.with_batches_at_pace(profile)
@@ -154,23 +153,6 @@ def works(bench: Bench) -> list[Work]:
     parts = [part for group in groups(bench.settings) for part in group if part.beside_reference]
     abouts = [case.about for part in parts for case in part.cases(bench).values()]
     return [Work(*(about[name] for name in ("src_len", "tgt_len", "batch", "beam"))) for about in abouts]
-
-
-def _completable(
-    before: DeviceProfile, settings: Settings, account: EngineAccount, blocks: profile_assembly.Blocks
-) -> tuple[DeviceProfile, profile_assembly.Blocks]:
-    """Return the profile to complete, and the blocks, changed so that neither contradicts or loses figures of the other."""
-    update: dict[str, object] = {}
-    if isinstance(measured := blocks.get("overheads"), Overheads):
-        # Keep the overheads of parts that are not measured now.
-        earlier = before.overheads or Overheads()
-        merged = {name: getattr(measured, name) for name in measured.model_fields_set}
-        blocks = {**blocks, "overheads": earlier.model_copy(update=merged)}
-    if before.engine is not None:
-        block = profile_assembly.engine_block(account, settings.beam)
-        clipping = {"clipped_weights": block.clipped_weights, "product_weights": block.product_weights}
-        update["engine"] = before.engine.model_copy(update=clipping)
-    return before.model_copy(update=update), blocks
 
 
 TOOL = f"simnmt calibrate, simnmt {VERSION}"

@@ -6,16 +6,20 @@ import os
 import random
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 import psutil
 
 from simnmt.base.errors import InputError
 from simnmt.streaming import page_cache
+
+if TYPE_CHECKING:
+    from simnmt.calibrate.harness import Listener
 
 MB = 1_000_000
 SIZES_BYTES = tuple(int(mb * MB) for mb in (0.25, 0.5, 1, 2, 4, 8, 16, 32))
@@ -65,7 +69,7 @@ class DiskReads:
     """Cold reads that `measure_disk` timed."""
 
     read_s: dict[int, list[float]]
-    """Seconds of each read in the order of measuring, by bytes, ascending."""
+    """Seconds of each read that counts, by bytes."""
     cold: bool
     """True if no byte of any read was in this system's memory beforehand."""
     cold_check: str
@@ -79,22 +83,21 @@ def measure_disk(
     sizes_bytes: Sequence[int] = SIZES_BYTES,
     repeats: int = REPEATS,
     pace: float | None = None,
-    progress: Callable[[int, int], None] = lambda done, total: None,
     *,
     seed: int = 0,
+    listener: Listener | None = None,
 ) -> DiskReads:
-    """Write a file without a name into `folder`, read parts of it cold in a random interleaved order.
+    """Write a file without a name into `folder`, read parts of it cold, in rounds of the harness.
 
-    `pace`: bytes per second of a slower flash, None for the speed of the disk. `progress(done, total)` counts reads. Raises
-    `DiskError` if the folder is missing, not writable, in memory, or too full.
+    `pace`: bytes per second of a slower flash, None for the speed of the disk. Raises `DiskError` if the folder is missing, not
+    writable, in memory, or too full.
     """
+    from simnmt.calibrate import harness  # imports pandas, which doctor does not need
+
     sizes = sorted(set(sizes_bytes))
     file_bytes = 4 * sizes[-1]
     mount = refuse_unfit(folder)
     drawn = random.Random(seed)
-    order = [size for size in sizes for _ in range(repeats)]
-    drawn.shuffle(order)
-    read_s: dict[int, list[float]] = {size: [] for size in sizes}
     left_pages: list[int | None] = []
     buffer = memoryview(bytearray(os.urandom(1) * sizes[-1]))  # written to, so that its pages exist
     try:
@@ -103,17 +106,22 @@ def measure_disk(
             for _ in range(4):
                 file.write(os.urandom(sizes[-1]))
             os.fsync(file.fileno())
-            for done, size in enumerate(order, start=1):
+
+            def drop(size: int) -> None:
                 file.seek(drawn.randrange((file_bytes - size) // ALIGN_BYTES + 1) * ALIGN_BYTES)
                 left_pages.append(page_cache.drop(file.fileno()))
+
+            def read(size: int) -> dict[str, float]:
                 # On a thread, as in a pipeline that reads weights while it computes.
-                read_s[size].append(reader.submit(_timed_read, file, buffer[:size], pace).result())
-                progress(done, len(order))
+                return {"seconds": reader.submit(_timed_read, file, buffer[:size], pace).result()}
+
+            cases = {size: harness.Case(partial(read, size), partial(drop, size), prepare=harness.nothing) for size in sizes}
+            frame = harness.rounds(cases, repeats, name="disk", shuffle=seed, listener=listener or harness.Silent)
     except OSError as error:
         raise DiskError(error.strerror or str(error), path=folder) from None
     doubt = _doubt(mount, left_pages)
     return DiskReads(
-        read_s=read_s,
+        read_s={size: times_s.tolist() for size, times_s in harness.by_round(frame).items()},
         cold=doubt is None,
         cold_check=doubt or "mincore found nothing of the file in memory before each read; a cache inside the disk stays",
         file_system=None if mount is None else str(mount),

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -133,10 +132,6 @@ class Result:
     error_bound: float
     remark: str = ""
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the result for JSON, whose key `way` is `baseline_run`."""
-        return {"way" if name == "baseline_run" else name: value for name, value in asdict(self).items()}
-
 
 @dataclass(frozen=True, slots=True)
 class BenchReport:
@@ -147,10 +142,6 @@ class BenchReport:
     threads: int
     roofline: Roofline
     results: tuple[Result, ...]
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the report for JSON."""
-        return asdict(self) | {"results": [result.as_json() for result in self.results]}
 
 
 def bench(

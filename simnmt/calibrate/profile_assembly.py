@@ -15,6 +15,7 @@ from simnmt.calibrate import processor_use
 from simnmt.calibrate.box import BoxDescription
 from simnmt.calibrate.harness import counted
 from simnmt.nmt.engine import EngineAccount
+from simnmt.profile.blocks import Overheads
 from simnmt.profile.decoder_settings import DecoderOptions
 from simnmt.profile.device_profile import SCHEMA_VERSION, DeviceProfile
 from simnmt.profile.doubts import alone_vs_plane, busy_message
@@ -161,8 +162,12 @@ def completed(
 ) -> DeviceProfile:
     """Return a profile with further blocks; date, tool and conditions of its execution do not change.
 
-    Date, tool and conditions of the new blocks are added to `conditions.later`. A given name replaces the profile's.
+    Date, tool and conditions of the new blocks are added to `conditions.later`. A given name replaces the profile's. Overheads
+    of parts that are not measured now stay.
     """
+    if isinstance(measured := blocks.get("overheads"), Overheads) and before.overheads is not None:
+        merged = {name: getattr(measured, name) for name in measured.model_fields_set}
+        blocks = {**blocks, "overheads": before.overheads.model_copy(update=merged)}
     earlier = before.conditions or Conditions()
     later = LaterConditions(**conditions.model_dump(exclude={"later", "gap_s"}), parts=tuple(parts), date=now(), tool=tool)
     update: dict[str, object] = {

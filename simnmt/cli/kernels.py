@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from simnmt.base.packages import named_if_missing
 from simnmt.base.text_tables import format_table
 from simnmt.cli.options import AsJson, option, print_result
 from simnmt.cli.terminal import say
@@ -26,10 +28,8 @@ def kernels(context: typer.Context, as_json: AsJson = False) -> None:
         if as_json:
             raise typer.BadParameter(f"give it after {context.invoked_subcommand}", param_hint="--json")
         return
-    from simnmt.kernels.errors import need_torch
-
-    need_torch()
-    from simnmt.kernels.registry import listing
+    with named_if_missing("models"):
+        from simnmt.kernels.registry import listing
 
     kernel_list = listing()
     print_result(as_json, kernel_list.as_json, kernel_list.text)
@@ -48,13 +48,11 @@ def bench(
 
     Example: simnmt kernels bench --rounds 5
     """
-    from simnmt.kernels.errors import need_torch
-
-    need_torch()
-    from simnmt.calibrate.kernel_bench import bench as measure
+    with named_if_missing("models"):
+        from simnmt.calibrate.kernel_bench import bench as measure
 
     done = measure(part, rounds, threads, say=_print_on_terminal)
-    print_result(as_json, done.as_json, lambda: _format_bench(done))
+    print_result(as_json, lambda: asdict(done), lambda: _format_bench(done))
 
 
 def _print_on_terminal(text: str) -> None:

@@ -169,7 +169,6 @@ def translate(
     need_packages()
     from simnmt.nmt.pretrained_tokenizer import Languages
     from simnmt.nmt.translation import Translator, parse_batching, read_lines, report_problems
-    from simnmt.nmt.vocabulary.alignment import can_attend
 
     if out is not None and is_standard(out):
         out = None
@@ -189,7 +188,7 @@ def translate(
         languages = Languages(src_lang, tgt_lang)
         translator = Translator.load(model[0], batching=batches, languages=languages, **options)
     why_unknown = "the model was not reading a word of the source"
-    if isinstance(translator, Translator) and not can_attend(translator.model):
+    if isinstance(translator, Translator) and not translator.model.attends:
         why_unknown = "the model has no attention that would say which words of the source they are"
     with written_whole(out) if out else nullcontext() as partial:
         target: Any = partial.open("w", encoding="utf-8") if partial else nullcontext(sys.stdout)

@@ -5,25 +5,17 @@ from __future__ import annotations
 import importlib
 import inspect
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 import typer.main
 
-from simnmt.base.errors import InputError
 from simnmt.cli.app import Verb
-from simnmt.cli.options import (
-    AsJson,
-    Force,
-    Jobs,
-    flag,
-    option,
-    print_result,
-)
+from simnmt.cli.options import AsJson, Force, Jobs, option, print_result
 from simnmt.cli.progress import Bar, progress_bar
 from simnmt.cli.terminal import say, warn
 from simnmt.papers import PAPERS
@@ -34,24 +26,66 @@ if TYPE_CHECKING:
 app = typer.Typer(help="The papers' tables as published, and ours beside them.", no_args_is_help=True)
 
 Out = Annotated[Path | None, option("DIR", "Folder for page and JSON. [default: a new one under reports/]", "--out")]
-Studies = Annotated[
-    list[Path] | None,
-    option("FILE", "Use this instead of the shipped ones; repeatable. With a model: keep its study here.", "--study"),
-]
-Parts = Annotated[
-    list[str] | None, option("NAME", "Part of a model's study to measure, again if need be; repeatable.", "--part")
-]
+SHARED = {"out": (Out, None), "jobs": (Jobs, 0), "force": (Force, False), "as_json": (AsJson, False)}
+"""Type and default of the options that are declared here: `jobs` for papers that take it, the others for all."""
 
 
-def _write_and_print(
-    paper: str, out: Path | None, force: bool, as_json: bool, reproduce: Callable[[Bar, Path], Report]
-) -> None:
+class PaperVerb(Verb):
+    """The verb of a paper: its options are those of the paper's `reproduce`, which is imported when the verb is called."""
+
+    @cached_property
+    def loaded(self) -> Any:
+        """The command."""
+        one = typer.Typer(add_completion=False)
+        one.command(cls=Verb)(_verb_of(str(self.name)))
+        return typer.main.get_command(one)
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the paper's options and those of all verbs."""
+        return [*self.loaded.params, *super().get_params(ctx)]
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the reproduction."""
+        return self.loaded.invoke(ctx)
+
+
+def _verb_of(paper: str) -> Callable[..., None]:
+    """Return the function of a paper's verb: its parameters are those of the paper's `reproduce`, and those of the output.
+
+    A `reproduce` may take `progress`, called with the work done, all work and a title, or `say`, called with each stage.
+    """
+    reproduce = importlib.import_module(PAPERS[paper].module).reproduce
+    declared = dict(inspect.signature(reproduce, eval_str=True).parameters)
+    names = ["out", *(name for name in declared if name not in ("progress", "say")), "force", "as_json"]
+
+    def run(out: Path | None, force: bool, as_json: bool, **given: Any) -> None:
+        if "jobs" in given:
+            given["jobs"] = given["jobs"] or os.cpu_count() or 1
+
+        def report_of(bar: Bar) -> Report:
+            # Where there is no terminal, a stage is a line of standard error.
+            callbacks = {"progress": bar.runs, "say": bar.stage if bar.is_drawn else say}
+            report: Report = reproduce(**given, **{name: call for name, call in callbacks.items() if name in declared})
+            return report
+
+        _write_and_print(paper, out, force, as_json, report_of)
+
+    parameters = []
+    for name in names:
+        annotation, default = SHARED.get(name) or (declared[name].annotation, declared[name].default)
+        parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation))
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
+
+
+def _write_and_print(paper: str, out: Path | None, force: bool, as_json: bool, report_of: Callable[[Bar], Report]) -> None:
     """Run a reproduction under a progress bar, write its page and document whole or not at all, and print it."""
     from simnmt.results import run_directory as files
 
     with _reserved_directory(out, paper, force) as directory:
         with progress_bar() as bar:
-            report = reproduce(bar, directory)
+            report = report_of(bar)
         for warning in report.warnings:
             warn(warning)
         document = report.document()
@@ -75,115 +109,5 @@ def _reserved_directory(out: Path | None, paper: str, force: bool) -> Iterator[P
             yield directory
 
 
-def _stage_printer(bar: Bar) -> Callable[[str], None]:
-    """Return a function that shows the next stage: on the bar, or on a line of standard error where there is no terminal."""
-    return bar.stage if bar.is_drawn else say
-
-
-def _cpus(jobs: int) -> int:
-    return jobs or os.cpu_count() or 1
-
-
-@app.command()
-def vocab(
-    out: Out = None,
-    studies: Studies = None,
-    model: Annotated[Path | None, option("FOLDER", "A trained model to study: an hour or more, minutes with --quick.")] = None,
-    text: Annotated[
-        list[str] | None, option("LABEL=FILE", "Sources to make clusters of, a direction each; repeatable.")
-    ] = None,
-    targets: Annotated[list[str] | None, option("LABEL=FILE", "Their translations, for candidate lists.")] = None,
-    heldout: Annotated[list[str] | None, option("LABEL=FILE", "Other sources, to judge by; repeatable.")] = None,
-    references: Annotated[list[str] | None, option("LABEL=FILE", "A translation of each of these, for BLEU.")] = None,
-    benches: Annotated[
-        list[Path] | None,
-        option("FILE", "Result of `simnmt vocab bench --out`, instead of the shipped ones; repeatable.", "--bench"),
-    ] = None,
-    quick: Annotated[bool, flag("--quick", "Shorter study of --model: fewer sentences, clusters and rounds.")] = False,
-    force: Force = False,
-    as_json: AsJson = False,
-) -> None:
-    """Vocabulary projection by clusters (2022): Tables 1 to 6 and figures 2 to 4, and a trained model's study beside them.
-
-    Example: simnmt reproduce vocab --out vocab-page
-    """
-    from simnmt.papers.fvp.reproduction import reproduce
-    from simnmt.papers.fvp.texts import directions_of
-
-    directions = directions_of(
-        train=_files_by_label("--text", text),
-        targets=_files_by_label("--targets", targets),
-        heldout=_files_by_label("--heldout", heldout),
-        references=_files_by_label("--references", references),
-    )
-    run = partial(reproduce, studies=studies, benches=benches, model=model, directions=directions, quick=quick)
-    _write_and_print("vocab", out, force, as_json, lambda bar, _: run(say=_stage_printer(bar)))
-
-
-def _files_by_label(name: str, given: Sequence[str] | None) -> dict[str, Path]:
-    """Return the files by label, the part before `=`. Raises `InputError` for a missing or repeated label."""
-    paths: dict[str, Path] = {}
-    for pair in given or ():
-        label, equals, path = pair.partition("=")
-        if not (label and equals and path):
-            raise InputError(f"{name} {pair}: no LABEL=FILE", remedy=f"name the direction first: {name} fr-en={pair}")
-        if label in paths:
-            raise InputError(f"{name}: {label} twice", remedy="give one file a direction")
-        paths[label] = Path(path)
-    return paths
-
-
-class PaperVerb(Verb):
-    """The verb of a paper: its options are those of the paper's `reproduce`, which is imported when the verb is called."""
-
-    @cached_property
-    def loaded(self) -> Any:
-        """The command."""
-        one = typer.Typer(add_completion=False)
-        one.command(cls=Verb)(_verb_of(str(self.name)))
-        return typer.main.get_command(one)
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        """Return the paper's options and those of all verbs."""
-        return [*self.loaded.params, *super().get_params(ctx)]
-
-    def invoke(self, ctx: Any) -> Any:
-        """Run the reproduction."""
-        return self.loaded.invoke(ctx)
-
-
-def _verb_of(name: str) -> Callable[..., None]:
-    """Return the function of a paper's verb, whose parameters are those of the paper's `reproduce` and the output's.
-
-    `jobs`, `progress` and `say` are given to those that have them.
-    """
-    reproduce = importlib.import_module(PAPERS[name].module).reproduce
-    shared = {"out": Out, "jobs": Jobs, "force": Force, "as_json": AsJson}
-    defaults = {"out": None, "jobs": 0, "force": False, "as_json": False}
-    options = dict(inspect.signature(reproduce, eval_str=True).parameters)
-    names = ["out", *(name for name in options if name not in ("progress", "say")), "force", "as_json"]
-
-    def run(out: Path | None, force: bool, as_json: bool, **given: Any) -> None:
-        if "jobs" in given:
-            given["jobs"] = _cpus(given["jobs"])
-
-        def reproduction(bar: Bar, _: Path) -> Report:
-            callbacks = {"progress": bar.runs, "say": _stage_printer(bar)}
-            report: Report = reproduce(**given, **{key: call for key, call in callbacks.items() if key in options})
-            return report
-
-        _write_and_print(name, out, force, as_json, reproduction)
-
-    parameters = [
-        inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, default=defaults[option], annotation=shared[option])
-        if option in shared
-        else options[option]
-        for option in names
-    ]
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return run
-
-
-for paper, reproduction in PAPERS.items():
-    app.command(paper, cls=PaperVerb, help=reproduction.help)(lambda: None)
+for verb, reproduction in PAPERS.items():
+    app.command(verb, cls=PaperVerb, help=reproduction.help)(lambda: None)

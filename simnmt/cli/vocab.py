@@ -49,12 +49,12 @@ def bench(
 
     Example: simnmt vocab bench --vocab 32000 --rows 8
     """
-    from simnmt.kernels.errors import need_torch
-
-    need_torch()
     from simnmt.base.files import written_whole
-    from simnmt.calibrate.projection_bench import Setting
-    from simnmt.calibrate.vocabulary_bench import check, vocabulary_bench
+    from simnmt.base.packages import named_if_missing
+
+    with named_if_missing("models"):
+        from simnmt.calibrate.projection_bench import Setting
+        from simnmt.calibrate.vocabulary_bench import check, vocabulary_bench
 
     shares = [percent / 100 for percent in share or ()]
     setting = chosen(context, Setting, vocabs=vocab, widths=width, shares=shares)

@@ -10,9 +10,8 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.kernels.arrays import check_apart, checked, checked_out
+from simnmt.kernels.arrays import KernelError, check_apart, checked, checked_out
 from simnmt.kernels.cases import Case, Comparison, Kernel, Run, Work
-from simnmt.kernels.errors import KernelError
 from simnmt.kernels.native_library import native
 
 Float32 = NDArray[np.float32]

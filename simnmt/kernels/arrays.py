@@ -1,4 +1,4 @@
-"""Checks of numpy arrays whose addresses go to a native kernel, and memory on huge pages."""
+"""The error of the kernels, checks of numpy arrays whose addresses go to C, and memory on huge pages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.kernels.errors import KernelError
+
+class KernelError(ValueError):
+    """An array that a kernel cannot work on; the message names the array and the reason."""
+
 
 CACHE_LINE = 64
 HUGE_PAGE = 1 << 21

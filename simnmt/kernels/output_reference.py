@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from simnmt.kernels.errors import KernelError
+from simnmt.kernels.arrays import KernelError
 from simnmt.kernels.tensor_checks import ANY_SIZE, REAL_TYPES, check_beside, check_tensor
 
 

@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simnmt.kernels.arrays import checked, checked_out, huge_pages
+from simnmt.kernels.arrays import KernelError, checked, checked_out, huge_pages
 from simnmt.kernels.cases import Case, Comparison, Kernel, Number, Run, Work, last_cache_bytes, target_at
-from simnmt.kernels.errors import KernelError
 from simnmt.kernels.native_library import native
 from simnmt.profile.doubts import clipped_weights_message
 

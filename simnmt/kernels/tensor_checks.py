@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from simnmt.kernels.errors import KernelError
+from simnmt.kernels.arrays import KernelError
 
 REAL_TYPES = (torch.float32, torch.float16, torch.bfloat16)
 ANY_SIZE = None

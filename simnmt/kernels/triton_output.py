@@ -15,15 +15,15 @@ from dataclasses import dataclass
 
 import torch
 
-from simnmt.kernels.errors import need
+from simnmt.base.packages import MissingPackage
 from simnmt.kernels.output_reference import Best, refuse_row
 
 try:
     import triton
     import triton.language as tl
 except ImportError:
-    need("triton", "pip install triton; torch for CUDA brings it on Linux")
-    raise
+    remedy = "pip install triton; torch for CUDA brings it on Linux"
+    raise MissingPackage("this needs the package triton", remedy=remedy) from None
 
 BLOCKS = (1024, 4096)
 """Columns of one program: the small block if the large one would give too few programs to fill a GPU."""

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.kernels.arrays import checked, checked_out
+from simnmt.kernels.arrays import KernelError, checked, checked_out
 from simnmt.kernels.cases import Case, Comparison, Kernel, Memory, Run, Work, one_after_another, target_at
-from simnmt.kernels.errors import KernelError
 from simnmt.kernels.native_library import at_once, native
 
 if TYPE_CHECKING:

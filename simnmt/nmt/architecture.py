@@ -9,7 +9,7 @@ import os
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, TypeAdapter, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 from typing_extensions import Self
 
 from simnmt.base.configuration import Configuration, message_of
@@ -17,6 +17,7 @@ from simnmt.base.errors import describe_error
 from simnmt.base.files import read_bounded
 from simnmt.base.suggestions import did_you_mean
 from simnmt.nmt.errors import NmtError
+from simnmt.nmt.families import FAMILIES
 
 Size = Annotated[int, Field(ge=1, le=1_000_000)]
 _Token = Annotated[int, Field(ge=0)]
@@ -202,14 +203,14 @@ class RecurrentArchitecture(SpecialTokens):
 
 
 class TransformerArchitecture(SpecialTokens):
-    """The Transformer as `transformers` builds it; source and target share a vocabulary and their embeddings.
+    """A Transformer as `transformers` builds it; source and target share a vocabulary and their embeddings.
 
-    `transformer`, that of Marian, has static sinusoidal positions and layer norm after each block. Those of many languages have
-    layer norm before it: `m2m100`, of M2M100 and NLLB, with static positions; `mbart` with learnt positions and a further layer
-    norm of the embeddings. `d_model` is an even multiple of `heads`.
+    The kinds are those of `FAMILIES`: `transformer`, that of Marian, and `m2m100` and `mbart`, of many languages. `d_model` is
+    an even multiple of `heads`.
     """
 
-    kind: Literal["transformer", "m2m100", "mbart"]
+    kind: str
+    """One of `FAMILIES`."""
     encoder_layers: _Layers
     """Layers of the encoder."""
     decoder_layers: _Layers
@@ -231,17 +232,20 @@ class TransformerArchitecture(SpecialTokens):
 
     @model_validator(mode="after")
     def _sizes_fit(self) -> Self:
+        if self.kind not in FAMILIES:
+            raise ValueError(f"kind: {self.kind} is none of {', '.join(FAMILIES)}")
         self._fit(self.vocab)
         if self.d_model % self.heads or self.d_model % 2:
             raise ValueError(f"d_model: {self.d_model} is no even multiple of {self.heads} heads")
-        if self.kind == "m2m100" and self.pad_token > 1:
-            raise ValueError(f"pad_token: {self.pad_token} where the positions of m2m100 begin after it: give 0 or 1")
+        most = FAMILIES[self.kind].most_pad_token
+        if most is not None and self.pad_token > most:
+            raise ValueError(f"pad_token: {self.pad_token} where the positions of {self.kind} begin after it: {most} or less")
         return self
 
     @property
     def multilingual(self) -> bool:
         """See `SpecialTokens`."""
-        return self.kind != "transformer"
+        return FAMILIES[self.kind].multilingual
 
     @property
     def src_vocab(self) -> int:
@@ -288,11 +292,8 @@ _BY_KIND: dict[str, type[Architecture]] = {
     "attentional": AttentionalArchitecture,
     "bilstm": RecurrentArchitecture,
     "gru": RecurrentArchitecture,
-    "m2m100": TransformerArchitecture,
-    "mbart": TransformerArchitecture,
-    "transformer": TransformerArchitecture,
 }
-_ADAPTER: TypeAdapter[Architecture] = TypeAdapter(Annotated[Architecture, Field(discriminator="kind")])
+"""Classes of the architectures that are no Transformer."""
 MOST_BYTES = 1 << 18
 """Most bytes of an architecture's file, which usually has a few hundred; the YAML parser takes seconds for this many."""
 
@@ -321,15 +322,16 @@ def read_architecture(path: str | os.PathLike[str]) -> Architecture:
 
 def architecture_of(content: Any, path: str | os.PathLike[str] | None = None) -> Architecture:
     """Check the content of an architecture file; raises `NmtError` naming the key."""
+    kind = content.get("kind") if isinstance(content, dict) else None
+    kinds = {**_BY_KIND, **dict.fromkeys(FAMILIES, TransformerArchitecture)}
+    if kind not in kinds:
+        raise NmtError(f"kind: one of {', '.join(sorted(kinds))}", path=path, remedy="say which")
     try:
-        return _ADAPTER.validate_python(content)
+        return kinds[kind].model_validate(content)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
-    kind, *below = first["loc"] or ("",)
-    if first["type"].startswith("union_tag"):
-        raise NmtError(f"kind: one of {', '.join(_BY_KIND)}", path=path, remedy="say which")
-    named: type[Configuration] = StackBlock if len(below) > 1 else _BY_KIND.get(str(kind), RecurrentArchitecture)
-    known, key = named.model_fields, ".".join(str(part) for part in below)
+    below = first["loc"]
+    known, key = (StackBlock if len(below) > 1 else kinds[kind]).model_fields, ".".join(map(str, below))
     message, remedy = message_of(first), f"known here: {', '.join(known)}"
     if first["type"] == "extra_forbidden":
         message, remedy = "unknown key", did_you_mean(str(below[-1]), known, remedy)

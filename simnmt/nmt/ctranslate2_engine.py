@@ -17,6 +17,7 @@ from simnmt.batching import Batching
 from simnmt.nmt.architecture import Architecture
 from simnmt.nmt.engine import EngineAccount, EngineRequest, Timing, Work, random_sources
 from simnmt.nmt.errors import NmtError, within_memory
+from simnmt.nmt.families import FAMILIES
 from simnmt.nmt.models import LoadedModel, load_model
 from simnmt.nmt.sentence_decoder import MOST_TARGET_TOKENS, DecodeRequest, Hypothesis, WholeBatchDecoder
 from simnmt.nmt.step_model import check_lengths
@@ -155,21 +156,18 @@ class _Bart(BartLoader):  # type: ignore[misc]  # an untyped library
 
     def __init__(self, architecture: Architecture) -> None:
         super().__init__()
-        self._kind = architecture.kind
+        self._family = FAMILIES[architecture.kind]
 
     def get_model_spec(self, model: Any) -> Any:
         """Return the weights under CTranslate2's names."""
         config = model.config
-        config.normalize_before = self._kind != "transformer"
-        config.normalize_embedding = self._kind == "mbart"
+        config.normalize_before = self._family.norm_first
+        config.normalize_embedding = self._family.norms_embedding
         return super().get_model_spec(model)
 
     def set_position_encodings(self, spec: Any, module: Any) -> None:
         """Set the vectors of the positions from 0."""
-        if self._kind == "m2m100":
-            spec.encodings = module.weights[module.padding_idx + 1 :]
-        else:
-            super().set_position_encodings(spec, module)
+        spec.encodings = self._family.positions(module)
 
 
 def _gpu_name(index: int) -> str:

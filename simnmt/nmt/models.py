@@ -21,10 +21,11 @@ from simnmt.nmt.architecture import (
 from simnmt.nmt.attentional_model import AttentionalModel
 from simnmt.nmt.checkpoint import ARCHITECTURE_FILE, load_weights
 from simnmt.nmt.errors import NmtError, OutOfMemory, within_memory
+from simnmt.nmt.families import FAMILIES
 from simnmt.nmt.hub import TORCH_WEIGHTS, model_path
 from simnmt.nmt.pretrained_config import FOLDER_REMEDY, quiet_transformers, read_pretrained_architecture
 from simnmt.nmt.recurrent_model import RecurrentModel
-from simnmt.nmt.transformer_model import FAMILIES, TransformerModel
+from simnmt.nmt.transformer_model import TransformerModel
 
 WEIGHTS_ONLY_HOLDS = torch.__version__ >= "2.6"
 """Earlier versions could run code of a pickle that is read as weights only (CVE-2025-32434)."""

@@ -23,8 +23,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from simnmt.kernels.arrays import KernelError
 from simnmt.kernels.columns import gathered_products, scatter
-from simnmt.kernels.errors import KernelError
 from simnmt.kernels.output_layer import fused_argmax, fused_best
 from simnmt.kernels.output_reference import Best
 from simnmt.nmt.errors import NmtError

@@ -14,10 +14,9 @@ from simnmt.base.errors import describe_error
 from simnmt.base.files import MOST_MODEL_BYTES, check_model_folder, read_bounded
 from simnmt.nmt.architecture import TransformerArchitecture, architecture_of
 from simnmt.nmt.errors import NmtError
+from simnmt.nmt.families import FAMILIES, family_of
 
 FOLDER_REMEDY = "name a folder of Marian, M2M100, NLLB or mBART as transformers saves it, with config.json and weights"
-KINDS = {"marian": "transformer", "m2m_100": "m2m100", "mbart": "mbart"}
-"""Kinds of architectures by the `model_type` of config.json; NLLB is of type m2m_100."""
 
 
 def read_pretrained_architecture(folder: str | os.PathLike[str]) -> TransformerArchitecture:
@@ -32,9 +31,11 @@ def read_pretrained_architecture(folder: str | os.PathLike[str]) -> TransformerA
             config: Any = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # transformers checks each value in a way of its own
         raise NmtError(f"no Hugging Face configuration: {describe_error(error)}", path=folder, remedy=FOLDER_REMEDY) from None
-    if config.model_type not in KINDS:
-        what = f"holds a model of type {config.model_type} where one of {', '.join(KINDS)} is read"
+    if (known := family_of(config.model_type)) is None:
+        types = ", ".join(family.model_type for family in FAMILIES.values())
+        what = f"holds a model of type {config.model_type} where one of {types} is read"
         raise NmtError(what, path=folder, remedy=FOLDER_REMEDY)
+    kind, family = known
     for name, encoder, decoder in (
         ("attention heads", config.encoder_attention_heads, config.decoder_attention_heads),
         ("feed-forward width", config.encoder_ffn_dim, config.decoder_ffn_dim),
@@ -43,10 +44,8 @@ def read_pretrained_architecture(folder: str | os.PathLike[str]) -> TransformerA
         if encoder != decoder:
             raise NmtError(f"{name}: {encoder} in the encoder, {decoder} in the decoder", path=folder, remedy=FOLDER_REMEDY)
     start = getattr(config, "decoder_start_token_id", None)
-    if start is None:  # mBART-50 leaves it to its generation_config.json
-        start = config.eos_token_id if config.model_type == "mbart" else config.pad_token_id
     content = {
-        "kind": KINDS[config.model_type],
+        "kind": kind,
         "encoder_layers": config.encoder_layers,
         "decoder_layers": config.decoder_layers,
         "d_model": config.d_model,
@@ -58,8 +57,8 @@ def read_pretrained_architecture(folder: str | os.PathLike[str]) -> TransformerA
         "scale_embedding": config.scale_embedding,
         "pad_token": config.pad_token_id,
         "eos_token": config.eos_token_id,
-        "start_token": start,
-        "unk_token": 1 if config.model_type == "marian" else 3,
+        "start_token": getattr(config, family.usual_start) if start is None else start,
+        "unk_token": family.unk_token,
     }
     return cast(TransformerArchitecture, architecture_of(content, folder))
 

@@ -12,6 +12,7 @@ from simnmt.base.errors import describe_error
 from simnmt.base.suggestions import did_you_mean
 from simnmt.nmt.architecture import Architecture
 from simnmt.nmt.errors import NmtError
+from simnmt.nmt.families import family_of
 from simnmt.nmt.hub import TORCH_WEIGHTS, model_path
 from simnmt.nmt.pretrained_config import check_folder, model_type, quiet_transformers, refuse_code
 from simnmt.nmt.subwords import UNKNOWN
@@ -20,12 +21,6 @@ if TYPE_CHECKING:  # a service's front converts texts without torch
     from simnmt.nmt.models import LoadedModel
 
 _FOLDER = "copy the folder again, with the files of its tokeniser"
-_FILES = ("tokenizer.json", "*.spm", "*.model", "vocab.json")
-_FILES_OF_TYPE = {
-    "marian": ("source.spm", "target.spm", "vocab.json"),
-    **dict.fromkeys(("m2m_100", "mbart"), ("tokenizer.json or sentencepiece.bpe.model",)),
-}
-"""Files without which the tokeniser of a model's type cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,26 +150,20 @@ def _tokenizer_in(path: Path) -> Any:
     from transformers import AutoTokenizer
 
     check_folder(path)
-    if not any(any(path.glob(pattern)) for pattern in _FILES):
-        raise NmtError(f"holds no tokeniser{_missing_files(path)}", path=path, remedy=_FOLDER)
+    known = family_of(model_type(path))
+    needed = () if known is None else known[1].tokenizer_files
+    if missing := [names for names in needed if not any((path / name).is_file() for name in names.split(" or "))]:
+        raise NmtError(f"no usable tokeniser: {' and '.join(missing)} missing", path=path, remedy=_FOLDER)
     refuse_code(path, "tokenizer_config.json")
     try:
         with quiet_transformers(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # it recommends further packages
             tokenizer: Any = AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # each library below has its own
-        fault = _missing_files(path) or f": {describe_error(error)}"
-        raise NmtError(f"no usable tokeniser{fault}", path=path, remedy=_FOLDER) from None
+        raise NmtError(f"no usable tokeniser: {describe_error(error)}", path=path, remedy=_FOLDER) from None
     if tokenizer.eos_token_id is None:
         raise NmtError("no usable tokeniser: it has no end mark", path=path, remedy=_FOLDER)
     return tokenizer
-
-
-def _missing_files(path: Path) -> str:
-    """Name the files that the tokeniser of a model's type needs and the folder lacks; nothing if it has them."""
-    needed = _FILES_OF_TYPE.get(model_type(path) or "", ())
-    missing = [names for names in needed if not any((path / name).is_file() for name in names.split(" or "))]
-    return f": {' and '.join(missing)} missing" if missing else ""
 
 
 def _choose_languages(tokenizer: Any, languages: Languages, path: Path) -> LanguageStart:

@@ -119,10 +119,8 @@ class SharpTranslator:
     ) -> None:
         """`max_len`: most tokens of a translation; `weights`: the result of `sharp_weights` for each model, if at hand.
 
-        Raises `NmtError` without any model, for models of different vocabularies, and for a beam wider than the vocabulary.
+        Raises `NmtError` for models of different vocabularies, and for a beam wider than the vocabulary.
         """
-        if not models:
-            raise NmtError("an ensemble of no model", remedy="give at least one")
         if len({(model.vocab, model.start_token, model.eos_token, model.pad_token) for model in models}) > 1:
             raise NmtError("the models of an ensemble speak different vocabularies", remedy="train them on the same subwords")
         if settings.beam > models[0].vocab - 1:
@@ -161,11 +159,6 @@ class SharpTranslator:
     def forced(self, states: SourceStates, tokens: Sequence[int]) -> sharp.ForcedSteps:
         """Return the steps of the first model along a given translation, which may have its end token (SHARP-10)."""
         return self._decoders[0].forced(states[0], tokens)
-
-    @property
-    def compiled(self) -> bool:
-        """Whether the kernels are compiled; otherwise they run in numpy, much slower."""
-        return self._decoders[0].compiled
 
     def clipping(self) -> Clipping | None:
         """Return how many weights of all models the 16-bit products clip; None for products in float32."""
@@ -211,14 +204,7 @@ class SharpTextTranslator:
     ) -> SharpTextTranslator:
         """Load folders that `simnmt nmt train` wrote; several are an ensemble.
 
-        Args:
-            folders: the folders.
-            technique: one of `TECHNIQUES`.
-            beam: hypotheses per sentence.
-            fused: whether the output layer is fused.
-            max_len: most tokens of a translation.
-            candidates: a bundle of candidate lists that `simnmt vocab build` made of the model.
-
+        `technique`: one of `TECHNIQUES`; `candidates`: a bundle of candidate lists that `simnmt vocab build` made of the model.
         Raises `NmtError` for options out of range, for a folder without an attentional model, and for models that do not share
         their subwords.
         """
@@ -229,15 +215,15 @@ class SharpTextTranslator:
                 raise NmtError(f"{name} is {value}", remedy="give 1 or more")
         if len(folders) > MOST_MEMBERS:
             raise NmtError(f"an ensemble of {len(folders)} models", remedy=f"give at most {MOST_MEMBERS}")
-        models, vocabularies = list[AttentionalModel](), list[tuple[Subwords, Subwords]]()
-        for folder in folders:
-            loaded, *sides = load_folder(folder)
+        models: list[AttentionalModel] = []
+        _, source, target = members = load_folder(folders[0])
+        for number, folder in enumerate(folders):
+            loaded, *sides = load_folder(folder) if number else members
             if not isinstance(loaded.model, AttentionalModel):
                 what = f"the sharp decoder runs no {loaded.architecture.kind} model"
                 raise NmtError(what, path=folder, remedy="give models that were trained with --model sharp")
             models.append(loaded.model)
-            vocabularies.append((sides[0], sides[1]))
-            if [side.model for side in vocabularies[0]] != [side.model for side in sides]:
+            if [side.model for side in sides] != [source.model, target.model]:
                 what = f"its subwords are not those of {folders[0]}"
                 raise NmtError(what, path=folder, remedy="train an ensemble on one text, with other seeds")
         lists = None
@@ -248,7 +234,6 @@ class SharpTextTranslator:
         settings = TECHNIQUES[technique].model_copy(update={"beam": beam, "fused": fused})
         most = max_len or MOST_TARGET_TOKENS
         translator = SharpTranslator(models, settings, max_len=most, most_src_len=LONGEST_SOURCE)
-        source, target = vocabularies[0]
         return cls(translator, source, TextWriter(source, target, models[0].unk_token), max_len, lists)
 
     def clipping(self) -> Clipping | None:

@@ -7,8 +7,6 @@ fetched from the network.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,32 +15,9 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from simnmt.nmt.architecture import TransformerArchitecture
 from simnmt.nmt.errors import NmtError
+from simnmt.nmt.families import FAMILIES, Family
 from simnmt.nmt.linear_layers import HalfLinear
 from simnmt.nmt.step_model import Memory, Moves, Slots, StepModel, with_room
-
-
-@dataclass(frozen=True, slots=True)
-class Family:
-    """How a kind of architecture is built in `transformers`."""
-
-    config: str
-    """Name of the configuration's class."""
-    model: str
-    """Name of the model's class."""
-    norm_first: bool
-    """Whether layer norm comes before each block, not after it; then the last layer is followed by one."""
-    positions: Callable[[Any], Tensor]
-    """Return the vectors of the positions from 0, given the module of the positions."""
-
-
-FAMILIES = {
-    "transformer": Family("MarianConfig", "MarianMTModel", False, lambda module: module.weight),
-    "m2m100": Family(
-        "M2M100Config", "M2M100ForConditionalGeneration", True, lambda module: module.weights[module.padding_idx + 1 :]
-    ),
-    "mbart": Family("MBartConfig", "MBartForConditionalGeneration", True, lambda module: module.weight[module.offset :]),
-}
-"""By the kind of the architecture. A new family is one entry here and one in `pretrained.py`."""
 
 _ROWS, _COLUMNS = 2, 4
 _FIRST_CAPACITY = 32
@@ -67,7 +42,7 @@ class TransformerModel(StepModel):
             hf = getattr(transformers, self.family.model)(config)
         self.hf = hf
         # A source of a model of many languages begins with the token of its language, which `TextWriter` does not count.
-        self.attends = architecture.kind == "transformer"
+        self.attends = not self.family.multilingual
         if not hasattr(hf, "final_logits_bias"):
             self.register_buffer("_no_bias", hf.lm_head.weight.new_zeros(architecture.vocab), persistent=False)
 
@@ -156,10 +131,10 @@ class TransformerModel(StepModel):
             past_mask = (torch.arange(position + 1, device=tokens.device) >= begun)[:, None, None, :]
         cross_mask = None if within is None else within[:, None, None, :]
         hidden = decoder.embed_tokens(tokens[:, None])
-        if self.architecture.kind == "transformer" and self.architecture.scale_embedding:
-            hidden = hidden * decoder.embed_scale  # the other kinds scale in `embed_tokens`
+        if family.scales_embedding and self.architecture.scale_embedding:
+            hidden = hidden * decoder.embed_scale
         hidden = hidden + place
-        if self.architecture.kind == "mbart":
+        if family.norms_embedding:
             hidden = decoder.layernorm_embedding(hidden)
 
         norm_first = family.norm_first

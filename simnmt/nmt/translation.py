@@ -26,7 +26,6 @@ from simnmt.nmt.sentence_decoder import DecodeRequest, Hypothesis
 from simnmt.nmt.source_lines import SourceLine, Translation, load_subwords
 from simnmt.nmt.step_model import StepModel
 from simnmt.nmt.subwords import UNKNOWN, Subwords, TextWriter, Tokeniser, cut_sources
-from simnmt.nmt.vocabulary.alignment import attended_positions, can_attend
 from simnmt.nmt.vocabulary.restricted_vocabulary import RestrictedVocabulary
 from simnmt.workload.text_lines import TextLines
 
@@ -132,12 +131,11 @@ class Translator:
             folder: the folder, or the id.
             device: cpu, cuda or cuda:0.
             threads: threads of torch in this process from now on.
-            vocabulary: a bundle that `simnmt vocab build` made of this model.
-            direction: see `load_vocabulary`.
+            vocabulary, direction: a bundle that `simnmt vocab build` made of this model, see `load_vocabulary`.
             tune: whether to choose the products of the bundle by measuring them now; otherwise the choice
                 depends on the number of rows, which is the same at each run.
-            beam, fused, batching, max_len: see the fields of `Translator`.
             languages: what the text is translated from and to, for models of Hugging Face that need it.
+            beam, fused, batching, max_len: see the fields of `Translator`.
 
         Raises `NmtError` for another folder and for unusable options.
         """
@@ -257,8 +255,22 @@ class _TranslationStream:
 
     def _translation(self, line: SourceLine, hypothesis: Hypothesis) -> Translation:
         model, tokens = self._translator.model, hypothesis.tokens
-        attended = partial(attended_positions, model, line.ids, tokens) if can_attend(model) else None
+        attended = partial(attended_positions, model, line.ids, tokens) if model.attends else None
         return line.translation(self._writer, tokens, attended, hypothesis.score, hypothesis.steps)
+
+
+@torch.inference_mode()
+def attended_positions(model: StepModel, source: Sequence[int], target: Sequence[int]) -> list[int]:
+    """Return the source position to which the step of each target token attends most; the first of equals.
+
+    `source`: tokens, the end mark included; `target`: tokens, without the end mark. Feeding a finished translation again is
+    cheaper than keeping the attention of each step of each search: only the few translations with an unknown word need it.
+    """
+    src = torch.tensor([source], device=model.device)
+    tgt_in = torch.tensor([[model.start_token, *target[:-1]]], device=model.device)
+    weights = model.attention(src, torch.tensor([len(source)], device=model.device), tgt_in)
+    positions: list[int] = weights[0].argmax(dim=1).tolist()
+    return positions
 
 
 def report_problems(

@@ -47,5 +47,10 @@ PAPERS = {
         "Elastic pipelining (ASPLOS 2023): its claims, a trained classifier's study beside them, and pipelines drawn.\n\n"
         "Example: simnmt reproduce sti --out sti-page",
     ),
+    "vocab": Reproduction(
+        "simnmt.papers.fvp.reproduction",
+        "Vocabulary projection by clusters (2022): Tables 1 to 6, figures 2 to 4, and a trained model's study beside them.\n\n"
+        "Example: simnmt reproduce vocab --out vocab-page",
+    ),
 }
 """By verb; this module imports none of them, so that the command line starts at once."""

@@ -15,10 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 from typing_extensions import Self
 
-from simnmt.base.arrays import Floats
 from simnmt.base.configuration import Configuration
 from simnmt.base.errors import InputError
-from simnmt.profile.cost import CostTable, LognormalResidual, Plane, Seconds
+from simnmt.profile.cost import CostTable, LognormalResidual, Plane, ResidualQuantiles, Seconds
 
 
 class ProfileError(InputError):
@@ -123,14 +122,6 @@ class Quantiles(Block):
     p95_s: Duration | None = None
     mean_s: Duration | None = None
 
-    @model_validator(mode="after")
-    def _ordered(self) -> Quantiles:
-        quantiles_s = (self.min_s, self.p25_s, self.median_s, self.p75_s, self.p95_s)
-        known = [quantile_s for quantile_s in quantiles_s if quantile_s is not None]
-        if known != sorted(known):
-            raise ValueError("quantiles must rise")
-        return self
-
     @classmethod
     def of(cls, repeats_s: Sequence[float] | NDArray[np.float64], **fields: object) -> Self:
         """Return the quantiles of these repeats; `fields`: further fields of a derived class."""
@@ -190,68 +181,6 @@ class ExecutionFit(Block):
     """Relative standard deviation of the residual if those inferences had been kept."""
     condition_number: Positive | None = None
     collinear: Annotated[bool | None, Shown("lengths are collinear")] = None
-
-
-SHARES: Floats = np.array([*(0.05 * np.arange(20)).round(2), 0.975, 0.99, 1.0])
-"""Shares at which the residual's quantiles are kept: every twentieth, and the tail."""
-Factor = Annotated[float, Field(ge=1e-6, le=1e6)]
-
-
-class ResidualQuantiles(Block):
-    """Distribution of single executions about the plane: quantiles of a factor of mean one, linear between them.
-
-    Example:
-        >>> residual = ResidualQuantiles(shares=(0.0, 0.5, 1.0), factors=(0.5, 1.0, 1.5))
-        >>> residual.factor(np.array([0.0])).tolist()
-        [1.0]
-    """
-
-    shares: Annotated[tuple[Share, ...], Field(min_length=2), Rising]
-    """Shares of the executions, from 0 to 1."""
-    factors: Annotated[tuple[Factor, ...], Field(min_length=2)]
-    """Factor on the plane that this share of the executions does not exceed; the first is the least, the last the greatest."""
-
-    @model_validator(mode="after")
-    def _is_a_distribution(self) -> ResidualQuantiles:
-        if len(self.shares) != len(self.factors) or (self.shares[0], self.shares[-1]) != (0.0, 1.0):
-            raise ValueError("shares: from 0 to 1, with a factor for each")
-        if list(self.factors) != sorted(self.factors):
-            raise ValueError("factors: no factor may be below the one before it")
-        mean = _mean(*self._columns)
-        if abs(mean - 1.0) > 1e-6:
-            raise ValueError(f"factors: their mean is {mean:.6g}, and must be 1, since the plane holds the mean")
-        return self
-
-    @classmethod
-    def of(cls, factors: Floats, shares: Floats = SHARES) -> ResidualQuantiles:
-        """Return the quantiles of measured factors, shape (executions,), at these shares, scaled to a mean of exactly one."""
-        quantiles = np.quantile(factors, shares)
-        quantiles /= _mean(shares, quantiles)
-        return cls(shares=tuple(shares.tolist()), factors=tuple(quantiles.tolist()))
-
-    @property
-    def _columns(self) -> tuple[Floats, Floats]:
-        return np.array(self.shares), np.array(self.factors)
-
-    @property
-    def relative_sd(self) -> float:
-        """Standard deviation of the factor."""
-        shares, factors = self._columns
-        low, high = factors[:-1], factors[1:]
-        square = float(np.diff(shares) @ (low * low + low * high + high * high)) / 3.0
-        return float(max(square - _mean(shares, factors) ** 2, 0.0) ** 0.5)
-
-    def factor(self, standard_normal: Floats) -> Floats:
-        """Return one factor per standard normal number, at the same quantile; same shape."""
-        from scipy.special import ndtr  # takes a tenth of a second to import, which most simulations do not need
-
-        factor: Floats = np.interp(ndtr(standard_normal), *self._columns)
-        return factor
-
-
-def _mean(shares: Floats, factors: Floats) -> float:
-    """Return the mean of a distribution whose quantiles are linear between these."""
-    return float(np.diff(shares) @ (factors[1:] + factors[:-1])) / 2.0
 
 
 LEAST_REQUEST_S = 1e-12
@@ -344,9 +273,11 @@ class GridBlock(Block):
         """Return the fields, and how much longer the largest batch takes."""
         (_, text), *below = super().lines(label)
         sizes = f"batch {self.batch[0]} to {self.batch[-1]}, {self.length_name} {self.lengths[0]} to {self.lengths[-1]}"
-        middle = len(self.lengths) // 2
-        growth = self.seconds[-1][middle] / self.seconds[0][middle]
-        yield label, f"{text}; {sizes}, {growth:.3g} times as long with the largest batch as with the least"
+        if len(self.batch) > 1:
+            middle = len(self.lengths) // 2
+            growth = self.seconds[-1][middle] / self.seconds[0][middle]
+            sizes += f", {growth:.3g} times as long with the largest batch as with the least"
+        yield label, f"{text}; {sizes}"
         yield from below
 
     @model_validator(mode="after")
@@ -458,7 +389,7 @@ class BeamOverrun(Block):
 
     kind: Annotated[Kind, Shown()]
     steps_per_token: Annotated[
-        float, Field(ge=1.0, le=1000.0), Shown("{:.4g} steps a token, charged above", 1.0, "steps a token")
+        float, Field(ge=1.0, le=1000.0), Shown("{:.4g} steps a token, charged in addition", 1.0, "steps a token")
     ]
     """Decode steps over the tokens of the output, its end counted; charged in the plane and in the steps of batches."""
     sentences: Annotated[Count | None, Shown("{:,} sentences")] = None

@@ -4,15 +4,12 @@
 
 1. Repeats. Every cell is measured anew about its mean, with relative noise drawn from that of all cells together, and the plane
    is refitted by the fit that made the profile.
-2. Stretches. The level moves by its standard error over stretches of measuring (`execution.fit.level_error`). If that was not
-   recorded, all noise is taken as common to a stretch, which is an upper bound.
-3. Disturbances. Half of the draws count the disturbed repeats, as if the box in service had them too; which holds is unknown.
+2. Stretches. The level moves by its standard error over stretches of measuring; if that was not recorded, by an upper bound.
+3. Disturbances. Half of the draws count the disturbed repeats, as if the box in service had them too.
 4. Form. A plane is not the truth: at the lengths of the requests, it is corrected by the ratios of the cells' new means to it,
    smoothed over the logarithms of both lengths.
 5. Batches. Costs of steps and encoders move with the level, and by the error on batch sizes that were measured only to judge.
-
-Not in a draw: a box in service that is slower or faster than during the calibration, variants of the decoder, streamed models,
-energy, and the overheads beside the scale that they share with the steps.
+Not in a draw: another speed of the box in service, variants of the decoder, streamed models and energy.
 """
 
 from __future__ import annotations
@@ -36,14 +33,12 @@ NEAR = 0.17
 """Width of the smoothing of cells, in halves of the logarithmic side of their grid (chosen by coverage of synthetic boxes)."""
 CELLS_A_STRETCH = 10
 """Cells between two readings of the reference cell in a calibration that did not record `level_error`."""
-LEAST_TIME_S = 1e-12
 
 
 def sample_times(sample: CellSample) -> Floats:
     """Return sorted repeats with the quantiles and the mean of a cell, shape (repeats,).
 
-    Exact for up to 6 repeats, which these numbers determine. Of more, the repeats are the least change of a line through the
-    quantiles that has all of these numbers.
+    Exact for up to 6 repeats; of more, the least change of a line through the quantiles that has all of these numbers.
     """
     count = sample.repeats
     quantiles = ((0.0, sample.min_s), (0.25, sample.p25_s), (0.5, sample.median_s), (0.75, sample.p75_s), (0.95, sample.p95_s))
@@ -72,12 +67,7 @@ def lacking_samples(profile: DeviceProfile) -> str:
 
 @dataclass(frozen=True)
 class CalibrationError:
-    """The error of a profile's calibration, for requests of the given lengths. Raises `ValueError` if it is not known.
-
-    Example:
-        >>> error = CalibrationError(profile, src_len, tgt_len)  # doctest: +SKIP
-        >>> error.draw(np.random.default_rng(1)).plane  # doctest: +SKIP
-    """
+    """The error of a profile's calibration, for requests of the given lengths. Raises `ValueError` if it is not known."""
 
     profile: DeviceProfile
     src_len: ArrayLike
@@ -96,7 +86,7 @@ class CalibrationError:
         refit = cells.fit(profile, time_s, keep_disturbed=bool(generator.random() < 0.5))
         src, tgt = np.asarray(self.src_len, np.float64), np.asarray(self.tgt_len, np.float64)
         form = self._nearness @ (1.0 + cells.means(refit.off, refit.kept))
-        new_s = np.maximum(refit.plane.times(level).seconds(src, tgt) * form, LEAST_TIME_S)
+        new_s = np.maximum(refit.plane.times(level).seconds(src, tgt) * form, 1e-12)
         design = np.column_stack([src, tgt, np.ones_like(src)])
         plane = Plane(*bounded_least_squares(design, new_s, (True, True, False)).tolist())
         plane = plane.times(float(new_s.mean() / plane.seconds(src, tgt).mean()))
@@ -107,10 +97,9 @@ class CalibrationError:
         scale = profile.execution.residual_relative_sd / within if within > 0.0 else 1.0
         drawn = {"plane": plane, "residual_relative_sd": refit.residual_relative_sd * scale, "samples": ()}
         update: dict[str, object] = {"execution": profile.execution.model_copy(update=drawn)}
-        if profile.step is not None:
-            update["step"] = _moved(profile.step, pace, generator)
-        if profile.encoder is not None:
-            update["encoder"] = _moved(profile.encoder, pace, generator)
+        for name in ("step", "encoder"):
+            if (block := getattr(profile, name)) is not None:
+                update[name] = _moved(block, pace, generator)
         if profile.overheads is not None:
             update["overheads"] = profile.overheads.times(pace)
         return profile.model_copy(update=update)
@@ -122,10 +111,9 @@ class CalibrationError:
     @cached_property
     def _level_sd(self) -> float:
         """Relative standard error of the level beyond that of independent repeats."""
-        count, error = self._cells.cell_of.size, self.profile.execution.fit.level_error
+        count, recorded = self._cells.cell_of.size, self.profile.execution.fit.level_error
         noise = float(self._cells.kept_ratios.std()) if self._cells.kept_ratios.size else 0.0
-        if error is None:
-            error = noise / max(count / CELLS_A_STRETCH, 2.0) ** 0.5
+        error = noise / max(count / CELLS_A_STRETCH, 2.0) ** 0.5 if recorded is None else recorded
         return float(np.sqrt(max(error**2 - noise**2 / count, 0.0)))
 
     @cached_property
@@ -181,7 +169,7 @@ class _Cells:
             # Single repeats alone: their deviation from the plane is all that shows their noise, and the plane is their mean.
             several, ratios = np.ones_like(several), 1.0 + plane.off
             ratios = ratios / ratios[plane.kept].mean() if plane.kept.any() else ratios
-            mean_s = np.maximum(plane.plane.seconds(src_len, tgt_len), LEAST_TIME_S)
+            mean_s = np.maximum(plane.plane.seconds(src_len, tgt_len), 1e-12)
         ratios = np.maximum(ratios, 0.1)
         return _Cells(src_len, tgt_len, cells.fitted, cell_of, mean_s, ratios[several], ratios[several & counted])
 
@@ -200,7 +188,7 @@ class _Cells:
 
 
 def _moved(block: Block, pace: float, generator: np.random.Generator) -> Block:
-    """Return the block at the pace, its batches moved by an error of the fit: that on judged sizes, else the recorded one."""
+    """Return the block at the pace, its batches moved by the error on judged sizes, else by the recorded one."""
     errors: dict[int, list[float]] = {}
     for batch, length, second in block.judged_cells:
         if batch > 1:

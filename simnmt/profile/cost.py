@@ -75,6 +75,62 @@ class LognormalResidual:
         return np.exp(math.sqrt(sigma2) * standard_normal - 0.5 * sigma2)
 
 
+SHARES: Floats = np.array([*(0.05 * np.arange(20)).round(2), 0.975, 0.99, 1.0])
+"""Shares at which the residual's quantiles are kept: every twentieth, and the tail."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResidualQuantiles:
+    """Distribution of single executions about the plane: quantiles of a factor of mean one, linear between them.
+
+    Example:
+        >>> residual = ResidualQuantiles(shares=(0.0, 0.5, 1.0), factors=(0.5, 1.0, 1.5))
+        >>> residual.factor(np.array([0.0])).tolist()
+        [1.0]
+    """
+
+    __pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    shares: tuple[float, ...]
+    """Shares of the executions, from 0 to 1."""
+    factors: tuple[float, ...]
+    """Factor on the plane that this share of the executions does not exceed; the first is the least, the last the greatest."""
+
+    def __post_init__(self) -> None:
+        if len(self.shares) != len(self.factors) or (self.shares[0], self.shares[-1]) != (0.0, 1.0):
+            raise ValueError("shares: from 0 to 1, with a factor for each")
+        if any(list(values) != sorted(values) for values in (self.shares, self.factors)) or self.factors[0] <= 0.0:
+            raise ValueError("shares and factors must rise, and factors be positive")
+        if abs((mean := self._mean) - 1.0) > 1e-6:
+            raise ValueError(f"factors: their mean is {mean:.6g}, and must be 1, since the plane holds the mean")
+
+    @classmethod
+    def of(cls, factors: Floats, shares: Floats = SHARES) -> ResidualQuantiles:
+        """Return the quantiles of measured factors, shape (executions,), at these shares, scaled to a mean of exactly one."""
+        quantiles = np.quantile(factors, shares)
+        quantiles /= float(np.diff(shares) @ (quantiles[1:] + quantiles[:-1])) / 2.0
+        return cls(tuple(shares.tolist()), tuple(quantiles.tolist()))
+
+    @property
+    def _mean(self) -> float:
+        factors = np.array(self.factors)
+        return float(np.diff(self.shares) @ (factors[1:] + factors[:-1])) / 2.0
+
+    @property
+    def relative_sd(self) -> float:
+        """Standard deviation of the factor."""
+        low, high = np.array(self.factors[:-1]), np.array(self.factors[1:])
+        square = float(np.diff(self.shares) @ (low * low + low * high + high * high)) / 3.0
+        return float(max(square - self._mean**2, 0.0) ** 0.5)
+
+    def factor(self, standard_normal: Floats) -> Floats:
+        """Return one factor per standard normal number, at the same quantile; same shape."""
+        from scipy.special import ndtr  # takes a tenth of a second to import, which most simulations do not need
+
+        factor: Floats = np.interp(ndtr(standard_normal), self.shares, self.factors)
+        return factor
+
+
 Sum = Callable[[int, int], float]
 """Returns the seconds of lengths first..last, both included."""
 

@@ -22,11 +22,10 @@ from simnmt.profile.blocks import (
     Execution,
     Overheads,
     ProfileError,
-    ResidualQuantiles,
     Shown,
     StepBlock,
 )
-from simnmt.profile.cost import DecodingCost, LognormalResidual, Plane
+from simnmt.profile.cost import DecodingCost, LognormalResidual, Plane, ResidualQuantiles
 from simnmt.profile.decoder_block import DecoderBlock
 from simnmt.profile.origin import Conditions, Device, EndpointBlock, EngineBlock, LengthUnit, Model, Provenance, ValidRange
 from simnmt.profile.streaming_block import StiBlock

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simnmt.base.arrays import Floats
-from simnmt.profile.blocks import MOST_RELATIVE_SD, CellSample, Execution, ExecutionFit, ResidualQuantiles
-from simnmt.profile.cost import Plane
+from simnmt.profile.blocks import MOST_RELATIVE_SD, CellSample, Execution, ExecutionFit
+from simnmt.profile.cost import Plane, ResidualQuantiles
 
 Mask = NDArray[np.bool_]
 Indices = NDArray[np.int64]

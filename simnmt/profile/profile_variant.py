@@ -25,9 +25,7 @@ from simnmt.profile.decoder_block import (
 from simnmt.profile.decoder_settings import DecoderOptions, DecoderSettings
 from simnmt.profile.device_profile import DeviceProfile
 
-How = Literal["base", "measured"]
 CALIBRATE = "measure it with simnmt calibrate --part decoder"
-_HOW = {"base": "as calibrated", "measured": "measured"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +53,16 @@ class DecoderChoice:
 
     settings: DecoderSettings
     base: DecoderSettings
-    how: How
     steps: tuple[VariantStep, ...]
     """Steps by batch size, rising."""
     fidelity: Fidelity
     pace: float = 1.0
     """Seconds of a target token by the profile's plane over the seconds of the measured step at batch 1."""
+
+    @property
+    def how(self) -> Literal["base", "measured"]:
+        """The origin of its times: those of the profile, or of the variant."""
+        return "base" if self.settings == canonical(self.base) else "measured"
 
     @property
     def exact(self) -> bool:
@@ -70,7 +72,8 @@ class DecoderChoice:
     @property
     def short(self) -> str:
         """Short description, `decoder beam 5, fused: measured, exact`; with the beam of the profile if that differs."""
-        summary = f"decoder {self.settings.describe()}: {_HOW[self.how]}, {self.fidelity.describe()}"
+        origin = "as calibrated" if self.how == "base" else "measured"
+        summary = f"decoder {self.settings.describe()}: {origin}, {self.fidelity.describe()}"
         return summary if self.settings.beam == self.base.beam else f"{summary} (the profile is of beam {self.base.beam})"
 
     @property
@@ -141,8 +144,7 @@ def choose(block: DecoderBlock, settings: DecoderSettings, *, name: str, compute
             f"{wanted.describe()} was not measured in profile {name}",
             remedy=f"take a measured variant, such as {nearest.describe()}, or {CALIBRATE}{' --vocabulary' * restricts}",
         )
-    how: How = "base" if wanted == base else "measured"
-    return DecoderChoice(wanted, block.base, how, steps, Fidelity.of(block, wanted, compute_type))
+    return DecoderChoice(wanted, block.base, steps, Fidelity.of(block, wanted, compute_type))
 
 
 def _as_meant(block: DecoderBlock, settings: DecoderSettings) -> DecoderSettings:
@@ -245,7 +247,7 @@ def as_calibrated(profile: DeviceProfile) -> DecoderChoice | None:
         return None
     options = {"fused": engine.fused} if engine.decoder is None else engine.decoder.model_dump()
     settings = DecoderSettings(**options, beam=engine.beam)
-    return DecoderChoice(settings, settings, "base", (), Fidelity(settings, rounding_of(settings, compute_type)))
+    return DecoderChoice(canonical(settings), settings, (), Fidelity(settings, rounding_of(settings, compute_type)))
 
 
 def _moved_step(

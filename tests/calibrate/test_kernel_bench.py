@@ -43,12 +43,12 @@ def test_a_result_has_its_target_and_whether_it_was_reached(
     """A kernel that is beyond its error bound reaches nothing, however fast it is."""
     monkeypatch.setattr(registry, "KERNELS", (fake(target, error),))
     monkeypatch.setattr(benching, "measure_roofline", lambda *arguments: Roofline(1, 10, ((10, 1.0),), 1000.0, 1.0, None))
-    [result] = bench(rounds=2).as_json()["results"]
+    [result] = asdict(bench(rounds=2))["results"]
     assert result == {
         "kernel": "fake",
         "case": "a case",
         "baseline": "theirs",
-        "way": "fast run",
+        "baseline_run": "fast run",
         "ratio": 3.0,
         "target": target,
         "reached": reached,

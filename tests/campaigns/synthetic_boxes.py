@@ -28,7 +28,7 @@ from simnmt.scenario.document import document_of
 from simnmt.scenario.validation import validate
 
 SETTINGS = Settings("gru", mode="full", threads=1, max_src_len=100, max_tgt_len=100)
-CELLS = execution_cells(SETTINGS) * ROUNDS
+CELLS = execution_cells(SETTINGS)
 DRAWS, REPLICATIONS, REQUESTS = 40, 4, 400
 TRUTH_REPLICATIONS = 40
 LENGTHS = {"lognormal": {"src_mean": 20, "src_sd": 12, "sentences": 5_000}}
@@ -79,10 +79,11 @@ class Box:
 
     def profile(self, name: str, random: np.random.Generator) -> dict[str, Any]:
         """The content of the profile that a calibration of the box would write."""
-        columns = {name: np.array([getattr(work, name) for work in CELLS]) for name in ("src_len", "tgt_len")}
-        stretch = np.arange(len(CELLS)) // STRETCH_CALLS
+        order = np.concatenate([random.permutation(len(CELLS)) for _ in range(ROUNDS)])
+        columns = {name: np.array([getattr(work, name) for work in CELLS])[order] for name in ("src_len", "tgt_len")}
+        stretch = np.arange(order.size) // STRETCH_CALLS
         speed = np.exp(self.drift * random.standard_normal(stretch[-1] + 1))[stretch]
-        seconds = speed * self.mean_s(**columns) * self.factors(random.standard_normal(len(CELLS)))
+        seconds = speed * self.mean_s(**columns) * self.factors(random.standard_normal(order.size))
         rows = pd.DataFrame({**columns, "seconds": seconds, "stretch": stretch, "attempt": 0})
         execution = execution_block(rows, SETTINGS)
         content = {

@@ -49,7 +49,7 @@ def test_without_a_name_the_folder_is_a_new_one_under_reports(scenario: str, sim
 def test_a_folder_that_holds_something_is_refused_before_anything_runs(
     scenario: str, simnmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("simnmt.papers.cnmt.reproduction.reproduce", lambda **_: pytest.fail("it ran"))
+    monkeypatch.setattr("simnmt.papers.cnmt.reproduction.replays", lambda *_, **_others: pytest.fail("it ran"))
     Path("mine").mkdir()
     Path("mine/note").touch()
     done = simnmt(*SMALL, "--measured", scenario, "--out", "mine")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from simnmt.kernels.activations import ERROR_BOUNDS, TABLE_INTERVALS, Activation, Function, activate, table
-from simnmt.kernels.errors import KernelError
+from simnmt.kernels.arrays import KernelError
 from tests.campaigns.harness import SCALE
 from tests.kernels.implementations import each_implementation
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,8 +14,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import simnmt.kernels
+from simnmt.base.compile import KERNEL_LIBRARY
 from simnmt.cli.kernels import app
-from simnmt.kernels import packed_products
+from simnmt.kernels import packed_products, registry
 from simnmt.kernels.cases import target_at
 from simnmt.kernels.native_library import level_name
 from simnmt.kernels.registry import KERNELS, kernel
@@ -113,6 +119,23 @@ def test_the_ladder_saves_the_work_that_the_paper_saves() -> None:
     order = [work[name].multiply_adds for name in ("+ int16", "+ embeddings", "+ attention", LAST)]
     assert order == sorted(order, reverse=True)
     assert work[LAST].multiply_adds == pytest.approx(6 * (0.7 * 4 * 1024**2 + 500 * 1024 + 25 * 4 * 1024))
+
+
+@needs_compiled
+def test_a_new_kernel_is_a_module_and_its_c(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    names = "'toy', 'meaning', 'FNI-00', 'reference', 'bound', 'cost', ('one', 'other')"
+    code = f"from simnmt.kernels.cases import Kernel\nKERNELS = [Kernel({names}, lambda threads: iter(()))]\n"
+    (tmp_path / "toy.py").write_text(code)
+    monkeypatch.setattr(simnmt.kernels, "__path__", [*simnmt.kernels.__path__, str(tmp_path)])
+    monkeypatch.setitem(sys.modules, "simnmt.kernels.toy", None)
+    del sys.modules["simnmt.kernels.toy"]
+    assert [registered.name for registered in registry._registered()] == [*(listed.name for listed in KERNELS), "toy"]
+    native = shutil.copytree(KERNEL_LIBRARY.folder, tmp_path / "native", ignore=shutil.ignore_patterns("*.so"))
+    (native / "toy.c").write_text('#include "vectors.h"\nSIMNMT_EXPORT float simnmt_toy(float x) { return 2 * x; }\n')
+    library = replace(KERNEL_LIBRARY, folder=native, flags=("-std=gnu11", "-O0", "-fPIC", "-shared"))
+    library.compile("portable")
+    cdll = library.open("portable")
+    assert cdll is not None and cdll.simnmt_toy(1.5) == 3.0
 
 
 def output(*arguments: str) -> str:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from simnmt.kernels.errors import KernelError
+from simnmt.kernels.arrays import KernelError
 from simnmt.kernels.packed_products import MOST_INTEGER, MOST_SUM, PackedMatrix, Scales, choose_scales, product_error_bound
 from tests.kernels.implementations import each_implementation
 

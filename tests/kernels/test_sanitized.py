@@ -28,10 +28,7 @@ native_library.KERNEL_LIBRARY = replace(native_library.KERNEL_LIBRARY, folder=Pa
 # The address sanitizer ends at an exception of torch in C++, which some invalid arguments raise.
 sys.exit(pytest.main(["-n0", "-s", "-p", "no:cacheprovider", "-k", "not invalid_arguments", *TESTS]))
 """
-TESTS = (
-    *("products", "output_layer", "gathered", "column_sets", "unpack", "activations", "centroids"),
-    *("sharp_cells", "sharp_search"),
-)
+TESTS = ("products", "output_layer", "columns", "unpack", "activations", "sharp_cells", "sharp_search")
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ import pytest
 from simnmt.kernels.beam_search import beam_search
 from simnmt.kernels.sharp.decoder import SharpDecoder
 from simnmt.kernels.sharp.model import Attention, BottomCell, Float32, SharpTokens, SharpWeights, StackLayer
-from simnmt.kernels.sharp.model_shapes import DecoderShape, kept_bytes, layer_operations, operations
+from simnmt.kernels.sharp.model_shapes import kept_bytes, layer_operations, operations
 from simnmt.kernels.sharp.reference import Arithmetic, ReferenceMember, gru
 from simnmt.profile.decoder_settings import DecoderSettings
 from tests.kernels.implementations import each_implementation
-from tests.kernels.sharp_models import PAPER, weights
+from tests.kernels.sharp_models import PAPER
 
 PAD, UNK, START, EOS, A, B = range(6)
 
@@ -207,9 +207,3 @@ def test_sharp_06_kept_embeddings_take_a_tenth_of_the_memory_for_most_words_of_a
 def test_merging_saves_the_share_of_states_that_are_not_distinct() -> None:
     merged = operations(PAPER["S1"], DecoderSettings(beam=6, merge=True), 25, distinct_share=0.7)
     assert merged.recurrent == pytest.approx(0.7 * 4 * 1024 * 1024)
-
-
-def test_the_shape_is_read_from_weights() -> None:
-    shape = DecoderShape.of(weights(kind="attlstm", stack=[("fc_relu", 24), ("gru", 31)]), candidates=10)
-    assert shape == DecoderShape("attlstm", 37, 21, 29, 19, (("fc_relu", 24), ("gru", 31)), 10)
-    assert replace(shape, words=67) == DecoderShape.of(weights(kind="attlstm", stack=[("fc_relu", 24), ("gru", 31)]))

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simnmt.kernels.arrays import KernelError
 from simnmt.kernels.beam_search import SharpTranslation
-from simnmt.kernels.errors import KernelError
-from simnmt.kernels.native_library import native, references
+from simnmt.kernels.native_library import native
 from simnmt.kernels.sharp.decoder import SharpDecoder, SourceEncoder, decode_ensemble
 from simnmt.kernels.sharp.model import Float32, SearchRequest, SharpWeights, SourceWeights
 from simnmt.kernels.sharp.reference import Arithmetic, ReferenceMember, ReferenceSource, averaged, reference_decode
@@ -153,17 +153,6 @@ def test_sharp_10_noisy_techniques_add_little_noise(options) -> None:
     assert max(worst) > 0 or native() is None  # of a single model the last digit may round alike
 
 
-@pytest.mark.parametrize("gemm", ["float32", "int16"])
-def test_numpy_and_c_agree_on_sums_of_integers(gemm) -> None:
-    for seed in range(4):
-        model = weights(seed, stack=STACKS[seed])
-        compiled = decoder(model, gemm=gemm).forced(source(seed), range(4, 16))
-        with references():
-            fallback = decoder(model, gemm=gemm).forced(source(seed), range(4, 16))
-        np.testing.assert_allclose(compiled.log_probs, fallback.log_probs, atol=2e-5 if gemm == "float32" else 2e-3)
-        assert (compiled.best == fallback.best).all()
-
-
 @each_implementation
 def test_sharp_14_an_ensemble_of_one_model_is_the_model() -> None:
     model = weights(3, stack=STACKS[1])
@@ -260,29 +249,16 @@ def test_padding_is_never_chosen_and_a_forced_search_never_ends() -> None:
 
 
 @pytest.mark.parametrize(
-    ("states", "candidates", "forced_len", "says"),
-    [
-        (source(0).astype(np.float64), None, None, "source_states is float64"),
-        (source(0), np.array([3, 3]), None, "each once"),
-        (source(0), None, 0, "0 steps"),
-    ],
+    ("states", "candidates", "forced_len"),
+    [(source(0).astype(np.float64), None, None), (source(0), np.array([3, 3]), None), (source(0), None, 0)],
 )
-def test_invalid_sentences_and_candidates_are_refused_by_name(states, candidates, forced_len, says) -> None:
-    with pytest.raises(KernelError, match=says):
+def test_what_no_search_could_use_is_refused(states, candidates, forced_len) -> None:
+    with pytest.raises(KernelError):
         decoder(weights()).decode(states, candidates, forced_len)
-
-
-@pytest.mark.parametrize(
-    ("name", "change", "says"),
-    [
-        ("embedding", lambda w: w.embedding.astype(np.float64), "embedding is float64"),
-        ("stack", lambda w: weights(stack=[("fc_relu", 5)] * 2 + [("fc_relu", 6)]).stack, r"stack\[2\]"),
-    ],
-)
-def test_weights_that_do_not_fit_are_refused_by_name(name, change, says) -> None:
-    model = weights()
-    with pytest.raises(KernelError, match=says):
-        replace(model, **{name: change(model)})
+    with pytest.raises(KernelError):
+        replace(weights(), embedding=weights().embedding.astype(np.float64))
+    with pytest.raises(KernelError):
+        weights(stack=[("fc_relu", 5)] * 2 + [("fc_relu", 6)])
 
 
 SENTENCE = [5, 7, 9, 3, 49, 4, 49, 8, 3]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simnmt.kernels.errors import KernelError
+from simnmt.kernels.arrays import KernelError
 from simnmt.kernels.native_library import at_once
 from simnmt.kernels.unpack import (
     PACKED_BITS,

@@ -101,5 +101,5 @@ def test_a_calibration_with_a_beam_records_steps_per_token_and_the_simulation_us
     assert profile.decoding_cost.steps_at(4)(0, 9) == pytest.approx(factor * forced.decoding_cost.steps_at(4)(0, 9))
     assert abs(alone_vs_plane(profile) or 1.0) < 0.02, "plane and steps agree with it as without"
     assert dict(facts(profile))["beam"].startswith(
-        f"measured; {factor:.4g} steps a token, charged above; {len(done)} sentences"
+        f"measured; {factor:.4g} steps a token, charged in addition; {len(done)} sentences"
     )

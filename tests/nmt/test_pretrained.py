@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -17,6 +18,7 @@ from safetensors.torch import load_file, save_file
 from simnmt.batching import immediate, mini, top_up
 from simnmt.nmt.engine import Work, load_engine
 from simnmt.nmt.errors import NmtError
+from simnmt.nmt.families import FAMILIES
 from simnmt.nmt.linear_layers import has_half_weights
 from simnmt.nmt.models import load_model
 from simnmt.nmt.pretrained_config import quiet_transformers
@@ -26,7 +28,7 @@ from simnmt.nmt.transformer_model import TransformerModel
 from simnmt.nmt.translation import Translator
 from tests.campaigns.harness import thinned
 from tests.nmt.pretrained_folders import FOLDERS, LANGUAGES, opus_folder, text
-from tests.nmt.tiny import stepwise
+from tests.nmt.tiny import MARIAN, sources, stepwise
 
 
 @pytest.fixture(scope="module")
@@ -174,7 +176,7 @@ def with_a_layer(folder: Path) -> None:
 
 
 DAMAGES: dict[str, tuple[str, Callable[[Path], object], str]] = {
-    "no tokeniser": ("nllb", without("tokenizer.json", "tokenizer_config.json"), "holds no tokeniser"),
+    "no tokeniser": ("nllb", without("tokenizer.json", "tokenizer_config.json"), "no usable tokeniser"),
     "no vocabulary": ("opus", without("vocab.json"), "vocab.json"),
     "the tokeniser of another model": (
         "mbart",
@@ -207,3 +209,18 @@ def test_a_damaged_folder_is_refused_in_one_line_and_no_code_is_run(
     assert str(folder) in str(caught.value)
     assert "\n" not in str(caught.value)
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_new_family_is_one_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A family that differs from Marian in its name and where its layer norms stand: built, saved, read and decoded."""
+    monkeypatch.setitem(FAMILIES, "toy", replace(FAMILIES["mbart"], model_type="toy", norms_embedding=True, multilingual=False))
+    path = tmp_path / "toy.json"
+    path.write_text(json.dumps({**MARIAN.model_dump(), "kind": "toy"}), encoding="utf-8")
+    engine = load_engine(str(path), threads=1)
+    assert engine.account.architecture["kind"] == "toy"
+    assert engine.run(Work(5, 4, batch=3, beam=2)).total_s > 0
+    model = load_model(str(path)).model
+    _, src, lengths = sources(MARIAN, [4, 7])
+    fed = torch.randint(4, 40, (2, 6), generator=torch.Generator().manual_seed(1))
+    with torch.inference_mode():
+        assert torch.allclose(model.project(stepwise(model, src, lengths, fed)), model(src, lengths, fed), atol=1e-4)

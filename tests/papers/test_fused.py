@@ -201,7 +201,7 @@ def test_sums_changes_and_ratios_follow_from_the_printed_seconds(row: Any) -> No
     assert round(row.product_percent, 2) == product and round(row.three_s, 2) == three
     assert round(row.fused_percent, 2) == fused and round(row.ratio, 2) == ratio and round(row.layer_ratio, 3) == layer
     assert abs(row.printed_fused_percent - row.fused_percent) <= 0.051
-    printed = FUSED["claims"]["FNI-15 (b)"][1]
+    printed = FUSED.claims["FNI-15 (b)"][1]
     assert f"{SETS[row.set].name}, beam {row.beam}: {ratio:.2f}" in printed
 
 
@@ -240,7 +240,7 @@ def _steps(*seconds: tuple[int, float, float]) -> DecoderChoice:
         for batch, product_s, step_s in seconds
     ]
     steps = tuple(VariantStep(variant.batch, variant, variant) for variant in variants)
-    return DecoderChoice(plain, plain, "base", steps, Fidelity(plain))
+    return DecoderChoice(plain, plain, steps, Fidelity(plain))
 
 
 def test_a_stage_takes_its_variants_share_of_the_calibrated_steps_interpolated_between_sizes() -> None:

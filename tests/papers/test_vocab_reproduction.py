@@ -14,7 +14,6 @@ from simnmt.base.errors import InputError
 from simnmt.cli.reproduce import app
 from simnmt.papers.fvp.reproduction import judge, reproduce
 from simnmt.papers.fvp.study import Study
-from simnmt.papers.fvp.texts import Direction
 from simnmt.papers.kit.study import write_study
 from tests.papers.vocab_stand_ins import speed, study
 
@@ -48,7 +47,7 @@ def test_every_row_on_translations_states_that_it_is_not_exact_and_how_much_stay
     for table in judge([study()]).document()["tables"]:
         if table["id"] not in MAY_LACK_AGREEMENT:
             assert table["rows"] and all(row["agreement"].startswith("not exact: ") for row in table["rows"]), table["id"]
-    (row, *_) = (row for row in judge([study()]).document()["tables"][1]["rows"])
+    (row, *_) = next(table["rows"] for table in judge([study()]).document()["tables"] if table["id"] == "real")
     assert row["agreement"] == "not exact: 94.0 % of the sentences the same, 98.50 % of the tokens"
 
 
@@ -80,7 +79,7 @@ def test_json_is_finite_and_the_text_has_both_kinds_of_rows_and_every_verdict() 
     assert json.loads(json.dumps(document, allow_nan=False)) == document
     text = reproduction.text()
     (line,) = [line for line in text.splitlines() if line.startswith("ZCode Dense, FrEn") and "348.5" in line]
-    assert line.split()[3:8] == ["published", "2,", "20", "16.50", "348.5"]
+    assert line.split()[3:8] == ["published", "2", "20", "16.50", "348.5"]
     assert any(line.startswith("gru-xx-en, fr-en, 500 clusters, K = 3") and "measured" in line for line in text.splitlines())
     assert all(f"{record.verdict.capitalize()}: {record.id}." in text for record in reproduction.claims)
 
@@ -104,21 +103,23 @@ def test_two_studies_of_one_model_are_refused(tmp_path: Path) -> None:
         reproduce(studies=[tmp_path / "a.json", tmp_path / "b.json"])
 
 
-X, Y = Path("x"), Path("y")
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"directions": [Direction("a", X, Y)]}, "--text without a model"),
+        ({"text": ["a=x"], "heldout": ["a=y"]}, "--text without a model"),
         ({"quick": True}, "--quick without a model"),
-        ({"model": Path("m"), "directions": [Direction("a", X, Y)], "studies": [X, Y]}, "more than one --study"),
+        ({"model": Path("m")}, "--model without --text"),
+        ({"model": Path("m"), "text": ["a=x"], "heldout": ["a=y"], "studies": [Path("x"), Path("y")]}, "more than one --study"),
+        ({"text": ["a=x"], "heldout": ["b=y"]}, "--text of a and --heldout of b"),
+        ({"text": ["a=x"], "heldout": ["a=y"], "targets": ["c=z"]}, "--targets of c"),
+        ({"text": ["a=x", "a=y"]}, "--text: a twice"),
+        ({"text": ["x"]}, "no LABEL=FILE"),
     ],
 )
-def test_contradictory_options_are_refused_in_one_line(options: dict[str, Any], message: str) -> None:
+def test_contradictory_options_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as caught:
         reproduce(**options)
-    assert message in str(caught.value) and "\n" not in str(caught.value)
+    assert message in str(caught.value)
 
 
 def command(*words: str) -> Any:

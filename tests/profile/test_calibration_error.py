@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -115,15 +114,6 @@ def test_inferred_profiles_and_those_without_samples_have_no_known_error() -> No
     with pytest.raises(ValueError, match="holds no samples"):
         CalibrationError(bare, SRC, TGT)
     assert lacking_samples(profile) == ""
-
-
-def test_the_same_generator_draws_the_same_profile_in_any_workload() -> None:
-    profile = calibrated(0.03)
-    error = CalibrationError(profile, SRC, TGT)
-    first, again = (error.draw(np.random.default_rng(4)) for _ in range(2))
-    assert first == again
-    other = replace(error, src_len=SRC[::2], tgt_len=TGT[::2]).draw(np.random.default_rng(4))
-    assert other.execution.residual_relative_sd == first.execution.residual_relative_sd
 
 
 def test_a_draw_refits_every_repeat_within_the_error_of_the_cells() -> None:

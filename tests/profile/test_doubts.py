@@ -43,15 +43,6 @@ def test_a_busy_box_casts_doubt_on_all_that_was_measured_then() -> None:
     assert message.startswith("the box was busy: other programs used 1.5 CPUs before or after measuring execution, step")
 
 
-def test_the_steps_of_a_beam_that_were_not_counted_are_doubtful() -> None:
-    engine = {"backend": "torch", "compute_type": "float32", "device": "cpu", "beam": 6}
-    [(source, cost_models, message)] = doubts(engine=engine)
-    assert source == "execution" and cost_models == ("execution", "step")
-    assert message.startswith("a beam of 6 takes steps beyond its best output, which are not charged")
-    counted = doubts(engine=engine, beam_overrun={"kind": "measured", "steps_per_token": 1.3})
-    assert not [message for source, _, message in counted if source == "execution"]
-
-
 @pytest.mark.parametrize(("calibrated", "chosen", "doubtful"), [(6, None, 0), (6, 6, 0), (6, 5, 1), (1, 5, 1), (6, 1, 0)])
 def test_a_beam_is_doubtful_unless_its_steps_beyond_the_best_output_were_counted(
     calibrated: int, chosen: int | None, doubtful: int
@@ -144,11 +135,6 @@ def test_disturbed_executions_have_an_effect_if_all_repeats_take_longer_on_avera
         execution = profile.execution.model_copy(update={"fit": fit, "samples": tuple(samples)})
         [doubt] = profile_doubts(profile.model_copy(update={"execution": execution}))
         assert ("take 25 % more time" in doubt.effect) is (factor > 1.2)
-
-
-def test_only_doubts_with_a_known_effect_on_the_numbers_of_a_run_state_one() -> None:
-    stated = profile_doubts(checked_profile(good_profile() | {"conditions": QUIET | {"busy": True}} | erring("step", 0.3)))
-    assert [(doubt.source, bool(doubt.effect)) for doubt in stated] == [("conditions", False), ("step", True)]
 
 
 def test_a_model_no_better_than_its_commonest_class_makes_the_importance_doubtful() -> None:

@@ -7,14 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.optimize
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simnmt.profile.blocks import ProfileError, ResidualQuantiles
-from simnmt.profile.cost import LognormalResidual, Plane
+from simnmt.profile.blocks import ProfileError
+from simnmt.profile.cost import LognormalResidual, Plane, ResidualQuantiles
 from simnmt.profile.execution_fit import (
-    bounded_least_squares,
     cell_samples,
     fit_execution,
     fit_plane,
@@ -97,17 +95,6 @@ def repeated(repeats: int, relative_sd: float, seed: int = 1) -> tuple[np.ndarra
     return src, tgt, PLANE.seconds(src, tgt) * LognormalResidual(relative_sd).factor(normal)
 
 
-@given(st.integers(0, 2**32 - 1), st.integers(5, 30), st.integers(1, 4))
-def test_bounded_least_squares_agree_with_scipy(seed: int, rows: int, columns: int) -> None:
-    random = np.random.default_rng(seed)
-    design, target = random.normal(size=(rows, columns)), random.normal(size=rows)
-    bounded = random.random(columns) < 0.7
-    bounded_fit = bounded_least_squares(design, target, bounded.tolist())
-    scipys = scipy.optimize.lsq_linear(design, target, (np.where(bounded, 0.0, -np.inf), np.inf), method="bvls").x
-    assert (bounded_fit[bounded] >= 0.0).all()
-    np.testing.assert_allclose(bounded_fit, scipys, rtol=1e-6, atol=1e-8)
-
-
 @pytest.mark.parametrize("offset", [0.005, 0.0, -0.0001])
 def test_an_exact_plane_is_found_and_no_cell_left_out_is_missed(offset: float) -> None:
     time_s = 0.0004 * SRC + 0.003 * TGT + offset
@@ -131,13 +118,6 @@ def test_noise_in_proportion_to_the_time_leaves_the_plane_and_the_short_sentence
     assert np.mean(weighted) < 0.6 * np.mean(ordinary)
     assert np.mean(weighted) < 0.05 * np.sqrt(3 / 36) * 1.3, "three coefficients of 36 cells' noise"
     assert np.mean(ours, axis=0) == pytest.approx(coefficients(PLANE), rel=0.05)
-
-
-def test_a_device_that_does_not_heed_the_source_gets_no_negative_slope() -> None:
-    time_s = 0.003 * TGT + 0.005 - 0.00001 * SRC
-    plane = fit_relative_plane(SRC, TGT, time_s)
-    assert plane.s_per_src_token == 0.0
-    assert plane.s_per_tgt_token == pytest.approx(0.003, rel=0.05)
 
 
 def test_the_minimum_ignores_repeats_that_were_disturbed() -> None:
@@ -166,13 +146,6 @@ def test_six_cells_are_judged_by_the_others() -> None:
         heldout_plane_error([*SRC, SRC[0]], [*TGT, TGT[0]], [*time_s, time_s[0]], fitted=[*([True] * 36), False])
     assert heldout_plane_error(SRC[corners], TGT[corners], time_s[corners]) == pytest.approx(0.0, abs=1e-10)
     assert heldout_plane_error(SRC[:3], TGT[:3], time_s[:3]) is None
-
-
-def test_left_out_a_tenth_at_a_time_where_there_are_many_cells() -> None:
-    src, tgt = (axis.ravel() for axis in np.meshgrid(np.arange(1, 40), np.arange(1, 40)))
-    noisy = PLANE.seconds(src, tgt) * np.random.default_rng(2).lognormal(0.0, 0.1, src.size)
-    error = heldout_plane_error(src, tgt, noisy)
-    assert error == pytest.approx(0.1 * np.sqrt(2 / np.pi), rel=0.1), "the mean of a half-normal of that spread"
 
 
 def test_r2_of_means_is_that_of_the_weighted_line() -> None:

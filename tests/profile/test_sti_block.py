@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from simnmt.profile.blocks import ProfileError
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.profile_file import checked_profile, read_profile, write_profile
 from simnmt.profile.profile_summary import as_json, facts
-from simnmt.profile.streaming_cost import BERT_BASE, BITS, ShardGeometry
+from simnmt.profile.streaming_cost import BERT_BASE, BITS
 from tests.profile.made_profile import whole_profile
 from tests.profile.made_sti import sti_block
 from tests.streaming.plan.made_cost import round_cost
@@ -107,22 +106,6 @@ def test_the_block_is_written_read_back_and_summarised(streamed: Callable[..., D
     assert as_json(profile)["heldout_error"]["sti"] == 0.02
 
 
-WRONG = [
-    (("io", "reads"), sti_block()["io"]["reads"][1:], "sti.io: reads: one entry for each of 2, 3, 4, 5, 6, 32 bits"),
-    (("compute", "lengths", 0, "length"), 64, "sti.compute: lengths: values must rise"),
-    (("importance", "colour"), "red", "sti.importance.colour: unknown key here"),
-]
-
-
-@pytest.mark.parametrize(("place", "value", "says"), WRONG, ids=[".".join(map(str, place)) for place, _, _ in WRONG])
-def test_a_wrong_part_is_named_by_its_key(
-    streamed: Callable[..., DeviceProfile], place: tuple[Any, ...], value: object, says: str
-) -> None:
-    with pytest.raises(ProfileError) as caught:
-        streamed(place, value)
-    assert caught.value.what.startswith(says)
-
-
 def test_a_table_that_whole_submodels_contradict_is_warned_of(streamed: Callable[..., DeviceProfile]) -> None:
     assert "sti" not in str([message for what, message in facts(streamed()) if what == "warning"])
     message = str([message for what, message in facts(streamed(("compute", "heldout_error"), 0.25)) if what == "warning"])
@@ -143,11 +126,6 @@ def test_the_sizes_of_sti_05() -> None:
     low = sum(BERT_BASE.index_bytes(bits) for bits in BITS[:-1])
     assert round(144 * low / 1e6, 1) == 212.3
     assert round(144 * BERT_BASE.index_bytes(32) / 1e6, 1) == 339.7
-
-
-def test_a_decoder_s_layer_has_a_second_attention() -> None:
-    plain, crossed = ShardGeometry(6, 8, 512, 2048), ShardGeometry(6, 8, 512, 2048, cross_attention=True)
-    assert crossed.weights_per_layer - plain.weights_per_layer == 4 * 512 * 512
 
 
 def test_lengths_are_padded_to_the_next_measured_one_and_grow_in_proportion_beyond() -> None:

@@ -88,12 +88,12 @@ def plan_of(bits: Sequence[Sequence[int]], preloaded: Sequence[Shard] = (), capa
 TOKENS, MASK = torch.zeros(1, 4), torch.ones(1, 4)
 
 
-A_BIT_S = 0.004
+A_BIT_S = 0.01
 PACE = BYTES_A_BIT / A_BIT_S
-"""STI-11's example in twenty-fifths of its seconds: 0.004 s a bit of a shard, 0.04 s a layer."""
-LAYER_S = 0.04
+"""STI-11's example in tenths of its seconds: 0.01 s a bit of a shard, 0.1 s a layer."""
+LAYER_S = 0.1
 LAYER_0 = ((0, 0), (0, 1), (0, 2))
-LATE_S = 0.015
+LATE_S = 0.03
 """What a busy box may add to an execution."""
 LONG_S = 60.0
 """What a thread waits for another at most: the tests end even where one never comes."""
@@ -116,7 +116,7 @@ def timed(plan: StreamingPlan, wanted_s: float, capacity: int = 10**6) -> Execut
 
 
 def test_worked_example_of_sti_11_runs_without_a_stall() -> None:
-    """{2,2,2} preloaded, {4,3,3} read beside layer 0: 2.0 s and no stall, here in twenty-fifths."""
+    """{2,2,2} preloaded, {4,3,3} read beside layer 0: 2.0 s and no stall, here in tenths."""
     run = timed(plan_of([[2, 2, 2], [4, 3, 3]], preloaded=LAYER_0), 2 * LAYER_S)
     assert 2 * LAYER_S <= run.latency_s < 2 * LAYER_S + LATE_S
     assert run.stall_s < LATE_S
@@ -125,11 +125,11 @@ def test_worked_example_of_sti_11_runs_without_a_stall() -> None:
 
 
 def test_worked_example_of_sti_13_stalls_as_its_timeline_says() -> None:
-    """Nothing preloaded, 2 bits everywhere: 2.6 s of which 0.6 waiting, here in twenty-fifths."""
+    """Nothing preloaded, 2 bits everywhere: 2.6 s of which 0.6 waiting, here in tenths."""
     known = timeline([6 * A_BIT_S] * 2, Work([LAYER_S] * 2))
     run = timed(plan_of([[2, 2, 2], [2, 2, 2]]), known.latency_s, capacity=0)
     assert run.latency_s == pytest.approx(known.latency_s, abs=LATE_S)
-    assert run.stall_s == pytest.approx(0.6 / 25, abs=LATE_S)
+    assert run.stall_s == pytest.approx(0.6 / 10, abs=LATE_S)
     measured = run.timeline
     for name in ("load_end", "compute_begin", "compute_end", "stall"):
         np.testing.assert_allclose(getattr(measured, name), getattr(known, name), atol=LATE_S)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable
 from functools import partial
-from time import monotonic
 from typing import Any
 
 import pandas as pd
@@ -25,18 +24,14 @@ QUICK_READS: tuple[tuple[int, ...], int] = ((MB // 4, MB, 4 * MB, 16 * MB), 5)
 
 
 def disk_cases(bench: Bench) -> Cases:
-    """Return the reads of all sizes as one case: they have a random order of their own."""
-    settings, begin_s = bench.settings, monotonic()
-
-    def progress(done: int, total: int) -> None:
-        spent_s = monotonic() - begin_s
-        bench.listener.measured("disk", spent_s, spent_s * (total - done) / done)
+    """Return the reads of all sizes as one case, which opens and closes their file."""
+    settings = bench.settings
 
     def reads() -> dict[str, Any]:
         sizes, repeats = QUICK_READS if bench.quick else (SIZES_BYTES, REPEATS)
         pace = settings.disk_bytes_per_s
         try:
-            done = measure_disk(bench.folder, sizes, repeats, pace=pace, progress=progress, seed=settings.seed)
+            done = measure_disk(bench.folder, sizes, repeats, pace, seed=settings.seed, listener=bench.listener)
         except DiskError as error:
             return {"error": str(error)}
         return {"read_s": list(done.read_s.items()), "cold": done.cold, "cold_check": done.cold_check}
@@ -46,7 +41,7 @@ def disk_cases(bench: Bench) -> Cases:
 
 def fit_disk_block(frame: pd.DataFrame, bench: Bench) -> Blocks:
     """Return `disk`."""
-    [row] = frame.drop_duplicates("case", keep="last").to_dict("records")
+    [row] = frame.to_dict("records")
     try:
         if "error" in row:
             raise ValueError(row["error"])
@@ -134,5 +129,5 @@ def fit_energy_block(frame: pd.DataFrame, bench: Bench) -> Blocks:
 
 PARTS = (
     Part("energy", ("energy",), energy_cases, fit_energy_block, order=8),
-    Part("disk", ("disk",), disk_cases, fit_disk_block, order=9),
+    Part("disk", ("disk",), disk_cases, fit_disk_block, order=9, apart=lambda settings: True),
 )

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from simnmt.base.compile import KERNEL_LIBRARY, c_declarations
 from simnmt.kernels.activations import Activation
-from simnmt.kernels.arrays import huge_pages
+from simnmt.kernels.arrays import KernelError, huge_pages
 from simnmt.kernels.beam_search import Ints, SharpTranslation, StageSeconds
-from simnmt.kernels.errors import KernelError
 from simnmt.kernels.packed_products import PackedMatrix, choose_scales, even_rows, packed_panels
 from simnmt.kernels.sharp import model as sharp
 from simnmt.kernels.sharp.model import Float32, ForcedSteps, SearchRequest, SharpWeights, SourceWeights

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simnmt.kernels.arrays import KernelError
 from simnmt.kernels.beam_search import Ints, SharpTranslation
-from simnmt.kernels.errors import KernelError
 from simnmt.kernels.native_library import native
 from simnmt.kernels.sharp import model as sharp
 from simnmt.kernels.sharp.compiled import MOST_MEMBERS, CompiledMember, CompiledSource, compiled_decode, compiled_forced

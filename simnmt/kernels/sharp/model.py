@@ -11,9 +11,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.kernels.arrays import checked
+from simnmt.kernels.arrays import KernelError, checked
 from simnmt.kernels.beam_search import Ints
-from simnmt.kernels.errors import KernelError
 from simnmt.profile.decoder_settings import DecoderSettings
 
 Float32: TypeAlias = NDArray[np.float32]

@@ -184,7 +184,9 @@ def recipe_for(model: str, *, vocab: int | None = None, **given: Any) -> Recipe:
     else:
         architecture = _from_file(model, vocab)
     kept = {name: value for name, value in given.items() if value is not None}
-    by_kind: dict[str, Any] = {"peak_rate": 1e-3, "warmup_steps": 1_000} if architecture.kind == "transformer" else {}
+    by_kind: dict[str, Any] = (
+        {"peak_rate": 1e-3, "warmup_steps": 1_000} if isinstance(architecture, TransformerArchitecture) else {}
+    )
     recipe = Recipe(architecture, **(by_kind | kept))
     for name, least in _LEAST.items():
         if getattr(recipe, name) < least:

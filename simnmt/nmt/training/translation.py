@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from simnmt.nmt.architecture import Architecture
+from simnmt.nmt.architecture import Architecture, TransformerArchitecture
 from simnmt.nmt.checkpoint import load_weights, save_checkpoint
 from simnmt.nmt.errors import TrainingError, need, within_memory
 from simnmt.nmt.models import TranslationModel, build_model
@@ -236,7 +236,7 @@ def _learn_vocabularies(corpus: Corpus, architecture: Architecture) -> dict[str,
     """Learn the vocabularies of source and target by file: one for both if the model shares its embeddings."""
     marks = {name: getattr(architecture, f"{name}_token") for name in ("pad", "eos", "unk", "start")}
     src, tgt = side_of(corpus.train, 0), side_of(corpus.train, 1)
-    if architecture.kind == "transformer":
+    if isinstance(architecture, TransformerArchitecture):
         return dict.fromkeys(_TOKENIZERS, learn_vocabulary([*src, *tgt], architecture.vocab, side="whole", **marks))
     return {
         SOURCE_TOKENIZER: learn_vocabulary(src, architecture.src_vocab, side="source", **marks),

@@ -2,22 +2,18 @@
 
 In IBM model 1 each target token comes from one source token, all positions alike: p(t | s) = product over j of the mean over i
 of p(t_j | s_i), learnt by expectation maximisation (Brown et al., The Mathematics of Statistical Machine Translation, 1993).
-The attention of a model is used where it writes an unknown word, see `attended_positions`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
-from typing import TypeGuard
+from typing import NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from simnmt.nmt.errors import NmtError
-from simnmt.nmt.step_model import StepModel
 
 Pair = tuple[Sequence[int], Sequence[int]]
 
@@ -83,8 +79,7 @@ BLOCK = 4_000_000
 """Links of a block of sentences, which bound the memory of an iteration, about 40 bytes a link."""
 
 
-@dataclass(frozen=True, slots=True)
-class IbmModel1:
+class IbmModel1(NamedTuple):
     """The result of IBM model 1."""
 
     table: LexicalTable
@@ -104,20 +99,14 @@ def ibm_model1(
     """Learn p(target token | source token) from sentence pairs, from a uniform start.
 
     The end mark of the sources, if they have it, is the empty word. Sentences with an empty side are left out. `progress` is
-    called with the number of iterations done.
-
-    Raises `NmtError` for unequal numbers of sources and targets, without any pair, and for tokens beyond a vocabulary.
+    called with the number of iterations done. Raises `NmtError` for unequal numbers of sources and targets, and without any
+    pair.
     """
     if iterations < 1:
         raise NmtError(f"iterations is {iterations}", remedy="give 1 or more")
     text = alignable(sources, targets)
     if not text:
         raise NmtError("no sentence pair to align", remedy="give parallel text")
-    for side, tokens, vocab in zip(("source", "target"), zip(*text, strict=True), (src_vocab, tgt_vocab), strict=True):
-        outside = next((token for token in chain.from_iterable(tokens) if not 0 <= token < vocab), None)
-        if outside is not None:
-            what = f"a {side} token {outside} of a vocabulary of {vocab:,}"
-            raise NmtError(what, remedy="encode the text with the model's own subwords")
     blocks = [_Block.of(part, tgt_vocab) for part in _groups(text)]
     pairs = np.unique(np.concatenate([block.pairs for block in blocks]))
     places = [np.searchsorted(pairs, block.pairs).astype(np.int32) for block in blocks]
@@ -185,27 +174,3 @@ def _expected_counts(
         linked /= np.repeat(sums, block.sizes)
         counts[place] += np.bincount(block.links, weights=linked, minlength=len(place))
     return counts, likelihood
-
-
-def can_attend(model: object) -> TypeGuard[StepModel]:
-    """Return whether the model has attention."""
-    return isinstance(model, StepModel) and model.attends
-
-
-@torch.inference_mode()
-def attended_positions(model: StepModel, source: Sequence[int], target: Sequence[int]) -> list[int]:
-    """Return the source position to which the step of each target token attends most; the first of equals.
-
-    Feeding a finished translation again is cheaper than keeping the attention of each step of each search: only the few
-    translations with an unknown word need it.
-
-    Args:
-        model: a model with attention (`can_attend`).
-        source: tokens, the end mark included.
-        target: tokens, without the end mark.
-    """
-    src = torch.tensor([source], device=model.device)
-    tgt_in = torch.tensor([[model.start_token, *target[:-1]]], device=model.device)
-    weights = model.attention(src, torch.tensor([len(source)], device=model.device), tgt_in)
-    positions: list[int] = weights[0].argmax(dim=1).tolist()
-    return positions

@@ -75,15 +75,9 @@ def build_candidates(
 ) -> CandidateLists:
     """List the `count` most probable target tokens of each source token, by IBM model 1 of parallel lines.
 
-    Args:
-        translator: the model and its subwords.
-        sources, targets: lines of text; `targets[i]` translates `sources[i]`. Pairs with an empty side are left out;
-            `CandidateLists.pairs` counts the others.
-        count: most target tokens of each source token. The source's end mark has no list: it is the empty word of the
-            alignment, whose target tokens `always` replaces.
-        always: number of most frequent target tokens that are candidates of every sentence, besides end mark and unknown.
-        iterations: of the alignment.
-        progress: called with the number of pairs done.
+    `targets[i]` translates `sources[i]`; pairs with an empty side are left out. The source's end mark has no list: it is the
+    empty word of the alignment, whose target tokens the `always` most frequent ones replace, which are candidates of every
+    sentence. `progress` is called with the number of pairs done.
 
     Raises `NmtError` for unequal numbers of lines, without any pair, and for more candidates than the vocabulary holds.
     """

@@ -41,18 +41,12 @@ class CandidateLists:
     """Sentence pairs from which the lists were learnt; None if they were not learnt."""
 
     def __post_init__(self) -> None:
-        arrays = {name: getattr(self, name) for name in _ARRAYS}
-        if any(arrays[name].dtype != kind or arrays[name].ndim != 1 for name, kind in _ARRAYS.items()):
-            given = ", ".join(f"{name} of {array.dtype}" for name, array in arrays.items())
-            wanted = ", ".join(np.dtype(kind).name for kind in _ARRAYS.values())
-            raise NmtError(f"candidate lists with {given}", remedy=f"give vectors of {wanted}")
-        sizes = np.diff(self.starts)
         tokens = np.concatenate((self.columns, self.always))
         if (
-            len(self.starts) < 2
-            or self.starts[0] != 0
-            or self.starts[-1] != len(self.columns)
-            or (sizes < 0).any()
+            any(getattr(self, name).dtype != kind or getattr(self, name).ndim != 1 for name, kind in _ARRAYS.items())
+            or len(self.starts) < 2
+            or (self.starts[0], self.starts[-1]) != (0, len(self.columns))
+            or (np.diff(self.starts) < 0).any()
             or len(self.probabilities) != len(self.columns)
             or (len(tokens) and not 0 <= int(tokens.min()) <= int(tokens.max()) < self.vocab)
         ):

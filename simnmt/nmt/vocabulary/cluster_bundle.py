@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from simnmt.base.suggestions import did_you_mean
+from simnmt.kernels.arrays import KernelError
 from simnmt.kernels.columns import Centroids, ColumnSets
-from simnmt.kernels.errors import KernelError
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.step_model import StepModel
 from simnmt.nmt.vocabulary.bundle_file import Fingerprint, control_tokens, model_bytes, read_bundle, write_bundle

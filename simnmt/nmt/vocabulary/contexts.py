@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from simnmt.batching import maxi
+from simnmt.kernels.arrays import KernelError
 from simnmt.kernels.columns import Centroids
-from simnmt.kernels.errors import KernelError
 from simnmt.kernels.output_layer import fused_best
 from simnmt.nmt.decoder import Decoder
 from simnmt.nmt.errors import NmtError, need
@@ -84,14 +84,9 @@ def collect(
 ) -> Contexts:
     """Decode sources and record every context with its `top` likeliest tokens (FVP-02); no references are needed.
 
-    Args:
-        model: the model.
-        sources: token ids of each sentence, the end last (`Translator.encode`); a sentence without tokens is left out.
-        top: tokens recorded of each context.
-        beam: hypotheses per sentence; the contexts of all of them are recorded.
-        batch: sentences decoded together.
-        max_len: most tokens of each, by default twice the source's and 10.
-        progress: called after each finished sentence.
+    `sources` are those of `Translator.encode`; a sentence without tokens is left out. `beam`: hypotheses per sentence, all of
+    which are recorded; `batch`: sentences decoded together; `max_len`: most tokens of each, by default twice the source's and
+    10; `progress` is called after each finished sentence.
 
     Raises `NmtError` for more tokens than the vocabulary has, for contexts that are not numbers, and without any sentence;
     `OutOfMemory`.

@@ -18,8 +18,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from simnmt.kernels.arrays import KernelError
 from simnmt.kernels.columns import Centroids, ColumnSets, default_method
-from simnmt.kernels.errors import KernelError
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.linear_layers import HalfLinear
 from simnmt.nmt.step_model import StepModel

@@ -4,27 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pandas as pd
 
 from simnmt.papers.fni.devices import Decoder
 from simnmt.papers.fni.published import SETS, case_name
 from simnmt.papers.fni.simulation import LEAST_BATCHES, Gain, Key, gain
-from simnmt.papers.kit.claims import Bound, CaseWords, Claim, Effect, Facts, Result, Undecided
-from simnmt.papers.kit.paper import Paper
+from simnmt.papers.kit.claims import CaseWords, Effect, Facts, Result, Undecided
 
 WORDS = CaseWords(failing="it does not hold:", unclear="not in every seed:")
 KINDS = ("synthetic", "published", "inferred", "measured")
 """Origins of figures, the least certain first."""
 Case = tuple[str, Effect]
 """Our figures as text, and the effect that decides."""
-
-
-def claims_of(paper: Paper, judges: Mapping[str, tuple[Callable[[Any], Any], Bound]]) -> list[Claim[Any]]:
-    """Return the claims of these ids: the paper's data have their words, `judges` their value and the effects that hold."""
-    claims: dict[str, Sequence[str]] = paper["claims"]
-    return [Claim(name, claims[name][0], "".join(claims[name][1:]), *judged) for name, judged in judges.items()]
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.papers.fni.cases import Case, DeviceFacts, claims_of
+from simnmt.papers.fni.cases import Case, DeviceFacts
 from simnmt.papers.fni.devices import BEAMS, Decoder
 from simnmt.papers.fni.published import BEAM, FUSED, GAINS, OUTPUT_LAYER, OUTPUT_SHARE, SETS, Row, case_name, derived
 from simnmt.papers.fni.simulation import STRATEGIES, Gain
 from simnmt.papers.kit.claims import (
+    Claim,
     Effect,
     Facts,
     Printed,
@@ -21,10 +22,10 @@ from simnmt.papers.kit.claims import (
     Undecided,
     about,
     above,
-    agrees,
     at_least,
     between,
     end_to_end,
+    of_paper,
 )
 from simnmt.results.statistics import Estimate
 
@@ -39,8 +40,8 @@ NEAR_PREDICTED = 0.10
 """Largest relative difference of Amdahl's prediction from the measured speed-up (FNI-17's accept)."""
 NEAR_PRODUCT = 0.02
 """Largest difference of the gain of both from the product of both gains."""
-NEAR_SHARE = 0.10
-"""Largest difference of a share of the time from `nearly 70 %`."""
+NEAR_SHARE = between(OUTPUT_SHARE - 0.10, OUTPUT_SHARE + 0.10)
+"""Shares of the time that are `nearly 70 %`."""
 LEAST_EFFECT = 0.01
 """Smallest difference of gains that step costs can distinguish from none: the costs of the shipped profile are measured to
 within some percent, so a difference of a few hundredths of a percent, such as between two sets, means nothing."""
@@ -70,13 +71,13 @@ def _share_and_gain(_: Printed) -> Result:
     return Result(max(implied.values()) <= 100 * GAINS["fused", "europarl"] + 1.0, ours, why)
 
 
-PRINTED_CLAIMS = claims_of(
+PRINTED_CLAIMS: list[Claim[Printed]] = of_paper(
     FUSED,
-    {
-        "FNI-15 (d)": (_changes, agrees),
-        "FNI-16 (m)": (_product_of_gains, agrees),
-        "FNI-17 (d)": (_share_and_gain, agrees),
-    },
+    [
+        Claim("FNI-15 (d)", value=_changes),
+        Claim("FNI-16 (m)", value=_product_of_gains),
+        Claim("FNI-17 (d)", value=_share_and_gain),
+    ],
 )
 
 
@@ -122,8 +123,12 @@ def _as_predicted(real: RealDecoder) -> Result:
     return Result(effects, "; ".join(texts), why, words=None)
 
 
-REAL_CLAIMS = claims_of(
-    FUSED, {"FNI-11": (_same_translations, agrees), "FNI-17 (c)": (_as_predicted, about(1.0, NEAR_PREDICTED))}
+REAL_CLAIMS: list[Claim[RealDecoder]] = of_paper(
+    FUSED,
+    [
+        Claim("FNI-11", value=_same_translations),
+        Claim("FNI-17 (c)", value=_as_predicted, holds=about(1.0, NEAR_PREDICTED)),
+    ],
 )
 NO_DECODER = Undecided("give --measure to time a real decoder", "needs --measure")
 
@@ -261,21 +266,18 @@ def _as_product(layers: Layers, beam: int, test_set: str) -> Case:
     return f"{100 * both.mean:+.1f} %, product {100 * product:+.1f} %", abs(both.mean - product) <= NEAR_PRODUCT
 
 
-DEVICE_CLAIMS = claims_of(
+DEVICE_CLAIMS: list[Claim[Layers]] = of_paper(
     FUSED,
-    {
-        "FNI-15 (a)": (_stage("ratio", ".2f", beams=(BEAM,)), at_least(LEAST_RATIO)),
-        "FNI-15 (b)": (_larger_at_beam_1, above(0.0)),
-        "FNI-15 (c)": (_product_change, between(-SAME_PRODUCT, SAME_PRODUCT)),
-        "FNI-17 (a)": (
-            _stage("output_share", ".1%", ("europarl",)),
-            between(OUTPUT_SHARE - NEAR_SHARE, OUTPUT_SHARE + NEAR_SHARE),
-        ),
-        "FNI-17 (b)": (_larger_share, above(0.0)),
-        "FNI-16 (h)": (_faster, above(0.0)),
-        "FNI-16 (i)": (_speed(_more_than_europarl, ("opensubtitles",)), above(0.0)),
-        "FNI-16 (j)": (_speed(_both_beyond_either), above(0.0)),
-        "FNI-16 (k)": (_speed(_less_with_maxi), above(0.0)),
-        "FNI-16 (l)": (_speed(_as_product, why=""), agrees),
-    },
+    [
+        Claim("FNI-15 (a)", value=_stage("ratio", ".2f", beams=(BEAM,)), holds=at_least(LEAST_RATIO)),
+        Claim("FNI-15 (b)", value=_larger_at_beam_1, holds=above(0.0)),
+        Claim("FNI-15 (c)", value=_product_change, holds=between(-SAME_PRODUCT, SAME_PRODUCT)),
+        Claim("FNI-17 (a)", value=_stage("output_share", ".1%", ("europarl",)), holds=NEAR_SHARE),
+        Claim("FNI-17 (b)", value=_larger_share, holds=above(0.0)),
+        Claim("FNI-16 (h)", value=_faster, holds=above(0.0)),
+        Claim("FNI-16 (i)", value=_speed(_more_than_europarl, ("opensubtitles",)), holds=above(0.0)),
+        Claim("FNI-16 (j)", value=_speed(_both_beyond_either), holds=above(0.0)),
+        Claim("FNI-16 (k)", value=_speed(_less_with_maxi), holds=above(0.0)),
+        Claim("FNI-16 (l)", value=_speed(_as_product, why="")),
+    ],
 )

@@ -12,10 +12,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from simnmt.papers.fni import simulation
-from simnmt.papers.fni.cases import Case, DeviceFacts, claims_of, result_of
+from simnmt.papers.fni.cases import Case, DeviceFacts, result_of
 from simnmt.papers.fni.published import SETS, TOPUP, case_name
 from simnmt.papers.fni.simulation import Key
-from simnmt.papers.kit.claims import Facts, Result, Undecided, above, agrees, at_most, below
+from simnmt.papers.kit.claims import Claim, Facts, Result, Undecided, above, at_most, below, of_paper
 
 Row = Mapping[str, Any]
 PRINTED = TOPUP.table("occupancies")
@@ -108,15 +108,18 @@ def _as_many_steps(lengths: Lengths) -> Result:
 
 
 WITH_FIGURE = [row for row in PRINTED.rows if row["published"] is not None]
-LENGTH_CLAIMS = claims_of(
+LENGTH_CLAIMS: list[Claim[Lengths]] = of_paper(
     TOPUP,
-    {
-        "FNI-14": (_moments, at_most(NEAR_MOMENT)),
-        **{f"FNI-12 ({letter})": (partial(_near_printed, row), agrees) for letter, row in zip("abc", WITH_FIGURE, strict=True)},
-        "FNI-12 (d)": (_figure_two, agrees),
-        "FNI-12 (e)": (_hardly_few, agrees),
-        "FNI-12 (f)": (_as_many_steps, at_most(NEAR_STEPS)),
-    },
+    [
+        Claim("FNI-14", value=_moments, holds=at_most(NEAR_MOMENT)),
+        *(
+            Claim(f"FNI-12 ({letter})", value=partial(_near_printed, row))
+            for letter, row in zip("abc", WITH_FIGURE, strict=True)
+        ),
+        Claim("FNI-12 (d)", value=_figure_two),
+        Claim("FNI-12 (e)", value=_hardly_few),
+        Claim("FNI-12 (f)", value=_as_many_steps, holds=at_most(NEAR_STEPS)),
+    ],
 )
 
 
@@ -181,16 +184,16 @@ def _small_beams(speeds: DeviceFacts) -> Result:
 
 
 EUROPARL, SUBTITLES = ("europarl",), ("opensubtitles",)
-SPEED_CLAIMS = claims_of(
+SPEED_CLAIMS: list[Claim[DeviceFacts]] = of_paper(
     TOPUP,
-    {
-        "FNI-16 (a)": (_gains("half-empty", "mini", refills=False), above(0.0)),
-        "FNI-16 (b)": (_advantages, above(0.0)),
-        "FNI-16 (c)": (_gains("maxi half-empty", "maxi", EUROPARL), below(0.0)),
-        "FNI-16 (d)": (_refill_limits, above(0.0)),
-        "FNI-16 (e)": (_gains("maxi half-empty", "maxi", SUBTITLES), above(-0.01)),
-        "FNI-16 (f)": (_gains("half-empty", "maxi", EUROPARL), above(-0.03)),
-        "FNI-16 (g)": (_small_beams, above(0.0)),
-        "FNI-10": (_gains("half-empty", "immediate"), above(0.0)),
-    },
+    [
+        Claim("FNI-16 (a)", value=_gains("half-empty", "mini", refills=False), holds=above(0.0)),
+        Claim("FNI-16 (b)", value=_advantages, holds=above(0.0)),
+        Claim("FNI-16 (c)", value=_gains("maxi half-empty", "maxi", EUROPARL), holds=below(0.0)),
+        Claim("FNI-16 (d)", value=_refill_limits, holds=above(0.0)),
+        Claim("FNI-16 (e)", value=_gains("maxi half-empty", "maxi", SUBTITLES), holds=above(-0.01)),
+        Claim("FNI-16 (f)", value=_gains("half-empty", "maxi", EUROPARL), holds=above(-0.03)),
+        Claim("FNI-16 (g)", value=_small_beams, holds=above(0.0)),
+        Claim("FNI-10", value=_gains("half-empty", "immediate"), holds=above(0.0)),
+    ],
 )

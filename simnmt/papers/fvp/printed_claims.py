@@ -33,7 +33,6 @@ from simnmt.papers.fvp.published import (
     preset_memory,
 )
 from simnmt.papers.kit.claims import (
-    Bound,
     Claim,
     ClaimRecord,
     Effects,
@@ -41,20 +40,15 @@ from simnmt.papers.kit.claims import (
     Printed,
     Result,
     Undecided,
-    agrees,
     at_most,
     below,
     format_span,
     judge,
+    of_paper,
+    unmeasured,
 )
 
 Value = Callable[[Any], Result | Effects]
-
-
-def claim_of(identifier: str, value: Value, holds: Bound = agrees, needs: str = "") -> Claim[Any]:
-    """Return the claim of this id, whose words are in the paper's data."""
-    claim, *published = PAPER["claims"][identifier]
-    return Claim(identifier, claim, "".join(published), value, holds, needs=needs)
 
 
 # By the printed figures.
@@ -79,7 +73,9 @@ def _fifteen_percent(_: Printed) -> Result:
 
 def _quarter_of_time(_: Printed) -> Result:
     shares = {model: [100 * implied_share(row) for row in of_model(model)] for model in MODELS}
-    spans = [f"{MODELS[model]} {format_span(each, '.0f')} %, mean {fmean(each):.0f} %" for model, each in shares.items()]
+    spans = [
+        f"{MODELS[model]} {format_span(percents, '.0f')} %, mean {fmean(percents):.0f} %" for model, percents in shares.items()
+    ]
     why = "implied at beam 2, batch 20, by Table 2's ratios and Table 3's gains; 3 points allowed"
     return Result(min(map(min, shares.values())) >= 100 * PAPER["projection_share"] - 3.0, "; ".join(spans), why)
 
@@ -138,26 +134,24 @@ def _table_6(_: Printed) -> Result:
     return Result(same == len(rows), f"{same} of {len(rows)}")
 
 
-def _people(_: Printed) -> Effects:
-    return Undecided("needs annotators; FVP-08 stands for it: how many sentences are identical, and BLEU")
-
-
 SPANS = ", ".join(f"{name} {format_span([row.ratio for row in of_model(model)])}" for model, name in MODELS.items())
-PRINTED_CLAIMS = [
-    claim_of("FVP-21 (a)", _mean_active),
-    claim_of("FVP-21 (b)", _spanned(2.35, 2.65, [row.ratio for row in PROJECTION], f"{SPANS}, by Table 2")),
-    claim_of("FVP-21 (c)", _fifteen_percent),
-    claim_of("FVP-20 (a)", _quarter_of_time),
-    claim_of("FVP-21 (d)", _spanned(12.95, 25.75, _gains("dense"), "Table 3", " %")),
-    claim_of("FVP-21 (e)", _spanned(5.5, 8.85, _gains("m3"), "Table 3", " %")),
-    claim_of("FVP-20 (b)", _beam_one_gains_more),
-    claim_of("FVP-20 (c)", _bleu_kept),
-    claim_of("FVP-16", _averages(1)),
-    claim_of("FVP-17", _averages(2)),
-    claim_of("FVP-13", _size),
-    claim_of("FVP-19 (a)", _table_6),
-    claim_of("FVP-19 (b)", _people),
-]
+PRINTED_CLAIMS: list[Claim[Printed]] = of_paper(
+    PAPER,
+    [
+        Claim("FVP-21 (a)", value=_mean_active),
+        Claim("FVP-21 (b)", value=_spanned(2.35, 2.65, [row.ratio for row in PROJECTION], f"{SPANS}, by Table 2")),
+        Claim("FVP-21 (c)", value=_fifteen_percent),
+        Claim("FVP-20 (a)", value=_quarter_of_time),
+        Claim("FVP-21 (d)", value=_spanned(12.95, 25.75, _gains("dense"), "Table 3", " %")),
+        Claim("FVP-21 (e)", value=_spanned(5.5, 8.85, _gains("m3"), "Table 3", " %")),
+        Claim("FVP-20 (b)", value=_beam_one_gains_more),
+        Claim("FVP-20 (c)", value=_bleu_kept),
+        Claim("FVP-16", value=_averages(1)),
+        Claim("FVP-17", value=_averages(2)),
+        Claim("FVP-13", value=_size),
+        Claim("FVP-19 (a)", value=_table_6),
+    ],
+)
 
 
 class Presets(Facts):
@@ -190,10 +184,13 @@ def _megabytes(rows: Iterable[Row]) -> str:
     return "; ".join(f"{MODELS[row.model]} {row.bytes / 1e6:.1f} MB, {100 * row.of_model:.2f} %" for row in rows)
 
 
-PRESET_CLAIMS = [
-    claim_of("FVP-18 (a)", _preset_memory(BEST), below(MOST_MEMORY)),
-    claim_of("FVP-18 (b)", _preset_memory(TYPICAL), below(MOST_MEMORY)),
-]
+PRESET_CLAIMS: list[Claim[Presets]] = of_paper(
+    PAPER,
+    [
+        Claim("FVP-18 (a)", value=_preset_memory(BEST), holds=below(MOST_MEMORY)),
+        Claim("FVP-18 (b)", value=_preset_memory(TYPICAL), holds=below(MOST_MEMORY)),
+    ],
+)
 
 
 # By the output layer alone.
@@ -278,10 +275,13 @@ def _break_even(bench: ProjectionBench) -> str:
     return f"all columns win above {', '.join(shares) or 'a share that was not measured'}"
 
 
-FIT, ON_CPU, ON_GPU = (
-    claim_of("FVP-09", _fit, at_most(FIT_WITHIN)),
-    claim_of("FVP-15 (b)", _on_cpu),
-    claim_of("FVP-15 (a)", _on_gpu),
+FIT, ON_CPU, ON_GPU = of_paper(
+    PAPER,
+    [
+        Claim("FVP-09", value=_fit, holds=at_most(FIT_WITHIN)),
+        Claim("FVP-15 (b)", value=_on_cpu),
+        Claim("FVP-15 (a)", value=_on_gpu),
+    ],
 )
 
 
@@ -297,4 +297,4 @@ def bench_claims(benches: Sequence[ProjectionBench]) -> list[ClaimRecord]:
 
 def printed_claims() -> list[ClaimRecord]:
     """Return the claims that the printed figures and shapes decide, and those that nothing here can decide."""
-    return [*judge(PRESET_CLAIMS, [Presets()]), *judge(PRINTED_CLAIMS, [Printed()])]
+    return [*judge(PRESET_CLAIMS, [Presets()]), *judge(PRINTED_CLAIMS, [Printed()]), *unmeasured(PAPER.unmeasured)]

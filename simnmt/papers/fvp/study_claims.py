@@ -10,10 +10,10 @@ from math import sqrt
 from statistics import fmean
 from typing import Any
 
-from simnmt.papers.fvp.printed_claims import claim_of
 from simnmt.papers.fvp.published import LEAST_IDENTICAL, MOST_ACTIVE, MOST_BLEU_CHANGE, NEAR_PREDICTED, PAPER
 from simnmt.papers.fvp.study import Cell, ClusterSizes, Decoded, Speed, Study, format_clusters
 from simnmt.papers.kit.claims import (
+    Claim,
     ClaimRecord,
     Effect,
     Facts,
@@ -24,6 +24,7 @@ from simnmt.papers.kit.claims import (
     at_least,
     format_span,
     judge,
+    of_paper,
 )
 from simnmt.papers.kit.figures import grouped
 from simnmt.results.statistics import Estimate
@@ -344,24 +345,37 @@ def _knowledge(studied: Studied) -> Result:
     return Result(kept, ours, why)
 
 
-STUDY_CLAIMS = [
-    claim_of("FVP-08 (a)", _identical, needs="chosen"),
-    claim_of("FVP-08 (b)", partial(_bleu, "chosen"), needs="chosen"),
-    claim_of("FVP-20 (d)", _active, needs="chosen"),
-    claim_of("FVP-20 (e)", partial(_step, "chosen", PAPER["step_ratio"]), at_least(PAPER["step_ratio"]), "timed chosen"),
-    claim_of("FVP-20 (f)", _whole, at_least(1.0 + PAPER["gain"]), "timed chosen"),
-    claim_of("FVP-20 (g)", _amdahl, about(1.0, NEAR_PREDICTED), "timed chosen"),
-    claim_of("SHARP-02", partial(_step, "candidates", PAPER["list_ratio"]), at_least(PAPER["list_ratio"]), "timed candidates"),
-    claim_of("SHARP-02 (b)", partial(_bleu, "candidates"), needs="candidates"),
-    claim_of("FVP-20 (h)", _single, above(0.0), "timed chosen"),
-    claim_of("FVP-11 (d)", _fastest, needs="timed speeds"),
-    claim_of("FVP-11 (a)", _more_clusters, needs="sweep"),
-    claim_of("FVP-11 (b)", _more_by_top, needs="sweep"),
-    claim_of("FVP-08 (c)", _misses_by_top, needs="sweep"),
-    claim_of("FVP-11 (c)", _figure_4, needs="per_cluster"),
-    claim_of("FVP-10", _knowledge, needs="by_language"),
-    claim_of("FVP-08 (d)", _misses_by_volume, needs="volume"),
-]
+STUDY_CLAIMS: list[Claim[Studied]] = of_paper(
+    PAPER,
+    [
+        Claim("FVP-08 (a)", value=_identical, needs="chosen"),
+        Claim("FVP-08 (b)", value=partial(_bleu, "chosen"), needs="chosen"),
+        Claim("FVP-20 (d)", value=_active, needs="chosen"),
+        Claim(
+            "FVP-20 (e)",
+            value=partial(_step, "chosen", PAPER["step_ratio"]),
+            holds=at_least(PAPER["step_ratio"]),
+            needs="timed chosen",
+        ),
+        Claim("FVP-20 (f)", value=_whole, holds=at_least(1.0 + PAPER["gain"]), needs="timed chosen"),
+        Claim("FVP-20 (g)", value=_amdahl, holds=about(1.0, NEAR_PREDICTED), needs="timed chosen"),
+        Claim(
+            "SHARP-02",
+            value=partial(_step, "candidates", PAPER["list_ratio"]),
+            holds=at_least(PAPER["list_ratio"]),
+            needs="timed candidates",
+        ),
+        Claim("SHARP-02 (b)", value=partial(_bleu, "candidates"), needs="candidates"),
+        Claim("FVP-20 (h)", value=_single, holds=above(0.0), needs="timed chosen"),
+        Claim("FVP-11 (d)", value=_fastest, needs="timed speeds"),
+        Claim("FVP-11 (a)", value=_more_clusters, needs="sweep"),
+        Claim("FVP-11 (b)", value=_more_by_top, needs="sweep"),
+        Claim("FVP-08 (c)", value=_misses_by_top, needs="sweep"),
+        Claim("FVP-11 (c)", value=_figure_4, needs="per_cluster"),
+        Claim("FVP-10", value=_knowledge, needs="by_language"),
+        Claim("FVP-08 (d)", value=_misses_by_volume, needs="volume"),
+    ],
+)
 
 
 def study_claims(studies: Sequence[Study]) -> list[ClaimRecord]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -45,27 +45,39 @@ class Direction:
 
 
 def directions_of(
-    *,
-    train: Mapping[str, Path],
-    heldout: Mapping[str, Path],
-    targets: Mapping[str, Path] | None = None,
-    references: Mapping[str, Path] | None = None,
+    *, text: Sequence[str], heldout: Sequence[str], targets: Sequence[str] = (), references: Sequence[str] = ()
 ) -> list[Direction]:
-    """Return the directions of files by label.
+    """Return the directions of files, each given as LABEL=FILE.
 
-    Raises `InputError` if a direction lacks one of its two sources, or a translation its source.
+    Raises `InputError` for another form or a repeated label, and if a direction lacks one of its two sources, or a translation
+    its source.
     """
-    targets, references = targets or {}, references or {}
-    if set(train) != set(heldout):
-        named = [", ".join(sorted(labels)) or "nothing" for labels in (train, heldout)]
+    options = {"--text": text, "--heldout": heldout, "--targets": targets, "--references": references}
+    files = {option: _by_label(option, given) for option, given in options.items()}
+    if set(files["--text"]) != set(files["--heldout"]):
+        named = [", ".join(sorted(files[option])) or "nothing" for option in ("--text", "--heldout")]
         remedy = "give both for each direction: --text fr-en=FILE --heldout fr-en=FILE"
         raise InputError(f"--text of {named[0]} and --heldout of {named[1]}", remedy=remedy)
-    for option, labels in (("--targets", targets), ("--references", references)):
-        if unknown := set(labels) - set(train):
+    for option in ("--targets", "--references"):
+        if unknown := set(files[option]) - set(files["--text"]):
             raise InputError(
                 f"{option} of {', '.join(sorted(unknown))}, which --text does not name", remedy="use the same labels"
             )
-    return [Direction(label, train[label], heldout[label], references.get(label), targets.get(label)) for label in train]
+    train, held, translations, others = files.values()
+    return [Direction(label, train[label], held[label], others.get(label), translations.get(label)) for label in train]
+
+
+def _by_label(option: str, given: Sequence[str]) -> dict[str, Path]:
+    """Return the files by label, the part before `=`."""
+    paths: dict[str, Path] = {}
+    for pair in given:
+        label, equals, path = pair.partition("=")
+        if not (label and equals and path):
+            raise InputError(f"{option} {pair}: no LABEL=FILE", remedy=f"name the direction first: {option} fr-en={pair}")
+        if label in paths:
+            raise InputError(f"{option}: {label} twice", remedy="give one file a direction")
+        paths[label] = Path(path)
+    return paths
 
 
 class Sample(NamedTuple):

@@ -1,5 +1,8 @@
-"""Parts that all papers share: what a paper prints, claims and their judge, figures, and the renderer.
+"""Parts that all papers share: printed data, claims, figures, the renderer, and studies.
 
-To read it, start with `claims.py` (claims and verdicts), then `paper.py` (the data of a paper) and `rendering.py` (document,
-text and page of a reproduction). `study.py` is for studies of trained models, measured part by part. It imports no paper.
+To read it, start with `claims.py` (claims and the judge), then `paper.py` (what a paper prints, from its data file),
+`rendering.py` (document, text and page of a reproduction) and `figures.py`. `study.py` is for studies of trained models. It
+imports no paper.
 """
+
+from __future__ import annotations

@@ -1,0 +1,75 @@
+"""The families of Transformers of `transformers`: all in which one differs from another, an entry each. Needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """How a kind of architecture is built, read and stepped."""
+
+    model_type: str
+    """Its name in config.json."""
+    config: str
+    """Name of the configuration's class in `transformers`."""
+    model: str
+    """Name of the model's class in `transformers`."""
+    norm_first: bool
+    """Whether layer norm comes before each block, not after it; then the last layer is followed by one."""
+    positions: Callable[[Any], Any]
+    """Return the vectors of the positions from 0, given the module of the positions."""
+    scales_embedding: bool = False
+    """Whether the decoder scales vectors of tokens; else its `embed_tokens` does."""
+    norms_embedding: bool = False
+    """Whether a further layer norm follows the embeddings."""
+    multilingual: bool = True
+    """Whether a target begins with the token of its language."""
+    unk_token: int = 3
+    """The token of unknown words, which no configuration names."""
+    usual_start: str = "pad_token_id"
+    """Key of the token that starts the decoder where the configuration names none."""
+    most_pad_token: int | None = None
+    """Largest token of padding, after which the positions begin; None: any."""
+    tokenizer_files: tuple[str, ...] = ("tokenizer.json or sentencepiece.bpe.model",)
+    """Files without which its tokeniser cannot be read."""
+
+
+FAMILIES = {
+    "transformer": Family(
+        "marian",
+        "MarianConfig",
+        "MarianMTModel",
+        norm_first=False,
+        positions=lambda module: module.weight,
+        scales_embedding=True,
+        multilingual=False,
+        unk_token=1,
+        tokenizer_files=("source.spm", "target.spm", "vocab.json"),
+    ),
+    "m2m100": Family(
+        "m2m_100",
+        "M2M100Config",
+        "M2M100ForConditionalGeneration",
+        norm_first=True,
+        positions=lambda module: module.weights[module.padding_idx + 1 :],
+        most_pad_token=1,
+    ),
+    "mbart": Family(
+        "mbart",
+        "MBartConfig",
+        "MBartForConditionalGeneration",
+        norm_first=True,
+        positions=lambda module: module.weight[module.offset :],
+        norms_embedding=True,
+        usual_start="eos_token_id",  # mBART-50 leaves it to its generation_config.json
+    ),
+}
+"""By the kind of the architecture: Marian, M2M100 and NLLB, mBART. A new family is one entry."""
+
+
+def family_of(model_type: str | None) -> tuple[str, Family] | None:
+    """Return the kind and the family of a `model_type` of config.json; None for another."""
+    return next(((kind, family) for kind, family in FAMILIES.items() if family.model_type == model_type), None)
