@@ -243,7 +243,7 @@ def product_rows(speeds: SharpSpeeds) -> list[dict[str, Any]]:
         ratios = {name: float(np.median(product_ratios(speeds, name, batch, cold=cold))) for name in names}
         library = min(("torch", "numpy"), key=median_us.__getitem__)
         rows.append(
-            {"batch": batch, "cold": cold, "library": library, "weights": "from memory" if cold else "in the cache"}
+            {"batch": batch, "cold": cold, "library": library}
             | {f"{name}_us": us for name, us in median_us.items()}
             | {"over_library": ratios[library], "over_packed": ratios["float32"]}
         )
