@@ -76,7 +76,7 @@ def _checked(text: str, path: str | os.PathLike[str] | None) -> DeviceProfile:
     elif key == "schema_version":
         version = None if first["type"] == "missing" else first["input"]
         what = f"{version!r:.40} where this simnmt reads {SCHEMA_VERSION}"
-        remedy = "calibrate again, or read it with simnmt 0.2.0" if version == 1 else "calibrate again with this version"
+        remedy = "calibrate again with this version"
     elif first["type"] == "extra_forbidden":
         what, remedy = "unknown key here", "remove it"
     message = f"{key}: {what}" if key else what

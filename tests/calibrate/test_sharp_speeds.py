@@ -16,24 +16,15 @@ from simnmt.calibrate import sharp_agreement as agreeing
 from simnmt.calibrate import sharp_speeds
 from simnmt.calibrate.decoder_speeds import fused_speeds
 from simnmt.calibrate.settings import CalibrationError
-from simnmt.calibrate.sharp_speeds import (
-    LADDER,
-    Setting,
-    random_weights,
-    rung_settings,
-)
+from simnmt.calibrate.sharp_speeds import Setting, random_weights, rung_settings
 from simnmt.kernels import packed_products
-from simnmt.kernels.sharp.model_shapes import (
-    DecoderShape,
-    operations,
-    random_sentence,
-)
+from simnmt.kernels.sharp.model_shapes import DecoderShape, operations, random_sentence
 from simnmt.nmt.architecture import SHARP_MODELS, AttentionalArchitecture
 from simnmt.nmt.checkpoint import save_checkpoint
 from simnmt.nmt.models import LoadedModel, build_model, load_model
 from simnmt.nmt.output_layer import MaskedBias
 from simnmt.nmt.subwords import SOURCE_TOKENIZER, TARGET_TOKENIZER, learn_vocabulary
-from simnmt.profile.decoder_settings import DecoderSettings
+from simnmt.profile.decoder_settings import RUNGS, DecoderSettings
 from tests.kernels.sharp_models import PAPER
 from tests.nmt import toy_language
 
@@ -80,24 +71,24 @@ def test_all_parts_are_timed_with_their_counted_operations(monkeypatch: pytest.M
     setting = Setting(beam=3, rounds=2, systems=("S1", "E1"), **small)  # type: ignore[arg-type]
     progress: list[tuple[int, int, str]] = []
     speeds = sharp_speeds.sharp_speeds(setting, lambda *step: progress.append(step))
-    assert (
-        progress == [(place, 4, what) for place, what in enumerate(sharp_speeds.STEPS)] and "the ladder" in sharp_speeds.STEPS
-    )
-    assert [item.key for item in speeds.ladder["table"]] == list(LADDER)
-    assert speeds.ladder["table"][0] is speeds.ladder["polynomial"][0], "timed once for both"
-    counted = [item.multiply_adds for item in speeds.ladder["polynomial"]]
+    assert progress == [(place, 4, what) for place, what in enumerate(sharp_speeds.STEPS)]
+    rungs, counts = speeds.ladder("polynomial"), speeds.counts
+    assert rungs == list(RUNGS)
+    assert speeds.ladder("table") == [*RUNGS[:4], "activations, table", "merge, table"], "the first are timed once for both"
+    counted = counts["multiply_adds"][rungs].tolist()
     assert counted[1] == counted[0] and counted[2] < counted[1] and counted[3] < counted[2] and counted[5] < counted[4]
-    single, double = speeds.systems
-    assert double.multiply_adds == pytest.approx(2 * single.multiply_adds) and double.activations == 2 * single.activations
-    assert single.activations == 3 * (3 * 16 + 16) + 2 * 3 * 8 * 4 / 3, "gates and query, and the source side"
-    for item in (*speeds.ladder["polynomial"], single, double):
-        assert all(0 < source < whole for source, whole in zip(item.source_s, item.sentence_s, strict=True)), "SHARP-11"
-        assert item.decoder_s == tuple(w - s for w, s in zip(item.sentence_s, item.source_s, strict=True))
-    assert single.source_recurrent == 2 * 3 * 8 * 8 * (4 - 1) / 3, "both directions, from the second position on"
-    assert len(single.sentence_s) == len(double.sentence_s) >= 2 and double.over(single) < 1.5
-    assert [(item.batch, item.cold) for item in speeds.products] == [(2, False), (2, True)]
-    assert set(speeds.products[0].seconds) == {"int16", "float32", "torch", "numpy"}
-    assert set(speeds.activation_s) == {"library", "table", "polynomial"}
+    single, double = counts.loc["S1"], counts.loc["E1"]
+    assert double["multiply_adds"] == pytest.approx(2 * single["multiply_adds"])
+    assert double["activations"] == 2 * single["activations"]
+    assert single["activations"] == 3 * (3 * 16 + 16) + 2 * 3 * 8 * 4 / 3, "gates and query, and the source side"
+    assert single["source_recurrent"] == 2 * 3 * 8 * 8 * (4 - 1) / 3, "both directions, from the second position on"
+    decoders = [*rungs, "activations, table", "merge, table", "S1", "E1"]
+    assert {*speeds.sentences} == {*speeds.sources} == {*counts.index} == {*decoders}
+    assert ((speeds.sources > 0) & (speeds.sources < speeds.sentences))[speeds.sentences.notna()].sum().min() >= 2, "SHARP-11"
+    assert speeds.ratio("E1", "S1") < 1.5
+    names = ("int16", "float32", "torch", "numpy")
+    assert {*speeds.products} == {(name, 2, cold) for name in names for cold in (False, True)}
+    assert [*speeds.activations] == ["library", "table", "polynomial"]
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,7 @@ from simnmt.nmt.transformer_model import TransformerModel
 from simnmt.nmt.translation import Translator
 from tests.campaigns.harness import thinned
 from tests.nmt.pretrained_folders import FOLDERS, LANGUAGES, opus_folder, text
-from tests.nmt.tiny import MARIAN, sources, stepwise
+from tests.nmt.tiny import MARIAN, decode_batch, sources, stepwise
 
 
 @pytest.fixture(scope="module")
@@ -120,6 +120,18 @@ def test_sentences_that_join_others_translate_as_they_do_alone(folders: Path, na
     assert [one.text for one in joined] == [one.text for one in alone]
     assert len({one.text for one in alone}) > 1
     assert [one.score for one in joined] == pytest.approx([one.score for one in alone], rel=1e-4, abs=1e-4)
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_ctranslate2_gives_the_tokens_of_torch(folders: Path, name: str) -> None:
+    from simnmt.nmt.ctranslate2_engine import CTranslate2Engine
+
+    loaded = load_model(str(folders / name))
+    alone, src, lengths = random_sources(loaded.model)
+    engine = CTranslate2Engine(loaded, "cpu", 1, "float32", 0)
+    theirs = engine.translate([[str(token) for token in source] for source in alone], beam=1, forced_len=30)
+    ours = decode_batch(loaded.model, src, lengths, forced_len=30)
+    assert [[int(token) for token in tokens] for tokens in theirs] == [list(one.tokens) for one in ours]
 
 
 @pytest.mark.parametrize("name", ["nllb", "mbart"])

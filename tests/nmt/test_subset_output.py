@@ -21,7 +21,7 @@ from simnmt.nmt.vocabulary.restricted_vocabulary import (
     listed,
 )
 from simnmt.profile.projection_cost import ProjectionCost
-from tests.nmt.made_subsets import MadeLists, all_active, drawn, made_cost
+from tests.nmt.made_subsets import MadeLists, drawn, made_cost
 from tests.nmt.tiny import Table, steps_of
 
 WEIGHT = torch.tensor([[1.0, 0.0], [0.0, 1.0], [2.0, -1.0], [-1.0, 1.0], [0.5, 0.5]])
@@ -104,18 +104,6 @@ def test_columns_straight_to_the_fused_kernel_give_the_tokens_of_scatter_and_sof
     assert [step[0] for step in straight] == [step[0] for step in scattered]
     for one, other in zip(straight, scattered, strict=True):
         assert one[1] == pytest.approx(other[1], abs=1e-4)
-
-
-@given(decodings())
-def test_all_clusters_active_is_dense(drawing: tuple[Tensor, int, list[Limit], float, int]) -> None:
-    """FVP-07: the same tokens and parents at every step."""
-    tables, width, limits, _, _ = drawing
-    model = Wide(tables[0])
-
-    outputs = Output(fused=width > 1), Output(vocabulary=clustered(all_active(model.vocab, model.vocab)))
-    kind = BeamSearch if width > 1 else GreedySearch
-    dense, part = (steps_of(kind(model, Search(width, scored=True), output), tables, list(limits)) for output in outputs)
-    assert [step[0] for step in part] == [step[0] for step in dense]
 
 
 @pytest.mark.parametrize("scatter", [False, True])

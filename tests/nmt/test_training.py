@@ -84,6 +84,18 @@ def test_two_trainings_do_not_write_one_folder(small_text: CorpusFiles, tmp_path
     assert [path.name for path in tmp_path.iterdir()] == ["m"]
 
 
+def test_a_file_system_without_locks_is_refused(
+    small_text: CorpusFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def acquire(lock: object) -> None:
+        raise NotImplementedError("FileSystem does not appear to support flock")
+
+    monkeypatch.setattr(trainer.FileLock, "acquire", acquire)
+    with pytest.raises(TrainingError) as refusal:
+        train(small_text, tmp_path / "m", SHORT, budget=Budget(steps=1), threads=1)
+    assert refusal.value.path == str(tmp_path / "m")
+
+
 def test_a_tiny_model_learns_to_spell_numbers(trained: tuple[Path, dict[str, Any]], text: CorpusFiles) -> None:
     folder, account = trained
     assert account["result"]["chrf"] > 75 and account["result"]["bleu"] > 45

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
@@ -25,13 +27,11 @@ from simnmt.papers.sharp.claims import (
     SYSTEMS,
     Trained,
     all_claims,
+    amdahl,
     derived,
     implied_baselines,
-    predicted_int16,
-    predicted_ladder,
-    printed_factor,
-    printed_step,
-    product_share,
+    predictions,
+    printed_over,
 )
 from simnmt.papers.sharp.reproduction import report
 from simnmt.profile.decoder_settings import IDENTITIES, DecoderSettings
@@ -110,14 +110,10 @@ def test_a_quick_look_and_the_fallback_decide_nothing(quick: bool) -> None:
 )
 def test_a_layer_is_judged_round_by_round(gru_s: tuple[float, ...], verdict: str) -> None:
     """SHARP-13: medians alone would hide that rounds differ; a round in which noise leaves a layer no time does not count."""
-    speeds = as_published()
-    fc_s = (768 / 1024) ** 2
-    beyond = {"S1": (0.0,) * 3, "S2": gru_s, "S3": (0.0,) * 3, "S4": (4 * fc_s,) * 3}
-    systems = [
-        replace(system, sentence_s=tuple(100.0 + more for more in beyond.get(system.key, (0.0,) * 3)))
-        for system in speeds.systems
-    ]
-    assert verdicts(replace(speeds, systems=systems))["SHARP-13"] == verdict
+    fc_s, speeds = (768 / 1024) ** 2, as_published()
+    beyond = pd.DataFrame({"S1": [0.0] * 3, "S2": gru_s, "S3": [0.0] * 3, "S4": [4 * fc_s] * 3})
+    sentences = speeds.sentences.assign(**(100.0 + beyond))
+    assert verdicts(replace(speeds, sentences=sentences))["SHARP-13"] == verdict
 
 
 def test_predictions_count_products_attention_and_activations() -> None:
@@ -129,12 +125,12 @@ def test_predictions_count_products_attention_and_activations() -> None:
     counted_s = 10e6 * rate_s + row_s + 1e5 * rate_s + 1_000 * 10e-9
     rest_s = 1 / 95 - counted_s
     last_s = (4e6 * rate_s + row_s) / 2 + 1e5 * rate_s + 1_000 * 0.5e-9
-    predictions = predicted_ladder(speeds, speeds.ladder["polynomial"])
-    assert predictions[0] == 1.0
-    assert predictions[-1] == pytest.approx((1 / 95) / (rest_s + last_s), rel=1e-3)
-    assert product_share(speeds) == pytest.approx((1e6 * PRODUCTS["baseline"] * rate_s + row_s) * 95, rel=0.02)
-    predicted = predicted_int16(speeds)
-    assert predicted is not None and 1.0 < predicted < 2.0
+    predicted = predictions(speeds)["factor"]
+    assert predicted["baseline"] == 1.0
+    assert predicted["merge"] == pytest.approx((1 / 95) / (rest_s + last_s), rel=1e-3)
+    second = amdahl(speeds)
+    assert second["share"] == pytest.approx((1e6 * PRODUCTS["baseline"] * rate_s + row_s) * 95, rel=0.02)
+    assert second["predicted"] is not None and 1.0 < second["predicted"] < 2.0
 
 
 def agreement(key: str, same: int, distinct_share: float = 0.7, bleu: float | None = None, **settings: Any) -> RungAgreement:
@@ -175,16 +171,17 @@ def test_the_claim_on_bleu_is_judged_by_references(scores: tuple[float, ...], ve
 
 def test_products_that_alone_take_longer_than_a_word_predict_nothing() -> None:
     """XP-07: a share limited to 1 would print the product's own gain as a prediction."""
-    speeds = as_published(rungs={"baseline": 9_000.0})
-    assert product_share(speeds) > 1.0 and predicted_int16(speeds) is None
+    second = amdahl(as_published(rungs={"baseline": 9_000.0}))
+    assert (second["share"] or 0.0) > 1.0 and second["predicted"] is None
 
 
 def test_factors_and_steps_of_the_ladder_follow_from_its_speeds() -> None:
     """SHARP-11."""
-    assert [round(printed_factor(rung), 3) for rung in RUNGS] == [1.0, 2.611, 3.274, 3.6, 4.063, 4.4]
-    assert [round(printed_step(rung) or 0.0, 3) for rung in RUNGS] == [0.0, 2.611, 1.254, 1.1, 1.129, 1.083]
+    assert [round(printed_over(rung, "baseline", LADDER), 3) for rung in RUNGS] == [1.0, 2.611, 3.274, 3.6, 4.063, 4.4]
+    steps = [round(printed_over(rung, before, LADDER), 3) for before, rung in pairwise(RUNGS)]
+    assert steps == [2.611, 1.254, 1.1, 1.129, 1.083]
     assert [round(1e3 / speed, 2) for speed in LADDER.column("words_per_s")] == [10.53, 4.03, 3.22, 2.92, 2.59, 2.39]
-    assert round(printed_factor("merge"), 1) == PAPER["speed_up"]
+    assert round(printed_over("merge", "baseline", LADDER), 1) == PAPER["speed_up"]
 
 
 def test_our_ladder_has_the_papers_rungs_and_identities() -> None:
@@ -224,7 +221,6 @@ def test_every_rung_has_its_published_and_its_measured_speed_and_is_exact_or_not
     rows = tables["table-1"]
     names = ["baseline", "int16", "embeddings", "attention", *["activations"] * 2, *["merge"] * 2]
     assert [row["rung"] for row in rows] == names
-    assert [row["adds_noise"] for row in rows] == [False, True, False, False, True, True, False, False]
     for row in rows:
         if row["activations"] != "table":
             assert row["words_per_s"] == pytest.approx(LADDER[row["rung"], "words_per_s"])

@@ -14,13 +14,14 @@ from simnmt.calibrate import harness
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.nmt.checkpoint import save_checkpoint
 from simnmt.nmt.models import build_model
+from simnmt.nmt.output_layer import Output
 from simnmt.nmt.subwords import learn_vocabulary
 from simnmt.nmt.translation import Translator
 from simnmt.nmt.vocabulary.cluster_bundle import ClusterSet
 from simnmt.nmt.vocabulary.contexts import assign, collect
 from simnmt.nmt.vocabulary.restricted_vocabulary import clustered
 from simnmt.papers.fvp import decoding
-from simnmt.papers.fvp.decoding import Sentences, decode, similarity, time_methods, timed_decoding
+from simnmt.papers.fvp.decoding import PLAIN, Sentences, decode, similarity, time_methods, timed_decoding
 from simnmt.papers.fvp.measure import (
     PARTS,
     DirectionContexts,
@@ -226,8 +227,8 @@ def test_decoding_in_stretches_writes_what_decoding_the_whole_text_writes(
 ) -> None:
     lines = held_out(direction(made), 2)[1].sources
     sentences = Sentences.of(translator, Sample([*lines, *lines], None)).in_batch_order(batch)
-    stretches = time_methods(translator, sentences, 1, batch, {"dense": False}, 2, least)
-    whole = [hypothesis.tokens for hypothesis in decode(translator, sentences, 1, batch, False).hypotheses]
+    stretches = time_methods(translator, sentences, 1, batch, {"dense": PLAIN}, 2, least)
+    whole = [hypothesis.tokens for hypothesis in decode(translator, sentences, 1, batch).hypotheses]
     assert stretches.tokens("dense") == whole
     sums = stretches.frame.xs("dense", level="method")
     assert sums.tokens.tolist() == [sum(len(tokens) + 1 for tokens in whole)] * 2 and (sums.layer_s < sums.total_s).all()
@@ -246,7 +247,7 @@ def test_a_stretch_that_was_disturbed_with_one_method_counts_with_none(
 
     monkeypatch.setattr(decoding, "rounds", measured)
     sentences = Sentences.of(translator, Sample(held_out(direction(made), 4)[1].sources, None))
-    timed = time_methods(translator, sentences, 1, 1, {"dense": False, "fused": True}, 1, 1)
+    timed = time_methods(translator, sentences, 1, 1, {"dense": PLAIN, "fused": Output(fused=True)}, 1, 1)
     assert timed.conclusive == conclusive
     lengths = [len(tokens) + 1 for tokens in timed.tokens("dense")]
     assert len(lengths) == 4 and timed.frame.tokens.tolist() == [sum(lengths[4 - counted :])] * 2

@@ -11,7 +11,7 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -251,19 +251,27 @@ def training_folder(
     """
     where = torch_device(device)
     generators = torch.random.fork_rng([where] if where.type == "cuda" else [])
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder / LOCK_FILE, timeout=0), generators, torch_threads(threads):
+    with _locked(folder), generators, torch_threads(threads):
+        try:
             if not (folder / STATE_FILE).exists():
                 write_account(folder, account)  # first: it marks the folder as that of a training
                 for name, content in files.items():
                     with written_whole(folder / name) as path:
                         path.write_bytes(content)
             yield where
+        except OSError as error:
+            raise _unusable(folder, error) from None
+
+
+def _locked(folder: Path) -> AbstractContextManager[Any]:
+    """Make and lock a folder until the context ends."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return FileLock(folder / LOCK_FILE, timeout=0).acquire()
     except Timeout:
         what = "another training is writing this folder"
         raise TrainingError(what, path=folder, remedy="let it end, or choose another --out") from None
-    except OSError as error:
+    except (OSError, NotImplementedError) as error:  # the latter from a file system without locks
         raise _unusable(folder, error) from None
 
 

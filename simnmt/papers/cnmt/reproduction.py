@@ -76,7 +76,13 @@ def ratio_table(parts: Sequence[Part]) -> Table:
         row | {key: ratios.get((row["workload"], row["network"], row["policy"])) for key, ratios in ours.items()}
         for row in ratio_rows(inferred.run)
     ]
-    table = PAPER.shown_table("ratios", rows, *(Column(part.name, part.key, digits=4) for part in others))
+    table = PAPER.shown_table(
+        "ratios",
+        rows,
+        *(Column(part.name, part.key, digits=4) for part in others),
+        name=lambda row: f"{name_cell((row['workload'], row['network']))} {LABELS[row['policy']]}",
+        two_ways=lambda row: " | ".join(f"{ratio:.4f}" for ratio in dict.fromkeys(row["published"])),
+    )
     return replace(table, note=f"Mean absolute error of the inferred fit: {describe_errors(rows)}. {table.note}")
 
 
@@ -84,7 +90,7 @@ def network_rows(parts: Sequence[Part]) -> list[dict[str, Any]]:
     """Return, by data set and network of each part, the mean RTT with its source and the share that the oracle sends away."""
     keys = "workload network mean_rtt_ms=series.mean_s*1e3 kind=series.kind source=series.source"
     return [
-        {"profiles": part.name, "name": name_cell((cell.workload, cell.network))}
+        {"profiles": part.name}
         | record(cell, keys)
         | {"oracle_offloaded_share": part.run.oracle_share.get((cell.workload, cell.network))}
         for part in parts
@@ -110,7 +116,7 @@ def report(parts: Sequence[Part], profiles: Profiles) -> Report:
             change_table(parts),
             PAPER.shown_table("implied", implied_rows()),
             ratios,
-            PAPER.shown_table("networks", network_rows(parts)),
+            PAPER.shown_table("networks", network_rows(parts), name=lambda row: name_cell((row["workload"], row["network"]))),
             PAPER.shown_table("times", [record(line, keys) for line in lines]),
         ],
         figures(lines, parts),

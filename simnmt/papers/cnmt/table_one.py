@@ -174,8 +174,7 @@ def ratio_rows(run: TableRun) -> list[dict[str, Any]]:
         role, error = "fitted" if (network, policy) in FITTED else "test", ours / fmean(printed) - 1
         rows.append(
             {"workload": workload, "network": network, "policy": policy, "published": list(printed), "role": role}
-            | {"error": error, "inferred": ours, "name": f"{name_cell((workload, network))} {LABELS[policy]}"}
-            | {"two_ways": " | ".join(f"{ratio:.4f}" for ratio in dict.fromkeys(printed))}
+            | {"error": error, "inferred": ours}
         )
     return rows
 

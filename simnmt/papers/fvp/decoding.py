@@ -42,6 +42,8 @@ WARMING = 20
 """Sentences decoded with each method before timing starts."""
 LEAST_STRETCH = 10
 """Sentences of a stretch at least, less than half a second of a small decoder: shared cores change their speed after that."""
+PLAIN = Output()
+"""All of the vocabulary: projection, softmax and search one after the other."""
 LEAST_CALM = 2 / 3
 """Share of the stretches of all rounds that must be undisturbed for times to decide anything."""
 
@@ -84,18 +86,14 @@ class Sentences(NamedTuple):
         return self.at(chain.from_iterable(sorted(piece, key=lambda at: len(self.sources[at])) for piece in collected))
 
 
-Method = RestrictedVocabulary | bool
-"""A part of the vocabulary, or all of it: True: with the fused output layer."""
-
-
-def decode(translator: Translator, sentences: Sentences, beam: int, batch: int, method: Method) -> BatchedRun:
+def decode(translator: Translator, sentences: Sentences, beam: int, batch: int, output: Output = PLAIN) -> BatchedRun:
     """Decode sentences once."""
     return decode_sentences(
         translator.model,
         sentences.sources,
         mini(1) if batch == 1 else maxi(batch, COLLECT * batch),
         search=Search(beam),
-        output=Output(method is True, None if isinstance(method, bool) else method),
+        output=output,
         max_len=sentences.max_len,
     )
 
@@ -157,7 +155,7 @@ def time_methods(
     sentences: Sentences,
     beam: int,
     batch: int,
-    methods: Mapping[str, Method],
+    methods: Mapping[str, Output],
     count: int,
     stretch: int = LEAST_STRETCH,
     **harness: Any,
@@ -178,20 +176,21 @@ def time_methods(
     written: dict[tuple[int, str], Sequence[Any]] = {}
 
     def run(place: int, name: str) -> dict[str, float]:
-        method, account = methods[name], SubsetAccount(clock=perf_counter)
-        method = method if isinstance(method, bool) else replace(method, account=account)
+        output, account = methods[name], SubsetAccount(clock=perf_counter)
+        if output.vocabulary is not None:
+            output = replace(output, vocabulary=replace(output.vocabulary, account=account))
         with watched(cast("TranslationModel", translator.model)) as seconds:
-            done = decode(translator, pieces[place], beam, batch, method)
+            done = decode(translator, pieces[place], beam, batch, output)
         written[place, name] = done.hypotheses
         layer_s = sum(seconds.values()) - seconds["body"]
-        if not isinstance(method, bool):
+        if output.vocabulary is not None:
             layer_s = sum(account.assign_s) + sum(account.product_s) + sum(account.search_s)
         tokens = sum(len(hypothesis.tokens) + 1 for hypothesis in done.hypotheses)
         numbers = {"total_s": done.total_s, "body_s": seconds["body"], "layer_s": layer_s}
         return numbers | {"steps": len(done.active), "tokens": tokens}
 
-    for method in methods.values():
-        decode(translator, sentences.at(range(min(WARMING, len(sentences.sources)))), beam, batch, method)
+    for output in methods.values():
+        decode(translator, sentences.at(range(min(WARMING, len(sentences.sources)))), beam, batch, output)
     cases = {
         (place, name): Case(partial(run, place, name), prepare=nothing, about={"piece": place, "method": name})
         for place in range(len(pieces))
@@ -220,10 +219,10 @@ def timed_decoding(
 ) -> Decoded:
     """Decode a text with one search, by all methods in turn; `settings`: further fields of the result."""
     sentences = sample.in_batch_order(batch)
-    methods: dict[str, Method] = {"dense": False, "fused": True, "part": part}
+    methods = {"dense": PLAIN, "fused": Output(fused=True), "part": Output(vocabulary=part)}
     timed = time_methods(translator, sentences, beam, batch, methods, count, stretch, **(watch or {}))
     account = SubsetAccount()
-    audited = decode(translator, sentences, beam, batch, replace(part, audit=True, account=account))
+    audited = decode(translator, sentences, beam, batch, Output(vocabulary=replace(part, audit=True, account=account)))
     dense, max_len = timed.hypotheses["dense"], sentences.max_len
     compared = agreement(translator.model, sentences.sources, dense, audited.hypotheses, beam=beam, max_len=max_len)
     shares = np.asarray(account.columns) / translator.model.vocab

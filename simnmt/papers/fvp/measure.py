@@ -21,6 +21,7 @@ from simnmt.calibrate.settings import CalibrationError
 from simnmt.kernels.columns import Centroids
 from simnmt.nmt.checkpoint import WEIGHTS_FILE
 from simnmt.nmt.devices import torch_threads
+from simnmt.nmt.output_layer import Output
 from simnmt.nmt.step_model import StepModel
 from simnmt.nmt.translation import Translator
 from simnmt.nmt.vocabulary.builders import build_candidates
@@ -29,7 +30,7 @@ from simnmt.nmt.vocabulary.cluster_bundle import ClusterBundle, ClusterSet
 from simnmt.nmt.vocabulary.contexts import Clustering, Contexts, assign, cluster, collect, join_contexts
 from simnmt.nmt.vocabulary.restricted_vocabulary import RestrictedVocabulary, clustered, listed, with_measured_cost
 from simnmt.papers.fvp.decoding import (
-    Method,
+    PLAIN,
     Sentences,
     bleu_of,
     decode,
@@ -366,18 +367,18 @@ class _Bench:
             swept = [cell for cell in study.sweep if cell.label == label]
             sentences = Sentences.of(self.translator, self.held_out(label)[1])
             sentences = sentences.at(range(min(self.sizes.tried_sentences, len(sentences.sources))))
-            dense = {search: self.decoded(sentences, search, False) for search in self.sizes.searches}
+            dense = {search: self.decoded(sentences, search, PLAIN) for search in self.sizes.searches}
             for cell in contenders(swept, self.model.vocab):
                 self._choices[label] = cell.clusters, cell.top
                 (sets,) = self.sets(label, cell.clusters, (cell.top,))
-                part = self.vocabulary(clustered(sets))
+                part = Output(vocabulary=self.vocabulary(clustered(sets)))
                 if all(self.is_good(sentences, dense[search], self.decoded(sentences, search, part)) for search in dense):
                     break
         return self._choices[label]
 
-    def decoded(self, sentences: Sentences, search: tuple[int, int], method: Method) -> list[tuple[int, ...]]:
+    def decoded(self, sentences: Sentences, search: tuple[int, int], output: Output) -> list[tuple[int, ...]]:
         """Return the tokens of a decoding by sentence."""
-        return [hypothesis.tokens for hypothesis in decode(self.translator, sentences, *search, method).hypotheses]
+        return [hypothesis.tokens for hypothesis in decode(self.translator, sentences, *search, output).hypotheses]
 
     def is_good(self, sentences: Sentences, dense: Sequence[Any], part: Sequence[Any]) -> bool:
         """Return True if enough of the sentences are identical, and BLEU is near enough."""
@@ -412,11 +413,11 @@ def _volume(bench: _Bench, label: str, study: Study) -> Iterator[Cell]:
 
 def _by_language(bench: _Bench, label: str, study: Study) -> Iterator[Cell]:
     """Measure clusters of one direction and of all directions into its target (FVP-10)."""
-    every, own = [bench.contexts(other).training for other in bench.directions], bench.contexts(label).training
+    training_of = {other: bench.contexts(other).training for other in bench.directions}
     trainings: dict[Knowledge, Contexts] = {
-        "both": own,
-        "target": join_contexts(every),
-        "mixed, same size": mixed(every, len(own)),
+        "both": training_of[label],
+        "target": join_contexts([*training_of.values()]),
+        "mixed, same size": mixed([*training_of.values()], len(training_of[label])),
     }
     for clusters in bench.sizes.language_clusters:
         for knowledge, training in trainings.items():
@@ -448,12 +449,12 @@ def _chosen(bench: _Bench, label: str, study: Study) -> Iterator[Decoded]:
 def _speeds(bench: _Bench, label: str, study: Study) -> Iterator[Speed]:
     """Time decoding at many r and K (figure 3)."""
     sizes, translator = bench.sizes, bench.translator
-    methods: dict[str, Method] = {"dense": False}
+    methods = {"dense": PLAIN}
     measured = []
     for clusters in sizes.speed_clusters:
         for sets in bench.sets(label, clusters, sizes.tops):
             measured.append((format_clusters(clusters, sets.top), clusters, sets.top))
-            methods[measured[-1][0]] = bench.vocabulary(clustered(sets))
+            methods[measured[-1][0]] = Output(vocabulary=bench.vocabulary(clustered(sets)))
     sample = Sentences.of(translator, bench.held_out(label)[0])
     for beam, batch in sizes.searches:
         sentences = sample.at(range(min(sizes.speed_sentences, len(sample.sources)))).in_batch_order(batch)

@@ -73,7 +73,9 @@ def _fifteen_percent(_: Printed) -> Result:
 
 def _quarter_of_time(_: Printed) -> Result:
     shares = {model: [100 * implied_share(row) for row in of_model(model)] for model in MODELS}
-    spans = [f"{MODELS[model]} {format_span(each, '.0f')} %, mean {fmean(each):.0f} %" for model, each in shares.items()]
+    spans = [
+        f"{MODELS[model]} {format_span(percents, '.0f')} %, mean {fmean(percents):.0f} %" for model, percents in shares.items()
+    ]
     why = "implied at beam 2, batch 20, by Table 2's ratios and Table 3's gains; 3 points allowed"
     return Result(min(map(min, shares.values())) >= 100 * PAPER["projection_share"] - 3.0, "; ".join(spans), why)
 

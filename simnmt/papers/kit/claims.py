@@ -316,12 +316,18 @@ def judge(claims: Iterable[Claim[F]], over: Sequence[F], missing: Undecided | No
 
 
 def of_paper(paper: Paper, claims: Iterable[Claim[F]]) -> list[Claim[F]]:
-    """Return the claims with their words and printed results, which the paper's data have by identifier."""
+    """Return the claims with their words and printed results, which the paper's data have by identifier.
+
+    In the words `{low}` and `{high}` stand for the bounds of the judge, so that a bound is written once.
+    """
     claims = list(claims)
     if absent := [claim.identifier for claim in claims if claim.identifier not in paper.claims]:
         raise InputError(f"claims: no {', '.join(absent)}", path=paper.path)
     words = [paper.claims[claim.identifier] for claim in claims]
-    return [replace(claim, claim=text, published=printed) for claim, (text, printed) in zip(claims, words, strict=True)]
+    return [
+        replace(claim, claim=text.format(low=claim.holds.low, high=claim.holds.high), published=printed)
+        for claim, (text, printed) in zip(claims, words, strict=True)
+    ]
 
 
 def unmeasured(claims: Iterable[Unmeasured]) -> list[ClaimRecord]:

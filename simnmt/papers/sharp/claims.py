@@ -7,12 +7,13 @@ a remainder: the baseline's time beyond these parts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 from simnmt.papers.kit import claims as kit
 from simnmt.papers.kit.claims import Claim, ClaimRecord, Effect, Facts, Printed, Result, Undecided, quartiles
@@ -21,11 +22,12 @@ from simnmt.papers.kit.rendering import Derived
 
 if TYPE_CHECKING:
     from simnmt.calibrate.sharp_agreement import RungAgreement
-    from simnmt.calibrate.sharp_speeds import DecoderTime, ProductTime, SharpSpeeds
+    from simnmt.calibrate.sharp_speeds import SharpSpeeds
 
 PAPER = read_paper("sharp")
 LADDER, SYSTEMS = PAPER.table("table-1"), PAPER.table("table-2")
 RUNGS: list[str] = LADDER.column("key")
+BASELINE, INT16, *_ = RUNGS
 UNIQUE_SHARE: float = PAPER["unique_share"]
 LEAST_SAME = 0.999
 """Least share of the words that all rungs together leave the same (SHARP-10)."""
@@ -39,17 +41,6 @@ ORDER = (("S1",), ("S3",), ("S2", "S4"), ("S5", "S6"), ("S7",))
 def printed_over(one: str, other: str, table: Any = SYSTEMS) -> float:
     """Return the printed speed of one system, or rung, over another's."""
     return float(table[one, "words_per_s"] / table[other, "words_per_s"])
-
-
-def printed_factor(rung: str) -> float:
-    """Return a rung's speed over the baseline's, from the printed speeds."""
-    return printed_over(rung, RUNGS[0], LADDER)
-
-
-def printed_step(rung: str) -> float | None:
-    """Return a rung's speed over the rung before it, from the printed speeds; None for the first rung."""
-    place = RUNGS.index(rung)
-    return printed_over(rung, RUNGS[place - 1], LADDER) if place else None
 
 
 def implied_baselines() -> tuple[tuple[float, float], tuple[float, float]]:
@@ -70,15 +61,11 @@ def derived() -> list[Derived]:
     """Return the figures that follow from Table 2 (SHARP-13, 14, 15, 17)."""
     word_ms = {row["key"]: 1e3 / row["words_per_s"] for row in SYSTEMS.rows}
     bleu = {row["key"]: row["bleu"] for row in SYSTEMS.rows}
-    pairs = (("S4", "S3", 4), ("S6", "S4", 8))
-    fc_ms = {f"{deep} and {shallow}": (word_ms[deep] - word_ms[shallow]) / layers for deep, shallow, layers in pairs}
-    gru_ms, wider = word_ms["S2"] - word_ms["S1"], (1024 / 768) ** 2
+    fc_ms = {"S4 and S3": (word_ms["S4"] - word_ms["S3"]) / 4, "S6 and S4": (word_ms["S6"] - word_ms["S4"]) / 8}
+    gru_ms, wider, gru = word_ms["S2"] - word_ms["S1"], (1024 / 768) ** 2, "a 1024-GRU layer over a 1024-FC layer, FC from"
     return [
         *(Derived(f"one 768-FC layer, from {pair}", ms, "ms", "SHARP-13") for pair, ms in fc_ms.items()),
-        *(
-            Derived(f"a 1024-GRU layer over a 1024-FC layer, FC from {pair}", gru_ms / (ms * wider), "times", "6 by matrices")
-            for pair, ms in fc_ms.items()
-        ),
+        *(Derived(f"{gru} {pair}", gru_ms / (ms * wider), "times", "6 by matrices") for pair, ms in fc_ms.items()),
         Derived("E1's speed over half of S4's", 2 * printed_over("E1", "S4"), "times", "two members in sequence: 1"),
         Derived("E2's speed over a third of S4's", 3 * printed_over("E2", "S4"), "times", "three members in sequence: 1"),
         Derived("E1's speed over S7's", printed_over("E1", "S7"), "times", "over 3 times, by the text"),
@@ -92,63 +79,46 @@ def derived() -> list[Derived]:
 # What counting predicts.
 
 
-def product_share(speeds: SharpSpeeds) -> float:
-    """Return the share of the baseline's time in products by weights, at the packed float32 product's rate.
+def predictions(speeds: SharpSpeeds) -> pd.DataFrame:
+    """Return by decoder the seconds per word of its products, `products_s`, and its `factor` over the baseline."""
+    beam, activation_s = speeds.setting.beam, speeds.activations.median()
 
-    A share above 1 means that products alone ran slower than in the decoder, and predicts nothing.
-    """
-    baseline = speeds.ladder["polynomial"][0]
-    return _products_s(speeds, baseline) / baseline.word_s
+    def multiply_add_s(name: str, rows: int, *, cold: bool = False) -> float:
+        batch = min(speeds.setting.product_batches, key=lambda batch: abs(batch - rows))
+        return float(speeds.products[name, batch, cold].median()) / (batch * speeds.setting.product_size**2)
 
-
-def product_gain(speeds: SharpSpeeds) -> float:
-    """Return the speed-up of the second rung's products over the baseline's, by measured rates."""
-    baseline, int16, *_ = speeds.ladder["polynomial"]
-    return _products_s(speeds, baseline) / _products_s(speeds, int16)
-
-
-def predicted_int16(speeds: SharpSpeeds) -> float | None:
-    """Predict the second rung's speed-up by Amdahl's law from the products' share and speed-up (XP-07); None above share 1."""
-    part = product_share(speeds)
-    return kit.end_to_end(part, product_gain(speeds)) if part <= 1.0 else None
-
-
-def predicted_ladder(speeds: SharpSpeeds, ladder: Sequence[DecoderTime]) -> list[float]:
-    """Return the predicted speed-up of each rung over the baseline."""
-
-    def counted_s(rung: DecoderTime) -> float:
-        return (
-            _products_s(speeds, rung)
-            + rung.attention * _multiply_add_s(_nearest_product(speeds, speeds.setting.beam, cold=False), "float32")
-            + rung.activations * speeds.activation_s[rung.settings.activations]
-        )
-
+    frame = pd.DataFrame(index=speeds.counts.index, columns=["products_s", "counted_s"], dtype=float)
+    for decoder, counts in speeds.counts.to_dict("index").items():
+        settings = counts["settings"]
+        name, size = ("int16", 2) if settings.gemm == "int16" else ("float32", 4)
+        # The weights come from the cache if it holds all of them; those of a source layer's states stay there in any case.
+        cold = size * counts["products"] / beam > speeds.cache_bytes
+        products_s = counts["products"] * multiply_add_s(name, beam, cold=cold)
+        products_s += counts["source_recurrent"] * multiply_add_s(name, 1)
+        others_s = counts["attention"] * multiply_add_s("float32", beam)
+        others_s += counts["activations"] * activation_s[settings.activations]
+        frame.loc[decoder] = products_s, products_s + others_s
     # Some operations are not counted; if the counted ones take longer than was measured, the remainder is 0.
-    rest_s = max(ladder[0].word_s - counted_s(ladder[0]), 0.0)
-    return [(counted_s(ladder[0]) + rest_s) / (counted_s(rung) + rest_s) for rung in ladder]
+    word_s = frame["counted_s"] + max(speeds.word_s(BASELINE) - frame["counted_s"][BASELINE], 0.0)
+    return frame.assign(factor=word_s[BASELINE] / word_s)
 
 
-def predicted_over(system: DecoderTime, other: DecoderTime) -> float:
+def amdahl(speeds: SharpSpeeds) -> dict[str, float | None]:
+    """Predict the second rung by Amdahl's law (XP-07): the products' `share` of the baseline's time and their `product_gain`.
+
+    Both are by the rates of products alone. With a share above 1 products ran slower alone than in the decoder, and nothing is
+    `predicted`.
+    """
+    products_s = predictions(speeds)["products_s"]
+    share, gain = float(products_s[BASELINE] / speeds.word_s(BASELINE)), float(products_s[BASELINE] / products_s[INT16])
+    predicted = kit.end_to_end(share, gain) if share <= 1.0 else None
+    return {"share": share, "product_gain": gain, "predicted": predicted, "measured": speeds.ratio(INT16, BASELINE)}
+
+
+def predicted_over(speeds: SharpSpeeds, system: str, other: str) -> float:
     """Predict the speed-up of `system` over `other` by multiply-adds alone."""
-    return other.multiply_adds / system.multiply_adds
-
-
-def _products_s(speeds: SharpSpeeds, decoder: DecoderTime) -> float:
-    """Return the seconds of a word's products, at the rate of the cache if it holds all weights, else of the memory."""
-    name, size = ("int16", 2) if decoder.settings.gemm == "int16" else ("float32", 4)
-    beam = decoder.settings.beam
-    cold = size * decoder.products / beam > speeds.cache_bytes
-    weights_s = decoder.products * _multiply_add_s(_nearest_product(speeds, beam, cold=cold), name)
-    # The state weights of a source layer stay in the cache from one position to the next.
-    return weights_s + decoder.source_recurrent * _multiply_add_s(_nearest_product(speeds, 1, cold=False), name)
-
-
-def _nearest_product(speeds: SharpSpeeds, rows: int, *, cold: bool) -> ProductTime:
-    return min((item for item in speeds.products if item.cold == cold), key=lambda item: abs(item.batch - rows))
-
-
-def _multiply_add_s(item: ProductTime, name: str) -> float:
-    return item.median_s(name) / (item.batch * item.size**2)
+    multiply_adds = speeds.counts["multiply_adds"]
+    return float(multiply_adds[other] / multiply_adds[system])
 
 
 # Facts and claims.
@@ -162,114 +132,122 @@ class Box(Facts):
     agreements: Sequence[RungAgreement] = ()
     device = "this box"
 
-    @property
-    def known(self) -> dict[str, DecoderTime]:
-        """The timed systems by key."""
-        return {time.key: time for time in self.speeds.systems}
-
     def lacks(self, need: str) -> Undecided | None:
         """Return which of the systems named in `need` were not timed."""
-        absent = [key for key in need.split() if key not in self.known]
+        absent = [key for key in need.split() if key not in self.speeds.counts.index]
         return Undecided(f"{', '.join(absent)} not timed") if absent else None
 
     def ratio(self, one: str, other: str) -> tuple[float, ...]:
-        """Return the speed of one system over another's."""
-        return quartiles(self.known[one].ratios(self.known[other]))
+        """Return the speed of one system, or rung, over another's."""
+        return quartiles(self.speeds.ratios(one, other))
 
     def steps(self) -> dict[str, Effect]:
         """Return the speed of each rung over the rung before it."""
-        pairs = pairwise(self.speeds.ladder["polynomial"])
-        return {LADDER[time.key, "name"]: quartiles(time.ratios(before)) for before, time in pairs}
+        return {LADDER[rung, "name"]: self.ratio(rung, before) for before, rung in pairwise(RUNGS)}
 
     def whole_ladder(self) -> Result:
         """Return the gain of all rungs, which counts only if they keep a trained model's words (SHARP-10)."""
-        rungs, table = self.speeds.ladder["polynomial"], self.speeds.ladder["table"]
-        gain = quartiles(rungs[-1].ratios(rungs[0]))
-        ours = (
-            f"{rungs[-1].over(rungs[0]):.2f}; with the paper's table {table[-1].over(table[0]):.2f}. Without the source side "
-            f"{rungs[-1].decoder_over(rungs[0]):.2f} and {table[-1].decoder_over(table[0]):.2f}"
-        )
+        last, table = (self.speeds.ladder(activations)[-1] for activations in ("polynomial", "table"))
+        whole, by_table = (self.speeds.ratio(rung, BASELINE) for rung in (last, table))
+        alone, table_alone = (self.speeds.ratio(rung, BASELINE, search=True) for rung in (last, table))
+        ours = f"{whole:.2f}; with the paper's table {by_table:.2f}. Without the source side {alone:.2f} and {table_alone:.2f}"
         why = "over float32 products packed the same way, which a library's are not; "
         if not self.agreements:
-            reason = "speed alone: that the rungs keep a trained model's words needs --model and --text (SHARP-10)"
-            return Result({"speed": gain, "words": Undecided("", needed=True)}, ours, why + reason, words=None)
-        least = min(rung.share for rung in self.agreements)
-        why += f"every rung keeps at least {100 * least:.2f} % of a trained model's words, {100 * LEAST_SAME:.1f} % asked"
-        return Result({"speed": gain, "words": least >= LEAST_SAME}, ours, f"{why} (SHARP-10)", words=None)
+            words: Effect = Undecided("", needed=True)
+            why += "speed alone: that the rungs keep a trained model's words needs --model and --text (SHARP-10)"
+        else:
+            least = min(rung.share for rung in self.agreements)
+            words = least >= LEAST_SAME
+            why += f"every rung keeps at least {100 * least:.2f} % of a trained model's words, {100 * LEAST_SAME:.1f} % asked"
+            why += " (SHARP-10)"
+        return Result({"speed": self.ratio(last, BASELINE), "words": words}, ours, why, words=None)
 
     def lookup_tables(self) -> Result:
         """Return the gain of the paper's lookup tables, beside that of a polynomial."""
-        rungs, table = self.speeds.ladder["polynomial"], self.speeds.ladder["table"]
         place = RUNGS.index("activations")
-        before, by_table, by_polynomial = table[place - 1], table[place], rungs[place]
-        alone = ", ".join(f"{activation} {1e9 * seconds:.2f}" for activation, seconds in self.speeds.activation_s.items())
+        before, table, polynomial = RUNGS[place - 1], self.speeds.ladder("table")[place], RUNGS[place]
+        ratio, alone = self.speeds.ratio, (1e9 * self.speeds.activations.median()).items()
         ours = (
-            f"table {by_table.over(before):.3f}; beside the paper a polynomial {by_polynomial.over(rungs[place - 1]):.3f}, "
-            f"which is {by_polynomial.over(by_table):.3f} over the table; alone, ns an element: {alone}"
+            f"table {ratio(table, before):.3f}; beside the paper a polynomial {ratio(polynomial, before):.3f}, which is "
+            f"{ratio(polynomial, table):.3f} over the table; alone, ns an element: "
+            f"{', '.join(f'{method} {ns:.2f}' for method, ns in alone)}"
         )
         why = "over the library's functions, one element at a time; the table alone is judged"
-        return Result(quartiles(by_table.ratios(before)), ours, why)
+        return Result(self.ratio(table, before), ours, why)
 
     def products(self) -> Result:
         """Return the speed of 16-bit products over the library's, by batch."""
         low, high = PAPER["product_batches"]
-        judged = [item for item in self.speeds.products if low <= item.batch <= high]
-        hot, cold = ([item for item in judged if item.cold == cold] for cold in (False, True))
+        rows = [row for row in product_rows(self.speeds) if low <= row["batch"] <= high]
+        hot, cold = ([row for row in rows if row["cold"] == cold] for cold in (False, True))
 
-        def format_ratios(name: str) -> str:
-            in_cache, from_memory = (
-                ", ".join(f"{item.ratio(name):.2f} at {item.batch}" for item in items) for items in (hot, cold)
-            )
+        def format_ratios(key: str) -> str:
+            in_cache, from_memory = (", ".join(f"{row[key]:.2f} at {row['batch']}" for row in part) for part in (hot, cold))
             return f"{in_cache}; weights from memory {from_memory}"
 
-        libraries = " or ".join(sorted({item.best_library for item in hot}))
+        libraries = " or ".join(sorted({row["library"] for row in hot}))
         why = (
             f"the library: {libraries}, whichever is faster; {PAPER['product_ratio'][0]:.0f} is asked. Over float32 packed the "
-            f"same way, where half the bytes can give 2, nothing is asked: {format_ratios('float32')}"
+            f"same way, where half the bytes can give 2, nothing is asked: {format_ratios('over_packed')}"
         )
-        by_batch = {str(item.batch): quartiles(item.ratios("library")) for item in hot}
-        return Result(by_batch, f"over the library {format_ratios('library')}", why, words=None)
+        effects = {
+            str(row["batch"]): quartiles(product_ratios(self.speeds, row["library"], row["batch"], cold=False)) for row in hot
+        }
+        return Result(effects, f"over the library {format_ratios('over_library')}", why, words=None)
 
     def order(self) -> Result:
         """Return the speed ratios of the systems that the paper orders."""
-        pairs = [pair for above_, below in pairwise(ORDER) for pair in product(above_, below) if self.known.keys() >= {*pair}]
-        ours = ", ".join(f"{time.key} {time.words_per_s:.0f}" for time in self.speeds.systems)
+        systems = self.speeds.setting.systems
+        pairs = [pair for above_, below in pairwise(ORDER) for pair in product(above_, below) if {*systems} >= {*pair}]
+        ours = ", ".join(f"{system} {1.0 / self.speeds.word_s(system):.0f}" for system in systems)
         return Result({f"{one} before {other}": self.ratio(one, other) for one, other in pairs}, ours)
 
     def similar_cost(self) -> Result:
         """Return the speed of S4 over that of S2."""
-        ratio, predicted = self.ratio("S4", "S2"), predicted_over(self.known["S4"], self.known["S2"])
-        return Result(ratio, f"{ratio[1]:.2f}; by multiply-adds {predicted:.2f}")
+        ratio = self.ratio("S4", "S2")
+        return Result(ratio, f"{ratio[1]:.2f}; by multiply-adds {predicted_over(self.speeds, 'S4', 'S2'):.2f}")
 
     def layer(self) -> Result:
-        """Return the time of a GRU layer over that of a fully connected layer, of the rounds that are not lost in noise."""
-        rounds = layer_ratios(self.known)
-        ratios = [ratio for ratio in rounds if not np.isnan(ratio)]
-        lost = len(rounds) - len(ratios)
+        """Return the time of a 1024-GRU layer over that of a 1024-FC layer: S2 - S1 over (S4 - S3) / 4, scaled to the width.
+
+        Without the source side, which is the same in all four. A round in which noise leaves a layer no time does not count.
+        """
+        search_s = (self.speeds.sentences - self.speeds.sources)[["S1", "S2", "S3", "S4"]].dropna()
+        gru_s, fc_s = search_s["S2"] - search_s["S1"], (search_s["S4"] - search_s["S3"]) / 4 * (1024 / 768) ** 2
+        ratios = (gru_s / fc_s)[(gru_s > 0) & (fc_s > 0)].tolist()
+        lost = len(search_s) - len(ratios)
         why = "from S2 beyond S1 and S4 beyond S3, round by round"
-        why += f", of which {lost} of {len(rounds)} are too noisy" if lost else ""
-        if 2 * len(ratios) <= len(rounds):
+        why += f", of which {lost} of {len(search_s)} are too noisy" if lost else ""
+        if len(ratios) <= lost:
             return Result(Undecided("too few rounds"), "lost in noise", why)
         return Result(quartiles(ratios), f"1/{np.median(ratios):.2f}", why)
 
     def per_member(self) -> Result:
         """Return the cost of each ensemble a member, over that of one model."""
-        single = self.known["S4"]
-        ensembles = [self.known[key] for key in ("E1", "E2")]
-        costs = {item.key: quartiles([cost / item.members for cost in single.ratios(item)]) for item in ensembles}
-        return Result(costs, "; ".join(f"{item.key} {single.over(item):.2f} times S4" for item in ensembles), words=None)
+        members, ensembles = self.speeds.counts["members"], ("E1", "E2")
+        costs = {key: quartiles([cost / members[key] for cost in self.speeds.ratios("S4", key)]) for key in ensembles}
+        return Result(costs, "; ".join(f"{key} {self.speeds.ratio('S4', key):.2f} times S4" for key in ensembles), words=None)
 
 
-def layer_ratios(known: Mapping[str, DecoderTime]) -> list[float]:
-    """Return the time of a 1024-GRU layer over a 1024-FC layer by round: S2 - S1 over (S4 - S3) / 4, scaled to the width.
+def product_ratios(speeds: SharpSpeeds, name: str, batch: int, *, cold: bool) -> list[float]:
+    """Return how many times as fast the 16-bit product is as another, by round."""
+    return (speeds.products[name, batch, cold] / speeds.products["int16", batch, cold]).dropna().tolist()
 
-    Uses decoder times alone, since the source side of all four systems is the same. A round is NaN if noise leaves one of
-    the two layers no time.
-    """
-    s1, s2, s3, s4 = (np.array(known[key].decoder_s) for key in ("S1", "S2", "S3", "S4"))
-    gru_s, fc_s = s2 - s1, (s4 - s3) / 4 * (1024 / 768) ** 2
-    ratios: list[float] = np.divide(gru_s, fc_s, out=np.full(len(s1), np.nan), where=(gru_s > 0) & (fc_s > 0)).tolist()
-    return ratios
+
+def product_rows(speeds: SharpSpeeds) -> list[dict[str, Any]]:
+    """Return the rows of figure 1; ratios are medians over rounds, over the library that is faster there."""
+    rows = []
+    for batch, cold in product(speeds.setting.product_batches, (False, True)):
+        names = speeds.products.columns.unique(0)
+        median_us = {name: 1e6 * float(speeds.products[name, batch, cold].median()) for name in names}
+        ratios = {name: float(np.median(product_ratios(speeds, name, batch, cold=cold))) for name in names}
+        library = min(("torch", "numpy"), key=median_us.__getitem__)
+        rows.append(
+            {"batch": batch, "cold": cold, "library": library}
+            | {f"{name}_us": us for name, us in median_us.items()}
+            | {"over_library": ratios[library], "over_packed": ratios["float32"]}
+        )
+    return rows
 
 
 @dataclass(frozen=True)
@@ -324,7 +302,7 @@ class Trained(Facts):
 
 def _printed_factors(_: Printed) -> Result:
     (low, high), odd = implied_baselines()
-    ours = ", ".join(f"{printed_factor(rung):.3f}" for rung in RUNGS)
+    ours = ", ".join(f"{printed_over(rung, BASELINE, LADDER):.3f}" for rung in RUNGS)
     why = f"an unrounded baseline of {low:.2f} to {high:.2f}, which prints as 96, gives all but one, which needs "
     return Result(low <= odd[1] and odd[0] <= high, ours, f"{why}{odd[0]:.2f} to {odd[1]:.2f}")
 
@@ -367,13 +345,8 @@ def all_claims(speeds: SharpSpeeds, agreements: Sequence[RungAgreement] = (), *,
     A `quick` look, or one without compiled kernels, decides no claim on speed. `agreements`: of each rung on a trained model.
     """
     measured = kit.judge(BOX_CLAIMS, [Box(speeds, agreements)])
-    why = "a quick look" if quick else "" if speeds.level else "without compiled kernels"
-    if why:
+    if why := "a quick look" if quick else "" if speeds.level else "without compiled kernels":
         measured = [replace(item, verdict=kit.UNKNOWN, why=f"{why}, which decides nothing") for item in measured]
-    model = Trained(agreements, speeds.ladder["polynomial"][-1].distinct_share)
-    return [
-        *measured,
-        *kit.judge(PRINTED_CLAIMS, [Printed()]),
-        *kit.judge(MODEL_CLAIMS, [model]),
-        *kit.unmeasured(PAPER.unmeasured),
-    ]
+    model = Trained(agreements, float(speeds.counts["distinct_share"][RUNGS[-1]]))
+    trained, printed = kit.judge(MODEL_CLAIMS, [model]), kit.judge(PRINTED_CLAIMS, [Printed()])
+    return [*measured, *printed, *trained, *kit.unmeasured(PAPER.unmeasured)]

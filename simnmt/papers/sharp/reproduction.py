@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import product
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,20 +15,19 @@ from simnmt.papers.kit.claims import quartiles
 from simnmt.papers.kit.figures import Figure, Row, Rows, curve, figure_of, line_chart
 from simnmt.papers.kit.rendering import Report, derived_table, record
 from simnmt.papers.sharp.claims import (
+    BASELINE,
+    INT16,
     LADDER,
     PAPER,
     RUNGS,
     SYSTEMS,
     all_claims,
+    amdahl,
     derived,
-    predicted_int16,
-    predicted_ladder,
     predicted_over,
-    printed_factor,
+    predictions,
     printed_over,
-    printed_step,
-    product_gain,
-    product_share,
+    product_rows,
 )
 from simnmt.report.table import Table, TableCell
 from simnmt.report.typography import DASH, significant, typeset_interval
@@ -39,45 +36,49 @@ if TYPE_CHECKING:
     from simnmt.calibrate.sharp_agreement import RungAgreement
     from simnmt.calibrate.sharp_speeds import SharpSpeeds
 
-Progress = Callable[[int, int, str], None]
 STAGES = ("prepare", "body", "product", "search")
+
+
+def decoder_row(speeds: SharpSpeeds, decoder: str, first: str) -> dict[str, Any]:
+    """Return the figures of one decoder, with its speed over that of the first."""
+    return {
+        "words_per_s": 1.0 / speeds.word_s(decoder),
+        "multiply_adds": float(speeds.counts["multiply_adds"][decoder]),
+        "source_ms": 1e3 * float(speeds.sources[decoder].median()),
+        "factor": speeds.ratio(decoder, first),
+    }
 
 
 def ladder_rows(speeds: SharpSpeeds, agreements: Sequence[RungAgreement]) -> list[Row]:
     """Return the rows of Table 1: from the fifth rung on a rung has two, with table and with polynomial activations."""
     shares = {agreement.settings: agreement.share for agreement in agreements}
+    ladders, predicted = (speeds.ladder("table"), speeds.ladder("polynomial")), predictions(speeds)["factor"]
     rows: list[Row] = []
-    for place, (activations, times) in product(range(len(RUNGS)), speeds.ladder.items()):
-        rung, time = RUNGS[place], times[place]
-        if time.settings.activations == "library" and activations != "table":
-            continue
-        exact, exact_settings = LADDER[rung, "exact"], time.settings.model_copy(update={"candidates": None})
-        low, step, high = quartiles(time.ratios(times[place - 1])) if place else (None, None, None)
-        source_ms = 1e3 * statistics.median(time.source_s)
-        rows.append(
-            {
-                **record(LADDER.row(rung), "rung=key name"),
-                **LADDER.beside(rung),
-                "published_factor": printed_factor(rung),
-                "published_step": printed_step(rung),
-                **record(time, "activations=settings.activations words_per_s ms_per_word=word_s*1e3 multiply_adds"),
-                "distinct_share": time.distinct_share,
-                "settings": time.settings.describe(),
-                "factor": time.over(times[0]),
-                "decoder_factor": time.decoder_over(times[0]),
-                "source_ms": source_ms,
-                "source": f"source {significant(source_ms, 3)} ms",
+    for place, rung in enumerate(RUNGS):
+        printed = record(LADDER.row(rung), "rung=key name") | LADDER.beside(rung)
+        printed["published_factor"] = printed_over(rung, BASELINE, LADDER)
+        printed["published_step"] = printed_over(rung, RUNGS[place - 1], LADDER) if place else None
+        # The noise of earlier rungs stays, whether or not a rung is exact.
+        exact = "exact over the rung before" if place else "exact"
+        printed["translations"] = exact if LADDER[rung, "exact"] else "adds noise"
+        for decoder, before in {ladder[place]: ladder[place - 1] for ladder in ladders}.items():
+            settings = speeds.counts["settings"][decoder]
+            exact_settings = settings.model_copy(update={"candidates": None})
+            low, step, high = quartiles(speeds.ratios(decoder, before)) if place else (None, None, None)
+            measured = decoder_row(speeds, decoder, BASELINE) | {
+                "activations": settings.activations,
+                "ms_per_word": 1e3 * speeds.word_s(decoder),
+                "distinct_share": float(speeds.counts["distinct_share"][decoder]),
+                "decoder_factor": speeds.ratio(decoder, BASELINE, search=True),
                 "step": step,
                 "step_low": low,
                 "step_high": high,
-                "predicted_factor": predicted_ladder(speeds, times)[place],
+                "predicted_factor": float(predicted[decoder]),
+                "settings": settings.describe(),
                 "exact": exact_settings.exact,
-                "adds_noise": not exact,
-                # The noise of earlier rungs stays, whether or not a rung is exact.
-                "translations": "adds noise" if not exact else "exact over the rung before" if place else "exact",
                 "agreement": shares.get(exact_settings),
             }
-        )
+            rows.append(printed | measured)
     return rows
 
 
@@ -89,36 +90,24 @@ def _step_cell(row: Row) -> TableCell:
 
 def system_rows(speeds: SharpSpeeds) -> list[Row]:
     """Return the rows of Table 2, the paper's own systems."""
-    measured = {time.key: time for time in speeds.systems}
-    first = measured.get("S1")
     rows: list[Row] = []
-    for printed in SYSTEMS.rows:
-        time = measured.get(printed["key"])
-        factors = (None, None) if time is None or first is None else (time.over(first), predicted_over(time, first))
-        rows.append(
-            record(printed, "key name")
-            | SYSTEMS.beside(printed["key"])
-            | record({"time": time}, "words_per_s=time.words_per_s multiply_adds=time.multiply_adds")
-            | {
-                "published_factor": printed_over(printed["key"], "S1"),
-                "source_ms": None if time is None else 1e3 * statistics.median(time.source_s),
-                "factor": factors[0],
-                "predicted_factor": factors[1],
-                "exact": None if time is None else time.settings.model_copy(update={"candidates": None}).exact,
-            }
-        )
+    for system in SYSTEMS.column("key"):
+        measured: dict[str, Any] = dict.fromkeys(("words_per_s", "multiply_adds", "source_ms", "factor", "predicted_factor"))
+        if system in speeds.setting.systems:
+            measured |= decoder_row(speeds, system, "S1") | {"predicted_factor": predicted_over(speeds, system, "S1")}
+        printed = record(SYSTEMS.row(system), "key name") | SYSTEMS.beside(system)
+        rows.append(printed | {"published_factor": printed_over(system, "S1")} | measured)
     return rows
 
 
 def stage_rows(speeds: SharpSpeeds) -> list[Row]:
-    """Return where a word's time goes; a decoder that ran without compiled kernels has no stage times and no row."""
-    rungs = speeds.ladder["polynomial"]
+    """Return where a word's time goes, in milliseconds; without compiled kernels no stage was timed, and there is no row."""
+    decoders = [*speeds.ladder("polynomial"), *speeds.setting.systems] if speeds.level else []
+    seconds = speeds.counts.assign(source_s=speeds.sources.median())
     return [
-        {"of": time.key, "rung": time in rungs, "settings": time.settings.describe()}
-        | {"source_ms": 1e3 * statistics.median(time.source_s) / time.words}
-        | {f"{stage}_ms": 1e3 * getattr(time.stage_s, f"{stage}_s") / time.words for stage in STAGES}
-        for time in (*rungs, *speeds.systems)
-        if time.stage_s is not None
+        {"of": decoder, "settings": seconds["settings"][decoder].describe()}
+        | {f"{stage}_ms": 1e3 * float(seconds[f"{stage}_s"][decoder]) / speeds.setting.tgt_len for stage in ("source", *STAGES)}
+        for decoder in decoders
     ]
 
 
@@ -139,32 +128,29 @@ def product_figure(rows: Rows) -> Figure:
 
 def all_tables(speeds: SharpSpeeds, agreements: Sequence[RungAgreement]) -> list[Table]:
     """Return every table, in the order of the page."""
-    baseline, int16, *_ = speeds.ladder["polynomial"]
-    amdahl = {"rung": "+ 16-bit product", "share": product_share(speeds), "product_gain": product_gain(speeds)}
-    amdahl |= {"predicted": predicted_int16(speeds), "measured": int16.over(baseline)}
     keys = "rung=key exact=settings.exact tokens tokens_same_share=share sentences sentences_same distinct_share bleu"
-    kept = [
-        record(agreement, keys)
-        | {"settings": agreement.settings.describe(), "so_far": "exact" if agreement.settings.exact else "not exact"}
-        | {"same_of": f"{agreement.sentences_same:,} of {agreement.sentences:,}"}
-        for agreement in agreements
-    ]
-    products = [
-        record(item, "batch cold library=best_library")
-        | {"weights": "from memory" if item.cold else "in the cache"}
-        | {f"{name}_us": 1e6 * item.median_s(name) for name in item.seconds}
-        | {"over_library": item.ratio("library"), "over_packed": item.ratio("float32")}
-        for item in speeds.products
-    ]
-    activations = [{"way": method, "ns": 1e9 * seconds} for method, seconds in speeds.activation_s.items()]
+    kept = [record(agreement, keys) | {"settings": agreement.settings.describe()} for agreement in agreements]
+    activations = [{"way": method, "ns": 1e9 * seconds} for method, seconds in speeds.activations.median().items()]
     return [
-        PAPER.shown_table("table-1", ladder_rows(speeds, agreements), cells={"step": _step_cell}),
-        PAPER.shown_table("amdahl", [amdahl]),
-        PAPER.shown_table("agreement", kept),
+        PAPER.shown_table(
+            "table-1",
+            ladder_rows(speeds, agreements),
+            cells={"step": _step_cell},
+            source=lambda row: f"source {significant(row['source_ms'], 3)} ms",
+        ),
+        PAPER.shown_table("amdahl", [amdahl(speeds)], rung=lambda _: LADDER[INT16, "name"]),
+        PAPER.shown_table(
+            "agreement",
+            kept,
+            so_far=lambda row: "exact" if row["exact"] else "not exact",
+            same_of=lambda row: f"{row['sentences_same']:,} of {row['sentences']:,}",
+        ),
         PAPER.shown_table("stages", stage_rows(speeds)),
         PAPER.shown_table("table-2", system_rows(speeds)),
         PAPER.table("context").shown(),
-        PAPER.shown_table("figure-1", products),
+        PAPER.shown_table(
+            "figure-1", product_rows(speeds), weights=lambda row: "from memory" if row["cold"] else "in the cache"
+        ),
         PAPER.shown_table("activations", activations),
         derived_table(derived()),
     ]
@@ -190,7 +176,7 @@ def report(speeds: SharpSpeeds, agreements: Sequence[RungAgreement] = (), *, qui
         [product_figure(table.rows) for table in tables if table.id == "figure-1"],
         notes,
         values=record(speeds.setting, "beam src_len tgt_len candidates")
-        | {"vocab": speeds.vocab, "rounds": len(speeds.systems[0].sentence_s)},
+        | {"vocab": speeds.vocab, "rounds": int(speeds.sentences[speeds.setting.systems[0]].count())},
         more={"level": speeds.level},
         warnings=warnings,
     )
@@ -213,7 +199,7 @@ def reproduce(
     references: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A translation of each of its lines: what BLEU changes.")
     ] = None,
-    progress: Progress | None = None,
+    progress: Callable[[int, int, str], None] | None = None,
 ) -> Report:
     """Time the ladder, the stacks and the ensembles of the paper on one thread of this box.
 
