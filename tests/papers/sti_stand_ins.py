@@ -7,7 +7,7 @@ from functools import cache
 
 import numpy as np
 
-from simnmt.papers.sti.study import ImportanceOrder, Part, StudiedClassifier, StudiedStore, StudiedTask, Study
+from simnmt.papers.sti.study import PARTS, ImportanceOrder, Part, StudiedClassifier, StudiedStore, StudiedTask, Study
 from simnmt.papers.sti.study_run import LENGTH, Judge, StudyBench, StudySettings, measure, paper_boards, scaled
 from simnmt.profile.streaming_cost import BITS, Shard, ShardGeometry
 from simnmt.streaming.evaluation import Evaluation
@@ -68,6 +68,6 @@ def begun(name: str = "small") -> Study:
 
 
 @cache
-def study(name: str = "small", *, flat: bool = False, parts: tuple[Part, ...] | None = None) -> Study:
+def study(name: str = "small", *, flat: bool = False, parts: tuple[Part, ...] = PARTS) -> Study:
     """All parts of it, or these."""
     return measure(begun(name), bench(Imagined(flat)), parts=parts)

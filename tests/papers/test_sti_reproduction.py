@@ -13,7 +13,7 @@ from simnmt.base.errors import InputError
 from simnmt.cli.reproduce import app
 from simnmt.papers.kit.claims import FAILS, HOLDS, UNKNOWN
 from simnmt.papers.kit.rendering import Report
-from simnmt.papers.kit.study import read_studies, shipped_measurements, write_study
+from simnmt.papers.kit.study import read_studies, write_study
 from simnmt.papers.sti import reproduction
 from simnmt.papers.sti.claims import all_claims
 from simnmt.papers.sti.pipeline import PipelineMeasurement, read_pipeline
@@ -153,20 +153,13 @@ def test_files_that_are_no_studies_or_pipelines_are_refused_in_one_line(tmp_path
     ("options", "message"),
     [
         ({"store": Path("s")}, "--store alone"),
-        ({"quick": True}, "--quick alone"),
-        ({"store": Path("s"), "task": Path("t"), "parts": ["grit"]}, "did you mean grid"),
+        ({"importance_on_task": True}, "--importance-on-task alone"),
+        ({"store": Path("s"), "task": Path("t"), "studies": [Path("a"), Path("b")]}, "more than one"),
     ],
 )
 def test_contradictory_options_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         reproduction.reproduce(**options)
-
-
-def test_every_shipped_study_is_a_full_one() -> None:
-    studies = read_studies(shipped_measurements("sti", "study"), Study)
-    assert studies
-    for shipped in studies:
-        assert not any(run.quick for run in shipped.runs)
 
 
 def test_the_command_writes_page_and_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,6 @@ from typing import Annotated, Any
 import typer
 
 from simnmt.base.errors import InputError
-from simnmt.base.suggestions import did_you_mean
 from simnmt.papers.kit.claims import describe_verdicts
 from simnmt.papers.kit.figures import Curve, Figure, Row, Rows, curve, figure_of, grouped, labelled_groups, line_chart
 from simnmt.papers.kit.rendering import Report, record
@@ -21,7 +20,7 @@ from simnmt.papers.sti.claims import NEEDS, all_claims
 from simnmt.papers.sti.comparison import POINTS, Comparison, PairedDifference, comparisons, importance_gain
 from simnmt.papers.sti.pipeline import PipelineMeasurement, read_pipeline, shipped_pipeline
 from simnmt.papers.sti.printed import BOARDS, GAINS, LOADED_FIRST, PAPER, PIPELINE, derived_table
-from simnmt.papers.sti.study import PARTS, Point, StudiedDevice, Study
+from simnmt.papers.sti.study import Point, StudiedDevice, Study
 from simnmt.report.charts import Chart
 from simnmt.report.page_template import Section
 from simnmt.report.pipelines import DrawnPipeline, pipeline_svg
@@ -353,8 +352,6 @@ def notes(studies: Sequence[Study]) -> list[str]:
         "Where nothing meets a deadline, the smallest submodel of the method is run late, and counted as missed.",
         *map(_ranking_note, studies),
     ]
-    if any(run.quick for study in studies for run in study.runs):
-        limits.append("A quick look: few deadlines, orders and examples; its verdicts are not reliable.")
     for study in studies:
         model, when = study.model, dict.fromkeys(f"{run.date[:10]} on {run.machine}" for run in study.runs)
         sizes = f"{model.layers} x {model.heads} shards of width {model.width}, {study.task.examples:,} examples"
@@ -401,12 +398,6 @@ def reproduce(
     importance_on_task: Annotated[
         bool, typer.Option("--importance-on-task", help="Rank them on --task itself: its order then looks too good.")
     ] = False,
-    parts: Annotated[
-        list[str] | None, typer.Option("--part", metavar="NAME", help="Part of the study to measure, again if need be.")
-    ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Shorter study of --store: fewer deadlines, orders and examples.")
-    ] = False,
     progress: Any = None,
 ) -> Report:
     """Return the paper's statements beside studies and a pipeline's measurement, by default the shipped ones.
@@ -416,26 +407,22 @@ def reproduce(
     """
     measured = shipped_pipeline() if pipeline is None else read_pipeline(pipeline)
     if store is None or task is None:
-        options: dict[str, Any] = {"--store": store, "--task": task, "--importance-task": importance_task}
-        options |= {"--importance-on-task": importance_on_task, "--part": parts, "--quick": quick}
-        if useless := next((name for name, value in options.items() if value), ""):
+        named: dict[str, object] = {"--store": store, "--task": task, "--importance-task": importance_task}
+        named["--importance-on-task"] = importance_on_task
+        if useless := next((name for name, value in named.items() if value), ""):
             what = f"{useless} alone studies nothing"
             raise InputError(what, remedy="give --store DIR --task FILE.tsv together")
         return report(read_studies(studies or shipped_measurements("sti", "study"), Study), measured)
     if studies and len(studies) > 1:
         raise InputError("more than one --study beside --store", remedy="give the one file that its study is kept in")
-    if unknown := [part for part in parts or () if part not in PARTS]:
-        raise InputError(f"--part {unknown[0]} is not a part of a study", remedy=did_you_mean(unknown[0], PARTS))
     # Here, since reading a study needs no torch.
-    from simnmt.papers.sti.study_run import QUICK, study_classifier
+    from simnmt.papers.sti.study_run import study_classifier
 
     study = study_classifier(
         store,
         task,
         importance_task=importance_task,
         importance_on_task=importance_on_task,
-        parts=parts or (),
-        settings=QUICK if quick else None,
         out=studies[0] if studies else None,
         progress=progress,
     )

@@ -119,7 +119,6 @@ class PartRun(study.PartRun):
     evaluations: Count
     """Submodels that were run over all examples; results that were known before do not count."""
     seed: int
-    quick: bool = False
     settings: dict[str, JsonValue] = Field(default_factory=dict)
 
 

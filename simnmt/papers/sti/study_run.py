@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import product
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -87,24 +88,8 @@ class StudySettings:
     raised_to: int = 6
     """Bits."""
     random_orders: int = 20
-    examples: int | None = None
-    """Number of examples, from the first; None: all."""
     seed: int = 1
-    quick: bool = False
-    """Recorded with each part: too little is measured for a verdict."""
 
-
-QUICK = StudySettings(
-    deadline_shares=(0.13, 0.35, 0.7),
-    size_shares=tuple(scaled(1e6 * mb) for mb in (0.0, 0.4, 4.0)),
-    size_deadlines=(0.25,),
-    depths=(1 / 3, 2 / 3),
-    upgrades=((5 / 12, 1 / 4, 1 / 3),),
-    random_orders=5,
-    examples=200,
-    quick=True,
-)
-"""A minute: few deadlines, sizes, orders and examples."""
 
 HEAD_WIDTH = 64
 """Width of a head of BERT; a shard of BERT has as many rows of each matrix."""
@@ -213,10 +198,15 @@ class StudyBench:
         """The whole model's."""
         return self.devices[0][1].geometry
 
-    def measured(self, part: Part) -> Iterator[object]:
-        """Yield the entries of one part."""
-        entries: Iterator[object] = getattr(self, f"_{part}")()
-        return entries
+    def measured(self, part: Part) -> tuple[object, ...]:
+        """Return the entries of one part."""
+        parts: dict[Part, Callable[[], Iterator[object]]] = {
+            "uniform": self._uniform,
+            "grid": self._grid,
+            "sizes": self._sizes,
+            "upgrades": self._upgrades,
+        }
+        return tuple(parts[part]())
 
     def point(self, device: StudiedDevice, cost: StiCost, method: Method, share: float, preload: float | None) -> Point:
         """Plan with one method for a deadline of that `share` of the whole computation, and evaluate the plan's submodel."""
@@ -246,13 +236,13 @@ class StudyBench:
 
     def _uniform(self) -> Iterator[Uniform]:
         """Evaluate the whole model at each bitwidth, and in full precision with fewer layers or fewer slices."""
-        all_layers, all_slices = self.geometry.layers, self.geometry.heads
-        sizes = [(all_layers, all_slices, bits) for bits in BITS]
-        sizes += [(layers, all_slices, 32) for layers in self._fewer_than(all_layers)]
-        sizes += [(all_layers, slices, 32) for slices in self._fewer_than(all_slices)]
-        for layers, slices, bits in sizes:
-            outcome = self.judge(dict.fromkeys(self._submodel(layers, slices), bits))
-            yield Uniform(layers=layers, slices=slices, bits=bits, outcome=outcome)
+        layers, slices = self.geometry.layers, self.geometry.heads
+        sizes = [(layers, slices, bits) for bits in BITS]
+        sizes += [(fewer, slices, 32) for fewer in self._fewer_than(layers)]
+        sizes += [(layers, fewer, 32) for fewer in self._fewer_than(slices)]
+        for depth, width, bits in sizes:
+            outcome = self.judge(dict.fromkeys(self._submodel(depth, width), bits))
+            yield Uniform(layers=depth, slices=width, bits=bits, outcome=outcome)
 
     def _fewer_than(self, whole: int) -> list[int]:
         return sorted({_part_of(whole, share) for share in self.settings.depths} - {whole})
@@ -265,7 +255,12 @@ class StudyBench:
                         yield self.point(device, cost, method, share, preload)
 
     def _sizes(self) -> Iterator[Point]:
-        for device, cost in self._distinct_devices():
+        # One device of those that differ by their preload buffer alone, which this part varies anyway.
+        named = {"name", "kind", "source", "preload_share"}
+        distinct: dict[str, tuple[StudiedDevice, StiCost]] = {}
+        for device, cost in self.devices:
+            distinct.setdefault(device.model_dump_json(exclude=named), (device, cost))
+        for device, cost in distinct.values():
             for share in self.settings.size_deadlines:
                 for preload in self.settings.size_shares:
                     yield self.point(device, cost, "STI", share, preload)
@@ -293,13 +288,6 @@ class StudyBench:
                 same=sum(set(order) == set(important) for order in orders),
             )
 
-    def _distinct_devices(self) -> Devices:
-        """Return one device of those that differ by their preload buffer alone, which these parts vary anyway."""
-        distinct: dict[str, tuple[StudiedDevice, StiCost]] = {}
-        for device, cost in self.devices:
-            distinct.setdefault(device.model_dump_json(exclude={"name", "kind", "source", "preload_share"}), (device, cost))
-        return list(distinct.values())
-
     def _submodel(self, layers: int, slices: int) -> list[Shard]:
         """Return the most important slices of each of the bottom layers."""
         by_layer = ([shard for shard in self.order if shard[0] == layer] for layer in range(layers))
@@ -311,40 +299,32 @@ def _part_of(whole: int, share: float) -> int:
     return max(1, round(share * whole))
 
 
-def _shared(ranking: Task, examples: int | None, judged: Task) -> int:
-    """Return how many of the first `examples` of `ranking` (None: of all) are judged too."""
-    return replace(ranking, texts=ranking.texts[:examples], labels=ranking.labels[:examples]).shared_texts(judged)
-
-
 def measure(
     study: Study,
     bench: StudyBench,
     *,
-    parts: Sequence[str] = (),
+    parts: Sequence[Part] = PARTS,
     out: Path | None = None,
     threads: int = 1,
     progress: Progress | None = None,
 ) -> Study:
-    """Measure these parts, again if they were measured before; by default all that the study lacks or has with other settings.
+    """Measure those of the parts that the study lacks, or has with other settings.
 
     `study`: without parts, or the content of the file `out`, which is written anew after each part.
     """
     settings: dict[str, JsonValue] = json.loads(json.dumps(asdict(bench.settings)))
-    measured_so = {run.part for run in study.runs if run.settings == settings}
-    for done, part in enumerate(PARTS):
-        if part not in parts if parts else part in measured_so:
-            continue
+    known = {run.part for run in study.runs if run.settings == settings}
+    for part in (part for part in parts if part not in known):
         if progress is not None:
-            progress(done, len(PARTS), f"part {part}")
+            progress(PARTS.index(part), len(PARTS), f"part {part}")
         clock, before = PartClock(threads), bench.judge.evaluations
-        entries = tuple(bench.measured(part))
+        entries = bench.measured(part)
         run = clock.run(
             PartRun,
             ("torch", "numpy", "scipy"),
             part=part,
             evaluations=bench.judge.evaluations - before,
             seed=bench.settings.seed,
-            quick=bench.settings.quick,
             settings=settings,
         )
         runs = (*(past_run for past_run in study.runs if past_run.part != part), run)
@@ -363,10 +343,7 @@ def continued_study(begun: Study, out: Path | None) -> Study:
         return begun
     kept = read_study(out, Study)
     for name in ("model", "task", "store", "importance.order", "devices", "length"):
-        ours, theirs = begun, kept
-        for part in name.split("."):
-            ours, theirs = getattr(ours, part), getattr(theirs, part)
-        if ours != theirs:
+        if attrgetter(name)(begun) != attrgetter(name)(kept):
             what = f"a study of {kept.name} with another {name}"
             raise CalibrationError(what, path=out, remedy="choose another file, or give the options of that study")
     return kept
@@ -378,8 +355,7 @@ def study_classifier(
     *,
     importance_task: Path | None = None,
     importance_on_task: bool = False,
-    parts: Sequence[str] = (),
-    settings: StudySettings | None = None,
+    settings: StudySettings = StudySettings(),
     out: Path | None = None,
     threads: int = 1,
     progress: Progress | None = None,
@@ -391,12 +367,10 @@ def study_classifier(
         task_path: labelled examples that it was not trained on, to judge by.
         importance_task: other examples, by which shards are ranked.
         importance_on_task: rank the shards on the task itself, which flatters the order.
-        parts: parts to measure, again if they were measured before; default: all that are missing.
         out: the file that the study is kept in and continued from.
 
     Raises `InputError` of several rooms, before anything is measured.
     """
-    settings = settings or StudySettings()
     refuse_replacing(out, task_path, importance_task)
     if importance_task is not None and importance_on_task:
         raise CalibrationError("--importance-on-task beside --importance-task", remedy="give one of them")
@@ -415,33 +389,32 @@ def study_classifier(
         if ranking is None and order is None:
             what = "no option names the examples that rank the shards, and those that judge must not"
             raise CalibrationError(what, path=task.path, remedy=REMEDY)
-        evaluator = _evaluator(store, task, settings.examples, threads)
+        evaluator = _evaluator(store, task, threads)
         journal = None if out is None else out.with_name(f"{out.stem}.importance")  # until the study has the order
         if ranking is not None and (order is None or order.task_sha256 != ranking.sha256):
-            ranks = evaluator if ranking is task else _evaluator(store, ranking, settings.examples, threads)
+            ranks = evaluator if ranking is task else _evaluator(store, ranking, threads)
             importance = measure_importance(ranks, ranking, store.fingerprint, journal, Silent)
             names = ("order", "evaluations", "task", "task_sha256", "examples")
             found = {name: getattr(importance, name) for name in names}
-            order = ImportanceOrder(**found, shared=_shared(ranking, importance.examples, task))
+            order = ImportanceOrder(**found, shared=ranking.shared_texts(task))
             del ranks  # frees its examples
         assert order is not None
         devices = paper_boards(store.geometry.layers, store.geometry.heads, order.order)
-        begun = _begun_study(store, store_path, task, len(evaluator), devices, order)
+        begun = _begun_study(store, store_path, task, devices, order)
         bench = StudyBench(devices, order.order, Judge(evaluator), settings)
-        study = measure(continued_study(begun, out), bench, parts=parts, out=out, threads=threads, progress=progress)
+        study = measure(continued_study(begun, out), bench, out=out, threads=threads, progress=progress)
     if journal is not None:
         journal.unlink(missing_ok=True)
     return study
 
 
-def _evaluator(store: ShardStore, task: Task, first: int | None, threads: int) -> Evaluator:
-    count = len(task) if first is None else min(first, len(task))
-    tokens = store.tokenizer().encode(task.texts[:count], store.configuration.positions)
+def _evaluator(store: ShardStore, task: Task, threads: int) -> Evaluator:
+    tokens = store.tokenizer().encode(task.texts, store.configuration.positions)
     encoder = ElasticEncoder(store.configuration, store.resident())
-    return Evaluator(encoder, store, tokens, task.labels[:count].tolist(), threads=threads)
+    return Evaluator(encoder, store, tokens, task.labels.tolist(), threads=threads)
 
 
-def _begun_study(store: ShardStore, path: Path, task: Task, examples: int, devices: Devices, order: ImportanceOrder) -> Study:
+def _begun_study(store: ShardStore, path: Path, task: Task, devices: Devices, order: ImportanceOrder) -> Study:
     """Return the study without parts."""
     geometry, folder = store.geometry, Path(os.path.realpath(path)).name
     outliers = sum(record.outliers for record in store.index.records if record.bits == BITS[0])
@@ -459,9 +432,9 @@ def _begun_study(store: ShardStore, path: Path, task: Task, examples: int, devic
         task=StudiedTask(
             name=Path(task.path).name,
             sha256=task.sha256,
-            examples=examples,
+            examples=len(task),
             classes=len(task.label_names),
-            largest_class=float(np.bincount(task.labels[:examples]).max() / examples),
+            largest_class=float(np.bincount(task.labels).max() / len(task)),
         ),
         store=StudiedStore(
             name=folder,
