@@ -115,7 +115,7 @@ SHOWN_BY = {
         *(f"FNI-17 ({letter})" for letter in "abcd"),
         "papers/test_fused.py::test_a_real_decoder_is_compared_with_amdahls_prediction",
     ],
-    "FNI-18": ["profile/test_fits_of_batches.py::test_a_device_that_is_flat_until_it_is_full_becomes_a_table"],
+    "FNI-18": ["calibrate/test_fits_of_batches.py::test_a_device_that_is_flat_until_it_is_full_becomes_a_table"],
     "FNI-19": ["papers/test_fused.py::test_the_slips_are_listed"],
     "FVP-01": ["kernels/test_columns.py::test_worked_examples_of_fvp_01_and_fvp_07"],
     "FVP-02": [

@@ -30,7 +30,7 @@ from simnmt.profile.blocks import Execution, Quantiles
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.doubts import profile_doubts
 from simnmt.profile.execution_fit import cell_samples, fit_execution
-from simnmt.profile.origin import Device, EndpointBlock, LengthUnit, Model, Provenance, RoundTrip, StreamedTokens, ValidRange
+from simnmt.profile.origin import Device, EndpointBlock, LengthUnit, Model, Provenance, RoundTrip, ValidRange
 from simnmt.profile.profile_file import checked_profile, write_profile
 from simnmt.service.messages import ServiceError
 from simnmt.workload.length_units import unit_and_counter
@@ -207,14 +207,11 @@ class _Measuring:
             remedy = "correct --source, --target or --model: a translation's length is part of the measurement"
             raise CalibrationError(what, remedy=remedy)
         count_src, count_tgt = self._counts
-        tokens = reply.token_s
         return {
             "seconds": reply.received_s - reply.sent_s,
             "echo_s": echo_s,
             "src_len": count_src(text),
             "tgt_len": count_tgt(reply.text),
-            "first_token_s": tokens[0] - reply.sent_s if tokens else np.nan,
-            "between_tokens_s": (tokens[-1] - tokens[0]) / (len(tokens) - 1) if len(tokens) > 1 else np.nan,
             "thinks": reply.thinks,
             "is_cut": reply.is_cut,
         }
@@ -303,12 +300,7 @@ def _profile(
 
 
 def _endpoint_block(settings: EndpointSettings, times: EndpointTimes, echo_name: str) -> EndpointBlock:
-    echoes_s, streamed = times.requests["echo_s"].dropna(), None
-    tokens = times.counted.dropna(subset=["first_token_s", "between_tokens_s"])
-    if len(tokens):
-        first_s = times.less_round_trip(tokens["first_token_s"])
-        between = Quantiles.of(tokens["between_tokens_s"].tolist())
-        streamed = StreamedTokens(first_token=Quantiles.of(first_s.tolist()), between_tokens=between)
+    echoes_s = times.requests["echo_s"].dropna()
     facts: dict[str, Any] = {field: getattr(settings, field) for field in ("api", "url", "source", "target")}
     return EndpointBlock(
         **facts,
@@ -323,7 +315,6 @@ def _endpoint_block(settings: EndpointSettings, times: EndpointTimes, echo_name:
             seconds=Quantiles.of(echoes_s.tolist()) if len(echoes_s) else None,
             taken_off_s=times.round_trip_s,
         ),
-        streamed=streamed,
     )
 
 

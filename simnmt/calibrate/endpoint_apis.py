@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
-
-import aiohttp
 
 from simnmt.base.errors import shorten
 from simnmt.base.suggestions import did_you_mean
@@ -21,16 +18,14 @@ MOST_TOKENS = 2_048
 PROMPT = "Translate the following text from {source} to {target}. Answer with the translation alone.\n\n{text}"
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Reply:
     """The answer to one sentence, by the client's monotonic clock."""
 
     sent_s: float
-    received_s: float = 0.0
-    """When the last token, or the whole answer, had come."""
-    text: str = ""
-    token_s: list[float] = field(default_factory=list)
-    """When each part of the text came, which is a token at most services; empty for an answer that came as a whole."""
+    received_s: float
+    """When the whole answer had come."""
+    text: str
     thinks: bool = False
     """Whether the model thought before it translated."""
     is_cut: bool = False
@@ -62,10 +57,7 @@ class LibreTranslate(TranslationClient):
 
 
 class Chat(HttpClient):
-    """A service with OpenAI's `/v1/chat/completions`, which is prompted to translate.
-
-    An answer is streamed as server-sent events: each line `data: {...}` holds a part of the text, the last is `data: [DONE]`.
-    """
+    """A service with OpenAI's `/v1/chat/completions`, which is prompted to translate."""
 
     echo_name = "GET /v1/models"
 
@@ -109,61 +101,23 @@ class Chat(HttpClient):
     async def _ask(self, text: str) -> Reply:
         source, target = self._languages
         message = {"role": "user", "content": PROMPT.format(source=source, target=target, text=text)}
-        content = {"model": self._model, "messages": [message], "stream": True, **self._options}
-        reply = Reply(time.monotonic())
+        content = {"model": self._model, "messages": [message], **self._options}
+        sent_s = time.monotonic()
         async with self.exchange("POST", "/v1/chat/completions", json=content) as response:
-            if response.content_type == "text/event-stream":
-                await self._read_stream(response, reply)
-            else:
-                self._read_whole(await bounded_body(response), reply)
-        thoughts, mark, answer = reply.text.rpartition("</think>")
-        reply.text, reply.thinks = answer.lstrip() if mark else answer, reply.thinks or bool(thoughts)
-        return reply
-
-    async def _read_stream(self, response: aiohttp.ClientResponse, reply: Reply) -> None:
-        ended, kind = False, b""
-        async for line in response.content:
-            name, _, value = line.partition(b":")
-            data = value.strip()
-            if name == b"event":
-                kind = data
-            if name != b"data" or not data:
-                continue  # comments and empty data that keep the connection open, and blank lines between events
-            if data == b"[DONE]":
-                ended = True  # and read on: a connection whose answer was not read to its end is closed
-                continue
-            try:
-                event = json.loads(data)
-                check_no_error(event, self._token, is_error=kind == b"error")
-                for choice in event.get("choices") or ():
-                    ended = _take(reply, choice.get("delta") or {}, choice) or ended
-            except (ValueError, TypeError, AttributeError, RecursionError):
-                raise ServiceError(502, "the service's answer holds an event that is no part of a text") from None
-        if not ended:
-            raise ServiceError(502, f"{self.url} closed the connection in the middle of an answer")
-        reply.received_s = reply.token_s[-1] if reply.token_s else time.monotonic()
-
-    def _read_whole(self, body: bytes, reply: Reply) -> None:
-        """Take an answer that was not streamed."""
+            body = await bounded_body(response)
+        received_s = time.monotonic()
         try:
-            answer = json.loads(body)
-            check_no_error(answer, self._token)
-            choice = answer["choices"][0]
-            _take(reply, choice["message"], choice)
+            content = json.loads(body)
+            check_no_error(content, self._token)
+            choice = content["choices"][0]
+            answer = choice["message"]
+            thoughts, mark, text = (answer["content"] or "").rpartition("</think>")
+            thinks = bool(thoughts or answer.get("reasoning_content") or answer.get("reasoning"))
+            is_cut = choice.get("finish_reason") == "length"
         except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
             what = describe_foreign_body(body) if body.lstrip()[:1] == b"<" else "holds no text"
             raise ServiceError(502, f"the service's answer {what}") from None
-        reply.received_s, reply.token_s = time.monotonic(), []
-
-
-def _take(reply: Reply, message: Mapping[str, Any], choice: Mapping[str, Any]) -> bool:
-    """Add a message or a part of one; return whether it is the last."""
-    if text := message.get("content"):
-        reply.text += text
-        reply.token_s.append(time.monotonic())
-    reply.thinks = reply.thinks or bool(message.get("reasoning_content") or message.get("reasoning"))
-    reply.is_cut = reply.is_cut or choice.get("finish_reason") == "length"
-    return choice.get("finish_reason") is not None
+        return Reply(sent_s, received_s, text.lstrip() if mark else text, thinks, is_cut)
 
 
 Endpoint = LibreTranslate | Chat

@@ -6,12 +6,9 @@ GPU. INA3221: https://docs.kernel.org/hwmon/ina3221.html, untested on a real Jet
 
 from __future__ import annotations
 
-import os
-import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -21,9 +18,11 @@ from simnmt.calibrate import box
 
 STILL_S = 0.25
 """Seconds after which a counter counts as not moving: RAPL counts every millisecond, NVML every 20 to 100 ms."""
+SAMPLE_S = 0.02
+"""Seconds between two samples of a Jetson's power. The chip averages over a few to some tens of milliseconds."""
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
 class EnergyMeter:
     """The energy that a device has used since the meter was opened.
 
@@ -36,41 +35,17 @@ class EnergyMeter:
     """Parts whose joules are counted, with the system's names of the counters or rails that are summed."""
     resolution_s: float
     """Seconds between two updates or samples: measure at least a hundred times as long."""
-    step_j: Callable[[], float]
-    """Returns the joules since its last call; may raise any exception."""
-    is_sampled: bool = False
-    """Whether a thread calls `step_j` every `resolution_s`, which takes some of the interpreter's time."""
-    release: Callable[[], object] = lambda: None
-
-    def __post_init__(self) -> None:
-        self._sum_j: float | None = 0.0
-        self._lock, self._end = threading.Lock(), threading.Event()
-        self._thread = threading.Thread(target=self._sample, name=f"simnmt-{self.source}", daemon=True)
-        if self.is_sampled:
-            self._thread.start()
+    total_j: Callable[[], float]
+    """Returns the joules since the meter was opened; may raise any exception."""
+    close: Callable[[], object] = lambda: None
+    """Releases the counter."""
 
     def read_j(self) -> float | None:
-        """Return the joules since the meter was opened; None after the first failed reading."""
-        with self._lock:
-            if self._sum_j is not None:
-                try:
-                    self._sum_j += self.step_j()
-                except Exception:  # NVML has a class for each error
-                    self._sum_j = None
-            return self._sum_j
-
-    def close(self) -> None:
-        """Release the counter and end a sampling thread. A second call has no effect."""
-        if not self._end.is_set():
-            self._end.set()
-            if self._thread.is_alive():
-                self._thread.join()
-            with suppress(Exception):
-                self.release()
-
-    def _sample(self) -> None:
-        while not self._end.wait(self.resolution_s):
-            self.read_j()
+        """Return the joules since the meter was opened; None if the counter fails."""
+        try:
+            return self.total_j()
+        except Exception:  # NVML has a class for each error
+            return None
 
 
 class FoundMeter(NamedTuple):
@@ -97,44 +72,56 @@ def find_energy_meter(device: str) -> FoundMeter:
     return FoundMeter(None, tuple(obstacles))
 
 
-def counter_steps(counters_uj: Sequence[Callable[[], int]], ranges_uj: Sequence[int | None]) -> Callable[[], float]:
-    """Return a function for the joules since its last call, by counters of microjoules.
+def joules_since(read_uj: Callable[[], int], range_uj: int | None = None) -> Callable[[], float]:
+    """Return a function for the joules from now on, by a counter of microjoules.
 
-    `ranges_uj`: the highest value of each, after which it begins again at 0; None: unknown.
+    `range_uj`: its highest value, after which it begins again at 0; None: unknown.
     """
-    last_uj = [counter() for counter in counters_uj]
+    last_uj, sum_uj = read_uj(), 0
 
-    def step_j() -> float:
-        sum_uj = 0
-        for at, (counter, range_uj) in enumerate(zip(counters_uj, ranges_uj, strict=True)):
-            now_uj = counter()
-            if now_uj < last_uj[at] and range_uj is None:
-                raise ValueError("the counter went back: perhaps its driver was loaded again")
-            sum_uj += now_uj - last_uj[at] + (range_uj + 1 if now_uj < last_uj[at] and range_uj is not None else 0)
-            last_uj[at] = now_uj
+    def total_j() -> float:
+        nonlocal last_uj, sum_uj
+        step_uj = read_uj() - last_uj
+        if step_uj < 0 and range_uj is None:
+            raise ValueError("the counter went back: perhaps its driver was loaded again")
+        last_uj += step_uj
+        sum_uj += step_uj % (range_uj + 1) if range_uj is not None else step_uj
         return sum_uj / 1e6
 
-    return step_j
+    return total_j
 
 
-def power_steps(read_w: Callable[[], float], now: Callable[[], float] = time.perf_counter) -> Callable[[], float]:
-    """Return a function for the joules since its last call, of a power that is linear from each reading to the next."""
-    last_s, last_w = now(), read_w()
+class SampledPower(threading.Thread):
+    """The joules of a power that is sampled every `SAMPLE_S`, and linear from each sample to the next."""
 
-    def step_j() -> float:
-        nonlocal last_s, last_w
-        begin_s, begin_w = last_s, last_w
-        last_s, last_w = now(), read_w()
-        return (last_s - begin_s) * (last_w + begin_w) / 2
+    def __init__(self, read_w: Callable[[], float]) -> None:
+        super().__init__(name="simnmt-power", daemon=True)
+        self._read_w, self._ended, self._joules = read_w, threading.Event(), 0.0
+        self._last_s, self._last_w = time.perf_counter(), read_w()
+        self.start()
 
-    return step_j
+    def run(self) -> None:
+        while not self._ended.wait(SAMPLE_S):
+            now_s, now_w = time.perf_counter(), self._read_w()
+            self._joules += (now_s - self._last_s) * (now_w + self._last_w) / 2
+            self._last_s, self._last_w = now_s, now_w
+
+    def total_j(self) -> float:
+        """Return the joules up to the last sample. Raises `OSError` after a failed sample."""
+        if not self.is_alive():
+            raise OSError("the power could not be read")
+        return self._joules
+
+    def close(self) -> None:
+        self._ended.set()
+        self.join()
 
 
-def _moves(step_j: Callable[[], float]) -> bool:
+def _moves(total_j: Callable[[], float]) -> bool:
     """Return whether a counter changes within `STILL_S`: one that does not would give 0 J for everything."""
     for _ in range(25):
         time.sleep(STILL_S / 25)
-        if step_j() > 0.0:
+        if total_j() > 0.0:
             return True
     return False
 
@@ -148,10 +135,13 @@ def _open_rapl() -> EnergyMeter | str:
             "rapl: the system shows no /sys/class/powercap/intel-rapl:*, as virtual machines, containers and Arm boxes do not "
             "(on an x86 box itself: sudo modprobe intel_rapl_msr)"
         )
-    counters = [lambda file=zone / "energy_uj": int(file.read_text(encoding="ascii")) for zone in packages]
+
+    def read_uj(zone: Any) -> int:
+        return int((zone / "energy_uj").read_text(encoding="ascii"))
+
     try:
-        step_j = counter_steps(counters, [box.system_number(zone / "max_energy_range_uj") for zone in packages])
-        if not _moves(step_j):
+        counters = [joules_since(partial(read_uj, zone), box.system_number(zone / "max_energy_range_uj")) for zone in packages]
+        if not _moves(lambda: sum(counter() for counter in counters)):
             return "rapl: the counters do not move, as in some virtual machines (measure energy on the hardware itself)"
     except PermissionError:
         # https://www.intel.com/content/www/us/en/security-center/advisory/intel-sa-00389.html
@@ -162,40 +152,33 @@ def _open_rapl() -> EnergyMeter | str:
     except (OSError, ValueError) as error:
         return f"rapl: a counter cannot be read: {error}"
     scope = f"processor packages, without memory modules, disks and fans ({', '.join(packages.values())})"
-    return EnergyMeter("rapl", scope, 1e-3, step_j)
+    return EnergyMeter("rapl", scope, 1e-3, lambda: sum(counter() for counter in counters))
 
 
 def _open_nvml(index: int) -> EnergyMeter | str:
-    """Return the meter of `cuda:index`, from its counter (Volta and later) or else its sampled power."""
+    """Return the meter of `cuda:index`, a counter of Volta and later cards."""
     try:
         import pynvml
     except ImportError:
         return f"nvml: nvidia-ml-py is not installed ({install_command('nvidia')})"
     try:
         pynvml.nvmlInit()
-        handle, scope = _nvml_handle(pynvml, index), "the GPU with its memory and circuits"
-
-        def read_uj() -> int:
-            return 1_000 * int(pynvml.nvmlDeviceGetTotalEnergyConsumption(handle))
-
-        with suppress(Exception):  # Pascal and earlier, and integrated GPUs, have no counter
-            step_j = counter_steps([read_uj], [None])
-            if _moves(step_j):
-                return EnergyMeter("nvml", f"{scope} (total energy)", 0.1, step_j, release=pynvml.nvmlShutdown)
-        sampled_j = power_steps(lambda: float(pynvml.nvmlDeviceGetPowerUsage(handle)) / 1e3)
-        return EnergyMeter("nvml", f"{scope} (power)", 0.05, sampled_j, is_sampled=True, release=pynvml.nvmlShutdown)
-    except Exception as error:
+        handle = _nvml_handle(pynvml, index)
+        total_j = joules_since(lambda: 1_000 * int(pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)))
+        if not _moves(total_j):
+            return f"nvml: the counter of cuda:{index} does not move"
+    except Exception as error:  # Pascal and earlier, and integrated GPUs, have no counter
         return f"nvml: no energy of cuda:{index}: {error}"
+    return EnergyMeter("nvml", "the GPU with its memory and circuits", 0.1, total_j, close=pynvml.nvmlShutdown)
 
 
 def _nvml_handle(nvml: Any, index: int) -> Any:
-    """Return NVML's handle of CUDA's GPU: NVML numbers all GPUs by bus, CUDA the visible ones, the fastest first."""
-    with suppress(Exception):
-        torch = sys.modules["torch"]  # not worth loading only for this
-        return nvml.nvmlDeviceGetHandleByUUID(f"GPU-{torch.cuda.get_device_properties(index).uuid}")
-    visible = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
-    name = visible[index] if visible else str(index)
-    return nvml.nvmlDeviceGetHandleByIndex(int(name)) if name.isdecimal() else nvml.nvmlDeviceGetHandleByUUID(name)
+    """Return NVML's handle of CUDA's GPU. Both number several GPUs differently; torch knows the identifier of each."""
+    if nvml.nvmlDeviceGetCount() == 1:
+        return nvml.nvmlDeviceGetHandleByIndex(0)
+    import torch
+
+    return nvml.nvmlDeviceGetHandleByUUID(f"GPU-{torch.cuda.get_device_properties(index).uuid}")
 
 
 SUPPLIES = ("VDD_IN", "POM_5V_IN")
@@ -207,24 +190,22 @@ FED = {"VDDQ_VDD2_1V8AO": "VIN_SYS_5V0"}
 def _open_ina3221() -> EnergyMeter | str | None:
     """Return the meter of the rails whose sum is the module's power, each joule counted once; None without such a monitor."""
     rails = {}
-    for chip in sorted(box.ROOT.glob("sys/class/hwmon/hwmon*")):
+    for chip in box.ROOT.glob("sys/class/hwmon/hwmon*"):
         for channel in (1, 2, 3) if box.system_text(chip / "name") == "ina3221" else ():  # those above are sums of these
             name = box.system_text(chip / f"in{channel}_label")
             if name and name != "NC" and box.system_number(chip / f"in{channel}_enable") != 0:
                 rails[name] = (chip / f"in{channel}_input", chip / f"curr{channel}_input")
     if not rails:
         return None
-    whole = [name for name in SUPPLIES if name in rails][:1]
-    names = whole or [name for name in rails if FED.get(name) not in rails]
+    names = [name for name in SUPPLIES if name in rails] or [name for name in rails if FED.get(name) not in rails]
 
     def read_w() -> float:
         """Return the power, of files in mV and mA."""
         files = (rails[name] for name in names)
         return sum(int(voltage.read_text()) * int(current.read_text()) / 1e6 for voltage, current in files)
 
-    scope = "the whole module, by its supply" if whole else "the sum of the module's rails"
     try:
-        # The chip averages over a few to some tens of milliseconds, and each file asks it over I2C.
-        return EnergyMeter("ina3221", f"{scope} ({', '.join(names)})", 0.02, power_steps(read_w), is_sampled=True)
+        power = SampledPower(read_w)
     except (OSError, ValueError) as error:
         return f"ina3221: {error} (sudo chmod a+r that folder's *_input files)"
+    return EnergyMeter("ina3221", f"the module ({', '.join(sorted(names))})", SAMPLE_S, power.total_j, power.close)

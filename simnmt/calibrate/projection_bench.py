@@ -12,8 +12,8 @@ from pydantic import Field, model_validator
 
 from simnmt.base.configuration import Configuration
 from simnmt.calibrate.settings import read_measurement
+from simnmt.kernels.projection_cost import ProductMethod, ProjectionCost
 from simnmt.profile.blocks import Kind
-from simnmt.profile.projection_cost import ProductMethod, ProjectionCost
 
 Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(gt=0.0, le=1.0)]

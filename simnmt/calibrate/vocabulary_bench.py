@@ -18,8 +18,8 @@ from simnmt.calibrate.projection_bench import BreakEven, ProjectionBench, Settin
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.kernels import projection_timing as timing
 from simnmt.kernels.cases import Run
+from simnmt.kernels.projection_cost import PRODUCT_METHODS, ProductMethod, ProjectionCost, StagePoint
 from simnmt.nmt.devices import library_threads
-from simnmt.profile.projection_cost import PRODUCT_METHODS, ProductMethod, ProjectionCost, StagePoint
 
 PROBES = 2
 """Rounds that select the fastest product method before whole steps are timed."""

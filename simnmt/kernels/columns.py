@@ -17,6 +17,7 @@ from torch import Tensor
 from simnmt.kernels.arrays import KernelError
 from simnmt.kernels.native_library import native
 from simnmt.kernels.output_layer import fused_argmax
+from simnmt.kernels.projection_cost import PRODUCT_METHODS, ProductMethod
 from simnmt.kernels.tensor_checks import (
     ANY_SIZE,
     REAL_TYPES,
@@ -25,7 +26,6 @@ from simnmt.kernels.tensor_checks import (
     check_tensor,
     raise_for_column,
 )
-from simnmt.profile.projection_cost import PRODUCT_METHODS, ProductMethod
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -26,7 +26,7 @@ from simnmt.kernels.columns import Centroids, ColumnSets, gathered_products, sca
 from simnmt.kernels.native_library import processor
 from simnmt.kernels.output_layer import fused_best
 from simnmt.kernels.output_reference import Best
-from simnmt.profile.projection_cost import PRODUCT_METHODS, ProductMethod, ProjectionCost, StageCost, StagePoint, fit_stage
+from simnmt.kernels.projection_cost import PRODUCT_METHODS, ProductMethod, ProjectionCost, StageCost, StagePoint, fit_stage
 
 VARIANTS = 2
 """Steps that alternate, so that none finds its columns in the cache."""

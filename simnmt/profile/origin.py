@@ -134,15 +134,6 @@ class RoundTrip(Block):
     """The median echo; on a busy box the median over the sentences of the least echo beside each."""
 
 
-class StreamedTokens(Block):
-    """Times of the tokens of a streamed answer, one sentence at a time."""
-
-    first_token: Annotated[Quantiles, Shown("first")]
-    """From sending to the first token, less the round trip that was taken off."""
-    between_tokens: Annotated[Quantiles, Shown("between")]
-    """Mean time between two tokens of an answer."""
-
-
 class EndpointBlock(Block):
     """A running service that was measured through HTTP."""
 
@@ -163,8 +154,6 @@ class EndpointBlock(Block):
     spread: Annotated[NotNegative | None, Shown("repeats spread by {:.2g} %", PERCENT)] = None
     """Median over the sentences of the interquartile range over the median of their repeats; null: one repeat."""
     round_trip: Annotated[RoundTrip, Shown("round trip")]
-    streamed: Annotated[StreamedTokens | None, Shown("tokens")] = None
-    """Null: answers came as a whole."""
     doubts: tuple[Annotated[str, Field(min_length=1, max_length=300)], ...] = ()
     """Reasons to distrust the figures, one sentence each without a full stop."""
 

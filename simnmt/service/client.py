@@ -249,14 +249,9 @@ def stated_error(answer: object, token: str) -> str:
     return _without(token, answer if isinstance(answer, str) else json.dumps(answer) if answer else "")
 
 
-def check_no_error(answer: object, token: str, *, is_error: bool = False) -> None:
-    """Raise `ServiceError` if a service states an error in an answer with status 200, or in an event of a stream.
-
-    `is_error`: the answer is known to be one.
-    """
-    if isinstance(answer, dict):
-        is_error = is_error or bool(answer.get("error") or answer.get("error_code")) or answer.get("object") == "error"
-    if is_error:
+def check_no_error(answer: object, token: str) -> None:
+    """Raise `ServiceError` if a service states an error in an answer with status 200."""
+    if isinstance(answer, dict) and (answer.get("error") or answer.get("error_code") or answer.get("object") == "error"):
         message = stated_error(answer, token) or "the service answered with an error that it does not state"
         raise ServiceError(502, message, is_stated=True)
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
-import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -36,10 +34,10 @@ class StubService:
     translate: Callable[[str], str] = translation
     answers: int = 1
     """Translations that a request for one gets."""
-    prelude: str = ""
-    """Events of a stream ahead of its translation."""
-    interruption: str = ""
-    """Events of a stream in the place of all of its translation but the first token."""
+    thoughts: str = ""
+    """Text of a chat answer ahead of its translation."""
+    reasoning: str = ""
+    """Thoughts of a chat answer in a field of their own."""
     finish_reason: str = "stop"
     refused_option: str = ""
     """Option of a chat request that is refused, with `refusal`."""
@@ -49,23 +47,18 @@ class StubService:
     languages: Any = field(default_factory=lambda: [{"code": "de", "targets": ["en"]}])
     health: str = "OK"
     """Body of `/health`; empty: there is no such path."""
-    streams: bool = True
-    """False: chat requests are answered as a whole."""
     asked: list[str] = field(default_factory=list)
     """The texts, in order."""
     url: str = ""
 
-    async def execute(self, text: str, on_token: Callable[[], Any] | None = None) -> str:
+    async def execute(self, text: str) -> str:
         if self.api_fault == "empty":
             return ""
-        answer = await asyncio.to_thread(self.translate, text) if self.translate is not translation else translation(text)
+        answer = self.translate(text)
         self.asked.append(text)
         async with self._free:
-            first_s = time.monotonic() + self.pace * (FIXED_S + SRC_S * len(text.split()))
-            for number in range(1, len(answer.split()) + 1) if on_token else [len(answer.split())]:
-                await asyncio.sleep(max(first_s + self.pace * TGT_S * number - time.monotonic(), 0.0))
-                if on_token:
-                    await on_token()
+            tokens_s = SRC_S * len(text.split()) + TGT_S * len(answer.split())
+            await asyncio.sleep(self.pace * (FIXED_S + tokens_s))
         return answer
 
     async def _fault(self, request: web.Request) -> web.StreamResponse | None:
@@ -114,25 +107,10 @@ class StubService:
             return web.json_response({"object": "error", "message": self.refusal, "code": 400}, status=400)
         self.options.append(asked)
         text = asked["messages"][0]["content"].split("\n\n")[1]
-        if not self.streams:
-            message = {"role": "assistant", "content": await self.execute(text)}
-            return web.json_response({"choices": [{"index": 0, "message": message, "finish_reason": self.finish_reason}]})
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
-        await response.prepare(request)
-        words = iter(translation(text).split())
-        await response.write(self.prelude.encode())
-        if self.interruption:
-            await _event(response, {"choices": [{"delta": {"content": f"{next(words)} "}, "finish_reason": None}]})
-            await response.write(f"{self.interruption}data: [DONE]\n\n".encode())
-            return response
-
-        async def on_token() -> None:
-            await _event(response, {"choices": [{"delta": {"content": f"{next(words)} "}, "finish_reason": None}]})
-
-        await self.execute(text, on_token)
-        await _event(response, {"choices": [{"delta": {}, "finish_reason": self.finish_reason}]})
-        await response.write(b"data: [DONE]\n\n")
-        return response
+        message = {"role": "assistant", "content": self.thoughts + await self.execute(text)}
+        if self.reasoning:
+            message["reasoning_content"] = self.reasoning
+        return web.json_response({"choices": [{"index": 0, "message": message, "finish_reason": self.finish_reason}]})
 
     async def serve(self, ready: threading.Event) -> None:
         self._free, self._stop, self._loop = asyncio.Lock(), asyncio.Event(), asyncio.get_running_loop()
@@ -157,10 +135,6 @@ class StubService:
 
     def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)
-
-
-async def _event(response: web.StreamResponse, content: dict[str, Any]) -> None:
-    await response.write(f"data: {json.dumps(content)}\n\n".encode())
 
 
 @contextmanager

@@ -65,10 +65,6 @@ def test_the_plane_of_a_service_is_measured_through_http(calibrated: Any, api: s
     ratio = profile.plane.seconds(SRC, TGT) / (0.3 * (FIXED_S + SRC_S * SRC + TGT_S * TGT))
     assert 0.5 < ratio.mean() < 4.0
     assert "measured through HTTP, round trip of" in profile.provenance.source
-    if api == "openai":
-        tokens = profile.endpoint.streamed
-        assert 0.5 < tokens.between_tokens.median_s / (0.3 * TGT_S) < 5.0
-        assert tokens.first_token.median_s > tokens.between_tokens.median_s
 
 
 def requests(noise: Callable[[], float], echo_s: float = 0.001, rounds: int = 20) -> pd.DataFrame:
@@ -136,51 +132,16 @@ def test_without_an_echo_the_round_trip_is_stated_as_included(calibrated: Any) -
     assert any("contain the network's round trip" in warning for warning in done.warnings)
 
 
-def test_empty_data_ahead_of_a_stream_is_left_out(calibrated: Any) -> None:
-    with stub_service(pace=FAST, prelude=": ping\n\ndata: \n\ndata:\n\nevent: ping\ndata: {}\n\n") as service:
-        profile = calibrated(service, "openai").profile
-    assert profile.valid_range.tgt_len == (TGT.min(), TGT.max())
-
-
-def test_an_answer_that_comes_as_a_whole_has_no_times_of_tokens(calibrated: Any) -> None:
-    with stub_service(pace=FAST, streams=False) as service:
-        profile = calibrated(service, "openai").profile
-    assert profile.endpoint.streamed is None and profile.valid_range.tgt_len == (TGT.min(), TGT.max())
-
-
 @pytest.mark.parametrize(
-    ("interruption", "message"),
+    "thinking",
     [
-        ('data: {"text": "out of memory", "error_code": 50002}\n\n', "out of memory"),  # FastChat
-        ('event: error\ndata: {"code": 500, "details": "engine died"}\n\n', "engine died"),  # TGI, LMDeploy
-        ('data: {"object": "error", "message": "out of memory", "code": 500}\n\n', "out of memory"),  # early vLLM
-        ('data: {"error": {"message": "engine died"}}\n\n', "engine died"),
-        ('data: {"choices": [1]}\n\n', "no part of a text"),
+        {"thoughts": "<think>\n" + 60 * "hm " + "</think>\n\n"},
+        {"thoughts": 60 * "hm " + "</think>\n\n"},  # the prompt opened them
+        {"reasoning": 60 * "hm "},
     ],
 )
-def test_an_error_within_a_stream_is_the_services_own_and_leaves_no_profile(
-    calibrated: Any, tmp_path: Path, interruption: str, message: str
-) -> None:
-    with stub_service(pace=FAST, interruption=interruption) as service, pytest.raises(CalibrationError) as refused:
-        calibrated(service, "openai")
-    assert message in refused.value.what
-    assert not (tmp_path / "openai.json").exists()
-
-
-def delta(**content: Any) -> str:
-    return f"data: {json.dumps({'choices': [{'delta': content, 'finish_reason': None}]})}\n\n"
-
-
-THOUGHTS = {
-    "mark": delta(content="<think>\n") + 60 * delta(content="hm ") + delta(content="</think>\n\n"),
-    "mark of the prompt": 60 * delta(content="hm ") + delta(content="</think>\n\n"),
-    "field": 60 * delta(reasoning_content="hm "),
-}
-
-
-@pytest.mark.parametrize("kind", THOUGHTS)
-def test_thinking_is_no_part_of_a_translation_and_is_warned_of(calibrated: Any, kind: str) -> None:
-    with stub_service(pace=FAST, prelude=THOUGHTS[kind]) as service:
+def test_thinking_is_no_part_of_a_translation_and_is_warned_of(calibrated: Any, thinking: dict[str, str]) -> None:
+    with stub_service(pace=FAST, **thinking) as service:
         done = calibrated(service, "openai")
     assert done.profile.valid_range.tgt_len == (TGT.min(), TGT.max())
     assert any("the model thinks" in warning for warning in done.warnings)
@@ -201,7 +162,7 @@ def test_answers_that_are_cut_or_far_longer_than_their_source_are_warned_of(cali
 def test_a_refused_option_is_left_out_of_all_later_requests(calibrated: Any, option: str) -> None:
     with stub_service(pace=FAST, refused_option=option, refusal=f"'{option}': Extra inputs are not permitted") as service:
         calibrated(service, "openai")
-    kept = {"model", "messages", "stream", "temperature", "max_tokens"} - {option}
+    kept = {"model", "messages", "temperature", "max_tokens"} - {option}
     assert {frozenset(asked) for asked in service.options} == {frozenset(kept)}
 
 

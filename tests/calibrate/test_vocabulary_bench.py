@@ -16,6 +16,11 @@ from simnmt.calibrate.settings import CalibrationError
 from simnmt.calibrate.vocabulary_bench import vocabulary_bench
 from simnmt.cli.vocab import app
 from simnmt.kernels import projection_timing
+from simnmt.kernels.projection_cost import (
+    ProductMethod,
+    ProjectionCost,
+    StageCost,
+)
 from simnmt.kernels.projection_timing import (
     COLUMNS,
     SCATTERED,
@@ -24,11 +29,6 @@ from simnmt.kernels.projection_timing import (
     measure_projection,
     random_layer,
     random_steps,
-)
-from simnmt.profile.projection_cost import (
-    ProductMethod,
-    ProjectionCost,
-    StageCost,
 )
 
 STAGES = [name for name, field in ProjectionCost.model_fields.items() if field.annotation is StageCost]

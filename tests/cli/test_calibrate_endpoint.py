@@ -34,7 +34,7 @@ def calibrate(simnmt: Any, url: str, *arguments: str) -> Any:
 
 
 def test_it_prints_the_plane_and_writes_profile_and_page(folder: Path, simnmt: Any) -> None:
-    with stub_service(pace=0.1) as service:
+    with stub_service(pace=0.5) as service:
         done = calibrate(simnmt, service.url, "--device-name", "Stub 3000")
     assert done.status == 0, done.err
     assert "measured through HTTP, round trip of" in done.out and "x target +" in done.out

@@ -14,7 +14,7 @@ from torch import Tensor
 from simnmt.kernels.arrays import KernelError
 from simnmt.kernels.columns import Centroids, ColumnSets, gathered_products, scatter
 from simnmt.kernels.output_layer import fused_best
-from simnmt.profile.projection_cost import PRODUCT_METHODS, ProductMethod
+from simnmt.kernels.projection_cost import PRODUCT_METHODS, ProductMethod
 from tests.campaigns.harness import SCALE
 from tests.kernels.implementations import each_implementation
 from tests.nmt.made_subsets import drawn

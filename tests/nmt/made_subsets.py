@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from simnmt.kernels.columns import Centroids, ColumnSets
-from simnmt.profile.projection_cost import ProjectionCost, StageCost
+from simnmt.kernels.projection_cost import ProjectionCost, StageCost
 
 
 @dataclass(frozen=True)

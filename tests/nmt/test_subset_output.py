@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from simnmt.kernels.projection_cost import ProjectionCost
 from simnmt.nmt.output_layer import BannedTokens, Limit, Output, SubsetOutput
 from simnmt.nmt.search import BeamSearch, GreedySearch, Search
 from simnmt.nmt.vocabulary.restricted_vocabulary import (
@@ -20,7 +21,6 @@ from simnmt.nmt.vocabulary.restricted_vocabulary import (
     clustered,
     listed,
 )
-from simnmt.profile.projection_cost import ProjectionCost
 from tests.nmt.made_subsets import MadeLists, drawn, made_cost
 from tests.nmt.tiny import Table, steps_of
 

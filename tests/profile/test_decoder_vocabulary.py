@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from simnmt.profile.blocks import ProfileError
+from simnmt.profile.decoder_block import LEVELS, ActiveShare
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.profile_file import checked_profile
@@ -147,3 +151,24 @@ def test_an_engine_that_rounds_is_not_exact_whatever_the_techniques() -> None:
     assert choice.fidelity.describe() == "not exact (activations), agreement not measured, rounding in int8 aside"
     named = decoder_block([DecoderSettings(gemm="int16"), DecoderSettings(gemm="float32")])
     assert with_decoder(in_type("int16", named), DecoderSettings(gemm="float32"))[1].fidelity.describe() == "exact"
+
+
+COUNTS = st.lists(st.integers(0, 1000), min_size=1, max_size=50)
+
+
+@given(COUNTS, COUNTS)
+def test_draws_of_sentences_deviate_from_the_mean_by_nothing_on_the_average(columns: list[int], others: list[int]) -> None:
+    """Restricting the vocabulary must cost on the average what was measured, however sentences differ."""
+    share = ActiveShare.of(columns, 1000, by_sentence=[count / 1000 for count in others])
+    every = (np.arange(20_000) + 0.5) / 20_000
+    deviation = share.deviation(every)
+    assert deviation.mean() == pytest.approx(0.0, abs=1e-4)
+    assert np.ptp(deviation) <= (max(others) - min(others)) / 1000 + 1e-9
+
+
+def test_quantiles_are_those_of_steps_and_sentences() -> None:
+    share = ActiveShare.of(range(101), 1000, by_sentence=[0.02, 0.04])
+    assert (share.steps, share.mean) == (101, pytest.approx(0.05))
+    assert share.by_step == pytest.approx([level * 0.1 for level in LEVELS])
+    assert share.deviation(np.array([0.0, 0.5, 1.0])) == pytest.approx([-0.01, 0.0, 0.01])
+    assert share.describe() == "5 % of 1,000 tokens active"

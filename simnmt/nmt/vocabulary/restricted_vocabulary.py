@@ -20,15 +20,14 @@ from torch import Tensor
 
 from simnmt.kernels.arrays import KernelError
 from simnmt.kernels.columns import Centroids, ColumnSets, default_method
+from simnmt.kernels.projection_cost import ProductMethod, ProjectionCost
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.linear_layers import HalfLinear
 from simnmt.nmt.step_model import StepModel
-from simnmt.profile.projection_cost import ProductMethod
 
 if TYPE_CHECKING:
     from simnmt.nmt.vocabulary.candidate_lists import CandidateLists
     from simnmt.nmt.vocabulary.cluster_bundle import ClusterSet
-    from simnmt.profile.projection_cost import ProjectionCost
 
 
 @dataclass(slots=True)
