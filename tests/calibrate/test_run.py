@@ -165,7 +165,7 @@ def test_a_cpu_goes_by_the_name_that_its_box_has_for_it(measured: Any, box: Any,
 
 @pytest.mark.parametrize(
     ("facts", "threads"),
-    [({}, 4), ({"allowed_cores": 2}, 2), ({"physical_cores": 2}, 2), ({"allowed_cores": 4, "cpu_quota": 1.5}, 1)],
+    [({}, 4), ({"allowed_cores": 2}, 2), ({"allowed_cores": 4, "cpu_quota": 1.5}, 1)],
 )
 def test_by_default_each_core_gets_one_thread(box: Any, tmp_path: Path, facts: dict[str, Any], threads: int) -> None:
     box(**facts)
