@@ -40,7 +40,7 @@ from simnmt.papers.sharp.claims import (
 from simnmt.papers.sharp.reproduction import report
 from simnmt.profile.decoder_settings import IDENTITIES, DecoderSettings
 from simnmt.profile.decoder_settings import RUNGS as OUR_RUNGS
-from tests.papers.sharp_stand_ins import PRODUCTS, as_published
+from tests.papers.sharp_stand_ins import PRODUCTS, STAGES, as_published
 
 MEASURED = {claim.identifier for claim in BOX_CLAIMS}
 
@@ -94,6 +94,9 @@ def test_the_ladder_holds_only_if_a_trained_model_keeps_its_words() -> None:
 def test_a_quick_look_and_the_fallback_decide_nothing() -> None:
     for outcomes in (verdicts(as_published(), quick=True), verdicts(as_published(level=None))):
         assert {outcomes[bare] for bare in MEASURED} == {"not measurable here"}
+    fallback = as_published(level=None)
+    fallback = replace(fallback, counts=fallback.counts.drop(columns=[*STAGES]))
+    assert not next(table for table in report(fallback).tables if table.id == "stages").rows
 
 
 @pytest.mark.parametrize(
