@@ -92,11 +92,17 @@ def threads_of(settings: Settings, box: BoxDescription) -> int | None:
     """Return the threads to measure with; by default one for each core that this process may use."""
     if settings.device != "cpu":
         return None
-    if settings.threads is not None and settings.threads > box.usable_cpus:
+    if settings.threads is not None:
+        check_threads(settings.threads, box)
+    return settings.threads or box.usable_cores
+
+
+def check_threads(threads: int, box: BoxDescription) -> None:
+    """Raise `CalibrationError` for more threads than this process has CPUs."""
+    if threads > box.usable_cpus:
         can = f"{box.usable_cpus} {'CPU' if box.usable_cpus == 1 else 'CPUs'}"
         remedy = f"give --threads {box.usable_cpus} or fewer"
-        raise CalibrationError(f"{settings.threads} threads on {can} would wait for each other", remedy=remedy)
-    return settings.threads or box.usable_cores
+        raise CalibrationError(f"{threads} threads on {can} would wait for each other", remedy=remedy)
 
 
 def refuse_unwritable(path: Path, option: str) -> None:
