@@ -13,7 +13,6 @@ import pytest
 
 from simnmt.calibrate.calibration import Calibrated
 from simnmt.calibrate.endpoint import EndpointSettings, EndpointTimes, calibrate_endpoint
-from simnmt.calibrate.harness import Listener, Silent
 from simnmt.calibrate.journal import journal_path
 from simnmt.calibrate.settings import CalibrationError
 from tests.calibrate.endpoint_stub import FIXED_S, SRC_S, TGT_S, StubService, stub_service, translation
@@ -33,28 +32,13 @@ def calibrated(tmp_path: Path) -> Callable[..., Calibrated]:
     def one(
         service: StubService,
         api: str = "libretranslate",
-        listener: Listener = Silent,
-        replaces_journal: bool = False,
         **settings: Any,
     ) -> Calibrated:
         given = {"quick": True, "model": "stub" if api == "openai" else None, **settings}
         whole = EndpointSettings(service.url, api, str(tmp_path / "text.de"), **given)
-        return calibrate_endpoint(whole, tmp_path / f"{api}.json", listener=listener, replaces_journal=replaces_journal)
+        return calibrate_endpoint(whole, tmp_path / f"{api}.json")
 
     return one
-
-
-class Remarks:
-    """The lines of a calibration."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def say(self, text: str) -> None:
-        self.lines.append(text)
-
-    def measured(self, part: str, done_s: float, left_s: float) -> None:
-        pass
 
 
 @pytest.mark.parametrize("api", ["libretranslate", "openai"])
@@ -84,11 +68,9 @@ def requests(noise: Callable[[], float], echo_s: float = 0.001, rounds: int = 20
     return pd.DataFrame(rows)
 
 
-@pytest.mark.parametrize("busy", [False, True])
-def test_the_plane_is_at_the_median_on_a_quiet_box_and_at_the_least_on_a_busy_one(busy: bool) -> None:
+def test_the_plane_is_at_the_level_of_the_median_request() -> None:
     random = np.random.default_rng(3)
-    noise = (lambda: 1.0 + max(random.exponential(0.3) - 0.1, 0.0)) if busy else (lambda: random.uniform(0.97, 1.03))
-    times = EndpointTimes(requests(noise), busy=busy)
+    times = EndpointTimes(requests(lambda: random.uniform(0.97, 1.03)))
     plane = times.execution().plane
     assert times.round_trip_s == 0.001 and not times.remembers
     assert plane.s_per_tgt_token == pytest.approx(TGT_S, rel=0.02)
@@ -97,17 +79,17 @@ def test_the_plane_is_at_the_median_on_a_quiet_box_and_at_the_least_on_a_busy_on
 
 def test_an_echo_that_is_longer_than_a_sentence_is_not_taken_off() -> None:
     frame = requests(lambda: 1.0).assign(echo_s=0.2)
-    times = EndpointTimes(frame, busy=False)
+    times = EndpointTimes(frame)
     assert (times.separates_round_trip, times.round_trip_s) == (False, 0.0)
     assert times.execution().plane.s_per_tgt_token == pytest.approx(TGT_S, rel=0.02)
 
 
 def test_a_service_that_remembers_is_known_by_its_later_answers_and_no_cold_one_is_taken_for_it() -> None:
     first = requests(lambda: 1.0, rounds=1)
-    remembered = EndpointTimes(pd.concat([first, first.assign(seconds=0.0012), first.assign(seconds=0.0013)]), busy=False)
+    remembered = EndpointTimes(pd.concat([first, first.assign(seconds=0.0012), first.assign(seconds=0.0013)]))
     assert remembered.remembers and len(remembered.counted) == len(LINES) and remembered.spread() is None
     cold = pd.concat([first.assign(seconds=20.0 * first["seconds"]), first, first])
-    assert not EndpointTimes(cold, busy=False).remembers
+    assert not EndpointTimes(cold).remembers
 
 
 def test_an_interrupted_calibration_goes_on_and_asks_no_finished_round_twice(calibrated: Any, tmp_path: Path) -> None:
@@ -164,24 +146,3 @@ def test_a_refused_option_is_left_out_of_all_later_requests(calibrated: Any, opt
         calibrated(service, "openai")
     kept = {"model", "messages", "temperature", "max_tokens"} - {option}
     assert {frozenset(asked) for asked in service.options} == {frozenset(kept)}
-
-
-def test_two_translations_of_one_text_are_refused(calibrated: Any, tmp_path: Path) -> None:
-    with stub_service(pace=FAST, answers=2) as service, pytest.raises(CalibrationError) as refused:
-        calibrated(service)
-    assert service.url in refused.value.what
-    assert not list(tmp_path.glob("libretranslate*"))
-
-
-def test_measurements_of_other_settings_are_removed_only_where_that_is_asked_for(calibrated: Any, tmp_path: Path) -> None:
-    with stub_service(pace=2.0, api_fault="fail after 17") as service, pytest.raises(CalibrationError):
-        calibrated(service)
-    journal, remarks = journal_path(tmp_path / "libretranslate.json"), Remarks()
-    before = journal.read_bytes()
-    with stub_service(pace=FAST) as service:
-        with pytest.raises(CalibrationError) as refused:
-            calibrated(service)  # at another address
-        assert refused.value.path == str(journal) and journal.read_bytes() == before
-        calibrated(service, listener=remarks, replaces_journal=True)
-    assert str(journal) in remarks.lines[0]  # before anything is measured
-    assert not journal.exists()

@@ -230,8 +230,8 @@ def product_rows(speeds: SharpSpeeds) -> list[dict[str, Any]]:
     """Return the rows of figure 1, with the `ratios` over the faster library by round and the medians of ratios."""
     rows = []
     for batch, cold in product(speeds.setting.product_batches, (False, True)):
-        times_s = speeds.products.xs((batch, cold), axis=1, level=(1, 2)).dropna()
-        median_us = {f"{name}_us": 1e6 * float(median_s) for name, median_s in times_s.median().items()}
+        times_s = {name: speeds.products[name, batch, cold].dropna() for name in speeds.products.columns.unique(0)}
+        median_us = {f"{name}_us": 1e6 * float(times_s[name].median()) for name in times_s}
         library = min(("torch", "numpy"), key=lambda name: median_us[f"{name}_us"])
         over = {name: times_s[name] / times_s["int16"] for name in (library, "float32")}
         medians = {"over_library": float(over[library].median()), "over_packed": float(over["float32"].median())}
