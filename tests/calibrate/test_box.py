@@ -99,13 +99,6 @@ def test_a_jetson_has_a_release_and_a_power_mode(root: Path) -> None:
     assert orin.jetson == "L4T 36.4.3, power mode MODE_30W"
 
 
-def test_files_of_another_format_are_unknown(root: Path) -> None:
-    plant(root, {"etc/nv_tegra_release": "nonsense (", "sys/fs/cgroup/memory.max": "max", f"{CPU}0/cpu_capacity": "- (,"})
-    described = describe()
-    assert (described.jetson, described.cpu_quota, described.board) == (None, None, None)
-    assert choose_cpus([0], 1) == [0]
-
-
 Times = namedtuple("Times", "user nice system idle iowait steal guest")
 
 

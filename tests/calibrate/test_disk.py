@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from types import SimpleNamespace
-from typing import IO
 
 import psutil
 import pytest
@@ -54,39 +53,12 @@ def test_cold_is_claimed_only_where_it_was_seen(
     assert reads.file_system == f"{kind} on /dev/x"
 
 
-def test_sizes_are_interleaved_at_aligned_places_within_the_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[tuple[int, int]] = []
-
-    def note(file: IO[bytes], buffer: memoryview, pace: float | None) -> float:
-        seen.append((len(buffer), file.tell()))
-        return 1.0
-
-    monkeypatch.setattr(disk, "_timed_read", note)
-    measure_disk(folder, SIZES, repeats=10)
-    assert [sorted(size for size, _ in seen[at : at + 3]) for at in range(0, 30, 3)] == [list(SIZES)] * 10
-    assert all(offset % 4096 == 0 and offset + size <= 4 * SIZES[-1] for size, offset in seen)
-    assert len({offset for _, offset in seen}) > 10
-
-
 def test_a_paced_read_is_never_faster_than_its_pace(folder: Path) -> None:
     reads = measure_disk(folder, (30_000, 70_000, 140_000), repeats=2, pace=5e6)
     for size, times_s in reads.read_s.items():
         assert min(times_s) >= size / 5e6
     free = measure_disk(folder, (140_000,), repeats=3)
     assert min(free.read_s[140_000]) < 140_000 / 5e6
-
-
-def test_what_is_read_is_what_was_written(folder: Path) -> None:
-    path = folder / "file"
-    content = os.urandom(200_000)
-    path.write_bytes(content)
-    buffer = memoryview(bytearray(150_000))
-    with path.open("rb", buffering=0) as file:
-        for pace in (None, 1e8):
-            buffer[:] = bytes(150_000)
-            file.seek(4096)
-            disk._timed_read(file, buffer, pace)
-            assert bytes(buffer) == content[4096:154_096]
 
 
 def interrupted(*_: object) -> None:

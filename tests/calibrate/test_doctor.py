@@ -6,13 +6,12 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from simnmt.calibrate import doctor
 from simnmt.calibrate.box import BoxDescription
-from simnmt.calibrate.doctor import engine_finding, examine, gpu_finding, hardware_findings, load_finding
+from simnmt.calibrate.doctor import engine_finding, examine, gpu_finding, hardware_findings
 from simnmt.nmt.engine import Work, load_engine
 
 SERVER = BoxDescription(
@@ -51,31 +50,8 @@ def test_hardware_is_fit_or_warned_of(facts: dict[str, object], topic: str, expe
     assert statuses(replace(SERVER, **facts), topic) == expected  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("others", "status"), [(0.01, "can"), (3.0, "warning")])
-def test_the_load_is_what_others_use_now_as_calibrate_judges(others: float, status: str) -> None:
-    assert load_finding(SERVER, others).status == status
-
-
 def test_a_gpu_can_be_measured_if_torch_sees_it() -> None:
     assert (gpu_finding({"cuda:0": "NVIDIA X"}).status, gpu_finding({}).status) == ("can", "cannot")
-
-
-def test_a_device_that_a_backend_cannot_use_gives_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    def types(backend: str, device: str) -> list[str]:
-        if backend == "torch":
-            raise ModuleNotFoundError("No module named 'torch'", name="torch")
-        if device == "cuda":
-            raise RuntimeError("CUDA driver version is insufficient\nfor this runtime")
-        return ["float32", "int8"]
-
-    monkeypatch.setattr(doctor, "import_module", lambda name: SimpleNamespace())
-    monkeypatch.setattr(doctor, "version", lambda name: "4.8")
-    monkeypatch.setattr(doctor, "supported_types", types)
-    torch = engine_finding("torch", "models", "cpu")
-    cpu, cuda = (engine_finding("ctranslate2", "ctranslate2", device) for device in ("cpu", "cuda"))
-    assert (torch.status, torch.what) == ("cannot", "torch is not installed")
-    assert cpu.what == "ctranslate2 4.8 on cpu: float32, int8"
-    assert (cuda.status, cuda.what) == ("cannot", "ctranslate2 4.8 on cuda: CUDA driver version is insufficient")
 
 
 def test_the_box_at_hand_gets_all_findings_in_single_lines_and_nothing_is_written(
