@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simnmt.calibrate.fits import fit_disk, fit_grid, fit_overhead, split_totals
-from simnmt.profile.blocks import DiskBlock, EncoderBlock, StepBlock
+from simnmt.profile.blocks import DiskBlock, StepBlock
 from simnmt.profile.cost import CostTable
 
 BATCH, POSITION = (axis.ravel() for axis in np.meshgrid([1, 2, 4, 8, 16, 32, 64], [0, 8, 32, 128]))
@@ -97,13 +97,6 @@ def test_few_batch_sizes_are_judged_on_positions_and_do_not_determine_a_slope(ba
         assert block.cost.seconds(8, 15) == pytest.approx(0.00155), "nothing is known of other batches"
 
 
-def test_one_cell_is_a_cost_without_an_error_and_the_encoder_is_fitted_alike() -> None:
-    block = fit_grid(StepBlock, [2], [5], [0.01])
-    assert block.heldout_error is None and block.cost.seconds(2, 5) == pytest.approx(0.01)
-    encoder = fit_grid(EncoderBlock, BATCH, POSITION + 1, 0.001 + 1e-5 * BATCH * (POSITION + 1))
-    assert encoder.cost.seconds(10, 20) == pytest.approx(0.003)
-
-
 LENGTHS = np.array([1, 2, 8, 32, 128])
 
 
@@ -138,14 +131,6 @@ def test_an_overhead_has_two_parts_neither_of_them_negative() -> None:
     falling, steep = fit_overhead(SIZES, 0.001 / SIZES**0.1), fit_overhead(SIZES, 1e-5 * (SIZES - 0.5))
     assert falling.s_per_sentence == 0.0 < falling.s_fixed and steep.s_fixed == 0.0 < steep.s_per_sentence
     assert fit_overhead([1], [0.0004]).s_per_sentence == 0.0
-
-
-def test_small_sizes_count_as_much_as_large_ones_and_judges_do_not_fit() -> None:
-    """Noise of 5 % of the largest is four times the smallest: it must not decide over that."""
-    assert fit_overhead(SIZES, np.where(SIZES == 128, 1.05, 1.0) * STRAIGHT).s_fixed == pytest.approx(0.0003, rel=0.05)
-    fit = fit_overhead(SIZES, np.where(SIZES == 8, 2.0, 1.0) * STRAIGHT, judged=(8,))
-    assert fit.s_fixed == pytest.approx(0.0003)
-    assert (fit.error, fit.how) == (pytest.approx(0.5), "batch sizes 8, never fitted")
 
 
 def test_what_drowns_in_the_clocks_noise_costs_nothing() -> None:
