@@ -41,7 +41,8 @@ from simnmt.base.text_tables import format_table
 from simnmt.calibrate.harness import Case, Silent, counted, rounds
 from simnmt.calibrate.settings import StiSettings
 from simnmt.calibrate.streaming.profile import encoder_block
-from simnmt.papers.sti.pipeline import PipelineMeasurement
+from simnmt.papers.kit.claims import format_claims, judge
+from simnmt.papers.sti.pipeline import PIPELINE_CLAIMS, OfPipeline, PipelineMeasurement
 from simnmt.profile.streaming_cost import BITS, Shard, StiCost
 from simnmt.streaming.encoder import ElasticEncoder
 from simnmt.streaming.encoder_folder import load_encoder
@@ -241,7 +242,7 @@ def measure(store: ShardStore, repeats: int) -> dict[str, Any]:
     say(f"{repeats} rounds of {sum(len(part.plans) for part in parts)} plans")
     grid = measured_plans(model, parts, repeats)
     skew = middle(parts[0].costs)
-    figures = {
+    return {
         "version": 2,
         "kind": "measured",
         "date": datetime.now(timezone.utc).date().isoformat(),
@@ -264,7 +265,6 @@ def measure(store: ShardStore, repeats: int) -> dict[str, Any]:
         },
         "grid": grid,
     }
-    return figures | {"bars": PipelineMeasurement.model_validate(figures).bars()}
 
 
 def format_figures(figures: dict[str, Any]) -> str:
@@ -305,17 +305,8 @@ def format_figures(figures: dict[str, Any]) -> str:
     lines += ["", format_table(header, rows, 0)]
     lines += ["error: by costs measured in the same rounds as the plans; before: by those measured ahead of all rounds"]
     lines += ["stall %: measured; (0) where none was predicted", ""]
-    measured = PipelineMeasurement.model_validate(figures)
-    return "\n".join(
-        [
-            *lines,
-            *([] if measured.why_unjudged is None else [f"No bar is judged: {measured.why_unjudged}."]),
-            *(
-                f"{'reached' if bar['reached'] else 'MISSED '}  {bar['bar']}: {bar['found']:.3g} (asked {bar['asked']})"
-                for bar in measured.bars()
-            ),
-        ]
-    )
+    claims = judge(PIPELINE_CLAIMS, [OfPipeline(PipelineMeasurement.model_validate(figures))])
+    return "\n".join([*lines, format_claims(claims)])
 
 
 @contextmanager

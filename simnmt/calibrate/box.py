@@ -9,7 +9,6 @@ import os
 import platform
 import re
 import subprocess
-from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -50,19 +49,18 @@ class BoxDescription:
     """The model in the device tree: Jetson and Raspberry Pi have one."""
     jetson: str | None = None
     """Release and power mode of a Jetson, such as `L4T 36.4.3, power mode MAXN`."""
-    physical_cores: int | None = None
     logical_cores: int | None = None
     allowed_cpus: tuple[int, ...] = ()
     """Numbers of the logical CPUs that this process may run on."""
     allowed_cores: int | None = None
     """Number of cores of these CPUs."""
     cpu_quota: float | None = None
-    """CPUs' worth of time that the control group grants; None without a quota."""
+    """CPUs' worth of time that the container is granted; None without a quota."""
     simd: tuple[str, ...] = ()
     """Vector extensions used by matrix products, in the kernel's spelling."""
     memory_bytes: int | None = None
     memory_available_bytes: int | None = None
-    """Free memory, or the control group's limit if that is less."""
+    """Free memory, or the container's limit if that is less."""
     governor: str | None = None
     """Clock governor; several are joined by +."""
     frequency_mhz: float | None = None
@@ -80,7 +78,7 @@ class BoxDescription:
     @property
     def usable_cores(self) -> int:
         """Number of threads that can run at once without sharing a core's vector units; at least 1."""
-        return min(self.usable_cpus, self._granted(self.allowed_cores or self.physical_cores or self.usable_cpus))
+        return min(self.usable_cpus, self._granted(self.allowed_cores or self.usable_cpus))
 
     def _granted(self, cpus: int) -> int:
         return max(1, cpus if self.cpu_quota is None else min(cpus, int(self.cpu_quota)))
@@ -94,21 +92,19 @@ def describe() -> BoxDescription:
     """Describe this box."""
     processor, memory = _lscpu(), psutil.virtual_memory()
     allowed = allowed_cpus()
-    limits = (system_number(f"{folder}/memory.max") for folder in _control_groups())
     return BoxDescription(
         machine=platform.machine(),
         system=f"{platform.system()} {platform.release()}",
         cpu_model=processor.get("Model name") or platform.processor() or None,
         board=system_text("proc/device-tree/model"),
         jetson=_jetson(),
-        physical_cores=psutil.cpu_count(logical=False),
         logical_cores=psutil.cpu_count(),
         allowed_cpus=allowed,
-        allowed_cores=len({cpu.core for cpu in logical_cpus(allowed)}),
+        allowed_cores=len(set(map(core_of, allowed))),
         cpu_quota=_cpu_quota(),
         simd=tuple(name for name in SIMD if name in processor.get("Flags", "").split()),
         memory_bytes=memory.total,
-        memory_available_bytes=min([memory.available, *(limit for limit in limits if limit)]),
+        memory_available_bytes=min(memory.available, system_number("sys/fs/cgroup/memory.max") or memory.available),
         governor=_governor(),
         frequency_mhz=frequency_mhz(),
         load_average=psutil.getloadavg(),
@@ -152,26 +148,9 @@ def allowed_cpus() -> tuple[int, ...]:
     return tuple(range(psutil.cpu_count() or 1))
 
 
-@dataclass(frozen=True, slots=True)
-class LogicalCpu:
-    """One CPU as the system counts them."""
-
-    number: int
-    core: str
-    """Numbers of all logical CPUs of its core, in the kernel's spelling."""
-    speed: int
-    """Speed compared with other CPUs of the box, greater is faster; 0 if unknown."""
-
-
-def logical_cpus(numbers: Iterable[int]) -> list[LogicalCpu]:
-    """Return these CPUs; if the system has no topology, each is a core, and all have the same speed."""
-    cpus = []
-    for number in numbers:
-        folder = f"sys/devices/system/cpu/cpu{number}"
-        # Arm and newer x86 kernels rate their cores (1,024 the fastest); otherwise the highest clock separates P- from E-cores.
-        speed = system_number(f"{folder}/cpu_capacity") or system_number(f"{folder}/cpufreq/cpuinfo_max_freq") or 0
-        cpus.append(LogicalCpu(number, system_text(f"{folder}/topology/thread_siblings_list") or str(number), speed))
-    return cpus
+def core_of(cpu: int) -> str:
+    """Return the numbers of all logical CPUs on the core of this one, as the kernel writes them; without topology, its own."""
+    return system_text(f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list") or str(cpu)
 
 
 def frequency_mhz() -> float | None:
@@ -189,17 +168,10 @@ def _governor() -> str | None:
     return "+".join(dict.fromkeys(filter(None, map(system_text, files)))) or None
 
 
-def _control_groups() -> Iterator[str]:
-    """Yield the folder of this process's control group (version 2) and those above it; in a container only the root exists."""
-    parts = (system_text("proc/self/cgroup") or "").rpartition("0::")[2].split("/")
-    for depth in range(len(parts), 0, -1):
-        yield "/".join(["sys/fs/cgroup", *filter(None, parts[:depth])])
-
-
 def _cpu_quota() -> float | None:
-    """Return the least quota, in CPUs, of the control groups."""
-    limits = [(system_text(f"{folder}/cpu.max") or "max").split() for folder in _control_groups()]
-    return min((int(quota) / int(period) for quota, *rest in limits if quota != "max" for period in rest), default=None)
+    """Return the quota, in CPUs, of the root of control groups, which in a container is the container."""
+    quota, *period = (system_text("sys/fs/cgroup/cpu.max") or "max").split()
+    return int(quota) / int(period[0]) if quota != "max" and period else None
 
 
 def _virtualisation(processor: dict[str, str]) -> str | None:

@@ -80,7 +80,7 @@ def calibrate(
         bench = Bench(settings, engine, listener, Path(os.path.realpath(path)).parent, drawn)
         account = _named(engine.account, box)
         preconditions.within_positions(account, works(bench))
-        preconditions.agreement_can_be_told(account, settings)
+        preconditions.check_text(account, settings)
         if before is not None:
             preconditions.same_engine(before, account, settings, path)
         header = _header(settings, account, box, bench)

@@ -170,6 +170,6 @@ def _doubt(mount: Mount | None, left_pages: Sequence[int | None]) -> str | None:
     """Return the reason why reads may not have been cold, if any; `left_pages`: in memory before each read, None: unknown."""
     if mount is not None and mount.has_own_cache:
         return f"{mount.kind} has a separate cache, which cannot be emptied from here"
-    if any(left_pages):
-        return f"before {sum(map(bool, left_pages))} of {len(left_pages)} reads, parts of the file would not leave the memory"
-    return "it is unknown whether the file had left the memory" if None in left_pages else None
+    if any(pages != 0 for pages in left_pages):
+        return "parts of the file may not have left the memory before each read"
+    return None

@@ -40,7 +40,7 @@ def examine(folder: str | os.PathLike[str] = ".") -> tuple[BoxDescription, list[
     box, gpus = describe(), torch_gpus()
     engines = [engine_finding("torch", "models", device) for device in ("cpu", *gpus)]
     engines += [engine_finding("ctranslate2", "ctranslate2", device) for device in ("cpu", "cuda")]
-    findings = [*hardware_findings(box), load_finding(box, others_cpus), *dict.fromkeys(engines), *gpu_findings(gpus)]
+    findings = [*hardware_findings(box), load_finding(box, others_cpus), *dict.fromkeys(engines), gpu_finding(gpus)]
     findings += [*map(energy_finding, ["cpu", *gpus]), disk_finding(folder)]
     return box, findings
 
@@ -53,7 +53,7 @@ INT8_UNITS = {"avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm"}
 def hardware_findings(box: BoxDescription) -> Iterator[Finding]:
     """Yield findings on threads, vector units, memory, clock and neighbours."""
     model = " ".join(filter(None, [box.cpu_model or box.machine, f"in {box.board}" if box.board else None]))
-    cores = f", {box.physical_cores} cores" if box.physical_cores else ""
+    cores = f", {box.allowed_cores} cores" if box.allowed_cores else ""
     yield Finding("can", "threads", f"{_counted(box.usable_cpus, 'thread')} at once: {model}{cores}")
     if box.logical_cores and len(box.allowed_cpus) < box.logical_cores:
         yield Finding("warning", "threads", f"this process may use {len(box.allowed_cpus)} of {box.logical_cores} CPUs")
@@ -112,24 +112,12 @@ def torch_gpus() -> dict[str, str]:
     return {}
 
 
-def gpu_findings(gpus: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield the GPUs that torch sees; without one, those that only NVIDIA's driver reports."""
-    yield from (Finding("can", "gpu", f"{device}: {name}") for device, name in gpus.items())
+def gpu_finding(gpus: Mapping[str, str]) -> Finding:
+    """Return the GPUs that torch sees, or how to get one seen."""
     if gpus:
-        return
-    names = list[str]()
-    with suppress(Exception):
-        import pynvml
-
-        pynvml.nvmlInit()
-        names = [
-            str(pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(index)))
-            for index in range(pynvml.nvmlDeviceGetCount())
-        ]
+        return Finding("can", "gpu", ", ".join(f"{device}: {name}" for device, name in gpus.items()))
     remedy = "install a torch for CUDA and a driver new enough for it, and unset CUDA_VISIBLE_DEVICES: docs/how-to/measure.md"
-    yield from (Finding("cannot", "gpu", f"{name}: torch does not see it", remedy) for name in names)
-    if not names:
-        yield Finding("cannot", "gpu", "no NVIDIA GPU is seen, neither by torch nor by NVML", remedy)
+    return Finding("cannot", "gpu", "torch sees no NVIDIA GPU", remedy)
 
 
 def engine_finding(library: str, extra: str, device: str) -> Finding:

@@ -130,7 +130,6 @@ class Result:
     rounds: int
     error: float
     error_bound: float
-    remark: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +175,6 @@ def _check_measurable(kernel: Kernel) -> None:
             f"{kernel.name} needs a CUDA device and Triton: this measures on the CPU",
             remedy="run `python -m benchmarks.kernels_cuda` where both are",
         )
-    if kernel.compiled_only and native() is None:
-        raise UnmeasurableKernel(f"{kernel.name} needs compiled kernels: none are in use", remedy="`simnmt kernels` says why")
 
 
 def measure_case(kernel: Kernel, case: Case, roofline: Roofline, rounds: int) -> Iterator[Result]:
@@ -192,7 +189,7 @@ def measure_case(kernel: Kernel, case: Case, roofline: Roofline, rounds: int) ->
         fastest = min(comparison.baseline_runs or (comparison.baseline,), key=median_s.__getitem__)
         ratio, ours_s, work = harness.ratio(frame, fastest, comparison.ours), median_s[comparison.ours], comparison.work
         cold = case.memory != "hot"
-        least_s = work.steps * roofline.least_s(work.bytes_moved, work.multiply_adds, cold=cold, number=work.number)
+        least_s = roofline.least_s(work.bytes_moved, work.multiply_adds, cold=cold, number=work.number)
         yield Result(
             kernel=kernel.name,
             case=", ".join(filter(None, [case.text, comparison.what])),
@@ -208,5 +205,4 @@ def measure_case(kernel: Kernel, case: Case, roofline: Roofline, rounds: int) ->
             rounds=ratio.rounds,
             error=comparison.error,
             error_bound=comparison.error_bound,
-            remark=comparison.remark,
         )

@@ -22,7 +22,8 @@ _OF_THE_ENGINE = ("backend", "compute_type", "device", "device_name", "threads",
 def profile_there(path: Path, settings: Settings) -> DeviceProfile | None:
     """Return the profile that will be replaced, if any. Raise if `path` is unwritable or the profile to complete is missing."""
     refuse_unwritable(path, "--out")
-    refuse_replacing(path, *_read(settings))
+    lengths = None if settings.lengths is None or settings.lengths.startswith("@") else settings.lengths
+    refuse_replacing(path, settings.model, lengths, settings.text, *settings.vocabulary)
     profile = None
     if path.exists():
         try:
@@ -67,13 +68,10 @@ def same_units(before: DeviceProfile, settings: Settings, path: Path) -> None:
             raise CalibrationError(what, path=path, remedy=remedy)
 
 
-def agreement_can_be_told(account: EngineAccount, settings: Settings) -> None:
+def check_text(account: EngineAccount, settings: Settings) -> None:
     """Raise for a text that is useless for this model or cannot be read, before hours of measuring."""
     if settings.text is None:
         return
-    if Path(settings.text).is_fifo():
-        what = "a pipe can be read only once, but the text is read before and after the timing"
-        raise CalibrationError(what, path=settings.text, remedy="give a file")
     if settings.vocabulary:
         from simnmt.calibrate.vocabulary_variants import check_vocabularies
 
@@ -94,11 +92,17 @@ def threads_of(settings: Settings, box: BoxDescription) -> int | None:
     """Return the threads to measure with; by default one for each core that this process may use."""
     if settings.device != "cpu":
         return None
-    if settings.threads is not None and settings.threads > box.usable_cpus:
+    if settings.threads is not None:
+        check_threads(settings.threads, box)
+    return settings.threads or box.usable_cores
+
+
+def check_threads(threads: int, box: BoxDescription) -> None:
+    """Raise `CalibrationError` for more threads than this process has CPUs."""
+    if threads > box.usable_cpus:
         can = f"{box.usable_cpus} {'CPU' if box.usable_cpus == 1 else 'CPUs'}"
         remedy = f"give --threads {box.usable_cpus} or fewer"
-        raise CalibrationError(f"{settings.threads} threads on {can} would wait for each other", remedy=remedy)
-    return settings.threads or box.usable_cores
+        raise CalibrationError(f"{threads} threads on {can} would wait for each other", remedy=remedy)
 
 
 def refuse_unwritable(path: Path, option: str) -> None:
@@ -107,14 +111,10 @@ def refuse_unwritable(path: Path, option: str) -> None:
         return
     if not path.parent.is_dir():
         what = "its folder does not exist"
-        raise CalibrationError(what, path=path, remedy=f"make the folder, or choose another {option}")
-    if path.is_dir() or (path.exists() and not path.is_file()):
-        raise CalibrationError("not a file", path=path, remedy=f"choose another {option}")
-    if not os.access(path.parent, os.W_OK):
-        raise CalibrationError("its folder cannot be written to", path=path, remedy=f"choose another {option}")
-
-
-def _read(settings: Settings) -> tuple[str | None, ...]:
-    """Return the input files."""
-    lengths = None if settings.lengths is None or settings.lengths.startswith("@") else settings.lengths
-    return settings.model, lengths, settings.text, *settings.vocabulary
+    elif path.exists() and not path.is_file():
+        what = "not a file"
+    elif not os.access(path.parent, os.W_OK):
+        what = "its folder cannot be written to"
+    else:
+        return
+    raise CalibrationError(what, path=path, remedy=f"choose another {option}")

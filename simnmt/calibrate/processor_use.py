@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
 
-from simnmt.calibrate.box import BoxDescription, LogicalCpu, logical_cpus
+from simnmt.calibrate.box import BoxDescription, core_of, system_number
 
 SPAN_S = 0.5
 """Seconds of watching. The system counts hundredths of a second: over half a second, a fiftieth of a CPU."""
@@ -59,16 +59,19 @@ def others_cpus() -> float | None:
     return watch.others_cpus()
 
 
-def choose_cpus(cpus: Sequence[LogicalCpu], threads: int) -> list[int]:
+def choose_cpus(cpus: Iterable[int], threads: int) -> list[int]:
     """Choose as many CPUs as threads, ascending: one of each core before a second of any, the fastest first.
 
     Among equals the last is chosen, because the first CPUs serve most interrupts.
     """
     taken: Counter[str] = Counter()
     ranked = []
-    for cpu in sorted(cpus, key=lambda cpu: cpu.number, reverse=True):
-        ranked.append((taken[cpu.core], -cpu.speed, -cpu.number))
-        taken[cpu.core] += 1
+    for cpu in sorted(cpus, reverse=True):
+        # Arm and newer x86 kernels rate their cores (1,024 the fastest); otherwise the highest clock separates P- from E-cores.
+        folder = f"sys/devices/system/cpu/cpu{cpu}"
+        speed = system_number(f"{folder}/cpu_capacity") or system_number(f"{folder}/cpufreq/cpuinfo_max_freq") or 0
+        ranked.append((taken[core_of(cpu)], -speed, -cpu))
+        taken[core_of(cpu)] += 1
     return sorted(-number for *_, number in sorted(ranked)[:threads])
 
 
@@ -82,7 +85,7 @@ def pinned(threads: int | None) -> Iterator[tuple[int, ...]]:
     if threads is None or threads >= len(before):
         yield ()
         return
-    cpus = choose_cpus(logical_cpus(before), threads)
+    cpus = choose_cpus(before, threads)
     _bind(set(cpus))
     try:
         yield tuple(cpus)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice, zip_longest
 from pathlib import Path
@@ -30,7 +30,6 @@ class RungAgreement:
     """One rung compared with the baseline on the same sentences."""
 
     key: str
-    """Key of the rung."""
     settings: DecoderSettings
     tokens: int
     """Tokens of the baseline's translations, with end tokens."""
@@ -50,17 +49,6 @@ class RungAgreement:
     def share(self) -> float:
         """Share of tokens that are the same."""
         return self.tokens_same / self.tokens
-
-
-@dataclass(frozen=True, slots=True)
-class NoiseAgreement:
-    """Agreement of decoders that round with the exact decoder, on the same sentences."""
-
-    share: Mapping[DecoderSettings, float]
-    """Share of words of the exact decoder's translations that are also the likeliest here, teacher-forced."""
-    tokens: int
-    """Tokens of these translations, with end tokens."""
-    sentences: int
 
 
 class _Translated:
@@ -111,11 +99,11 @@ def sharp_agreement(
     errors of reading.
     """
     translated = _Translated(model, text, beam, references)
-    ladders = [rung_settings(beam, None, "table"), rung_settings(beam, None, "polynomial")]
     # All exact techniques and no other: on the ladder they come after the 16-bit product.
     identities = translated.exact.model_copy(update={"embeddings": "frequent", "attention": "precomputed", "merge": True})
     rungs = {translated.exact: "baseline", identities: IDENTITIES}
-    rungs |= {settings: key for ladder in ladders for key, settings in ladder.items()}
+    for activations in ("table", "polynomial"):
+        rungs |= {settings: key for key, settings in rung_settings(beam, None, activations).items()}
     agreements = []
     for done, (settings, key) in enumerate(rungs.items()):
         if progress is not None:
@@ -138,21 +126,23 @@ def sharp_agreement(
     return agreements
 
 
-def noise_agreement(model: str, text: Path, variants: Iterable[DecoderSettings], beam: int) -> NoiseAgreement:
-    """Return the agreement of variants with the exact decoder of this beam, all with the whole vocabulary (SHARP-10).
+def noise_agreement(
+    model: str, text: Path, variants: Iterable[DecoderSettings], beam: int
+) -> tuple[dict[DecoderSettings, float], int, int]:
+    """Compare variants with the exact decoder of this beam, all with the whole vocabulary (SHARP-10).
 
-    Only rounding counts: variants that differ by identities, beam or candidates share an agreement. Raises the errors of
-    `sharp_agreement`.
+    Returns by variant the share of the words of the exact translations that are the likeliest here, too (teacher-forced), and
+    the numbers of these words and of the sentences. Only rounding counts: variants that differ by identities, beam or
+    candidates share an agreement. Raises the errors of `sharp_agreement`.
     """
     translated = _Translated(model, text, beam)
-    share_of: dict[DecoderSettings, float] = {}
-    shares: dict[DecoderSettings, float] = {}
-    for variant in variants:
-        rounded = translated.exact.model_copy(update={option: getattr(variant, option) for option in variant.noise})
-        if rounded not in share_of:
-            share_of[rounded] = translated.same_words(translated.translator(rounded)) / translated.tokens
-        shares[variant] = share_of[rounded]
-    return NoiseAgreement(shares, translated.tokens, len(translated.words))
+    rounded = {
+        variant: translated.exact.model_copy(update={option: getattr(variant, option) for option in variant.noise})
+        for variant in variants
+    }
+    same = {settings: translated.same_words(translated.translator(settings)) for settings in dict.fromkeys(rounded.values())}
+    shares = {variant: same[settings] / translated.tokens for variant, settings in rounded.items()}
+    return shares, translated.tokens, len(translated.words)
 
 
 def encoded_text(model: str, text: Path, references: Path | None = None) -> tuple[list[list[int]], list[str]]:

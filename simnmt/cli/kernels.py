@@ -68,7 +68,7 @@ def _format_bench(done: BenchReport) -> str:
         f"this box: copies {roofline.copy_bytes_per_s / 1e9:.1f} GB/s beyond its cache of {roofline.cache_bytes >> 20} MiB; "
         f"{roofline.float32_per_s / 1e9:.0f} G multiply-adds/s in float32{int16}",
     ]
-    header = ["kernel", "case", "baseline", "memory", "us", "times as fast", "asked", "of the roofline", ""]
+    header = ["kernel", "case", "baseline", "memory", "us", "times as fast", "asked", "of the roofline"]
     lines += ["", format_table(header, [_result_row(result) for result in done.results], 4)]
     judged = [result for result in done.results if result.reached is not None]
     if judged:
@@ -85,5 +85,5 @@ def _result_row(result: Result) -> list[str]:
     baseline = result.baseline if result.baseline_run == result.baseline else f"{result.baseline} ({result.baseline_run})"
     return [
         result.kernel, result.case, baseline, result.memory, f"{result.median_us:,.1f}", f"{result.ratio:.2f}",
-        asked, f"{100 * result.roofline_share:.0f} %", result.remark,
+        asked, f"{100 * result.roofline_share:.0f} %",
     ]  # fmt: skip

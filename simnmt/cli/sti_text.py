@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from simnmt.cli.sti_costs import CostSource
     from simnmt.profile.streaming_cost import StiCost
     from simnmt.streaming.pipeline import Execution
-    from simnmt.streaming.plan.plan_summary import PlannedLayer, PlanSummary
+    from simnmt.streaming.plan.plan_summary import PlanSummary
     from simnmt.streaming.plan.timeline import Timeline
     from simnmt.streaming.store import ShardStore
     from simnmt.streaming.turns import EngagementSettings, Turn
@@ -129,10 +129,11 @@ def _mark_span(row: list[str], begin: float, end: float, sign: str, name: str = 
         row[at] = name[at - first] if at - first < len(name) < last - first + 1 else sign
 
 
-def _layer_row(layer: PlannedLayer, timeline: Timeline, at: int) -> list[str]:
-    bits = " ".join(f"{width}{'*' if held else ''}" for width, held in zip(layer.bits, layer.preloaded, strict=True))
+def _layer_row(layer: dict[str, Any], timeline: Timeline, at: int) -> list[str]:
+    bits = " ".join(f"{width}{'*' if held else ''}" for width, held in zip(layer["bits"], layer["preloaded"], strict=True))
     moments_s = [column[at] for column in (timeline.load_end, timeline.compute_begin, timeline.stall)]
-    return [str(layer.layer), _ranges(layer.slices), bits, *map(_ms, (layer.granted_s, layer.left_s, layer.load_s, *moments_s))]
+    budget_s = [layer["granted_s"], layer["left_s"], layer["load_s"]]
+    return [str(layer["layer"]), _ranges(layer["slices"]), bits, *map(_ms, [*budget_s, *moments_s])]
 
 
 def _mb(size_bytes: int) -> str:
@@ -144,7 +145,7 @@ def _ms(seconds: float) -> str:
     return "0.00" if text == "-0.00" else text
 
 
-def _ranges(slices: tuple[int, ...]) -> str:
+def _ranges(slices: Sequence[int]) -> str:
     """Return rising numbers as runs, such as `0-3,5`."""
     numbered = groupby(enumerate(slices), lambda place: place[1] - place[0])
     runs = [[piece for _, piece in run] for _, run in numbered]

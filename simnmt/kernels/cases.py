@@ -59,12 +59,10 @@ class Work:
     """Bytes and operations that one call needs with any code."""
 
     bytes_moved: int
-    """Bytes read and written, each once per step."""
+    """Bytes read and written, each once."""
     multiply_adds: int = 0
     number: Number = "float32"
     """Type of the numbers that are multiplied."""
-    steps: int = 1
-    """Steps of a decoder, each with this work: a step finds in the cache the data of the step before."""
 
 
 def target_at(*, avx512: float, avx2: float) -> float | None:
@@ -88,7 +86,6 @@ class Comparison:
     """Least ratio to the baseline; None if the ratio is only reported."""
     what: str = ""
     """Description of our run if a case has several."""
-    remark: str = ""
     error: float = 0.0
     """Error against the reference, in the measure of the kernel's bound."""
     error_bound: float = 0.0
@@ -125,5 +122,3 @@ class Kernel:
     cases: Callable[..., Iterator[Case]]
     """Yields the cases for a number of threads, and of given sizes; builds each in its turn, because not all may fit memory."""
     device: str = "cpu"
-    compiled_only: bool = False
-    """True if the references are not worth measuring."""

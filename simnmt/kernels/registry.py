@@ -58,10 +58,10 @@ class Listing:
     kernels: tuple[Kernel, ...] = KERNELS
 
     def as_json(self) -> dict[str, Any]:
-        """Return the listing for JSON, without the fields of a kernel that only the benchmark uses."""
+        """Return the listing for JSON, without the cases."""
         kernels = [asdict(kernel) for kernel in self.kernels]
         for kernel in kernels:
-            del kernel["cases"], kernel["compiled_only"]
+            del kernel["cases"]
         return asdict(self) | {"kernels": kernels}
 
     def text(self) -> str:

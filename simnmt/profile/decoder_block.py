@@ -1,13 +1,11 @@
-"""Measured decoder variants of a profile: decode steps by stage, active vocabulary share, fidelity.
+"""Measured decoder variants of a profile: decode steps by stage, active share of the vocabulary, equal translations (SHARP-10).
 
-The active share of the vocabulary is a distribution over steps and sentences (FVP-11). Fidelity is agreement with the exact
-decoder (SHARP-10, XP-03).
+The active share of the vocabulary is a distribution over steps and sentences (FVP-11).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
@@ -120,13 +118,8 @@ class DecoderVariant(Block):
     @property
     def shares(self) -> tuple[float, float, float]:
         """Shares of body, product and search in the step; their sum is 1 (FNI-17)."""
-        total_s = self.body_s + self.layer_s
+        total_s = self.body_s + (self.product_s + self.search_s)
         return self.body_s / total_s, self.product_s / total_s, self.search_s / total_s
-
-    @property
-    def layer_s(self) -> float:
-        """Seconds of the output layer: product and search."""
-        return self.product_s + self.search_s
 
 
 class DecoderBlock(Block):
@@ -190,70 +183,3 @@ def canonical(settings: DecoderSettings) -> DecoderSettings:
     if settings.embeddings == "frequent":
         return settings
     return settings.model_copy(update={"frequent_words": FREQUENT_WORDS})
-
-
-EXACT_TYPE = "float32"
-"""Compute type of engines that do not round."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fidelity:
-    """Agreement of a decoder with the exact decoder of the same beam and candidates (SHARP-10)."""
-
-    settings: DecoderSettings
-    rounding: str | None = None
-    """Compute type of the decoder's products if it is the engine's and rounds; None: float32, or a type of the decoder."""
-    agreement: float | None = None
-    """Share of equal target tokens; None: exact, or not measured."""
-    identical: float | None = None
-    """Share of equal sentences; None if not measured with this vocabulary and beam."""
-    likeliest_active: float | None = None
-    """Share of a restricted decoder's rows and steps whose likeliest token was active; None if not measured."""
-
-    @classmethod
-    def of(cls, block: DecoderBlock, settings: DecoderSettings, compute_type: str | None) -> Fidelity:
-        """Return the worst measured values over batch sizes. Identities do not change the agreement."""
-        noise = _noise(settings)
-        alike = [variant for variant in block.variants if _noise(variant.settings) == noise]
-        same_beam = [variant for variant in alike if variant.settings.beam == settings.beam]
-        return cls(
-            settings,
-            rounding_of(settings, compute_type),
-            _worst(alike, "agreement") if noise else None,
-            _worst(same_beam, "identical"),
-            _worst(same_beam, "likeliest_active"),
-        )
-
-    def describe(self) -> str:
-        """Describe the fidelity: `exact`, the share of tokens that agree, or not measured; then rounding and candidates."""
-        rounding = self.rounding
-        sentences = "" if self.identical is None else f", {_percent(self.identical)} of sentences"
-        if not self.settings.noise:
-            summary = "exact" if rounding is None else f"exact but for rounding in {rounding}"
-        else:
-            if self.agreement is not None:
-                summary = f"{_percent(self.agreement)} of tokens as the exact decoder's{sentences}"
-            elif self.likeliest_active is not None:
-                summary = f"likeliest token of all active in {_percent(self.likeliest_active)} of its own steps"
-                summary += sentences and f"{sentences} as the exact decoder's"
-            else:
-                summary = f"not exact ({', '.join(self.settings.noise)}), agreement not measured"
-            summary += "" if rounding is None else f", rounding in {rounding} aside"
-        return summary if self.settings.candidates is None else f"{summary}, among its candidates"
-
-
-def rounding_of(settings: DecoderSettings, compute_type: str | None) -> str | None:
-    """Return the engine's type if the decoder's products are in it and it is not float32, else None."""
-    return None if settings.gemm is not None or compute_type in (None, EXACT_TYPE) else compute_type
-
-
-def _worst(variants: Sequence[DecoderVariant], share: str) -> float | None:
-    return min((value for variant in variants if (value := getattr(variant, share)) is not None), default=None)
-
-
-def _noise(settings: DecoderSettings) -> list[tuple[str, object]]:
-    return [(option, getattr(settings, option)) for option in settings.noise]
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.4g} %" if share > 0.99 else f"{100 * share:.3g} %"

@@ -17,9 +17,9 @@ from simnmt.base.arrays import Floats
 from simnmt.base.configuration import Configuration
 from simnmt.base.text_tables import format_table
 from simnmt.profile.blocks import Block, Shown, shown_of
-from simnmt.profile.decoder_block import Fidelity
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.doubts import COST_MODELS, LENGTHS, against_step, alone_vs_plane, heldout_errors, profile_doubts
+from simnmt.profile.profile_variant import choose
 
 _COSTS = (*COST_MODELS, "beam_overrun")
 
@@ -84,8 +84,8 @@ def _derived(name: str, profile: DeviceProfile) -> Iterator[tuple[str, str]]:
         yield "sentence alone", f"{100 * apart:+.2f} % by steps against the plane, mean over {LENGTHS}"
     if name == "decoder" and profile.decoder is not None:
         block, compute_type = profile.decoder, None if profile.engine is None else profile.engine.compute_type
-        fidelities = (f"{settings}: {Fidelity.of(block, settings, compute_type).describe()}" for settings in block.measured)
-        yield "decoder fidelity", "; ".join(fidelities)
+        choices = (choose(block, settings, name=profile.name, compute_type=compute_type) for settings in block.measured)
+        yield "decoder fidelity", "; ".join(f"{choice.settings}: {choice.fidelity}" for choice in choices)
         ratios = ", ".join(f"{ratio:.3g} at batch {batch}" for batch, ratio in against_step(profile).items())
         if ratios:
             yield "decoder against step", f"measured steps of {block.base} over step and gap: {ratios}"

@@ -7,6 +7,7 @@ both must not be added: on a box whose speed varies, a variant would save too mu
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -14,48 +15,39 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.profile.blocks import Kind, Overheads, ProfileError, StepBlock
-from simnmt.profile.decoder_block import (
-    ActiveShare,
-    DecoderBlock,
-    DecoderVariant,
-    Fidelity,
-    canonical,
-    rounding_of,
-)
+from simnmt.profile.decoder_block import ActiveShare, DecoderBlock, DecoderVariant, canonical
 from simnmt.profile.decoder_settings import DecoderOptions, DecoderSettings
 from simnmt.profile.device_profile import DeviceProfile
 
 CALIBRATE = "measure it with simnmt calibrate --part decoder"
 
 
-@dataclass(frozen=True, slots=True)
-class VariantStep:
-    """One decode step at a batch size, of the chosen variant and of the base."""
-
-    batch: int
-    base: DecoderVariant
-    variant: DecoderVariant
-
-    @property
-    def active(self) -> ActiveShare | None:
-        """Active share of a restricted vocabulary."""
-        return self.variant.active
-
-    @property
-    def ratio(self) -> float:
-        """Seconds of the step over those of the base's step."""
-        return self.variant.step_s / self.base.step_s
+EXACT_TYPE = "float32"
+"""Compute type of engines that do not round."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecoderChoice:
-    """A variant of a profile's decoder, and the origin of its times."""
+    """A variant of a profile's decoder: the origin of its times, and its agreement with the exact decoder (SHARP-10).
+
+    The exact decoder has the same beam and candidates. The shares are the least over the measured batch sizes; None: exact, or
+    not measured.
+    """
 
     settings: DecoderSettings
     base: DecoderSettings
-    steps: tuple[VariantStep, ...]
-    """Steps by batch size, rising."""
-    fidelity: Fidelity
+    steps: tuple[DecoderVariant, ...] = ()
+    """Measured steps, by rising batch size."""
+    base_steps: tuple[DecoderVariant, ...] = ()
+    """Steps of the base at the same batch sizes."""
+    rounding: str | None = None
+    """Compute type of the products if it is the engine's and rounds; None: float32, or a type of the decoder."""
+    agreement: float | None = None
+    """Share of equal target tokens of any beam, since identities and beams do not change it."""
+    identical: float | None = None
+    """Share of equal sentences."""
+    likeliest_active: float | None = None
+    """Share of a restricted decoder's rows and steps whose likeliest token was active."""
     pace: float = 1.0
     """Seconds of a target token by the profile's plane over the seconds of the measured step at batch 1."""
 
@@ -67,18 +59,21 @@ class DecoderChoice:
     @property
     def exact(self) -> bool:
         """True if translations are those of the plain decoder of the same beam in float32 (XP-03)."""
-        return self.settings.exact and self.fidelity.rounding is None
+        return self.settings.exact and self.rounding is None
 
     @property
-    def short(self) -> str:
-        """Short description, `decoder beam 5, fused: measured, exact`; with the beam of the profile if that differs."""
-        origin = "as calibrated" if self.how == "base" else "measured"
-        summary = f"decoder {self.settings.describe()}: {origin}, {self.fidelity.describe()}"
-        return summary if self.settings.beam == self.base.beam else f"{summary} (the profile is of beam {self.base.beam})"
+    def ratios(self) -> dict[int, float]:
+        """Seconds of a step over those of the base's step, by batch size."""
+        return {step.batch: step.step_s / base.step_s for step, base in zip(self.steps, self.base_steps, strict=True)}
 
     @property
-    def alone(self) -> VariantStep | None:
-        """Step times of a single sentence; None if not measured at batch 1."""
+    def active(self) -> dict[int, ActiveShare]:
+        """Active shares of a restricted vocabulary, by batch size."""
+        return {step.batch: step.active for step in self.steps if step.active is not None}
+
+    @property
+    def alone(self) -> DecoderVariant | None:
+        """The step of a single sentence; None if not measured at batch 1."""
         return next((step for step in self.steps if step.batch == 1), None)
 
     @property
@@ -97,31 +92,56 @@ class DecoderChoice:
             return np.zeros_like(uniform)
         return self.pace * alone.active.s_per_share * alone.active.deviation(uniform)
 
+    @property
+    def fidelity(self) -> str:
+        """`exact`, or the shares that agree with the exact decoder; then rounding and candidates."""
+        noise, rounding = self.settings.noise, self.rounding
+        if not noise:
+            text = "exact" if rounding is None else f"exact but for rounding in {rounding}"
+        else:
+            shares = {"tokens": self.agreement, "sentences": self.identical}
+            alike = " and ".join(f"{_percent(share)} of {unit}" for unit, share in shares.items() if share is not None)
+            text = f"{alike} as the exact decoder's" if alike else f"not exact ({', '.join(noise)}), agreement not measured"
+            if self.agreement is None and self.likeliest_active is not None:
+                likeliest = f"likeliest token of all active in {_percent(self.likeliest_active)} of its own steps"
+                text = f"{likeliest}, {text}" if alike else likeliest
+            text += "" if rounding is None else f", rounding in {rounding} aside"
+        return text if self.settings.candidates is None else f"{text}, among its candidates"
+
+    @property
+    def short(self) -> str:
+        """Short description, `decoder beam 5, fused: measured, exact`; with the beam of the profile if that differs."""
+        origin = "as calibrated" if self.how == "base" else "measured"
+        summary = f"decoder {self.settings.describe()}: {origin}, {self.fidelity}"
+        return summary if self.settings.beam == self.base.beam else f"{summary} (the profile is of beam {self.base.beam})"
+
     def describe(self) -> str:
         """Describe the variant in one sentence without a full stop."""
         if self.how == "base":
             return f"{self.short}, with which the profile's costs were measured"
-        times = [f"{step.ratio:.3g} at batch {step.batch}" for step in self.steps]
-        summary = f"{self.short}; a decode step over that of {self.base.describe()}: {', '.join(times)}"
+        times = ", ".join(f"{ratio:.3g} at batch {batch}" for batch, ratio in self.ratios.items())
+        summary = f"{self.short}; a decode step over that of {self.base.describe()}: {times}"
         if self.settings.beam != self.base.beam:
             summary += f"; refilling, and what a longer source adds, as with beam {self.base.beam}"
-        active = (f"{step.active.describe()} at batch {step.batch}" for step in self.steps if step.active is not None)
-        return "; ".join([summary, *active])
+        return "; ".join([summary, *(f"{share.describe()} at batch {batch}" for batch, share in self.active.items())])
 
     def as_json(self) -> dict[str, Any]:
         """Return plain numbers in SI units."""
-        fidelity = self.fidelity
         return {
             "settings": self.settings.model_dump(mode="json"),
             "how": self.how,
             "exact": self.exact,
-            "rounding": fidelity.rounding,
-            "agreement": fidelity.agreement,
-            "step_over_base": {str(step.batch): step.ratio for step in self.steps},
-            "active_share": {str(step.batch): step.active.mean for step in self.steps if step.active is not None},
-            "identical": fidelity.identical,
-            "likeliest_active": fidelity.likeliest_active,
+            "rounding": self.rounding,
+            "agreement": self.agreement,
+            "step_over_base": {str(batch): ratio for batch, ratio in self.ratios.items()},
+            "active_share": {str(batch): share.mean for batch, share in self.active.items()},
+            "identical": self.identical,
+            "likeliest_active": self.likeliest_active,
         }
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.4g} %" if share > 0.99 else f"{100 * share:.3g} %"
 
 
 def choose(block: DecoderBlock, settings: DecoderSettings, *, name: str, compute_type: str | None = None) -> DecoderChoice:
@@ -130,12 +150,7 @@ def choose(block: DecoderBlock, settings: DecoderSettings, *, name: str, compute
     `name`: name of the profile, for messages; `compute_type`: type of the engine, which `gemm: null` means.
     """
     wanted = _as_measured(block, settings, compute_type)
-    base = canonical(block.base)
-    steps = tuple(
-        VariantStep(batch, variants[base], variants[wanted])
-        for batch in block.batches
-        if wanted in (variants := block.at(batch))
-    )
+    steps = tuple(variants[wanted] for batch in block.batches if wanted in (variants := block.at(batch)))
     if not steps:
         options = DecoderSettings.model_fields
         nearest = max(block.measured, key=lambda known: sum(getattr(known, key) == getattr(wanted, key) for key in options))
@@ -144,7 +159,32 @@ def choose(block: DecoderBlock, settings: DecoderSettings, *, name: str, compute
             f"{wanted.describe()} was not measured in profile {name}",
             remedy=f"take a measured variant, such as {nearest.describe()}, or {CALIBRATE}{' --vocabulary' * restricts}",
         )
-    return DecoderChoice(wanted, block.base, steps, Fidelity.of(block, wanted, compute_type))
+    # Identities do not change the agreement (SHARP-10).
+    alike = [variant for variant in block.variants if _noise(variant.settings) == _noise(wanted)]
+    same_beam = [variant for variant in alike if variant.settings.beam == wanted.beam]
+    return DecoderChoice(
+        wanted,
+        block.base,
+        steps,
+        tuple(block.at(step.batch)[canonical(block.base)] for step in steps),
+        rounding=_rounding(wanted, compute_type),
+        agreement=_least(variant.agreement for variant in alike) if wanted.noise else None,
+        identical=_least(variant.identical for variant in same_beam),
+        likeliest_active=_least(variant.likeliest_active for variant in same_beam),
+    )
+
+
+def _noise(settings: DecoderSettings) -> dict[str, Any]:
+    return settings.model_dump(include=set(settings.noise))
+
+
+def _least(shares: Iterable[float | None]) -> float | None:
+    return min((share for share in shares if share is not None), default=None)
+
+
+def _rounding(settings: DecoderSettings, compute_type: str | None) -> str | None:
+    """Return the engine's type if the decoder's products are in it and it is not float32, else None."""
+    return None if settings.gemm is not None or compute_type in (None, EXACT_TYPE) else compute_type
 
 
 def _as_meant(block: DecoderBlock, settings: DecoderSettings) -> DecoderSettings:
@@ -209,19 +249,19 @@ def with_decoder(profile: DeviceProfile, settings: DecoderSettings) -> tuple[Dev
     moved = profile if choice.how == "base" else _moved(profile, block, choice)
     if choice.alone is None:
         return moved, choice
-    return moved, replace(choice, pace=moved.plane.s_per_tgt_token / choice.alone.variant.step_s)
+    return moved, replace(choice, pace=moved.plane.s_per_tgt_token / choice.alone.step_s)
 
 
 def _moved(profile: DeviceProfile, block: DecoderBlock, choice: DecoderChoice) -> DeviceProfile:
     kind = min(profile.execution.kind, block.kind, key=_LEAST_SURE_FIRST.index)
-    alone, settings, engine, energy = choice.alone, choice.settings, profile.engine, profile.energy
-    if alone is None:
+    ratio, settings, engine, energy = choice.ratios.get(1), choice.settings, profile.engine, profile.energy
+    if ratio is None:
         raise ProfileError(
             f"{settings.describe()} was not measured at batch 1 in profile {profile.name}, so its time for a single sentence "
             "is unknown",
             remedy=f"take another variant, or {CALIBRATE}",
         )
-    plane = profile.execution.plane.times(1.0, alone.ratio)
+    plane = profile.execution.plane.times(1.0, ratio)
     execution = profile.execution.model_copy(update={"kind": kind, "plane": plane, "samples": ()})
     changed: dict[str, object] = {"decoder": None, "execution": execution}
     if engine is not None:
@@ -233,7 +273,7 @@ def _moved(profile: DeviceProfile, block: DecoderBlock, choice: DecoderChoice) -
         changed["beam_overrun"] = None  # unknown for another beam
     if energy is not None and energy.j_per_tgt_token is not None:
         # At the same power, energy is proportional to time.
-        changed["energy"] = energy.model_copy(update={"j_per_tgt_token": alone.ratio * energy.j_per_tgt_token})
+        changed["energy"] = energy.model_copy(update={"j_per_tgt_token": ratio * energy.j_per_tgt_token})
     return profile.model_copy(update=changed)
 
 
@@ -247,7 +287,7 @@ def as_calibrated(profile: DeviceProfile) -> DecoderChoice | None:
         return None
     options = {"fused": engine.fused} if engine.decoder is None else engine.decoder.model_dump()
     settings = DecoderSettings(**options, beam=engine.beam)
-    return DecoderChoice(canonical(settings), settings, (), Fidelity(settings, rounding_of(settings, compute_type)))
+    return DecoderChoice(canonical(settings), settings, rounding=_rounding(settings, compute_type))
 
 
 def _moved_step(
@@ -258,7 +298,7 @@ def _moved_step(
     Between measured batch sizes, the ratio is that of interpolated times. The step block ends at the greatest measured batch
     of the variant, if that is below the block's greatest.
     """
-    measured = np.array([times.batch for times in choice.steps])
+    measured = np.array(list(choice.ratios))
     batches = np.unique([*step.batch, *measured])
     batches = batches[(batches <= measured[-1]) & (batches >= step.batch[0]) & (batches <= step.batch[-1])]
     if not batches.size:
@@ -268,8 +308,8 @@ def _moved_step(
     # The mean step takes longer than the usual step of the block; the ratio holds for the mean step with its gap.
     steps_s = mean_over_usual * step.cost.seconds(batches[:, None], np.array(step.position)[None, :])
     # Linear between measured batch sizes, constant beyond them.
-    base_s = np.interp(batches, measured, [times.base.step_s for times in choice.steps])
-    variant_s = np.interp(batches, measured, [times.variant.step_s for times in choice.steps])
+    base_s = np.interp(batches, measured, [times.step_s for times in choice.base_steps])
+    variant_s = np.interp(batches, measured, [times.step_s for times in choice.steps])
     seconds = (variant_s / base_s)[:, None] * (steps_s + (fixed_s + s_per_sentence * batches)[:, None]) / mean_over_usual
     moved = step.model_copy(
         update={

@@ -32,8 +32,6 @@ class StubService:
     api_fault: str = ""
     """What it does instead of translating: `html`, `break`, `empty`, `fail after 20`, `error with status 200`."""
     translate: Callable[[str], str] = translation
-    answers: int = 1
-    """Translations that a request for one gets."""
     thoughts: str = ""
     """Text of a chat answer ahead of its translation."""
     reasoning: str = ""
@@ -87,8 +85,7 @@ class StubService:
         asked = await request.json()
         if (fault := await self._fault(request)) is not None:
             return fault
-        answer = await self.execute(asked["q"])
-        return web.json_response({"translatedText": answer if self.answers == 1 else [answer] * self.answers})
+        return web.json_response({"translatedText": await self.execute(asked["q"])})
 
     async def _languages(self, request: web.Request) -> web.StreamResponse:
         return web.json_response(self.languages, status=404 if self.languages is None else 200)

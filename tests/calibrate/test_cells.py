@@ -98,11 +98,6 @@ def test_runs_of_large_batches_are_short_and_hypotheses_count_as_rows() -> None:
     assert sum(work.tgt_len * (0.012 + 0.0022 * work.batch) for work in wide) < 80.0, "a round of three"
 
 
-def test_encoders_that_are_had_by_subtraction_are_of_longer_sources() -> None:
-    reported, unreported = (encoder_cells(settings(), tells_steps=tells) for tells in (True, False))
-    assert min(work.src_len for work in reported) < 8 <= min(work.src_len for work in unreported)
-
-
 @pytest.mark.parametrize(
     ("keys", "message"),
     [

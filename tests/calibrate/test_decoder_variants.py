@@ -23,7 +23,7 @@ from simnmt.nmt.decoder_timing import STAGES
 from simnmt.nmt.engine import EngineAccount, Timing, Work
 from simnmt.nmt.errors import NmtError, OutOfMemory
 from simnmt.nmt.models import build_model
-from simnmt.nmt.subwords import SOURCE_TOKENIZER, learn_vocabulary
+from simnmt.nmt.subwords import SOURCE_TOKENIZER, TARGET_TOKENIZER, learn_vocabulary
 from simnmt.profile.decoder_block import DecoderBlock
 from simnmt.profile.decoder_settings import DecoderSettings
 from tests.calibrate.engines import FakeEngine
@@ -169,24 +169,35 @@ INT16, POLYNOMIAL = DecoderSettings(gemm="int16"), DecoderSettings(activations="
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model that has learnt nothing, as training would write it, and a text."""
+    """A model that has learnt nothing, as training would write it, and a text with references."""
     made = tmp_path_factory.mktemp("model")
     save_checkpoint(made, build_model(SMALL, seed=3), SMALL)
     sources = [text for pair in toy_language.pairs(300) for text in pair]
     marks = {"pad": 0, "unk": 1, "start": 2, "eos": 3}
-    (made / SOURCE_TOKENIZER).write_bytes(learn_vocabulary(sources, VOCAB, side="whole", **marks))
-    (made / "text.txt").write_text("\n".join(source for source, _ in toy_language.pairs(5)), encoding="utf-8")
+    for name in (SOURCE_TOKENIZER, TARGET_TOKENIZER):
+        (made / name).write_bytes(learn_vocabulary(sources, VOCAB, side="whole", **marks))
+    for name, side in (("text.txt", 0), ("references.txt", 1)):
+        (made / name).write_text("\n\n".join(pair[side] for pair in toy_language.pairs(5)), encoding="utf-8")
     return made
 
 
 def test_only_rounding_changes_the_agreement_which_equals_that_of_the_ladder(folder: Path) -> None:
     """Identities, beam and candidates aside: all are held teacher-forced against the same translations."""
     merged = DecoderSettings(beam=2, gemm="int16", merge=True, candidates=5)
-    noise = agreeing.noise_agreement(str(folder), folder / "text.txt", [INT16, merged, POLYNOMIAL], 3)
+    shares, *counted = agreeing.noise_agreement(str(folder), folder / "text.txt", [INT16, merged, POLYNOMIAL], 3)
     (rung,) = [rung for rung in agreeing.sharp_agreement(str(folder), folder / "text.txt", 3) if rung.key == "int16"]
-    assert noise.share[INT16] == noise.share[merged] == rung.share
-    assert (noise.tokens, noise.sentences) == (rung.tokens, 5)
-    assert 0.0 < noise.share[POLYNOMIAL] <= 1.0
+    assert shares[INT16] == shares[merged] == rung.share and 0.0 < shares[POLYNOMIAL] <= 1.0
+    assert counted == [rung.tokens, 5]
+
+
+def test_exact_rungs_change_no_word_of_a_model(folder: Path) -> None:
+    rungs = agreeing.sharp_agreement(str(folder), folder / "text.txt", 3, references=folder / "references.txt")
+    keys = [rung.key for rung in rungs]
+    assert keys[:2] == ["baseline", agreeing.IDENTITIES] and keys.count("merge") == 2, "with table and with polynomial"
+    for rung in rungs:
+        assert rung.sentences == 5 and 0 < rung.tokens_same <= rung.tokens and 0.0 < rung.distinct_share <= 1.0
+        if rung.settings.exact:
+            assert rung.share == 1.0 and rung.sentences_same == 5 and rung.bleu == rungs[0].bleu is not None, "SHARP-10"
 
 
 def test_a_trained_folder_is_calibrated_with_its_agreement(folder: Path, tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ import pytest
 
 from simnmt.calibrate.calibration import Calibrated
 from simnmt.calibrate.endpoint import EndpointSettings, EndpointTimes, calibrate_endpoint
-from simnmt.calibrate.harness import Listener, Silent
 from simnmt.calibrate.journal import journal_path
 from simnmt.calibrate.settings import CalibrationError
 from tests.calibrate.endpoint_stub import FIXED_S, SRC_S, TGT_S, StubService, stub_service, translation
@@ -33,28 +32,13 @@ def calibrated(tmp_path: Path) -> Callable[..., Calibrated]:
     def one(
         service: StubService,
         api: str = "libretranslate",
-        listener: Listener = Silent,
-        replaces_journal: bool = False,
         **settings: Any,
     ) -> Calibrated:
         given = {"quick": True, "model": "stub" if api == "openai" else None, **settings}
         whole = EndpointSettings(service.url, api, str(tmp_path / "text.de"), **given)
-        return calibrate_endpoint(whole, tmp_path / f"{api}.json", listener=listener, replaces_journal=replaces_journal)
+        return calibrate_endpoint(whole, tmp_path / f"{api}.json")
 
     return one
-
-
-class Remarks:
-    """The lines of a calibration."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def say(self, text: str) -> None:
-        self.lines.append(text)
-
-    def measured(self, part: str, done_s: float, left_s: float) -> None:
-        pass
 
 
 @pytest.mark.parametrize("api", ["libretranslate", "openai"])
@@ -164,24 +148,3 @@ def test_a_refused_option_is_left_out_of_all_later_requests(calibrated: Any, opt
         calibrated(service, "openai")
     kept = {"model", "messages", "temperature", "max_tokens"} - {option}
     assert {frozenset(asked) for asked in service.options} == {frozenset(kept)}
-
-
-def test_two_translations_of_one_text_are_refused(calibrated: Any, tmp_path: Path) -> None:
-    with stub_service(pace=FAST, answers=2) as service, pytest.raises(CalibrationError) as refused:
-        calibrated(service)
-    assert service.url in refused.value.what
-    assert not list(tmp_path.glob("libretranslate*"))
-
-
-def test_measurements_of_other_settings_are_removed_only_where_that_is_asked_for(calibrated: Any, tmp_path: Path) -> None:
-    with stub_service(pace=2.0, api_fault="fail after 17") as service, pytest.raises(CalibrationError):
-        calibrated(service)
-    journal, remarks = journal_path(tmp_path / "libretranslate.json"), Remarks()
-    before = journal.read_bytes()
-    with stub_service(pace=FAST) as service:
-        with pytest.raises(CalibrationError) as refused:
-            calibrated(service)  # at another address
-        assert refused.value.path == str(journal) and journal.read_bytes() == before
-        calibrated(service, listener=remarks, replaces_journal=True)
-    assert str(journal) in remarks.lines[0]  # before anything is measured
-    assert not journal.exists()

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simnmt.base.shipped_files import find
 from simnmt.calibrate.cells import FITTED, JUDGING
 from simnmt.calibrate.fits import fit_grid
 from simnmt.calibrate.parts.execution import execution_block
@@ -20,8 +19,7 @@ from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.doubts import alone_vs_plane
 from simnmt.profile.execution_fit import cell_samples, fit_execution
 from simnmt.profile.origin import ValidRange
-from simnmt.profile.profile_file import checked_profile, read_profile
-from simnmt.profile.profile_summary import as_json, facts
+from simnmt.profile.profile_file import checked_profile
 from tests.calibrate.engines import PLANE, FakeEngine
 from tests.profile.made_profile import whole_profile
 
@@ -127,15 +125,6 @@ def test_noise_of_a_backend_without_reported_steps_does_not_reach_their_costs(pa
     assert max(block.heldout_error, encoder.heldout_error) < 0.1
 
 
-def test_an_encoder_below_the_noise_of_its_step_is_listed(parts: Any) -> None:
-    settings = Settings("marian", backend="ctranslate2", parts=("step",))
-    timings = parts(settings, tells_steps=False, plane=(1e-9, 0.008, 0.0), noise=0.002)
-    block = step_block(timings.rows("step"), (), 1)
-    encoder = encoder_block(timings.rows("encoder"), (), 1, block)
-    lost = [note for note in encoder.left_out if "took no longer than its decode step" in note] if encoder else None
-    assert encoder is None or lost
-
-
 def test_the_first_step_is_fitted_separately(parts: Any) -> None:
     """A first step twice as long as the others is told of position 0 and of no other."""
     timings = parts(Settings("gru", mode="quick", parts=("step",)), noise=0.0, growth=0.0)
@@ -160,11 +149,6 @@ def test_the_gap_is_what_a_step_adds_to_the_whole_beside_itself(parts: Any, gap_
     settings = Settings("gru", mode="quick", parts=("execution",))
     gap_s_fitted = gap_of_singles_s(parts(settings, noise=0.0, gap_s=gap_s).rows("execution"))
     assert gap_s_fitted == pytest.approx(gap_s, abs=1e-12)
-
-
-def test_without_reported_steps_no_gap_is_known(parts: Any) -> None:
-    settings = Settings("gru", mode="quick", parts=("execution",))
-    assert gap_of_singles_s(parts(settings, tells_steps=False).rows("execution")) is None
 
 
 def test_steps_that_short_runs_did_not_reach_grow_as_those_of_a_smaller_batch(parts: Any) -> None:
@@ -242,19 +226,3 @@ def test_steps_of_one_sentence_cost_the_measured_time_even_if_the_line_over_batc
     assert abs(alone_vs_plane(measured) or 0.0) < 0.01
     step = measured.decoding_cost.step
     assert step.seconds(1, 5) == pytest.approx(0.8 * 0.00311) and step.seconds(16, 5) == pytest.approx(0.00461, rel=0.05)
-
-
-def test_an_incomplete_profile_is_not_changed() -> None:
-    whole = profile_of(1.1)
-    for lacks in ("step", "encoder"):
-        poorer = whole.model_copy(update={lacks: None})
-        assert with_batches_at_pace(poorer) is poorer and alone_vs_plane(poorer) is None
-
-
-def test_inspect_shows_the_difference_of_a_sentence_alone_from_the_plane() -> None:
-    profile = read_profile(find("calibration", "@cpu1-bilstm"))
-    stated = as_json(profile)["alone_vs_plane"]
-    assert stated == alone_vs_plane(profile) and abs(stated) <= 0.02
-    assert f"{100 * stated:+.2f} % by steps against the plane" in dict(facts(profile))["sentence alone"]
-    inferred = read_profile(find("calibration", "@tx2-gru"))
-    assert as_json(inferred)["alone_vs_plane"] is None and "sentence alone" not in dict(facts(inferred))

@@ -19,7 +19,6 @@ from simnmt.calibrate.harness import (
     Case,
     by_round,
     counted,
-    matrix_reference,
     ratio,
     rounds,
 )
@@ -122,11 +121,6 @@ def test_a_change_of_the_reference_disturbs_the_stretches_on_both_sides_and_thes
     assert kept["round"].tolist() and not kept["disturbed"].any() and len(kept) == 6
 
 
-def test_a_single_fast_reading_is_not_the_usual_one() -> None:
-    frame = rounds({"a": case(taking())}, 6, reference=case(taking(*[1.0] * 6, *[0.8] * 3)), watch=QUIET)
-    assert disturbed_rounds(frame) == [1, 2]
-
-
 def test_a_stretch_beside_other_processes_is_measured_again() -> None:
     others = chain([0.0, 1e3], repeat(0.0))
     frame = rounds({"a": case(taking(1.0, 9.0)), "b": case(taking(1.0, 2.0))}, 3, watch=lambda: Watch(next(others)))  # type: ignore[arg-type, return-value]
@@ -215,16 +209,6 @@ def test_disturbed_rounds_count_for_no_ratio_where_there_are_others() -> None:
     ]
     frame = pd.DataFrame(rows, columns=["round", "case", "seconds", "disturbed"]).assign(attempt=0)
     assert ratio(frame, "a", "b") == (2.0, 2.0, 2.0, 2)
-
-
-def test_reference_work_takes_time() -> None:
-    assert rounds({"a": matrix_reference(64, 64, 2)}, 1)["seconds"].item() > 0.0
-
-
-def test_findings_come_back_and_are_in_the_file_at_once(journal: Callable[..., Journal], tmp_path: Path) -> None:
-    journal().finding("disk", {"bytes_per_s": 1e9 / 3})
-    assert (tmp_path / "j.jsonl").read_bytes().count(b"\n") == 2
-    assert journal().findings == {"disk": {"bytes_per_s": 1e9 / 3}}
 
 
 @pytest.mark.parametrize("cut", [1, 7, 20])

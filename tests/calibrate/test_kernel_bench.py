@@ -59,7 +59,6 @@ def test_a_result_has_its_target_and_whether_it_was_reached(
         "rounds": 2,
         "error": error,
         "error_bound": 0.5,
-        "remark": "",
     }
 
 

@@ -106,13 +106,6 @@ def test_steps_measured_again_bring_their_gap_and_refilling_and_touch_nothing_el
     assert abs(alone_vs_plane(done)) < 1e-9
 
 
-def test_steps_measured_again_are_held_against_the_same_whole_executions(measured: Any) -> None:
-    first = measured(replace(QUICK, parts=("execution", "step"))).profile
-    again = measured(replace(QUICK, parts=("step",))).profile
-    assert again.execution == first.execution
-    assert again.decoding_cost.steps_at(4)(0, 9) == pytest.approx(first.decoding_cost.steps_at(4)(0, 9), rel=0.05)
-
-
 def test_completing_keeps_the_names_units_and_date_of_the_profile(measured: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = replace(QUICK, parts=("execution",), src_unit="char", tgt_unit="char")
     with monkeypatch.context() as patched:

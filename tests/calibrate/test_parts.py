@@ -100,31 +100,6 @@ def test_the_gap_grows_with_the_batch_and_holds_nothing_that_happens_once(parts:
     assert "error 0.0 % on batch sizes 7, 10, 20, never fitted" in overheads["step_gap_s"].note
 
 
-def test_a_gap_that_is_not_linear_in_the_batch_shows_in_the_error(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = FakeEngine.run
-
-    def twice_at_ten(self: FakeEngine, work: Any) -> Any:
-        self._gap_s_per_sentence = 6e-5 if work.batch == 10 else 3e-5
-        return run(self, work)
-
-    monkeypatch.setattr(FakeEngine, "run", twice_at_ten)
-    assert "error 16.7 %" in gaps(parts(STEPS, noise=0.0, gap_s_per_sentence=3e-5))["step_gap_s"].note
-
-
-def test_shortened_runs_give_the_same_gap(parts: Parts) -> None:
-    wide = Settings("gru", parts=("step",), max_batch=128, beam=5)
-    overheads = gaps(parts(wide, noise=0.0, gap_s=0.0002, gap_s_per_sentence=3e-5))
-    assert overheads["step_gap_s_per_sentence"].value == pytest.approx(3e-5, rel=1e-6)
-
-
-def test_a_batch_whose_encoder_did_not_fit_gives_no_gap(parts: Parts) -> None:
-    """What a translation of one token takes beside its own is not known: the whole over the steps would be too much."""
-    measured = parts(STEPS, noise=0.0, gap_s=0.0002, gap_s_per_sentence=3e-5)
-    encoders = measured.rows("encoder")
-    gap = gap_overheads(measured.rows("step"), encoders[encoders["batch"] < 24])["step_gap_s_per_sentence"]
-    assert gap.value == pytest.approx(3e-5, rel=1e-6) and "batch 1 to 20" in gap.note
-
-
 def test_no_gap_is_known_if_steps_are_not_reported(parts: Parts) -> None:
     overheads = gaps(parts(replace(STEPS, backend="ctranslate2"), tells_steps=False))
     assert [overhead.value for overhead in overheads.values()] == [None, None]
@@ -147,19 +122,6 @@ def test_refilling_is_measured_up_to_the_largest_batch(parts: Parts) -> None:
     assert overheads["refill_s_per_sentence"].value == pytest.approx(3e-5), "each leaves as it joined"
     assert overheads["leave_s"].value == pytest.approx(0.0003), "in each step with which some leave"
     assert set(engine.joinings) == {(1, 1), (2, 2), (4, 4), (8, 8), (16, 16), (32, 0)}, "never more than the batch"
-
-
-def test_refilling_is_fitted_to_the_batches_that_fit_into_memory(parts: Parts) -> None:
-    overheads = parts(STEPS, FakeEngine(refill_s=REFILL, most_batch=9)).bench.overheads
-    assert "1 to 8 sentences" in overheads["refill_s_fixed"].note
-
-    class Cramped(FakeEngine):
-        def _joining_timer(self, *_: Any, **__: Any) -> Any:
-            raise OutOfMemory("no room")
-
-    nothing = parts(STEPS, Cramped(refill_s=REFILL)).bench.overheads
-    assert (nothing["refill_s_fixed"].value, nothing["refill_s_fixed"].note) == (None, "out of memory")
-    assert parts(STEPS, FakeEngine()).bench.overheads["leave_s"].note == "never refills a batch"
 
 
 # Padding and long sources.
@@ -206,12 +168,6 @@ def test_the_share_of_the_padding_that_is_paid_is_found(share: float) -> None:
     assert padding_share(batches, STEP, ENCODER) == pytest.approx(share, abs=1e-9)
 
 
-def test_noise_makes_no_share_below_nothing_or_above_all() -> None:
-    for factor, share in ((0.5, 0.0), (9.0, 1.0)):
-        batches = [(src_lens, factor * seconds) for src_lens, seconds in mixed(Encoding(0.0))]
-        assert padding_share(batches, STEP, ENCODER) == share
-
-
 def test_where_nothing_is_packed_no_share_is_known_and_short_sources_are_kept_to() -> None:
     assert mixed(FakeEngine()) == mixed(Encoding(0.3, kind="transformer")) == [] and padding_share([], STEP, ENCODER) is None
     assert {max(src_lens) for src_lens, _ in mixed(Encoding(0.3), max_src_len=20)} == {20}
@@ -232,46 +188,12 @@ def test_what_long_sources_add_is_found_on_a_box_with_neighbours(attention_s: fl
     assert "of 138 pairs at least; fitted within" in step.notes[-1]
 
 
-def long_sources(pairs_by_batch: dict[int, list[tuple[float, float]]]) -> tuple[float, str]:
-    rows = [
-        {
-            "case": batch,
-            "round": 0,
-            "attempt": 0,
-            "disturbed": False,
-            "seconds": 1.0,
-            "batch": batch,
-            "more": 60,
-            "pairs_s": pairs,
-        }
-        for batch, pairs in pairs_by_batch.items()
-    ]
-    step = fit_sources(pd.DataFrame(rows), bench(FakeEngine()))["step"]
-    return step.s_per_row_src_token, step.notes[-1]
-
-
-def test_a_growth_of_steps_that_is_not_by_rows_shows_in_the_error() -> None:
-    value, note = long_sources({8: [(1.0, 1.0)] * 3, 32: [(1.0, 1.2)] * 3})
-    assert 0.0 < value < 0.2 / (32 * 60)
-    assert "0.0 % (0.0 % to 0.0 %) at batch 8, 20.0 % (20.0 % to 20.0 %) at batch 32" in note
-    assert "fitted within 2.8 % of a step" in note
-    assert long_sources({8: [(1.0, 0.9)] * 3})[0] == 0.0, "a shorter step under long sources is noise"
-
-
 @pytest.mark.parametrize(("keys", "engine"), [({"mode": "quick"}, {}), ({"max_src_len": 20}, {}), ({}, {"tells_steps": False})])
 def test_without_longer_sources_or_steps_it_is_not_known_what_they_add(keys: dict[str, Any], engine: dict[str, Any]) -> None:
     assert source_cases(bench(FakeEngine(**engine), **keys)) == {}
 
 
 # Beside the model.
-
-
-def test_a_real_decision_takes_microseconds_at_most() -> None:
-    costs = Bench(replace(QUICK, parts=("overheads",)), FakeEngine())
-    measure(costs, None)
-    decision_s = costs.overheads["decision_s"].value
-    assert decision_s is not None and 1e-8 < decision_s < 1e-4
-    assert costs.overheads["tokenisation_s_fixed"].note == "no tokeniser belongs to this model"
 
 
 @pytest.fixture(scope="module")

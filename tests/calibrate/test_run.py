@@ -10,15 +10,14 @@ import pytest
 
 from simnmt.base.errors import InputError
 from simnmt.base.shipped_files import find
+from simnmt.calibrate import processor_use, profile_assembly
+from simnmt.calibrate.box import BoxDescription
 from simnmt.calibrate.calibration import calibrate
 from simnmt.calibrate.disk import DiskError, DiskReads
 from simnmt.calibrate.parts import box as box_parts
 from simnmt.calibrate.settings import CalibrationError, Settings
-from simnmt.profile.decoder_settings import DecoderOptions
 from simnmt.profile.profile_file import read_profile
-from simnmt.profile.profile_summary import facts
-from simnmt.profile.profile_variant import as_calibrated
-from tests.calibrate.engines import CANDIDATES, PLANE, QUICK, FakeEngine, disk_samples
+from tests.calibrate.engines import PLANE, QUICK, FakeEngine
 
 NO_STAGES = "no variants of the decoder: the backend does not time the stages of a step"
 """Of an engine made of numbers."""
@@ -62,13 +61,6 @@ def test_a_decision_takes_less_than_a_thousandth_of_an_inference(measured: Any) 
     assert 0.0 < profile.overheads.decision_s.value < 1e-3 * mean_s
 
 
-def test_names_and_units_are_as_given(measured: Any) -> None:
-    settings = replace(QUICK, model="marian", src_unit="char")
-    profile = measured(settings, name="kitchen", device_name="the old laptop").profile
-    assert (profile.name, profile.device.name, profile.model.name) == ("kitchen", "the old laptop", "marian")
-    assert profile.length_unit.model_dump() == {"src": "char", "tgt": "subword", "end_of_sentence": "both"}
-
-
 @pytest.mark.parametrize(
     ("facts", "message"),
     [
@@ -107,16 +99,6 @@ def test_without_memory_for_single_sentences_nothing_is_written(measured: Any, t
     assert not (tmp_path / "box.json").exists()
 
 
-def test_the_engine_of_a_profile_records_the_options_of_its_decoder(measured: Any) -> None:
-    engine = FakeEngine(backend="sharp", decoder=CANDIDATES | {"fused": True}, fused=True)
-    profile = measured(replace(QUICK, parts=("execution",)), engine).profile
-    assert (profile.engine.fused, profile.engine.decoder) == (True, DecoderOptions(**CANDIDATES, fused=True))
-    assert as_calibrated(profile).short.startswith(
-        "decoder beam 1, fused, float32, 500 candidates: as calibrated, exact, among"
-    )
-    assert "decoder fused, float32, 500 candidates" in dict(facts(profile))["engine"]
-
-
 def test_a_disk_that_cannot_be_measured_spoils_nothing_else(measured: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any, **__: Any) -> DiskReads:
         raise DiskError("too full", path="/mnt")
@@ -125,24 +107,6 @@ def test_a_disk_that_cannot_be_measured_spoils_nothing_else(measured: Any, monke
     done = measured()
     assert done.profile.disk is None
     assert any(warning.startswith("no disk: /mnt: too full") for warning in done.warnings)
-
-
-def test_reads_are_paced_as_the_settings_say(measured: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def disk(folder: Path, sizes: Any, repeats: int, pace: float | None, **_: Any) -> DiskReads:
-        assert pace == 90e6
-        return disk_samples()
-
-    monkeypatch.setattr(box_parts, "measure_disk", disk)
-    profile = measured(replace(QUICK, parts=("execution", "disk"), disk_bytes_per_s=90e6)).profile
-    assert profile.disk.paced_bytes_per_s == 90e6
-
-
-def test_a_disk_whose_rate_rises_with_the_size_is_off_its_line(measured: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    rates = {2**18: 5e7, 10**6: 1e8, 4 * 10**6: 4e8, 16 * 10**6: 1.6e9, 32 * 10**6: 2e9}
-    seen = replace(disk_samples(), read_s={size: [0.001 + size / rate] * 3 for size, rate in rates.items()})
-    monkeypatch.setattr(box_parts, "measure_disk", lambda *_, **__: seen)
-    disk = measured(replace(QUICK, parts=("execution", "disk"))).profile.disk
-    assert disk.heldout_error > 0.1
 
 
 def test_a_cpu_goes_by_the_name_that_its_box_has_for_it(measured: Any, box: Any, tmp_path: Path) -> None:
@@ -165,7 +129,7 @@ def test_a_cpu_goes_by_the_name_that_its_box_has_for_it(measured: Any, box: Any,
 
 @pytest.mark.parametrize(
     ("facts", "threads"),
-    [({}, 4), ({"allowed_cores": 2}, 2), ({"physical_cores": 2}, 2), ({"allowed_cores": 4, "cpu_quota": 1.5}, 1)],
+    [({}, 4), ({"allowed_cores": 2}, 2), ({"allowed_cores": 4, "cpu_quota": 1.5}, 1)],
 )
 def test_by_default_each_core_gets_one_thread(box: Any, tmp_path: Path, facts: dict[str, Any], threads: int) -> None:
     box(**facts)
@@ -184,18 +148,16 @@ def nothing_is_loaded(*_: Any, **__: Any) -> FakeEngine:
 
 
 @pytest.mark.parametrize(
-    ("make", "out", "keys", "message"),
+    ("out", "keys", "message"),
     [
-        ((), "none/box.json", {}, "its folder does not exist"),
-        ((), ".", {}, "not a file"),
-        ((), "box.json", {"mode": "paper", "lengths": "missing.csv"}, "missing.csv"),
+        ("none/box.json", {}, "its folder does not exist"),
+        (".", {}, "not a file"),
+        ("box.json", {"mode": "paper", "lengths": "missing.csv"}, "missing.csv"),
     ],
 )
 def test_what_cannot_end_well_is_refused_before_the_model_is_loaded(
-    box: Any, tmp_path: Path, make: tuple[str, ...], out: str, keys: dict[str, Any], message: str
+    box: Any, tmp_path: Path, out: str, keys: dict[str, Any], message: str
 ) -> None:
-    for name in make:
-        (tmp_path / name).mkdir() if name.endswith("/") else (tmp_path / name).write_text("dear diary")
     with pytest.raises(InputError) as refused:
         calibrate(replace(QUICK, **keys), tmp_path / out, load=nothing_is_loaded)
     assert message in str(refused.value)
@@ -208,3 +170,20 @@ def test_paper_mode_draws_its_lengths_from_the_table(measured: Any) -> None:
     assert profile.execution.fit.inferences == 300
     assert profile.valid_range.src_len[1] > 30
     assert "300 inferences with the lengths of @de-en-news" in profile.provenance.source
+
+
+LOADED = BoxDescription(machine="x86_64", system="Linux", logical_cores=2, load_average=(3.0, 1.0, 1.0), governor="performance")
+
+
+@pytest.mark.parametrize(("others", "warned"), [(0.05, False), (1.5, True), (None, False)])
+def test_a_box_is_busy_by_what_others_do_now_and_not_by_what_we_did_before(
+    monkeypatch: pytest.MonkeyPatch, others: float | None, warned: bool
+) -> None:
+    """A load average of 3 is what our own last calibration leaves behind."""
+    monkeypatch.setattr(processor_use, "others_cpus", lambda: others)
+    state = profile_assembly.state(LOADED)
+    block = profile_assembly.conditions_block([state], state, None, [])
+    assert (block.load_average, block.others_cpus) == (3.0, others)
+    assert block.busy is warned
+    message = "the box was busy: other programs used 1.5 CPUs before or after the run (repeat on a quiet box)"
+    assert profile_assembly.busy_warnings([state, state], "the run") == ([message] if warned else [])

@@ -100,21 +100,6 @@ def test_a_quick_measurement_covers_every_stage_of_the_weights_of_a_model() -> N
     assert cost.method(70, 1, 16) in ("row_wise", "gather")
 
 
-def test_a_quick_measurement_takes_a_part_of_a_large_layer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(projection_timing, "MOST_NUMBERS", 1 << 10)
-    monkeypatch.setattr(projection_timing, "MOST_DENSE", 1 << 11)
-    most: list[float] = []
-    points_of = projection_timing.points_of
-
-    def watched(timed: list[projection_timing.Timed], *more: object, **named: object) -> object:
-        most.extend(timing.numbers for timing in timed if timing.stage in ("row_wise", "gather", "dense"))
-        return points_of(timed, *more, **named)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(projection_timing, "points_of", watched)
-    measure_projection(torch.randn(4_000, 16), torch.zeros(4_000), clusters=20, rounds=1)
-    assert max(most) <= 1 << 11
-
-
 def test_the_dense_product_of_a_model_replaces_that_of_torch() -> None:
     """Of packed weights torch's would take far longer, and active columns seem to pay where they do not."""
     seen: list[tuple[int, ...]] = []
@@ -164,14 +149,6 @@ def test_invalid_settings_are_refused(changed: dict[str, object], message: str, 
 def test_the_verb_prints_tables_and_writes_the_document(tmp_path: Path) -> None:
     sizes = "--vocab 400 --width 8 --rows 1 --rows 6 --share 5 --share 20 --clusters 10 --rounds 1"
     done = CliRunner().invoke(app, ["bench", *sizes.split(), "--out", str(tmp_path / "bench.json")], catch_exceptions=False)
-    printed = done.stdout
-    for words in (
-        "Stages in us",
-        "Whole steps",
-        "Above which share",
-        "that were not fitted (*) are off by",
-        "with the method of multiplying",
-    ):
-        assert words in printed
+    assert "Whole steps" in done.stdout
     written = read_bench(tmp_path / "bench.json")
     assert written.setting.vocabs == (400,) and written.kind == "measured" and written.cost(400, 8).vocab == (400,)

@@ -121,9 +121,9 @@ def test_a_trained_folder_is_calibrated_with_its_vocabulary(folder: Path, tmp_pa
     assert any("one.clusters" in note for note in profile.decoder.notes)
     choice = choose(profile.decoder, CLUSTERED, name="box")
     assert choice.how == "measured"
-    assert choice.fidelity.agreement is None, "no step of it was teacher-forced"
-    assert choice.fidelity.likeliest_active is not None
-    assert choice.fidelity.identical is not None
+    assert choice.agreement is None, "no step of it was teacher-forced"
+    assert choice.likeliest_active is not None
+    assert choice.identical is not None
     assert choice.alone is not None
     assert choice.alone.active is not None
     assert choice.alone.active.vocab == VOCAB

@@ -33,10 +33,10 @@ from simnmt.papers.fni.published import FUSED, OUTPUT_LAYER, SETS, derived, memo
 from simnmt.papers.fni.simulation import gain, over_steps, plain_baseline, with_shares
 from simnmt.papers.kit.claims import ClaimRecord, Printed, end_to_end, judge, share_needed
 from simnmt.papers.kit.rendering import Report
-from simnmt.profile.decoder_block import DecoderVariant, Fidelity
+from simnmt.profile.decoder_block import DecoderVariant
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.device_profile import DeviceProfile
-from simnmt.profile.profile_variant import DecoderChoice, VariantStep
+from simnmt.profile.profile_variant import DecoderChoice
 from simnmt.results.device_accounts import BatchAccount
 from tests.browser import rows_of
 from tests.papers.fni_stand_ins import profile, shipped, timed, written
@@ -233,14 +233,13 @@ def test_the_slips_are_listed() -> None:
 def _steps(*seconds: tuple[int, float, float]) -> DecoderChoice:
     """Return a choice with steps of these batch sizes, seconds of the product and seconds of the whole step."""
     plain = DecoderSettings()
-    variants = [
+    steps = tuple(
         DecoderVariant(
             settings=plain, batch=batch, step_s=step_s, body_s=step_s - product_s, product_s=product_s, search_s=1e-12
         )
         for batch, product_s, step_s in seconds
-    ]
-    steps = tuple(VariantStep(variant.batch, variant, variant) for variant in variants)
-    return DecoderChoice(plain, plain, steps, Fidelity(plain))
+    )
+    return DecoderChoice(plain, plain, steps, steps)
 
 
 def test_a_stage_takes_its_variants_share_of_the_calibrated_steps_interpolated_between_sizes() -> None:

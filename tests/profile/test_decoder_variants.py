@@ -198,7 +198,7 @@ def test_steps_and_gaps_move_together() -> None:
     moved, choice = with_decoder(calibrated, FUSED)
     for position in (0, 16, 40):
         before_s, after_s = (each.decoding_cost.steps_at(1)(position, position) for each in (calibrated, moved))
-        assert after_s == pytest.approx(choice.steps[0].ratio * before_s)
+        assert after_s == pytest.approx(choice.ratios[1] * before_s)
 
 
 def test_inspecting_shows_each_variant_with_the_shares_of_its_stages() -> None:

@@ -63,13 +63,13 @@ def test_a_restricted_vocabulary_is_not_an_identity() -> None:
 
 def test_a_measured_vocabulary_gives_its_share_and_agreement_at_each_batch_size() -> None:
     moved, choice = with_decoder(restricted_profile(), CLUSTERED)
-    assert (choice.how, choice.fidelity.agreement, choice.fidelity.likeliest_active, choice.fidelity.identical) == (
+    assert (choice.how, choice.agreement, choice.likeliest_active, choice.identical) == (
         "measured",
         None,
         0.99,
         0.93,
     )
-    assert choice.fidelity.describe() == SAID
+    assert choice.fidelity == SAID
     assert choice.describe().endswith("; 36 % of 12,000 tokens active at batch 32")
     told = json.loads(json.dumps(choice.as_json()))
     assert told["active_share"] == {"1": pytest.approx(0.05), "8": pytest.approx(0.12), "32": pytest.approx(0.36)}
@@ -81,7 +81,7 @@ def test_an_agreement_of_tokens_is_described_as_such() -> None:
     """Only of what was teacher-forced: one less the misses of a decoder's own path is another number."""
     forced = [each | {"agreement": 0.98, "likeliest_active": None} for each in restricted(CLUSTERED)]
     _, choice = with_decoder(restricted_profile(variants=[*decoder_block()["variants"], *forced]), CLUSTERED)
-    assert choice.fidelity.describe() == "98 % of tokens as the exact decoder's, 93 % of sentences"
+    assert choice.fidelity == "98 % of tokens and 93 % of sentences as the exact decoder's"
 
 
 def test_an_exact_decoder_does_not_mention_vocabularies() -> None:
@@ -112,12 +112,12 @@ def test_noise_carries_its_agreement_and_identities_none() -> None:
     def choice(settings: DecoderSettings) -> DecoderChoice:
         return with_decoder(with_variants(*variants, variant(RUNGS[3])), settings)[1]
 
-    assert (choice(MERGED).fidelity.describe(), choice(INT16).fidelity.describe()) == (
+    assert (choice(MERGED).fidelity, choice(INT16).fidelity) == (
         "exact",
         "99.9 % of tokens as the exact decoder's",
     )
-    assert choice(both).fidelity.agreement == 0.999
-    assert choice(RUNGS[3]).fidelity.describe() == "not exact (activations), agreement not measured"
+    assert choice(both).agreement == 0.999
+    assert choice(RUNGS[3]).fidelity == "not exact (activations), agreement not measured"
 
 
 def test_agreement_is_known_with_a_candidate_list_which_is_mentioned_separately() -> None:
@@ -127,7 +127,7 @@ def test_agreement_is_known_with_a_candidate_list_which_is_mentioned_separately(
     with_lists = with_variants(*variants, variant(listed[RUNGS[3]], agreement=0.998))
 
     def fidelity(**options: Any) -> str:
-        return with_decoder(with_lists, DecoderSettings(candidates=500, **options))[1].fidelity.describe()
+        return with_decoder(with_lists, DecoderSettings(candidates=500, **options))[1].fidelity
 
     assert fidelity(merge=True) == "exact, among its candidates"
     assert fidelity(gemm="int16") == "99.9 % of tokens as the exact decoder's, among its candidates"
@@ -143,14 +143,14 @@ def test_an_engine_that_rounds_is_not_exact_whatever_the_techniques() -> None:
     """XP-03: fusing changes nothing, and 8 bits do."""
     rounding = in_type("bfloat16")
     _, choice = with_decoder(rounding, FUSED)
-    assert (choice.exact, choice.fidelity.describe()) == (False, "exact but for rounding in bfloat16")
+    assert (choice.exact, choice.fidelity) == (False, "exact but for rounding in bfloat16")
     assert choice.as_json()["exact"] is False
     assert "beam 1, fused: exact but for rounding in bfloat16" in dict(facts(rounding))["decoder fidelity"]
     polynomial = RUNGS[3]
     _, choice = with_decoder(in_type("int8", decoder_block([PLAIN, polynomial])), polynomial)
-    assert choice.fidelity.describe() == "not exact (activations), agreement not measured, rounding in int8 aside"
+    assert choice.fidelity == "not exact (activations), agreement not measured, rounding in int8 aside"
     named = decoder_block([DecoderSettings(gemm="int16"), DecoderSettings(gemm="float32")])
-    assert with_decoder(in_type("int16", named), DecoderSettings(gemm="float32"))[1].fidelity.describe() == "exact"
+    assert with_decoder(in_type("int16", named), DecoderSettings(gemm="float32"))[1].fidelity == "exact"
 
 
 COUNTS = st.lists(st.integers(0, 1000), min_size=1, max_size=50)

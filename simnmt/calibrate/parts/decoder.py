@@ -174,9 +174,9 @@ def _rungs(engine: TimesAnyDecoder, settings: Settings, listener: Listener) -> B
 
         listener.say("decoder: agreement")
         text, noisy = Path(settings.text), [variant.settings for variant in variants if variant.settings.noise]
-        agreement = noise_agreement(settings.model, text, noisy, base.beam)
-        variants = [variant.model_copy(update={"agreement": agreement.share.get(variant.settings)}) for variant in variants]
-        words = f"{agreement.tokens:,} words of {agreement.sentences:,} sentences of {text.name}"
+        shares, tokens, sentences = noise_agreement(settings.model, text, noisy, base.beam)
+        variants = [variant.model_copy(update={"agreement": shares.get(variant.settings)}) for variant in variants]
+        words = f"{tokens:,} words of {sentences:,} sentences of {text.name}"
         notes.append(f"agreement: {words}, candidates aside")
     repeats = len(base_steps) // len(ratios)
     return _block(base, variants, src_len, repeats, left_out, notes)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
@@ -23,10 +24,11 @@ from simnmt.base import VERSION
 from simnmt.base.compile import cpu_name
 from simnmt.base.suggestions import did_you_mean
 from simnmt.calibrate import profile_assembly
-from simnmt.calibrate.box import BoxDescription, describe
+from simnmt.calibrate.box import describe
 from simnmt.calibrate.disk import measure_disk
 from simnmt.calibrate.harness import Listener
 from simnmt.calibrate.journal import Journal
+from simnmt.calibrate.preconditions import check_threads
 from simnmt.calibrate.processor_use import pinned
 from simnmt.calibrate.settings import CalibrationError, StiSettings
 from simnmt.calibrate.streaming.measurements import (
@@ -50,7 +52,7 @@ from simnmt.profile.cost import Plane
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.doubts import profile_doubts
 from simnmt.profile.execution_fit import nonnegative_line
-from simnmt.profile.origin import Conditions, LengthUnit, ValidRange
+from simnmt.profile.origin import LengthUnit, ValidRange
 from simnmt.profile.streaming_block import StiBlock, StiImportance
 from simnmt.profile.streaming_cost import BITS, ShardGeometry
 from simnmt.streaming.encoder import ElasticEncoder, EncoderConfiguration, random_resident
@@ -101,12 +103,14 @@ def profile_store(
     unit = named.unit or (None if pieces is None else unit_of_content(pieces))
     _check_into(named, unit, translates=False)
     configuration, resident = store.configuration, store.resident()
-    account = _account(settings, store.index.origin or store.kind, asdict(configuration), max(2, configuration.classes))
-    if not store.index.random:
-        account = replace(account, weights="checkpoint")
-    with _watched(settings) as watch:
+    weights: Literal["random", "checkpoint"] = "random" if store.index.random else "checkpoint"
+    model, classes = store.index.origin or store.kind, max(2, configuration.classes)
+    account = _account(settings, model, asdict(configuration), classes, weights)
+
+    def measure() -> tuple[StiBlock, Execution]:
         encoder = ElasticEncoder(configuration, resident)
-        sti = encoder_block(store, encoder, settings, listener)
+        block = encoder_block(store, encoder, settings, listener)
+        block = block.model_copy(update={"resident_bytes": sum(tensor.nbytes for tensor in resident.values())})
         if task is not None:
             with torch_threads(settings.threads):
                 token_ids = store.tokenizer().encode(task.texts, configuration.positions)
@@ -114,10 +118,11 @@ def profile_store(
                 importance = measure_importance(evaluator, task, store.fingerprint, journal, listener)
                 full = evaluator.evaluate(dict.fromkeys(importance.order, max(BITS)))
             importance = importance.model_copy(update={"majority": task.majority, "full_accuracy": full.accuracy})
-            sti = sti.model_copy(update={"importance": importance})
-    sti = sti.model_copy(update={"resident_bytes": sum(tensor.nbytes for tensor in resident.values())})
+            block = block.model_copy(update={"importance": importance})
+        return block, inferred_execution(block)
+
     ranges = ValidRange(src_len=(1, configuration.positions), tgt_len=(0, ANY_LENGTH))
-    return _assembled(sti, inferred_execution(sti), account, watch, named, ranges, unit or UNIT)
+    return _profiled(measure, settings, account, named, ranges, unit or UNIT)
 
 
 def check_classifier(store: ShardStore, settings: StiSettings, task: Task | None) -> None:
@@ -202,11 +207,10 @@ def profile_model(
     if len(settings.lengths) < 2:
         raise CalibrationError("--lengths: one length does not determine a plane", remedy="give two or more, as in 8,16,32")
     _check_into(named, named.unit, translates=True)
-    account = _account(settings, model, architecture.model_dump(mode="json"), architecture.vocab)
-    with _watched(settings) as watch:
-        sti, execution = translator_blocks(architecture, folder, settings, listener)
+    account = _account(settings, model, architecture.model_dump(mode="json"), architecture.vocab, "random")
     ranges = ValidRange(src_len=(1, architecture.max_positions), tgt_len=(1, architecture.max_positions))
-    return _assembled(sti, execution, account, watch, named, ranges, named.unit or UNIT)
+    measure = partial(translator_blocks, architecture, folder, settings, listener)
+    return _profiled(measure, settings, account, named, ranges, named.unit or UNIT)
 
 
 def translator_blocks(
@@ -323,57 +327,26 @@ def _check_into(named: ProfileNames, unit: str | None, *, translates: bool) -> N
         raise CalibrationError(what, remedy="leave --unit out, or --into" if named.unit else remedy)
 
 
-@dataclass(slots=True)
-class _Watch:
-    """The box, and its conditions after the measurement."""
-
-    box: BoxDescription
-    conditions: Conditions
-
-
-@contextmanager
-def _watched(settings: StiSettings) -> Iterator[_Watch]:
-    watch = _Watch(describe(), Conditions())
-    usable = watch.box.usable_cpus
-    if usable and settings.threads > usable:
-        raise CalibrationError(f"--threads: {settings.threads} where {usable} CPUs may be used", remedy="give no more")
-    before = profile_assembly.state(watch.box)
-    with pinned(settings.threads) as cpus:
-        yield watch
-    after = profile_assembly.state(describe())
-    watch.conditions = profile_assembly.conditions_block([before], after, None, cpus)
-
-
-def _account(settings: StiSettings, model: str, architecture: Mapping[str, Any], vocab: int) -> EngineAccount:
-    return EngineAccount(
-        backend="simnmt",
-        model=model,
-        architecture=dict(architecture),
-        weights="random",
-        compute_type="float32",
-        device="cpu",
-        device_name=cpu_name(),
-        threads=settings.threads,
-        versions={"torch": version("torch")},
-        vocab=vocab,
-    )
-
-
-def _assembled(
-    sti: StiBlock,
-    execution: Execution,
+def _profiled(
+    measure: Callable[[], tuple[StiBlock, Execution]],
+    settings: StiSettings,
     account: EngineAccount,
-    watch: _Watch,
     named: ProfileNames,
     ranges: ValidRange,
     unit: str,
 ) -> tuple[DeviceProfile, list[str]]:
-    name = watch.box.board or watch.box.cpu_model
-    account = replace(account, device_name=name) if name else account
+    """Measure the blocks on this box; return the profile with its conditions, and its warnings."""
+    box = describe()
+    check_threads(settings.threads, box)
+    before = profile_assembly.state(box)
+    with pinned(settings.threads) as cpus:
+        sti, execution = measure()
+    conditions = profile_assembly.conditions_block([before], profile_assembly.state(describe()), None, cpus)
+    account = replace(account, device_name=box.board or box.cpu_model or account.device_name)
     sti = sti.model_copy(update={"device_name": account.device_name})
     if named.into is not None:
         profile = profile_assembly.completed(
-            named.into, {"sti": sti}, watch.conditions, ["sti"], name=named.profile, device_name=named.device, tool=TOOL
+            named.into, {"sti": sti}, conditions, ["sti"], name=named.profile, device_name=named.device, tool=TOOL
         )
     else:
         # A classifier emits nothing, and its lengths count all tokens that it reads.
@@ -382,12 +355,29 @@ def _assembled(
             named.profile,
             account.model,
             account,
-            watch.box,
+            box,
             LengthUnit(src=unit, tgt=unit, end_of_sentence=end),
-            {"valid_range": ranges, "execution": execution, "sti": sti, "conditions": watch.conditions},
+            {"valid_range": ranges, "execution": execution, "sti": sti, "conditions": conditions},
             device_name=named.device,
             source=f"{account.model}, {profile_assembly.describe_weights(account)}, streamed in shards",
             tool=TOOL,
         )
-    remarks = profile_assembly.remarks(watch.conditions.governor, None, on_cpu=True)
+    remarks = profile_assembly.remarks(conditions.governor, None, on_cpu=True)
     return profile, [*(doubt.message for doubt in profile_doubts(profile)), *remarks]
+
+
+def _account(
+    settings: StiSettings, model: str, architecture: Mapping[str, Any], vocab: int, weights: Literal["random", "checkpoint"]
+) -> EngineAccount:
+    return EngineAccount(
+        backend="simnmt",
+        model=model,
+        architecture=dict(architecture),
+        weights=weights,
+        compute_type="float32",
+        device="cpu",
+        device_name=cpu_name(),
+        threads=settings.threads,
+        versions={"torch": version("torch")},
+        vocab=vocab,
+    )

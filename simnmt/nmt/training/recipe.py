@@ -7,8 +7,11 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from pydantic import Field
+
+from simnmt.base.configuration import checked_dataclass
 from simnmt.base.random_streams import stream
 from simnmt.nmt.architecture import (
     ARCHITECTURES,
@@ -127,7 +130,9 @@ def side_of(pairs: Iterable[Pair], side: int) -> list[str]:
 
 
 DEFAULT_VOCAB = 8_000
-PRECISIONS = ("float32", "bfloat16")
+Positive = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(ge=0.0, lt=1.0)]
+AboveZero = Annotated[float, Field(gt=0.0)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,25 +140,25 @@ class Recipe:
     """All settings on which the weights depend; the same recipe and text give the same weights on the same machine."""
 
     architecture: Architecture
-    seed: int = 1
-    heldout: int = 1_000
+    seed: Annotated[int, Field(ge=0)] = 1
+    heldout: Positive = 1_000
     """Pairs set aside to choose the weights, and as many to judge them."""
-    batch_tokens: int = 1_024
+    batch_tokens: Positive = 1_024
     """Most tokens of a batch's longer side, padding included."""
-    max_tokens: int = 100
+    max_tokens: Annotated[int, Field(ge=2)] = 100
     """Most tokens of a sentence; longer ones are left out."""
-    peak_rate: float = 2e-3
+    peak_rate: AboveZero = 2e-3
     """Adam's learning rate at the end of the warm-up; from there it falls with the square root of the steps."""
-    warmup_steps: int = 500
-    label_smoothing: float = 0.1
+    warmup_steps: Positive = 500
+    label_smoothing: Share = 0.1
     """Probability that is distributed over the whole vocabulary."""
-    dropout: float = 0.1
+    dropout: Share = 0.1
     """Dropout of the token vectors, and of the input of the output layer."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """Type of matrix products; the weights and the loss are float32."""
-    clip_norm: float = 1.0
+    clip_norm: AboveZero = 1.0
     """Largest norm of the gradient, to which longer ones are scaled."""
-    validate_every: int = 500
+    validate_every: Positive = 500
     """Steps between two measurements of the development part; the best weights are kept."""
 
     def rate(self, step: int) -> float:
@@ -183,25 +188,22 @@ def recipe_for(model: str, *, vocab: int | None = None, **given: Any) -> Recipe:
         architecture = architecture_of(small.model_dump() | _sizes(small, size))
     else:
         architecture = _from_file(model, vocab)
+    by_kind: dict[str, Any] = {}
+    if isinstance(architecture, TransformerArchitecture):
+        by_kind = {"peak_rate": 1e-3, "warmup_steps": 1_000}
     kept = {name: value for name, value in given.items() if value is not None}
-    by_kind: dict[str, Any] = (
-        {"peak_rate": 1e-3, "warmup_steps": 1_000} if isinstance(architecture, TransformerArchitecture) else {}
-    )
-    recipe = Recipe(architecture, **(by_kind | kept))
-    for name, least in _LEAST.items():
-        if getattr(recipe, name) < least:
-            raise TrainingError(f"{name} is {getattr(recipe, name)}", remedy=f"give {least} or more")
-    if recipe.precision not in PRECISIONS:
-        raise TrainingError(f"no precision {recipe.precision!r}", remedy=f"known: {', '.join(PRECISIONS)}")
-    if not 0.0 <= recipe.dropout < 1.0:
-        raise TrainingError(f"a dropout of {recipe.dropout}", remedy="give a share of 0 or more, below 1")
-    if not 0.0 < recipe.peak_rate < math.inf:
-        raise TrainingError(f"a learning rate of {recipe.peak_rate}", remedy="give one above 0, such as 0.002")
+    try:
+        recipe = _checked(architecture, by_kind | kept)
+    except ValueError as error:
+        raise TrainingError(f"the recipe: {error}") from None
     longest = architecture.max_positions
     return recipe if longest is None else replace(recipe, max_tokens=min(recipe.max_tokens, longest))
 
 
-_LEAST = {"seed": 0, "heldout": 1, "batch_tokens": 1, "max_tokens": 2, "warmup_steps": 1, "validate_every": 1}
+def _checked(architecture: Architecture, fields: dict[str, Any]) -> Recipe:
+    document = fields | {"architecture": architecture.model_dump(mode="json")}
+    return replace(checked_dataclass(Recipe, document), architecture=architecture)
+
 
 SMALL: dict[str, Architecture] = {
     "gru": ARCHITECTURES["gru"],
@@ -245,7 +247,7 @@ def recorded(folder: Path) -> tuple[CorpusFiles, Recipe]:
         where = CorpusFiles(
             Path(text["src"]), None if text["tgt"] is None else Path(text["tgt"]), tuple(keys) if keys else None
         )
-        return where, Recipe(architecture_of(fields.pop("architecture")), **fields)
-    except (KeyError, TypeError, AttributeError):
+        return where, _checked(architecture_of(fields.pop("architecture")), fields)
+    except (KeyError, TypeError, ValueError, AttributeError):
         path = folder / TRAINING_FILE
         raise TrainingError("no account of a training", path=path, remedy="start again in another folder") from None

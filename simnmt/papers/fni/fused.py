@@ -119,7 +119,7 @@ class Reproduction:
                 what = PRINTED_GAINS.get((strategy, fused))
                 name = names.get(strategy, strategy) + (", fused" if fused else "")
                 theirs = None if what is None else GAINS.row(what)[row["set"]]
-                origin = {"how": choice.how, "fidelity": choice.fidelity.describe(), "against": STRATEGIES[strategy].baseline}
+                origin = {"how": choice.how, "fidelity": choice.fidelity, "against": STRATEGIES[strategy].baseline}
                 rows.append(row | {"name": name, "published": theirs} | origin)
         return rows
 

@@ -263,7 +263,7 @@ def over_steps(choice: DecoderChoice, stage: str, of: DecoderChoice, account: Ba
     """
 
     def seconds(choice: DecoderChoice, part: str) -> NDArray[np.float64]:
-        sizes, at_sizes = [step.batch for step in choice.steps], [getattr(step.variant, part) for step in choice.steps]
+        sizes, at_sizes = [step.batch for step in choice.steps], [getattr(step, part) for step in choice.steps]
         return np.asarray(np.interp(np.arange(account.size + 1), sizes, at_sizes))
 
     return float(np.dot(account.step_s, seconds(choice, stage) / seconds(of, "step_s")))

@@ -31,6 +31,8 @@ BASELINE, INT16, *_ = RUNGS
 UNIQUE_SHARE: float = PAPER["unique_share"]
 LEAST_SAME = 0.999
 """Least share of the words that all rungs together leave the same (SHARP-10)."""
+PRODUCTS = ("int16", "float32", "torch", "numpy")
+BLEU_KEPT = kit.Bound(-0.02, 0.02, strict=True)
 ORDER = (("S1",), ("S3",), ("S2", "S4"), ("S5", "S6"), ("S7",))
 """Systems by speed, in groups of about the same speed (SHARP-15's accept)."""
 
@@ -152,15 +154,13 @@ class Box(Facts):
         alone, table_alone = (self.speeds.ratio(rung, BASELINE, search=True) for rung in (last, table))
         ours = f"{whole:.2f}; with the paper's table {by_table:.2f}. Without the source side {alone:.2f} and {table_alone:.2f}"
         why = "over float32 products packed the same way, which a library's are not; "
-        if not self.agreements:
-            words: Effect = Undecided("", needed=True)
-            why += "speed alone: that the rungs keep a trained model's words needs --model and --text (SHARP-10)"
-        else:
+        words: Effect = Undecided("", needed=True)
+        kept = "speed alone: that the rungs keep a trained model's words needs --model and --text"
+        if self.agreements:
             least = min(rung.share for rung in self.agreements)
             words = least >= LEAST_SAME
-            why += f"every rung keeps at least {100 * least:.2f} % of a trained model's words, {100 * LEAST_SAME:.1f} % asked"
-            why += " (SHARP-10)"
-        return Result({"speed": self.ratio(last, BASELINE), "words": words}, ours, why, words=None)
+            kept = f"every rung keeps at least {100 * least:.2f} % of a trained model's words, {100 * LEAST_SAME:.1f} % asked"
+        return Result({"speed": self.ratio(last, BASELINE), "words": words}, ours, f"{why}{kept} (SHARP-10)", words=None)
 
     def lookup_tables(self) -> Result:
         """Return the gain of the paper's lookup tables, beside that of a polynomial."""
@@ -190,9 +190,7 @@ class Box(Facts):
             f"the library: {libraries}, whichever is faster; {PAPER['product_ratio'][0]:.0f} is asked. Over float32 packed the "
             f"same way, where half the bytes can give 2, nothing is asked: {format_ratios('over_packed')}"
         )
-        effects = {
-            str(row["batch"]): quartiles(product_ratios(self.speeds, row["library"], row["batch"], cold=False)) for row in hot
-        }
+        effects = {str(row["batch"]): quartiles(row["ratios"]) for row in hot}
         return Result(effects, f"over the library {format_ratios('over_library')}", why, words=None)
 
     def order(self) -> Result:
@@ -229,24 +227,17 @@ class Box(Facts):
         return Result(costs, "; ".join(f"{key} {self.speeds.ratio('S4', key):.2f} times S4" for key in ensembles), words=None)
 
 
-def product_ratios(speeds: SharpSpeeds, name: str, batch: int, *, cold: bool) -> list[float]:
-    """Return how many times as fast the 16-bit product is as another, by round."""
-    return (speeds.products[name, batch, cold] / speeds.products["int16", batch, cold]).dropna().tolist()
-
-
 def product_rows(speeds: SharpSpeeds) -> list[dict[str, Any]]:
-    """Return the rows of figure 1; ratios are medians over rounds, over the library that is faster there."""
+    """Return the rows of figure 1, with the `ratios` over the faster library by round and the medians of ratios."""
     rows = []
     for batch, cold in product(speeds.setting.product_batches, (False, True)):
-        names = speeds.products.columns.unique(0)
-        median_us = {name: 1e6 * float(speeds.products[name, batch, cold].median()) for name in names}
-        ratios = {name: float(np.median(product_ratios(speeds, name, batch, cold=cold))) for name in names}
-        library = min(("torch", "numpy"), key=median_us.__getitem__)
-        rows.append(
-            {"batch": batch, "cold": cold, "library": library}
-            | {f"{name}_us": us for name, us in median_us.items()}
-            | {"over_library": ratios[library], "over_packed": ratios["float32"]}
-        )
+        times_s = {name: speeds.products[name, batch, cold].dropna() for name in PRODUCTS}
+        median_us = {f"{name}_us": 1e6 * float(times_s[name].median()) for name in PRODUCTS}
+        library = min(("torch", "numpy"), key=lambda name: median_us[f"{name}_us"])
+        over = {name: times_s[name] / times_s["int16"] for name in (library, "float32")}
+        medians = {"over_library": float(over[library].median()), "over_packed": float(over["float32"].median())}
+        names = {"batch": batch, "cold": cold, "library": library}
+        rows.append(names | median_us | medians | {"ratios": over[library].tolist()})
     return rows
 
 
@@ -267,9 +258,8 @@ class Trained(Facts):
         """Return that a model, or its references, were not given."""
         scored = [rung.bleu is not None for rung in self.agreements]
         if need == "--references" and not (any(scored[1:]) and scored[0]):
-            return Undecided(
-                "needs a trained model and references: give --model, --text and --references", "needs --references"
-            )
+            reason = "needs a trained model and references: give --model, --text and --references"
+            return Undecided(reason, "needs --references")
         return None if self.agreements else Undecided("needs a trained model: give --model and --text", "needs --model")
 
     def words_kept(self) -> Result:
@@ -327,13 +317,7 @@ MODEL_CLAIMS: list[Claim[Trained]] = kit.of_paper(
     PAPER,
     [
         Claim("SHARP-10 (a)", value=Trained.words_kept, holds=kit.at_least(LEAST_SAME), needs="--model"),
-        Claim(
-            "SHARP-10 (b)",
-            value=Trained.bleu_changes,
-            holds=kit.Bound(-0.02, 0.02, strict=True),
-            form="+.4f",
-            needs="--references",
-        ),
+        Claim("SHARP-10 (b)", value=Trained.bleu_changes, holds=BLEU_KEPT, form="+.4f", needs="--references"),
         Claim("SHARP-09", value=Trained.distinct_states, holds=kit.between(UNIQUE_SHARE - 0.10, UNIQUE_SHARE + 0.10)),
     ],
 )

@@ -149,10 +149,9 @@ STUDY_CLAIMS: list[Claim[OfStudy]] = of_paper(
 
 
 @dataclass(frozen=True)
-class OnDevice(Facts):
+class OnDevice(OfStudy):
     """A study and the costs of one device, by which its plans were made."""
 
-    study: Study
     on: StudiedDevice
 
     @property
@@ -164,10 +163,6 @@ class OnDevice(Facts):
     def basis(self) -> str:  # type: ignore[override]
         """Of the device's costs."""
         return self.on.kind
-
-    def lacks(self, need: str) -> Undecided | None:
-        """Return that the study has not this part."""
-        return None if getattr(self.study, need) else Undecided(f"the study has no part `{need}`", "needs --study")
 
     def against(self, method: str, first: str = "STI", second_share: float | None = None) -> Comparison:
         """Compare a method, by default STI, with another one."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from statistics import fmean
 from typing import Any
 
@@ -61,79 +61,60 @@ def _rounds(value: float, printed: float, decimals: int) -> bool:
     return abs(value - printed) <= 0.5 * 10.0**-decimals + 1e-9
 
 
-def _printed(supports: bool, ours: str, why: str) -> Callable[[Printed], Result]:
-    return lambda _: Result(supports, ours, why)
+def _claim(identifier: str, supports: bool, ours: str, why: str) -> Claim[Printed]:
+    return Claim(identifier, value=lambda _: Result(supports, ours, why))
 
 
 PRINTED_CLAIMS: list[Claim[Printed]] = of_paper(
     PAPER,
     [
-        Claim(
+        _claim(
             "STI-21 (a)",
-            value=_printed(
-                100 * PAPER["stalled"] < IDLE,
-                f"{IDLE:.1f} % of the {1e3 * PIPELINE.latency_s:.0f} ms of six layers, which is judged; loaded first, they "
-                f"take {1e3 * LOADED_FIRST.latency_s:.0f} ms",
-                "our timeline over 339 ms of loading and 95 ms of computation a layer, for DistilBERT’s six layers; the "
-                f"printed 72 is probably the stall of one layer, (339 - 95) / 339 = {STALLED:.2f} %, rounded",
-            ),
+            100 * PAPER["stalled"] < IDLE,
+            f"{IDLE:.1f} % of the {1e3 * PIPELINE.latency_s:.0f} ms of six layers, which is judged; loaded first, they take "
+            f"{1e3 * LOADED_FIRST.latency_s:.0f} ms",
+            "our timeline over 339 ms of loading and 95 ms of computation a layer, for DistilBERT’s six layers; the printed 72 "
+            f"is probably the stall of one layer, (339 - 95) / 339 = {STALLED:.2f} %, rounded",
         ),
-        Claim(
+        _claim(
             "STI-22 (g)",
-            value=_printed(
-                _rounds(ALL_GAIN, PAPER["demand_gain"], 0)
-                and _rounds(FULL_GAIN, PAPER["full_gain"], 1)
-                and _rounds(LOW_GAIN, PAPER["low_gain"], 1)
-                and _rounds(MEAN_GAIN, PAPER["mean_gain"], 1),
-                f"{ALL_GAIN:.2f}; {FULL_GAIN:.2f}; {LOW_GAIN:.2f}; {MEAN_GAIN:.2f}",
-                "the last as the mean of both groups, those on demand and PreloadModel",
-            ),
+            _rounds(ALL_GAIN, PAPER["demand_gain"], 0)
+            and _rounds(FULL_GAIN, PAPER["full_gain"], 1)
+            and _rounds(LOW_GAIN, PAPER["low_gain"], 1)
+            and _rounds(MEAN_GAIN, PAPER["mean_gain"], 1),
+            f"{ALL_GAIN:.2f}; {FULL_GAIN:.2f}; {LOW_GAIN:.2f}; {MEAN_GAIN:.2f}",
+            "the last as the mean of both groups, those on demand and PreloadModel",
         ),
-        Claim(
+        _claim(
             "STI-22 (h)",
-            value=_printed(
-                PAPER["intro_gains"][0] - 0.05 <= LEAST_GAIN,
-                f"means from {LEAST_GAIN:.2f} on",
-                "the least mean printed, over StdPL-6 on Jetson; single cells are in Table 5, which is lost",
-            ),
+            PAPER["intro_gains"][0] - 0.05 <= LEAST_GAIN,
+            f"means from {LEAST_GAIN:.2f} on",
+            "the least mean printed, over StdPL-6 on Jetson; single cells are in Table 5, which is lost",
         ),
-        Claim(
+        _claim(
             "STI-23 (a)",
-            value=_printed(
-                _rounds(FULL_RATIO, PAPER["memory_full"], 0),
-                f"{FULL_RATIO:.1f} times",
-                "all layers in float32 over the buffer, mean of both boards",
-            ),
+            _rounds(FULL_RATIO, PAPER["memory_full"], 0),
+            f"{FULL_RATIO:.1f} times",
+            "all layers in float32 over the buffer, mean of both boards",
         ),
-        Claim(
+        _claim(
             "STI-23 (b)",
-            value=_printed(
-                _rounds(SIX_BITS_RATIO, PAPER["memory_6"], 0),
-                f"{SIX_BITS_RATIO:.1f} times",
-                f"indices of 6 bits, {SIX_BITS_MB:.1f} MB; 41 implies 68 MB, more than dictionary and outliers add",
-            ),
+            _rounds(SIX_BITS_RATIO, PAPER["memory_6"], 0),
+            f"{SIX_BITS_RATIO:.1f} times",
+            f"indices of 6 bits, {SIX_BITS_MB:.1f} MB; 41 implies 68 MB, more than dictionary and outliers add",
         ),
-        Claim(
+        _claim(
             "STI-05",
-            value=_printed(
-                LOW_MB <= PAPER["store_mb"] <= LOW_MB + 8 * OUTLIERS_MB,
-                f"{LOW_MB:.1f} MB of indices; {LOW_MB + 4 * OUTLIERS_MB:.1f} to {LOW_MB + 8 * OUTLIERS_MB:.1f} with outliers",
-                "0.15 % outliers, as their value alone or with their place",
-            ),
+            LOW_MB <= PAPER["store_mb"] <= LOW_MB + 8 * OUTLIERS_MB,
+            f"{LOW_MB:.1f} MB of indices; {LOW_MB + 4 * OUTLIERS_MB:.1f} to {LOW_MB + 8 * OUTLIERS_MB:.1f} with outliers",
+            "0.15 % outliers, as their value alone or with their place",
         ),
     ],
 )
 
-
 _OUTLIERS, _MATRICES = "0.15 % of the weights", "4 matrices of width x width and 2 of width x 4 width (STI-01)"
 DERIVED = [
-    (
-        "weights of a layer",
-        BERT_BASE.weights_per_layer,
-        "",
-        "",
-        "4 matrices of width x width and 2 of width x 4 width (STI-01)",
-    ),
+    ("weights of a layer", BERT_BASE.weights_per_layer, "", "", _MATRICES),
     ("weights of a shard", BERT_BASE.weights_per_shard, "", "", "one head and its twelfth of the feed-forward"),
     ("shard, 2 bits", INDEX_MB[2], "MB", "", "indices alone"),
     ("shard, 6 bits", INDEX_MB[6], "MB", "", "indices alone"),

@@ -112,29 +112,14 @@ def _shown(bits: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedLayer:
-    """One executed layer of a plan."""
-
-    layer: int
-    bits: tuple[int, ...]
-    """Bits of each slice."""
-    slices: tuple[int, ...]
-    preloaded: tuple[bool, ...]
-    load_s: float
-    granted_s: float
-    """Accumulated IO budget before all reads."""
-    left_s: float
-    """Budget left after all reads; below 0 if the layer comes late."""
-
-
-@dataclass(frozen=True, slots=True)
 class PlanSummary:
     """A plan with its timeline, budgets, memory and contestants."""
 
     cost: StiCost
     plan: StreamingPlan
     timeline: Timeline
-    layers: tuple[PlannedLayer, ...]
+    layers: list[dict[str, Any]]
+    """By executed layer: bits, slice and place of each shard, and seconds of its reads and of the IO budget around them."""
     memory: Memory
     contestants: tuple[Contestant, ...]
     """STI itself first; empty without a comparison."""
@@ -145,7 +130,7 @@ class PlanSummary:
         """Return the summary as plain numbers, in seconds and bytes."""
         return {
             "plan": self.plan.as_json(),
-            "layers": [asdict(layer) for layer in self.layers],
+            "layers": self.layers,
             "timeline": timeline_json(self.timeline),
             "memory": asdict(self.memory),
             "comparison": [contestant.as_json() for contestant in self.contestants],
@@ -186,7 +171,7 @@ def summarise_plan(
         rivals = contestants(cost, deadline_s, length=padded, steps=of_steps)
         others = (Contestant("STI", plan, predicted, memory), *rivals)
     remarks = _remarks(cost, plan, cold=cold, fills_deadline=fills_deadline)
-    return PlanSummary(cost, plan, predicted, tuple(_layers(cost, plan)), memory, others, tuple(remarks))
+    return PlanSummary(cost, plan, predicted, _layers(cost, plan), memory, others, tuple(remarks))
 
 
 def timeline_json(shown: Timeline) -> dict[str, Any]:
@@ -196,20 +181,23 @@ def timeline_json(shown: Timeline) -> dict[str, Any]:
     return columns | sums | {"total_stall_s": shown.stall_s}
 
 
-def _layers(cost: StiCost, plan: StreamingPlan) -> Iterator[PlannedLayer]:
-    granted, left = budgets_of(plan, cost)
-    load_s = loads_s(cost, plan.bits, plan.preloaded)
-    for layer, load, before, after in zip(plan.layer_indices, load_s, granted.tolist(), left.tolist(), strict=True):
-        shards = plan.shards_of(layer)
-        yield PlannedLayer(
-            layer,
-            tuple(plan.bits[shard] for shard in shards),
-            tuple(piece for _, piece in shards),
-            tuple(shard in plan.preloaded for shard in shards),
-            load,
-            before,
-            after,
-        )
+def _layers(cost: StiCost, plan: StreamingPlan) -> list[dict[str, Any]]:
+    granted_s, left_s = budgets_of(plan, cost)
+    columns = zip(
+        plan.layer_indices, loads_s(cost, plan.bits, plan.preloaded), granted_s.tolist(), left_s.tolist(), strict=True
+    )
+    return [
+        {
+            "layer": layer,
+            "bits": [plan.bits[shard] for shard in plan.shards_of(layer)],
+            "slices": [piece for _, piece in plan.shards_of(layer)],
+            "preloaded": [shard in plan.preloaded for shard in plan.shards_of(layer)],
+            "load_s": load,
+            "granted_s": granted,
+            "left_s": left,
+        }
+        for layer, load, granted, left in columns
+    ]
 
 
 def _remarks(cost: StiCost, plan: StreamingPlan, *, cold: bool, fills_deadline: bool) -> Iterator[str]:

@@ -41,10 +41,6 @@ def bytes_held(cost: StiCost, contents: Mapping[Shard, int]) -> int:
     return sum(cost.bytes_of(bits, layer) for (layer, _), bits in contents.items())
 
 
-RECORDS_DIFFER = 0.1
-"""Share by which the mean records of a buffer's contents may exceed its capacity: outliers make records differ."""
-
-
 @dataclass(frozen=True, slots=True)
 class StreamingPlan:
     """A submodel with the bits of each shard, the conditions it was planned for, and its predicted latency."""
@@ -153,11 +149,9 @@ def make_plan(
         size: layers and slices per layer, as for later turns of an engagement. None to choose them.
 
     Raises:
-        PlanError: for an invalid deadline, buffer, length or size, and for cached shards of unknown bits, of another model or
-            larger than the buffer.
+        PlanError: for an invalid deadline, buffer, length or number of steps.
     """
     check_deadline_and_buffer(deadline_s, preload_bytes)
-    check_cached(cost, cached or {}, preload_bytes)
     if length < 1 or not 0.0 < steps < math.inf:
         raise PlanError(f"a plan for {length} tokens and {steps:g} decoder steps", remedy="give one or more of each")
 
@@ -204,13 +198,7 @@ def plan_with_bits(
     short_of_io: bool = False,
     run: TimelineFunction = timeline,
 ) -> StreamingPlan:
-    """Return the plan with the given bits; `run` predicts its latency.
-
-    Raises `PlanError` for unknown bits, and for bits of other shards than the submodel's.
-    """
-    check_bits(bits)
-    if set(bits) != set(chosen.shards):
-        raise PlanError("bits of other shards than the submodel's", remedy="give bits for each of its shards")
+    """Return the plan with bits for each shard of the submodel; `run` predicts its latency."""
     predicted = run(loads_s(cost, bits, preloaded), chosen.work)
     return StreamingPlan(
         layers=chosen.layers,
@@ -243,26 +231,6 @@ def timeline_of(plan: StreamingPlan, cost: StiCost, length: int | None = None, *
     return run(loads_s(cost, plan.bits, plan.preloaded), work)
 
 
-def check_bits(bits: Mapping[Shard, int]) -> None:
-    """Raise `PlanError` for bits that no shard has."""
-    for (layer, piece), width in bits.items():
-        if width not in BITS:
-            known = ", ".join(map(str, BITS))
-            raise PlanError(f"{width} bits for shard {piece} of layer {layer}", remedy=f"give one of {known}")
-
-
-def check_cached(cost: StiCost, cached: Mapping[Shard, int], capacity_bytes: int) -> None:
-    """Raise `PlanError` for cached shards of unknown bits, of another model, or larger than the buffer."""
-    check_bits(cached)
-    if unknown := set(cached).difference(cost.all_shards()):
-        layer, piece = min(unknown)
-        raise PlanError(f"cached: the model has no shard {piece} of layer {layer}", remedy="give the buffer's true contents")
-    size = bytes_held(cost, cached)
-    if size > (1.0 + RECORDS_DIFFER) * capacity_bytes:
-        what = f"cached: {size:,} bytes in a buffer of {capacity_bytes:,}"
-        raise PlanError(what, remedy="give the buffer's true contents, or the size that it had")
-
-
 def check_deadline_and_buffer(deadline_s: float, preload_bytes: int) -> None:
     """Raise `PlanError` unless the deadline is positive and the buffer has 0 bytes or more."""
     if not 0.0 < deadline_s < math.inf:
@@ -292,12 +260,11 @@ def memory_of(cost: StiCost, plan: StreamingPlan, *, whole: bool = False, in_tur
     """
     loaded = {shard: plan.bits[shard] for shard in plan.loaded}
     held = plan.preload_bytes if whole else bytes_held(cost, plan.bits) - bytes_held(cost, loaded)
-    layers_bytes = [4 * plan.slices_per_layer * weights_of(cost, layer) for layer in plan.layer_indices]
+    layers_bytes = [4 * plan.slices_per_layer * _weights_of(cost, layer) for layer in plan.layer_indices]
     return Memory(held, sum(layers_bytes) if in_turn else max(layers_bytes), 0 if in_turn else bytes_held(cost, loaded))
 
 
-def weights_of(cost: StiCost, layer: int) -> int:
-    """Return the weights of one shard of a layer."""
+def _weights_of(cost: StiCost, layer: int) -> int:
     half = cost.geometry if cost.decoder is None or layer < cost.geometry.layers else cost.decoder.geometry
     return half.weights_per_shard
 

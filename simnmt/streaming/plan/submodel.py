@@ -100,13 +100,7 @@ def chosen_size(
 
 
 def submodel(cost: StiCost, layers: int, slices: int, *, length: int, steps: float = 1.0) -> Submodel:
-    """Return the bottom layers with the most important slices of each; without importance, the first slices (D).
-
-    Raises `PlanError` for fewer than one layer or slice, and for more than the model has.
-    """
-    for name, count, most in (("layers", layers, cost.geometry.layers), ("slices of a layer", slices, cost.geometry.heads)):
-        if not 1 <= count <= most:
-            raise PlanError(f"a submodel of {count} {name}", remedy=f"give 1 to {most}")
+    """Return the bottom layers with the most important slices of each; without importance, the first slices (D)."""
     indices = [*range(layers), *(cost.geometry.layers + j for j in range(decoder_layers(cost, layers)))]
     ranked: dict[int, list[int]] = {index: [] for index in indices}
     for layer, piece in cost.importance or cost.all_shards():
