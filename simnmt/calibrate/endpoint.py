@@ -119,8 +119,7 @@ def calibrate_endpoint(
             raise refused(error, settings.url) from None
         after = profile_assembly.state(box)
         conditions = profile_assembly.conditions_block(sessions, after, None, [])
-        times = EndpointTimes(frame, busy=any(state.busy for state in [*sessions, after]))
-        profile = _profile(settings, times, endpoint.echo_name, name or path.stem, device_name)
+        profile = _profile(settings, EndpointTimes(frame), endpoint.echo_name, name or path.stem, device_name)
         profile = checked_profile(profile.model_copy(update={"conditions": conditions}).model_dump(mode="json"))
         write_profile(path, profile)
         journal.remove()
@@ -220,26 +219,21 @@ class _Measuring:
 class EndpointTimes:
     """What requests one after another say about a service: which of them count, and the round trip that is taken off."""
 
-    def __init__(self, requests: pd.DataFrame, *, busy: bool) -> None:
-        """`busy`: the box of the load generator was busy: then the least time of a sentence stands for all, else the median."""
-        self.requests, self.busy = requests, busy
-        self._typical = 0.0 if busy else 0.5
+    def __init__(self, requests: pd.DataFrame) -> None:
+        self.requests = requests
         self.remembers = _remembers(requests)
         counted = requests.drop_duplicates("case") if self.remembers else requests
-        echo_s = requests.groupby("case")["echo_s"].quantile(self._typical).median()
-        shortest_s = counted.groupby("case")["seconds"].quantile(self._typical).min()
+        echo_s = requests["echo_s"].median()
+        shortest_s = counted.groupby("case")["seconds"].median().min()
         self.separates_round_trip = bool(echo_s < (1.0 - LEAST_SHARE) * shortest_s)
         """Whether an echo is shorter than every sentence. One that is not measures something else than the round trip."""
         self.round_trip_s = float(echo_s) if self.separates_round_trip else 0.0
-        self.counted = counted.assign(execution_s=self.less_round_trip(counted["seconds"]))
-
-    def less_round_trip(self, seconds: pd.Series[float]) -> pd.Series[float]:
-        """Return times less the round trip."""
-        return (seconds - self.round_trip_s).clip(lower=LEAST_SHARE * seconds)
+        execution_s = (counted["seconds"] - self.round_trip_s).clip(lower=LEAST_SHARE * counted["seconds"])
+        self.counted = counted.assign(execution_s=execution_s)
 
     def mean_s(self) -> float:
         """Return the mean over the sentences of the time of each."""
-        return float(self.counted.groupby("case")["execution_s"].quantile(self._typical).mean())
+        return float(self.counted.groupby("case")["execution_s"].median().mean())
 
     def spread(self) -> float | None:
         """Return the median over the sentences of the interquartile range over the median of their repeats."""
@@ -249,14 +243,13 @@ class EndpointTimes:
     def execution(self) -> Execution:
         """Return the block `execution`: the plane of the least times at the level of the median request.
 
-        The mean would hold what held up the load generator itself. On a busy box the least times stand for all, since with
-        four times more work than processors the median lay 3 to 10 % above the service's own times, and the least within 1 %.
+        The mean would hold what held up the load generator itself.
         """
         src_len, tgt_len, seconds = (self.counted[name].to_numpy() for name in ("src_len", "tgt_len", "execution_s"))
         execution = fit_execution(src_len, tgt_len, seconds, mode="sentences")
         least = execution.plane.times(1.0 / (execution.fit.level or 1.0))
         expected_s = least.seconds(src_len, tgt_len)
-        level = 1.0 if self.busy else float(np.median(seconds[expected_s > 0.0] / expected_s[expected_s > 0.0]))
+        level = float(np.median(seconds[expected_s > 0.0] / expected_s[expected_s > 0.0]))
         fit = execution.fit.model_copy(update={"level": level})
         samples = cell_samples(src_len, tgt_len, seconds)
         return execution.model_copy(update={"plane": least.times(level), "fit": fit, "samples": samples})

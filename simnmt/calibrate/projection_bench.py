@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from simnmt.base.configuration import Configuration
 from simnmt.calibrate.settings import read_measurement
@@ -165,17 +165,6 @@ class ProjectionBench(Configuration):
     break_even: tuple[BreakEven, ...]
     costs: tuple[ProjectionCost, ...]
     """One for each V and width, fitted to its steps."""
-
-    @model_validator(mode="after")
-    def _each_cost_once(self) -> ProjectionBench:
-        sizes = [(*cost.vocab, *cost.width) for cost in self.costs]
-        if any(len(size) != 2 for size in sizes) or len(set(sizes)) < len(sizes):
-            raise ValueError("costs: one for each V and width is needed")
-        return self
-
-    def cost(self, vocab: int, width: int) -> ProjectionCost:
-        """Return the cost fitted to the steps of this size; raises `KeyError` for a size that was not measured."""
-        return {(*cost.vocab, *cost.width): cost for cost in self.costs}[vocab, width]
 
     @property
     def heldout(self) -> tuple[StepTime, ...]:

@@ -7,6 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping
 from datetime import datetime, timezone
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -37,9 +38,8 @@ def check(setting: Setting) -> None:
     for name in ("vocabs", "widths", "rows", "heldout_rows", "clusters", "rounds", "threads"):
         if min(np.atleast_1d(getattr(setting, name)), default=1) < 1:
             raise CalibrationError(f"{name}: less than 1", remedy="give 1 or more")
-    for share in (*setting.shares, *setting.heldout_shares):
-        if not 0.0 < share <= 1.0:
-            raise CalibrationError(f"{100 * share:g} % of the columns active", remedy="give more than 0 and up to 100")
+    if not all(0.0 < share <= 1.0 for share in (*setting.shares, *setting.heldout_shares)):
+        raise CalibrationError("a share of the columns is not between 0 and 100 %", remedy="give more than 0 and up to 100")
     if setting.dtype not in TYPES or setting.device not in ("cpu", "cuda"):
         what = f"no weights of type {setting.dtype} on {setting.device}"
         raise CalibrationError(what, remedy=f"take {', '.join(TYPES)} on cpu or cuda")
@@ -178,15 +178,9 @@ def _measure_rows(
 
 
 def _break_even(cost: ProjectionCost, vocab: int, width: int, rows: int, clusters: int) -> BreakEven:
-    sizes = vocab, width, clusters, rows
-    return BreakEven(
-        vocab=vocab,
-        width=width,
-        rows=rows,
-        columns=cost.break_even_share(*sizes),
-        scattered=cost.break_even_share(*sizes, scatter=True),
-        fastest=cost.break_even_share(*sizes, fastest=True),
-    )
+    share = partial(cost.break_even_share, vocab, width, clusters, rows)
+    shares = {"columns": share(), "scattered": share(scatter=True), "fastest": share(fastest=True)}
+    return BreakEven(vocab=vocab, width=width, rows=rows, **shares)
 
 
 def _box(setting: Setting) -> str:

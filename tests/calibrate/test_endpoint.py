@@ -68,11 +68,9 @@ def requests(noise: Callable[[], float], echo_s: float = 0.001, rounds: int = 20
     return pd.DataFrame(rows)
 
 
-@pytest.mark.parametrize("busy", [False, True])
-def test_the_plane_is_at_the_median_on_a_quiet_box_and_at_the_least_on_a_busy_one(busy: bool) -> None:
+def test_the_plane_is_at_the_level_of_the_median_request() -> None:
     random = np.random.default_rng(3)
-    noise = (lambda: 1.0 + max(random.exponential(0.3) - 0.1, 0.0)) if busy else (lambda: random.uniform(0.97, 1.03))
-    times = EndpointTimes(requests(noise), busy=busy)
+    times = EndpointTimes(requests(lambda: random.uniform(0.97, 1.03)))
     plane = times.execution().plane
     assert times.round_trip_s == 0.001 and not times.remembers
     assert plane.s_per_tgt_token == pytest.approx(TGT_S, rel=0.02)
@@ -81,17 +79,17 @@ def test_the_plane_is_at_the_median_on_a_quiet_box_and_at_the_least_on_a_busy_on
 
 def test_an_echo_that_is_longer_than_a_sentence_is_not_taken_off() -> None:
     frame = requests(lambda: 1.0).assign(echo_s=0.2)
-    times = EndpointTimes(frame, busy=False)
+    times = EndpointTimes(frame)
     assert (times.separates_round_trip, times.round_trip_s) == (False, 0.0)
     assert times.execution().plane.s_per_tgt_token == pytest.approx(TGT_S, rel=0.02)
 
 
 def test_a_service_that_remembers_is_known_by_its_later_answers_and_no_cold_one_is_taken_for_it() -> None:
     first = requests(lambda: 1.0, rounds=1)
-    remembered = EndpointTimes(pd.concat([first, first.assign(seconds=0.0012), first.assign(seconds=0.0013)]), busy=False)
+    remembered = EndpointTimes(pd.concat([first, first.assign(seconds=0.0012), first.assign(seconds=0.0013)]))
     assert remembered.remembers and len(remembered.counted) == len(LINES) and remembered.spread() is None
     cold = pd.concat([first.assign(seconds=20.0 * first["seconds"]), first, first])
-    assert not EndpointTimes(cold, busy=False).remembers
+    assert not EndpointTimes(cold).remembers
 
 
 def test_an_interrupted_calibration_goes_on_and_asks_no_finished_round_twice(calibrated: Any, tmp_path: Path) -> None:

@@ -96,47 +96,6 @@ def test_step_and_encoder_costs_are_found_from_reported_or_split_times(parts: An
     assert ("does not report" in notes) == (not tells_steps)
 
 
-def test_cells_that_did_not_fit_into_memory_are_listed(parts: Any) -> None:
-    timings = parts(Settings("gru", parts=("step",)), most_batch=4)
-    block = timings.bench.blocks["step"]
-    assert block is not None
-    assert block.batch == (1, 2, 3, 4)
-    assert sum("out of memory" in note for note in block.left_out) == 13
-
-
-def test_a_full_calibration_without_some_corners_has_no_error_of_six_cells(parts: Any) -> None:
-    settings = Settings("gru", parts=("execution",))
-    cells = parts(settings).rows("execution")
-    fit = execution_block(cells[cells["tgt_len"] < 100], settings).fit
-    assert fit.heldout_error_six_cells is None
-    assert fit.heldout_error < 0.025
-
-
-def test_noise_of_a_backend_without_reported_steps_does_not_reach_their_costs(parts: Any) -> None:
-    """Every time is up to some 6 % too long; differences of least times then err by as much as a step."""
-    timings = parts(Settings("marian", backend="ctranslate2", parts=("step",)), tells_steps=False, noise=0.03)
-    block = step_block(timings.rows("step"), (), 1)
-    encoder = encoder_block(timings.rows("encoder"), (), 1, block)
-    assert block is not None and encoder is not None
-    truth, cost = FakeEngine(), block.cost
-    for batch in (1, 2, 3, 4, 7, 20):
-        assert float(cost.seconds(batch, 30)) == pytest.approx(truth.step_s(batch, 30), rel=0.08)
-    assert block.heldout_error is not None and encoder.heldout_error is not None
-    assert max(block.heldout_error, encoder.heldout_error) < 0.1
-
-
-def test_the_first_step_is_fitted_separately(parts: Any) -> None:
-    """A first step twice as long as the others is told of position 0 and of no other."""
-    timings = parts(Settings("gru", mode="quick", parts=("step",)), noise=0.0, growth=0.0)
-    steps = timings.rows("step")
-    doubled = [(2 * first, *others) for first, *others in steps["steps_s"]]
-    block = step_block(steps.assign(steps_s=doubled), (), 1)
-    assert block is not None
-    for row in block.seconds:
-        assert row[0] == pytest.approx(2 * row[1])
-        assert row[1:] == pytest.approx([row[1]] * (len(row) - 1))
-
-
 def test_one_batch_size_makes_no_cost(parts: Any) -> None:
     timings = parts(Settings("gru", parts=("step",)), most_batch=1)
     assert (timings.bench.blocks["step"], timings.bench.blocks["encoder"]) == (None, None)

@@ -68,22 +68,12 @@ def test_a_document_is_read_back_from_its_file(tmp_path: Path) -> None:
     done, path = bench(step(6, 10.0), heldout_shares=()), tmp_path / "bench.json"
     path.write_text(done.model_dump_json(indent=1))
     assert read_bench(path) == done
-    assert read_bench(path).cost(250_000, 1_024) == cost()
     assert done.steps[0].overhead_share == pytest.approx(0.4)
-    with pytest.raises(KeyError):
-        done.cost(250_000, 512)
 
 
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"document": "profile"}, "document: "),
-        ({"costs": [json.loads(cost().model_dump_json())] * 2}, "one for each V and width"),
-    ],
-)
-def test_a_wrong_file_is_refused_in_one_line(changed: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_another_document_is_refused_in_one_line(tmp_path: Path) -> None:
     path = tmp_path / "bench.json"
-    path.write_text(json.dumps(json.loads(bench(step(6, 10.0)).model_dump_json()) | changed))
-    with pytest.raises(CalibrationError, match=message) as caught:
+    path.write_text(json.dumps(json.loads(bench(step(6, 10.0)).model_dump_json()) | {"document": "profile"}))
+    with pytest.raises(CalibrationError, match="document: ") as caught:
         read_bench(path)
     assert str(path) in str(caught.value) and "\n" not in str(caught.value) and caught.value.remedy

@@ -31,7 +31,6 @@ BASELINE, INT16, *_ = RUNGS
 UNIQUE_SHARE: float = PAPER["unique_share"]
 LEAST_SAME = 0.999
 """Least share of the words that all rungs together leave the same (SHARP-10)."""
-PRODUCTS = ("int16", "float32", "torch", "numpy")
 BLEU_KEPT = kit.Bound(-0.02, 0.02, strict=True)
 ORDER = (("S1",), ("S3",), ("S2", "S4"), ("S5", "S6"), ("S7",))
 """Systems by speed, in groups of about the same speed (SHARP-15's accept)."""
@@ -231,8 +230,8 @@ def product_rows(speeds: SharpSpeeds) -> list[dict[str, Any]]:
     """Return the rows of figure 1, with the `ratios` over the faster library by round and the medians of ratios."""
     rows = []
     for batch, cold in product(speeds.setting.product_batches, (False, True)):
-        times_s = {name: speeds.products[name, batch, cold].dropna() for name in PRODUCTS}
-        median_us = {f"{name}_us": 1e6 * float(times_s[name].median()) for name in PRODUCTS}
+        times_s = {name: speeds.products[name, batch, cold].dropna() for name in speeds.products.columns.unique(0)}
+        median_us = {f"{name}_us": 1e6 * float(times_s[name].median()) for name in times_s}
         library = min(("torch", "numpy"), key=lambda name: median_us[f"{name}_us"])
         over = {name: times_s[name] / times_s["int16"] for name in (library, "float32")}
         medians = {"over_library": float(over[library].median()), "over_packed": float(over["float32"].median())}
