@@ -14,7 +14,7 @@ from torch import Tensor
 
 from simnmt.kernels.columns import gathered_products, scatter
 from simnmt.kernels.output_reference import Best
-from simnmt.kernels.projection_cost import ProjectionCost
+from simnmt.kernels.projection_cost import ProductCosts
 from simnmt.nmt.output_layer import BannedTokens, Limit, SubsetOutput
 from simnmt.nmt.search import BeamSearch, GreedySearch, Search
 from simnmt.nmt.vocabulary.restricted_vocabulary import (
@@ -143,5 +143,5 @@ def test_the_product_depends_on_rows_only_or_on_the_measured_cost(monkeypatch: p
     choice = ProductChoice(cost, 640, 8)
     assert [choice.method(columns, 1) for columns in (5, 290, 340, 640)] == [*["row_wise"] * 2, *["dense"] * 2]
     assert ProductChoice(made_cost(row_wise=2.0, gather=1.5, dense=1.0), 640, 8).method(100, 1) == "gather"
-    monkeypatch.setattr(ProjectionCost, "method", lambda *_: pytest.fail("asked again of as many, as far as it matters"))
+    monkeypatch.setattr(ProductCosts, "method", lambda *_: pytest.fail("asked again of as many, as far as it matters"))
     assert choice.method(293, 1) == "row_wise"
