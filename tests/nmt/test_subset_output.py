@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from simnmt.kernels.projection_cost import ProjectionCost
+from simnmt.kernels.projection_cost import ProductCosts
 from simnmt.nmt.output_layer import BannedTokens, Limit, Output, SubsetOutput
 from simnmt.nmt.search import BeamSearch, GreedySearch, Search
 from simnmt.nmt.vocabulary.restricted_vocabulary import (
@@ -132,5 +132,5 @@ def test_the_product_depends_on_rows_only_or_on_the_measured_cost(monkeypatch: p
     choice = ProductChoice(cost, 640, 8)
     assert [choice.method(columns, 1) for columns in (5, 290, 340, 640)] == [*["row_wise"] * 2, *["dense"] * 2]
     assert ProductChoice(made_cost(row_wise=2.0, gather=1.5, dense=1.0), 640, 8).method(100, 1) == "gather"
-    monkeypatch.setattr(ProjectionCost, "method", lambda *_: pytest.fail("asked again of as many, as far as it matters"))
+    monkeypatch.setattr(ProductCosts, "method", lambda *_: pytest.fail("asked again of as many, as far as it matters"))
     assert choice.method(293, 1) == "row_wise"

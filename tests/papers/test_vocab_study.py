@@ -36,7 +36,7 @@ from simnmt.papers.fvp.measure import (
 )
 from simnmt.papers.fvp.reproduction import judge
 from simnmt.papers.fvp.study import Decoded, Study
-from simnmt.papers.fvp.texts import Direction, Sample, held_out, training_sample
+from simnmt.papers.fvp.texts import Direction, Sample, held_out, training_sources
 from simnmt.papers.kit.study import read_study
 from tests.nmt import toy_language
 from tests.papers.vocab_stand_ins import cell
@@ -52,12 +52,10 @@ SMALL = Sizes(
     volumes=2,
     volume_clusters=(3,),
     language_clusters=(2,),
-    shown_clusters=4,
     searches=((1, 1), (2, 3)),
     rounds=1,
     speed_clusters=(2,),
     speed_sentences=3,
-    candidates=2,
 )
 
 
@@ -89,7 +87,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def direction(made: Path, label: str = "one-other") -> Direction:
     """Return these texts, or the other way round."""
     one, other = label.split("-")
-    return Direction(label, made / f"train.{one}", made / f"held.{one}", made / f"held.{other}", made / f"train.{other}")
+    return Direction(label, made / f"train.{one}", made / f"held.{one}", made / f"held.{other}")
 
 
 @pytest.fixture(scope="module")
@@ -109,27 +107,26 @@ def test_every_part_is_measured_for_each_direction_and_can_be_read_again(made: P
     ]
     assert [entry.training_sentences for entry in study.volume if entry.label == "one-other"] == [10, 10, 20, 20]
     assert {(entry.label, entry.knowledge) for entry in study.by_language} == {
-        (label, knowledge) for label in labels for knowledge in ("both", "target", "mixed, same size")
+        (label, knowledge) for label in labels for knowledge in ("both", "target")
     }
-    assert [len(entry.columns) for entry in study.per_cluster] == [4] * 4 and len(study.memory) == 4
     for label in labels:
         (chosen,) = {(entry.clusters, entry.top) for entry in study.chosen if entry.label == label}
         assert chosen in grid
     assert [(entry.beam, entry.batch) for entry in study.chosen] == [(1, 1), (2, 3)] * 2
-    assert {entry.candidates for entry in study.candidates} == {2} and len(study.speeds) == 2 * 2 * 2
+    assert len(study.speeds) == 2 * 2 * 2
     assert {(run.part, *run.labels) for run in study.runs} == {(part, label) for part in PARTS for label in labels}
-    assert {text.role for text in study.texts} == {"train", "targets", "heldout", "references"}
+    assert {text.role for text in study.texts} == {"train", "heldout", "references"}
     assert judge([study]).text()
 
 
 def test_a_study_goes_on_with_the_parts_that_its_file_lacks(made: Path, study: Study, tmp_path: Path) -> None:
     out = tmp_path / "study.json"
-    out.write_text(study.model_copy(update={"candidates": (), "memory": study.memory[:2]}).model_dump_json())
+    out.write_text(study.model_copy(update={"by_language": (), "volume": study.volume[:4]}).model_dump_json())
     messages: list[str] = []
     continued = run_study(made / "m", [direction(made), direction(made, "other-one")], SMALL, out=out, say=messages.append)
     measured = [message for message in messages if message.rpartition(": ")[2] in PARTS]
-    assert measured == ["other-one: memory", "one-other: candidates", "other-one: candidates"]
-    assert (continued.sweep, continued.memory) == (study.sweep, study.memory)
+    assert measured == ["other-one: volume", "one-other: by_language", "other-one: by_language"]
+    assert (continued.sweep, continued.volume) == (study.sweep, study.volume)
 
 
 def test_a_file_of_another_model_or_text_is_not_added_to(made: Path, study: Study, tmp_path: Path) -> None:
@@ -155,7 +152,7 @@ def test_held_out_text_chooses_with_one_half_and_reports_on_the_other(made: Path
     with pytest.raises(CalibrationError, match="fewer than two sentences"):
         held_out(dataclasses.replace(direction(made), heldout=short, references=None), 5)
     with pytest.raises(CalibrationError, match="not as many lines"):
-        training_sample(dataclasses.replace(direction(made), targets=short), 5)
+        held_out(dataclasses.replace(direction(made), references=short), 5)
 
 
 @pytest.fixture(scope="module")
@@ -165,8 +162,8 @@ def translator(made: Path) -> Translator:
 
 @pytest.fixture(scope="module")
 def contexts(made: Path, translator: Translator) -> DirectionContexts:
-    samples = training_sample(direction(made), 6), held_out(direction(made), 10)[1]
-    both = [by_sentence(collect(translator.model, translator.encode(sample.sources), 3)) for sample in samples]
+    texts = training_sources(direction(made), 6), held_out(direction(made), 10)[1].sources
+    both = [by_sentence(collect(translator.model, translator.encode(lines), 3)) for lines in texts]
     return DirectionContexts(*both)
 
 
@@ -211,7 +208,7 @@ def test_more_text_and_more_likely_tokens_miss_less(translator: Translator, cont
 
 def test_with_all_columns_active_nothing_is_missed_and_sentences_are_the_same(made: Path, translator: Translator) -> None:
     """One cluster of every token that was ever among the likeliest 34: dense decoding, whatever the beam."""
-    training = by_sentence(collect(translator.model, translator.encode(training_sample(direction(made), 20).sources), 34))
+    training = by_sentence(collect(translator.model, translator.encode(training_sources(direction(made), 20)), 34))
     clustering = clustering_of(training, 1, Sizes())
     everything = ClusterSet.of("a", training, clustering, translator.model, top=34)
     lines = held_out(direction(made), 12)[0].sources

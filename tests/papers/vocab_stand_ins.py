@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from simnmt.calibrate.projection_bench import BreakEven, ProjectionBench, Setting, StepTime
-from simnmt.papers.fvp.study import Cell, ClusterSizes, Decoded, Memory, PartRun, Speed, StudiedModel, StudiedText, Study
+from simnmt.papers.fvp.study import Cell, Decoded, PartRun, Speed, StudiedModel, StudiedText, Study
 from simnmt.papers.kit.claims import share_needed
 
 VOCAB = 10_000
@@ -44,11 +44,6 @@ def decoded(label: str = "fr-en", beam: int = 1, **changed: Any) -> Decoded:
         "layer_ratios_over_fused": (layer_ratio / 1.2,),
     }  # fmt: skip
     return Decoded(**(fields | changed))
-
-
-def lists(**changed: Any) -> Decoded:
-    """Return a decoding with candidate lists."""
-    return decoded(clusters=None, top=None, candidates=20, **changed)
 
 
 def speed(label: str, clusters: int, top: int, gain: float, *, conclusive: bool = True) -> Speed:
@@ -90,18 +85,6 @@ def study(**changed: Any) -> Study:
             for clusters in (100, 400, 500)
             for what in ("both", "target")
         ),
-        "per_cluster": tuple(
-            ClusterSizes(
-                label=label,
-                clusters=1_300,
-                top=top,
-                columns=tuple(max(2, round(top * 400 / (place + 1) ** 0.5)) for place in range(1_300)),
-                first=150 * top,
-            )
-            for label in LABELS
-            for top in TOPS
-        ),
-        "memory": (Memory(label="fr-en", clusters=500, top=3, total_bytes=828_008),),
         "chosen": tuple(decoded(label, beam) for label in LABELS for beam in (1, 2)),
         "speeds": tuple(
             speed(label, clusters, top, gains[top] - abs(clusters - 1_300) / 1e5)
@@ -109,7 +92,6 @@ def study(**changed: Any) -> Study:
             for clusters in CLUSTERS
             for top in TOPS
         ),
-        "candidates": (lists(),),
     }  # fmt: skip
     texts = tuple(
         StudiedText(label=label, role=role, name=f"{role}.{label}", sha256="0" * 64, lines=32_000)

@@ -42,8 +42,8 @@ def test_every_claim_is_on_the_page_with_its_verdict(report: Report, page: str) 
 def test_published_rows_are_marked_and_ours_follow_them(page: str) -> None:
     table = part_of(page, "table-3")
     marks = re.findall(r'<tr data-row="[^"]*"( class="published")?>', table)
-    assert [bool(mark) for mark in marks] == [True] * 32 + [False] * 5
-    assert rows_of(table)[-1][0].startswith("gru-xx-en, fr-en, lists of 20 by IBM model 1")
+    assert [bool(mark) for mark in marks] == [True] * 32 + [False] * 4
+    assert rows_of(table)[-1][0].startswith("gru-xx-en, de-en, 500 clusters, K = 3")
     assert "98.50 % of the tokens" in table
 
 
@@ -68,7 +68,7 @@ def test_without_a_study_the_page_states_that_published_figures_are_alone() -> N
     assert part_of(page, "table-4") and not part_of(page, "sweep")
 
 
-def test_figures_2_to_4_are_ours_with_the_texts_points_marked(report: Report) -> None:
+def test_figures_2_and_3_are_ours_with_the_texts_points_marked(report: Report) -> None:
     lines = {identifier: {mark.name: mark for mark in chart.marks} for identifier, chart in first_charts(report).items()}
     both = lines["figure-2-drawn"]["source and target known, K = 1"]
     assert both.x == [100, 400, 500] and both.y[1] == pytest.approx(100 * cell(clusters=400).set_most)
@@ -77,10 +77,6 @@ def test_figures_2_to_4_are_ours_with_the_texts_points_marked(report: Report) ->
     assert (target.kind, target.x, target.y) == ("points", [400], [17.5])
     assert lines["figure-3-drawn"]["published: fastest here"].x == [1_300, 1_300]
     assert max(lines["figure-3-drawn"]["K = 1"].y) == pytest.approx(30.0)
-    sets = lines["figure-4-drawn"]["K = 3"]
-    assert sets.x[0] == 1 and sets.x[-1] == 1_300 and len(sets.x) <= 301
-    assert sets.y[0] == pytest.approx(100 * 1_200 / 10_000) and sets.y == sorted(sets.y, reverse=True)
-    assert lines["figure-4-drawn"]["published: cluster 0, K = 5"].y == [6.0, 6.0]
 
 
 def test_the_studied_files_are_identified_by_their_sums(page: str) -> None:
@@ -95,7 +91,7 @@ def test_figures_are_drawn_on_a_desk_and_a_phone(page: str, open_page: Any, tmp_
     with open_page(file, viewport={"width": 390, "height": 844}) as opened:
         assert_folded(opened.page)
         opened.unfold()
-        opened.page.wait_for_function(DRAWN, arg=3)
+        opened.page.wait_for_function(DRAWN, arg=2)
         assert opened.page.evaluate("() => document.documentElement.scrollWidth") == 390
         points = opened.page.locator("#figure-2-drawn figure").evaluate(
             "figure => figure.querySelector('.chart').data.map(({ name, x, y }) => [name, x, y])"

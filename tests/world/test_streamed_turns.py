@@ -154,11 +154,3 @@ def test_worked_example_of_sti_12_and_13() -> None:
     assert StreamedState("cold", (0.6, 0.6)).alone_s(compute, 128) == pytest.approx(2.6)
     assert StreamedState("held on top", (0.2, 0.0)).alone_s(compute, 128) == pytest.approx(2.2)
     assert compute.in_memory_s(128) == 2.0
-
-
-def test_loads_that_do_not_fit_are_refused() -> None:
-    for ahead_s in (-0.1, 0.2):
-        with pytest.raises(ValueError):
-            StreamedState("cold", (0.1, 0.3), ahead_s=ahead_s)
-    with pytest.raises(ValueError):
-        StreamedState("short", (0.1, 0.1)).from_read_s(PlannedCompute(3, (8,), (0.1,)), 5)

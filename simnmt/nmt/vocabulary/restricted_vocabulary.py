@@ -20,7 +20,7 @@ from torch import Tensor
 
 from simnmt.kernels.arrays import KernelError
 from simnmt.kernels.columns import Centroids, ColumnSets, default_method
-from simnmt.kernels.projection_cost import ProductMethod, ProjectionCost
+from simnmt.kernels.projection_cost import ProductCosts, ProductMethod
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.linear_layers import HalfLinear
 from simnmt.nmt.step_model import StepModel
@@ -129,7 +129,7 @@ _BUCKETS = 64
 class ProductChoice:
     """The fastest product by number of rows and active columns, of which the cost model is asked once per bucket."""
 
-    def __init__(self, cost: ProjectionCost | None, vocab: int, width: int) -> None:
+    def __init__(self, cost: ProductCosts | None, vocab: int, width: int) -> None:
         self._cost, self._vocab, self._width = cost, vocab, width
         self._bucket = max(1, vocab // _BUCKETS)
         self._fastest = cache(self._find_fastest)
@@ -169,7 +169,7 @@ class RestrictedVocabulary:
     audit: bool = False
     """Whether to make the dense products too, and count the rows whose likeliest token is not active (FVP-08). Changes no
     output."""
-    cost: ProjectionCost | None = None
+    cost: ProductCosts | None = None
     """The cost model that chooses the product. None: the choice depends on the number of rows only, which is the same at each
     run."""
     account: SubsetAccount | None = None
@@ -304,18 +304,13 @@ def with_measured_cost(vocabulary: RestrictedVocabulary, model: StepModel) -> Re
     Two measurements may choose differently among products of nearly equal speed, which changes rounding; without a measured
     cost every run is the same. On CUDA the vocabulary is returned unchanged: all methods are torch's own there.
     """
-    from simnmt.kernels.projection_timing import measure_projection
+    from simnmt.kernels.product_timing import measure_products
 
     if model.device.type != "cpu":
         return vocabulary
     # The model multiplies packed weights by a product of its own; torch is far slower on the unpacked ones.
     packed = any(isinstance(layer, HalfLinear) for layer in model.modules())
-    weight = model.weight.detach()
+    dense = (lambda hidden: next(iter(model.products(hidden)))) if packed else None
     with torch.inference_mode():
-        cost = measure_projection(
-            weight,
-            model.bias.detach().float(),
-            clusters=vocabulary.clusters or 1,
-            dense=(lambda hidden: next(iter(model.products(hidden)))) if packed else None,
-        )
+        cost = measure_products(model.weight.detach(), dense=dense)
     return replace(vocabulary, cost=cost)

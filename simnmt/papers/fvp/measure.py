@@ -1,4 +1,4 @@
-"""Measure a study of a vocabulary: for each direction and part, rows for the study's file (FVP-08 to 12, FVP-16, SHARP-02).
+"""Measure a study of a vocabulary: for each direction and part, rows for the study's file (FVP-08 to 11, FVP-16).
 
 Contexts of a direction are decoded once and kept in memory. The file is written after each part of a direction, and what it
 holds is not measured again.
@@ -24,11 +24,10 @@ from simnmt.nmt.devices import torch_threads
 from simnmt.nmt.output_layer import Output
 from simnmt.nmt.step_model import StepModel
 from simnmt.nmt.translation import Translator
-from simnmt.nmt.vocabulary.builders import build_candidates
 from simnmt.nmt.vocabulary.bundle_file import model_bytes
-from simnmt.nmt.vocabulary.cluster_bundle import ClusterBundle, ClusterSet
+from simnmt.nmt.vocabulary.cluster_bundle import ClusterSet
 from simnmt.nmt.vocabulary.contexts import Clustering, Contexts, assign, cluster, collect, join_contexts
-from simnmt.nmt.vocabulary.restricted_vocabulary import RestrictedVocabulary, clustered, listed, with_measured_cost
+from simnmt.nmt.vocabulary.restricted_vocabulary import RestrictedVocabulary, clustered, with_measured_cost
 from simnmt.papers.fvp.decoding import (
     PLAIN,
     Sentences,
@@ -42,10 +41,8 @@ from simnmt.papers.fvp.decoding import (
 from simnmt.papers.fvp.published import LEAST_IDENTICAL, MOST_ACTIVE, MOST_BLEU_CHANGE
 from simnmt.papers.fvp.study import (
     Cell,
-    ClusterSizes,
     Decoded,
     Knowledge,
-    Memory,
     Part,
     PartRun,
     Speed,
@@ -53,7 +50,7 @@ from simnmt.papers.fvp.study import (
     Study,
     format_clusters,
 )
-from simnmt.papers.fvp.texts import Direction, Sample, held_out, sha256_of, training_sample
+from simnmt.papers.fvp.texts import Direction, Sample, held_out, sha256_of, training_sources
 from simnmt.papers.kit.study import TOOL, PartClock, read_study, write_study
 
 Say = Callable[[str], None]
@@ -83,8 +80,6 @@ class Sizes:
     """Steps of the training text, each twice the one before, up to all of it."""
     volume_clusters: Sequence[int] = (300, 1_000)
     language_clusters: Sequence[int] = (100, 200, 300, 400, 500)
-    shown_clusters: int = 1_300
-    """r of figure 4."""
     searches: Sequence[tuple[int, int]] = ((1, 1), (2, 20))
     """Beam and batch: the paper's b1 and b2."""
     rounds: int = 3
@@ -92,8 +87,6 @@ class Sizes:
     speed_sentences: int = 300
     tried_sentences: int = 1_000
     """Sentences of the development half on which r and K are chosen."""
-    candidates: int = 20
-    """Candidates per source word (SHARP-02)."""
     quick: bool = False
 
     @property
@@ -115,7 +108,6 @@ QUICK = Sizes(
     volumes=3,
     volume_clusters=(100,),
     language_clusters=(50, 100),
-    shown_clusters=100,
     speed_clusters=(50, 200),
     speed_sentences=50,
     rounds=2,
@@ -143,8 +135,8 @@ def run_study(
         bench = _Bench(translator, {direction.label: direction for direction in directions}, sizes, say)
         for part in PARTS:
             measured = {entry.label for entry in getattr(study, part)}
-            for label in bench.labels(part):
-                if label in measured:
+            for label in bench.directions:
+                if label in measured or (part == "by_language" and len(bench.directions) < 2):
                     continue
                 say(f"{label}: {part}")
                 clock, entries = PartClock(threads), tuple(PARTS[part](bench, label, study))
@@ -212,17 +204,6 @@ def by_sentence(contexts: Contexts) -> Contexts:
 def first_sentences(contexts: Contexts, sentences: int) -> Contexts:
     """Return the contexts of the first `sentences` sentences."""
     return replace(contexts.of(contexts.sentence < sentences), sentences=sentences)
-
-
-def mixed(directions: Sequence[Contexts], count: int) -> Contexts:
-    """Join the first contexts of every direction to `count` in all, as equally as their numbers allow."""
-    parts: list[Contexts] = []
-    left = count
-    for at, contexts in enumerate(sorted(directions, key=len)):
-        first = contexts.of(torch.arange(min(max(1, left // (len(directions) - at)), len(contexts))))
-        parts.append(replace(first, sentences=int(first.sentence.max()) + 1))
-        left -= len(parts[-1])
-    return join_contexts(parts)
 
 
 def clustering_of(contexts: Contexts, clusters: int, sizes: Sizes, seed: int = 1) -> Clustering:
@@ -304,12 +285,6 @@ class _Bench:
         """The model."""
         return self.translator.model
 
-    def labels(self, part: Part) -> list[str]:
-        """Return the directions for which a part can be measured."""
-        if part == "by_language" and len(self.directions) < 2:
-            return []
-        return [label for label, texts in self.directions.items() if part != "candidates" or texts.targets is not None]
-
     def notes(self, label: str) -> tuple[str, ...]:
         """Describe what was sampled."""
         contexts, seen = self._contexts.get(label), self.sizes.clustered_contexts
@@ -324,11 +299,10 @@ class _Bench:
         """Return the contexts of a direction's texts; decode them on first use."""
         if label not in self._contexts:
             texts, top = self.directions[label], max(self.sizes.tops + tuple(chain(*self.sizes.fine.values())))  # type: ignore[operator]
-            samples = training_sample(texts, self.sizes.train_sentences), self.held_out(label)[1]
             both = []
-            for sample in samples:
-                self.say(f"{label}: decoding {len(sample.sources):,} sentences")
-                sources, max_len = self.translator.encode(sample.sources), self.translator.max_len
+            for lines in (training_sources(texts, self.sizes.train_sentences), self.held_out(label)[1].sources):
+                self.say(f"{label}: decoding {len(lines):,} sentences")
+                sources, max_len = self.translator.encode(lines), self.translator.max_len
                 both.append(by_sentence(collect(self.model, sources, top, batch=CONTEXT_BATCH, max_len=max_len)))
             self._contexts[label] = DirectionContexts(*both)
         return self._contexts[label]
@@ -417,26 +391,10 @@ def _by_language(bench: _Bench, label: str, study: Study) -> Iterator[Cell]:
     trainings: dict[Knowledge, Contexts] = {
         "both": training_of[label],
         "target": join_contexts([*training_of.values()]),
-        "mixed, same size": mixed([*training_of.values()], len(training_of[label])),
     }
     for clusters in bench.sizes.language_clusters:
         for knowledge, training in trainings.items():
             yield from bench.cells(label, clusters, bench.sizes.tops, training, knowledge)
-
-
-def _per_cluster(bench: _Bench, label: str, study: Study) -> Iterator[ClusterSizes]:
-    """Count the active columns of every cluster (figure 4)."""
-    for sets in bench.sets(label, bench.sizes.shown_clusters, bench.sizes.tops):
-        columns = sets.sets.sizes().tolist()
-        largest = tuple(sorted(columns, reverse=True))
-        yield ClusterSizes(label=label, clusters=len(columns), top=sets.top, columns=largest, first=columns[0])
-
-
-def _memory(bench: _Bench, label: str, study: Study) -> Iterator[Memory]:
-    """Count the bytes of the shown clusters (FVP-12)."""
-    for sets in bench.sets(label, bench.sizes.shown_clusters, bench.sizes.tops):
-        total = ClusterBundle.of(bench.model, [sets]).account().total
-        yield Memory(label=label, clusters=len(sets.sets), top=sets.top, total_bytes=total)
 
 
 def _chosen(bench: _Bench, label: str, study: Study) -> Iterator[Decoded]:
@@ -474,21 +432,11 @@ def _speeds(bench: _Bench, label: str, study: Study) -> Iterator[Speed]:
             )
 
 
-def _candidates(bench: _Bench, label: str, study: Study) -> Iterator[Decoded]:
-    """Decode the test half with lists of candidate words (SHARP-02)."""
-    sample, count = training_sample(bench.directions[label], bench.sizes.train_sentences), bench.sizes.candidates
-    lists = build_candidates(bench.translator, sample.sources, sample.references or (), count=count, always=0)
-    return bench.timed(label, bench.vocabulary(listed(lists)), candidates=count)
-
-
 PARTS: dict[Part, Callable[[_Bench, str, Study], Iterator[Any]]] = {
     "sweep": _sweep,
     "volume": _volume,
     "by_language": _by_language,
-    "per_cluster": _per_cluster,
-    "memory": _memory,
     "chosen": _chosen,
     "speeds": _speeds,
-    "candidates": _candidates,
 }
-"""Measured one by one; the last three time real decoding and need a quiet box."""
+"""Measured one by one; the last two time real decoding and need a quiet box."""

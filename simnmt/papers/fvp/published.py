@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from math import ceil
 from statistics import fmean
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from simnmt.papers.kit.claims import share_needed
 from simnmt.papers.kit.paper import read_paper
 from simnmt.papers.kit.rendering import Derived
-
-if TYPE_CHECKING:
-    from simnmt.papers.fvp.study import Study
 
 Row = SimpleNamespace
 """A row, with an attribute for each column."""
@@ -175,8 +172,8 @@ def most_clusters(model: str, mean_share: float, share_of_model: float, centroid
     return max(0, ceil(1000 * left / (thousand - none)) - 1)
 
 
-def preset_memory(studies: Sequence[Study] = ()) -> list[Row]:
-    """Return the memory of both presets with the shares of figure 4 and of our sets, at 1,300 and, for K = 1, 2,000 clusters.
+def preset_memory() -> list[Row]:
+    """Return the memory of both presets with the shares of figure 4, at 1,300 and, for K = 1, 2,000 clusters.
 
     The shares that the paper prints for cluster 0 are taken for all clusters. `of_model`: share of the weights in float16;
     `of_published`: share of Table 5's memory, which holds more than weights.
@@ -185,12 +182,6 @@ def preset_memory(studies: Sequence[Study] = ()) -> list[Row]:
         (clusters, FIGURE_4[1], "figure 4, K = 1", size) for clusters in (BEST, TYPICAL) for size in CENTROID_BYTES
     ]
     cases += [(BEST, percent, f"figure 4, K = {top}", 2) for top, percent in FIGURE_4.items() if top != 1]
-    cases += [
-        (sizes.clusters, 100 * fmean(sizes.columns) / study.model.vocab, f"{study.name}, {sizes.label}, K = {sizes.top}", 2)
-        for study in studies
-        for sizes in study.per_cluster
-        if sizes.clusters == BEST
-    ]
     rows = []
     for model in MODELS:
         model_bytes, (gb,) = 2 * parameters(PRESETS[model]), {row.baseline_gb for row in MEMORY if row.model == model}

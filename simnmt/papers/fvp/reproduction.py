@@ -1,4 +1,4 @@
-"""Vocabulary projection reproduced (`simnmt reproduce vocab`): printed tables with ours beside them, and figures 2 to 4.
+"""Vocabulary projection reproduced (`simnmt reproduce vocab`): printed tables with ours beside them, and figures 2 and 3.
 
 Every row on translations states how many sentences stay the same, or that the paper does not print it (XP-03).
 """
@@ -17,7 +17,6 @@ from simnmt.papers.fvp.printed_claims import WHAT, bench_claims, name_of, printe
 from simnmt.papers.fvp.published import (
     BEST,
     CENTROID_BYTES,
-    FIGURE_4,
     MEMORY,
     MODELS,
     PAPER,
@@ -40,34 +39,31 @@ from simnmt.report.charts import Chart
 
 Say = Callable[[str], None]
 """Receives a line of progress before each step."""
-KNOWN = {"both": "both languages", "target": "the target alone", "mixed, same size": "the target alone, as much text"}
+KNOWN = {"both": "both languages", "target": "the target alone"}
 CELL_TABLES = {"figure-2": "by_language", "sweep": "sweep", "volume": "volume"}
 """Tables of cells by id, with the part of a study that they show."""
-MOST_POINTS = 300
-"""Points of a line of figure 4, which is smooth."""
 
 
 def judge(studies: Sequence[Study] = (), benches: Sequence[ProjectionBench] = ()) -> Report:
     """Judge the claims by every study and by the benches; without studies, by the printed figures alone."""
     cells = {name: _cells(studies, part) for name, part in CELL_TABLES.items()}
-    speeds, sizes = _speeds(studies), _per_cluster(studies)
+    speeds = _speeds(studies)
     rows: dict[str, Rows] = {
         "real": _real(studies),
         "table-2": _projections(studies),
         "table-3": _qualities(studies, 1),
         "table-4": _qualities((), 2),
         "averages": _averages(),
-        "table-5": _memory(studies),
+        "table-5": _memory(),
         "table-6": _people(),
         "amdahl": _amdahl(studies),
         **cells,
         "figure-3": speeds,
-        "figure-4": sizes,
         "bench": _steps(benches),
         "studied": _studied(studies),
     }
     tables = [PAPER.table("table-1").shown(), *(PAPER.shown_table(*both) for both in rows.items()), derived_table(derived())]
-    drawings = ((_languages, cells["figure-2"]), (_fastest, speeds), (_sets, sizes))
+    drawings = ((_languages, cells["figure-2"]), (_fastest, speeds))
     figures = [draw(drawn) for draw, drawn in drawings if drawn]
     notes = [] if studies else [f"Published figures alone: what is ours {NEEDS}."]
     if any(study.quick for study in studies):
@@ -90,9 +86,6 @@ def reproduce(
     text: Annotated[
         list[str] | None, typer.Option(metavar="LABEL=FILE", help="Sources to make clusters of, a direction each; repeatable.")
     ] = None,
-    targets: Annotated[
-        list[str] | None, typer.Option(metavar="LABEL=FILE", help="Their translations, for candidate lists.")
-    ] = None,
     heldout: Annotated[
         list[str] | None, typer.Option(metavar="LABEL=FILE", help="Other sources, to judge by; repeatable.")
     ] = None,
@@ -113,7 +106,7 @@ def reproduce(
     With a model and its texts, that model is studied instead; the one named file of `studies` then keeps the study, and what it
     holds is not measured again. Raises `InputError` for a model without texts, and for texts without a model.
     """
-    directions = directions_of(text=text or (), heldout=heldout or (), targets=targets or (), references=references or ())
+    directions = directions_of(text=text or (), heldout=heldout or (), references=references or ())
     bench_files = shipped_measurements("vocabulary", "bench") if benches is None else benches
     layers = read_distinct(bench_files, read_bench, name_of, "measurements")
     if model is None:
@@ -152,18 +145,14 @@ def _decoded(study: Study, decoding: Decoded, keys: str, label: str = "label") -
     return names | record(decoding, keys)
 
 
-def _decodings(studies: Sequence[Study]) -> list[tuple[Study, Decoded]]:
-    """Return each study with its decodings by the chosen clusters and by candidate lists."""
-    return [(study, decoding) for study in studies for decoding in (*study.chosen, *study.candidates)]
-
-
 def _real(studies: Sequence[Study]) -> Rows:
     keys = "sentences emitted miss_rate identical near_ties token_agreement share_mean share_most tokens_per_s "
     keys += "tokens_per_s_fused tokens_per_s_part"
     return [
         _decoded(study, decoding, keys)
         | {"vocab": study.model.vocab, "share_of_emitted": decoding.share_mean * study.model.vocab / decoding.emitted}
-        for study, decoding in _decodings(studies)
+        for study in studies
+        for decoding in study.chosen
     ]
 
 
@@ -180,8 +169,9 @@ def _projections(studies: Sequence[Study]) -> Rows:
     rows += [
         _decoded(study, decoding, keys, "row")
         | {"kind": "measured", "line_us": None}
-        | {"operation_limit": 1.0 / (decoding.share_mean + (decoding.clusters or 0) / study.model.vocab)}
-        for study, decoding in _decodings(studies)
+        | {"operation_limit": 1.0 / (decoding.share_mean + decoding.clusters / study.model.vocab)}
+        for study in studies
+        for decoding in study.chosen
     ]
     return rows
 
@@ -197,7 +187,8 @@ def _qualities(studies: Sequence[Study], test_set: int) -> Rows:
     rows += [
         _decoded(study, decoding, "bleu_change bleu bleu_part", "row")
         | {"kind": "measured", "gain_percent": 100 * (decoding.measured - 1.0)}
-        for study, decoding in _decodings(studies)
+        for study in studies
+        for decoding in study.chosen
     ]
     return rows
 
@@ -210,18 +201,14 @@ def _averages() -> Rows:
     ]
 
 
-def _memory(studies: Sequence[Study]) -> Rows:
+def _memory() -> Rows:
     figures: list[tuple[str, str, str, int | None, float, float]] = [
         ("published", MODELS[row.model], row.direction, None, 1e9 * row.baseline_gb, 1e9 * (row.clustered_gb - row.baseline_gb))
         for row in MEMORY
     ]
-    for row in preset_memory(studies):
+    for row in preset_memory():
         sets = f"sets of {row.percent:.2g} % ({row.origin}), {CENTROID_BYTES[row.size]} centroids"
         figures.append(("inferred", f"{MODELS[row.model]}, weights", sets, row.clusters, row.model_bytes, row.bytes))
-    for study in studies:
-        for memory in study.memory:
-            sets, model_bytes = f"{memory.label}, K = {memory.top}", study.model.parameter_bytes
-            figures.append(("measured", study.name, sets, memory.clusters, model_bytes, memory.total_bytes))
     return [
         {"kind": kind, "model": model, "row": row, "clusters": clusters, "name": f"{model}, {row}"}
         | {"model_mb": model_bytes / 1e6, "more_mb": more_bytes / 1e6, "more_percent": 100.0 * more_bytes / model_bytes}
@@ -239,7 +226,8 @@ def _amdahl(studies: Sequence[Study]) -> Rows:
         _decoded(study, decoding, keys)
         | {"off": decoding.predicted / decoding.measured - 1.0}
         | {"least": min(decoding.gains), "greatest": max(decoding.gains)}
-        for study, decoding in _decodings(studies)
+        for study in studies
+        for decoding in study.chosen
     ]
 
 
@@ -264,14 +252,6 @@ def _speeds(studies: Sequence[Study]) -> Rows:
         | {"low_percent": 100 * (min(speed.ratios) - 1.0), "high_percent": 100 * (max(speed.ratios) - 1.0)}
         for study in studies
         for speed in study.speeds
-    ]
-
-
-def _per_cluster(studies: Sequence[Study]) -> Rows:
-    return [
-        {"model": study.name, "vocab": study.model.vocab, **sizes.model_dump(mode="json")}
-        for study in studies
-        for sizes in study.per_cluster
     ]
 
 
@@ -308,7 +288,7 @@ def _by_direction(rows: Rows, chart: Callable[[Rows], Chart]) -> dict[str, Chart
 
 def _languages(rows: Rows) -> Figure:
     """Draw figure 2: the largest active set by clusters and by known languages."""
-    known = {"both": "source and target known", "target": "target known", "mixed, same size": "target known, as much text"}
+    known = {"both": "source and target known", "target": "target known"}
     printed = PAPER["figure_2"]
 
     def chart_of(direction_rows: Rows) -> Chart:
@@ -349,32 +329,3 @@ def _fastest(rows: Rows) -> Figure:
     }
     title, note = "Figure 3, redrawn: speed by clusters and K", "Real decoding, end to end, over dense decoding."
     return figure_of("figure-3-drawn", title, "Gain end to end by clusters and K", charts, note=note)
-
-
-def _sets(rows: Rows) -> Figure:
-    """Draw figure 4: each cluster's share of V, the largest first, with the paper's three values as level lines."""
-
-    def chart_of(direction_rows: Rows) -> Chart:
-        lines, last = [], max(len(row["columns"]) for row in direction_rows)
-        for row in direction_rows:
-            places = _thinned(len(row["columns"]))
-            shares = [round(100 * row["columns"][place] / row["vocab"], 4) for place in places]
-            lines.append(Curve(f"K = {row['top']}", [place + 1 for place in places], shares, "lines"))
-        lines += [
-            Curve(f"published: cluster 0, K = {top}", [1, last], [percent] * 2, "lines") for top, percent in FIGURE_4.items()
-        ]
-        first = ", ".join(f"{100 * row['first'] / row['vocab']:.2f} % at K = {row['top']}" for row in direction_rows)
-        reading = f"{direction_rows[0]['clusters']:,} clusters; the one that k-means numbers 0, as the paper quotes: {first}."
-        return line_chart("cluster, by size", "active set, % of V", reading, lines)
-
-    title, note = "Figure 4, redrawn: each cluster's columns", "In descending order, as the numbers of clusters mean nothing; "
-    note += "published: about 2, 5 and 6 % of cluster 0."
-    charts = _by_direction(rows, chart_of)
-    return figure_of("figure-4-drawn", title, "Active set of each cluster", charts, note=note, before="table-1")
-
-
-def _thinned(count: int) -> list[int]:
-    """Return the places of at most about `MOST_POINTS`, closer together at the beginning, where the curve is steep."""
-    if count <= MOST_POINTS:
-        return list(range(count))
-    return sorted({round((count - 1) ** (at / (MOST_POINTS - 1))) - 1 for at in range(MOST_POINTS)} | {count - 1})

@@ -17,8 +17,8 @@ from simnmt.papers.kit.study import AboveZero, Positive, Share
 
 Ratios = Annotated[tuple[AboveZero, ...], Field(min_length=1)]
 """One a round."""
-Part = Literal["sweep", "volume", "by_language", "per_cluster", "memory", "chosen", "speeds", "candidates"]
-Knowledge = Literal["both", "target", "mixed, same size"]
+Part = Literal["sweep", "volume", "by_language", "chosen", "speeds"]
+Knowledge = Literal["both", "target"]
 
 
 class StudiedModel(Configuration):
@@ -36,13 +36,12 @@ class StudiedModel(Configuration):
 class StudiedText(Configuration):
     """A text, one sentence a line.
 
-    Role `train`: sources that clusters are made of; `targets`: their translations, for word alignments; `heldout`: other
-    sources; `references`: their translations.
+    Role `train`: sources that clusters are made of; `heldout`: other sources; `references`: their translations.
     """
 
     label: str
     """Direction."""
-    role: Literal["train", "targets", "heldout", "references"]
+    role: Literal["train", "heldout", "references"]
     name: str
     sha256: str
     lines: Positive
@@ -72,8 +71,7 @@ class Cell(Clusters):
     """
 
     knowledge: Knowledge
-    """Clusters are of this direction's text alone, of all directions into this target with all of their text (FVP-10), or of
-    such a mix with no more contexts than this direction has, so that more text does not make the difference."""
+    """Clusters are of this direction's text alone, or of all directions into this target (FVP-10)."""
     training_sentences: Positive
     heldout_tokens: Positive
     """Steps: tokens that dense decoding wrote, end tokens included."""
@@ -87,22 +85,6 @@ class Cell(Clusters):
     miss_rate: Share
     """Share of held-out steps whose dense token is not active."""
     identical: Share
-
-
-class ClusterSizes(Clusters):
-    """The size of each cluster's active set, the largest first (figure 4).
-
-    `first`: that of the cluster that k-means numbers 0, which means nothing; the paper reads its figure there.
-    """
-
-    columns: tuple[Positive, ...]
-    first: Positive
-
-
-class Memory(Clusters):
-    """Bytes of clusters beside the model, as allocated (FVP-12)."""
-
-    total_bytes: Positive
 
 
 class Compared(Configuration):
@@ -121,13 +103,9 @@ class Compared(Configuration):
     conclusive: bool
 
 
-class Decoded(Compared):
+class Decoded(Clusters, Compared):
     """Decoding of held-out text: plain, with the fused output layer, and with a part of the vocabulary (FVP-08, 16, 20)."""
 
-    clusters: Positive | None = None
-    top: Positive | None = None
-    candidates: Positive | None = None
-    """Candidates per source word (SHARP-02), in place of clusters."""
     bleu: float | None
     bleu_part: float | None
     tokens_per_s: AboveZero
@@ -187,8 +165,8 @@ class Decoded(Compared):
 
     @property
     def method(self) -> str:
-        """The clusters, or the source of the candidate lists."""
-        return format_clusters(self.clusters, self.top or 0) if self.clusters else f"lists of {self.candidates} by IBM model 1"
+        """The clusters."""
+        return format_clusters(self.clusters, self.top)
 
 
 def format_clusters(clusters: int, top: int) -> str:
@@ -223,12 +201,9 @@ class Study(Configuration):
     volume: tuple[Cell, ...] = ()
     """Cells of growing training text, each a beginning of the next."""
     by_language: tuple[Cell, ...] = ()
-    per_cluster: tuple[ClusterSizes, ...] = ()
-    memory: tuple[Memory, ...] = ()
     chosen: tuple[Decoded, ...] = ()
     """Decodings with the chosen r and K."""
     speeds: tuple[Speed, ...] = ()
-    candidates: tuple[Decoded, ...] = ()
 
     @property
     def name(self) -> str:

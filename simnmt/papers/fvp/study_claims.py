@@ -1,17 +1,14 @@
-"""The claims that a study of a trained model decides, by its clusters and by real decoding (FVP-08, 10, 11, 20, SHARP-02)."""
+"""The claims that a study of a trained model decides, by its clusters and by real decoding (FVP-08, 10, 11, 20)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 from math import sqrt
-from statistics import fmean
-from typing import Any
 
 from simnmt.papers.fvp.published import LEAST_IDENTICAL, MOST_ACTIVE, MOST_BLEU_CHANGE, NEAR_PREDICTED, PAPER
-from simnmt.papers.fvp.study import Cell, ClusterSizes, Decoded, Speed, Study, format_clusters
+from simnmt.papers.fvp.study import Cell, Decoded, Speed, Study, format_clusters
 from simnmt.papers.kit.claims import (
     Claim,
     ClaimRecord,
@@ -96,11 +93,11 @@ def _identical(studied: Studied) -> Result:
     return Result(kept, _by_search(chosen, describe), "near ties, closer than rounding, count as different")
 
 
-def _bleu(part: str, studied: Studied) -> Result:
-    known = [decoding for decoding in getattr(studied.study, part) if decoding.bleu_change is not None]
+def _bleu(studied: Studied) -> Result:
+    known = [decoding for decoding in studied.study.chosen if decoding.bleu_change is not None]
     if not known:
         raise Undecided("needs references")
-    changes = [round(decoding.bleu_change, 4) for decoding in known]
+    changes = [round(decoding.bleu_change or 0.0, 4) for decoding in known]
     lost, risen = (sum(sign * change > MOST_BLEU_CHANGE for change in changes) for sign in (-1, 1))
     why = f"{lost} of {len(known)} cells lose more, {risen} gain more: a gain is a difference too, though no loss"
     ours = _by_search(known, lambda decoding: f"{decoding.bleu_change:+.2f} of {decoding.bleu:.2f}")
@@ -129,8 +126,8 @@ def _over_both(plain: float, fused: float, required: float, form: Callable[[floa
     return f"{text}: reached over plain alone" if plain >= required > fused else text
 
 
-def _step(part: str, required: float, studied: Studied) -> Result:
-    decodings = getattr(studied.study, part)
+def _step(studied: Studied) -> Result:
+    decodings, required = studied.study.chosen, PAPER["step_ratio"]
     best = max(decodings, key=lambda decoding: decoding.layer_ratio)
     fused = max(decoding.layer_ratio_over_fused for decoding in decodings)
     why = f"projection, softmax and search, the choice of columns included; the best of {len(decodings)} cells is judged, "
@@ -232,21 +229,20 @@ def _falls(values: Sequence[float]) -> Effect:
     return True if values[-1] == 0.0 or values[-1] < values[0] * (1 - NOISE) else UNCLEAR
 
 
-Entry = Cell | ClusterSizes
-ByClusters = Mapping[tuple[str, int], Sequence[Any]]
-"""Entries by direction and number of clusters, sorted by K."""
+ByClusters = Mapping[tuple[str, int], Sequence[Cell]]
+"""Cells by direction and number of clusters, sorted by K."""
 
 
-def _by_clusters(entries: Sequence[Entry], part: str) -> ByClusters:
+def _by_clusters(cells: Sequence[Cell]) -> ByClusters:
     """Return the groups of several K, as a trend needs two points. Raises `Undecided` if there is none."""
-    groups = grouped(entries, "label", "clusters", order="top").items()
+    groups = grouped(cells, "label", "clusters", order="top").items()
     rows = {(label, clusters): group for (label, clusters), group in groups if len(group) > 1}
     if not rows:
-        raise _lacking(f"{part} of several K")
+        raise _lacking("sweep of several K")
     return rows
 
 
-def _format_shares(rows: ByClusters, share: Callable[[Any], float]) -> str:
+def _format_shares(rows: ByClusters, share: Callable[[Cell], float]) -> str:
     """Describe the shares with the most clusters of each direction."""
     most = dict(sorted(rows))
     return "; ".join(
@@ -262,7 +258,7 @@ def _compared_tops(rows: ByClusters) -> str:
 
 
 def _more_by_top(studied: Studied) -> Result:
-    rows = _by_clusters(studied.study.sweep, "sweep")
+    rows = _by_clusters(studied.study.sweep)
     kept = all(before.share_mean < after.share_mean for row in rows.values() for before, after in pairwise(row))
     factors = [row[-1].share_mean / row[0].share_mean for row in rows.values() if row[0].share_mean > 0.0]
     why = f"{NESTED}: {format_span(factors)} times as many columns with the largest K, {_compared_tops(rows)}; of V, mean over "
@@ -292,7 +288,7 @@ def _describe_counts(effects: Mapping[str, Effect]) -> str:
 
 
 def _misses_by_top(studied: Studied) -> Result:
-    rows = _by_clusters(studied.study.sweep, "sweep")
+    rows = _by_clusters(studied.study.sweep)
     effects = {f"{label}, {clusters}": _fewer_misses(row) for (label, clusters), row in rows.items()}
     factors = [row[0].miss_rate / row[-1].miss_rate for row in rows.values() if row[-1].miss_rate > 0.0]
     amount = f"{format_span(factors)} times fewer with the largest K, {_compared_tops(rows)}" if factors else "none is left"
@@ -314,16 +310,6 @@ def _misses_by_volume(studied: Studied) -> Result:
     return Result(effects, ours, f"as a trend; {_describe_counts(effects)}", words=None)
 
 
-def _figure_4(studied: Studied) -> Result:
-    def share(sizes: ClusterSizes) -> float:
-        return fmean(sizes.columns) / studied.study.model.vocab
-
-    rows = _by_clusters(studied.study.per_cluster, "per_cluster")
-    kept = all(share(before) < share(after) for row in rows.values() for before, after in pairwise(row))
-    why = f"{NESTED}; mean over clusters; judged by their order, as V differs from the paper's"
-    return Result(kept, _format_shares(rows, share), why)
-
-
 def _knowledge(studied: Studied) -> Result:
     rows = grouped(studied.study.by_language, "label", "clusters", "top")
     most = {key: {cell.knowledge: cell.set_most for cell in row} for key, row in rows.items()}
@@ -337,11 +323,7 @@ def _knowledge(studied: Studied) -> Result:
         for key in shown
     )
     why = f"so in {sum(kept)} of {len(kept)} pairs of a direction, a number of clusters and a K; "
-    mixed = [largest["both"] <= largest["mixed, same size"] for largest in most.values() if "mixed, same size" in largest]
-    if mixed:
-        why += f"against a mix cut to as many contexts as one direction has, in {sum(mixed)} of {len(mixed)}"
-    else:
-        why += "the mix holds more contexts than one direction, which alone may make its sets larger"
+    why += "the mix holds more contexts than one direction, which alone may make its sets larger"
     return Result(kept, ours, why)
 
 
@@ -349,29 +331,16 @@ STUDY_CLAIMS: list[Claim[Studied]] = of_paper(
     PAPER,
     [
         Claim("FVP-08 (a)", value=_identical, needs="chosen"),
-        Claim("FVP-08 (b)", value=partial(_bleu, "chosen"), needs="chosen"),
+        Claim("FVP-08 (b)", value=_bleu, needs="chosen"),
         Claim("FVP-20 (d)", value=_active, needs="chosen"),
-        Claim(
-            "FVP-20 (e)",
-            value=partial(_step, "chosen", PAPER["step_ratio"]),
-            holds=at_least(PAPER["step_ratio"]),
-            needs="timed chosen",
-        ),
+        Claim("FVP-20 (e)", value=_step, holds=at_least(PAPER["step_ratio"]), needs="timed chosen"),
         Claim("FVP-20 (f)", value=_whole, holds=at_least(1.0 + PAPER["gain"]), needs="timed chosen"),
         Claim("FVP-20 (g)", value=_amdahl, holds=about(1.0, NEAR_PREDICTED), needs="timed chosen"),
-        Claim(
-            "SHARP-02",
-            value=partial(_step, "candidates", PAPER["list_ratio"]),
-            holds=at_least(PAPER["list_ratio"]),
-            needs="timed candidates",
-        ),
-        Claim("SHARP-02 (b)", value=partial(_bleu, "candidates"), needs="candidates"),
         Claim("FVP-20 (h)", value=_single, holds=above(0.0), needs="timed chosen"),
         Claim("FVP-11 (d)", value=_fastest, needs="timed speeds"),
         Claim("FVP-11 (a)", value=_more_clusters, needs="sweep"),
         Claim("FVP-11 (b)", value=_more_by_top, needs="sweep"),
         Claim("FVP-08 (c)", value=_misses_by_top, needs="sweep"),
-        Claim("FVP-11 (c)", value=_figure_4, needs="per_cluster"),
         Claim("FVP-10", value=_knowledge, needs="by_language"),
         Claim("FVP-08 (d)", value=_misses_by_volume, needs="volume"),
     ],

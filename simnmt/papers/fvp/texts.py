@@ -26,17 +26,15 @@ class Direction:
 
     label: str
     train: Path
-    """Sources that clusters and lists are made of."""
+    """Sources that clusters are made of."""
     heldout: Path
     """Other sources."""
     references: Path | None = None
     """Translations of `heldout`, for BLEU."""
-    targets: Path | None = None
-    """Translations of `train`, for word alignments alone (SHARP-02)."""
 
     def studied(self) -> list[StudiedText]:
         """Return every text that a study reads, with its role, SHA-256 and line count."""
-        files = {"train": self.train, "targets": self.targets, "heldout": self.heldout, "references": self.references}
+        files = {"train": self.train, "heldout": self.heldout, "references": self.references}
         return [
             StudiedText(label=self.label, role=role, name=path.name, sha256=sha256_of(path), lines=len(_lines(path)))  # type: ignore[arg-type]
             for role, path in files.items()
@@ -44,27 +42,23 @@ class Direction:
         ]
 
 
-def directions_of(
-    *, text: Sequence[str], heldout: Sequence[str], targets: Sequence[str] = (), references: Sequence[str] = ()
-) -> list[Direction]:
+def directions_of(*, text: Sequence[str], heldout: Sequence[str], references: Sequence[str] = ()) -> list[Direction]:
     """Return the directions of files, each given as LABEL=FILE.
 
-    Raises `InputError` for another form or a repeated label, and if a direction lacks one of its two sources, or a translation
-    its source.
+    Raises `InputError` for another form or a repeated label, and if a direction lacks one of its two sources, or references
+    their source.
     """
-    options = {"--text": text, "--heldout": heldout, "--targets": targets, "--references": references}
+    options = {"--text": text, "--heldout": heldout, "--references": references}
     files = {option: _by_label(option, given) for option, given in options.items()}
     if set(files["--text"]) != set(files["--heldout"]):
         named = [", ".join(sorted(files[option])) or "nothing" for option in ("--text", "--heldout")]
         remedy = "give both for each direction: --text fr-en=FILE --heldout fr-en=FILE"
         raise InputError(f"--text of {named[0]} and --heldout of {named[1]}", remedy=remedy)
-    for option in ("--targets", "--references"):
-        if unknown := set(files[option]) - set(files["--text"]):
-            raise InputError(
-                f"{option} of {', '.join(sorted(unknown))}, which --text does not name", remedy="use the same labels"
-            )
-    train, held, translations, others = files.values()
-    return [Direction(label, train[label], held[label], others.get(label), translations.get(label)) for label in train]
+    train, held, translations = files.values()
+    if unknown := set(translations) - set(train):
+        what = f"--references of {', '.join(sorted(unknown))}, which --text does not name"
+        raise InputError(what, remedy="use the same labels")
+    return [Direction(label, train[label], held[label], translations.get(label)) for label in train]
 
 
 def _by_label(option: str, given: Sequence[str]) -> dict[str, Path]:
@@ -87,9 +81,9 @@ class Sample(NamedTuple):
     references: Sequence[str] | None
 
 
-def training_sample(direction: Direction, most: int) -> Sample:
-    """Return the first `most` training sentences that are not empty, with their translations if there are any."""
-    return _sample(_pairs(direction.train, direction.targets), 0, most)
+def training_sources(direction: Direction, most: int) -> Sequence[str]:
+    """Return the first `most` training sentences that are not empty."""
+    return _sample(_pairs(direction.train, None), 0, most).sources
 
 
 def held_out(direction: Direction, most: int) -> tuple[Sample, Sample]:

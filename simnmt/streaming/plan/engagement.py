@@ -34,7 +34,7 @@ class Lifecycle:
     Turns that follow each other within `engagement_gap_s` belong to one engagement, in which the enlarged buffer keeps the
     shards that were read. After it the buffer holds only the preloaded shards, or nothing unless `keeps_preload`. If the app is
     idle for longer than `reclaimed_after_s`, the system reclaims all memory. A cold start executes the plan of the first turn
-    and reads all its shards, which fills the buffer. Raises `ValueError` for times below 0.
+    and reads all its shards, which fills the buffer.
     """
 
     last: int
@@ -42,12 +42,6 @@ class Lifecycle:
     engagement_gap_s: float
     reclaimed_after_s: float = inf
     keeps_preload: bool = True
-
-    def __post_init__(self) -> None:
-        if self.last < FIRST_TURN:
-            raise ValueError("there is at least a first turn")
-        if not (self.engagement_gap_s >= 0.0 and self.reclaimed_after_s >= 0.0):
-            raise ValueError("idle times of 0 or more")
 
     def next_state(self, state: int, idle_s: float) -> int:
         """Return the state of a request that begins `idle_s` seconds after a request in `state` ended.
@@ -130,10 +124,7 @@ class PlannedCompute:
 
 @dataclass(frozen=True, slots=True)
 class StreamedState:
-    """The reads of a request for one content of the memory of its box.
-
-    Raises `ValueError` if `ahead_s` exceeds the first load.
-    """
+    """The reads of a request for one content of the memory of its box."""
 
     name: str
     load_s: tuple[float, ...]
@@ -147,10 +138,6 @@ class StreamedState:
     ahead_s: float = 0.0
     """Part of the first load that precedes all computing: the embeddings of a cold start."""
 
-    def __post_init__(self) -> None:
-        if not 0.0 <= self.ahead_s <= sum(self.load_s[:1]):
-            raise ValueError(f"{self.ahead_s:g} s read ahead are no part of the first load")
-
     @property
     def read_s(self) -> float:
         """Seconds that the disk is busy."""
@@ -161,10 +148,8 @@ class StreamedState:
     ) -> Floats:
         """Return the seconds from the first read to the end if the processor is free; 0 if nothing is read.
 
-        `factor` multiplies all computing times of each request. Raises `ValueError` unless there is one load per layer.
+        `factor` multiplies all computing times of each request.
         """
-        if len(self.load_s) != compute.layers + compute.decoder_layers:
-            raise ValueError(f"{len(self.load_s)} loads of {compute.layers} + {compute.decoder_layers} layers")
         scale = np.asarray(factor, np.float64)
         layer_s, step_s = compute.encoder_layer_s(src_len) * scale, compute.first_step_s * scale
         decoder_layer_s = (compute.once_s + compute.step_s) * scale
