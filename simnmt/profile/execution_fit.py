@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -39,6 +39,12 @@ def nonnegative_line(x: Floats, y: Floats, weight: Floats) -> tuple[float, float
     return offset, slope
 
 
+def r_squared(predicted: Floats, measured: Floats) -> float | None:
+    """Return the share of variance explained; None if nothing varies."""
+    spread = float(((measured - measured.mean()) ** 2).sum())
+    return 1.0 - float(((measured - predicted) ** 2).sum()) / spread if spread > 0.0 else None
+
+
 @dataclass(frozen=True, slots=True)
 class PlaneFit:
     """A fitted plane with the quality of its fit."""
@@ -69,13 +75,12 @@ def fit_plane(src_len: ArrayLike, tgt_len: ArrayLike, time_s: ArrayLike) -> Plan
     singular = np.linalg.svd(design / scale, compute_uv=False)
     collinear = src.size < 3 or bool(singular[-1] <= singular[0] * src.size * np.finfo(np.float64).eps)
     coefficients = np.linalg.lstsq(design, time, rcond=None)[0].tolist() if collinear else _coefficients(src, tgt, time)
-    residual = time - (coefficients[0] * src + coefficients[1] * tgt + coefficients[2])
-    spread = float(((time - time.mean()) ** 2).sum())
+    predicted = coefficients[0] * src + coefficients[1] * tgt + coefficients[2]
     return PlaneFit(
         plane=Plane(*coefficients),
         inferences=int(src.size),
-        r2=1.0 - float((residual**2).sum()) / spread if spread > 0.0 else None,
-        mse_ms2=float((residual**2).mean()) * 1e6,
+        r2=r_squared(predicted, time),
+        mse_ms2=float(((time - predicted) ** 2).mean()) * 1e6,
         # Rounded, since the last bits of singular values depend on the processor.
         condition_number=float("inf") if collinear else float(f"{singular[0] / singular[-1]:.9g}"),
         collinear=collinear,
@@ -143,26 +148,6 @@ def relative_error(predicted: Floats, measured: Floats) -> float:
     return float(np.abs(predicted / measured - 1.0).mean())
 
 
-def r_squared(predicted: Floats, measured: Floats) -> float | None:
-    """Return the share of variance explained; None if nothing varies."""
-    spread = float(((measured - measured.mean()) ** 2).sum())
-    return 1.0 - float(((measured - predicted) ** 2).sum()) / spread if spread > 0.0 else None
-
-
-CLEARLY = 0.8
-"""Largest ratio to the default's held-out error at which the error of another form is clearly less."""
-
-
-def errs_clearly_less(error: float | None, default_error: float | None, good_enough: float) -> bool:
-    """Return whether a form with more numbers than the default predicts left-out cells clearly better, and replaces it.
-
-    An unknown error (None) decides nothing; a default that errs by `good_enough` at most is kept in any case.
-    """
-    if error is None or default_error is None or default_error <= good_enough:
-        return False
-    return error < CLEARLY * default_error
-
-
 def fit_relative_plane(src_len: ArrayLike, tgt_len: ArrayLike, time_s: ArrayLike, *, quantile: float = 0.0) -> Plane:
     """Fit a plane to each cell's `quantile` (0: its minimum) by weighted least squares (weights 1/time).
 
@@ -212,29 +197,19 @@ def heldout_plane_error(
     Raises `ValueError` as `fit_relative_plane` does, and for a cell that is fitted in part.
     """
     cells = by_cell(src_len, tgt_len, time_s)
-    time = cells.quantile(quantile)
-
-    def fit(kept: Indices) -> Plane:
-        return _relative_plane(cells.first[kept], cells.second[kept], time[kept])
-
-    return _heldout_errors(cells, fitted, fit, (np.arange(len(cells)), time))[0]
+    src, tgt, time = cells.first, cells.second, cells.quantile(quantile)
+    planes = [(left_out, _relative_plane(src[kept], tgt[kept], time[kept])) for left_out, kept in _folds(cells, fitted)]
+    return _error_on(planes, cells, np.arange(len(cells)), time)
 
 
-def _heldout_errors(
-    cells: Cells, fitted: ArrayLike | None, fit: Callable[[Indices], Plane], *judges: tuple[Indices, Floats]
-) -> list[float | None]:
-    """Return the mean absolute relative error of the planes of kept cells on each kind of times of the left-out cells.
-
-    `judges`: for each kind of times, the cell of each and the times; None for a kind without any, or fewer than four cells.
-    """
-    errors: list[list[Floats]] = [[] for _ in judges]
-    for left_out, kept in _folds(cells, fitted):
-        predicted = fit(kept).seconds(cells.first, cells.second)
-        for errors_of_kind, (cell_of, time) in zip(errors, judges, strict=True):
-            out = np.isin(cell_of, left_out)
-            errors_of_kind.append(np.abs(predicted[cell_of[out]] / time[out] - 1.0))
-    joined = [np.concatenate(errors_of_kind) if errors_of_kind else np.empty(0) for errors_of_kind in errors]
-    return [float(errors_of_kind.mean()) if errors_of_kind.size else None for errors_of_kind in joined]
+def _error_on(planes: Iterable[tuple[Indices, Plane]], cells: Cells, cell_of: Indices, time: Floats) -> float | None:
+    """Return the mean absolute relative error of planes on times of the cells that each leaves out; None without any."""
+    errors = [np.empty(0)]
+    for left_out, plane in planes:
+        out = np.isin(cell_of, left_out)
+        errors.append(np.abs(plane.seconds(cells.first, cells.second)[cell_of[out]] / time[out] - 1.0))
+    joined = np.concatenate(errors)
+    return float(joined.mean()) if joined.size else None
 
 
 def _folds(cells: Cells, fitted: ArrayLike | None) -> list[tuple[Indices, Indices]]:
@@ -266,8 +241,8 @@ deviations grow with the disturbance and hide it, while a box left alone repeats
 
 LEAST, MEDIAN = 0.0, 0.5
 """Quantiles of a cell's repeats that a plane's shape may come from."""
-GOOD_ENOUGH = 0.05
-"""Error of least times up to which no medians replace them (`errs_clearly_less`)."""
+GOOD_ENOUGH, CLEARLY = 0.05, 0.8
+"""Medians replace least times whose held-out error is above the first, if theirs is below the second times it."""
 Mode = Literal["six_cells", "full_grid", "every_repeat", "paper", "sentences"]
 
 
@@ -381,7 +356,9 @@ def fit_execution(
     every, quantile, shape_error = mode in ("paper", "every_repeat"), LEAST, None
     if not every:
         errors = {at: heldout_plane_error(src, tgt, time, quantile=at, fitted=fitted) for at in (LEAST, MEDIAN)}
-        quantile = MEDIAN if errs_clearly_less(errors[MEDIAN], errors[LEAST], GOOD_ENOUGH) else LEAST
+        least, median = errors[LEAST], errors[MEDIAN]
+        if least is not None and median is not None and least > GOOD_ENOUGH and median < CLEARLY * least:
+            quantile = MEDIAN
         shape_error = errors[quantile]
     means = fit_plane_of_means(src, tgt, time, mode=mode, quantile=quantile, fitted=fitted)
     kept, off, shape_time = means.kept, means.off, cells.quantile(quantile)
@@ -399,9 +376,7 @@ def fit_execution(
     repeats = np.bincount(cells.cell_of, weights=counts, minlength=len(cells))
     mean = np.bincount(cells.cell_of, weights=np.where(counts, time, 0.0), minlength=len(cells)) / np.maximum(repeats, 1.0)
     judging = np.flatnonzero(repeats)
-    error, error_of_means = _heldout_errors(
-        cells, fitted, fit_kept, (cells.cell_of[counts], time[counts]), (judging, mean[judging])
-    )
+    planes = [(left_out, fit_kept(kept_cells)) for left_out, kept_cells in _folds(cells, fitted)]
     predicted = means.plane.seconds(src[kept], tgt[kept])
     on = np.ones(time.size, np.bool_) if fitted is None else np.asarray(fitted, np.bool_)
     lengths = fit_plane(src[on], tgt[on], time[on])
@@ -416,9 +391,9 @@ def fit_execution(
         r2=r_squared(predicted, time[kept]),
         r2_of_means_per_tgt_len=_r2_of_means_per_tgt_len(tgt[kept], time[kept]),
         mse_ms2=float(((predicted - time[kept]) ** 2).mean()) * 1e6,
-        heldout_error=error if every else shape_error,
+        heldout_error=_error_on(planes, cells, cells.cell_of, time) if every else shape_error,
         heldout_how=f"{judged} of {_describe_folds(cells, on)}",
-        heldout_error_of_means=error_of_means,
+        heldout_error_of_means=_error_on(planes, cells, judging, mean[judging]),
         disturbed_share=float(1.0 - kept.mean()),
         residual_relative_sd_all=_root_mean_square(off),
         condition_number=lengths.condition_number if lengths.condition_number < 1e15 else None,

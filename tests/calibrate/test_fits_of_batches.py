@@ -1,12 +1,14 @@
-"""Fits of steps, encoders and overheads by batch: the medians of the cells, judged on batch sizes left out."""
+"""Fits of steps, encoders and overheads by batch, judged on batch sizes left out, and of reads from a disk."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from simnmt.calibrate.fits import fit_grid, fit_overhead, split_totals
-from simnmt.profile.blocks import StepBlock
+from simnmt.calibrate.fits import fit_disk, fit_grid, fit_overhead, split_totals
+from simnmt.profile.blocks import DiskBlock, StepBlock
 from simnmt.profile.cost import CostTable
 
 BATCH, POSITION = (axis.ravel() for axis in np.meshgrid([1, 2, 4, 8, 16, 32, 64], [0, 8, 32, 128]))
@@ -134,3 +136,37 @@ def test_an_overhead_has_two_parts_neither_of_them_negative() -> None:
 def test_what_drowns_in_the_clocks_noise_costs_nothing() -> None:
     fit = fit_overhead([1, 2, 4], [-1e-7, 0.0, 1e-7])
     assert (fit.s_fixed, fit.s_per_sentence, fit.error) == (0.0, 0.0, None)
+
+
+BYTES = np.repeat(2 ** np.arange(18, 25), 5)
+
+
+def fitted(size: np.ndarray, time_s: np.ndarray) -> DiskBlock:
+    return fit_disk({int(each): time_s[size == each].tolist() for each in np.unique(size)}, cold=True)
+
+
+def test_noisy_reads_give_the_line_of_their_disk() -> None:
+    noise = np.random.default_rng(1).lognormal(0.0, 0.02, BYTES.size)
+    fit = fitted(BYTES, (0.0008 + BYTES / 450e6) * noise)
+    assert fit.s_fixed == pytest.approx(0.0008, rel=0.1)
+    assert fit.bytes_per_s == pytest.approx(450e6, rel=0.03)
+    assert fit.r2 is not None and fit.r2 > 0.999
+    assert fit.heldout_error is not None and 0.0 < fit.heldout_error < 0.03
+
+
+def test_sizes_are_left_out_in_turn_if_there_are_enough() -> None:
+    assert fitted(BYTES, 0.001 + BYTES / 1e8).heldout_error == pytest.approx(0.0, abs=1e-9)
+    assert fitted(BYTES[:15], 0.001 + BYTES[:15] / 1e8).heldout_error is None
+    rising = fitted(BYTES, 0.0002 + BYTES / (0.6e9 * (BYTES / 2**18) ** 0.2))
+    assert rising.heldout_error is not None and rising.heldout_error > 0.05, "no line follows a rate that rises"
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_no_disk_reads_more_in_less_time(seed: int) -> None:
+    """STI-07: the line rises, however noisy the reads were; or no bandwidth can be told."""
+    try:
+        block = fitted(BYTES, np.random.default_rng(seed).lognormal(0.0, 1.0, BYTES.size))
+    except ValueError as error:
+        assert "larger reads take no longer" in str(error)
+        return
+    assert block.s_fixed >= 0.0 and block.bytes_per_s > 0.0

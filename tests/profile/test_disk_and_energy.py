@@ -4,48 +4,12 @@ from __future__ import annotations
 
 from itertools import accumulate
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simnmt.calibrate.fits import fit_disk
-from simnmt.profile.blocks import DiskBlock, EnergyBlock
+from simnmt.profile.blocks import EnergyBlock
 from simnmt.profile.streaming_cost import TokenBucket
-
-SIZE = np.repeat(2 ** np.arange(18, 25), 5)
-
-
-def fitted(size: np.ndarray, time_s: np.ndarray) -> DiskBlock:
-    return fit_disk({int(each): time_s[size == each].tolist() for each in np.unique(size)}, cold=True)
-
-
-def test_noisy_reads_give_the_line_of_their_disk() -> None:
-    noise = np.random.default_rng(1).lognormal(0.0, 0.02, SIZE.size)
-    fit = fitted(SIZE, (0.0008 + SIZE / 450e6) * noise)
-    assert fit.s_fixed == pytest.approx(0.0008, rel=0.1)
-    assert fit.bytes_per_s == pytest.approx(450e6, rel=0.03)
-    assert fit.r2 is not None and fit.r2 > 0.999
-    assert fit.heldout_error is not None and 0.0 < fit.heldout_error < 0.03
-
-
-def test_sizes_are_left_out_in_turn_if_there_are_enough() -> None:
-    assert fitted(SIZE, 0.001 + SIZE / 1e8).heldout_error == pytest.approx(0.0, abs=1e-9)
-    assert fitted(SIZE[:15], 0.001 + SIZE[:15] / 1e8).heldout_error is None
-    rising = fitted(SIZE, 0.0002 + SIZE / (0.6e9 * (SIZE / 2**18) ** 0.2))
-    assert rising.heldout_error is not None and rising.heldout_error > 0.05, "no line follows a rate that rises"
-
-
-@given(st.integers(0, 2**32 - 1))
-def test_no_disk_reads_more_in_less_time(seed: int) -> None:
-    """STI-07: the line rises, however noisy the reads were; or no bandwidth can be told."""
-    try:
-        block = fitted(SIZE, np.random.default_rng(seed).lognormal(0.0, 1.0, SIZE.size))
-    except ValueError as error:
-        assert "larger reads take no longer" in str(error)
-        return
-    assert block.s_fixed >= 0.0 and block.bytes_per_s > 0.0
-
 
 READS = st.lists(st.tuples(st.floats(0.0, 3.0), st.integers(0, 5_000)), min_size=1, max_size=30)
 

@@ -11,7 +11,7 @@ from simnmt.base.shipped_files import find
 from simnmt.calibrate.profile_assembly import with_batches_at_pace
 from simnmt.profile.blocks import CellSample
 from simnmt.profile.decoder_settings import DecoderSettings
-from simnmt.profile.doubts import Doubt, chance_level_message, profile_doubts
+from simnmt.profile.doubts import Doubt, profile_doubts
 from simnmt.profile.profile_file import checked_profile, read_profile
 from simnmt.profile.profile_summary import as_json, facts, title
 from tests.profile.made_decoder import decoder_block
@@ -103,13 +103,6 @@ def test_an_execution_plane_that_errs_by_more_than_a_tenth_is_doubtful(key: str,
     assert source == "execution" and message.startswith(f"execution: a held-out error of {error} above 10 %")
 
 
-@pytest.mark.parametrize(("error", "warned"), [(0.09, False), (0.185, True)])
-def test_gaps_between_steps_that_err_by_more_than_a_tenth_are_doubtful(error: float, warned: bool) -> None:
-    gap = {"value": 0.0002, "kind": "measured", "heldout_error": error}
-    messages = [message for _, _, message in doubts(overheads={"step_gap_s": gap}) if message.startswith("gap between")]
-    assert messages == ["gap between steps: a held-out error of 18.5 %, above 10 % (measure again)"] * warned
-
-
 def test_a_mean_far_above_the_least_times_is_doubtful() -> None:
     def of_fit(**fit: float) -> list[Doubt]:
         execution = good_profile()["execution"]
@@ -143,13 +136,6 @@ def test_a_model_no_better_than_its_commonest_class_makes_the_importance_doubtfu
         ranked = block["importance"] | {"majority": 0.5, "full_accuracy": accuracy}
         messages = [message for _, _, message in doubts(sti=block | {"importance": ranked})]
         assert any("commonest class alone gives 50.0 %" in message for message in messages) is doubtful
-
-
-@pytest.mark.parametrize(
-    ("accuracy", "examples", "warned"), [(0.5, 2, True), (1.0, 2, False), (0.55, 100, True), (0.55, 1000, False)]
-)
-def test_chance_level_reckons_with_the_number_of_examples(accuracy: float, examples: int, warned: bool) -> None:
-    assert (chance_level_message(accuracy, 0.5, examples, "dev.tsv") is not None) is warned
 
 
 def test_doubts_follow_the_lines_that_they_concern() -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simnmt.profile.blocks import ProfileError
 from simnmt.profile.cost import LognormalResidual, Plane, ResidualQuantiles
 from simnmt.profile.execution_fit import (
     cell_samples,
@@ -21,8 +19,6 @@ from simnmt.profile.execution_fit import (
     relative_error,
     samples_by_tgt_len,
 )
-from simnmt.profile.profile_file import checked_profile
-from tests.profile.made_profile import whole_profile
 
 PLANE = Plane(0.0004, 0.003, 0.005)
 SRC, TGT = (axis.ravel() for axis in np.meshgrid([1, 5, 10, 20, 40, 80], [1, 5, 10, 20, 40, 80]))
@@ -105,21 +101,6 @@ def test_an_exact_plane_is_found_and_no_cell_left_out_is_missed(offset: float) -
     assert (paper.heldout_error, paper.heldout_error_of_means) == pytest.approx((0.0, 0.0), abs=1e-10)
 
 
-def test_noise_in_proportion_to_the_time_leaves_the_plane_and_the_short_sentences_right() -> None:
-    """Ordinary least squares give the longest sentences all the say; in relative error the weighted fit is better."""
-    weighted, ordinary, ours = [], [], []
-    for seed in range(40):
-        src, tgt, time_s = repeated(1, 0.05, seed)
-        plane = fit_relative_plane(src, tgt, time_s)
-        truth = PLANE.seconds(SRC, TGT)
-        weighted.append(np.abs(plane.seconds(SRC, TGT) / truth - 1.0).mean())
-        ordinary.append(np.abs(fit_plane(src, tgt, time_s).plane.seconds(SRC, TGT) / truth - 1.0).mean())
-        ours.append(coefficients(plane))
-    assert np.mean(weighted) < 0.6 * np.mean(ordinary)
-    assert np.mean(weighted) < 0.05 * np.sqrt(3 / 36) * 1.3, "three coefficients of 36 cells' noise"
-    assert np.mean(ours, axis=0) == pytest.approx(coefficients(PLANE), rel=0.05)
-
-
 def test_the_minimum_ignores_repeats_that_were_disturbed() -> None:
     src, tgt = np.tile(SRC, 3), np.tile(TGT, 3)
     factor = np.concatenate([np.ones(36), np.full(36, 1.5), np.full(36, 9.0)])
@@ -169,16 +150,6 @@ def test_draws_of_the_fitted_block_are_like_what_was_measured(mode: str, relativ
     assert spread[0] == pytest.approx(spread[1], rel=0.1)
     assert block.fit.r2_of_means_per_tgt_len > 0.99
     assert block.fit.heldout_error < relative_sd
-
-
-def test_stolen_time_is_detected_and_excluded_from_level_and_residual() -> None:
-    src, tgt, quiet_s = repeated(20, 0.01)
-    stolen = np.random.default_rng(3).random(src.size) < 0.05
-    block = fit_execution(src, tgt, np.where(stolen, 2.0, 1.0) * quiet_s, mode="full_grid")
-    assert block.fit.disturbed_share == pytest.approx(stolen.mean())
-    assert block.residual_relative_sd == pytest.approx(0.01, rel=0.3)
-    assert block.fit.residual_relative_sd_all > 0.15
-    assert coefficients(block.plane) == pytest.approx(coefficients(PLANE), rel=0.03)
 
 
 def test_a_busy_box_is_detected_even_if_most_repeats_are_disturbed() -> None:
@@ -284,18 +255,3 @@ def test_a_factor_is_drawn_at_the_quantile_of_its_normal_number(seed: int) -> No
     assert (np.argsort(drawn) == np.argsort(normal)).mean() > 0.99, "the same requests are slow on every device profile"
     assert np.mean(drawn <= np.interp(0.99, residual.shares, residual.factors)) == pytest.approx(0.99, abs=0.003)
     assert drawn.mean() == pytest.approx(1.0, abs=0.01)
-
-
-@pytest.mark.parametrize(
-    "quantiles",
-    [
-        {"shares": [0.0, 1.0], "factors": [0.5, 1.6]},
-        {"shares": [0.0, 0.5, 1.0], "factors": [0.5, 1.5]},
-    ],
-)
-def test_quantiles_that_are_no_distribution_of_mean_one_are_refused_with_their_key(quantiles: dict[str, Any]) -> None:
-    content = whole_profile()
-    content["execution"] = content["execution"] | {"residual_quantiles": quantiles}
-    with pytest.raises(ProfileError) as refused:
-        checked_profile(content)
-    assert "execution.residual_quantiles" in str(refused.value)

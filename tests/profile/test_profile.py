@@ -65,21 +65,13 @@ def test_the_range_of_validity_includes_both_ends(make_profile: MakeProfile) -> 
 
 BAD_VALUES = [
     (("schema_version",), 1, "schema_version: 1 where this simnmt reads 2"),
-    (("schema_version",), None, "schema_version: None"),
-    (("name",), 3, "name: "),
     (("colour",), "red", "colour: "),
-    (("model", "vocab"), 2.5, "model.vocab: "),
     (("execution", "kind"), "guessed", "execution.kind: "),
     (("execution", "plane", "s_per_src_token"), -0.001, "execution.plane.s_per_src_token: "),
     (("execution", "plane", "s_per_tgt_token"), "0.1", "execution.plane.s_per_tgt_token: "),
-    (("execution", "plane", "s_per_tgt_token"), True, "execution.plane.s_per_tgt_token: "),
-    (("execution", "plane", "s_fixed"), None, "execution.plane.s_fixed: "),
-    (("execution", "plane", "ms_fixed"), 5.0, "execution.plane.ms_fixed: "),
     (("execution", "plane", "s_per_tgt_token"), 5e-324, "execution.plane.s_per_tgt_token: 4.94066e-324 s is no cost"),
     (("execution", "plane"), {"s_per_src_token": 0.0, "s_per_tgt_token": 0.0, "s_fixed": -1.0}, "execution.plane: no request"),
-    (("execution", "residual_relative_sd"), 1e200, "execution.residual_relative_sd: "),
     (("valid_range", "src_len"), [9, 3], "valid_range: src_len: [9, 3] is not a range within 0 and 1e9"),
-    (("valid_range", "tgt_len"), [1], "valid_range.tgt_len"),
     (("step", "batch"), [4, 2, 1, 8, 16, 32], "step.batch: values must rise"),
     (("encoder", "seconds", 0), [1.0], "encoder: seconds: 6 rows (batch) of 3 (src_len) are needed"),
     (("energy", "j_fixed"), 1.0, "energy: j_per_src_token, j_per_tgt_token and j_fixed go together"),
@@ -108,13 +100,9 @@ def test_the_error_of_a_truncated_file_names_the_place_where_it_ends(tmp_path: P
 
 NO_PROFILES = {
     "empty": (b"", "no JSON"),
-    "list": (b"[1, 2]", "Input should be an object"),
     "binary": (b"\x89PNG\r\n\x1a\n\xff\xfe", "no UTF-8 text at byte 0"),
-    "byte-order-mark": (b"\xef\xbb\xbf{}", "no JSON"),
-    "zeros": (b"\x00\x00\x00", "no JSON"),
     "deep": (b"[" * 100_000, ""),
     "endless-number": (b'{"schema_version": ' + b"9" * 5_000 + b"}", ""),
-    "half-a-character": (b'{"schema_version": 2, "name": "\\ud800"}', "no JSON"),
     "long-version": (b'{"schema_version": "' + b"x" * 5_000 + b'"}', "schema_version: 'xxxx"),
 }
 
@@ -191,13 +179,6 @@ def test_a_profile_shows_its_service_and_repeats_its_doubts(make_profile: Any) -
     place = [label for label, _ in shown].index("endpoint round trip")
     assert ("warning", "answers are cut") in shown[place + 1 : place + 3]
     assert dict(shown)["endpoint round trip"] == "included; 0 ms taken off all times"
-
-
-def test_a_fit_and_conditions_may_say_more_than_is_known_here() -> None:
-    more = whole_profile()
-    more["execution"]["fit"]["fans"] = 3
-    more["conditions"]["fans"] = "loud"
-    assert checked_profile(more).execution.fit.model_dump()["fans"] == 3
 
 
 def test_the_cost_models_of_a_profile_compute() -> None:
