@@ -11,29 +11,41 @@ from simnmt.base.files import MOST_TEXT_BYTES, read_bounded
 from simnmt.nmt.architecture import ARCHITECTURES, Architecture
 from simnmt.nmt.pretrained_tokenizer import Languages, is_pretrained, open_tokenizer
 from simnmt.nmt.sentence_decoder import Hypothesis
-from simnmt.nmt.source_lines import SourceLine, load_subwords
-from simnmt.nmt.subwords import LONGEST_SOURCE, SOURCE_TOKENIZER, SourceEncoder, TextWriter
+from simnmt.nmt.source_lines import LONGEST_SOURCE, LineCoder, SourceLine, load_subwords
+from simnmt.nmt.subwords import SOURCE_TOKENIZER, Tokeniser
 from simnmt.service.messages import ServiceError
 
 
 class WordNumbers:
-    """A source encoder for a model with random weights, which has no subwords: each word has a token, by its checksum.
+    """The tokeniser of a model with random weights, which has no subwords: each word has a token, by its checksum.
 
     Times depend on the architecture and on lengths alone, so such a model serves to measure; its translations are the numbers
     of its tokens.
     """
 
     def __init__(self, architecture: Architecture) -> None:
-        self.eos = architecture.eos_token
-        self._vocab, self._reserved = architecture.src_vocab, {architecture.pad_token, architecture.eos_token}
-        self._other = next(token for token in range(self._vocab) if token not in self._reserved)
+        self.size, self.eos = architecture.src_vocab, architecture.eos_token
+        self._reserved = {architecture.pad_token, architecture.eos_token}
+        self._other = next(token for token in range(self.size) if token not in self._reserved)
 
     def encode(self, texts: Iterable[str]) -> list[list[int]]:
         """Return the token ids of each text, the end mark last; none for a text without words."""
         return [[*map(self._token, words), self.eos] if words else [] for words in map(str.split, texts)]
 
+    def decode(self, sentences: Sequence[Sequence[int]]) -> list[str]:
+        """Return the numbers of the tokens of each sentence."""
+        return [" ".join(self.pieces(tokens)) for tokens in sentences]
+
+    def cut(self, text: str) -> list[str]:
+        """Return the words of a text."""
+        return text.split()
+
+    def pieces(self, tokens: Sequence[int]) -> list[str]:
+        """Return the number of each token."""
+        return [f"w{token}" for token in tokens]
+
     def _token(self, word: str) -> int:
-        token = zlib.crc32(word.encode()) % self._vocab
+        token = zlib.crc32(word.encode()) % self.size
         return self._other if token in self._reserved else token
 
 
@@ -54,38 +66,34 @@ class TextCodec:
         is_trained, is_of_hub = (folder / SOURCE_TOKENIZER).is_file(), is_of_hugging_face(model)
         self.has_subwords = is_trained or is_of_hub
         """False if the model has random weights, and translations mean nothing."""
-        self._positions, self._max_len = architecture.max_positions, max_len
-        self._source: SourceEncoder
-        self._writer: TextWriter | None = None
+        source: Tokeniser
+        target: Tokeniser
+        most = architecture.max_positions or LONGEST_SOURCE
         if is_of_hub:
             tokenizer, start = open_tokenizer(folder, architecture, languages)
-            if self._positions is not None and start is not None and start.after_start:
-                self._positions -= 1
-            self._source = tokenizer
-            self._writer = TextWriter(tokenizer, tokenizer, architecture.unk_token)
+            source = target = tokenizer
+            if start is not None and start.after_start:
+                most -= 1
         elif is_trained:
             source, target = load_subwords(folder)
-            self._source = source
-            self._writer = TextWriter(source, target, architecture.unk_token)
         else:
-            self._source = WordNumbers(architecture)
+            source = target = WordNumbers(architecture)
+        self._coder = LineCoder(source, target, architecture.unk_token, most, max_len)
 
     def lines(self, texts: Sequence[str]) -> list[SourceLine]:
         """Return the source line of each text, without tokens for an empty text.
 
         Raises `ServiceError` for a text with more tokens than the model takes.
         """
-        most = self._positions or LONGEST_SOURCE
-        lines = SourceLine.encode(texts, self._source, self._max_len, most)
+        lines = self._coder.lines(texts)
         if any(line.cut for line in lines):
+            most = self._coder.positions
             raise ServiceError(400, f"a text has more than the {most} tokens that the model takes; send it in parts")
         return lines
 
     def text(self, line: SourceLine, output: Hypothesis) -> str:
         """Return the text of an output."""
-        if self._writer is None:
-            return " ".join(f"w{token}" for token in output.tokens)
-        return line.translation(self._writer, output.tokens, None, None, 0).text
+        return self._coder.translation(line, output.tokens).text
 
 
 def read_texts(path: Path) -> list[str]:

@@ -15,7 +15,7 @@ from simnmt.nmt.errors import NmtError
 from simnmt.nmt.families import family_of
 from simnmt.nmt.hub import TORCH_WEIGHTS, model_path
 from simnmt.nmt.pretrained_config import check_folder, model_type, quiet_transformers, refuse_code
-from simnmt.nmt.subwords import UNKNOWN
+from simnmt.nmt.source_lines import UNKNOWN
 
 if TYPE_CHECKING:  # a service's front converts texts without torch
     from simnmt.nmt.models import LoadedModel

@@ -39,6 +39,8 @@ class Hypothesis:
     scores were computed."""
     steps: int = field(default=0, compare=False)
     """Decode steps taken: greedy search takes one per token and one for the end; a beam runs on beyond its best."""
+    attended: tuple[int, ...] = field(default=(), compare=False)
+    """By token: the source position to which its step attends most; empty for a decoder that does not keep it."""
 
 
 Finished: TypeAlias = list[tuple[int, Hypothesis]]

@@ -125,14 +125,9 @@ class SharpEngine:
         settings = self._settings.model_copy(update={"beam": beam})
 
         def decode_one(request: DecodeRequest) -> Hypothesis:
-            if request.forced_len == 0:
-                return Hypothesis((), None)
             most = request.forced_len or request.max_len or MOST_TARGET_TOKENS
             translator = self._translator(settings, len(request.source), most)
-            candidates = self._candidates(settings, request.source)
-            states = translator.encode(request.source)
-            decoded = translator.decode(states, candidates=candidates, max_len=most, forced_len=request.forced_len)
-            return Hypothesis(tuple(decoded.tokens), None, decoded.steps)
+            return translator.hypothesis(request, self._candidates(settings, request.source))
 
         def decode(requests: Sequence[DecodeRequest]) -> list[Hypothesis]:
             return within_memory("cpu", lambda: [decode_one(request) for request in requests])

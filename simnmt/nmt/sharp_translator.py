@@ -5,7 +5,7 @@ The module converts the weights of trained models to the arrays of the kernels, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from simnmt.batching import mini
 from simnmt.kernels.beam_search import SharpTranslation
 from simnmt.kernels.packed_products import Clipping, clipping_of
 from simnmt.kernels.sharp import model as sharp
@@ -20,9 +21,9 @@ from simnmt.kernels.sharp.compiled import MOST_MEMBERS
 from simnmt.kernels.sharp.decoder import SharpDecoder, SourceEncoder, decode_ensemble
 from simnmt.nmt.attentional_model import AttentionalModel, DenseBlock, RecurrentLayer
 from simnmt.nmt.errors import NmtError
-from simnmt.nmt.source_lines import SourceLine, Translation
-from simnmt.nmt.subwords import LONGEST_SOURCE, Subwords, TextWriter
-from simnmt.nmt.translation import load_folder
+from simnmt.nmt.sentence_decoder import MOST_TARGET_TOKENS, DecodeRequest, Hypothesis, WholeBatchDecoder
+from simnmt.nmt.source_lines import LONGEST_SOURCE, LineCoder, SourceLine
+from simnmt.nmt.translation import TextTranslator, load_folder
 from simnmt.nmt.vocabulary.candidate_lists import CandidateLists
 from simnmt.profile.decoder_settings import DecoderSettings
 
@@ -152,6 +153,16 @@ class SharpTranslator:
         """Return the best translation of a sentence; arguments as of `decode_ensemble`."""
         return decode_ensemble(self._decoders, states, candidates, forced_len, max_len=max_len, clock=clock)
 
+    def hypothesis(self, request: DecodeRequest, candidates: NDArray[np.int64] | None) -> Hypothesis:
+        """Return the best translation of a request."""
+        if request.forced_len == 0:
+            return Hypothesis((), None)
+        most = request.forced_len or request.max_len or MOST_TARGET_TOKENS
+        states = self.encode(request.source)
+        best = self.decode(states, candidates=candidates, forced_len=request.forced_len, max_len=most)
+        counted = len(best.tokens) + (len(best.tokens) < most)
+        return Hypothesis(tuple(best.tokens), best.log_prob / counted, best.steps, tuple(best.attended))
+
     def translate(self, sources: Sequence[Sequence[int]], lists: CandidateLists | None = None) -> list[SharpTranslation]:
         """Return the best translation of each sentence, with `lists` of its candidates only (SHARP-02)."""
         return [self.decode(self.encode(source), candidates=candidates_of(lists, source)) for source in sources]
@@ -175,19 +186,14 @@ TECHNIQUES: Mapping[str, DecoderSettings] = {
     "fast": DecoderSettings(gemm="int16", embeddings="frequent", attention="precomputed", activations="polynomial", merge=True),
 }
 """`exact`: the techniques of the paper that change no output; `fast`: all techniques, of which two add noise (SHARP-10)."""
-MOST_TARGET_TOKENS = 2 * LONGEST_SOURCE + 10
-"""Most tokens of a translation without a given limit."""
 
 
 @dataclass(frozen=True, slots=True)
-class SharpTextTranslator:
+class SharpTextTranslator(TextTranslator):
     """Attentional models with their subwords, which translate one line after another on one thread."""
 
     translator: SharpTranslator
-    source: Subwords
-    writer: TextWriter
-    max_len: int | None = None
-    """Most tokens of a translation, by default twice the source's and 10."""
+    lines: LineCoder
     lists: CandidateLists | None = None
     """The candidates of each sentence (SHARP-02); None for all words."""
 
@@ -232,28 +238,26 @@ class SharpTextTranslator:
                 raise NmtError("candidate lists are of one model, not of an ensemble", remedy="leave --vocabulary out")
             lists = CandidateLists.load(candidates, models[0])
         settings = TECHNIQUES[technique].model_copy(update={"beam": beam, "fused": fused})
-        most = max_len or MOST_TARGET_TOKENS
+        most = max_len or 2 * LONGEST_SOURCE + 10
         translator = SharpTranslator(models, settings, max_len=most, most_src_len=LONGEST_SOURCE)
-        return cls(translator, source, TextWriter(source, target, models[0].unk_token), max_len, lists)
+        return cls(translator, LineCoder(source, target, models[0].unk_token, max_len=max_len), lists)
 
     def clipping(self) -> Clipping | None:
         """Return how many weights the 16-bit products of `fast` clip; None for `exact`."""
         return self.translator.clipping()
 
-    def stream(self, lines: Iterable[str]) -> Iterator[Translation]:
-        """Yield a translation per line, in order, as soon as the line is there."""
-        return map(self._translate_line, lines)
+    def coder(self) -> LineCoder:
+        """See `TextTranslator`."""
+        return self.lines
 
-    def translate(self, lines: Sequence[str]) -> list[Translation]:
-        """Return a translation per line, in order."""
-        return list(self.stream(lines))
+    def decoder(self) -> WholeBatchDecoder:
+        """See `TextTranslator`."""
 
-    def _translate_line(self, text: str) -> Translation:
-        (line,) = SourceLine.encode([text], self.source, self.max_len, None)
-        if not line.ids:
-            return Translation()
-        states = self.translator.encode(line.ids)
-        decoded = self.translator.decode(states, candidates=candidates_of(self.lists, line.ids), max_len=line.most)
-        length = len(decoded.tokens)
-        score = decoded.log_prob / (length + (length < line.most))
-        return line.translation(self.writer, decoded.tokens, lambda: decoded.attended, score, decoded.steps)
+        def decode(requests: Sequence[DecodeRequest]) -> list[Hypothesis]:
+            return [self.translator.hypothesis(request, candidates_of(self.lists, request.source)) for request in requests]
+
+        return WholeBatchDecoder(decode, mini(1))
+
+    def attended(self, line: SourceLine, hypothesis: Hypothesis) -> Callable[[], Sequence[int]]:
+        """See `TextTranslator`."""
+        return lambda: hypothesis.attended

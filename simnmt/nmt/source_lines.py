@@ -1,14 +1,27 @@
-"""Lines of text to translate, as source tokens with the limit of their outputs, and their translations; needs no torch."""
+"""Lines of text to translate, as source tokens with the limit of their outputs, and their translations; needs no torch.
+
+Where a decoder emits the unknown token, the source word to which the attention of that step points replaces it (SHARP-01).
+Pieces are written as by sentencepiece: normalised, with `▁` in place of a blank.
+"""
 
 from __future__ import annotations
 
 import json
+import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 from simnmt.nmt.errors import NmtError
-from simnmt.nmt.subwords import SOURCE_TOKENIZER, TARGET_TOKENIZER, SourceEncoder, Subwords, TextWriter, cut_sources
+from simnmt.nmt.subwords import SOURCE_TOKENIZER, TARGET_TOKENIZER, Subwords, Tokeniser
+
+BLANK = "▁"
+UNKNOWN = "⁇"
+"""The text of an unknown word that is not replaced."""
+LONGEST_SOURCE = 512
+"""Most tokens of a source for a model that takes any length; further tokens are not translated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,37 +63,117 @@ class SourceLine:
     most: int
     """Most target tokens."""
 
-    @classmethod
-    def encode(
-        cls, texts: Sequence[str], subwords: SourceEncoder, max_len: int | None, positions: int | None
-    ) -> list[SourceLine]:
-        """Encode lines of text; `max_len`, `positions`: see `target_limit`."""
-        whole = subwords.encode(texts)
-        sources = zip(texts, whole, cut_sources(whole, subwords.eos, positions), strict=True)
-        return [
-            cls(text, ids, len(whole_ids) > len(ids) > 0, target_limit(len(ids), max_len, positions))
-            for text, whole_ids, ids in sources
-        ]
+
+@dataclass(frozen=True, slots=True)
+class LineCoder:
+    """The conversion of lines to source tokens, and of target tokens to text."""
+
+    source: Tokeniser
+    target: Tokeniser
+    unk_token: int
+    positions: int | None = None
+    """The longest source, and the most target tokens; None: sources of `LONGEST_SOURCE`, targets of any length."""
+    max_len: int | None = None
+    """Most target tokens, by default twice the source's and 10."""
+    keep_unknown: bool = False
+    """Whether every unknown word is written as `UNKNOWN`, not replaced by means of the attention."""
+
+    def lines(self, texts: Sequence[str]) -> list[SourceLine]:
+        """Encode lines of text."""
+        most, lines = self.positions or LONGEST_SOURCE, []
+        for text, whole in zip(texts, self.source.encode(texts), strict=True):
+            cut = len(whole) > most
+            ids = [*whole[: most - 1], self.source.eos] if cut else whole if len(whole) > 1 else []
+            lines.append(SourceLine(text, ids, cut, target_limit(len(ids), self.max_len, self.positions)))
+        return lines
 
     def translation(
         self,
-        writer: TextWriter,
+        line: SourceLine,
         tokens: Sequence[int],
-        attended: Callable[[], Sequence[int]] | None,
-        score: float | None,
-        steps: int,
+        attended: Callable[[], Sequence[int]] | None = None,
+        score: float | None = None,
+        steps: int = 0,
     ) -> Translation:
-        """Return the translation with these target tokens, without the end mark; `attended`: see `TextWriter.write`."""
-        src_len, ended = len(self.ids), len(tokens) < self.most
-        written = writer.write(self.text, src_len, tokens, attended)
-        counts = written.replaced, written.unknown
-        return Translation(written.text, src_len, len(tokens), score, self.cut, ended, steps, *counts)
+        """Return the translation of a line.
+
+        Args:
+            line: the source.
+            tokens: target tokens, without the end mark.
+            attended: returns the source position to which the step of each token attends most; called only if a token is
+                unknown. None for a model without attention, whose unknown tokens stay.
+            score, steps: see `Translation`.
+        """
+        unknown, replaced = sum(token == self.unk_token for token in tokens), 0
+        if not unknown or self.keep_unknown or attended is None:
+            text = self.target.decode([tokens])[0]
+        else:
+            pieces = zip(self.target.pieces(tokens), tokens, attended(), strict=True)
+            target = [place if token == self.unk_token else piece for piece, token, place in pieces]
+            text, replaced = replace_unknown(target, self.source.cut(line.text)[: len(line.ids) - 1])
+        ended, counts = len(tokens) < line.most, (replaced, unknown - replaced)
+        return Translation(text, len(line.ids), len(tokens), score, line.cut, ended, steps, *counts)
 
 
 def target_limit(src_len: int, max_len: int | None, positions: int | None) -> int:
     """Return the most target tokens: `max_len`, by default twice the source's and 10, but not more than `positions`."""
     most = max_len or 2 * src_len + 10
     return most if positions is None else min(most, positions)
+
+
+def replace_unknown(target: Sequence[str | int], source: Sequence[str]) -> tuple[str, int]:
+    """Return the translation's text, and how many unknown tokens were replaced.
+
+    An unknown token that is a whole word becomes the attended source word, without punctuation around it; one that is a part
+    of a word becomes the attended piece. Neighbouring unknown tokens that attend to the same word or piece give it once; those
+    that attend to several give one each, even if these are equal. Whole words are separated by blanks. If the attention points
+    to the end of the source, `UNKNOWN` stays.
+
+    Args:
+        target: the piece of each known token, and the attended source position of each unknown one.
+        source: pieces, without the end mark.
+    """
+    runs: list[tuple[bool, list[Any]]] = [
+        (is_unknown, list(run)) for is_unknown, run in groupby(target, lambda piece: isinstance(piece, int))
+    ]
+    parts, replaced = list[str](), 0
+    for at, (is_unknown, run) in enumerate(runs):
+        if not is_unknown:
+            parts += run
+            continue
+        before, after = runs[at - 1][1][-1] if at else "", runs[at + 1][1][0] if at + 1 < len(runs) else ""
+        whole_words = not (before[-1:].isalnum() or after[:1].isalnum())
+        substitutes = list[str]()
+        last: int | None = None  # begin of the word or piece that replaced the token before
+        for attended in run:
+            if attended >= len(source):
+                substitutes.append(UNKNOWN)
+                last = None
+                continue
+            begin, substitute = _word(source, attended) if whole_words else (attended, source[attended].strip(BLANK))
+            replaced += 1
+            if begin != last:
+                substitutes.append(substitute)
+            last = begin
+        parts.append((BLANK if whole_words else "").join(substitutes))
+    return " ".join("".join(parts).replace(BLANK, " ").split()), replaced
+
+
+def _word(source: Sequence[str], at: int) -> tuple[int, str]:
+    """Return the begin of the word that contains a piece, in characters, and the word.
+
+    Punctuation around the word is removed, unless the word is nothing else.
+    """
+    begin = sum(len(piece) for piece in source[:at])
+    text = "".join(source)
+    begin += len(source[at]) - len(source[at].lstrip(BLANK)) if source[at].strip(BLANK) else 0
+    # A single blank before an unknown piece belongs to the next word.
+    begin = min(begin + (text[begin] == BLANK), len(text) - 1)
+    start = text.rfind(BLANK, 0, begin + 1) + 1
+    end = text.find(BLANK, begin)
+    word = text[start : end if end >= 0 else len(text)]
+    kept = [place for place, character in enumerate(word) if not unicodedata.category(character).startswith("P")]
+    return start, word[kept[0] : kept[-1] + 1] if kept else word
 
 
 def load_subwords(folder: Path) -> tuple[Subwords, Subwords]:

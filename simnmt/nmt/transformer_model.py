@@ -41,7 +41,7 @@ class TransformerModel(StepModel):
             config = getattr(transformers, self.family.config)(**_config_keys(architecture, self.family, dropout))
             hf = getattr(transformers, self.family.model)(config)
         self.hf = hf
-        # A source of a model of many languages begins with the token of its language, which `TextWriter` does not count.
+        # A source of a model of many languages begins with the token of its language, which `LineCoder` does not count.
         self.attends = not self.family.multilingual
         if not hasattr(hf, "final_logits_bias"):
             self.register_buffer("_no_bias", hf.lm_head.weight.new_zeros(architecture.vocab), persistent=False)

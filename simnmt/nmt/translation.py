@@ -1,10 +1,10 @@
-"""Translate lines of text, in order, by any step model with its tokenisers."""
+"""Translate lines of text, in order: by any step model with its tokenisers, or by the sharp decoder."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -22,10 +22,10 @@ from simnmt.nmt.models import LoadedModel, load_model
 from simnmt.nmt.output_layer import Output
 from simnmt.nmt.pretrained_tokenizer import Languages, is_pretrained, load_pretrained
 from simnmt.nmt.search import Search
-from simnmt.nmt.sentence_decoder import DecodeRequest, Hypothesis
-from simnmt.nmt.source_lines import SourceLine, Translation, load_subwords
+from simnmt.nmt.sentence_decoder import DecodeRequest, Hypothesis, SentenceDecoder
+from simnmt.nmt.source_lines import UNKNOWN, LineCoder, SourceLine, Translation, load_subwords
 from simnmt.nmt.step_model import StepModel
-from simnmt.nmt.subwords import UNKNOWN, Subwords, TextWriter, Tokeniser, cut_sources
+from simnmt.nmt.subwords import Subwords, Tokeniser
 from simnmt.nmt.vocabulary.restricted_vocabulary import RestrictedVocabulary
 from simnmt.workload.text_lines import TextLines
 
@@ -73,8 +73,35 @@ NOTES = 5
 """Most lines too long that are reported one by one; the rest is only counted."""
 
 
+class TextTranslator(ABC):
+    """A decoder with its tokenisers, which translates lines in their order."""
+
+    @abstractmethod
+    def coder(self) -> LineCoder:
+        """Return the conversion of lines to source tokens, and of target tokens to text."""
+
+    @abstractmethod
+    def decoder(self) -> SentenceDecoder:
+        """Return an empty decoder."""
+
+    @abstractmethod
+    def attended(self, line: SourceLine, hypothesis: Hypothesis) -> Callable[[], Sequence[int]] | None:
+        """Return what returns the attended position of each token; see `LineCoder.translation`."""
+
+    def stream(self, lines: Iterable[str]) -> Iterator[Translation]:
+        """Yield a translation per line, in order; read a batch, or a collection, whenever the batcher has too few lines.
+
+        Raises `OutOfMemory` for a batch that does not fit.
+        """
+        return _TranslationStream(self, iter(lines)).translations()
+
+    def translate(self, lines: Sequence[str]) -> list[Translation]:
+        """Return a translation per line, in order."""
+        return list(self.stream(lines))
+
+
 @dataclass(slots=True)
-class Translator:
+class Translator(TextTranslator):
     """A model with its subwords, ready to translate; the model must be in evaluation mode.
 
     Raises `NmtError` for options out of range or that contradict each other.
@@ -103,11 +130,9 @@ class Translator:
         if self.beam > self.model.vocab - 1:
             what = f"a beam of {self.beam:,} with a vocabulary of {self.model.vocab:,}"
             raise NmtError(what, remedy="give a smaller one")
-        if self.vocabulary is not None:
-            self.vocabulary.check(self.model)
-            if self.fused:
-                what = "the fused output layer beside a part of the vocabulary, whose search is fused of itself"
-                raise NmtError(what, remedy="leave --fused out")
+        if self.vocabulary is not None and self.fused:
+            what = "the fused output layer beside a part of the vocabulary, whose search is fused of itself"
+            raise NmtError(what, remedy="leave --fused out")
 
     @classmethod
     def load(
@@ -167,18 +192,21 @@ class Translator:
 
     def encode(self, lines: Iterable[str]) -> list[list[int]]:
         """Return the tokens of each line, the end mark last, cut to what the model takes; none for an empty line."""
-        return cut_sources(self.source.encode(lines), self.source.eos, self.model.max_positions)
+        return [line.ids for line in self.coder().lines(list(lines))]
 
-    def stream(self, lines: Iterable[str]) -> Iterator[Translation]:
-        """Yield a translation per line, in order; read a batch, or a collection, whenever the batcher has too few lines.
+    def coder(self) -> LineCoder:
+        """See `TextTranslator`."""
+        model = self.model
+        return LineCoder(self.source, self.target, model.unk_token, model.max_positions, self.max_len, self.keep_unknown)
 
-        Raises `OutOfMemory` for a batch that does not fit.
-        """
-        return _TranslationStream(self, iter(lines)).translations()
+    def decoder(self) -> Decoder:
+        """See `TextTranslator`."""
+        output = Output(self.fused, self.vocabulary)
+        return Decoder(self.model, self.batching or parse_batching(), Search(self.beam, scored=True), output)
 
-    def translate(self, lines: Sequence[str]) -> list[Translation]:
-        """Return a translation per line, in order."""
-        return list(self.stream(lines))
+    def attended(self, line: SourceLine, hypothesis: Hypothesis) -> Callable[[], Sequence[int]] | None:
+        """See `TextTranslator`."""
+        return (lambda: attended_positions(self.model, line.ids, hypothesis.tokens)) if self.model.attends else None
 
 
 def load_folder(folder: Path) -> tuple[LoadedModel, Subwords, Subwords]:
@@ -207,12 +235,10 @@ def _load_restriction(path: Path | None, model: StepModel, direction: str | None
 class _TranslationStream:
     """The lines in one decoder, which leave it in the order in which they came."""
 
-    def __init__(self, translator: Translator, lines: Iterator[str]) -> None:
-        model, self._translator, self._lines = translator.model, translator, lines
-        self._batching = translator.batching or parse_batching()
-        output = Output(translator.fused, translator.vocabulary)
-        self._decoder = Decoder(model, self._batching, Search(translator.beam, scored=True), output)
-        self._writer = TextWriter(translator.source, translator.target, model.unk_token, translator.keep_unknown)
+    def __init__(self, translator: TextTranslator, lines: Iterator[str]) -> None:
+        self._translator, self._lines = translator, lines
+        self._coder, self._decoder = translator.coder(), translator.decoder()
+        self._batching = self._decoder.batcher.batching
         self._in_work: dict[int, SourceLine] = {}
         self._done: dict[int, Translation] = {}
         self._read = self._written = 0
@@ -227,7 +253,10 @@ class _TranslationStream:
             move, finished = self._decoder.act()
             self._waits = move is None and not before
             for number, hypothesis in finished:
-                self._done[number] = self._translation(self._in_work.pop(number), hypothesis)
+                line = self._in_work.pop(number)
+                attended = self._translator.attended(line, hypothesis)
+                done = self._coder.translation(line, hypothesis.tokens, attended, hypothesis.score, hypothesis.steps)
+                self._done[number] = done
             while self._written in self._done:
                 yield self._done.pop(self._written)
                 self._written += 1
@@ -239,9 +268,8 @@ class _TranslationStream:
         return not self._ended and (few or self._waits)
 
     def _read_lines(self) -> None:
-        translator, wanted = self._translator, self._batching.collected or self._batching.size
-        texts = list(islice(self._lines, wanted))
-        lines = SourceLine.encode(texts, translator.source, translator.max_len, translator.model.max_positions)
+        wanted = self._batching.collected or self._batching.size
+        lines = self._coder.lines(list(islice(self._lines, wanted)))
         for number, line in enumerate(lines, self._read):
             if line.ids:
                 self._in_work[number] = line
@@ -252,11 +280,6 @@ class _TranslationStream:
         if len(lines) < wanted:
             self._ended = True
             self._decoder.batcher.close()
-
-    def _translation(self, line: SourceLine, hypothesis: Hypothesis) -> Translation:
-        model, tokens = self._translator.model, hypothesis.tokens
-        attended = partial(attended_positions, model, line.ids, tokens) if model.attends else None
-        return line.translation(self._writer, tokens, attended, hypothesis.score, hypothesis.steps)
 
 
 @torch.inference_mode()

@@ -139,12 +139,12 @@ def test_sharp_01_unknown_words_are_replaced_where_the_decoder_looked(place: Pat
     monkeypatch.setattr(SharpTranslator, "decode", lambda *_, **__: said)
     (line,) = translator.translate(["un ☃"])
     assert (line.text, line.replaced) == ("un", 1)
-    place_of_snow = next(at for at, piece in enumerate(translator.source.cut("un ☃")) if "☃" in piece)
+    place_of_snow = next(at for at, piece in enumerate(translator.lines.source.cut("un ☃")) if "☃" in piece)
     monkeypatch.setattr(SharpTranslator, "decode", lambda *_, **__: replace(said, attended=(place_of_snow,)))
     (line,) = translator.translate(["un ☃"])
     assert (line.text, line.replaced) == ("☃", 1)
     monkeypatch.setattr(
-        SharpTranslator, "decode", lambda *_, **__: replace(said, attended=(len(translator.source.cut("un ☃")),))
+        SharpTranslator, "decode", lambda *_, **__: replace(said, attended=(len(translator.lines.source.cut("un ☃")),))
     )
     assert translator.translate(["un ☃"])[0].text == "⁇", "the end of the source"
 

@@ -13,13 +13,8 @@ from simnmt.batching import Batching, maxi, mini, top_up
 from simnmt.nmt.architecture import Architecture
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.models import build_model
-from simnmt.nmt.subwords import (
-    LONGEST_SOURCE,
-    Subwords,
-    TargetPiece,
-    learn_vocabulary,
-    replace_unknown,
-)
+from simnmt.nmt.source_lines import LONGEST_SOURCE, replace_unknown
+from simnmt.nmt.subwords import Subwords, learn_vocabulary
 from simnmt.nmt.translation import Translator, parse_batching
 from tests.nmt import toy_language
 
@@ -145,12 +140,7 @@ def test_a_batching_is_parsed_from_its_name() -> None:
 
 
 SOURCE = ["▁Mon", "sieur", "▁", "K", "owalski", ",", "▁et", "▁", "☃", "."]
-"""`Monsieur Kowalski, et ☃.`"""
-
-
-def target(*pieces: str | int) -> list[TargetPiece]:
-    """A string is a known piece, a number an unknown token that attends there."""
-    return [TargetPiece("", True, piece) if isinstance(piece, int) else TargetPiece(piece, False, 0) for piece in pieces]
+"""`Monsieur Kowalski, et ☃.` In a translation, a number is an unknown token that attends there."""
 
 
 @pytest.mark.parametrize(
@@ -185,7 +175,7 @@ def target(*pieces: str | int) -> list[TargetPiece]:
     ],
 )
 def test_sharp_01_an_unknown_token_becomes_the_word_attended_to(pieces: list[str | int], text: str, replaced: int) -> None:
-    assert replace_unknown(target(*pieces), SOURCE) == (text, replaced)
+    assert replace_unknown(pieces, SOURCE) == (text, replaced)
 
 
 @pytest.mark.parametrize(
@@ -195,4 +185,4 @@ def test_sharp_01_an_unknown_token_becomes_the_word_attended_to(pieces: list[str
 )
 def test_a_word_that_the_source_has_twice_is_written_twice(pieces: list[str | int], text: str) -> None:
     """A source word that is unknown is cut into pieces; alike, but two words."""
-    assert replace_unknown(target(*pieces), ["▁tr", "è", "s", "▁tr", "è", "s"])[0] == text
+    assert replace_unknown(pieces, ["▁tr", "è", "s", "▁tr", "è", "s"])[0] == text

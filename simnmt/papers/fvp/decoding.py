@@ -30,7 +30,7 @@ from simnmt.nmt.errors import need
 from simnmt.nmt.models import TranslationModel
 from simnmt.nmt.output_layer import Output
 from simnmt.nmt.search import Search
-from simnmt.nmt.subwords import LONGEST_SOURCE
+from simnmt.nmt.source_lines import LONGEST_SOURCE
 from simnmt.nmt.translation import Translator
 from simnmt.nmt.vocabulary.restricted_vocabulary import RestrictedVocabulary, SubsetAccount
 from simnmt.papers.fvp.study import Decoded
