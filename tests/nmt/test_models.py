@@ -24,7 +24,7 @@ from simnmt.nmt.transformer_model import TransformerModel
 from tests.command_line import ROOT
 from tests.nmt.loopback_hub import Hub
 from tests.nmt.pretrained_folders import nllb_folder
-from tests.nmt.tiny import ARCHITECTURES, GRU, MARIAN, decode_batch, lively, sources
+from tests.nmt.tiny import ARCHITECTURES, GRU, MARIAN, lively, sources, together
 
 
 def test_the_three_models_have_the_sizes_of_the_paper() -> None:
@@ -100,9 +100,9 @@ def test_an_unknown_model_is_refused_with_a_suggestion(name: str) -> None:
         load_model(name)
 
 
-def assert_same_speech(one: TranslationModel, other: TranslationModel, src: torch.Tensor, lengths: torch.Tensor) -> None:
+def assert_same_speech(one: TranslationModel, other: TranslationModel, alone: list[list[int]]) -> None:
     """The same tokens, and scores to their rounding: it may differ where the weights lie elsewhere in memory."""
-    ones, others = (decode_batch(model, src, lengths, max_len=30) for model in (one, other))
+    ones, others = (together(model, alone, max_len=30) for model in (one, other))
     assert [hypothesis.tokens for hypothesis in ones] == [hypothesis.tokens for hypothesis in others]
     assert [hypothesis.score for hypothesis in ones] == pytest.approx([hypothesis.score for hypothesis in others], rel=1e-6)
 
@@ -110,11 +110,11 @@ def assert_same_speech(one: TranslationModel, other: TranslationModel, src: torc
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_a_saved_and_loaded_model_translates_equally(tmp_path: Path, name: str) -> None:
     model = lively(name)
-    _, src, lengths = sources(ARCHITECTURES[name], [3, 9, 5, 7])
+    alone, _, _ = sources(ARCHITECTURES[name], [3, 9, 5, 7])
     save_checkpoint(tmp_path / "model", model, ARCHITECTURES[name])
     again = load_model(str(tmp_path / "model"))
     assert (again.architecture, again.weights) == (ARCHITECTURES[name], "checkpoint")
-    assert_same_speech(again.model, model, src, lengths)
+    assert_same_speech(again.model, model, alone)
 
 
 def truncate(path: Path) -> None:
