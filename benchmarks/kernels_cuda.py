@@ -19,8 +19,8 @@ import numpy as np
 import torch
 
 from simnmt.calibrate import harness
+from simnmt.calibrate.projection_steps import cache_bytes, clock_of
 from simnmt.kernels.output_layer import best_error, in_place
-from simnmt.kernels.projection_timing import cache_bytes, clock_of
 from simnmt.kernels.triton_output import Workspace, best_into
 
 VOCABS, BATCHES, BEAMS = (85_000, 250_000), (1, 8, 32, 128), (1, 5)

@@ -17,12 +17,11 @@ import pandas as pd
 
 from simnmt.base import VERSION
 from simnmt.base.errors import InputError, shorten
-from simnmt.base.files import MOST_TEXT_BYTES, read_bounded
 from simnmt.calibrate import profile_assembly
 from simnmt.calibrate.box import describe
 from simnmt.calibrate.calibration import TOOL, Calibrated, kept_journal, kept_sessions
 from simnmt.calibrate.endpoint_apis import APIS, MOST_TOKENS, Endpoint, refused
-from simnmt.calibrate.harness import Case, Listener, Silent, rounds
+from simnmt.calibrate.harness import Case, Listener, Silent, nothing, rounds
 from simnmt.calibrate.journal import Journal, journal_path
 from simnmt.calibrate.processor_use import BusyWatch
 from simnmt.calibrate.settings import CalibrationError
@@ -34,6 +33,7 @@ from simnmt.profile.origin import Device, EndpointBlock, LengthUnit, Model, Prov
 from simnmt.profile.profile_file import checked_profile, write_profile
 from simnmt.service.messages import ServiceError
 from simnmt.workload.length_units import unit_and_counter
+from simnmt.workload.text_lines import TextLines
 
 TOKEN = "SIMNMT_TOKEN"
 """Environment variable that holds the service's token, which is never printed or written."""
@@ -127,15 +127,14 @@ def calibrate_endpoint(
 
 
 def choose_sentences(settings: EndpointSettings) -> list[str]:
-    """Return the sentences to send, from short to long. Raises `CalibrationError` for a text with too few different ones."""
+    """Return the sentences to send, from short to long.
+
+    Raises `CalibrationError` for a text with too few different ones, `CorpusError` for one that cannot be read.
+    """
     path = Path(settings.text)
-    try:
-        text = read_bounded(path, MOST_TEXT_BYTES).decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        what = f"cannot read the text: {getattr(error, 'strerror', None) or 'no UTF-8 text'}"
-        raise CalibrationError(what, path=path, remedy="name a text file, one sentence a line") from None
     _, count = unit_and_counter(settings.src_unit, "src")
-    lines = sorted({line.strip() for line in text.split("\n") if line.strip()}, key=lambda line: (count(line), line))
+    stripped = {line.strip() for line in TextLines(path, kept="all")} - {""}
+    lines = sorted(stripped, key=lambda line: (count(line), line))
     if len(lines) < LEAST_SENTENCES:
         what = f"{len(lines)} different sentences do not determine a plane"
         raise CalibrationError(what, path=path, remedy=f"give a text with {LEAST_SENTENCES} or more, of different lengths")
@@ -162,7 +161,7 @@ class _Measuring:
     def measure(self, journal: Journal, listener: Listener) -> pd.DataFrame:
         """Return one row per request: `case` (the sentence's number), `seconds`, and what `_request` returns."""
         quick = self._settings.quick
-        cases = {number: Case(partial(self._request, number), prepare=lambda: None) for number in range(len(self._sentences))}
+        cases = {number: Case(partial(self._request, number), prepare=nothing) for number in range(len(self._sentences))}
         try:
             self._loop.run_until_complete(self._begin())
             return rounds(

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from simnmt.base.configuration import Configuration
 from simnmt.calibrate.settings import read_measurement
-from simnmt.kernels.projection_cost import ProductMethod, ProjectionCost
+from simnmt.kernels.projection_cost import PRODUCT_METHODS, ProductCosts, ProductMethod, StageCost
 from simnmt.profile.blocks import Kind
 
 Count = Annotated[int, Field(ge=1)]
@@ -27,6 +27,117 @@ BAR_SIZE = (250_000, 1_024)
 """V and width of `BARS`, at one row."""
 _NEAR = 0.1
 """Relative distance up to which a drawn share counts as the share of a bar."""
+
+OVERLAP = 2
+"""Default ratio of all indices in the sets of several rows to those in their union: sets of one text overlap."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectionStages:
+    """Seconds of each stage of one step with active columns."""
+
+    assign_s: float
+    """The nearest centroid of each row (FVP-05)."""
+    union_s: float
+    """The union of the rows' sets as ascending indices (FVP-06)."""
+    product_s: float
+    scatter_s: float
+    """Logits to their places among V, all others -inf (FVP-07); 0 if the search takes the active columns alone (XP-02)."""
+    search_s: float
+    """Bias, softmax and search: over V after a scatter, else over the active columns."""
+
+    @property
+    def overhead_s(self) -> float:
+        """Seconds of all stages but product and search."""
+        return self.assign_s + self.union_s + self.scatter_s
+
+    @property
+    def total_s(self) -> float:
+        """Seconds of all stages."""
+        return self.overhead_s + self.product_s + self.search_s
+
+
+class ProjectionCost(ProductCosts):
+    """Fitted costs of the output layer's stages on one box with one number of threads (FVP-09)."""
+
+    kind: Kind
+    device: Literal["cpu", "cuda"] = "cpu"
+    threads: int = 1
+    vocab: tuple[int, ...]
+    """Measured vocabulary sizes V, ascending."""
+    width: tuple[int, ...]
+    """Measured widths d, ascending."""
+    provenance: dict[str, str] = Field(default_factory=dict)
+    """Box, versions, date and method of the measurement."""
+    assign: StageCost
+    """Numbers: clusters x width; columns: clusters."""
+    union: StageCost
+    """Numbers: V; columns: indices in the rows' sets."""
+    scatter: StageCost
+    """Numbers: V; columns: active columns; each of one row."""
+    search: StageCost
+    """Bias, softmax and search in one pass. Numbers: columns searched."""
+
+    def stages_s(
+        self,
+        *,
+        vocab: int,
+        width: int,
+        clusters: int,
+        columns: int,
+        rows: int,
+        method: ProductMethod | None = None,
+        indices: int | None = None,
+        scatter: bool = False,
+    ) -> ProjectionStages:
+        """Return the seconds of each stage of one step.
+
+        Args:
+            rows: sentences x beam.
+            clusters: 0 for candidate lists, which use no centroids.
+            method: None for the faster one.
+            indices: size of all rows' sets together; None: one per active column at one row, `OVERLAP` at more.
+            scatter: True to write the logits to their places among V and search there, as published; else the search takes
+                the active columns alone (XP-02).
+        """
+        indices = (columns if rows == 1 else OVERLAP * columns) if indices is None else indices
+        searched = vocab if scatter else columns
+        return ProjectionStages(
+            assign_s=self.assign.seconds(rows, clusters * width, clusters) if clusters else 0.0,
+            union_s=self.union.seconds(rows, vocab, indices),
+            product_s=self.product_s(columns, rows, width, method),
+            scatter_s=self.scatter.seconds(rows, vocab, columns) if scatter else 0.0,
+            search_s=self.search.seconds(rows, searched, searched),
+        )
+
+    def dense_s(self, *, vocab: int, width: int, rows: int) -> float:
+        """Return the seconds of one step with all columns: product, bias, softmax and search."""
+        return self.dense.seconds(rows, vocab * width, vocab) + self.search.seconds(rows, vocab, vocab)
+
+    def break_even_share(
+        self, vocab: int, width: int, clusters: int, rows: int, *, scatter: bool = False, fastest: bool = False
+    ) -> float | None:
+        """Return the share of V above which dense is faster: 0 if it always is, None if it is not even at all of V.
+
+        `fastest`: dense may also be simnmt's product of all columns if that is faster than the library's, as with few rows.
+        """
+        dense_s = self.dense_s(vocab=vocab, width=width, rows=rows)
+        if fastest:
+            search_s = self.search.seconds(rows, vocab, vocab)
+            dense_s = min(dense_s, self.product_s(vocab, rows, width) + search_s)
+        shares = []
+        for method in PRODUCT_METHODS:
+            # Every stage is linear in the active columns, so two points determine the intersection with dense.
+            none_s, all_s = (
+                self.stages_s(
+                    vocab=vocab, width=width, clusters=clusters, columns=columns, rows=rows, method=method, scatter=scatter
+                ).total_s
+                for columns in (0, vocab)
+            )
+            if all_s <= dense_s:
+                return None
+            shares.append(max(0.0, (dense_s - none_s) / (all_s - none_s)) if all_s > none_s else 0.0)
+        return max(shares)
 
 
 class Setting(Configuration):

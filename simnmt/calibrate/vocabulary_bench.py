@@ -14,12 +14,12 @@ import numpy as np
 import torch
 
 from simnmt.calibrate import harness, processor_use
+from simnmt.calibrate import projection_steps as timing
 from simnmt.calibrate.box import describe
-from simnmt.calibrate.projection_bench import BreakEven, ProjectionBench, Setting, StepTime
+from simnmt.calibrate.projection_bench import BreakEven, ProjectionBench, ProjectionCost, Setting, StepTime
 from simnmt.calibrate.settings import CalibrationError
-from simnmt.kernels import projection_timing as timing
 from simnmt.kernels.cases import Run
-from simnmt.kernels.projection_cost import PRODUCT_METHODS, ProductMethod, ProjectionCost, StagePoint
+from simnmt.kernels.projection_cost import PRODUCT_METHODS, ProductMethod, StagePoint
 from simnmt.nmt.devices import library_threads
 
 PROBES = 2
@@ -100,7 +100,7 @@ def _measure_layer(
     between = {rows for rows in setting.heldout_rows if min(setting.rows) < rows < max(setting.rows)}
     steps = [step for rows in sorted({*setting.rows, *between}) for step in _measure_rows(layer, setting, rows, clock, points)]
     how = {"box": box, "how": f"in turn, medians of {setting.rounds} rounds, numbers in memory"}
-    cost = timing.projection_cost(points[True], points[False], layers=[layer], provenance=how)
+    cost = timing.projection_cost(points[True], points[False], layer=layer, provenance=how)
     return cost, [step.predicted(cost, setting.clusters) for step in steps]
 
 
@@ -126,8 +126,7 @@ def _measure_rows(
         shares |= dict.fromkeys(setting.shares, True)
     logits = torch.empty(rows, layer.vocab, device=layer.weight.device)
     # Only whole steps multiply all columns; the time of their search is small and is subtracted.
-    search_all = [timed_stage for timed_stage in timing.dense_stages(layer, rows) if timed_stage.stage == "search"]
-    common = [*search_all, *timing.assign_stages(layer, rows)]
+    common = [timing.search_of_all(layer, rows), *timing.assign_stages(layer, rows)]
     steps = {share: timing.random_steps(layer, rows, share, seed=setting.seed) for share in shares}
     stages, methods, whole = dict[float, list[timing.Timed]](), dict[float, ProductMethod](), dict[Hashable, Run]()
     for share, share_steps in steps.items():

@@ -16,10 +16,10 @@ from simnmt.kernels.output_reference import (
     ROWS_AT_ONCE,
     Best,
     Partial,
-    best_by_torch,
     check_arguments,
     combine,
     partial_by_torch,
+    reference_best,
     refuse_row,
 )
 
@@ -55,7 +55,7 @@ def fused_best(products: Tensor, bias: Tensor | None, count: int, *, threads: in
         return triton_best(products, bias, count)
     kernels = None if count > MOST_LISTED else native()
     if kernels is None:
-        return best_by_torch(products, bias, count)
+        return reference_best(products, bias, count)
     parts = parts_of(products, threads, count)
     if _divides_columns(products, parts):
         return _best_by_columns(kernels, products, bias, count, parts)

@@ -1,10 +1,9 @@
-"""Cost of the output layer with all columns or only the active ones, from fitted stages, and the break-even share (FVP-09)."""
+"""Fitted cost of the products of an output layer, by which a decoder chooses among them (FVP-09)."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Annotated, Literal, NamedTuple
 
@@ -12,7 +11,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from simnmt.base.configuration import Configuration
-from simnmt.profile.blocks import Kind, Rising
+from simnmt.profile.blocks import Rising
 from simnmt.profile.execution_fit import bounded_least_squares
 
 Cost = Annotated[float, Field(ge=0.0)]
@@ -98,58 +97,14 @@ def _fit(points: Sequence[StagePoint]) -> tuple[float, ...]:
 ProductMethod = Literal["row_wise", "gather"]
 """Method to multiply the active columns: directly from the rows of the weight, or gathered in blocks first."""
 PRODUCT_METHODS: tuple[ProductMethod, ...] = ("row_wise", "gather")
-OVERLAP = 2
-"""Default ratio of all indices in the sets of several rows to those in their union: sets of one text overlap."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProjectionStages:
-    """Seconds of each stage of one step with active columns."""
+class ProductCosts(Configuration):
+    """Fitted costs of the products of an output layer on one box with one number of threads."""
 
-    assign_s: float
-    """The nearest centroid of each row (FVP-05)."""
-    union_s: float
-    """The union of the rows' sets as ascending indices (FVP-06)."""
-    product_s: float
-    scatter_s: float
-    """Logits to their places among V, all others -inf (FVP-07); 0 if the search takes the active columns alone (XP-02)."""
-    search_s: float
-    """Bias, softmax and search: over V after a scatter, else over the active columns."""
-
-    @property
-    def overhead_s(self) -> float:
-        """Seconds of all stages but product and search."""
-        return self.assign_s + self.union_s + self.scatter_s
-
-    @property
-    def total_s(self) -> float:
-        """Seconds of all stages."""
-        return self.overhead_s + self.product_s + self.search_s
-
-
-class ProjectionCost(Configuration):
-    """Fitted costs of the output layer's stages on one box with one number of threads (FVP-09)."""
-
-    kind: Kind
-    device: Literal["cpu", "cuda"] = "cpu"
-    threads: int = 1
-    vocab: tuple[int, ...]
-    """Measured vocabulary sizes V, ascending."""
-    width: tuple[int, ...]
-    """Measured widths d, ascending."""
-    provenance: dict[str, str] = Field(default_factory=dict)
-    """Box, versions, date and method of the measurement."""
-    assign: StageCost
-    """Numbers: clusters x width; columns: clusters."""
-    union: StageCost
-    """Numbers: V; columns: indices in the rows' sets."""
     row_wise: StageCost
     """Numbers: active columns x width; columns: active columns. Also for the next stage."""
     gather: StageCost
-    scatter: StageCost
-    """Numbers: V; columns: active columns; each of one row."""
-    search: StageCost
-    """Bias, softmax and search in one pass. Numbers: columns searched."""
     dense: StageCost
     """The product with all columns. Numbers: V x width; columns: V."""
 
@@ -157,67 +112,6 @@ class ProjectionCost(Configuration):
         """Return the seconds of one product with the active columns, by the faster method if none is named."""
         stage: StageCost = getattr(self, method or self.method(columns, rows, width))
         return stage.seconds(rows, columns * width, columns)
-
-    def stages_s(
-        self,
-        *,
-        vocab: int,
-        width: int,
-        clusters: int,
-        columns: int,
-        rows: int,
-        method: ProductMethod | None = None,
-        indices: int | None = None,
-        scatter: bool = False,
-    ) -> ProjectionStages:
-        """Return the seconds of each stage of one step.
-
-        Args:
-            rows: sentences x beam.
-            clusters: 0 for candidate lists, which use no centroids.
-            method: None for the faster one.
-            indices: size of all rows' sets together; None: one per active column at one row, `OVERLAP` at more.
-            scatter: True to write the logits to their places among V and search there, as published; else the search takes
-                the active columns alone (XP-02).
-        """
-        indices = (columns if rows == 1 else OVERLAP * columns) if indices is None else indices
-        searched = vocab if scatter else columns
-        return ProjectionStages(
-            assign_s=self.assign.seconds(rows, clusters * width, clusters) if clusters else 0.0,
-            union_s=self.union.seconds(rows, vocab, indices),
-            product_s=self.product_s(columns, rows, width, method),
-            scatter_s=self.scatter.seconds(rows, vocab, columns) if scatter else 0.0,
-            search_s=self.search.seconds(rows, searched, searched),
-        )
-
-    def dense_s(self, *, vocab: int, width: int, rows: int) -> float:
-        """Return the seconds of one step with all columns: product, bias, softmax and search."""
-        return self.dense.seconds(rows, vocab * width, vocab) + self.search.seconds(rows, vocab, vocab)
-
-    def break_even_share(
-        self, vocab: int, width: int, clusters: int, rows: int, *, scatter: bool = False, fastest: bool = False
-    ) -> float | None:
-        """Return the share of V above which dense is faster: 0 if it always is, None if it is not even at all of V.
-
-        `fastest`: dense may also be simnmt's product of all columns if that is faster than the library's, as with few rows.
-        """
-        dense_s = self.dense_s(vocab=vocab, width=width, rows=rows)
-        if fastest:
-            search_s = self.search.seconds(rows, vocab, vocab)
-            dense_s = min(dense_s, self.product_s(vocab, rows, width) + search_s)
-        shares = []
-        for method in PRODUCT_METHODS:
-            # Every stage is linear in the active columns, so two points determine the intersection with dense.
-            none_s, all_s = (
-                self.stages_s(
-                    vocab=vocab, width=width, clusters=clusters, columns=columns, rows=rows, method=method, scatter=scatter
-                ).total_s
-                for columns in (0, vocab)
-            )
-            if all_s <= dense_s:
-                return None
-            shares.append(max(0.0, (dense_s - none_s) / (all_s - none_s)) if all_s > none_s else 0.0)
-        return max(shares)
 
     def method(self, columns: int, rows: int, width: int) -> ProductMethod:
         """Return the faster method to multiply columns; `row_wise` if both take the same time."""

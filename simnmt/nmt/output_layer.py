@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from simnmt.kernels.arrays import KernelError
-from simnmt.kernels.columns import gathered_products, scatter
+from simnmt.kernels.columns import gathered_products
 from simnmt.kernels.output_layer import fused_argmax, fused_best
 from simnmt.kernels.output_reference import Best
 from simnmt.nmt.errors import NmtError
@@ -210,7 +210,7 @@ class Output:
     """The only columns that are multiplied; None: all."""
 
     def layer(self, model: StepModel, banned: BannedTokens) -> OutputLayer:
-        """Return the output layer of a new decoder. Raises `NmtError` for the vocabulary of another model."""
+        """Return the output layer of a new decoder."""
         if self.vocabulary is not None:
             return SubsetOutput(model, banned, self.vocabulary)
         return (FusedOutput if self.fused else PlainOutput)(model, banned)
@@ -260,23 +260,21 @@ class FusedOutput(OutputLayer):
 
     def project(self, hidden: Tensor, best: int) -> Best | Tensor:
         """See `OutputLayer`; for a `best` of 0 these are the tokens themselves."""
-        bias, block_bests, ends = self._bias.now(), [], self._banned.ends
-        threads = torch.get_num_threads() if hidden.device.type == "cpu" else 1
-        try:
-            for first, products in self._products(hidden):
-                columns = products.shape[1]
-                if ends is not None and 0 <= self._banned.eos - first < columns:
-                    products[:, self._banned.eos - first].masked_fill_(ends, NEVER)
-                block_bias = bias[first : first + columns]
-                if best:
-                    block_best = fused_best(products, block_bias, min(best, columns), threads=threads)
-                else:
-                    block_best = _largest(products, block_bias, threads)
-                if first:
-                    block_best = Best(block_best.columns + first, block_best.values, block_best.log_total)
-                block_bests.append(block_best)
-        except KernelError as error:
-            raise NmtError(f"the model's outputs are no numbers to choose among: {error}") from None
+        bias, block_bests, ends = self._bias.now(), list[Best](), self._banned.ends
+        for first, products in self._products(hidden):
+            columns = products.shape[1]
+            if ends is not None and 0 <= self._banned.eos - first < columns:
+                products[:, self._banned.eos - first].masked_fill_(ends, NEVER)
+            block_bias = bias[first : first + columns]
+            if best:
+                block_best = _best_of(products, block_bias, best)
+            else:
+                largest = _argmax(products, block_bias)[:, None]
+                values = products.gather(1, largest).float() + block_bias[largest]
+                block_best = Best(largest, values, torch.zeros_like(values[:, 0]))
+            if first:
+                block_best = Best(block_best.columns + first, block_best.values, block_best.log_total)
+            block_bests.append(block_best)
         whole = block_bests[0] if len(block_bests) == 1 else _merge_blocks(block_bests, best)
         return whole if best else whole.columns[:, 0]
 
@@ -310,11 +308,27 @@ def _block(hidden: Tensor) -> int | None:
     return max(_LEAST_COLUMNS, _BLOCK_VALUES // rows) if rows > 1 and hidden.device.type == "cpu" else None
 
 
-def _largest(products: Tensor, bias: Tensor, threads: int) -> Best:
-    """Return the best of each row without its probability: the total is not computed."""
-    columns = fused_argmax(products, bias, threads=threads)[:, None]
-    values = products.gather(1, columns).float() + bias[columns]
-    return Best(columns, values, torch.zeros_like(values[:, 0]))
+def _best_of(products: Tensor, bias: Tensor, count: int) -> Best:
+    """Return the `count` best of each row, or all that it holds."""
+    try:
+        return fused_best(products, bias, min(count, products.shape[1]), threads=_threads(products))
+    except KernelError as error:
+        raise _no_choice(error) from None
+
+
+def _argmax(products: Tensor, bias: Tensor) -> Tensor:
+    try:
+        return fused_argmax(products, bias, threads=_threads(products))
+    except KernelError as error:
+        raise _no_choice(error) from None
+
+
+def _threads(products: Tensor) -> int:
+    return torch.get_num_threads() if products.is_cpu else 1
+
+
+def _no_choice(error: KernelError) -> NmtError:
+    return NmtError(f"the model's outputs are no numbers to choose among: {error}")
 
 
 def _merge_blocks(blocks: list[Best], count: int) -> Best:
@@ -331,26 +345,18 @@ def _merge_blocks(blocks: list[Best], count: int) -> Best:
     return Best(columns.gather(1, places), values, torch.stack(totals).logsumexp(dim=0).clamp(min=0.0))
 
 
-_MOST_BANNED = 2
-"""Padding and the end."""
+class SubsetOutput(FusedOutput):
+    """A fused output layer over the active columns; all other tokens are impossible. See `OutputLayer`.
 
-
-class SubsetOutput(OutputLayer):
-    """An output layer over the active columns; all other tokens are impossible. See `OutputLayer`.
-
-    If fewer tokens are active than are asked for, the rest are end tokens with a sum of minus infinity. Raises `NmtError` for a
-    row without a token to choose, and for logits that are not numbers.
+    If fewer tokens are active than are asked for, the rest are end tokens with a sum of minus infinity. Raises `NmtError` for
+    a row without a token to choose, and for logits that are not numbers.
     """
 
     def __init__(self, model: StepModel, banned: BannedTokens, vocabulary: RestrictedVocabulary) -> None:
-        """Set up without sentences. Raises `NmtError` for the vocabulary of another model."""
-        vocabulary.check(model)
-        self._model, self._banned, self._vocabulary, self._subset = model, banned, vocabulary, vocabulary.begin()
+        super().__init__(model, banned)
+        self._vocabulary, self._subset = vocabulary, vocabulary.begin()
         self._weight = model.weight.detach()
         self._choice = ProductChoice(vocabulary.cost, *self._weight.shape)
-        self._plain_bias = model.bias.detach().float().contiguous()
-        self._bias = MaskedBias(model, banned)
-        self._search: OutputLayer = (PlainOutput if vocabulary.scatter else FusedOutput)(model, banned)
         self.leave([])
 
     def join(self, keys: Sequence[int], sources: Sequence[Sequence[int]]) -> None:
@@ -365,79 +371,47 @@ class SubsetOutput(OutputLayer):
         if self._vocabulary.account is not None:
             self._vocabulary.account.leave(order)
 
-    def likeliest(self, projected: Any) -> Tensor:
-        """See `OutputLayer`."""
-        return self._search.likeliest(projected)
-
-    def likeliest_scored(self, projected: Any) -> tuple[Tensor, Tensor]:
-        """See `OutputLayer`."""
-        return self._search.likeliest_scored(projected)
-
-    def project(self, hidden: Tensor, best: int) -> Any:
-        """See `OutputLayer`; with `scatter` these are the logits [rows, vocab]."""
-        account = self._vocabulary.account
-        clock = None if account is None else account.clock
-        begin_s = clock() if clock else 0.0
-        hidden = hidden.contiguous()
+    def project(self, hidden: Tensor, best: int) -> Best | Tensor:
+        """See `OutputLayer`; for a `best` of 0 these are the tokens themselves."""
+        account, hidden = self._vocabulary.account, hidden.contiguous()
+        clock = account.clock if account is not None and account.clock else lambda: 0.0
+        begin_s = clock()
         columns = self._subset.columns(hidden)
-        assigned_s = clock() if clock else 0.0
-        products = self._products(hidden, columns)
-        multiplied_s = clock() if clock else 0.0
-        if self._vocabulary.scatter:
-            self._check_some_left(columns)
-            projected: Any = scatter(products, columns, self._model.vocab, self._plain_bias)
-            if not bool(projected.amax(dim=1).isfinite().all()):
-                raise NmtError("the model's outputs are no numbers to choose among")
+        assigned_s = clock()
+        products = self._multiplied(hidden, columns)
+        multiplied_s = clock()
+        bias = self._bias.now().index_select(0, columns)
+        if (ends := self._banned.ends) is not None:
+            products.masked_fill_(ends[:, None] & (columns == self._banned.eos), NEVER)
+        projected: Best | Tensor
+        if best:
+            chosen = _best_of(products, bias, best)
+            projected = Best(columns[chosen.columns].long(), chosen.values, chosen.log_total)
         else:
-            projected = self._best(products, columns, best)
+            projected = columns[_argmax(products, bias)].long()
         if account is not None:
-            if clock:
+            if account.clock:
                 account.seconds(assigned_s - begin_s, multiplied_s - assigned_s, clock() - multiplied_s)
             missed = self._missed(hidden, columns) if self._vocabulary.audit else None
             account.step(self._model.vocab, len(hidden), len(columns), missed=missed)
         return projected
 
-    def largest_sums(self, projected: Any, scores: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
+    def largest_sums(self, projected: Best, scores: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
         """See `OutputLayer`."""
-        sums, rows, tokens = self._search.largest_sums(projected, scores, count)
+        sums, rows, tokens = super().largest_sums(projected, scores, count)
         # The order of impossible tokens is arbitrary, but the contexts after them would add columns to the next union.
         impossible = sums == NEVER
         return sums, rows.masked_fill(impossible, 0), tokens.masked_fill(impossible, self._banned.eos)
 
-    def _products(self, hidden: Tensor, columns: Tensor) -> Tensor:
+    def _multiplied(self, hidden: Tensor, columns: Tensor) -> Tensor:
         method = self._choice.method(len(columns), len(hidden))
         if method == "dense":
             _, products = next(iter(self._model.products(hidden)))
             return products.float().index_select(1, columns)
         return gathered_products(self._weight, hidden, columns, method=method)
 
-    def _best(self, products: Tensor, columns: Tensor, best: int) -> Best | Tensor:
-        bias = self._bias.now().index_select(0, columns)
-        if (ends := self._banned.ends) is not None:
-            products.masked_fill_(ends[:, None] & (columns == self._banned.eos), NEVER)
-        threads = torch.get_num_threads() if products.is_cpu else 1
-        try:
-            if not best:
-                return columns[fused_argmax(products, bias, threads=threads)].long()
-            chosen = fused_best(products, bias, min(best, len(columns)), threads=threads)
-        except KernelError as error:
-            self._check_some_left(columns)
-            raise NmtError(f"the model's outputs are no numbers to choose among: {error}") from None
-        return Best(columns[chosen.columns].long(), chosen.values, chosen.log_total)
-
-    def _check_some_left(self, columns: Tensor) -> None:
-        """Raise `NmtError` if every active column of a row is banned."""
-        if len(columns) > _MOST_BANNED:
-            return
-        banned, ends = self._banned.columns, self._banned.ends
-        left = columns if banned is None else columns[~torch.isin(columns, banned)]
-        if not len(left) or (ends is not None and left.tolist() == [self._banned.eos]):
-            what = f"no target token is left to choose among {len(columns):,} active ones"
-            raise NmtError(what, remedy="build the vocabulary's parts from more text, or with more tokens each")
-
-    def _missed(self, hidden: Tensor, columns: Tensor) -> list[bool]:
-        """Return for each row whether the likeliest of all tokens is not active (FVP-08)."""
+    def _missed(self, hidden: Tensor, columns: Tensor) -> int:
+        """Return the number of rows whose likeliest of all tokens is not active (FVP-08)."""
         logits = self._model.project(hidden)
         self._banned.ban(logits)
-        missed: list[bool] = torch.isin(largest(logits), columns, invert=True).tolist()
-        return missed
+        return int(torch.isin(largest(logits), columns, invert=True).sum())

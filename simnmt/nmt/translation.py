@@ -130,11 +130,9 @@ class Translator(TextTranslator):
         if self.beam > self.model.vocab - 1:
             what = f"a beam of {self.beam:,} with a vocabulary of {self.model.vocab:,}"
             raise NmtError(what, remedy="give a smaller one")
-        if self.vocabulary is not None:
-            self.vocabulary.check(self.model)
-            if self.fused:
-                what = "the fused output layer beside a part of the vocabulary, whose search is fused of itself"
-                raise NmtError(what, remedy="leave --fused out")
+        if self.vocabulary is not None and self.fused:
+            what = "the fused output layer beside a part of the vocabulary, whose search is fused of itself"
+            raise NmtError(what, remedy="leave --fused out")
 
     @classmethod
     def load(

@@ -11,7 +11,7 @@ import pytest
 from simnmt.calibrate.cells import FITTED, JUDGING
 from simnmt.calibrate.fits import fit_grid
 from simnmt.calibrate.parts.execution import execution_block
-from simnmt.calibrate.parts.step import encoder_block, gap_of_singles_s, step_block
+from simnmt.calibrate.parts.step import encoder_block, step_block
 from simnmt.calibrate.profile_assembly import with_batches_at_pace
 from simnmt.calibrate.settings import Settings
 from simnmt.profile.blocks import EncoderBlock, StepBlock
@@ -100,14 +100,6 @@ def test_one_batch_size_makes_no_cost(parts: Any) -> None:
     timings = parts(Settings("gru", parts=("step",)), most_batch=1)
     assert (timings.bench.blocks["step"], timings.bench.blocks["encoder"]) == (None, None)
     assert sum("fewer than two batch sizes" in remark for remark in timings.bench.remarks) == 2
-
-
-@pytest.mark.parametrize("gap_s", [0.0, 0.0005])
-def test_the_gap_is_what_a_step_adds_to_the_whole_beside_itself(parts: Any, gap_s: float) -> None:
-    """And not what a call costs once."""
-    settings = Settings("gru", mode="quick", parts=("execution",))
-    gap_s_fitted = gap_of_singles_s(parts(settings, noise=0.0, gap_s=gap_s).rows("execution"))
-    assert gap_s_fitted == pytest.approx(gap_s, abs=1e-12)
 
 
 def test_steps_that_short_runs_did_not_reach_grow_as_those_of_a_smaller_batch(parts: Any) -> None:

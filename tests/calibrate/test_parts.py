@@ -6,9 +6,9 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from types import SimpleNamespace
+from typing import Any
 
-import pandas as pd
 import pytest
 
 from simnmt.calibrate import parts as parts_room
@@ -52,29 +52,11 @@ def test_each_cell_is_timed_in_each_round_and_the_engine_is_warm_before(parts: P
     assert (cells_s.max() / cells_s.min()).max() == pytest.approx(1.0)
 
 
-def test_a_disturbed_stretch_is_measured_again_and_calm_repeats_alone_count(parts: Parts) -> None:
-    quiet = parts(QUICK, noise=0.0).rows("execution")
-    measured = parts(QUICK, noise=0.0, disturbance=lambda call: 1.5 if 60 <= call < 90 else 1.0)
-    assert measured.frame["disturbed"].any() and measured.frame["attempt"].max() >= 1
-    means = [rows.groupby(["src_len", "tgt_len"])["seconds"].mean() for rows in (quiet, measured.rows("execution"))]
-    pd.testing.assert_series_equal(*means)
-
-
 def test_a_quick_calibration_takes_no_more_calls_than_planned(parts: Parts) -> None:
     """Ten executions, eight batch sizes of steps and 16 encoders, three times; warm-ups and reference work beside them."""
     engine = FakeEngine(noise=0.0)
     parts(QUICK, engine)
     assert len(engine.calls) <= 157
-
-
-@pytest.mark.parametrize("most_batch", [1, 5, 16])
-def test_batches_beyond_the_memory_are_left_out_and_larger_ones_not_tried(parts: Parts, most_batch: int) -> None:
-    engine = FakeEngine(most_batch=most_batch)
-    measured = parts(Settings("gru", parts=("step",)), engine)
-    assert measured.rows("step")["batch"].max() <= most_batch
-    left_out = measured.frame.loc[measured.frame["seconds"].isna(), "batch"]
-    assert left_out.min() > most_batch and left_out.max() == 64
-    assert sum(work.batch > most_batch for work in engine.calls) <= 3
 
 
 def test_every_inference_of_the_paper_counts_just_once_however_disturbed(parts: Parts) -> None:
@@ -218,69 +200,47 @@ def test_the_tokeniser_of_a_models_folder_is_found_and_timed(tokeniser: Path) ->
     assert fixed_s is not None and 0.0 <= fixed_s < 1e-2
 
 
-class Meter:
-    """Counts 10 W at rest; the engine's work adds 40 W."""
-
-    source, scope, resolution_s = "rapl", "the package", 0.001
-
-    def __init__(self, fails_after: int = 1_000) -> None:
-        self.now_s = self.busy_s = 0.0
-        self._reads, self._fails_after = 0, fails_after
-
-    def read_j(self) -> float | None:
-        self._reads += 1
-        return None if self._reads > self._fails_after else 10.0 * self.now_s + 40.0 * self.busy_s
-
-    def close(self) -> None: ...
-
-
 class Burning(FakeEngine):
-    """Its work takes time on the meter's clock."""
+    """Draws 50 W while it works and 10 W at rest, on a clock that nothing else moves."""
 
-    def __init__(self, meter: Meter) -> None:
+    def __init__(self) -> None:
         super().__init__(noise=0.0)
-        self._meter = meter
+        self.now_s = self.joules = 0.0
+
+    def rest(self, seconds: float) -> None:
+        self.now_s, self.joules = self.now_s + seconds, self.joules + 10.0 * seconds
 
     def run(self, work: Any) -> Any:
         timing = super().run(work)
-        self._meter.now_s += timing.total_s
-        self._meter.busy_s += timing.total_s
+        self.rest(timing.total_s)
+        self.joules += 40.0 * timing.total_s
         return timing
 
 
-@pytest.fixture
-def energy_of(box: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[[Meter], Bench]:
-    """Measures the energy of a box with this meter, on the meter's clock."""
-
-    def rest(meter: Meter, seconds: float) -> None:
-        meter.now_s += seconds
-
-    def run(meter: Meter) -> Bench:
-        monkeypatch.setattr(box_parts, "find_energy_meter", lambda device: FoundMeter(cast(EnergyMeter, meter)))
-        monkeypatch.setattr(box_parts.time, "sleep", lambda seconds: rest(meter, seconds))
-        monkeypatch.setattr(box_parts.time, "perf_counter", lambda: meter.now_s)
-        costs = Bench(replace(QUICK, parts=("energy",)), Burning(meter))
-        measure(costs, None)
-        return costs
-
-    return run
+def energy_of(monkeypatch: pytest.MonkeyPatch, engine: Burning, total_j: Callable[[], float]) -> Bench:
+    """Measure the energy of an engine with this meter, whose counter is coarse."""
+    meter = EnergyMeter("rapl", "the package", 0.1, total_j)
+    monkeypatch.setattr(box_parts, "find_energy_meter", lambda device: FoundMeter(meter))
+    monkeypatch.setattr(box_parts, "time", SimpleNamespace(sleep=engine.rest, perf_counter=lambda: engine.now_s))
+    costs = Bench(replace(QUICK, parts=("energy",)), engine)
+    measure(costs, None)
+    return costs
 
 
-def test_power_at_rest_and_at_work_and_joules_by_length(energy_of: Callable[[Meter], Bench]) -> None:
-    meter = Meter()
-    meter.resolution_s = 0.1
-    block = energy_of(meter).blocks["energy"]
+def test_power_at_rest_and_at_work_and_joules_by_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Burning()
+    block = energy_of(monkeypatch, engine, lambda: engine.joules).blocks["energy"]
     assert block.idle_w == pytest.approx(10.0)
     assert block.active_w == pytest.approx(50.0)
     assert block.j_per_tgt_token == pytest.approx(50.0 * 0.008, rel=0.06)
     assert block.heldout_error < 0.1
-    assert meter.now_s < 30.0, "a coarse counter makes no quick calibration slow"
+    assert engine.now_s < 30.0, "a coarse counter makes no quick calibration slow"
 
 
 @pytest.mark.parametrize("fails_after", [0, 1, 3, 7])
-def test_a_counter_that_fails_gives_no_energy_and_never_0(energy_of: Callable[[Meter], Bench], fails_after: int) -> None:
-    failed = energy_of(Meter(fails_after))
-    assert failed.blocks["energy"] is None and "failed while it was read" in failed.remarks[0]
+def test_a_counter_that_fails_gives_no_energy_and_never_0(monkeypatch: pytest.MonkeyPatch, fails_after: int) -> None:
+    readings = iter(range(fails_after))
+    assert energy_of(monkeypatch, Burning(), lambda: float(next(readings))).blocks["energy"] is None
 
 
 # A further quantity.

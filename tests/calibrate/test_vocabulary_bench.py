@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
-from itertools import count
 from pathlib import Path
 
 import pytest
 import torch
 from typer.testing import CliRunner
 
-from simnmt.calibrate.projection_bench import ProjectionBench, Setting, read_bench
+from simnmt.calibrate import projection_steps
+from simnmt.calibrate.projection_bench import ProjectionBench, ProjectionCost, Setting, read_bench
+from simnmt.calibrate.projection_steps import COLUMNS, SCATTERED, active_steps, dense_steps, random_layer, random_steps
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.calibrate.vocabulary_bench import vocabulary_bench
 from simnmt.cli.vocab import app
-from simnmt.kernels import projection_timing
-from simnmt.kernels.projection_cost import (
-    ProductMethod,
-    ProjectionCost,
-    StageCost,
-)
-from simnmt.kernels.projection_timing import (
-    COLUMNS,
-    SCATTERED,
-    active_steps,
-    dense_steps,
-    measure_projection,
-    random_layer,
-    random_steps,
-)
+from simnmt.kernels.projection_cost import ProductMethod, StageCost
 
 STAGES = [name for name, field in ProjectionCost.model_fields.items() if field.annotation is StageCost]
 SMALL = Setting(
@@ -47,13 +33,13 @@ SMALL = Setting(
 @pytest.fixture(autouse=True)
 def small_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     """What pushes all else out of the cache takes milliseconds each time."""
-    monkeypatch.setattr(projection_timing, "last_cache_bytes", lambda: 4_096)
+    monkeypatch.setattr(projection_steps, "last_cache_bytes", lambda: 4_096)
 
 
 @pytest.fixture(scope="module")
 def benched() -> Iterator[ProjectionBench]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(projection_timing, "last_cache_bytes", lambda: 4_096)
+        patch.setattr(projection_steps, "last_cache_bytes", lambda: 4_096)
         yield vocabulary_bench(SMALL)
 
 
@@ -84,36 +70,6 @@ def test_drawn_sets_have_the_requested_share_and_overlap(rows: int, share: float
         assert torch.equal(step.columns, step.sets.union(step.chosen))
         overlap = step.indices / len(step.columns)
         assert overlap == 1.0 if rows == 1 else 1.2 < overlap < rows
-
-
-def test_a_quick_measurement_covers_every_stage_of_the_weights_of_a_model() -> None:
-    weight, bias = torch.randn(700, 16), torch.randn(700)
-    cost = measure_projection(weight, bias, clusters=20, rounds=2)
-    assert (cost.kind, cost.vocab, cost.width) == ("measured", (700,), (16,))
-    assert cost.provenance["how"].startswith("quick")
-    for rows in (1, 4, 40, 64):
-        assert cost.dense_s(vocab=700, width=16, rows=rows) > 0.0
-        for method in ("row_wise", "gather"):
-            stages = cost.stages_s(vocab=700, width=16, clusters=20, columns=70, rows=rows, method=method, scatter=True)
-            assert min(stages.assign_s, stages.union_s, stages.product_s, stages.scatter_s, stages.search_s) > 0.0
-            assert math.isfinite(stages.total_s)
-    assert cost.method(70, 1, 16) in ("row_wise", "gather")
-
-
-def test_the_dense_product_of_a_model_replaces_that_of_torch() -> None:
-    """Of packed weights torch's would take far longer, and active columns seem to pay where they do not."""
-    seen: list[tuple[int, ...]] = []
-    ticks = count()
-
-    def product(hidden: torch.Tensor) -> None:
-        seen.append(tuple(hidden.shape))
-        for _ in range(100):
-            next(ticks)
-
-    weight, bias = torch.randn(500, 16), torch.zeros(500)
-    cost = measure_projection(weight, bias, clusters=20, rounds=1, clock=lambda: float(next(ticks)), dense=product)
-    assert {(1, 16), (8, 16)} <= set(seen)
-    assert cost.dense.seconds(8, 500 * 16, 500) == pytest.approx(101.0), "by the same clock as all other stages"
 
 
 def test_the_bench_times_each_setting_and_judges_its_fit(benched: ProjectionBench) -> None:

@@ -128,18 +128,18 @@ def test_a_bundle_of_the_vocabulary_is_translated_with(
     """With each token a candidate the text is the same; with fewer no other is written; what does not fit is told."""
     import numpy as np
 
-    from simnmt.kernels import projection_timing
+    from simnmt.kernels import product_timing
     from simnmt.nmt.models import load_model
     from simnmt.nmt.subwords import Subwords
     from simnmt.nmt.vocabulary.candidate_lists import CandidateLists
 
-    measure, measured = projection_timing.measure_projection, list[int]()
+    measure, measured = product_timing.measure_products, list[int]()
 
-    def measure_projection(weight: Any, *arguments: Any, **options: Any) -> Any:
+    def measure_products(weight: Any, *arguments: Any, **options: Any) -> Any:
         measured.append(weight.shape[1])
         return measure(weight, *arguments, **options)
 
-    monkeypatch.setattr(projection_timing, "measure_projection", measure_projection)
+    monkeypatch.setattr(product_timing, "measure_products", measure_products)
     loaded = load_model(model)
     src_vocab, vocab = loaded.architecture.src_vocab, loaded.architecture.tgt_vocab
     none, starts = np.empty(0, np.int32), np.zeros(src_vocab + 1, np.int64)

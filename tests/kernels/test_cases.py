@@ -26,7 +26,6 @@ SMALL: dict[str, dict[str, Any]] = {
     "fused_argmax": {"vocab": 203},
     "int16_product": {"size": 48},
     "float32_product": {"size": 48},
-    "gathered_product": {"vocab": 3000, "width": 24, "clusters": 90},
     "tanh": {"count": 1000},
     "sigmoid": {"count": 1000},
     "unpack": {"weights": 480},

@@ -18,7 +18,6 @@ from simnmt.kernels.unpack import (
     WEIGHTS_COPY,
     PackedWeights,
     Place,
-    codes_of,
     unpack,
     unpack_cases,
 )
@@ -92,12 +91,6 @@ def test_thirty_two_bits_are_the_weights_themselves() -> None:
     packed = PackedWeights(32, 64, weights.view(np.uint8), nothing, np.zeros(0, np.int32), nothing)
     unpack(packed, out, [(32, 0, 32), (0, 32, 32)])
     assert out.tobytes() == weights[32:].tobytes() + weights[:32].tobytes()
-
-
-@each_bits
-def test_codes_of_unpacks_any_range(bits: int) -> None:
-    codes = np.random.default_rng(1).integers(0, 1 << bits, 333).astype(np.uint8)
-    np.testing.assert_array_equal(codes_of(packed(codes, bits), bits, 16, 300), codes[16:316])
 
 
 @pytest.mark.parametrize("threads", [1, 5, 30])

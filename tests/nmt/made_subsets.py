@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from simnmt.kernels.columns import Centroids, ColumnSets
-from simnmt.kernels.projection_cost import ProjectionCost, StageCost
+from simnmt.kernels.projection_cost import ProductCosts, StageCost
 
 
 @dataclass(frozen=True)
@@ -55,11 +55,10 @@ def drawn(vocab: int, width: int, clusters: int, share: float, always: Sequence[
     return MadeClusters(Centroids.of(points), sets_of([active.nonzero()[:, 0].tolist() for active in chosen], vocab))
 
 
-def made_cost(**s_per_number: float) -> ProjectionCost:
+def made_cost(**s_per_number: float) -> ProductCosts:
     """Nothing costs anything but what is named, in proportion to the weights that it reads."""
-    names = ("assign", "union", "row_wise", "gather", "scatter", "search", "dense")
-    stages = {
-        name: StageCost(rows=(1,), fixed_s=(0.0,), s_per_number=(s_per_number.get(name, 0.0),), s_per_column=(0.0,))
-        for name in names
-    }
-    return ProjectionCost(kind="synthetic", vocab=(64,), width=(1,), **stages)  # type: ignore[arg-type]
+
+    def stage(name: str) -> StageCost:
+        return StageCost(rows=(1,), fixed_s=(0.0,), s_per_number=(s_per_number.get(name, 0.0),), s_per_column=(0.0,))
+
+    return ProductCosts(row_wise=stage("row_wise"), gather=stage("gather"), dense=stage("dense"))

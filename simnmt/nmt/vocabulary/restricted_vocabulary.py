@@ -2,7 +2,7 @@
 
 The columns of a step come from the clusters of its rows (FVP-05, FVP-06) or from the candidate lists of its sentences
 (SHARP-02); `load_vocabulary` reads either kind from a bundle file. The product depends on the number of rows only, or a
-measured cost model chooses the fastest (FVP-09). The account holds active columns and misses by step and by sentence (FVP-08).
+measured cost model chooses the fastest (FVP-09). The account holds active columns and misses by step (FVP-08).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from statistics import fmean
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -20,7 +21,7 @@ from torch import Tensor
 
 from simnmt.kernels.arrays import KernelError
 from simnmt.kernels.columns import Centroids, ColumnSets, default_method
-from simnmt.kernels.projection_cost import ProductMethod, ProjectionCost
+from simnmt.kernels.projection_cost import ProductCosts, ProductMethod
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.linear_layers import HalfLinear
 from simnmt.nmt.step_model import StepModel
@@ -28,17 +29,6 @@ from simnmt.nmt.step_model import StepModel
 if TYPE_CHECKING:
     from simnmt.nmt.vocabulary.candidate_lists import CandidateLists
     from simnmt.nmt.vocabulary.cluster_bundle import ClusterSet
-
-
-@dataclass(slots=True)
-class SentenceAccount:
-    """Active columns of the steps of one sentence; the columns are those of its whole batch."""
-
-    steps: int = 0
-    columns: int = 0
-    """Active columns, summed over the steps."""
-    missed: int = 0
-    """Rows, summed over the steps, whose likeliest token was not active; 0 without an audit."""
 
 
 @dataclass(slots=True)
@@ -51,23 +41,19 @@ class SubsetAccount:
     """Target tokens of the model."""
     rows: list[int] = field(default_factory=list)
     """Rows of each step: sentences x beam."""
-    sentences: list[int] = field(default_factory=list)
-    """Active sentences of each step."""
+    keys: list[tuple[int, ...]] = field(default_factory=list)
+    """Keys, with which they joined, of the active sentences of each step."""
     columns: list[int] = field(default_factory=list)
     """Active columns of each step."""
-    audited: list[int] = field(default_factory=list)
-    """Rows of each audited step."""
     missed: list[int] = field(default_factory=list)
-    """Rows of each audited step whose likeliest token was not active (FVP-08)."""
+    """Rows of each step whose likeliest token was not active, in an audited run (FVP-08)."""
     assign_s: list[float] = field(default_factory=list)
     """Seconds of each timed step for choosing clusters and their union, or for joining lists."""
     product_s: list[float] = field(default_factory=list)
     """Seconds of each timed step for the product."""
     search_s: list[float] = field(default_factory=list)
-    """Seconds of each timed step for bias, softmax and the best of each row; when scattered, without the choice among these."""
-    by_sentence: dict[int, SentenceAccount] = field(default_factory=dict)
-    """By the key with which a sentence joined; a sentence that joins with a used key replaces the earlier one."""
-    _active: list[int] = field(default_factory=list)
+    """Seconds of each timed step for bias, softmax and the best of each row."""
+    _active: tuple[int, ...] = ()
     """Keys of the active sentences, by slot."""
 
     @property
@@ -77,43 +63,34 @@ class SubsetAccount:
 
     @property
     def sentence_share(self) -> dict[int, float]:
-        """Active share of the vocabulary over the steps of each sentence that took one, by its key."""
-        return {key: one.columns / one.steps / max(self.vocab, 1) for key, one in self.by_sentence.items() if one.steps}
+        """Mean active share of the vocabulary over the steps of each sentence, by its key."""
+        shares: dict[int, list[float]] = {}
+        for keys, share in zip(self.keys, self.share.tolist(), strict=True):
+            for key in keys:
+                shares.setdefault(key, []).append(share)
+        return {key: fmean(of_sentence) for key, of_sentence in shares.items()}
 
     @property
     def miss_rate(self) -> float:
-        """Share of the audited rows whose likeliest token was not active (FVP-08); 0 without audited rows."""
-        audited = sum(self.audited)
-        return sum(self.missed) / audited if audited else 0.0
+        """Share of the rows of an audited run whose likeliest token was not active (FVP-08); 0 without an audit."""
+        return sum(self.missed) / sum(self.rows) if self.missed else 0.0
 
     def join(self, keys: Sequence[int]) -> None:
         """Append sentences to the active ones."""
-        self._active += keys
-        self.by_sentence |= {key: SentenceAccount() for key in keys}
+        self._active += tuple(keys)
 
     def leave(self, order: Sequence[int]) -> None:
         """Keep the sentences `order`: new slot i is old slot `order[i]`."""
-        self._active = [self._active[slot] for slot in order]
+        self._active = tuple(self._active[slot] for slot in order)
 
-    def step(self, vocab: int, rows: int, columns: int, *, missed: Sequence[bool] | None) -> None:
-        """Record a step with this number of active columns.
-
-        `missed`: for each row whether its likeliest token was not active; None without an audit.
-        """
+    def step(self, vocab: int, rows: int, columns: int, *, missed: int | None) -> None:
+        """Record a step with this number of active columns; `missed`: see there, None without an audit."""
         self.vocab = vocab
         self.rows.append(rows)
-        self.sentences.append(len(self._active))
+        self.keys.append(self._active)
         self.columns.append(columns)
         if missed is not None:
-            self.audited.append(rows)
-            self.missed.append(sum(missed))
-        beam = rows // max(len(self._active), 1)
-        for slot, key in enumerate(self._active):
-            one = self.by_sentence[key]
-            one.steps += 1
-            one.columns += columns
-            if missed is not None:
-                one.missed += sum(missed[slot * beam : (slot + 1) * beam])
+            self.missed.append(missed)
 
     def seconds(self, assign_s: float, product_s: float, search_s: float) -> None:
         """Record the seconds of the stages of a step."""
@@ -129,7 +106,7 @@ _BUCKETS = 64
 class ProductChoice:
     """The fastest product by number of rows and active columns, of which the cost model is asked once per bucket."""
 
-    def __init__(self, cost: ProjectionCost | None, vocab: int, width: int) -> None:
+    def __init__(self, cost: ProductCosts | None, vocab: int, width: int) -> None:
         self._cost, self._vocab, self._width = cost, vocab, width
         self._bucket = max(1, vocab // _BUCKETS)
         self._fastest = cache(self._find_fastest)
@@ -157,33 +134,18 @@ class RestrictedVocabulary:
 
     label: str
     """Its name in messages."""
-    vocab: int
-    """Target tokens of its model."""
-    width: int | None
-    """Width of its model's contexts; None if it fits any."""
     begin: Callable[[], ClusteredColumns | ListedColumns]
     """Makes the choice of columns of a new decoder, without sentences."""
-    scatter: bool = False
-    """Whether products are scattered into [rows, vocab], the rest minus infinity, with softmax and search over all, as in the
-    paper (FVP-07). Otherwise the fused kernel searches them, and its columns are mapped back (XP-02): the same tokens."""
     audit: bool = False
     """Whether to make the dense products too, and count the rows whose likeliest token is not active (FVP-08). Changes no
     output."""
-    cost: ProjectionCost | None = None
+    cost: ProductCosts | None = None
     """The cost model that chooses the product. None: the choice depends on the number of rows only, which is the same at each
     run."""
     account: SubsetAccount | None = None
     """Records every step."""
     clusters: int = 0
     """Centroids with which each row is compared; 0 for lists."""
-
-    def check(self, model: StepModel) -> None:
-        """Raise `NmtError` for a model with another vocabulary or width."""
-        width = model.weight.shape[1]
-        if self.vocab != model.vocab or self.width not in (None, width):
-            expected = f"{self.vocab:,} tokens" + ("" if self.width is None else f" and width {self.width:,}")
-            what = f"the vocabulary's parts ({self.label}) are of {expected}, the model of {model.vocab:,} and {width:,}"
-            raise NmtError(what, remedy="build them with this model: simnmt vocab build")
 
 
 class ClusteredColumns:
@@ -253,13 +215,12 @@ def clustered(
         centroids = Centroids.of(points)
     if sets.columns.device != points.device:
         sets = ColumnSets(sets.starts, sets.columns.to(points.device), sets.vocab)
-    begin, width = lambda: ClusteredColumns(centroids, sets), centroids.points.shape[1]
-    return RestrictedVocabulary(clusters.label, sets.vocab, width, begin, clusters=len(sets))
+    return RestrictedVocabulary(clusters.label, lambda: ClusteredColumns(centroids, sets), clusters=len(sets))
 
 
 def listed(lists: CandidateLists) -> RestrictedVocabulary:
     """Return the vocabulary of the candidates of all active sentences."""
-    return RestrictedVocabulary("candidates", lists.vocab, None, lambda: ListedColumns(lists))
+    return RestrictedVocabulary("candidates", lambda: ListedColumns(lists))
 
 
 def load_vocabulary(
@@ -289,13 +250,10 @@ def load_vocabulary(
     device, dtype = device or model.device, dtype or model.weight.dtype
     if read_bundle(path).kind == "clusters":
         clusters = load_clusters(path, model).direction(direction)
-        vocabulary = clustered(clusters, device=device, dtype=dtype if dtype.itemsize == 2 else None)
-    elif direction is not None:
+        return clustered(clusters, device=device, dtype=dtype if dtype.itemsize == 2 else None)
+    if direction is not None:
         raise NmtError("candidate lists have no directions", path=path, remedy="leave --direction out")
-    else:
-        vocabulary = listed(CandidateLists.load(path, model))
-    vocabulary.check(model)
-    return vocabulary
+    return listed(CandidateLists.load(path, model))
 
 
 def with_measured_cost(vocabulary: RestrictedVocabulary, model: StepModel) -> RestrictedVocabulary:
@@ -304,18 +262,13 @@ def with_measured_cost(vocabulary: RestrictedVocabulary, model: StepModel) -> Re
     Two measurements may choose differently among products of nearly equal speed, which changes rounding; without a measured
     cost every run is the same. On CUDA the vocabulary is returned unchanged: all methods are torch's own there.
     """
-    from simnmt.kernels.projection_timing import measure_projection
+    from simnmt.kernels.product_timing import measure_products
 
     if model.device.type != "cpu":
         return vocabulary
     # The model multiplies packed weights by a product of its own; torch is far slower on the unpacked ones.
     packed = any(isinstance(layer, HalfLinear) for layer in model.modules())
-    weight = model.weight.detach()
+    dense = (lambda hidden: next(iter(model.products(hidden)))) if packed else None
     with torch.inference_mode():
-        cost = measure_projection(
-            weight,
-            model.bias.detach().float(),
-            clusters=vocabulary.clusters or 1,
-            dense=(lambda hidden: next(iter(model.products(hidden)))) if packed else None,
-        )
+        cost = measure_products(model.weight.detach(), dense=dense)
     return replace(vocabulary, cost=cost)
