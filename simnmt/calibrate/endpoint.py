@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from simnmt.base import VERSION
-from simnmt.base.errors import InputError, shorten
+from simnmt.base.errors import shorten
 from simnmt.calibrate import profile_assembly
 from simnmt.calibrate.box import describe
 from simnmt.calibrate.calibration import TOOL, Calibrated, kept_journal, kept_sessions
@@ -104,7 +104,7 @@ def calibrate_endpoint(
         replaces_journal: begin anew where the journal holds measurements of other settings, instead of refusing it.
 
     Raises:
-        CalibrationError, CorpusError, ProfileError: with the measurements so far kept in the journal.
+        InputError: with the measurements so far kept in the journal.
     """
     path = Path(out)
     sentences, box, replaced = choose_sentences(settings), describe(), path.exists()
@@ -187,8 +187,6 @@ class _Measuring:
             if error.status not in (404, 405):
                 raise
             self._echoes = False
-        except InputError as error:
-            raise CalibrationError(error.what, remedy=error.remedy) from None
         for _ in range(WARM_UP):
             # A text of its own: a service that remembers translations must not know a sentence that counts.
             await self._endpoint.ask(" ".join(self._sentences[:2]))
