@@ -70,10 +70,8 @@ class DiskReads:
 
     read_s: dict[int, list[float]]
     """Seconds of each read that counts, by bytes."""
-    cold: bool
-    """True if no byte of any read was in this system's memory beforehand."""
-    cold_check: str
-    """Evidence for cold reads, or the reason for doubt."""
+    doubt: str | None
+    """Reason why a part of the file may have been in memory before a read; None if none was. A cache inside the disk stays."""
     file_system: str | None
     """Type and device, such as `ext4 on /dev/nvme0n1p2`."""
 
@@ -119,11 +117,9 @@ def measure_disk(
             frame = harness.rounds(cases, repeats, name="disk", shuffle=seed, listener=listener or harness.Silent)
     except OSError as error:
         raise DiskError(error.strerror or str(error), path=folder) from None
-    doubt = _doubt(mount, left_pages)
     return DiskReads(
         read_s={size: times_s.tolist() for size, times_s in harness.by_round(frame).items()},
-        cold=doubt is None,
-        cold_check=doubt or "mincore found nothing of the file in memory before each read; a cache inside the disk stays",
+        doubt=_doubt(mount, left_pages),
         file_system=None if mount is None else str(mount),
     )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -101,10 +102,11 @@ class SampledPower(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        while not self._ended.wait(SAMPLE_S):
-            now_s, now_w = time.perf_counter(), self._read_w()
-            self._joules += (now_s - self._last_s) * (now_w + self._last_w) / 2
-            self._last_s, self._last_w = now_s, now_w
+        with suppress(OSError, ValueError):  # the thread ends, which `total_j` reports
+            while not self._ended.wait(SAMPLE_S):
+                now_s, now_w = time.perf_counter(), self._read_w()
+                self._joules += (now_s - self._last_s) * (now_w + self._last_w) / 2
+                self._last_s, self._last_w = now_s, now_w
 
     def total_j(self) -> float:
         """Return the joules up to the last sample. Raises `OSError` after a failed sample."""

@@ -69,23 +69,25 @@ def same_units(before: DeviceProfile, settings: Settings, path: Path) -> None:
 
 
 def check_text(account: EngineAccount, settings: Settings) -> None:
-    """Raise for a text that is useless for this model or cannot be read, before hours of measuring."""
+    """Refuse a text that is useless for this model or cannot be read, before hours of measuring.
+
+    Raises `CalibrationError`, `CorpusError` or `NmtError`.
+    """
     if settings.text is None:
         return
-    if settings.vocabulary:
-        from simnmt.calibrate.vocabulary_variants import check_vocabularies
-
-        check_vocabularies(settings, account.weights)
-        return
     if account.weights != "checkpoint":
-        what = f"{settings.model} has random weights, whose translations cannot be compared"
-        raise CalibrationError(what, remedy="give the folder of a trained model, or leave --text out")
-    if settings.backend == "torch":
-        check_overrun(settings)
-        return
-    from simnmt.calibrate.sharp_agreement import encoded_text
+        what = f"{settings.model} has random weights, whose translations say nothing of text"
+        raise CalibrationError(what, remedy="give the folder of a trained model, or leave --text and --vocabulary out")
+    if settings.vocabulary:
+        from simnmt.calibrate.vocabulary_variants import TextDecoding
 
-    encoded_text(settings.model, Path(settings.text))
+        TextDecoding.load(settings, None)
+    elif settings.backend == "torch":
+        check_overrun(settings)
+    else:
+        from simnmt.calibrate.sharp_agreement import encoded_text
+
+        encoded_text(settings.model, Path(settings.text))
 
 
 def threads_of(settings: Settings, box: BoxDescription) -> int | None:

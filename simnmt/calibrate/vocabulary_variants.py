@@ -20,7 +20,7 @@ from simnmt.calibrate.harness import rounds
 from simnmt.calibrate.projection_steps import clock_of
 from simnmt.calibrate.settings import CalibrationError, Settings
 from simnmt.nmt.decoder import BatchedRun, decode
-from simnmt.nmt.errors import NmtError, OutOfMemory
+from simnmt.nmt.errors import OutOfMemory
 from simnmt.nmt.models import TranslationModel
 from simnmt.nmt.output_layer import Output
 from simnmt.nmt.search import Search
@@ -186,14 +186,3 @@ class TextDecoding:
 
 def _sentences(batch: int, quick: bool) -> int:
     return max(LEAST_SENTENCES, BATCHES * batch) // (2 if quick else 1)
-
-
-def check_vocabularies(settings: Settings, weights: str) -> None:
-    """Raise `CalibrationError` for vocabularies that could not be measured, before hours of measuring."""
-    if weights != "checkpoint":
-        what = f"{settings.model} has random weights, whose contexts say nothing of text"
-        raise CalibrationError(what, remedy="give the folder of a trained model, or leave --vocabulary out")
-    try:
-        TextDecoding.load(settings, None)
-    except NmtError as error:
-        raise CalibrationError(error.what, path=error.path, remedy=error.remedy) from None

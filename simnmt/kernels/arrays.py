@@ -42,13 +42,6 @@ def checked_out(name: str, out: NDArray[np.float32] | None, shape: tuple[int, ..
     return out
 
 
-def check_apart(name: str, array: NDArray[Any], out: NDArray[Any]) -> None:
-    """Raise `KernelError` if `out` overlaps the array, unless both are the same memory, element for element."""
-    same = array.ctypes.data == out.ctypes.data and array.shape == out.shape
-    if not same and np.may_share_memory(array, out):
-        raise KernelError(f"out holds a part of {name}: give {name} itself, or memory of its own")
-
-
 def huge_pages(elements: int, dtype: type[np.generic]) -> NDArray[Any]:
     """Allocate memory for weights that every step reads, aligned to a cache line, on huge pages if the system has them.
 
@@ -56,22 +49,13 @@ def huge_pages(elements: int, dtype: type[np.generic]) -> NDArray[Any]:
     from 4 MB on.
     """
     size = elements * np.dtype(dtype).itemsize
-    if not _takes_huge_pages(size):
+    if _ADVICE is None or size < HUGE_PAGE // 2:
         return _aligned(np.empty(size + CACHE_LINE, np.uint8), CACHE_LINE, size).view(dtype)
     # Private memory, because shared memory has small pages; the part before the first multiple is never touched.
-    mapped = mmap.mmap(-1, allocated_size(size) + HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    mapped = mmap.mmap(-1, -(-size // HUGE_PAGE) * HUGE_PAGE + HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with contextlib.suppress(OSError):  # an operating system without huge pages
-        mapped.madvise(_ADVICE)  # type: ignore[arg-type]
+        mapped.madvise(_ADVICE)
     return _aligned(np.frombuffer(mapped, np.uint8), HUGE_PAGE, size).view(dtype)
-
-
-def allocated_size(size: int) -> int:
-    """Return the bytes that `huge_pages` allocates for an array of `size` bytes: whole pages if it lies on huge pages."""
-    return -(-size // HUGE_PAGE) * HUGE_PAGE if _takes_huge_pages(size) else size + CACHE_LINE
-
-
-def _takes_huge_pages(size: int) -> bool:
-    return _ADVICE is not None and size >= HUGE_PAGE // 2
 
 
 def _aligned(memory: NDArray[np.uint8], multiple: int, size: int) -> NDArray[np.uint8]:

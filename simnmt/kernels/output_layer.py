@@ -16,10 +16,10 @@ from simnmt.kernels.output_reference import (
     ROWS_AT_ONCE,
     Best,
     Partial,
-    best_by_torch,
     check_arguments,
     combine,
     partial_by_torch,
+    reference_best,
     refuse_row,
 )
 
@@ -55,7 +55,7 @@ def fused_best(products: Tensor, bias: Tensor | None, count: int, *, threads: in
         return triton_best(products, bias, count)
     kernels = None if count > MOST_LISTED else native()
     if kernels is None:
-        return best_by_torch(products, bias, count)
+        return reference_best(products, bias, count)
     parts = parts_of(products, threads, count)
     if _divides_columns(products, parts):
         return _best_by_columns(kernels, products, bias, count, parts)
@@ -175,18 +175,14 @@ LOG_PROB_BOUND = 1e-5
 BATCHES = (1, 8, 32, 128)
 SIZES = (*((batch, 1) for batch in BATCHES), *((batch * 5, 5) for batch in BATCHES[:3]))
 """(rows, best columns per row): beams of 1 and 5."""
-HALF_SIZES = ((32, 1), (40, 5))
 BEYOND_CACHE_ROWS = 512
 """174 MB of products, several times the last-level cache of most boxes."""
 
 
 def best_cases(threads: int, vocab: int = VOCAB) -> Iterator[Case]:
-    """Yield all batches at beams 1 and 5; halves; and more data than a cache holds."""
+    """Yield all batches at beams 1 and 5, and more data than a cache holds."""
     for rows, count in SIZES:
         yield _best_case(rows, count, threads, vocab, target=target_at(avx512=5.0, avx2=4.0))
-    for dtype in (torch.float16, torch.bfloat16):
-        for rows, count in HALF_SIZES:
-            yield _best_case(rows, count, threads, vocab, dtype=dtype)
     yield _best_case(BEYOND_CACHE_ROWS, 1, threads, vocab, copy_alone=True)
 
 
@@ -202,13 +198,12 @@ def _best_case(
     threads: int,
     vocab: int,
     *,
-    dtype: torch.dtype = torch.float32,
     target: float | None = None,
     copy_alone: bool = False,
 ) -> Case:
     """`target`: ratio to torch in place, which `copy_alone` leaves out: its target is a share of the copy's bandwidth."""
-    work = _work(rows, vocab, dtype.itemsize)
-    products, bias = _random_products(rows, vocab, dtype)
+    work = _work(rows, vocab)
+    products, bias = _random_products(rows, vocab)
     fused = functools.partial(fused_best, products, bias, count, threads=threads)
     error, source = best_error(fused(), products, bias), torch.zeros(work.bytes_moved // 8)
     against = functools.partial(Comparison, "fused", work=work, error=error, error_bound=LOG_PROB_BOUND)
@@ -220,17 +215,17 @@ def _best_case(
         runs[IN_PLACE] = in_place(overwritten, bias, count)
         before[IN_PLACE] = functools.partial(overwritten.copy_, products)
         comparisons.insert(0, against(IN_PLACE, target=target))
-    return Case(_text(rows, count, vocab, dtype), _memory(work), runs, tuple(comparisons), before)
+    return Case(_text(rows, count, vocab), _memory(work), runs, tuple(comparisons), before)
 
 
 def _argmax_case(rows: int, threads: int, vocab: int) -> Case:
-    products, bias = _random_products(rows, vocab, torch.float32)
+    products, bias = _random_products(rows, vocab)
     overwritten, columns = products.clone(), torch.empty(rows, dtype=torch.int64)
     argmax = functools.partial(fused_argmax, products, bias, threads=threads)
     # In float32, as the sums that are compared: after rounding, the best column in float64 may be another.
     logits = products + bias
     error = float((logits.max(1).values - logits.gather(1, argmax()[:, None])[:, 0]).max())
-    work = _work(rows, vocab, 4)
+    work = _work(rows, vocab)
     runs: dict[str, Run] = {
         "argmax": argmax,
         IN_PLACE: in_place(overwritten, bias, 1),
@@ -240,26 +235,26 @@ def _argmax_case(rows: int, threads: int, vocab: int) -> Case:
     before = dict.fromkeys((IN_PLACE, ARGMAX_IN_PLACE), functools.partial(overwritten.copy_, products))
     against = functools.partial(Comparison, "argmax", work=work, error=error)
     comparisons = against(IN_PLACE, target=target_at(avx512=7.0, avx2=7.0)), against(ARGMAX_IN_PLACE)
-    return Case(_text(rows, 1, vocab, torch.float32), _memory(work), runs, comparisons, before)
+    return Case(_text(rows, 1, vocab), _memory(work), runs, comparisons, before)
 
 
-def _work(rows: int, vocab: int, itemsize: int) -> Work:
+def _work(rows: int, vocab: int) -> Work:
     """Return the work of reading all products and biases once: 2 V elements per hypothesis without a cache (FNI-02)."""
-    return Work(rows * vocab * itemsize + 4 * vocab)
+    return Work(4 * (rows + 1) * vocab)
 
 
 def _memory(work: Work) -> Memory:
     return "hot" if work.bytes_moved <= last_cache_bytes() else "beyond"
 
 
-def _text(rows: int, count: int, vocab: int, dtype: torch.dtype) -> str:
-    return f"{rows} row{'s' if rows > 1 else ''}, best {count}, V {vocab:,}, {str(dtype).removeprefix('torch.')}"
+def _text(rows: int, count: int, vocab: int) -> str:
+    return f"{rows} row{'s' if rows > 1 else ''}, best {count}, V {vocab:,}"
 
 
-def _random_products(rows: int, vocab: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def _random_products(rows: int, vocab: int) -> tuple[Tensor, Tensor]:
     """Draw products and bias, spread as the logits of a trained model."""
     generator = torch.Generator().manual_seed(rows)
-    return torch.randn(rows, vocab, generator=generator).mul_(3.0).to(dtype), torch.randn(vocab, generator=generator)
+    return torch.randn(rows, vocab, generator=generator).mul_(3.0), torch.randn(vocab, generator=generator)
 
 
 def in_place(products: Tensor, bias: Tensor, count: int) -> Run:

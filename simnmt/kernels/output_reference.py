@@ -1,7 +1,4 @@
-"""The output layer in torch: arguments, results, the reference, and what runs without compiled kernels (FNI-01 to FNI-07).
-
-`reference_best` is the oracle. `best_by_torch` gives the results of the fused layer, except for the rounding of sums.
-"""
+"""The output layer in torch: arguments, results, and the reference, which runs without compiled kernels (FNI-01 to FNI-07)."""
 
 from __future__ import annotations
 
@@ -87,24 +84,6 @@ def refuse_row(products: Tensor, bias: Tensor | None, row: int) -> KernelError:
     return KernelError(f"row {row} has no finite value: every column is -inf")
 
 
-def reference_best(products: Tensor, bias: Tensor | None, count: int) -> Best:
-    """Return the `count` best columns of each row in three passes: add the bias, take the softmax, search (FNI-01).
-
-    float32 and float64 `products` are overwritten by products plus bias; with a float64 bias, float64 gives a float64 oracle.
-    Half-precision products are converted to float32 first. Arguments, ties and errors are those of `fused_best`.
-    """
-    check_arguments(products, bias, count, types=(*REAL_TYPES, torch.float64))
-    logits = products if products.dtype in (torch.float32, torch.float64) else products.float()
-    if bias is not None:
-        logits.add_(bias)
-    best = torch.log_softmax(logits, -1).amax(-1)
-    broken = best.isnan().nonzero()
-    if broken.numel():
-        raise refuse_row(logits, None, int(broken[0]))
-    values, columns = lowest_columns(logits, *logits.topk(count))
-    return Best(columns, values, -best)
-
-
 def lowest_columns(logits: Tensor, values: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
     """Return the result of `topk` with the lowest columns among equal values: which of them `topk` takes is not defined."""
     reaching = (logits >= values[:, -1:]).sum(-1)
@@ -118,9 +97,15 @@ ROWS_AT_ONCE = 16
 """Rows that are converted and added to the bias together, to keep the copy small."""
 
 
-def best_by_torch(products: Tensor, bias: Tensor | None, count: int) -> Best:
-    """Return the best columns of each row and its sum. Raises `KernelError` for a row that has none."""
+def reference_best(products: Tensor, bias: Tensor | None, count: int) -> Best:
+    """Return the `count` best columns of each row: add the bias, take the softmax's sum, search (FNI-01).
+
+    With a float64 bias, float64 `products` give a float64 oracle. Arguments, ties and errors are those of `fused_best`.
+    """
+    check_arguments(products, bias, count, types=(*REAL_TYPES, torch.float64))
     best = Best.empty(products.shape[0], count, products.device)
+    if products.dtype == torch.float64:
+        best = Best(best.columns, best.values.double(), best.log_total.double())
     for begin in range(0, products.shape[0], ROWS_AT_ONCE):
         rows = slice(begin, begin + ROWS_AT_ONCE)
         logits = _logits(products[rows], bias)
@@ -147,5 +132,5 @@ def partial_by_torch(products: Tensor, bias: Tensor | None) -> Partial:
 
 
 def _logits(products: Tensor, bias: Tensor | None) -> Tensor:
-    logits = products.float()
+    logits = products if products.dtype == torch.float64 else products.float()
     return logits if bias is None else logits + bias

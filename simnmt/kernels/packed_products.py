@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simnmt.kernels.arrays import KernelError, checked, checked_out, huge_pages
-from simnmt.kernels.cases import Case, Comparison, Kernel, Number, Run, Work, last_cache_bytes, target_at
+from simnmt.kernels.cases import Case, Comparison, Kernel, Run, Work, last_cache_bytes, target_at
 from simnmt.kernels.native_library import native
 from simnmt.profile.doubts import clipped_weights_message
 
@@ -278,7 +278,7 @@ LIBRARY_VARIANTS = (
 INPUT_LIMIT = 1.0
 """Largest magnitude of a recurrent state (SHARP-05)."""
 PRODUCT_SIZE = 1024
-LIBRARY, LINEAR = "best float32 library call", "torch linear"
+LIBRARY = "best float32 library call"
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,45 +344,21 @@ def int16_cases(threads: int, size: int = PRODUCT_SIZE) -> Iterator[Case]:
     """Yield products of 1 to 8 rows, hot and cold; cold products of 2 rows and more have a target."""
     for cold in (False, True):
         variants = ProductVariants.of(size, cold)
-        scales = variants.copies[INT16][0].scales
+        first = variants.copies[INT16][0]
         for rows in range(1, 9):
             x = random_matrix(rows, size)
+            exact = x.astype(np.float64) @ variants.weight.astype(np.float64).T
+            against = partial(
+                Comparison,
+                INT16,
+                work=Work(2 * size * size + 8 * rows * size, rows * size * size, "int16"),
+                error=float(np.abs(first.multiply(x) - exact).max()),
+                error_bound=float(product_error_bound(first.scales, variants.weight, x).max()),
+            )
             target = target_at(avx512=2.5, avx2=2.0) if cold and rows > 1 else None
-            bound = float(product_error_bound(scales, variants.weight, x).max())
-            yield _product_case(INT16, variants, x, cold, bound, target, {PACKED: (PACKED,)})
-
-
-def float32_cases(threads: int, size: int = PRODUCT_SIZE) -> Iterator[Case]:
-    """Yield products of few rows, hot and cold, by the packed kernel, which is a baseline of int16."""
-    for cold in (False, True):
-        variants = ProductVariants.of(size, cold)
-        for rows in (1, 6):
-            x = random_matrix(rows, size)
-            bound = size * 2.0**-24 * float((np.abs(x) @ np.abs(variants.weight).T).max())
-            yield _product_case(PACKED, variants, x, cold, bound, None, {LINEAR: LIBRARY_VARIANTS[:1]})
-
-
-def _product_case(
-    ours: str,
-    variants: ProductVariants,
-    x: Float32,
-    cold: bool,
-    bound: float,
-    target: float | None,
-    others: Mapping[str, tuple[str, ...]],
-) -> Case:
-    """Compare a kernel with the best library call, which has the target, and with further baselines, by their runs."""
-    rows, size = x.shape
-    multiplied = variants.copies[ours][0].multiply(x)
-    error = float(np.abs(multiplied - x.astype(np.float64) @ variants.weight.astype(np.float64).T).max())
-    number: Number = "int16" if ours == INT16 else "float32"
-    work = Work(size * size * (4 if number == "float32" else 2) + 8 * rows * size, rows * size * size, number)
-    against = partial(Comparison, ours, work=work, error=error, error_bound=bound)
-    comparisons = [against(LIBRARY, baseline_runs=LIBRARY_VARIANTS, target=target)]
-    comparisons += [against(baseline, baseline_runs=runs) for baseline, runs in others.items()]
-    runs = {name: run for name, run in variants.runs(x).items() if ours == INT16 or name != INT16}
-    text = f"{rows} row{'s' if rows > 1 else ''}, {size} x {size}"
-    return Case(text, "cold" if cold else "hot", runs, tuple(comparisons))
+            comparisons = against(LIBRARY, baseline_runs=LIBRARY_VARIANTS, target=target), against(PACKED)
+            text = f"{rows} row{'s' if rows > 1 else ''}, {size} x {size}"
+            yield Case(text, "cold" if cold else "hot", variants.runs(x), comparisons)
 
 
 KERNELS = [
@@ -395,15 +371,5 @@ KERNELS = [
         cost="reads 2 bytes a weight; rows x weights multiply-adds",
         baselines=(LIBRARY, PACKED),
         cases=int16_cases,
-    ),
-    Kernel(
-        name="float32_product",
-        meaning="the same in float32, packed alike: the baseline of 16 bits",
-        source="SHARP-05",
-        reference="numpy in float64",
-        bound="inner size x 2^-24 x the sum of magnitudes",
-        cost="reads 4 bytes a weight; rows x weights multiply-adds",
-        baselines=(LIBRARY, LINEAR),
-        cases=float32_cases,
     ),
 ]

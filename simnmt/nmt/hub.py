@@ -6,7 +6,6 @@ import logging
 import re
 import sys
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
 
 from simnmt.base.errors import describe_error
@@ -16,21 +15,18 @@ from simnmt.nmt.errors import NmtError, need
 _ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 _TEXTS = ("config.json", "generation_config.json", "*tokenizer*.json", "special_tokens_map.json", "added_tokens.json")
 _VOCABULARIES = ("*vocab*.json", "*.spm", "*.model", "vocab.txt", "merges.txt")
-TORCH_WEIGHTS = (
-    ("model*.safetensors", "model.safetensors.index.json"),
-    ("pytorch_model*.bin", "pytorch_model.bin.index.json"),
-)
-"""Patterns of the weights that torch reads; later ones where there is no file of the ones before."""
+_SAFETENSORS = ("model*.safetensors", "model.safetensors.index.json")
+_PICKLES = ("pytorch_model*.bin", "pytorch_model.bin.index.json")
+"""Taken where there are no safetensors."""
 _LOCAL = "or name a folder that holds the model"
 _LOG = logging.getLogger("simnmt.nmt")
 
 
-def model_path(model: str, weights: tuple[tuple[str, ...], ...] = ()) -> str:
+def model_path(model: str, *, weights: bool = False) -> str:
     """Return the folder of a model that is named by a Hugging Face id; any other name or path unchanged.
 
-    A file or folder of that name comes first. `weights`: patterns of the weights that are needed beside configuration and
-    tokeniser, such as `TORCH_WEIGHTS`; of several groups, the first that the model has. Raises `NmtError` for an id that does
-    not exist, and for one that is neither in the cache nor can be downloaded.
+    A file or folder of that name comes first. `weights`: whether they are needed beside configuration and tokeniser. Raises
+    `NmtError` for an id that does not exist, and for one that is neither in the cache nor can be downloaded.
     """
     if model in ARCHITECTURES or Path(model).exists() or not is_hub_id(model):
         return model
@@ -43,13 +39,11 @@ def is_hub_id(model: str) -> bool:
 
 
 @cache
-def _downloaded(model: str, weights: tuple[tuple[str, ...], ...]) -> Path:
+def _downloaded(model: str, weights: bool) -> Path:
     """Return the folder of the cache that holds a model."""
-    folder = _snapshot(model, [*_TEXTS, *_VOCABULARIES, *next(iter(weights), ())])
-    for before, patterns in pairwise(weights):
-        if any(any(folder.rglob(pattern)) for pattern in before):
-            break
-        folder = _snapshot(model, [*patterns])
+    folder = _snapshot(model, [*_TEXTS, *_VOCABULARIES, *(_SAFETENSORS if weights else ())])
+    if weights and not any(folder.rglob(_SAFETENSORS[0])):
+        folder = _snapshot(model, [*_PICKLES])
     _LOG.info("model %s: in the cache at %s", model, folder)
     return folder
 

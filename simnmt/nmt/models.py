@@ -22,7 +22,7 @@ from simnmt.nmt.attentional_model import AttentionalModel
 from simnmt.nmt.checkpoint import ARCHITECTURE_FILE, load_weights
 from simnmt.nmt.errors import NmtError, OutOfMemory, within_memory
 from simnmt.nmt.families import FAMILIES
-from simnmt.nmt.hub import TORCH_WEIGHTS, model_path
+from simnmt.nmt.hub import model_path
 from simnmt.nmt.pretrained_config import FOLDER_REMEDY, quiet_transformers, read_pretrained_architecture
 from simnmt.nmt.recurrent_model import RecurrentModel
 from simnmt.nmt.transformer_model import TransformerModel
@@ -66,7 +66,7 @@ def load_model(model: str, *, seed: int = 0) -> LoadedModel:
 
     Names and architecture files get random weights drawn from `seed`. Raises `NmtError`.
     """
-    path = Path(model_path(model, TORCH_WEIGHTS))
+    path = Path(model_path(model, weights=True))
     if model not in ARCHITECTURES and path.is_dir():
         if (path / ARCHITECTURE_FILE).is_file():
             architecture = read_architecture(path / ARCHITECTURE_FILE)

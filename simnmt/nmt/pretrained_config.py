@@ -64,14 +64,11 @@ def read_pretrained_architecture(folder: str | os.PathLike[str]) -> TransformerA
 
 
 def check_folder(folder: str | os.PathLike[str]) -> None:
-    """Raise an `InputError` for a folder with a file that no library may read, and for one that CTranslate2 has converted."""
+    """Raise an `InputError` for a folder with a file that no library may read."""
     try:
         check_model_folder(Path(folder))
     except OSError as error:
         raise NmtError(f"cannot be read: {error.strerror}", path=error.filename or folder, remedy=FOLDER_REMEDY) from None
-    if any(Path(folder).glob("*_vocabulary.*")) and model_type(folder) is None:
-        what, remedy = "a model converted for CTranslate2", "give the folder or id of Hugging Face that it was converted from"
-        raise NmtError(what, path=folder, remedy=remedy)
 
 
 def model_type(folder: str | os.PathLike[str]) -> str | None:

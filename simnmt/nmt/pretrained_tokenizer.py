@@ -13,8 +13,14 @@ from simnmt.base.suggestions import did_you_mean
 from simnmt.nmt.architecture import Architecture
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.families import family_of
-from simnmt.nmt.hub import TORCH_WEIGHTS, model_path
-from simnmt.nmt.pretrained_config import check_folder, model_type, quiet_transformers, refuse_code
+from simnmt.nmt.hub import model_path
+from simnmt.nmt.pretrained_config import (
+    check_folder,
+    model_type,
+    quiet_transformers,
+    read_pretrained_architecture,
+    refuse_code,
+)
 from simnmt.nmt.source_lines import UNKNOWN
 
 if TYPE_CHECKING:  # a service's front converts texts without torch
@@ -114,10 +120,9 @@ def load_pretrained(folder: Path, languages: Languages) -> tuple[LoadedModel, Pr
     from simnmt.nmt.models import load_model
     from simnmt.nmt.transformer_model import TransformerModel
 
-    path = Path(model_path(str(folder), TORCH_WEIGHTS)).absolute()  # a folder may have the name of an architecture, such as gru
-    _tokenizer_in(path)  # refuses a folder without one before the weights are read
+    path = Path(model_path(str(folder), weights=True)).absolute()  # a folder may have the name of an architecture, such as gru
+    tokenizer, start = open_tokenizer(path, read_pretrained_architecture(path), languages)  # before the weights are read
     loaded = load_model(str(path))
-    tokenizer, start = open_tokenizer(path, loaded.architecture, languages)
     assert isinstance(loaded.model, TransformerModel)
     if start is not None:
         loaded.model.start_with_language(start.token, after_start=start.after_start)

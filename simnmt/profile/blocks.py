@@ -141,7 +141,6 @@ class CellSample(Quantiles):
     beam: Count = 1
     mean_s: Duration
     sd_s: Seconds | None = None
-    """Standard deviation over the repeats."""
 
 
 class ExecutionFit(Block):
@@ -167,7 +166,6 @@ class ExecutionFit(Block):
     """Mean absolute relative error of the plane of least or median times (`quantile`), before it is multiplied by the level,
     on the same times of left-out cells. In mode paper: error of the plane itself on single inferences."""
     heldout_how: Annotated[str | None, Shown("judged on {}")] = None
-    """The data on which `heldout_error` was judged."""
     heldout_error_six_cells: RelativeError | None = None
     """In mode full_grid: error of a quick calibration, judged by all cells but its six."""
     heldout_error_of_means: Annotated[RelativeError | None, Shown("{:.3g} % on the mean times of the same cells", PERCENT)] = (
@@ -209,7 +207,6 @@ class Execution(Block):
     """Measured distribution of the factor, which replaces the lognormal one, of a calibration with gaps; null: lognormal."""
     fit: Annotated[ExecutionFit, Shown("fit")] = Field(default_factory=ExecutionFit)
     samples: tuple[CellSample, ...] = ()
-    """Measured times by cell."""
 
     @property
     def residual(self) -> LognormalResidual | ResidualQuantiles:
@@ -230,7 +227,6 @@ class GridBlock(Block):
     batch: Annotated[tuple[Count, ...], Field(min_length=1), Rising]
     """Sentences; one row of `seconds` each."""
     seconds: tuple[tuple[Duration, ...], ...]
-    """Shape (batch, length)."""
     judged_cells: tuple[tuple[Count, Length, Duration], ...] = ()
     """Cells (batch, length, seconds) of batch sizes that were measured only to judge, and never fitted."""
     heldout_error: Annotated[RelativeError | None, HELDOUT] = None
@@ -240,12 +236,10 @@ class GridBlock(Block):
     """Hypotheses of each sentence; a row of the batch is a sentence with all of its hypotheses."""
     repeats: Count | None = None
     left_out: Annotated[tuple[str, ...], Shown("left out: {}")] = ()
-    """Cells that could not be measured, with the reason."""
     notes: Annotated[tuple[str, ...], NOTE] = ()
     """How cells were obtained that were not timed directly."""
 
     length_name: ClassVar[str]
-    """The field that holds the lengths."""
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -295,7 +289,6 @@ class StepBlock(GridBlock):
     length_name: ClassVar[str] = "position"
     position: Annotated[tuple[Length, ...], Field(min_length=1), Rising]
     src_len: Annotated[Length | None, Shown("under sources of {} tokens")] = None
-    """Source tokens of the timed steps."""
     s_per_row_src_token: Annotated[Seconds | None, Shown("{:.4g} ms each more of the longest, by sentence", MS)] = None
     """Seconds that one more token of the longest source of the batch adds to a step for each row; null: not measured."""
     run_over_predicted: Annotated[Positive | None, Shown("runs took {:.4g} times the predicted time")] = None
@@ -348,19 +341,13 @@ class Overheads(Block):
     __pydantic_extra__: dict[str, Overhead]
 
     decision_s: Annotated[Overhead | None, Shown("decision")] = None
-    """Seconds of one decision of the gateway's policy."""
     tokenisation_s_per_token: Annotated[Overhead | None, Shown("tokenisation, per token")] = None
     tokenisation_s_fixed: Annotated[Overhead | None, Shown("tokenisation, fixed")] = None
     step_gap_s: Annotated[Overhead | None, Shown("gap between steps")] = None
-    """Fixed seconds between two decode steps: choosing tokens, stopping, bookkeeping."""
     step_gap_s_per_sentence: Annotated[Overhead | None, Shown("gap, per sentence")] = None
-    """Seconds between two decode steps for each sentence of the batch."""
     refill_s_fixed: Annotated[Overhead | None, Shown("refilling a batch")] = None
-    """Fixed seconds to let encoded sentences join a batch that is being decoded."""
     refill_s_per_sentence: Annotated[Overhead | None, Shown("refilling, per sentence")] = None
-    """Seconds for each of these sentences to join, and to leave at the end."""
     leave_s: Annotated[Overhead | None, Shown("leaving a batch")] = None
-    """Seconds added to a step that ends some sentence, whatever their number."""
 
     @property
     def known_s(self) -> dict[str, float]:
@@ -393,7 +380,6 @@ class BeamOverrun(Block):
     ]
     """Decode steps over the tokens of the output, its end counted; charged in the plane and in the steps of batches."""
     sentences: Annotated[Count | None, Shown("{:,} sentences")] = None
-    """Number of sentences from which it was measured."""
     note: Annotated[str, NOTE] = ""
 
 
@@ -427,7 +413,6 @@ class EnergyBlock(Block):
     """Counter that was read: `nvml`, `rapl`, `ina3221`."""
     idle_w: Annotated[Positive | None, Shown("{:.4g} W idle", 1.0, "idle, W")] = None
     active_w: Annotated[Positive | None, Shown("{:.4g} W active", 1.0, "active, W")] = None
-    """Power during execution, the idle power included."""
     j_per_src_token: Annotated[NotNegative | None, Shown("{:.4g} J x source")] = None
     j_per_tgt_token: Annotated[NotNegative | None, Shown("{:.4g} J x target")] = None
     j_fixed: Annotated[Annotated[float, Field(ge=-1e9, le=1e9)] | None, Shown("{:+.4g} J")] = None

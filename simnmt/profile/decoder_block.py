@@ -25,7 +25,6 @@ class ActiveShare(Block):
 
     vocab: Annotated[int, Field(ge=2)]
     steps: Annotated[int, Field(ge=1)]
-    """Number of decode steps."""
     mean: Share
     """Mean over steps of the share that a step multiplies, the union of all its rows (FVP-06)."""
     levels: Annotated[Shares, Rising] = LEVELS
@@ -107,7 +106,6 @@ class DecoderVariant(Block):
     identical: Share | None = None
     """Share of sentences with the same translation as the exact decoder's (FVP-08); null: exact, or not measured."""
     active: ActiveShare | None = None
-    """Active share of a restricted vocabulary."""
 
     @classmethod
     def of(cls, settings: DecoderSettings, batch: int, *stages_s: float) -> DecoderVariant:
@@ -127,14 +125,10 @@ class DecoderBlock(Block):
 
     kind: Annotated[Kind, Shown()]
     base: Annotated[DecoderSettings, Shown("the other costs are of {}")]
-    """Variant with which the profile's other costs were measured."""
     src_len: Annotated[Length | None, Shown("under sources of {} tokens")] = None
-    """Source tokens of the timed steps."""
     repeats: Annotated[Count | None, Shown("{} timings each, taken in turn")] = None
-    """Timings of each variant at each batch size."""
     variants: Annotated[tuple[DecoderVariant, ...], Field(min_length=1)]
     left_out: Annotated[tuple[str, ...], Shown("left out: {}")] = ()
-    """Variants that could not be measured, with the reason."""
     notes: Annotated[tuple[str, ...], NOTE] = ()
 
     @model_validator(mode="after")

@@ -52,25 +52,19 @@ class DeviceProfile(Configuration):
     length_unit: Annotated[LengthUnit, Shown("lengths")]
     valid_range: Annotated[ValidRange, Shown("holds for")]
     engine: Annotated[EngineBlock | None, Shown("engine")] = None
-    """Engine that executed the model."""
     endpoint: Annotated[EndpointBlock | None, Shown("endpoint")] = None
     """The running service that was measured through HTTP; null: measured on the box itself."""
     conditions: Annotated[Conditions | None, Shown("conditions")] = None
-    """State of the box during the measurement."""
     provenance: Annotated[Provenance, Shown("provenance")]
     execution: Annotated[Execution, Shown("execution")]
     step: Annotated[StepBlock | None, Shown("decode step")] = None
-    """Time of one decode step by batch and position."""
     encoder: Annotated[EncoderBlock | None, Shown("encoder")] = None
-    """Time of encoding by batch and source length."""
     beam_overrun: Annotated[BeamOverrun | None, Shown("beam")] = None
     """Steps of a beam beyond its best output; null: greedy, or not measured and not charged."""
     decoder: Annotated[DecoderBlock | None, Shown("decoder")] = None
-    """Time of whole decode steps by variant of the decoder."""
     overheads: Annotated[Overheads | None, Shown("overheads")] = None
     disk: Annotated[DiskBlock | None, Shown("disk")] = None
     sti: Annotated[StiBlock | None, Shown("sti")] = None
-    """The model streamed from the disk in shards."""
     energy: Annotated[EnergyBlock | None, Shown("energy")] = None
     """Power and energy; null if no counter could be read."""
 

@@ -30,7 +30,6 @@ class Device(Block):
     """The box."""
 
     name: Annotated[str, Shown()]
-    """Common name, such as `NVIDIA Jetson TX2`."""
     details: Annotated[str, Shown()] = ""
     """Clocks, threads, library versions, as needed to repeat the measurement."""
 
@@ -77,7 +76,6 @@ class Provenance(Block):
 
     source: Annotated[str, Shown()]
     date: Annotated[str, Shown()]
-    """ISO 8601."""
     tool: Annotated[str, Shown()]
     """Program that wrote the file, with its version."""
 
@@ -86,17 +84,13 @@ class EngineBlock(Block):
     """What executed the model."""
 
     backend: Annotated[str, Shown()]
-    """Such as `torch` or `ctranslate2`."""
     compute_type: Annotated[str, Shown()]
-    """Such as `float32` or `int8`."""
     device: Annotated[str, Shown("on {}")]
     """`cpu` or `cuda:0`."""
     device_name: Annotated[str, Shown()] = ""
-    """The processor's own name."""
     threads: Annotated[Count | None, Shown("threads: {}")] = None
     beam: Annotated[Count, Shown("beam {}")] = 1
     fused: Annotated[bool, Shown("fused")] = False
-    """True if bias, softmax and search were fused."""
     decoder: Annotated[DecoderOptions | None, Shown("decoder {}")] = None
     """Options of the sharp decoder; null: another backend."""
     weights: Annotated[Literal["random", "checkpoint"], Shown("weights: {}")] = "random"
@@ -105,7 +99,6 @@ class EngineBlock(Block):
     """Weights of the sharp decoder's model that 16-bit products would clip, whatever type its products have; null: another
     backend."""
     product_weights: Count | None = None
-    """All weights of these products."""
     architecture: dict[str, Any] = Field(default_factory=dict)
     versions: Annotated[dict[str, str], Shown()] = Field(default_factory=dict)
 
@@ -139,14 +132,10 @@ class EndpointBlock(Block):
 
     kind: Annotated[Kind, Shown()]
     api: Annotated[str, Shown()]
-    """Its protocol, such as `libretranslate`."""
     url: Annotated[str, Shown("at {}")]
     source: Annotated[str, Shown("from {}")]
-    """Language of the text."""
     target: Annotated[str, Shown("to {}")]
-    """Language of the translations."""
     sentences: Annotated[Count, Shown("{:,} sentences")]
-    """Different sentences that were sent."""
     requests: Annotated[Count, Shown("{:,} requests")]
     """Requests one after another, from which the plane follows."""
     mean_s: Positive
@@ -184,7 +173,6 @@ class LaterConditions(MeasuringConditions):
     parts: tuple[str, ...] = ()
     """Measured parts, named as in `simnmt calibrate --part`; `sti` for `simnmt sti profile`."""
     date: str | None = None
-    """ISO 8601."""
     tool: str | None = None
 
 
@@ -194,4 +182,3 @@ class Conditions(MeasuringConditions):
     gap_s: Annotated[Duration | None, Shown("after {:.4g} ms of idling", MS)] = None
     """Seconds that the box idled before each single execution; null: back to back."""
     later: tuple[LaterConditions, ...] = ()
-    """The completing sessions, first to last."""

@@ -133,4 +133,4 @@ CANDIDATES = {"gemm": "float32", "candidates": 500}
 
 def disk_samples(*_: Any, **__: Any) -> DiskReads:
     read_s = {size: [0.001 + size / 2e8] * 3 for size in (10**6, 4 * 10**6, 16 * 10**6)}
-    return DiskReads(read_s, cold=True, cold_check="made up", file_system="none")
+    return DiskReads(read_s, doubt=None, file_system="none")

@@ -29,7 +29,7 @@ def test_every_size_is_read_as_often_as_asked_and_nothing_stays(folder: Path) ->
     assert {size: len(times_s) for size, times_s in reads.read_s.items()} == dict.fromkeys(SIZES, 4)
     assert min(min(times_s) for times_s in reads.read_s.values()) > 0.0
     if reads.file_system is not None and reads.file_system.startswith(("ext4", "xfs", "btrfs", "overlay")):
-        assert reads.cold
+        assert reads.doubt is None
     assert list(folder.iterdir()) == []
 
 
@@ -49,7 +49,7 @@ def test_cold_is_claimed_only_where_it_was_seen(
     monkeypatch.setattr(page_cache, "drop", lambda file: left)
     monkeypatch.setattr(disk, "mount_of", lambda folder: Mount(kind, "/dev/x"))
     reads = measure_disk(folder, (4096, 8192), repeats=2)
-    assert reads.cold is cold
+    assert (reads.doubt is None) == cold
     assert reads.file_system == f"{kind} on /dev/x"
 
 

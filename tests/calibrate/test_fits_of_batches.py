@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from simnmt.calibrate.fits import fit_disk, fit_grid, fit_overhead, split_totals
 from simnmt.profile.blocks import DiskBlock, StepBlock
-from simnmt.profile.cost import CostTable
+from tests.profile.made_profile import line_table
 
 BATCH, POSITION = (axis.ravel() for axis in np.meshgrid([1, 2, 4, 8, 16, 32, 64], [0, 8, 32, 128]))
-LINE = CostTable.of_line((1, 64), (0, 128), 0.004, 1e-4, 2e-6, 1e-6)
+LINE = line_table((1, 64), (0, 128), 0.004, 1e-4, 2e-6, 1e-6)
 
 
 def step_times(relative_sd: float = 0.0, seed: int = 1) -> np.ndarray:

@@ -15,6 +15,8 @@ from simnmt.calibrate.settings import (
 )
 from simnmt.calibrate.vocabulary_variants import TextDecoding
 from simnmt.nmt.checkpoint import save_checkpoint
+from simnmt.nmt.decoder import decode
+from simnmt.nmt.output_layer import Output
 from simnmt.nmt.subwords import SOURCE_TOKENIZER, TARGET_TOKENIZER, learn_vocabulary
 from simnmt.nmt.translation import Translator
 from simnmt.nmt.vocabulary.cluster_bundle import ClusterBundle, ClusterSet
@@ -31,7 +33,7 @@ from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.profile_variant import choose
 from tests.nmt import toy_language
 from tests.nmt.made_subsets import MadeLists, all_active
-from tests.nmt.tiny import GRU, VOCAB, lively, run_of, sources
+from tests.nmt.tiny import GRU, VOCAB, lively, sources
 
 TRAINED = Settings(
     "?", mode="quick", threads=1, parts=("execution", "decoder"), max_batch=8, max_src_len=10, max_tgt_len=10, src_unit="word"
@@ -93,8 +95,8 @@ def test_shares_and_agreement_equal_those_of_a_plain_decoding() -> None:
     part = listed(lists)
     listed_variant = TextDecoding(model, alone, {"candidates": part}, quick=True).variants(full(fused=True))[0]
     most = [2 * len(source) + 10 for source in alone]
-    whole = run_of(model, alone, mini(1), max_len=most)
-    restricted = run_of(model, alone, mini(1), max_len=most, vocabulary=replace(part, audit=True))
+    whole = decode(model, alone, mini(1), max_len=most)
+    restricted = decode(model, alone, mini(1), output=Output(vocabulary=replace(part, audit=True)), max_len=most)
     assert restricted.subset is not None
     same = [one.tokens == other.tokens for one, other in zip(restricted.hypotheses, whole.hypotheses, strict=True)]
     assert listed_variant.identical == sum(same) / len(same) < 1.0

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import http.server
 import json
 import shutil
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from simnmt.profile.profile_file import read_profile
-from tests.nmt.loopback_hub import Hub
 from tests.nmt.pretrained_folders import FOLDERS, LANGUAGES, nllb_folder, text
 from tests.refusals import assert_one_line
 
@@ -70,14 +72,36 @@ VERBS = {
 """Commands that take a model."""
 
 
+@contextmanager
+def unknown_models() -> Iterator[str]:
+    """The URL of a Hugging Face Hub on loopback that knows no model."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(404)
+            self.send_header("X-Error-Code", "RepoNotFound")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        do_HEAD = do_GET
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_an_id_that_does_not_exist_is_one_line(
     folder: Path, simnmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
-    import huggingface_hub.constants as constants
+    from huggingface_hub import constants
 
-    with Hub(folder) as hub:
-        monkeypatch.setattr(constants, "ENDPOINT", hub.url)
+    with unknown_models() as url:
+        monkeypatch.setattr(constants, "ENDPOINT", url)
         monkeypatch.setattr(constants, "HF_HUB_CACHE", str(folder / "cache"))
         done = simnmt(*VERBS[verb], "--model", "me/tiny-t6")
     assert (done.status, done.out) == (2, "")

@@ -148,7 +148,6 @@ def test_plot_writes_a_page_and_never_over_a_profile(profiles: Path, simnmt: Cal
 
 BAD = {
     "version": (b'{"schema_version": 9}', "schema_version: 9 where this simnmt reads 2 (calibrate again with this version)"),
-    "old": (b'{"schema_version": 1}', "schema_version: 1 where this simnmt reads 2 (calibrate again, or read it with"),
     "truncated": (b'{"schema_version": 2, "na', "no JSON: "),
     "another": (b'{"schema_version": 2, "bins": 4}', "name: Field required"),
     "csv": (b"time_s,rtt_ms\n0,1\n", "no JSON: "),

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import simnmt
-from simnmt.profile.cost import CostTable
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.profile_file import write_profile
 from tests.conftest import small_scenarios
+from tests.profile.made_profile import line_table
 
 POISSON = {"de-en": {"lengths": "@de-en-news", "arrivals": {"kind": "poisson", "rate_rps": 6.0}}}
 
@@ -76,8 +76,8 @@ def make_tiers(
     return make
 
 
-STEP_S = CostTable.of_line((1, 64), (0, 400), 0.0018, 0.0002).rows
-ENCODE_S = CostTable.of_line((1, 64), (1, 400), 0.004, 0.001, 0.0001, 0.0001).rows
+STEP_S = line_table((1, 64), (0, 400), 0.0018, 0.0002).rows
+ENCODE_S = line_table((1, 64), (1, 400), 0.004, 0.001, 0.0001, 0.0001).rows
 """One sentence alone takes exactly the cloud's plane; eight take 3.4 ms a step, where one takes 2."""
 
 

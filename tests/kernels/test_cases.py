@@ -25,7 +25,6 @@ SMALL: dict[str, dict[str, Any]] = {
     "fused_best": {"vocab": 203},
     "fused_argmax": {"vocab": 203},
     "int16_product": {"size": 48},
-    "float32_product": {"size": 48},
     "tanh": {"count": 1000},
     "sigmoid": {"count": 1000},
     "unpack": {"weights": 480},

@@ -166,10 +166,6 @@ def test_invalid_sets_are_refused(starts: list[int], columns: Tensor) -> None:
         ColumnSets(torch.tensor(starts), columns, 10)
 
 
-def test_sets_that_fall_from_one_to_the_next_are_accepted() -> None:
-    assert len(ColumnSets(torch.tensor([0, 2, 3]), int32(5, 7, 1), 10)) == 2
-
-
 WEIGHT = torch.tensor([[1, 0, 2, -1, 0.5], [0, 1, -1, 1, 0.5]]).T.contiguous()
 BIAS = torch.tensor([0, 0.1, 0, 0, 0.2])
 HIDDEN = torch.tensor([[1.0, 2.0]])
@@ -251,15 +247,6 @@ def test_half_weights_are_multiplied_in_float32(dtype: torch.dtype) -> None:
     full, halved = weight.float(), hidden.to(dtype)
     exact = halved.double() @ full[columns].double().T
     assert torch.allclose(gathered_products(full, halved, columns).double(), exact, atol=1e-5)
-
-
-def test_parameters_of_a_decoder_are_accepted() -> None:
-    """They ask for gradients, which products into a given place do not have."""
-    layer = torch.nn.Linear(2, 5)
-    columns, out = int32(1, 4), torch.empty(1, 2)
-    gathered_products(layer.weight, HIDDEN, columns, out=out)
-    assert torch.allclose(out, torch.nn.functional.linear(HIDDEN, layer.weight)[:, [1, 4]])
-    assert not out.requires_grad
 
 
 @pytest.mark.parametrize("columns", [int32(1, 10), int32(-1, 3), int32(1, 3, 3), int32(5, 3, 9), torch.tensor([1])])

@@ -159,14 +159,6 @@ def test_any_size_and_any_values_agree_with_float64(data: st.DataObject) -> None
     assert torch.equal(fused_argmax(products, given_bias), best.columns[:, 0])
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-def test_a_whole_vocabulary_agrees_with_float64(dtype: torch.dtype) -> None:
-    products, bias = drawn(3, 85_001)
-    products = products.to(dtype)
-    assert_best(fused_best(products, bias, 6), products, bias)
-    assert_best(fused_best(products, None, 1), products, None)
-
-
 @pytest.mark.parametrize("rows", [1, 3, 19])
 def test_threads_change_nothing(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Few rows are divided by their columns, many by rows; ties lie on both sides of every border."""
@@ -188,15 +180,6 @@ def test_threads_change_nothing(rows: int, monkeypatch: pytest.MonkeyPatch) -> N
     for search in (lambda: fused_best(products, bias, 5, threads=3), lambda: fused_argmax(products, bias, threads=3)):
         with pytest.raises(KernelError, match=f"row {rows - 1} has no finite value"):
             search()
-
-
-def test_fewer_finite_columns_than_asked_for_are_followed_by_the_lowest_masked() -> None:
-    products = torch.full((1, 2000), -INF)
-    products[0, [5, 1500]] = torch.tensor([1.0, 2.0])
-    products[0, 0] = -3.0
-    best = fused_best(products, None, 6)
-    assert best.columns.tolist() == [[1500, 5, 0, 1, 2, 3]]
-    assert best.values.tolist() == [[2.0, 1.0, -3.0, -INF, -INF, -INF]]
 
 
 def test_masked_columns_add_nothing() -> None:
@@ -267,14 +250,6 @@ def test_without_probabilities_the_same_column_is_best() -> None:
     """FNI-06."""
     products, bias = drawn(6, 4001, seed=5)
     assert torch.equal(fused_argmax(products, bias), fused_best(products, bias, 1).columns[:, 0])
-
-
-def test_no_rows_have_no_best() -> None:
-    products, bias = torch.empty(0, 50), torch.zeros(50)
-    best = fused_best(products, bias, 3, threads=2)
-    assert [tuple(part.shape) for part in best] == [(0, 3), (0, 3), (0,)]
-    assert fused_argmax(products, bias).shape == (0,)
-    assert reference_best(products, bias, 3).columns.shape == (0, 3)
 
 
 def test_threads_are_those_of_torch_where_its_runtime_can_be_called(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -153,14 +153,6 @@ def test_sharp_10_noisy_techniques_add_little_noise(options) -> None:
     assert max(worst) > 0 or native() is None  # of a single model the last digit may round alike
 
 
-@each_implementation
-def test_sharp_14_an_ensemble_of_one_model_is_the_model() -> None:
-    model = weights(3, stack=STACKS[1])
-    alone = decoder(model).decode(source(3))
-    together = decode_ensemble([decoder(model) for _ in range(3)], [source(3)] * 3)
-    assert_close(together, alone)
-
-
 def test_sharp_14_an_ensemble_averages_distributions() -> None:
     models, states = [weights(seed, stack=STACKS[seed]) for seed in range(3)], [source(seed) for seed in range(3)]
     translation = decode_ensemble([decoder(model) for model in models], states)
@@ -227,6 +219,10 @@ def test_a_decoder_forgets_its_last_sentence() -> None:
     used.forced(source(8, 5), [4, 5])
     used.decode(source(8, 5), np.arange(60), 3)
     assert used.decode(source(6, 12)) == first
+    encodes = encoder(source_weights(6, kind="lstm", layers=3), gemm="int16", embeddings="frequent", frequent_words=20)
+    states = encodes.encode(SENTENCE)
+    encodes.encode([48] * 12)
+    assert np.array_equal(encodes.encode(SENTENCE), states)
 
 
 def test_the_clock_times_all_stages_of_the_search() -> None:
@@ -308,13 +304,3 @@ def test_sharp_10_noise_exists_and_stays_within_its_bound(kind: str, how: str) -
     assert off <= bound
     if how in ("int16", "table", "all"):
         assert off > 2e-6, "the technique runs"
-
-
-@each_implementation
-def test_an_encoder_keeps_nothing_of_the_previous_sentence() -> None:
-    weights = source_weights(6, kind="lstm", layers=3)
-    used = encoder(weights, gemm="int16", embeddings="frequent", frequent_words=20)
-    first = used.encode(SENTENCE)
-    used.encode([3])
-    used.encode([48] * 12)
-    assert np.array_equal(used.encode(SENTENCE), first)

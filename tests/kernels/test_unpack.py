@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,13 +14,9 @@ from simnmt.kernels.arrays import KernelError
 from simnmt.kernels.native_library import at_once
 from simnmt.kernels.unpack import (
     PACKED_BITS,
-    SHARDS,
-    WEIGHTS_COPY,
     PackedWeights,
     Place,
-    codes_of,
     unpack,
-    unpack_cases,
 )
 from tests.kernels.implementations import each_implementation
 
@@ -92,22 +88,6 @@ def test_thirty_two_bits_are_the_weights_themselves() -> None:
     packed = PackedWeights(32, 64, weights.view(np.uint8), nothing, np.zeros(0, np.int32), nothing)
     unpack(packed, out, [(32, 0, 32), (0, 32, 32)])
     assert out.tobytes() == weights[32:].tobytes() + weights[:32].tobytes()
-
-
-@each_bits
-def test_codes_of_unpacks_any_range(bits: int) -> None:
-    codes = np.random.default_rng(1).integers(0, 1 << bits, 333).astype(np.uint8)
-    np.testing.assert_array_equal(codes_of(packed(codes, bits), bits, 16, 300), codes[16:316])
-
-
-@pytest.mark.parametrize("threads", [1, 5, 30])
-def test_the_benchmark_unpacks_the_whole_layer(threads: int) -> None:
-    case = list(unpack_cases(threads, weights=480))[1]
-    out = cast(Any, case.runs[WEIGHTS_COPY]).args[0]
-    case.runs["3 bits"]()
-    np.testing.assert_array_equal(
-        out, np.concatenate([wanted(PackedWeights.random(3, 480, seed=1 + shard)) for shard in range(SHARDS)])
-    )
 
 
 def test_functions_run_in_parallel_on_different_threads() -> None:

@@ -13,11 +13,13 @@ import torch
 
 from simnmt.batching import Batching, half_empty, immediate, maxi, mini, top_up
 from simnmt.nmt.agreement import Agreement, agreement, decode_alone
+from simnmt.nmt.decoder import decode
 from simnmt.nmt.linear_layers import has_half_weights
+from simnmt.nmt.search import Search
 from simnmt.nmt.sentence_decoder import Hypothesis
 from tests.batching.one_server import serve
 from tests.campaigns.harness import deep
-from tests.nmt.tiny import Table, lively, run_of, sources
+from tests.nmt.tiny import Table, lively, sources
 
 SIZE, MOST = 6, 20
 BATCHERS = {
@@ -41,12 +43,12 @@ def text(name: str) -> list[list[int]]:
 def test_translations_are_equal_under_all_batchers_and_one_by_one(name: str, beam: int) -> None:
     """FNI-11, in float32: identical, save where two candidates nearly tie."""
     model = lively(name)
-    single = run_of(model, text(name), mini(1), beam=beam, max_len=MOST)
+    single = decode(model, text(name), mini(1), search=Search(beam), max_len=MOST)
     assert set(single.active) == {1}
     assert len({hypothesis.tokens for hypothesis in single.hypotheses}) > 2
     assert len({len(hypothesis.tokens) for hypothesis in single.hypotheses}) > 1
     for batching in BATCHERS.values():
-        run = run_of(model, text(name), batching, beam=beam, max_len=MOST)
+        run = decode(model, text(name), batching, search=Search(beam), max_len=MOST)
         compared = agreement(model, text(name), single.hypotheses, run.hypotheses, beam=beam, max_len=MOST)
         assert compared.disagreements == ()
         assert compared.equal >= len(text(name)) - 1
@@ -65,7 +67,9 @@ def test_in_float16_at_least_999_of_1000_tokens_are_equal(kind: str, name: str, 
         model.halve()
     else:
         pytest.skip("half-precision weights need FBGEMM, which torch has on x86 alone")
-    runs = [run_of(model, text(name), batching, beam=beam, max_len=MOST) for batching in (mini(1), BATCHERS["half-empty"])]
+    runs = [
+        decode(model, text(name), batching, search=Search(beam), max_len=MOST) for batching in (mini(1), BATCHERS["half-empty"])
+    ]
     # Processors without float16 arithmetic round otherwise: there a tie within float16's own rounding may change places, and in
     # so short a text one such sentence is more than a thousandth of the tokens.
     rounding = torch.finfo(torch.float16).eps
@@ -80,7 +84,7 @@ def test_forced_lengths_take_the_predicted_number_of_steps(kind: str, beam: int)
     """Also those of no token, and lengths that the model never would have chosen (FNI-14 on random weights)."""
     lengths = np.random.default_rng(1).integers(0, 15, 20).tolist()
     model, batching = lively("gru"), BATCHERS[kind]
-    run = run_of(model, text("gru"), batching, beam=beam, forced_lens=lengths)
+    run = decode(model, text("gru"), batching, search=Search(beam), forced_lens=lengths)
     foretold = serve(batching, [0.0] * 20, [len(source) for source in text("gru")], lengths)
     assert run.active.tolist() == foretold.active
     assert [len(hypothesis.tokens) for hypothesis in run.hypotheses] == lengths
@@ -97,14 +101,14 @@ def test_forced_lengths_take_the_predicted_number_of_steps(kind: str, beam: int)
 )
 def test_a_real_decoder_follows_the_worked_examples_of_the_paper(batching: Batching, steps: list[int]) -> None:
     """FNI-08 and FNI-10."""
-    run = run_of(lively("marian"), text("marian")[:8], batching, forced_lens=[2, 5, 3, 9, 4, 4, 1, 6])
+    run = decode(lively("marian"), text("marian")[:8], batching, forced_lens=[2, 5, 3, 9, 4, 4, 1, 6])
     assert run.active.tolist() == steps
 
 
 def test_every_second_is_counted_once() -> None:
     """By a clock that ticks a second at each look."""
     ticks: Iterator[int] = itertools.count()
-    run = run_of(lively("gru"), text("gru")[:4], mini(2), forced_lens=[2, 1, 3, 3], clock=lambda: float(next(ticks)))
+    run = decode(lively("gru"), text("gru")[:4], mini(2), forced_lens=[2, 1, 3, 3], clock=lambda: float(next(ticks)))
     assert run.active.tolist() == [2, 1, 2, 2, 2]
     assert (run.step_s.tolist(), run.encode_s, run.refill_s, run.total_s) == ([1.0] * 5, 2.0, 2.0, 9.0)
     assert (run.encodings, run.refills) == (2, 2)

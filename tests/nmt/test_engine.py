@@ -14,7 +14,7 @@ from simnmt.nmt.errors import NmtError, OutOfMemory, within_memory
 from simnmt.nmt.linear_layers import has_half_weights
 from simnmt.nmt.models import LoadedModel, build_model
 from simnmt.nmt.step_model import Slots
-from tests.nmt.tiny import ARCHITECTURES, decode_batch, lively, sources, stepwise
+from tests.nmt.tiny import ARCHITECTURES, lively, sources, stepwise, together
 
 
 def loaded(tmp_path: Path, name: str = "marian", **how: object) -> Engine:
@@ -122,11 +122,11 @@ def test_ctranslate2_gives_the_tokens_of_our_own_search(name: str) -> None:
     from simnmt.nmt.ctranslate2_engine import CTranslate2Engine
 
     model = lively(name)
-    alone, src, lengths = sources(ARCHITECTURES[name], [3, 9, 5, 7, 12])
+    alone, _, _ = sources(ARCHITECTURES[name], [3, 9, 5, 7, 12])
     engine = CTranslate2Engine(LoadedModel(name, model, ARCHITECTURES[name], "random"), "cpu", 1, "float32", 0)
     texts = [[str(token) for token in source] for source in alone]
     for forced in (6, 20):
-        ours = decode_batch(model, src, lengths, forced_len=forced)
+        ours = together(model, alone, forced_len=forced)
         theirs = engine.translate(texts, beam=1, forced_len=forced)
         assert [[int(token) for token in tokens] for tokens in theirs] == [list(one.tokens) for one in ours]
         wide = engine.translate(texts, beam=3, forced_len=forced)

@@ -15,6 +15,7 @@ from torch import Tensor
 from simnmt.batching import half_empty, maxi, mini, top_up
 from simnmt.nmt import decoder_timing, output_layer
 from simnmt.nmt.agreement import agreement, decode_alone
+from simnmt.nmt.decoder import decode
 from simnmt.nmt.decoder_timing import STAGES, stage_timer
 from simnmt.nmt.engine import Work, load_engine
 from simnmt.nmt.errors import NmtError
@@ -25,7 +26,7 @@ from simnmt.nmt.recurrent_model import RecurrentModel
 from simnmt.nmt.search import BeamSearch, Search
 from simnmt.nmt.sentence_decoder import Hypothesis
 from tests.campaigns.harness import deep
-from tests.nmt.tiny import ARCHITECTURES, GRU, Table, decode_batch, lively, run_of, sources, steps_of
+from tests.nmt.tiny import ARCHITECTURES, GRU, Table, lively, sources, steps_of, together
 
 LENGTHS = [3, 9, 5, 7, 4, 12, 2, 6]
 BATCHINGS = {"mini": mini(3), "maxi": maxi(3, 6), "top-up": top_up(3, half_empty(3))}
@@ -49,14 +50,15 @@ def blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.usefixtures("blocks")
 def test_a_fused_output_layer_gives_the_tokens_and_scores_of_the_plain_one(name: str, width: int) -> None:
     model = lively(name)
-    _, src, lengths = sources(model.architecture, LENGTHS)
+    alone, _, _ = sources(model.architecture, LENGTHS)
     for forced in (None, 6):
         plain, fused = (
-            decode_batch(model, src, lengths, beam=width, max_len=30, forced_len=forced, fused=on) for on in (False, True)
+            together(model, alone, Search(width, scored=True), output=Output(on), forced_len=forced, max_len=30)
+            for on in (False, True)
         )
         assert same(plain, fused) or name == "blind"
         if width == 1:
-            unscored = decode_batch(model, src, lengths, max_len=30, forced_len=forced, scored=False, fused=True)
+            unscored = together(model, alone, Search(), output=Output(True), forced_len=forced, max_len=30)
             assert [one.tokens for one in unscored] == [one.tokens for one in plain]
 
 
@@ -114,7 +116,7 @@ def test_neither_fusing_nor_batching_changes_a_translation(name: str, width: int
     plainest = [decode_alone(model, source, width, 30) for source in alone]
     for batching in BATCHINGS.values():
         for fused in (False, True):
-            hypotheses = run_of(model, alone, batching, beam=width, max_len=30, fused=fused).hypotheses
+            hypotheses = decode(model, alone, batching, search=Search(width), output=Output(fused), max_len=30).hypotheses
             compared = agreement(model, alone, plainest, hypotheses, beam=width, max_len=30)
             assert (compared.equal, compared.disagreements, compared.equal_tokens) == (len(alone), (), 1.0)
     assert len({one.tokens for one in plainest}) > 1

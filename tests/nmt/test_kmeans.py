@@ -13,7 +13,7 @@ from simnmt.nmt.errors import NmtError
 from simnmt.nmt.vocabulary import contexts as contexts_module
 from simnmt.nmt.vocabulary.cluster_bundle import active_sets
 from simnmt.nmt.vocabulary.contexts import Clustering, Contexts, cluster, collect, join_contexts
-from tests.nmt.tiny import ARCHITECTURES, Table, decode_batch, lively, sources, stepwise
+from tests.nmt.tiny import ARCHITECTURES, Table, lively, sources, stepwise, together
 
 
 def cloud(count: int, width: int = 6, seed: int = 0) -> torch.Tensor:
@@ -114,8 +114,8 @@ each_architecture = pytest.mark.parametrize("name", ["gru", "marian", "sharp"])
 def test_every_step_of_every_sentence_is_recorded_with_the_tokens_that_dense_logits_rank_first(name: str) -> None:
     """Whatever the batch: contexts are those of each sentence decoded alone; the first token is the one it goes on with."""
     model = lively(name)
-    alone, src, src_lengths = sources(ARCHITECTURES[name], LENGTHS)
-    wanted = decode_batch(model, src, src_lengths, max_len=12)
+    alone, _, _ = sources(ARCHITECTURES[name], LENGTHS)
+    wanted = together(model, alone, max_len=12)
     contexts_of_all = collect(model, alone, 4, batch=3, max_len=12)
     emitted = {model.eos_token}
     for sentence, (source, hypothesis) in enumerate(zip(alone, wanted, strict=True)):

@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import builtins
 import json
-import os
 import pickle
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
+import huggingface_hub
 import pytest
 import torch
+from huggingface_hub.utils import filter_repo_objects
 
 from simnmt.nmt.architecture import ARCHITECTURES as NAMED
 from simnmt.nmt.architecture import RecurrentArchitecture, read_architecture
 from simnmt.nmt.checkpoint import save_checkpoint
 from simnmt.nmt.errors import NmtError
+from simnmt.nmt.hub import model_path
 from simnmt.nmt.models import TranslationModel, build_model, load_model
 from simnmt.nmt.recurrent_model import RecurrentModel
 from simnmt.nmt.transformer_model import TransformerModel
-from tests.command_line import ROOT
-from tests.nmt.loopback_hub import Hub
-from tests.nmt.pretrained_folders import nllb_folder
-from tests.nmt.tiny import ARCHITECTURES, GRU, MARIAN, decode_batch, lively, sources
+from tests.nmt.tiny import ARCHITECTURES, GRU, MARIAN, lively, sources, together
 
 
 def test_the_three_models_have_the_sizes_of_the_paper() -> None:
@@ -100,9 +97,9 @@ def test_an_unknown_model_is_refused_with_a_suggestion(name: str) -> None:
         load_model(name)
 
 
-def assert_same_speech(one: TranslationModel, other: TranslationModel, src: torch.Tensor, lengths: torch.Tensor) -> None:
+def assert_same_speech(one: TranslationModel, other: TranslationModel, alone: list[list[int]]) -> None:
     """The same tokens, and scores to their rounding: it may differ where the weights lie elsewhere in memory."""
-    ones, others = (decode_batch(model, src, lengths, max_len=30) for model in (one, other))
+    ones, others = (together(model, alone, max_len=30) for model in (one, other))
     assert [hypothesis.tokens for hypothesis in ones] == [hypothesis.tokens for hypothesis in others]
     assert [hypothesis.score for hypothesis in ones] == pytest.approx([hypothesis.score for hypothesis in others], rel=1e-6)
 
@@ -110,11 +107,11 @@ def assert_same_speech(one: TranslationModel, other: TranslationModel, src: torc
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_a_saved_and_loaded_model_translates_equally(tmp_path: Path, name: str) -> None:
     model = lively(name)
-    _, src, lengths = sources(ARCHITECTURES[name], [3, 9, 5, 7])
+    alone, _, _ = sources(ARCHITECTURES[name], [3, 9, 5, 7])
     save_checkpoint(tmp_path / "model", model, ARCHITECTURES[name])
     again = load_model(str(tmp_path / "model"))
     assert (again.architecture, again.weights) == (ARCHITECTURES[name], "checkpoint")
-    assert_same_speech(again.model, model, src, lengths)
+    assert_same_speech(again.model, model, alone)
 
 
 def truncate(path: Path) -> None:
@@ -197,68 +194,36 @@ def test_code_beside_a_configuration_is_neither_run_nor_asked_about(
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.fixture(scope="module")
-def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The files of the only model of the Hub, with some that no one needs."""
-    folder = nllb_folder(tmp_path_factory.mktemp("hub") / "nllb")
-    (folder / "pytorch_model.bin").write_bytes(b"not needed beside safetensors")
-    (folder / "onnx").mkdir()
-    (folder / "onnx" / "encoder_model.onnx").write_bytes(b"of ONNX Runtime")
-    (folder / "modeling_mine.py").write_text("raise SystemExit('the code was run')")
-    return folder
+def test_only_the_files_that_torch_needs_are_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights as a pickle only where there are no safetensors."""
+    needed = ["config.json", "source.spm", "tokenizer.json"]
+    files = [*needed, "model.safetensors", "pytorch_model.bin", "onnx/model.onnx", "mine.py"]
+
+    def download(model: str, allow_patterns: list[str]) -> str:
+        held = [name for name in files if model == "me/both" or "safetensors" not in name]
+        for name in filter_repo_objects(held, allow_patterns=allow_patterns):
+            (tmp_path / model).mkdir(parents=True, exist_ok=True)
+            (tmp_path / model / name).touch()
+        return str(tmp_path / model)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    for model, weights in (("me/both", "model.safetensors"), ("me/pickled", "pytorch_model.bin")):
+        folder = Path(model_path(model, weights=True))
+        assert sorted(file.name for file in folder.iterdir()) == sorted([*needed, weights])
 
 
-@pytest.fixture(scope="module")
-def hub(shelf: Path) -> Iterator[Hub]:
-    with Hub(shelf) as hub:
-        yield hub
-
-
-PROGRAM = """
-import sys
-from simnmt.nmt.errors import NmtError
-from simnmt.nmt.hub import TORCH_WEIGHTS, model_path
-
-for model in sys.argv[2:]:
-    try:
-        print(model_path(model, eval(sys.argv[1])))
-    except NmtError as error:
-        print(error, file=sys.stderr)
-assert "torch" not in sys.modules
-"""
-
-
-def resolve(cache: Path, url: str, *models: str, weights: str = "TORCH_WEIGHTS", **variables: str) -> tuple[str, str]:
-    """Print the paths of models in a process with this cache, where the Hub is at `url`; return output and errors."""
-    hub_only = {"HF_ENDPOINT": url, "HF_HOME": str(cache), "PYTHONPATH": str(ROOT), "NO_PROXY": "*"}
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "HUGGING"))}
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, weights, *models], env=inherited | hub_only | variables, text=True, capture_output=True,
-        cwd=cache.parent, timeout=60, check=True,
-    )  # fmt: skip
-    return done.stdout.strip(), done.stderr
-
-
-NOWHERE = "http://127.0.0.1:9"
-"""Where nothing listens."""
-
-
-@pytest.mark.deep
-def test_an_id_is_downloaded_once_and_then_found_in_the_cache_without_a_network(hub: Hub, shelf: Path, tmp_path: Path) -> None:
-    cache = tmp_path / "cache"
-    out, err = resolve(cache, hub.url, "me/tiny-model")
-    assert err == ""
-    assert (Path(out) / "model.safetensors").read_bytes() == (shelf / "model.safetensors").read_bytes()
-    assert {file.name for file in Path(out).iterdir()} == {
-        file.name for file in shelf.iterdir() if file.name not in ("pytorch_model.bin", "modeling_mine.py", "onnx")
-    }
-    assert resolve(cache, NOWHERE, "me/tiny-model") == (out, "")
-    assert resolve(cache, NOWHERE, "me/tiny-model", HF_HUB_OFFLINE="1") == (out, "")
-
-
-@pytest.mark.deep
-def test_an_id_that_is_not_in_the_cache_is_refused_in_one_line_without_a_network(tmp_path: Path) -> None:
-    out, err = resolve(tmp_path / "cache", NOWHERE, "me/tiny-model")
-    assert out == ""
-    assert err.startswith("me/tiny-model is not in the cache of the Hugging Face Hub, ")
-    assert err.count("\n") == 1
+def test_an_id_is_taken_from_the_cache_or_refused_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a network."""
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    folder = tmp_path / "models--me--cached" / "snapshots" / commit
+    folder.mkdir(parents=True)
+    (folder / "config.json").touch()
+    (tmp_path / "models--me--cached" / "refs").mkdir()
+    (tmp_path / "models--me--cached" / "refs" / "main").write_text(commit)
+    assert model_path("me/cached") == str(folder)
+    with pytest.raises(NmtError) as caught:
+        model_path("me/not-cached")
+    assert str(caught.value).startswith("me/not-cached is not in the cache of the Hugging Face Hub, ")
+    assert "\n" not in str(caught.value)

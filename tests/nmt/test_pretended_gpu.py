@@ -19,12 +19,14 @@ from simnmt.kernels.output_reference import reference_best
 from simnmt.nmt.checkpoint import save_checkpoint
 from simnmt.nmt.engine import Work, load_engine
 from simnmt.nmt.models import TranslationModel, build_model
+from simnmt.nmt.output_layer import Output
+from simnmt.nmt.search import Search
 from simnmt.nmt.sentence_decoder import Hypothesis
 from simnmt.nmt.training.recipe import Recipe
 from simnmt.nmt.training.translation import EncodedPairs, TranslationLearner
 from simnmt.nmt.vocabulary.restricted_vocabulary import clustered
 from tests.nmt.made_subsets import drawn
-from tests.nmt.tiny import ARCHITECTURES, GRU, VOCAB, decode_batch, sources
+from tests.nmt.tiny import ARCHITECTURES, GRU, VOCAB, sources, together
 from tests.pretended_gpu import PretendedGpu, PretendedTensor, pretended_gpu
 
 LENGTHS = [3, 6, 4]
@@ -52,15 +54,14 @@ def best_into(workspace: Any, products: PretendedTensor, bias: PretendedTensor, 
         place.held.copy_(part)
 
 
-def decoded(name: str, output: str, device: str, **options: Any) -> list[Hypothesis]:
+def decoded(name: str, output: str, device: str, beam: int, **options: Any) -> tuple[Hypothesis, ...]:
     """Decode sentences of different lengths by a copy of the model on this device."""
     model = deepcopy(untrained(name)).to(device)
-    _, src, lengths = sources(model.architecture, LENGTHS)
+    alone, _, _ = sources(model.architecture, LENGTHS)
     clusters = drawn(VOCAB, model.weight.shape[1], 6, 0.4, [model.eos_token], seed=2)
     clusters = replace(clusters, centroids=Centroids.of(0.1 * clusters.centroids.points))  # so that a step falls into several
     vocabulary = clustered(clusters, device=device) if output == "restricted" else None
-    options |= {"fused": output == "fused", "vocabulary": vocabulary}
-    return decode_batch(model, src.to(device), lengths.to(device), **options)
+    return together(model, alone, Search(beam, scored=True), Output(output == "fused", vocabulary), **options)
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from simnmt.nmt.transformer_model import TransformerModel
 from simnmt.nmt.translation import Translator
 from tests.campaigns.harness import thinned
 from tests.nmt.pretrained_folders import FOLDERS, LANGUAGES, opus_folder, text
-from tests.nmt.tiny import MARIAN, decode_batch, sources, stepwise
+from tests.nmt.tiny import MARIAN, sources, stepwise, together
 
 
 @pytest.fixture(scope="module")
@@ -127,10 +127,10 @@ def test_ctranslate2_gives_the_tokens_of_torch(folders: Path, name: str) -> None
     from simnmt.nmt.ctranslate2_engine import CTranslate2Engine
 
     loaded = load_model(str(folders / name))
-    alone, src, lengths = random_sources(loaded.model)
+    alone, _, _ = random_sources(loaded.model)
     engine = CTranslate2Engine(loaded, "cpu", 1, "float32", 0)
     theirs = engine.translate([[str(token) for token in source] for source in alone], beam=1, forced_len=30)
-    ours = decode_batch(loaded.model, src, lengths, forced_len=30)
+    ours = together(loaded.model, alone, forced_len=30)
     assert [[int(token) for token in tokens] for tokens in theirs] == [list(one.tokens) for one in ours]
 
 

@@ -18,9 +18,9 @@ from simnmt.nmt.attentional_model import AttentionalModel
 from simnmt.nmt.engine import Work, load_engine
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.models import build_model, load_model
+from simnmt.nmt.search import Search
 from simnmt.nmt.sharp_engine import SharpEngine
 from simnmt.nmt.sharp_translator import SharpTranslator
-from simnmt.nmt.step_model import pad
 from simnmt.nmt.subwords import Subwords
 from simnmt.nmt.training.recipe import CorpusFiles, Recipe, read_training_corpus, side_of
 from simnmt.nmt.training.trainer import Budget
@@ -28,7 +28,7 @@ from simnmt.nmt.training.translation import EncodedPairs, TranslationLearner
 from simnmt.nmt.training.translation import train_translation as train
 from simnmt.profile.decoder_settings import DecoderSettings
 from tests.nmt import toy_language
-from tests.nmt.tiny import ARCHITECTURES, decode_batch
+from tests.nmt.tiny import ARCHITECTURES, together
 
 
 def loaded(tmp_path: Path, name: str = "sharp", **how: object) -> SharpEngine:
@@ -153,8 +153,7 @@ def speller(tmp_path_factory: pytest.TempPathFactory) -> Speller:
 @pytest.mark.parametrize("how", IDENTITIES)
 def test_identities_find_what_torch_finds(speller: Speller, how: str, width: int) -> None:
     """The same search by torch: sums of log-probabilities without a length penalty, batched, full vocabulary."""
-    src, lengths = pad(speller.sources, SPELLER.pad_token)
-    theirs = decode_batch(speller.model, src, lengths, beam=width, max_len=30, length_penalty=0.0)
+    theirs = together(speller.model, speller.sources, Search(width, scored=True, length_penalty=0.0), max_len=30)
     ours = speller.translator(width, IDENTITIES[how]).translate(speller.sources)
     assert [hypothesis.tokens for hypothesis in ours] == [hypothesis.tokens for hypothesis in theirs]
     assert [hypothesis.log_prob for hypothesis in ours] == pytest.approx([hypothesis.score for hypothesis in theirs], abs=1e-4)

@@ -23,11 +23,12 @@ from simnmt.nmt.attentional_model import (
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.models import build_model
 from simnmt.nmt.recurrent_model import gru
+from simnmt.nmt.search import Search
 from simnmt.nmt.sharp_translator import SharpTranslator
 from simnmt.nmt.training.recipe import Recipe
 from simnmt.nmt.training.translation import EncodedPairs, TranslationLearner
 from simnmt.profile.decoder_settings import DecoderSettings
-from tests.nmt.tiny import SHARP, decode_batch, sources
+from tests.nmt.tiny import SHARP, sources, together
 
 FORMS: dict[str, dict[str, Any]] = {
     "gru": {},
@@ -124,8 +125,8 @@ def lively_of(form: str) -> AttentionalModel:
 def test_the_sharp_decoder_finds_what_torch_finds(form: str, width: int) -> None:
     """Every kind of layer, cell and attention goes where it belongs."""
     model = lively_of(form)
-    alone, src, lengths = sources(SHARP, [3, 9, 5, 2])
-    theirs = decode_batch(model, src, lengths, beam=width, max_len=15, length_penalty=0.0)
+    alone, _, _ = sources(SHARP, [3, 9, 5, 2])
+    theirs = together(model, alone, Search(width, scored=True, length_penalty=0.0), max_len=15)
     ours = SharpTranslator([model], DecoderSettings(beam=width), max_len=15).translate(alone)
     assert [hypothesis.tokens for hypothesis in ours] == [hypothesis.tokens for hypothesis in theirs]
     assert [hypothesis.log_prob for hypothesis in ours] == pytest.approx([hypothesis.score for hypothesis in theirs], abs=1e-3)

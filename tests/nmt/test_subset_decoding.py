@@ -11,10 +11,12 @@ import torch
 
 from simnmt.batching import mini
 from simnmt.nmt.checkpoint import save_checkpoint
-from simnmt.nmt.decoder import BatchedRun
+from simnmt.nmt.decoder import BatchedRun, decode
 from simnmt.nmt.engine import Work, load_engine
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.models import TranslationModel, build_model
+from simnmt.nmt.output_layer import Output
+from simnmt.nmt.search import Search
 from simnmt.nmt.vocabulary.candidate_lists import CandidateLists
 from simnmt.nmt.vocabulary.cluster_bundle import ClusterBundle, ClusterSet
 from simnmt.nmt.vocabulary.contexts import (
@@ -30,7 +32,7 @@ from simnmt.nmt.vocabulary.restricted_vocabulary import (
     load_vocabulary,
 )
 from tests.nmt.made_subsets import MadeLists, all_active
-from tests.nmt.tiny import ARCHITECTURES, GRU, VOCAB, decode_batch, lively, run_of, sources
+from tests.nmt.tiny import ARCHITECTURES, GRU, VOCAB, lively, sources, together
 
 LENGTHS = [3, 9, 5, 7, 4, 12, 2, 6]
 WIDER = GRU.model_copy(update={"hidden": 20})
@@ -59,23 +61,24 @@ def alone() -> list[list[int]]:
 def test_all_clusters_active_is_identical_to_dense(name: str, width: int) -> None:
     """FVP-07: every kind of model, made to go on or not; scores to 1e-5."""
     model = lively(name)
-    _, src, lengths = sources(model.architecture, LENGTHS)
+    alone, _, _ = sources(model.architecture, LENGTHS)
     everything = clustered(all_active(VOCAB, model.weight.shape[1]))
     for forced in (None, 6):
-        dense = decode_batch(model, src, lengths, beam=width, max_len=12, forced_len=forced)
-        restricted = decode_batch(model, src, lengths, beam=width, max_len=12, forced_len=forced, vocabulary=everything)
+        dense = together(model, alone, Search(width, scored=True), forced_len=forced, max_len=12)
+        output = Output(vocabulary=everything)
+        restricted = together(model, alone, Search(width, scored=True), output, forced_len=forced, max_len=12)
         assert [one.tokens for one in restricted] == [one.tokens for one in dense]
         assert [one.score for one in restricted] == pytest.approx([one.score for one in dense], abs=1e-5)
     if width == 1:
-        unscored = decode_batch(model, src, lengths, max_len=12, scored=False, vocabulary=everything)
-        wanted = decode_batch(model, src, lengths, max_len=12)
+        unscored = together(model, alone, Search(), output=Output(vocabulary=everything), max_len=12)
+        wanted = together(model, alone, max_len=12)
         assert [one.tokens for one in unscored] == [one.tokens for one in wanted]
 
 
 def dense_and_audited(part: RestrictedVocabulary, alone: list[list[int]]) -> tuple[BatchedRun, BatchedRun, SubsetAccount]:
     model = lively("gru")
-    dense = run_of(model, alone, mini(1), max_len=30)
-    audited = run_of(model, alone, mini(1), max_len=30, vocabulary=replace(part, audit=True))
+    dense = decode(model, alone, mini(1), max_len=30)
+    audited = decode(model, alone, mini(1), output=Output(vocabulary=replace(part, audit=True)), max_len=30)
     assert audited.subset is not None
     return dense, audited, audited.subset
 
@@ -114,7 +117,7 @@ def test_the_account_records_the_union_of_the_active_sentences(narrow: ClusterSe
         return active
 
     monkeypatch.setattr(ClusteredColumns, "columns", watched)
-    account = run_of(lively("gru"), alone, mini(3), max_len=30, vocabulary=clustered(narrow)).subset
+    account = decode(lively("gru"), alone, mini(3), output=Output(vocabulary=clustered(narrow)), max_len=30).subset
     assert account is not None
     assert account.columns == [len(union) for union in seen]
     assert account.share.tolist() == [len(union) / VOCAB for union in seen]
@@ -126,20 +129,20 @@ def test_no_sentence_leaves_its_list(alone: list[list[int]], width: int) -> None
     """SHARP-02; and in a batch, the union of the lists of those under way."""
     model = lively("gru")
     lists = MadeLists([[1, 3, *range(4 + token % 5, 50, 5)] for token in range(16)], VOCAB)
-    singly = run_of(model, alone, mini(1), beam=width, max_len=12, vocabulary=listed(lists))
+    singly = decode(model, alone, mini(1), search=Search(width), output=Output(vocabulary=listed(lists)), max_len=12)
     for source, hypothesis in zip(alone, singly.hypotheses, strict=True):
         assert set(hypothesis.tokens) <= set(lists.of(source).tolist())
-    together = run_of(model, alone, mini(8), beam=width, max_len=12, vocabulary=listed(lists))
-    assert together.subset is not None
-    assert together.subset.columns[0] == len({token for source in alone for token in lists.of(source).tolist()})
-    assert together.subset.columns[-1] < together.subset.columns[0]
+    joint = decode(model, alone, mini(8), search=Search(width), output=Output(vocabulary=listed(lists)), max_len=12)
+    assert joint.subset is not None
+    assert joint.subset.columns[0] == len({token for source in alone for token in lists.of(source).tolist()})
+    assert joint.subset.columns[-1] < joint.subset.columns[0]
 
 
 def test_stages_are_timed_by_the_clock_that_is_given(narrow: ClusterSet, alone: list[list[int]]) -> None:
     """A clock that ticks once at each look: every stage takes one."""
     ticks = iter(range(100_000))
     account = SubsetAccount(clock=lambda: float(next(ticks)))
-    run_of(lively("gru"), alone, mini(3), max_len=30, vocabulary=replace(clustered(narrow), account=account))
+    decode(lively("gru"), alone, mini(3), output=Output(vocabulary=replace(clustered(narrow), account=account)), max_len=30)
     assert len(account.rows) > 5
     assert account.assign_s == account.product_s == account.search_s == [1.0] * len(account.rows)
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from simnmt.batching import Batching, mini
+from simnmt.batching import mini
 from simnmt.nmt.architecture import (
     Architecture,
     AttentionalArchitecture,
@@ -17,13 +17,12 @@ from simnmt.nmt.architecture import (
     StackBlock,
     TransformerArchitecture,
 )
-from simnmt.nmt.decoder import BatchedRun, decode
+from simnmt.nmt.decoder import decode
 from simnmt.nmt.models import TranslationModel, build_model
 from simnmt.nmt.output_layer import Limit, Output
 from simnmt.nmt.search import Search, SlotSearch
 from simnmt.nmt.sentence_decoder import Hypothesis
 from simnmt.nmt.step_model import pad
-from simnmt.nmt.vocabulary.restricted_vocabulary import RestrictedVocabulary
 
 VOCAB = 50
 BILSTM = RecurrentArchitecture(kind="bilstm", layers=2, hidden=16, embedding=12, src_vocab=VOCAB, tgt_vocab=VOCAB)
@@ -101,38 +100,19 @@ def stepwise(model: Any, src: Tensor, lengths: Tensor, fed: Tensor, beam: int = 
     return torch.stack([slots.body(tokens).clone() for tokens in fed.T], dim=1)
 
 
-def run_of(
+def together(
     model: Any,
     alone: Sequence[Sequence[int]],
-    batching: Batching,
+    search: Search = Search(scored=True),  # noqa: B008 - frozen
+    output: Output = Output(),  # noqa: B008 - frozen
     *,
-    beam: int = 1,
-    fused: bool = False,
-    vocabulary: RestrictedVocabulary | None = None,
-    **options: Any,
-) -> BatchedRun:
-    """`decode` with a beam and an output layer."""
-    return decode(model, alone, batching, search=Search(beam), output=Output(fused, vocabulary), **options)
-
-
-def decode_batch(
-    model: Any,
-    src: Tensor,
-    lengths: Tensor,
-    *,
-    beam: int = 1,
-    scored: bool = True,
-    length_penalty: float = 1.0,
     forced_len: int | None = None,
-    fused: bool = False,
-    vocabulary: RestrictedVocabulary | None = None,
-    **options: Any,
-) -> list[Hypothesis]:
-    """The translations of a padded batch, decoded together, with scores."""
-    alone = [row[:length] for row, length in zip(src.tolist(), lengths.tolist(), strict=True)]
-    search, output = Search(beam, scored, length_penalty), Output(fused, vocabulary)
+    max_len: int = 200,
+) -> tuple[Hypothesis, ...]:
+    """The translations of sentences that are decoded as one batch."""
     forced = None if forced_len is None else [forced_len] * len(alone)
-    return list(decode(model, alone, mini(len(alone)), search=search, output=output, forced_lens=forced, **options).hypotheses)
+    batching = mini(len(alone))
+    return decode(model, alone, batching, search=search, output=output, max_len=max_len, forced_lens=forced).hypotheses
 
 
 def steps_of(search: SlotSearch, tables: Tensor, limits: list[Limit], note: Callable[[], Any] = lambda: None) -> list[Any]:

@@ -24,10 +24,11 @@ from simnmt.papers.fni.topup import Reproduction, reproduce
 from simnmt.papers.fni.topup_claims import LENGTH_CLAIMS, PRINTED, SPEED_CLAIMS, Lengths
 from simnmt.papers.kit.claims import ClaimRecord, judge
 from simnmt.papers.kit.rendering import Report
-from simnmt.profile.cost import CostTable, DecodingCost
+from simnmt.profile.cost import DecodingCost
 from simnmt.profile.profile_file import write_profile
 from tests.browser import part_of, rows_of
 from tests.papers.fni_stand_ins import profile, timed, written
+from tests.profile.made_profile import line_table
 from tests.world.batched_worlds import cost
 
 SENTENCES, BATCH = 1_500, 16
@@ -105,7 +106,7 @@ def test_profiles_of_one_box_and_model_are_one_device_with_a_decoder_per_measure
 def test_long_outputs_extrapolate_only_if_a_step_changes_with_the_position() -> None:
     def of_slope(s_per_token: float) -> Decoder:
         growing = cost((10e-3, 0.0, s_per_token, 0.0), gap_s=(0.0, 0.0))
-        return decoder(replace(growing, step=CostTable.of_line((1, 129), (0, 50), 10e-3, 0.0, s_per_token)))
+        return decoder(replace(growing, step=line_table((1, 129), (0, 50), 10e-3, 0.0, s_per_token)))
 
     assert of_slope(1e-4).prolonged("europarl") == pytest.approx(20.0 / 15.0 - 1.0) and of_slope(1e-4).extrapolates("europarl")
     assert not of_slope(1e-4).extrapolates("opensubtitles") and not of_slope(0.0).extrapolates("europarl")

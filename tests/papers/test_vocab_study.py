@@ -21,7 +21,7 @@ from simnmt.nmt.vocabulary.cluster_bundle import ClusterSet
 from simnmt.nmt.vocabulary.contexts import assign, collect
 from simnmt.nmt.vocabulary.restricted_vocabulary import clustered
 from simnmt.papers.fvp import decoding
-from simnmt.papers.fvp.decoding import PLAIN, Sentences, decode, similarity, time_methods, timed_decoding
+from simnmt.papers.fvp.decoding import PLAIN, Sentences, decode, identical_share, time_methods, timed_decoding
 from simnmt.papers.fvp.measure import (
     PARTS,
     DirectionContexts,
@@ -54,8 +54,6 @@ SMALL = Sizes(
     language_clusters=(2,),
     searches=((1, 1), (2, 3)),
     rounds=1,
-    speed_clusters=(2,),
-    speed_sentences=3,
 )
 
 
@@ -113,7 +111,6 @@ def test_every_part_is_measured_for_each_direction_and_can_be_read_again(made: P
         (chosen,) = {(entry.clusters, entry.top) for entry in study.chosen if entry.label == label}
         assert chosen in grid
     assert [(entry.beam, entry.batch) for entry in study.chosen] == [(1, 1), (2, 3)] * 2
-    assert len(study.speeds) == 2 * 2 * 2
     assert {(run.part, *run.labels) for run in study.runs} == {(part, label) for part in PARTS for label in labels}
     assert {text.role for text in study.texts} == {"train", "heldout", "references"}
     assert judge([study]).text()
@@ -262,9 +259,8 @@ def test_a_cell_that_multiplies_more_is_tried_only_if_it_keeps_more_sentences() 
     assert contenders([poor], 10_000) == [poor] and contenders([large], 10_000) == [large]
 
 
-def test_similarity_is_the_share_of_equal_sentences_and_of_equal_tokens() -> None:
-    assert similarity([(1, 2), (3,)], [(1, 2), (3, 4)]) == {"identical": 0.5, "token_agreement": 3 / 4}
-    assert similarity([()], [()]) == {"identical": 1.0, "token_agreement": 1.0}
+def test_the_identical_share_is_of_whole_sentences() -> None:
+    assert identical_share([(1, 2), (3,)], [(1, 2), (3, 4)]) == 0.5
 
 
 def test_a_file_that_is_no_study_is_refused_in_one_line(study: Study, tmp_path: Path) -> None:

@@ -7,15 +7,30 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from simnmt.calibrate.fits import fit_disk, fit_grid
 from simnmt.profile.blocks import EncoderBlock, StepBlock
+from simnmt.profile.cost import CostTable
 from simnmt.profile.execution_fit import cell_samples, fit_execution
 
 LENGTHS = (2, 5, 10, 20, 40, 80)
 BATCHES = (1, 2, 4, 8, 16, 32)
 JUDGED = (6, 12)
 POSITIONS = (0, 16, 64)
+
+
+def line_table(
+    batches: ArrayLike,
+    lengths: ArrayLike,
+    s_fixed: float,
+    s_per_row: float = 0.0,
+    s_per_token: float = 0.0,
+    s_per_row_token: float = 0.0,
+) -> CostTable:
+    """Cells on s_fixed + s_per_row batch + (s_per_token + s_per_row_token batch) length, which a table gives back exactly."""
+    rows, tokens = np.asarray(batches, np.float64)[:, None], np.asarray(lengths, np.float64)
+    return CostTable.of(batches, lengths, s_fixed + s_per_row * rows + (s_per_token + s_per_row_token * rows) * tokens)
 
 
 def whole_profile(speed: float = 1.0, name: str = "everything") -> dict[str, Any]:

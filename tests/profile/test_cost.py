@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from simnmt.profile.cost import CostTable, DecodingCost
 from simnmt.profile.profile_file import checked_profile
 from simnmt.profile.profile_summary import facts
-from tests.profile.made_profile import whole_profile
+from tests.profile.made_profile import line_table, whole_profile
 
 
 @st.composite
@@ -21,7 +21,7 @@ def tables(draw: st.DrawFn) -> CostTable:
     batches = sorted(draw(st.sets(st.integers(1, 64), min_size=1, max_size=5)))
     lengths = sorted(draw(st.sets(st.integers(0, 60), min_size=1, max_size=5)))
     if draw(st.booleans()):
-        return CostTable.of_line(batches, lengths, *draw(st.tuples(*[st.floats(0.0, 1.0)] * 4)))
+        return line_table(batches, lengths, *draw(st.tuples(*[st.floats(0.0, 1.0)] * 4)))
     return CostTable.of(
         batches, lengths, np.random.default_rng(draw(st.integers(0, 99))).random((len(batches), len(lengths))) + 0.1
     )
@@ -51,7 +51,7 @@ def test_a_table_holds_its_cells_and_is_bilinear_between_them() -> None:
 
 
 def test_the_corners_of_a_line_give_it_back_also_beyond_them() -> None:
-    line = CostTable.of_line((1, 64), (0, 128), 0.004, 1e-4, 2e-6, 1e-6)
+    line = line_table((1, 64), (0, 128), 0.004, 1e-4, 2e-6, 1e-6)
     assert line.seconds([10, 128], [70, 256]) == pytest.approx([0.004 + 1e-3 + 84e-5, 0.004 + 128e-4 + 256 * 130e-6])
     assert line.outside([1, 64, 65, 8], [0, 128, 0, 129]).tolist() == [False, False, True, True]
 
@@ -69,8 +69,8 @@ def test_the_noise_of_the_last_cell_is_not_prolonged() -> None:
     assert 90.0 < table.seconds(64, 200) < (90.0 + segment) / 2.0
 
 
-STEP = CostTable.of_line((1, 64), (0, 63), 0.004, 0.0001, 1e-5, 1e-6)
-ENCODER = CostTable.of_line((1, 32), (1, 100), 0.002, 0.0, 0.0001, 2e-5)
+STEP = line_table((1, 64), (0, 63), 0.004, 0.0001, 1e-5, 1e-6)
+ENCODER = line_table((1, 32), (1, 100), 0.002, 0.0, 0.0001, 2e-5)
 TABLE = CostTable.of([1, 4, 32], [4, 12, 100], [[1, 2, 9], [2, 5, 30], [9, 20, 99.0]])
 
 

@@ -74,6 +74,8 @@ BAD_VALUES = [
     (("valid_range", "src_len"), [9, 3], "valid_range: src_len: [9, 3] is not a range within 0 and 1e9"),
     (("step", "batch"), [4, 2, 1, 8, 16, 32], "step.batch: values must rise"),
     (("encoder", "seconds", 0), [1.0], "encoder: seconds: 6 rows (batch) of 3 (src_len) are needed"),
+    (("execution", "residual_quantiles"), {"shares": [0.0, 1.0], "factors": [0.5, 1.6]}, "execution.residual_quantiles: "),
+    (("execution", "residual_quantiles"), {"shares": [0.0, 0.5, 1.0], "factors": [0.5, 1.5]}, "execution.residual_quantiles: "),
     (("energy", "j_fixed"), 1.0, "energy: j_per_src_token, j_per_tgt_token and j_fixed go together"),
 ]
 

@@ -9,8 +9,9 @@ import numpy as np
 from hypothesis import strategies as st
 
 from simnmt.batching import Batching, mini, top_up
-from simnmt.profile.cost import CostTable, DecodingCost
+from simnmt.profile.cost import DecodingCost
 from simnmt.results.requests import Requests
+from tests.profile.made_profile import line_table
 
 
 def cost(
@@ -27,8 +28,8 @@ def cost(
     """
     src_len, s_per_row_src_token = source_s or (None, 0.0)
     return DecodingCost(
-        CostTable.of_line((1, 129), (0, 512), *step),
-        CostTable.of_line((1, 129), (0, 256), *encoder),
+        line_table((1, 129), (0, 512), *step),
+        line_table((1, 129), (0, 256), *encoder),
         gap_s_fixed=gap_s[0],
         gap_s_per_sentence=gap_s[1],
         refill_s_fixed=refill_s[0],

@@ -34,7 +34,7 @@ def disk_cases(bench: Bench) -> Cases:
             done = measure_disk(bench.folder, sizes, repeats, pace, seed=settings.seed, listener=bench.listener)
         except DiskError as error:
             return {"error": str(error)}
-        return {"read_s": list(done.read_s.items()), "cold": done.cold, "cold_check": done.cold_check}
+        return {"read_s": list(done.read_s.items()), "doubt": done.doubt or ""}
 
     return {"reads": Case(reads, prepare=nothing)}
 
@@ -45,12 +45,12 @@ def fit_disk_block(frame: pd.DataFrame, bench: Bench) -> Blocks:
     try:
         if "error" in row:
             raise ValueError(row["error"])
-        block = fit_disk(dict(row["read_s"]), cold=row["cold"], paced_bytes_per_s=bench.settings.disk_bytes_per_s)
+        block = fit_disk(dict(row["read_s"]), cold=not row["doubt"], paced_bytes_per_s=bench.settings.disk_bytes_per_s)
     except ValueError as error:
         bench.remarks.append(f"no disk: {error}")
         return {"disk": None}
-    if not row["cold"]:
-        bench.remarks.append(f"disk: the reads may not have been cold: {row['cold_check']}")
+    if row["doubt"]:
+        bench.remarks.append(f"disk: the reads may not have been cold: {row['doubt']}")
     return {"disk": block}
 
 

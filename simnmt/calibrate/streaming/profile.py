@@ -249,7 +249,7 @@ def translator_blocks(
         kind="measured",
         model=f"random weights, {geometry.layers} + {crossed.layers} layers",
         geometry=replace(geometry, cross_attention=False),
-        io=reads_block(sizes[0], encoder_reads, cold=disk.cold, pace=pace, file_system=disk.file_system),
+        io=reads_block(sizes[0], encoder_reads, cold=disk.doubt is None, pace=pace, file_system=disk.file_system),
         compute=compute,
         decoder=decoder,
         threads=settings.threads,

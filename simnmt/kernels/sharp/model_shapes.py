@@ -123,11 +123,6 @@ def source_operations(weights: SourceWeights, settings: DecoderSettings, src_len
     return SourceOperations(src_len * computed, float((src_len - 1) * recurrent))
 
 
-def kept_bytes(shape: DecoderShape, words: int) -> int:
-    """Return the bytes of the float32 products of `words` embeddings, including attention's V_a x (SHARP-06)."""
-    return 4 * words * (GATES[shape.bottom] * shape.r + shape.a)
-
-
 TOKENS = sharp.SharpTokens(start=1, eos=0, unk=2, pad=3)
 WORD_REACH, OUTPUT_REACH = 2.0, 8.0
 """Factors of the spread of a word's input to the states, and of the logits; products have a spread of 1.

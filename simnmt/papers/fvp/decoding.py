@@ -106,13 +106,9 @@ def bleu_of(translator: Translator, sentences: Sentences, tokens: Sequence[Seque
     return float(need("sacrebleu.metrics").BLEU().corpus_score(texts, [list(sentences.references)]).score)
 
 
-def similarity(one: Sequence[Sequence[int]], other: Sequence[Sequence[int]]) -> dict[str, float]:
-    """Return the shares of sentences and of tokens at the same place that are the same; ties and rounding differ too."""
-    pairs = list(zip(one, other, strict=True))
-    tokens = sum(max(map(len, pair)) for pair in pairs)
-    same = sum(first == second for pair in pairs for first, second in zip(*pair, strict=False))
-    identical = sum(tuple(first) == tuple(second) for first, second in pairs) / len(pairs)
-    return {"identical": identical, "token_agreement": same / tokens if tokens else 1.0}
+def identical_share(one: Sequence[Sequence[int]], other: Sequence[Sequence[int]]) -> float:
+    """Return the share of sentences that are the same; ties and rounding differ too."""
+    return sum(tuple(first) == tuple(second) for first, second in zip(one, other, strict=True)) / len(one)
 
 
 @dataclass(frozen=True, slots=True)

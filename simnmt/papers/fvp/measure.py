@@ -24,7 +24,6 @@ from simnmt.nmt.devices import torch_threads
 from simnmt.nmt.output_layer import Output
 from simnmt.nmt.step_model import StepModel
 from simnmt.nmt.translation import Translator
-from simnmt.nmt.vocabulary.bundle_file import model_bytes
 from simnmt.nmt.vocabulary.cluster_bundle import ClusterSet
 from simnmt.nmt.vocabulary.contexts import Clustering, Contexts, assign, cluster, collect, join_contexts
 from simnmt.nmt.vocabulary.restricted_vocabulary import RestrictedVocabulary, clustered, with_measured_cost
@@ -33,10 +32,8 @@ from simnmt.papers.fvp.decoding import (
     Sentences,
     bleu_of,
     decode,
-    similarity,
-    time_methods,
+    identical_share,
     timed_decoding,
-    tokens_per_s,
 )
 from simnmt.papers.fvp.published import LEAST_IDENTICAL, MOST_ACTIVE, MOST_BLEU_CHANGE
 from simnmt.papers.fvp.study import (
@@ -45,13 +42,11 @@ from simnmt.papers.fvp.study import (
     Knowledge,
     Part,
     PartRun,
-    Speed,
     StudiedModel,
     Study,
-    format_clusters,
 )
 from simnmt.papers.fvp.texts import Direction, Sample, held_out, sha256_of, training_sources
-from simnmt.papers.kit.study import TOOL, PartClock, read_study, write_study
+from simnmt.papers.kit.study import TOOL, part_run, read_study, write_study
 
 Say = Callable[[str], None]
 """Reports progress."""
@@ -83,8 +78,6 @@ class Sizes:
     searches: Sequence[tuple[int, int]] = ((1, 1), (2, 20))
     """Beam and batch: the paper's b1 and b2."""
     rounds: int = 3
-    speed_clusters: Sequence[int] = (100, 300, 500, 900, 1_300, 2_000)
-    speed_sentences: int = 300
     tried_sentences: int = 1_000
     """Sentences of the development half on which r and K are chosen."""
     quick: bool = False
@@ -108,8 +101,6 @@ QUICK = Sizes(
     volumes=3,
     volume_clusters=(100,),
     language_clusters=(50, 100),
-    speed_clusters=(50, 200),
-    speed_sentences=50,
     rounds=2,
 )
 """Minutes instead of an hour: few sentences, clusters and rounds."""
@@ -139,8 +130,8 @@ def run_study(
                 if label in measured or (part == "by_language" and len(bench.directions) < 2):
                     continue
                 say(f"{label}: {part}")
-                clock, entries = PartClock(threads), tuple(PARTS[part](bench, label, study))
-                run = clock.run(PartRun, LIBRARIES, part=part, labels=(label,), notes=bench.notes(label))
+                entries = tuple(PARTS[part](bench, label, study))
+                run = part_run(PartRun, threads, LIBRARIES, part=part, labels=(label,), notes=bench.notes(label))
                 changed = {part: (*getattr(study, part), *entries), "runs": (*study.runs, run), "tool": TOOL}
                 study = study.model_copy(update=changed)
                 if out is not None:
@@ -158,7 +149,6 @@ def _studied(folder: Path, translator: Translator) -> StudiedModel:
         vocab=vocab,
         width=width,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
-        parameter_bytes=model_bytes(model),
     )
 
 
@@ -358,7 +348,7 @@ class _Bench:
         """Return True if enough of the sentences are identical, and BLEU is near enough."""
         before, after = (bleu_of(self.translator, sentences, tokens) for tokens in (dense, part))
         near = before is None or after is None or abs(after - before) <= MOST_BLEU_CHANGE
-        return near and similarity(dense, part)["identical"] >= LEAST_IDENTICAL
+        return near and identical_share(dense, part) >= LEAST_IDENTICAL
 
     def timed(self, label: str, part: RestrictedVocabulary, **settings: Any) -> Iterator[Decoded]:
         """Decode the test half with each search, in turn with all of the vocabulary; then once with an audit."""
@@ -404,39 +394,10 @@ def _chosen(bench: _Bench, label: str, study: Study) -> Iterator[Decoded]:
     return bench.timed(label, bench.vocabulary(clustered(sets)), clusters=clusters, top=top)
 
 
-def _speeds(bench: _Bench, label: str, study: Study) -> Iterator[Speed]:
-    """Time decoding at many r and K (figure 3)."""
-    sizes, translator = bench.sizes, bench.translator
-    methods = {"dense": PLAIN}
-    measured = []
-    for clusters in sizes.speed_clusters:
-        for sets in bench.sets(label, clusters, sizes.tops):
-            measured.append((format_clusters(clusters, sets.top), clusters, sets.top))
-            methods[measured[-1][0]] = Output(vocabulary=bench.vocabulary(clustered(sets)))
-    sample = Sentences.of(translator, bench.held_out(label)[0])
-    for beam, batch in sizes.searches:
-        sentences = sample.at(range(min(sizes.speed_sentences, len(sample.sources)))).in_batch_order(batch)
-        bench.say(f"{label}: speed of {len(measured)} cluster sets, beam {beam}, batch {batch}")
-        timed = time_methods(translator, sentences, beam, batch, methods, sizes.rounds)
-        for name, clusters, top in measured:
-            yield Speed(
-                label=label,
-                clusters=clusters,
-                top=top,
-                beam=beam,
-                batch=batch,
-                sentences=len(sentences.sources),
-                conclusive=timed.conclusive,
-                ratios=timed.ratios(tokens_per_s, name, "dense"),
-                **similarity(timed.tokens("dense"), timed.tokens(name)),
-            )
-
-
 PARTS: dict[Part, Callable[[_Bench, str, Study], Iterator[Any]]] = {
     "sweep": _sweep,
     "volume": _volume,
     "by_language": _by_language,
     "chosen": _chosen,
-    "speeds": _speeds,
 }
-"""Measured one by one; the last two time real decoding and need a quiet box."""
+"""Measured one by one; the last one times real decoding and needs a quiet box."""

@@ -17,7 +17,7 @@ from simnmt.papers.kit.study import AboveZero, Positive, Share
 
 Ratios = Annotated[tuple[AboveZero, ...], Field(min_length=1)]
 """One a round."""
-Part = Literal["sweep", "volume", "by_language", "chosen", "speeds"]
+Part = Literal["sweep", "volume", "by_language", "chosen"]
 Knowledge = Literal["both", "target"]
 
 
@@ -30,7 +30,6 @@ class StudiedModel(Configuration):
     vocab: Positive
     width: Positive
     parameters: Positive
-    parameter_bytes: Positive
 
 
 class StudiedText(Configuration):
@@ -87,25 +86,17 @@ class Cell(Clusters):
     identical: Share
 
 
-class Compared(Configuration):
-    """A text decoded with one search and a part of the vocabulary, in turn with all of it.
+class Decoded(Clusters):
+    """Decoding of held-out text with one search: plain, with the fused output layer, and with clusters (FVP-08, 16, 20)."""
 
-    `identical`, `token_agreement`: shares of sentences and of tokens that are those of dense decoding; `conclusive`: enough
-    stretches of the rounds were undisturbed, else no verdict rests on times.
-    """
-
-    label: str
     beam: Positive
     batch: Positive
     sentences: Positive
     identical: Share
+    """Share of sentences that are those of dense decoding; `token_agreement`: of tokens."""
     token_agreement: Share
     conclusive: bool
-
-
-class Decoded(Clusters, Compared):
-    """Decoding of held-out text: plain, with the fused output layer, and with a part of the vocabulary (FVP-08, 16, 20)."""
-
+    """Enough stretches of the rounds were undisturbed; else no verdict rests on times."""
     bleu: float | None
     bleu_part: float | None
     tokens_per_s: AboveZero
@@ -174,17 +165,6 @@ def format_clusters(clusters: int, top: int) -> str:
     return f"{clusters:,} clusters, K = {top}"
 
 
-class Speed(Clusters, Compared):
-    """Speed-up of real decoding by r and K, in tokens per second over plain decoding (figure 3)."""
-
-    ratios: Ratios
-
-    @property
-    def gain(self) -> float:
-        """The median of `ratios`, less 1: 0.25 is 25 % more."""
-        return median(self.ratios) - 1.0
-
-
 class Study(Configuration):
     """One model, its texts, and the parts that have been measured; a part that was not is empty."""
 
@@ -203,7 +183,6 @@ class Study(Configuration):
     by_language: tuple[Cell, ...] = ()
     chosen: tuple[Decoded, ...] = ()
     """Decodings with the chosen r and K."""
-    speeds: tuple[Speed, ...] = ()
 
     @property
     def name(self) -> str:

@@ -8,7 +8,7 @@ from itertools import pairwise
 from math import sqrt
 
 from simnmt.papers.fvp.published import LEAST_IDENTICAL, MOST_ACTIVE, MOST_BLEU_CHANGE, NEAR_PREDICTED, PAPER
-from simnmt.papers.fvp.study import Cell, Decoded, Speed, Study, format_clusters
+from simnmt.papers.fvp.study import Cell, Decoded, Study
 from simnmt.papers.kit.claims import (
     Claim,
     ClaimRecord,
@@ -180,32 +180,6 @@ def _single(studied: Studied) -> Result:
     return Result(effects, ours, f"{why}over the fused output layer {fused}", words=None)
 
 
-def _fastest(studied: Studied) -> Result:
-    effects: dict[str, Effect] = {}
-    ours, judged = [], []
-    speeds = studied.study.speeds
-    for (label, beam, batch), group in grouped(speeds, "label", "beam", "batch", order=lambda speed: -speed.gain).items():
-        best, most = group[0], max(speed.clusters for speed in group)
-        supporting = [speed for speed in group if speed.top == 1 and speed.clusters >= most / 2]
-        opposing = [speed for speed in group if speed not in supporting]
-        where = f"{label}, beam {beam}, batch {batch}"
-        ours.append(f"{where}: {_percent(1.0 + best.gain)} at {format_clusters(best.clusters, best.top)}")
-        if supporting and opposing:
-            effects[where] = [ratio > rival for ratio, rival in zip(supporting[0].ratios, opposing[0].ratios, strict=True)]
-            judged.append(f"{_format_speed(supporting[0])} against {_format_speed(opposing[0])}")
-    if not effects:
-        raise _lacking("speeds of K = 1 and others at high numbers of clusters")
-    clusters = sorted({speed.clusters for speed in speeds})
-    tops = ", ".join(map(str, sorted({speed.top for speed in speeds})))
-    why = f"of these {len(clusters)} numbers of clusters, {', '.join(f'{count:,}' for count in clusters)}, and K = {tops}; the "
-    why += "best with K = 1 and half of the most clusters or more against the best of the others, round by round: "
-    return Result(effects, "; ".join(ours), why + ", ".join(judged), words=None)
-
-
-def _format_speed(speed: Speed) -> str:
-    return f"{format_clusters(speed.clusters, speed.top)} ({_percent(1.0 + speed.gain)})"
-
-
 def _more_clusters(studied: Studied) -> Result:
     groups = grouped(studied.study.sweep, "label", "top", order="clusters").items()
     rows = {f"{label}, K = {top}": row for (label, top), row in groups if len(row) > 1}
@@ -337,7 +311,6 @@ STUDY_CLAIMS: list[Claim[Studied]] = of_paper(
         Claim("FVP-20 (f)", value=_whole, holds=at_least(1.0 + PAPER["gain"]), needs="timed chosen"),
         Claim("FVP-20 (g)", value=_amdahl, holds=about(1.0, NEAR_PREDICTED), needs="timed chosen"),
         Claim("FVP-20 (h)", value=_single, holds=above(0.0), needs="timed chosen"),
-        Claim("FVP-11 (d)", value=_fastest, needs="timed speeds"),
         Claim("FVP-11 (a)", value=_more_clusters, needs="sweep"),
         Claim("FVP-11 (b)", value=_more_by_top, needs="sweep"),
         Claim("FVP-08 (c)", value=_misses_by_top, needs="sweep"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import time
 from collections.abc import Callable, Iterable
 from datetime import datetime, timezone
 from operator import attrgetter
@@ -18,7 +17,6 @@ from simnmt.base import VERSION, shipped_files
 from simnmt.base.configuration import Configuration
 from simnmt.base.errors import InputError
 from simnmt.base.files import written_whole
-from simnmt.calibrate import processor_use
 from simnmt.calibrate.box import describe_machine
 from simnmt.calibrate.settings import CalibrationError, read_measurement
 from simnmt.nmt.devices import installed_versions
@@ -34,16 +32,13 @@ TOOL = f"simnmt {VERSION}"
 
 
 class PartRun(Configuration):
-    """How and when one part of a study was measured."""
+    """How and when one part of a study was measured; the harness repeats what other programs disturb."""
 
     date: str
     """End of the measurement, ISO 8601."""
-    seconds: Seconds
     threads: Positive
     machine: str
     """Processor, CPUs and operating system."""
-    others_cpus: float | None
-    """CPUs' worth of time that other processes used when the part began; None if the box keeps no account of it."""
     versions: dict[str, str]
     """Versions of the libraries."""
     notes: tuple[str, ...] = ()
@@ -53,25 +48,15 @@ class PartRun(Configuration):
 Run = TypeVar("Run", bound=PartRun)
 
 
-class PartClock:
-    """Measures the conditions of one part of a study, from its construction to `run`."""
-
-    def __init__(self, threads: int) -> None:
-        self._threads = threads
-        self.others_cpus = processor_use.others_cpus()
-        self._begin_s = time.perf_counter()
-
-    def run(self, kind: type[Run], libraries: Iterable[str], **more: Any) -> Run:
-        """Return the record of the part that ends now; `more`: the further fields of `kind`."""
-        return kind(
-            date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            seconds=time.perf_counter() - self._begin_s,
-            threads=self._threads,
-            machine=describe_machine(),
-            others_cpus=self.others_cpus,
-            versions={"python": platform.python_version(), **installed_versions(libraries)},
-            **more,
-        )
+def part_run(kind: type[Run], threads: int, libraries: Iterable[str], **more: Any) -> Run:
+    """Return the record of the part that ends now; `more`: the further fields of `kind`."""
+    return kind(
+        date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        threads=threads,
+        machine=describe_machine(),
+        versions={"python": platform.python_version(), **installed_versions(libraries)},
+        **more,
+    )
 
 
 Study = TypeVar("Study", bound=BaseModel)

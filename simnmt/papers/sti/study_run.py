@@ -25,7 +25,7 @@ from simnmt.calibrate.settings import CalibrationError
 from simnmt.calibrate.streaming.measurements import check_bits
 from simnmt.calibrate.streaming.profile import measure_importance
 from simnmt.nmt.devices import torch_threads
-from simnmt.papers.kit.study import TOOL, PartClock, read_study, write_study
+from simnmt.papers.kit.study import TOOL, part_run, read_study, write_study
 from simnmt.papers.sti.study import (
     METHODS,
     PARTS,
@@ -317,10 +317,10 @@ def measure(
     for part in (part for part in parts if part not in known):
         if progress is not None:
             progress(PARTS.index(part), len(PARTS), f"part {part}")
-        clock, before = PartClock(threads), bench.judge.evaluations
-        entries = bench.measured(part)
-        run = clock.run(
+        before, entries = bench.judge.evaluations, bench.measured(part)
+        run = part_run(
             PartRun,
+            threads,
             ("torch", "numpy", "scipy"),
             part=part,
             evaluations=bench.judge.evaluations - before,

@@ -1,10 +1,11 @@
-"""Sentences that join and leave one by one: what each says does not depend on who else is there."""
+"""Decoding: sentences that join and leave one by one, and searches against Hugging Face's, enumeration and themselves."""
 
 from __future__ import annotations
 
 import itertools
 import json
 import math
+import warnings
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,22 +17,28 @@ from hypothesis import strategies as st
 
 from simnmt.batching import mini
 from simnmt.nmt.agreement import decode_alone
+from simnmt.nmt.attentional_model import AttentionalModel
 from simnmt.nmt.decoder import Decoder, EncodedSentence
 from simnmt.nmt.decoder_timing import joining_timer, time_steps_in_turn
 from simnmt.nmt.engine import Work, load_engine
 from simnmt.nmt.errors import NmtError, OutOfMemory
 from simnmt.nmt.models import TranslationModel, build_model, load_model
+from simnmt.nmt.output_layer import largest, largest_sums
 from simnmt.nmt.search import Search
 from simnmt.nmt.sentence_decoder import DecodeRequest, Hypothesis
-from tests.campaigns.harness import thinned
-from tests.nmt.tiny import ARCHITECTURES, MARIAN, lively, sources
+from simnmt.nmt.sharp_translator import SharpTranslator
+from simnmt.nmt.step_model import pad
+from simnmt.nmt.transformer_model import TransformerModel
+from simnmt.profile.decoder_settings import DecoderSettings
+from tests.campaigns.harness import deep, thinned
+from tests.nmt.tiny import ARCHITECTURES, MARIAN, Table, lively, sources, together
 
 LENGTHS = [3, 9, 5, 7, 4, 8]
 MOST = 14
 
 
 @cache
-def alone(name: str, beam: int) -> list[Hypothesis]:
+def decoded_alone(name: str, beam: int) -> list[Hypothesis]:
     model = lively(name)
     return [decode_alone(model, source, beam, MOST) for source in sentences(name)]
 
@@ -65,7 +72,7 @@ def test_a_sentence_that_joins_midway_is_translated_as_alone(name: str, beam: in
         hypotheses.update(decoder.step())
         decoder.join([encoded[late]], [late])
     hypotheses.update(decode_to_end(decoder))
-    expected = alone(name, beam)
+    expected = decoded_alone(name, beam)
     assert [hypotheses[at].tokens for at in range(6)] == [lone.tokens for lone in expected]
     assert [hypotheses[at].steps for at in range(6)] == [lone.steps for lone in expected]
     if beam > 1:
@@ -84,7 +91,7 @@ def test_each_sentence_keeps_its_forced_length_or_its_limit(name: str, beam: int
     hypotheses = decode_to_end(decoder)
     assert [len(hypotheses[at].tokens) for at in (0, 2, 4)] == [7, 1, 12]
     assert model.eos_token not in hypotheses[0].tokens + hypotheses[4].tokens
-    assert hypotheses[1].tokens == alone(name, beam)[1].tokens
+    assert hypotheses[1].tokens == decoded_alone(name, beam)[1].tokens
     for at, limit in ((3, 2), (5, 1)):
         assert hypotheses[at].tokens == decode_alone(model, sentences(name)[at], beam, limit).tokens
 
@@ -126,7 +133,7 @@ def test_too_little_memory_drops_all_sentences_and_the_decoder_stays_usable(
     assert decoder.active == 0
     decoder.join(encoded, range(3))
     hypotheses = decode_to_end(decoder)
-    assert [hypotheses[at].tokens for at in range(3)] == [lone.tokens for lone in alone("gru", 2)[:3]]
+    assert [hypotheses[at].tokens for at in range(3)] == [lone.tokens for lone in decoded_alone("gru", 2)[:3]]
 
 
 TINY = {"kind": "gru", "layers": 1, "hidden": 8, "embedding": 8, "src_vocab": 20, "tgt_vocab": 20}
@@ -268,17 +275,6 @@ def test_long_refilling_of_all_slots_keeps_every_sentences_logits(name: str) -> 
         assert both.difference < 1e-4
 
 
-def test_the_last_slots_fill_the_holes_of_those_that_leave() -> None:
-    """A worked example: of six, 1 and 3 and 4 leave; 5 takes the place of 1."""
-    model = lively("gru")
-    slots = model.slots(12)
-    slots.join(encoded(model, [4] * 6), range(6), [4] * 6, 2)
-    assert slots.leave([4, 1, 3], 2) == [0, 5, 2]
-    assert len(slots.body(torch.full((6,), 5))) == 6
-    assert slots.leave([], 2) == [0, 1, 2]
-    assert slots.leave([0, 1, 2], 2) == []
-
-
 @pytest.mark.parametrize("name", ["gru", "bilstm", "marian"])
 def test_nan_in_one_sentence_does_not_reach_others(name: str) -> None:
     """Not even the next one in its place: not-a-number times a weight of 0 is not a number."""
@@ -333,3 +329,172 @@ def test_a_sentence_that_joins_long_after_another_attends_only_to_its_own_column
         for at, token in enumerate(fed[0].tolist()):
             logits = model.project(both.slots.body(torch.tensor([7, token])))
             assert torch.allclose(logits[1:], expected[:, at], atol=1e-5)
+
+
+def hugging_face(
+    model: TransformerModel, src: torch.Tensor, lengths: torch.Tensor, beams: int, max_len: int
+) -> list[tuple[int, ...]]:
+    """Its outputs without start, end and padding."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        out = model.hf.generate(
+            input_ids=src,
+            attention_mask=(torch.arange(src.shape[1])[None, :] < lengths[:, None]).long(),
+            num_beams=beams,
+            do_sample=False,
+            max_new_tokens=max_len,
+            bad_words_ids=[[model.pad_token]] if model.pad_token != model.eos_token else None,
+            length_penalty=1.0,
+            early_stopping=False,
+        )
+    special = {model.pad_token, model.eos_token}
+    return [tuple(token for token in row[1:] if token not in special) for row in out.tolist()]
+
+
+@pytest.mark.parametrize("beams", [1, 2, 4])
+@pytest.mark.parametrize("seed", [1, deep(2), deep(3)])
+@pytest.mark.parametrize("name", ["marian", "own tokens"])
+def test_marian_gives_the_tokens_of_hugging_face(name: str, seed: int, beams: int) -> None:
+    model = lively(name)
+    assert isinstance(model, TransformerModel)
+    alone, src, lengths = sources(model.architecture, LENGTHS, seed)
+    ours = together(model, alone, Search(beams, scored=True), max_len=40)
+    theirs = hugging_face(model, src, lengths, beams, 40)
+    assert [hypothesis.tokens for hypothesis in ours] == theirs
+    assert len(set(theirs)) > 1
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_greedy_output_is_identical_on_repeat(name: str) -> None:
+    """CNMT-13."""
+    model = lively(name)
+    alone, _, _ = sources(model.architecture, LENGTHS)
+    assert together(model, alone, max_len=30) == together(model, alone, max_len=30)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_tokens_behind_the_end_of_a_source_change_nothing(name: str) -> None:
+    model = lively(name)
+    _, src, lengths = sources(model.architecture, LENGTHS)
+    other = torch.where(torch.arange(src.shape[1])[None, :] < lengths[:, None], src, 7)
+    tgt_in = torch.full((len(LENGTHS), 3), 5)
+    with torch.inference_mode():
+        assert torch.allclose(model(src, lengths, tgt_in), model(other, lengths, tgt_in), atol=1e-5)
+
+
+def every_output(table: torch.Tensor, max_len: int) -> dict[tuple[int, ...], float]:
+    """All that the table can say in so many steps, with its log-probability: ended, or cut at the last step."""
+    log = table.double()
+    words = range(2, table.shape[1])
+    outputs = {}
+    for length in range(max_len + 1):
+        for tokens in itertools.product(words, repeat=length):
+            path = [2, *tokens] if length == max_len else [2, *tokens, 1]
+            outputs[tokens] = sum(float(log[a, b]) for a, b in itertools.pairwise(path))
+    return outputs
+
+
+def random_table(seed: int, vocab: int = 5) -> torch.Tensor:
+    logits = torch.randn((vocab, vocab), generator=torch.Generator().manual_seed(seed)) * 2
+    logits[:, 0] = float("-inf")
+    return logits.log_softmax(dim=1)
+
+
+@given(st.integers(0, 10_000))
+def test_a_beam_as_wide_as_all_outputs_finds_the_likeliest(seed: int) -> None:
+    """By enumeration; with no length penalty, where stopping early loses nothing."""
+    table = random_table(seed)
+    outputs = every_output(table, 4)
+    hypotheses = together(Table(table), [[5]], Search(81, scored=True, length_penalty=0.0), max_len=4)
+    assert hypotheses[0].score == pytest.approx(max(outputs.values()), abs=1e-4)
+    assert outputs[hypotheses[0].tokens] == pytest.approx(max(outputs.values()), abs=1e-4)  # orders of the same pairs tie
+
+
+@given(st.integers(0, 10_000), st.integers(1, 6))
+def test_a_score_is_that_of_its_tokens_however_narrow_the_beam(seed: int, width: int) -> None:
+    table = random_table(seed)
+    (hypothesis,) = together(Table(table), [[5]], Search(width, scored=True), max_len=4)
+    counted = min(len(hypothesis.tokens) + 1, 4)
+    assert hypothesis.score == pytest.approx(every_output(table, 4)[hypothesis.tokens] / counted, abs=1e-4)
+
+
+def test_a_worked_example_where_the_beam_beats_greed() -> None:
+    """Greedy takes token 3 (0.6), whose ends are poor (0.3); the beam sees that 4 (0.4) ends for sure."""
+    p = torch.full((5, 5), 1e-9)
+    p[2, 3], p[2, 4], p[4, 1], p[3, 1], p[3, 3], p[3, 4] = 0.6, 0.4, 1.0, 0.3, 0.35, 0.35
+    assert together(Table(p.log()), [[5]], max_len=2)[0].tokens == (3, 3)
+    (hypothesis,) = together(Table(p.log()), [[5]], Search(2, scored=True, length_penalty=0.0), max_len=2)
+    assert hypothesis == Hypothesis((4,), pytest.approx(torch.tensor(0.4).log().item(), abs=1e-5))
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_greedy_search_chooses_equally_without_scores(name: str) -> None:
+    """FNI-06: the likeliest token needs no softmax."""
+    model = lively(name)
+    alone, _, _ = sources(model.architecture, LENGTHS)
+    scored, bare = (together(model, alone, Search(scored=scored), max_len=30) for scored in (True, False))
+    assert [hypothesis.tokens for hypothesis in scored] == [hypothesis.tokens for hypothesis in bare]
+    assert {hypothesis.score for hypothesis in bare} == {None}
+
+
+WIDTHS = [5, 1_025, 30_000, 32_000, 32_001]
+
+
+@pytest.mark.parametrize("columns", WIDTHS)
+def test_the_largest_column_equals_torchs_and_is_the_first_of_equals(columns: int) -> None:
+    draw = torch.Generator().manual_seed(1)
+    logits = torch.randn((70, columns), generator=draw)
+    assert torch.equal(largest(logits), logits.argmax(dim=1))
+    logits[0] = 0.0
+    logits[1] = float("-inf")
+    logits[1, columns - 1] = 0.0
+    logits[2, [columns // 2, columns - 1]] = 9.0
+    assert largest(logits)[:3].tolist() == [0, columns - 1, columns // 2]
+
+
+@pytest.mark.parametrize("columns", WIDTHS)
+def test_the_largest_sums_are_those_of_all_sums_sorted(columns: int) -> None:
+    draw = torch.Generator().manual_seed(2)
+    log_probs = torch.randn((14 * 5, columns), generator=draw, dtype=torch.float64).float()
+    scores = torch.randn((14, 5), generator=draw)
+    scores[0, 1:] = float("-inf")
+    count = min(10, columns)
+    sums, rows, words = largest_sums(log_probs, scores, count)
+    every = (log_probs.view(14, 5, columns) + scores[:, :, None]).flatten(1)
+    assert torch.equal(sums, every.sort(dim=1, descending=True).values[:, :count])
+    assert torch.equal(every.gather(1, rows * columns + words), sums)
+    assert all(len(set(places)) == count for places in (rows * columns + words).tolist())
+
+
+ATTENTIVE = ["bilstm", "gru", "marian", "own tokens", "sharp"]
+TARGETS = [[5, 6, 7], [9], [4, 4, 8, 10]]
+
+
+def fed(model: TranslationModel) -> torch.Tensor:
+    return pad([[model.start_token, *target[:-1]] for target in TARGETS], model.pad_token)[0]
+
+
+@pytest.mark.parametrize("name", ATTENTIVE)
+def test_attention_weights_sum_to_one_over_the_source_and_are_zero_on_padding(name: str) -> None:
+    model = lively(name)
+    alone, src, lengths = sources(ARCHITECTURES[name], [3, 6, 4])
+    with torch.inference_mode():
+        weights = model.attention(src, lengths, fed(model))
+        assert weights.shape == (3, 4, 6)
+        torch.testing.assert_close(weights.sum(dim=2), torch.ones(3, 4))
+        assert not weights[0, :, 3:].any()
+        assert not weights[2, :, 4:].any()
+        for row, source in enumerate(alone):
+            tgt_in = torch.tensor([[model.start_token, *TARGETS[row][:-1]]])
+            alone_weights = model.attention(torch.tensor([source]), torch.tensor([len(source)]), tgt_in)
+            torch.testing.assert_close(weights[row, : len(TARGETS[row]), : len(source)], alone_weights[0], rtol=1e-4, atol=1e-5)
+
+
+def test_attention_of_the_model_equals_the_positions_reported_by_the_sharp_decoder() -> None:
+    model = lively("sharp")
+    assert isinstance(model, AttentionalModel)
+    (source,), src, lengths = sources(ARCHITECTURES["sharp"], [7])
+    (translation,) = SharpTranslator([model], DecoderSettings(), max_len=12).translate([source])
+    with torch.inference_mode():
+        weights = model.attention(src, lengths, torch.tensor([[model.start_token, *translation.tokens[:-1]]]))
+    assert weights[0].argmax(dim=1).tolist() == list(translation.attended)
