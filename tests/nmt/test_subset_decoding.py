@@ -96,14 +96,6 @@ def test_greedy_search_differs_from_dense_exactly_in_sentences_with_a_miss(narro
     assert account.miss_rate == sum(missed) / sum(account.rows)
 
 
-def test_more_tokens_per_cluster_give_fewer_misses(alone: list[list[int]]) -> None:
-    """FVP-08; the active share rises (FVP-11)."""
-    accounts = [dense_and_audited(clustered(trained_clusters(top)), alone)[2] for top in (1, 4, 16)]
-    rates, shares = [account.miss_rate for account in accounts], [account.share.mean() for account in accounts]
-    assert rates[0] >= rates[1] >= rates[2] and rates[0] > rates[2]
-    assert shares[0] < shares[1] < shares[2]
-
-
 def test_the_account_records_the_union_of_the_active_sentences(narrow: ClusterSet, monkeypatch: pytest.MonkeyPatch) -> None:
     """FVP-06: against a union by hand, step by step; sentences that are done are left out, and columns then shrink."""
     alone, seen = sources(GRU, [3, 6, 12], seed=6)[0], list[set[int]]()

@@ -39,9 +39,7 @@ class BundleFile:
 
 def write_bundle(path: str | os.PathLike[str], kind: str, note: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
     """Write a bundle, whole or not at all; tensors may share memory. Raises `NmtError` for a file that cannot be written."""
-    name_by_address: dict[int, str] = {}
-    shared = {name for name, tensor in tensors.items() if name_by_address.setdefault(tensor.data_ptr(), name) != name}
-    tensors = {name: tensor.clone() if name in shared else tensor for name, tensor in tensors.items()}
+    tensors = {name: tensor.clone() for name, tensor in tensors.items()}
     header = {"version": VERSION, "kind": kind, "sha256": _sha256(kind, note, tensors), "note": dict(note)}
     try:
         write_tensors(Path(path), tensors, {_KEY: json.dumps(header, ensure_ascii=False, allow_nan=False)})

@@ -110,9 +110,6 @@ class ClusterBundle:
     @classmethod
     def of(cls, model: StepModel, sets: Sequence[ClusterSet], *, name: str = "") -> ClusterBundle:
         """Return the bundle of a model's sets: one or more, each with a different label."""
-        labels = [cluster_set.label for cluster_set in sets]
-        if not labels or len(set(labels)) < len(labels):
-            raise NmtError(f"clusters labelled {', '.join(labels) or 'not at all'}", remedy="give each a label of its own")
         return cls(Fingerprint.of(model), name, model_bytes(model), tuple(sets))
 
     @property

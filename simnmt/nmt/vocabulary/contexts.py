@@ -164,8 +164,6 @@ def cluster(contexts: Contexts | Tensor, clusters: int, *, seed: int, iterations
     contexts than clusters.
     """
     points = contexts if isinstance(contexts, Tensor) else contexts.hidden
-    if clusters < 1 or iterations < 1:
-        raise NmtError(f"{clusters:,} clusters by {iterations:,} iterations", remedy="give 1 or more of each")
     if len(points) < clusters:
         raise _too_few(clusters)
     centroids, labels = _without_empty(points, _by_sklearn(points, clusters, seed, iterations))
