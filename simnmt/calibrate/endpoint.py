@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -228,6 +227,16 @@ class EndpointTimes:
         execution_s = (counted["seconds"] - self.round_trip_s).clip(lower=LEAST_SHARE * counted["seconds"])
         self.counted = counted.assign(execution_s=execution_s)
 
+    def round_trip(self, echo_name: str) -> RoundTrip:
+        """Return the echoes, and what of them is taken off."""
+        echoes_s = self.requests["echo_s"].dropna().tolist()
+        return RoundTrip(
+            how="echo" if self.separates_round_trip else "included",
+            echo=echo_name if echoes_s else "",
+            seconds=Quantiles.of(echoes_s) if echoes_s else None,
+            taken_off_s=self.round_trip_s,
+        )
+
     def mean_s(self) -> float:
         """Return the mean over the sentences of the time of each."""
         return float(self.counted.groupby("case")["execution_s"].median().mean())
@@ -269,11 +278,22 @@ def _profile(
     settings: EndpointSettings, times: EndpointTimes, echo_name: str, name: str, device_name: str | None
 ) -> DeviceProfile:
     src_len, tgt_len = ((int(times.counted[side].min()), int(times.counted[side].max())) for side in ("src_len", "tgt_len"))
-    execution, block = times.execution(), _endpoint_block(settings, times, echo_name)
-    trip = block.round_trip
+    execution, trip = times.execution(), times.round_trip(echo_name)
     network = "network included" if trip.how == "included" else f"round trip of {1e3 * trip.taken_off_s:.3g} ms taken off"
     source = f"measured through HTTP, {network}: {settings.api} at {settings.url}, sentences of {Path(settings.text).name}"
-    doubts = tuple(_doubts(times, collinear=bool(execution.fit.collinear)))
+    block = EndpointBlock(
+        kind="measured",
+        api=settings.api,
+        url=settings.url,
+        source=settings.source,
+        target=settings.target,
+        sentences=times.requests["case"].nunique(),
+        requests=len(times.requests),
+        mean_s=times.mean_s(),
+        spread=times.spread(),
+        round_trip=trip,
+        doubts=tuple(_doubts(times, collinear=bool(execution.fit.collinear))),
+    )
     return DeviceProfile.model_construct(
         schema_version=2,
         name=name,
@@ -284,27 +304,8 @@ def _profile(
         ),
         valid_range=ValidRange(src_len=src_len, tgt_len=tgt_len),
         execution=execution,
-        endpoint=block.model_copy(update={"doubts": doubts}),
+        endpoint=block,
         provenance=Provenance(source=source, date=profile_assembly.now(), tool=TOOL),
-    )
-
-
-def _endpoint_block(settings: EndpointSettings, times: EndpointTimes, echo_name: str) -> EndpointBlock:
-    echoes_s = times.requests["echo_s"].dropna()
-    facts: dict[str, Any] = {field: getattr(settings, field) for field in ("api", "url", "source", "target")}
-    return EndpointBlock(
-        **facts,
-        kind="measured",
-        sentences=times.requests["case"].nunique(),
-        requests=len(times.requests),
-        mean_s=times.mean_s(),
-        spread=times.spread(),
-        round_trip=RoundTrip(
-            how="echo" if times.separates_round_trip else "included",
-            echo=echo_name if len(echoes_s) else "",
-            seconds=Quantiles.of(echoes_s.tolist()) if len(echoes_s) else None,
-            taken_off_s=times.round_trip_s,
-        ),
     )
 
 

@@ -71,7 +71,7 @@ class TorchEngine:
             threads=threads,
             versions=versions,
             fused=request.fused,
-            vocabulary=None if part is None else "clustered" if part.clusters else "candidates",
+            vocabulary=None if part is None else part.kind,
         )
 
     @classmethod
