@@ -157,7 +157,7 @@ def saved(tmp_path: Path, narrow: ClusterSet) -> Iterator[Callable[[str], Path]]
     starts = torch.arange(0, 2 * (VOCAB + 1), 2).numpy()
     columns = torch.arange(2 * VOCAB).remainder(VOCAB).to(torch.int32).numpy()
     always = torch.tensor([1, 3], dtype=torch.int32).numpy()
-    CandidateLists(starts, columns, (columns / 99.0).astype("float32"), always, VOCAB).save(tmp_path / "lists", model)
+    CandidateLists(starts, columns, always, VOCAB).save(tmp_path / "lists", model)
     yield lambda name: tmp_path / name
 
 
@@ -171,8 +171,8 @@ def test_bundles_are_loaded_for_their_model_and_direction(saved: Callable[[str],
         assert isinstance(chooser, ClusteredColumns)
         assert chooser._centroids.points.element_size() == bytes_each
     for name, other, options, message in (
-        ("one", build_model(GRU, seed=9), {}, "a bundle of another model: its output weights are not this one's"),
-        ("one", build_model(WIDER, seed=9), {}, "a bundle for contexts of width 16, and a model of 20"),
+        ("one", build_model(GRU, seed=9), {}, "a bundle of another model"),
+        ("one", build_model(WIDER, seed=9), {}, "a bundle of another model"),
         ("two", model, {}, "a bundle of several directions: one, other"),
         ("two", model, {"direction": "othr"}, "did you mean other?"),
         ("lists", model, {"direction": "one"}, r"candidate lists have no directions \(leave --direction out\)"),

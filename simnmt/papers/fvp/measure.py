@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -22,7 +21,6 @@ from simnmt.kernels.columns import Centroids
 from simnmt.nmt.checkpoint import WEIGHTS_FILE
 from simnmt.nmt.devices import torch_threads
 from simnmt.nmt.output_layer import Output
-from simnmt.nmt.step_model import StepModel
 from simnmt.nmt.translation import Translator
 from simnmt.nmt.vocabulary.cluster_bundle import ClusterSet
 from simnmt.nmt.vocabulary.contexts import Clustering, Contexts, assign, cluster, collect, join_contexts
@@ -44,10 +42,13 @@ from simnmt.papers.fvp.study import (
     PartRun,
     StudiedModel,
     Study,
+    format_clusters,
 )
 from simnmt.papers.fvp.texts import Direction, Sample, held_out, sha256_of, training_sources
 from simnmt.papers.kit.study import TOOL, part_run, read_study, write_study
 
+PARTS: tuple[Part, ...] = get_args(Part)
+"""Measured one by one; the last one times real decoding and needs a quiet box."""
 Say = Callable[[str], None]
 """Reports progress."""
 CONTEXT_BATCH = 128
@@ -130,7 +131,7 @@ def run_study(
                 if label in measured or (part == "by_language" and len(bench.directions) < 2):
                     continue
                 say(f"{label}: {part}")
-                entries = tuple(PARTS[part](bench, label, study))
+                entries = tuple(bench.measured(part, label, study))
                 run = part_run(PartRun, threads, LIBRARIES, part=part, labels=(label,), notes=bench.notes(label))
                 changed = {part: (*getattr(study, part), *entries), "runs": (*study.runs, run), "tool": TOOL}
                 study = study.model_copy(update=changed)
@@ -258,7 +259,7 @@ def contenders(swept: Sequence[Cell], vocab: int) -> list[Cell]:
     return [cell for cell in front if cell.identical >= LEAST_IDENTICAL] or front[-1:]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Bench:
     """What the parts of a study share: the model, its texts, and their contexts."""
 
@@ -267,13 +268,12 @@ class _Bench:
     sizes: Sizes
     say: Say
     _contexts: dict[str, DirectionContexts] = field(default_factory=dict)
-    _choices: dict[str, tuple[int, int]] = field(default_factory=dict)
-    _cost: Any = None
 
-    @property
-    def model(self) -> StepModel:
-        """The model."""
-        return self.translator.model
+    def measured(self, part: Part, label: str, study: Study) -> Iterator[Cell | Decoded]:
+        """Measure a part of a direction; the chosen clusters are those of the study's sweep."""
+        if part == "chosen":
+            return self.decodings(label, [cell for cell in study.sweep if cell.label == label])
+        return self.cells(part, label)
 
     def notes(self, label: str) -> tuple[str, ...]:
         """Describe what was sampled."""
@@ -288,12 +288,12 @@ class _Bench:
     def contexts(self, label: str) -> DirectionContexts:
         """Return the contexts of a direction's texts; decode them on first use."""
         if label not in self._contexts:
-            texts, top = self.directions[label], max(self.sizes.tops + tuple(chain(*self.sizes.fine.values())))  # type: ignore[operator]
+            sizes, top = self.sizes, max(top for tops in self.sizes.grid.values() for top in tops)
             both = []
-            for lines in (training_sources(texts, self.sizes.train_sentences), self.held_out(label)[1].sources):
+            for lines in (training_sources(self.directions[label], sizes.train_sentences), self.held_out(label)[1].sources):
                 self.say(f"{label}: decoding {len(lines):,} sentences")
                 sources, max_len = self.translator.encode(lines), self.translator.max_len
-                both.append(by_sentence(collect(self.model, sources, top, batch=CONTEXT_BATCH, max_len=max_len)))
+                both.append(by_sentence(collect(self.translator.model, sources, top, batch=CONTEXT_BATCH, max_len=max_len)))
             self._contexts[label] = DirectionContexts(*both)
         return self._contexts[label]
 
@@ -301,46 +301,52 @@ class _Bench:
         """Return the halves of a direction's held-out text."""
         return held_out(self.directions[label], self.sizes.heldout_sentences)
 
-    def sets(self, label: str, clusters: int, tops: Sequence[int], training: Contexts | None = None) -> Iterator[ClusterSet]:
-        """Cluster once and yield the clusters with the active sets of each K."""
-        self.say(f"{label}: {clusters:,} clusters")
-        contexts = training or self.contexts(label).training
-        clustering = clustering_of(contexts, clusters, self.sizes)
-        for top in tops:
-            yield ClusterSet.of(label, contexts, clustering, self.model, top=top)
+    def clusterings(self, part: Part, label: str) -> Iterator[tuple[int, Sequence[int], Contexts, Knowledge]]:
+        """Yield r, the values of K and the contexts of every clustering of a part, and what is known of their languages."""
+        sizes, training = self.sizes, self.contexts(label).training
+        if part == "sweep":  # every r and K of the grid (FVP-11)
+            for clusters, tops in sizes.grid.items():
+                yield clusters, tops, training, "both"
+        elif part == "volume":  # growing text (FVP-08)
+            for halvings in reversed(range(sizes.volumes)):
+                beginning = first_sentences(training, max(1, training.sentences >> halvings))
+                for clusters in sizes.volume_clusters:
+                    yield clusters, sizes.tops, beginning, "both"
+        else:  # of one direction and of all directions into its target (FVP-10)
+            pooled = join_contexts([self.contexts(other).training for other in self.directions])
+            for clusters in sizes.language_clusters:
+                yield clusters, sizes.tops, training, "both"
+                yield clusters, sizes.tops, pooled, "target"
 
-    def cells(
-        self, label: str, clusters: int, tops: Sequence[int], training: Contexts | None = None, knowledge: Knowledge = "both"
-    ) -> Iterator[Cell]:
-        """Yield one cell for each K, from clusters of `training`, which may mix directions or be part of one."""
-        contexts = self.contexts(label)
-        nearest = None
-        for sets in self.sets(label, clusters, tops, training):
-            nearest = assign(contexts.development.hidden, sets.centroids).numpy() if nearest is None else nearest
-            yield cell_of(contexts, training or contexts.training, sets, nearest, knowledge)
+    def cells(self, part: Part, label: str) -> Iterator[Cell]:
+        """Yield the cells of every clustering of a part, one for each K."""
+        contexts, model = self.contexts(label), self.translator.model
+        for clusters, tops, training, knowledge in self.clusterings(part, label):
+            self.say(f"{label}: {clusters:,} clusters")
+            clustering = clustering_of(training, clusters, self.sizes)
+            nearest = assign(contexts.development.hidden, Centroids.of(clustering.centroids)).numpy()
+            for top in tops:
+                sets = ClusterSet.of(label, training, clustering, model, top=top)
+                yield cell_of(contexts, training, sets, nearest, knowledge)
 
-    def vocabulary(self, restricted: RestrictedVocabulary) -> RestrictedVocabulary:
-        """Return a part of the vocabulary with the cost of products, which is measured once."""
-        if self._cost is None:
-            self._cost = with_measured_cost(restricted, self.model).cost
-        return replace(restricted, cost=self._cost)
+    def choice(self, label: str, swept: Sequence[Cell]) -> tuple[Cell, RestrictedVocabulary]:
+        """Return, of the cells that multiply least, the first that keeps enough with every search, else the last."""
+        training, model, cost = self.contexts(label).training, self.translator.model, None
+        sentences = Sentences.of(self.translator, self.held_out(label)[1])
+        sentences = sentences.at(range(min(self.sizes.tried_sentences, len(sentences.sources))))
+        dense = {search: self.tokens(sentences, search, PLAIN) for search in self.sizes.searches}
+        for cell in contenders(swept, model.vocab):
+            self.say(f"{label}: {format_clusters(cell.clusters, cell.top)}")
+            clustering = clustering_of(training, cell.clusters, self.sizes)
+            part = clustered(ClusterSet.of(label, training, clustering, model, top=cell.top))
+            cost = cost or with_measured_cost(part, model).cost
+            part = replace(part, cost=cost)
+            output = Output(vocabulary=part)
+            if all(self.is_good(sentences, dense[search], self.tokens(sentences, search, output)) for search in dense):
+                break
+        return cell, part
 
-    def choice(self, label: str, study: Study) -> tuple[int, int]:
-        """Return r and K: of the cells that multiply least the first that keeps enough with every search, else the last."""
-        if label not in self._choices:
-            swept = [cell for cell in study.sweep if cell.label == label]
-            sentences = Sentences.of(self.translator, self.held_out(label)[1])
-            sentences = sentences.at(range(min(self.sizes.tried_sentences, len(sentences.sources))))
-            dense = {search: self.decoded(sentences, search, PLAIN) for search in self.sizes.searches}
-            for cell in contenders(swept, self.model.vocab):
-                self._choices[label] = cell.clusters, cell.top
-                (sets,) = self.sets(label, cell.clusters, (cell.top,))
-                part = Output(vocabulary=self.vocabulary(clustered(sets)))
-                if all(self.is_good(sentences, dense[search], self.decoded(sentences, search, part)) for search in dense):
-                    break
-        return self._choices[label]
-
-    def decoded(self, sentences: Sentences, search: tuple[int, int], output: Output) -> list[tuple[int, ...]]:
+    def tokens(self, sentences: Sentences, search: tuple[int, int], output: Output) -> list[tuple[int, ...]]:
         """Return the tokens of a decoding by sentence."""
         return [hypothesis.tokens for hypothesis in decode(self.translator, sentences, *search, output).hypotheses]
 
@@ -350,54 +356,11 @@ class _Bench:
         near = before is None or after is None or abs(after - before) <= MOST_BLEU_CHANGE
         return near and identical_share(dense, part) >= LEAST_IDENTICAL
 
-    def timed(self, label: str, part: RestrictedVocabulary, **settings: Any) -> Iterator[Decoded]:
-        """Decode the test half with each search, in turn with all of the vocabulary; then once with an audit."""
-        sample, emitted = Sentences.of(self.translator, self.held_out(label)[0]), self.contexts(label).emitted
+    def decodings(self, label: str, swept: Sequence[Cell]) -> Iterator[Decoded]:
+        """Decode the test half with the chosen clusters and each search, in turn with all of the vocabulary (FVP-16)."""
+        cell, part = self.choice(label, swept)
+        sample = Sentences.of(self.translator, self.held_out(label)[0])
+        names: dict[str, Any] = {"label": label, "emitted": cell.emitted, "clusters": cell.clusters, "top": cell.top}
         for beam, batch in self.sizes.searches:
             self.say(f"{label}: decoding with beam {beam}, batch {batch}")
-            yield timed_decoding(
-                self.translator, sample, beam, batch, part, self.sizes.rounds, label=label, emitted=emitted, **settings
-            )
-
-
-def _sweep(bench: _Bench, label: str, study: Study) -> Iterator[Cell]:
-    """Measure every r and K of the grid (FVP-11)."""
-    for clusters, tops in bench.sizes.grid.items():
-        yield from bench.cells(label, clusters, tops)
-
-
-def _volume(bench: _Bench, label: str, study: Study) -> Iterator[Cell]:
-    """Measure clusters of growing training text."""
-    contexts = bench.contexts(label).training
-    for halvings in reversed(range(bench.sizes.volumes)):
-        training = first_sentences(contexts, max(1, contexts.sentences >> halvings))
-        for clusters in bench.sizes.volume_clusters:
-            yield from bench.cells(label, clusters, bench.sizes.tops, training)
-
-
-def _by_language(bench: _Bench, label: str, study: Study) -> Iterator[Cell]:
-    """Measure clusters of one direction and of all directions into its target (FVP-10)."""
-    training_of = {other: bench.contexts(other).training for other in bench.directions}
-    trainings: dict[Knowledge, Contexts] = {
-        "both": training_of[label],
-        "target": join_contexts([*training_of.values()]),
-    }
-    for clusters in bench.sizes.language_clusters:
-        for knowledge, training in trainings.items():
-            yield from bench.cells(label, clusters, bench.sizes.tops, training, knowledge)
-
-
-def _chosen(bench: _Bench, label: str, study: Study) -> Iterator[Decoded]:
-    """Decode the test half with the chosen clusters (FVP-16)."""
-    clusters, top = bench.choice(label, study)
-    (sets,) = bench.sets(label, clusters, (top,))
-    return bench.timed(label, bench.vocabulary(clustered(sets)), clusters=clusters, top=top)
-
-
-PARTS: dict[Part, Callable[[_Bench, str, Study], Iterator[Any]]] = {
-    "sweep": _sweep,
-    "volume": _volume,
-    "by_language": _by_language,
-    "chosen": _chosen,
-}
-"""Measured one by one; the last one times real decoding and needs a quiet box."""
+            yield timed_decoding(self.translator, sample, beam, batch, part, self.sizes.rounds, **names)

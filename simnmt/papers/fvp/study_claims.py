@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import sqrt
+from typing import Any
 
 from simnmt.papers.fvp.published import LEAST_IDENTICAL, MOST_ACTIVE, MOST_BLEU_CHANGE, NEAR_PREDICTED, PAPER
 from simnmt.papers.fvp.study import Cell, Decoded, Study
@@ -33,7 +34,6 @@ NOISE = 0.05
 """Relative rise of a share from step to step that a falling trend allows: k-means starts anew at each step."""
 SIGMAS = 2.0
 """Standard errors of a difference of two miss rates within which they count as equal."""
-NESTED = "so by construction, as the set of a K is part of that of a larger one; the amount is the finding"
 
 
 def _percent(ratio: float) -> str:
@@ -110,9 +110,7 @@ def _active(studied: Studied) -> Result:
     def describe(decoding: Decoded) -> str:
         written = 100 * decoding.share_mean * vocab / decoding.emitted
         mean, most = 100 * decoding.share_mean, 100 * decoding.share_most
-        return (
-            f"{mean:.2f} % of V with {most:.2f} % at most, so {written:.1f} % of the {decoding.emitted:,} tokens ever written"
-        )
+        return f"{mean:.2f} % of V with {most:.2f} % at most, so {written:.1f} % of the {decoding.emitted:,} tokens written"
 
     single = [decoding.share_most <= MOST_ACTIVE for decoding in chosen if _rows_of(decoding) == 1]
     if not single:
@@ -170,9 +168,7 @@ def _single(studied: Studied) -> Result:
     fused = "; ".join(
         f"{one.label} {_percent(one.measured_over_fused)} against {_percent(other.measured_over_fused)}" for one, other in pairs
     )
-    why = (
-        "each round of the one against each of the other, since the two searches do not take turns; over plain dense decoding; "
-    )
+    why = "each round of the one against each of the other, as the two searches do not take turns; over plain decoding; "
     effects: dict[str, Effect] = {
         one.label: Estimate(one.measured - other.measured, min(one.gains) - max(other.gains), max(one.gains) - min(other.gains))
         for one, other in pairs
@@ -180,20 +176,29 @@ def _single(studied: Studied) -> Result:
     return Result(effects, ours, f"{why}over the fused output layer {fused}", words=None)
 
 
+def _series(cells: Sequence[Cell], *keys: str, along: str) -> dict[tuple[Any, ...], list[Cell]]:
+    """Return the cells that differ in `along` alone, sorted by it. Raises `Undecided` without two, which a trend needs."""
+    series = {key: group for key, group in grouped(cells, *keys, order=along).items() if len(group) > 1}
+    if not series:
+        raise _lacking(f"of cells that differ in {along}")
+    return series
+
+
+def _points(cells: Iterable[Cell], share: str, place: str) -> str:
+    """Describe a share of some cells; `place`: template of what differs between them."""
+    return ", ".join(f"{100 * getattr(cell, share):.2f} % {place.format(cell)}" for cell in cells)
+
+
 def _more_clusters(studied: Studied) -> Result:
-    groups = grouped(studied.study.sweep, "label", "top", order="clusters").items()
-    rows = {f"{label}, K = {top}": row for (label, top), row in groups if len(row) > 1}
-    if not rows:
-        raise _lacking("sweep of several numbers of clusters")
-    ours = "; ".join(
-        f"{name}: {100 * row[0].share_mean:.2f} % at {row[0].clusters:,} to {100 * row[-1].share_mean:.2f} % at "
-        f"{row[-1].clusters:,}"
-        for name, row in rows.items()
-    )
-    series = {name: [cell.share_mean for cell in row] for name, row in rows.items()}
-    rises = [after > before for shares in series.values() for before, after in pairwise(shares)]
+    series = _series(studied.study.sweep, "label", "top", along="clusters")
+    ours = [
+        f"{label}, K = {top}: {_points((cells[0], cells[-1]), 'share_mean', 'at {0.clusters:,}')}"
+        for (label, top), cells in series.items()
+    ]
+    rises = [after.share_mean > before.share_mean for cells in series.values() for before, after in pairwise(cells)]
     why = f"of V, mean over held-out steps at batch 1; {sum(rises)} of {len(rises)} steps rise, each by {NOISE:.0%} may"
-    return Result({name: _falls(shares) for name, shares in series.items()}, ours, why, words=None)
+    effects = {str(key): _falls([cell.share_mean for cell in cells]) for key, cells in series.items()}
+    return Result(effects, "; ".join(ours), why, words=None)
 
 
 def _falls(values: Sequence[float]) -> Effect:
@@ -203,42 +208,31 @@ def _falls(values: Sequence[float]) -> Effect:
     return True if values[-1] == 0.0 or values[-1] < values[0] * (1 - NOISE) else UNCLEAR
 
 
-ByClusters = Mapping[tuple[str, int], Sequence[Cell]]
-"""Cells by direction and number of clusters, sorted by K."""
+def _by_top(
+    share: str, follows: Callable[[Sequence[Cell]], Effect], amount: str, *, grows: bool
+) -> Callable[[Studied], Result]:
+    """Return what measures how a share grows or falls with K, which it does by construction."""
+
+    def value(studied: Studied) -> Result:
+        series = _series(studied.study.sweep, "label", "clusters", along="top")
+        ends = [[getattr(cell, share) for cell in (cells[0], cells[-1])] for cells in series.values()]
+        factors = [last / first if grows else first / last for first, last in ends if min(first, last) > 0.0]
+        compared = dict.fromkeys(f"K = {cells[-1].top} against K = {cells[0].top}" for cells in series.values())
+        largest = dict(sorted(series))
+        ours = [
+            f"{label}, {clusters:,} clusters: {_points(cells, share, 'at K = {0.top}')}"
+            for (label, clusters), cells in series.items()
+            if largest[label] == clusters
+        ]
+        why = "so by construction, as the set of a K is part of that of a larger one"
+        why += f"; {format_span(factors)} times {amount} with the largest K, {', '.join(compared)}" if factors else ""
+        return Result({str(key): follows(cells) for key, cells in series.items()}, "; ".join(ours), why, words=None)
+
+    return value
 
 
-def _by_clusters(cells: Sequence[Cell]) -> ByClusters:
-    """Return the groups of several K, as a trend needs two points. Raises `Undecided` if there is none."""
-    groups = grouped(cells, "label", "clusters", order="top").items()
-    rows = {(label, clusters): group for (label, clusters), group in groups if len(group) > 1}
-    if not rows:
-        raise _lacking("sweep of several K")
-    return rows
-
-
-def _format_shares(rows: ByClusters, share: Callable[[Cell], float]) -> str:
-    """Describe the shares with the most clusters of each direction."""
-    most = dict(sorted(rows))
-    return "; ".join(
-        f"{label}, {clusters:,} clusters: " + ", ".join(f"{100 * share(entry):.2f} % at K = {entry.top}" for entry in row)
-        for (label, clusters), row in rows.items()
-        if most[label] == clusters
-    )
-
-
-def _compared_tops(rows: ByClusters) -> str:
-    ends = dict.fromkeys((row[0].top, row[-1].top) for row in rows.values())
-    return ", ".join(f"K = {last} against K = {first}" for first, last in ends)
-
-
-def _more_by_top(studied: Studied) -> Result:
-    rows = _by_clusters(studied.study.sweep)
-    kept = all(before.share_mean < after.share_mean for row in rows.values() for before, after in pairwise(row))
-    factors = [row[-1].share_mean / row[0].share_mean for row in rows.values() if row[0].share_mean > 0.0]
-    why = f"{NESTED}: {format_span(factors)} times as many columns with the largest K, {_compared_tops(rows)}; of V, mean over "
-    return Result(
-        kept, _format_shares(rows, lambda cell: cell.share_mean), f"{why}held-out steps at batch 1, with the most clusters"
-    )
+def _more_columns(cells: Sequence[Cell]) -> Effect:
+    return all(before.share_mean < after.share_mean for before, after in pairwise(cells))
 
 
 def _apart(before: Cell, after: Cell) -> float:
@@ -254,34 +248,15 @@ def _fewer_misses(cells: Sequence[Cell]) -> Effect:
     return True if cells[-1].miss_rate == 0.0 or _apart(cells[0], cells[-1]) > SIGMAS else UNCLEAR
 
 
-def _describe_counts(effects: Mapping[str, Effect]) -> str:
-    """Describe how many groups clearly follow the trend, and how many clearly do not."""
-    clear, contrary = ([effect is sign for effect in effects.values()].count(True) for sign in (True, False))
-    text = f"clearly so in {clear} of {len(effects)} cases and clearly not in {contrary}"
-    return f"{text}, by {SIGMAS:g} standard errors of the held-out tokens"
-
-
-def _misses_by_top(studied: Studied) -> Result:
-    rows = _by_clusters(studied.study.sweep)
-    effects = {f"{label}, {clusters}": _fewer_misses(row) for (label, clusters), row in rows.items()}
-    factors = [row[0].miss_rate / row[-1].miss_rate for row in rows.values() if row[-1].miss_rate > 0.0]
-    amount = f"{format_span(factors)} times fewer with the largest K, {_compared_tops(rows)}" if factors else "none is left"
-    why = f"{NESTED}: {amount}; held-out tokens that dense decoding writes and that are not active; {_describe_counts(effects)}"
-    return Result(effects, _format_shares(rows, lambda cell: cell.miss_rate), why, words=None)
-
-
 def _misses_by_volume(studied: Studied) -> Result:
-    groups = grouped(studied.study.volume, "label", "clusters", "top", order="training_sentences").items()
-    rows = {f"{label}, {clusters:,} clusters, K = {top}": row for (label, clusters, top), row in groups if len(row) > 1}
-    if not rows:
-        raise _lacking("volume of several texts")
-    effects = {name: _fewer_misses(row) for name, row in rows.items()}
-    ours = "; ".join(
-        f"{name}: {100 * row[0].miss_rate:.2f} % with {row[0].training_sentences:,} sentences, {100 * row[-1].miss_rate:.2f} % "
-        f"with {row[-1].training_sentences:,}"
-        for name, row in rows.items()
-    )
-    return Result(effects, ours, f"as a trend; {_describe_counts(effects)}", words=None)
+    series = _series(studied.study.volume, "label", "clusters", "top", along="training_sentences")
+    ours = [
+        f"{label}, {clusters:,} clusters, K = {top}: "
+        + _points((cells[0], cells[-1]), "miss_rate", "with {0.training_sentences:,} sentences")
+        for (label, clusters, top), cells in series.items()
+    ]
+    why = f"as a trend, by {SIGMAS:g} standard errors of the held-out tokens"
+    return Result({str(key): _fewer_misses(cells) for key, cells in series.items()}, "; ".join(ours), why, words=None)
 
 
 def _knowledge(studied: Studied) -> Result:
@@ -312,8 +287,8 @@ STUDY_CLAIMS: list[Claim[Studied]] = of_paper(
         Claim("FVP-20 (g)", value=_amdahl, holds=about(1.0, NEAR_PREDICTED), needs="timed chosen"),
         Claim("FVP-20 (h)", value=_single, holds=above(0.0), needs="timed chosen"),
         Claim("FVP-11 (a)", value=_more_clusters, needs="sweep"),
-        Claim("FVP-11 (b)", value=_more_by_top, needs="sweep"),
-        Claim("FVP-08 (c)", value=_misses_by_top, needs="sweep"),
+        Claim("FVP-11 (b)", value=_by_top("share_mean", _more_columns, "as many columns", grows=True), needs="sweep"),
+        Claim("FVP-08 (c)", value=_by_top("miss_rate", _fewer_misses, "fewer misses", grows=False), needs="sweep"),
         Claim("FVP-10", value=_knowledge, needs="by_language"),
         Claim("FVP-08 (d)", value=_misses_by_volume, needs="volume"),
     ],
