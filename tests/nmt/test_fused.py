@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from simnmt.batching import half_empty, maxi, mini, top_up
+from simnmt.batching import Batching, half_empty, immediate, maxi, mini, top_up
 from simnmt.nmt import decoder_timing, output_layer
 from simnmt.nmt.agreement import agreement, decode_alone
 from simnmt.nmt.decoder import decode
@@ -29,7 +29,13 @@ from tests.campaigns.harness import deep
 from tests.nmt.tiny import ARCHITECTURES, GRU, Table, lively, sources, steps_of, together
 
 LENGTHS = [3, 9, 5, 7, 4, 12, 2, 6]
-BATCHINGS = {"mini": mini(3), "maxi": maxi(3, 6), "top-up": top_up(3, half_empty(3))}
+BATCHINGS = (
+    mini(3),
+    maxi(3, 6),
+    top_up(3, half_empty(3), 6),
+    top_up(3, immediate(3)),
+    Batching(3, half_empty(3), padded_tokens=30, encoded_together=2),
+)
 
 
 def same(ones: Sequence[Hypothesis], others: Sequence[Hypothesis]) -> bool:
@@ -114,7 +120,7 @@ def test_neither_fusing_nor_batching_changes_a_translation(name: str, width: int
     model = lively(name)
     alone, _, _ = sources(model.architecture, LENGTHS, seed=6)
     plainest = [decode_alone(model, source, width, 30) for source in alone]
-    for batching in BATCHINGS.values():
+    for batching in BATCHINGS:
         for fused in (False, True):
             hypotheses = decode(model, alone, batching, search=Search(width), output=Output(fused), max_len=30).hypotheses
             compared = agreement(model, alone, plainest, hypotheses, beam=width, max_len=30)
