@@ -14,7 +14,7 @@ from pandas import DataFrame
 from simnmt.calibrate import harness
 from simnmt.kernels.cases import Run
 from simnmt.kernels.native_library import processor
-from simnmt.kernels.unpack import PACKED_BITS, SHARD_WEIGHTS, PackedWeights, torch_unpack_runs, unpack_run
+from simnmt.kernels.unpack import PACKED_BITS, SHARD_WEIGHTS, PackedWeights, torch_unpack_run, unpack_run
 from simnmt.nmt.devices import library_threads
 from simnmt.profile.streaming_cost import BERT_BASE
 from simnmt.streaming.shards import LayerBuffer, Packed, unpack_into
@@ -52,7 +52,7 @@ def unpacking(rounds: int = ROUNDS, weights: int = SHARD_WEIGHTS) -> dict[str, A
     for bits in PACKED_BITS:
         drawn = PackedWeights.random(bits, weights)
         runs[f"{bits} ours"] = unpack_run(drawn, out)
-        runs |= {f"{bits} {name}": run for name, run in torch_unpack_runs(drawn, torch.from_numpy(out)).items()}
+        runs[f"{bits} torch"] = torch_unpack_run(drawn, torch.from_numpy(out))
         if loop is not None:
             runs[f"{bits} numba"] = _bound(loop, drawn, out)
     with library_threads(1):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from simnmt.nmt.translation import Translator
 if TYPE_CHECKING:
     from simnmt.nmt.step_model import StepModel
     from simnmt.nmt.vocabulary.candidate_lists import CandidateLists
-    from simnmt.nmt.vocabulary.cluster_bundle import ActiveShares, ClusterBundle
+    from simnmt.nmt.vocabulary.cluster_bundle import ClusterBundle
 
 CLUSTERS, TOP, SENTENCES = 100, 5, 30_000
 Progress = Callable[[str, float | None], None]
@@ -119,60 +119,53 @@ class ClusterDescription:
 
     def as_json(self) -> dict[str, Any]:
         """Return what `--json` prints."""
-        from simnmt.nmt.vocabulary.cluster_bundle import ActiveShares
+        from simnmt.nmt.vocabulary.cluster_bundle import active_shares
 
-        origin = ("beam", "inertia", "iterations", "method", "seed")
-        directions = [
-            ActiveShares.of(cluster_set).as_json() | {name: getattr(cluster_set, name) for name in origin}
-            for cluster_set in self.bundle.sets
-        ]
+        bundle, memory = self.bundle, self.bundle.account()
+        origin = ("beam", "inertia", "iterations", "seed")
         return {
             "kind": "clusters",
-            "model": self.bundle.model_name,
-            "vocab": self.bundle.fingerprint.vocab,
-            "width": self.bundle.fingerprint.width,
-            "sha256": self.bundle.fingerprint.sha256,
-            "directions": directions,
-            "memory": self.bundle.account().as_json(),
+            "model": bundle.model_name,
+            **asdict(bundle.fingerprint),
+            "directions": [
+                active_shares(clusters) | {name: getattr(clusters, name) for name in origin} for clusters in bundle.sets
+            ],
+            "memory": asdict(memory)
+            | {"model": bundle.model_bytes, "total": memory.total, "share": memory.total / bundle.model_bytes},
         }
 
     def text(self) -> str:
         """Return the description for a terminal."""
-        from simnmt.nmt.vocabulary.cluster_bundle import ActiveShares
-
-        fingerprint, account = self.bundle.fingerprint, self.bundle.account()
+        facts = self.as_json()
+        memory, tokens = facts["memory"], f"{facts['vocab']:,}"
         header = ["direction", "clusters", "K", "sentences", "contexts", "active %", "p90 %", "most %", "batch 20 %"]
         header += ["emitted", "of emitted %"]
-        rows = [_direction_row(ActiveShares.of(cluster_set)) for cluster_set in self.bundle.sets]
-        share = "" if account.share is None else f", {100 * account.share:.2f} % of the model's {_mb(account.model or 0)}"
         parts = ("centroids", "norms", "indices", "starts", "flags")
         return "\n".join(
             [
-                f"clusters for {self.bundle.model_name or 'a model'}: {fingerprint.vocab:,} target tokens, "
-                f"contexts of width {fingerprint.width:,}",
+                f"clusters for {self.bundle.model_name or 'a model'}: {tokens} target tokens, "
+                f"contexts of width {facts['width']:,}",
                 "",
-                format_table(header, rows, 1),
+                format_table(header, [_direction_row(shares) for shares in facts["directions"]], 1),
                 "",
-                f"active: of the {fingerprint.vocab:,} tokens, at batch 1, each cluster as often as training met it",
+                f"active: of the {tokens} tokens, at batch 1, each cluster as often as training met it",
                 "batch 20: the same of the union for 20 rows, were their contexts drawn apart from each other",
                 "emitted: tokens that dense decoding wrote of the training text",
                 "",
-                f"memory: {_mb(account.total)}{share}",
-                "  " + ", ".join(f"{name} {getattr(account, name):,} bytes" for name in parts),
+                f"memory: {_mb(memory['total'])}, {100 * memory['share']:.2f} % of the model's {_mb(memory['model'])}",
+                "  " + ", ".join(f"{name} {memory[name]:,} bytes" for name in parts),
             ]
         )
 
 
-def _direction_row(shares: ActiveShares) -> list[str]:
+def _direction_row(shares: dict[str, Any]) -> list[str]:
+    quantiles = shares["quantiles"]
     return [
-        shares.label,
-        f"{shares.clusters:,}",
-        str(shares.top),
-        f"{shares.sentences:,}",
-        f"{shares.contexts:,}",
-        *map(_percent, (shares.mean, shares.quantiles["p90"], shares.quantiles["max"], shares.batch_20)),
-        f"{shares.emitted:,}",
-        _percent(shares.of_emitted(shares.mean)),
+        shares["label"],
+        *(f"{shares[name]:,}" for name in ("clusters", "top", "sentences", "contexts")),
+        *map(_percent, (shares["mean"], quantiles["p90"], quantiles["max"], shares["batch_20"])),
+        f"{shares['emitted']:,}",
+        _percent(shares["mean_of_emitted"]),
     ]
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from simnmt.kernels.arrays import KernelError
 from simnmt.kernels.native_library import native
 from simnmt.kernels.output_layer import fused_argmax
-from simnmt.kernels.projection_cost import PRODUCT_METHODS, ProductMethod
+from simnmt.kernels.projection_cost import ProductMethod
 from simnmt.kernels.tensor_checks import (
     ANY_SIZE,
     REAL_TYPES,
@@ -276,8 +276,6 @@ def gathered_products(
     columns_at = check_tensor("columns", columns, (torch.int32,), (ANY_SIZE,))
     check_beside("hidden", hidden, "weight", weight)
     check_beside("columns", columns, "weight", weight)
-    if method not in PRODUCT_METHODS:
-        raise KernelError(f"method {method!r}: one of {', '.join(PRODUCT_METHODS)} is needed")
     rows, count = hidden.shape[0], columns.shape[0]
     out = _output(out, rows, count, hidden)
     kernels = _native_for(weight, hidden)

@@ -18,7 +18,6 @@ from simnmt.kernels.output_reference import (
     Partial,
     check_arguments,
     combine,
-    partial_by_torch,
     reference_best,
     refuse_row,
 )
@@ -76,25 +75,13 @@ def fused_argmax(products: Tensor, bias: Tensor | None, *, threads: int = 1) -> 
         return triton_argmax(products, bias)
     kernels = native()
     if kernels is None:
-        return _argmax_of(partial_by_torch(products, bias), products, bias)
+        return reference_best(products, bias, 1).columns[:, 0]
     parts = parts_of(products, threads, 1)
     if _divides_columns(products, parts):
         return _argmax_of(_by_columns(kernels, products, bias, 1, parts, with_sum=False)[0], products, bias)
     columns = torch.empty(products.shape[0], dtype=torch.int64)
     _search(kernels, products, bias, 1, columns, None, None, None, None, row_parts=parts)
     return columns
-
-
-def partial(products: Tensor, bias: Tensor | None) -> Partial:
-    """Return the contribution of these columns to the softmax and 1-best of the rows, as a part of the vocabulary (FNI-04).
-
-    A row may have no finite value here. Only on the CPU; other arguments and errors are those of `fused_best`.
-    """
-    check_arguments(products, bias, 1)
-    kernels = native()
-    if kernels is None:
-        return partial_by_torch(products, bias)
-    return _by_columns(kernels, products, bias, 1, 1, with_sum=True)[0]
 
 
 def parts_of(products: Tensor, threads: int, count: int) -> int:

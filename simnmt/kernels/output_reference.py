@@ -119,18 +119,6 @@ def reference_best(products: Tensor, bias: Tensor | None, count: int) -> Best:
     return best
 
 
-def partial_by_torch(products: Tensor, bias: Tensor | None) -> Partial:
-    """Return row maxima, their columns and the relative sums; rows may be all -inf. Raises `KernelError` for NaN and +inf."""
-    logits = _logits(products, bias)
-    maximum, column = (ranked[:, 0] for ranked in lowest_columns(logits, *logits.topk(1)))
-    broken = (maximum.isnan() | (maximum == torch.inf)).nonzero()
-    if broken.numel():
-        raise refuse_row(products, bias, int(broken[0]))
-    some = maximum != -torch.inf
-    relative = (logits - torch.where(some, maximum, 0.0)[:, None]).exp()
-    return Partial(maximum, torch.where(some, relative.sum(-1).clamp(min=1.0), 0.0), column)
-
-
 def _logits(products: Tensor, bias: Tensor | None) -> Tensor:
     logits = products if products.dtype == torch.float64 else products.float()
     return logits if bias is None else logits + bias

@@ -324,7 +324,7 @@ def architecture_of(content: Any, path: str | os.PathLike[str] | None = None) ->
     """Check the content of an architecture file; raises `NmtError` naming the key."""
     kind = content.get("kind") if isinstance(content, dict) else None
     kinds = {**_BY_KIND, **dict.fromkeys(FAMILIES, TransformerArchitecture)}
-    if kind not in kinds:
+    if not isinstance(kind, str) or kind not in kinds:
         raise NmtError(f"kind: one of {', '.join(sorted(kinds))}", path=path, remedy="say which")
     try:
         return kinds[kind].model_validate(content)

@@ -179,7 +179,9 @@ class AttentionalModel(RecurrentDecoder):
         """See `StepModel`."""
         states, _, _ = self.read_source(src, src_lengths)
         source = torch.cat(self.bottom.look_at(states), dim=2)
-        return Memory(source, self.zeros(len(src), source))
+        recurrent = [(self.bottom.cell, self.bottom.hidden)]
+        recurrent += [(layer.cell, layer.width) for layer in self.stack if isinstance(layer, RecurrentLayer)]
+        return Memory(source, tuple(part for cell, width in recurrent for part in cell.zeros(len(src), width, source)))
 
     def body(self, tokens: Tensor, kept: Kept, source: Tensor, behind: Tensor | None) -> tuple[Tensor, Kept]:
         """See `RecurrentDecoder`."""
@@ -201,12 +203,6 @@ class AttentionalModel(RecurrentDecoder):
         """Clip every weight to [-1, 1], so that it fits 16 bits (SHARP-05); called after each step of training."""
         for weight in self.parameters():
             weight.clamp_(-1.0, 1.0)
-
-    def zeros(self, rows: int, like: Tensor) -> Kept:
-        """See `RecurrentDecoder`."""
-        recurrent = [(self.bottom.cell, self.bottom.hidden)]
-        recurrent += [(layer.cell, layer.width) for layer in self.stack if isinstance(layer, RecurrentLayer)]
-        return tuple(part for cell, width in recurrent for part in cell.zeros(rows, width, like))
 
 
 def _stack_layers(architecture: AttentionalArchitecture) -> list[nn.Module]:

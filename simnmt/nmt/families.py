@@ -69,6 +69,22 @@ FAMILIES = {
 }
 """By the kind of the architecture: Marian, M2M100 and NLLB, mBART. A new family is one entry."""
 
+CONFIG_KEYS = {
+    "encoder_layers": "encoder_layers",
+    "decoder_layers": "decoder_layers",
+    "d_model": "d_model",
+    "heads": "encoder_attention_heads",
+    "ffn": "encoder_ffn_dim",
+    "vocab": "vocab_size",
+    "max_positions": "max_position_embeddings",
+    "activation": "activation_function",
+    "scale_embedding": "scale_embedding",
+    "pad_token": "pad_token_id",
+    "eos_token": "eos_token_id",
+    "start_token": "decoder_start_token_id",
+}
+"""The key in config.json of each field of an architecture, in every family."""
+
 
 def family_of(model_type: str | None) -> tuple[str, Family] | None:
     """Return the kind and the family of a `model_type` of config.json; None for another."""

@@ -14,7 +14,7 @@ from simnmt.base.errors import describe_error
 from simnmt.base.files import MOST_MODEL_BYTES, check_model_folder, read_bounded
 from simnmt.nmt.architecture import TransformerArchitecture, architecture_of
 from simnmt.nmt.errors import NmtError
-from simnmt.nmt.families import FAMILIES, family_of
+from simnmt.nmt.families import CONFIG_KEYS, FAMILIES, family_of
 
 FOLDER_REMEDY = "name a folder of Marian, M2M100, NLLB or mBART as transformers saves it, with config.json and weights"
 
@@ -43,23 +43,12 @@ def read_pretrained_architecture(folder: str | os.PathLike[str]) -> TransformerA
     ):
         if encoder != decoder:
             raise NmtError(f"{name}: {encoder} in the encoder, {decoder} in the decoder", path=folder, remedy=FOLDER_REMEDY)
-    start = getattr(config, "decoder_start_token_id", None)
-    content = {
-        "kind": kind,
-        "encoder_layers": config.encoder_layers,
-        "decoder_layers": config.decoder_layers,
-        "d_model": config.d_model,
-        "heads": config.encoder_attention_heads,
-        "ffn": config.encoder_ffn_dim,
-        "vocab": config.vocab_size,
-        "max_positions": config.max_position_embeddings,
-        "activation": "swish" if config.activation_function == "silu" else config.activation_function,
-        "scale_embedding": config.scale_embedding,
-        "pad_token": config.pad_token_id,
-        "eos_token": config.eos_token_id,
-        "start_token": getattr(config, family.usual_start) if start is None else start,
-        "unk_token": family.unk_token,
-    }
+    content = {field: getattr(config, key, None) for field, key in CONFIG_KEYS.items()}
+    if content["activation"] == "silu":
+        content["activation"] = "swish"
+    if content["start_token"] is None:
+        content["start_token"] = getattr(config, family.usual_start)
+    content |= {"kind": kind, "unk_token": family.unk_token}
     return cast(TransformerArchitecture, architecture_of(content, folder))
 
 

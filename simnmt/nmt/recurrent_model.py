@@ -32,7 +32,8 @@ class RecurrentSlots(Slots):
     def __init__(self, model: RecurrentDecoder, rows: int, most_rows: int | None) -> None:
         weight = model.tgt_embedding.weight.detach()
         super().__init__(weight.new_empty((rows, 0, model.source_width)), 0, most_rows)
-        self._model, self._kept = model, model.zeros(0, weight)
+        self._model = model
+        self._kept: Kept = ()
         self._behind: Tensor | None = None
         self._prepare()
 
@@ -49,8 +50,8 @@ class RecurrentSlots(Slots):
 
     def _take(self, memory: Memory, taken: Tensor) -> None:
         """See `Slots`."""
-        both = zip(self._kept, memory.state, strict=True)
-        self._kept = tuple(torch.cat((old, new.index_select(0, taken))) for old, new in both)
+        new = tuple(part.index_select(0, taken) for part in memory.state)
+        self._kept = tuple(map(torch.cat, zip(self._kept, new, strict=True))) if self._kept else new
         self._prepare()
 
     def _move(self, moves: Moves) -> None:
@@ -130,8 +131,8 @@ def run_layer(layer: nn.LSTM | nn.GRU, fed: Any, start: Any = None) -> Any:
 class RecurrentDecoder(StepModel):
     """A step model whose decoder carries the states of recurrent layers.
 
-    A subclass sets `src_embedding`, `tgt_embedding`, `dropout`, `projection` and a torch `encoder`, and adds `zeros`, `encode`,
-    `body` and `attention`.
+    A subclass sets `src_embedding`, `tgt_embedding`, `dropout`, `projection` and a torch `encoder`, and adds `encode`, `body`
+    and `attention`.
     """
 
     src_embedding: nn.Embedding
@@ -140,10 +141,6 @@ class RecurrentDecoder(StepModel):
     encoder: nn.LSTM | nn.GRU
     source_width: int
     """Width of the keys and values of attention."""
-
-    @abstractmethod
-    def zeros(self, rows: int, like: Tensor) -> Kept:
-        """Return states of zeros for all recurrent layers of the decoder, of the type and on the device of `like`."""
 
     def read_source(self, src: Tensor, src_lengths: Tensor) -> tuple[Tensor, Kept, Tensor | None]:
         """Return the encoder's states, [batch, src_len, width], 0 behind a source's end; its last state; and the padding mask.
@@ -243,10 +240,6 @@ class RecurrentModel(RecurrentDecoder):
             after += state
         keys, values = source.chunk(2, dim=2)
         return self._combined(output[:, None], keys, values, behind)[:, 0], tuple(after)
-
-    def zeros(self, rows: int, like: Tensor) -> Kept:
-        """See `RecurrentDecoder`."""
-        return self._cell.zeros(rows, self.architecture.hidden, like) * self.architecture.layers
 
     def halve(self) -> None:
         """See `StepModel`."""

@@ -23,7 +23,7 @@ from simnmt.nmt.attentional_model import AttentionalModel, DenseBlock, Recurrent
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.sentence_decoder import MOST_TARGET_TOKENS, DecodeRequest, Hypothesis, WholeBatchDecoder
 from simnmt.nmt.source_lines import LONGEST_SOURCE, LineCoder, SourceLine
-from simnmt.nmt.translation import TextTranslator, load_folder
+from simnmt.nmt.translation import TextTranslator, check_search, load_folder
 from simnmt.nmt.vocabulary.candidate_lists import CandidateLists
 from simnmt.profile.decoder_settings import DecoderSettings
 
@@ -124,9 +124,7 @@ class SharpTranslator:
         """
         if len({(model.vocab, model.start_token, model.eos_token, model.pad_token) for model in models}) > 1:
             raise NmtError("the models of an ensemble speak different vocabularies", remedy="train them on the same subwords")
-        if settings.beam > models[0].vocab - 1:
-            what = f"a beam of {settings.beam:,} with a vocabulary of {models[0].vocab:,}"
-            raise NmtError(what, remedy="give a smaller one")
+        check_search(settings.beam, max_len, models[0].vocab)
         self.models, self.settings = list(models), settings
         self.max_len, self.most_src_len = max_len, most_src_len
         self._encoders = [SourceEncoder(source_weights(model), settings) for model in models]
@@ -216,9 +214,6 @@ class SharpTextTranslator(TextTranslator):
         """
         if technique not in TECHNIQUES:
             raise NmtError(f"no sharp decoder {technique}", remedy=f"take {' or '.join(TECHNIQUES)}")
-        for name, value in (("beam", beam), ("max_len", 1 if max_len is None else max_len)):
-            if value < 1:
-                raise NmtError(f"{name} is {value}", remedy="give 1 or more")
         if len(folders) > MOST_MEMBERS:
             raise NmtError(f"an ensemble of {len(folders)} models", remedy=f"give at most {MOST_MEMBERS}")
         models: list[AttentionalModel] = []
@@ -238,7 +233,7 @@ class SharpTextTranslator(TextTranslator):
                 raise NmtError("candidate lists are of one model, not of an ensemble", remedy="leave --vocabulary out")
             lists = CandidateLists.load(candidates, models[0])
         settings = TECHNIQUES[technique].model_copy(update={"beam": beam, "fused": fused})
-        most = max_len or 2 * LONGEST_SOURCE + 10
+        most = 2 * LONGEST_SOURCE + 10 if max_len is None else max_len
         translator = SharpTranslator(models, settings, max_len=most, most_src_len=LONGEST_SOURCE)
         return cls(translator, LineCoder(source, target, models[0].unk_token, max_len=max_len), lists)
 

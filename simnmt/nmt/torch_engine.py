@@ -71,7 +71,7 @@ class TorchEngine:
             threads=threads,
             versions=versions,
             fused=request.fused,
-            vocabulary=None if part is None else "clustered" if part.clusters else "candidates",
+            vocabulary=None if part is None else part.kind,
         )
 
     @classmethod
@@ -134,8 +134,7 @@ class TorchEngine:
         """
         sources = self._sources(Work(src_len, 1, joining + others, beam))
         make, output, clock = decoder_timing.joining_timer, self._output, self._now_s
-        timer = self._measure(lambda model: make(model, sources, joining, beam=beam, output=output, clock=clock))
-        return lambda: self._measure(lambda _: timer())
+        return self._timer(lambda model: make(model, sources, joining, beam=beam, output=output, clock=clock))
 
     def in_turn_s(self, first: Work, second: Work) -> list[tuple[float, float]]:
         """Return the seconds of the alternating steps of both works; see `time_steps_in_turn`. Raises the errors of `run`."""
@@ -162,14 +161,17 @@ class TorchEngine:
     def stage_timer(self, batch: int, beam: int, *, src_len: int = decoder_timing.SRC_LEN) -> Timer:
         """Return a timer of the stages of one decode step, both plain and fused. Raises as `joining_timer`."""
         make, clock = decoder_timing.stage_timer, self._now_s
-        timer = self._measure(lambda model: make(model, batch, beam, src_len=src_len, clock=clock))
-        return lambda: self._measure(lambda _: timer())
+        return self._timer(lambda model: make(model, batch, beam, src_len=src_len, clock=clock))
 
     def close(self) -> None:
         """See `Engine`; no run afterwards."""
         self._model = None
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
+
+    def _timer(self, make: Callable[[TranslationModel], Timer]) -> Timer:
+        timer = self._measure(make)
+        return lambda: self._measure(lambda _: timer())
 
     def _measure(self, do: Callable[[TranslationModel], _Result]) -> _Result:
         """Return the result of a measurement of the model with the engine's threads. Raises `NmtError` once closed."""

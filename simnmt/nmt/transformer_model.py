@@ -15,7 +15,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from simnmt.nmt.architecture import TransformerArchitecture
 from simnmt.nmt.errors import NmtError
-from simnmt.nmt.families import FAMILIES, Family
+from simnmt.nmt.families import CONFIG_KEYS, FAMILIES, Family
 from simnmt.nmt.linear_layers import HalfLinear
 from simnmt.nmt.step_model import Memory, Moves, Slots, StepModel, with_room
 
@@ -272,22 +272,10 @@ class TransformerSlots(Slots):
 
 def _config_keys(architecture: TransformerArchitecture, family: Family, dropout: float) -> dict[str, Any]:
     """Return the keys of the configuration from which `transformers` builds this architecture."""
-    return {
-        "vocab_size": architecture.vocab,
-        "d_model": architecture.d_model,
-        "encoder_layers": architecture.encoder_layers,
-        "decoder_layers": architecture.decoder_layers,
-        "encoder_attention_heads": architecture.heads,
+    return {key: getattr(architecture, field) for field, key in CONFIG_KEYS.items()} | {
         "decoder_attention_heads": architecture.heads,
-        "encoder_ffn_dim": architecture.ffn,
         "decoder_ffn_dim": architecture.ffn,
-        "max_position_embeddings": architecture.max_positions,
-        "activation_function": architecture.activation,
-        "scale_embedding": architecture.scale_embedding,
-        "pad_token_id": architecture.pad_token,
         "bos_token_id": architecture.start_token if family.norm_first else None,
-        "eos_token_id": architecture.eos_token,
-        "decoder_start_token_id": architecture.start_token,
         "forced_eos_token_id": None,
         "dropout": dropout,
         "attention_dropout": 0.0,

@@ -124,12 +124,7 @@ class Translator(TextTranslator):
     """Whether every unknown word is written as its mark, not replaced by means of the attention."""
 
     def __post_init__(self) -> None:
-        for name, value in (("beam", self.beam), ("max_len", 1 if self.max_len is None else self.max_len)):
-            if value < 1:
-                raise NmtError(f"{name} is {value}", remedy="give 1 or more")
-        if self.beam > self.model.vocab - 1:
-            what = f"a beam of {self.beam:,} with a vocabulary of {self.model.vocab:,}"
-            raise NmtError(what, remedy="give a smaller one")
+        check_search(self.beam, self.max_len, self.model.vocab)
         if self.vocabulary is not None and self.fused:
             what = "the fused output layer beside a part of the vocabulary, whose search is fused of itself"
             raise NmtError(what, remedy="leave --fused out")
@@ -207,6 +202,15 @@ class Translator(TextTranslator):
     def attended(self, line: SourceLine, hypothesis: Hypothesis) -> Callable[[], Sequence[int]] | None:
         """See `TextTranslator`."""
         return (lambda: attended_positions(self.model, line.ids, hypothesis.tokens)) if self.model.attends else None
+
+
+def check_search(beam: int, max_len: int | None, vocab: int) -> None:
+    """Raise `NmtError` for a beam, or a most length, that no search of so many tokens can have."""
+    for name, value in (("beam", beam), ("max_len", 1 if max_len is None else max_len)):
+        if value < 1:
+            raise NmtError(f"{name} is {value}", remedy="give 1 or more")
+    if beam > vocab - 1:
+        raise NmtError(f"a beam of {beam:,} with a vocabulary of {vocab:,}", remedy="give a smaller one")
 
 
 def load_folder(folder: Path) -> tuple[LoadedModel, Subwords, Subwords]:

@@ -145,7 +145,7 @@ def test_a_bundle_of_the_vocabulary_is_translated_with(
     none, starts = np.empty(0, np.int32), np.zeros(src_vocab + 1, np.int64)
     few = np.array([loaded.architecture.unk_token, loaded.architecture.eos_token, 9], np.int32)
     for name, always in (("all", np.arange(vocab, dtype=np.int32)), ("few", np.sort(few))):
-        CandidateLists(starts, none, none.astype(np.float32), always, vocab).save(name, loaded.model)
+        CandidateLists(starts, none, always, vocab).save(name, loaded.model)
     Path("in.txt").write_text("un deux\n\nneuf sept un\ndeux\n")
     translate = ("nmt", "translate", "--model", model, "--threads", "1", "in.txt", "--max-len", "6")
     dense = simnmt(*translate)

@@ -13,7 +13,6 @@ from simnmt.nmt.engine import Engine, Work, load_engine
 from simnmt.nmt.errors import NmtError, OutOfMemory, within_memory
 from simnmt.nmt.linear_layers import has_half_weights
 from simnmt.nmt.models import LoadedModel, build_model
-from simnmt.nmt.step_model import Slots
 from tests.nmt.tiny import ARCHITECTURES, lively, sources, stepwise, together
 
 
@@ -32,14 +31,6 @@ def test_torch_times_the_encoder_and_each_step(tmp_path: Path, name: str, work: 
     assert len(timing.steps_s) == work.tgt_len
     assert min(timing.encode_s, *timing.steps_s) > 0
     assert timing.encode_s + sum(timing.steps_s) <= timing.total_s
-
-
-def test_an_engine_searches_with_the_beam_of_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine, beams, join = loaded(tmp_path), list[int](), Slots.join
-    monkeypatch.setattr(Slots, "join", lambda *given: beams.append(given[-1]) or join(*given))
-    for beam in (5, 1):
-        engine.run(Work(4, 3, batch=2, beam=beam))
-    assert beams == [5, 1]
 
 
 def test_an_account_names_model_backend_and_device(tmp_path: Path) -> None:

@@ -7,12 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor
 
-from simnmt.batching import half_empty, maxi, mini, top_up
+from simnmt.batching import Batching, half_empty, immediate, maxi, mini, top_up
 from simnmt.nmt import decoder_timing, output_layer
 from simnmt.nmt.agreement import agreement, decode_alone
 from simnmt.nmt.decoder import decode
@@ -21,15 +18,21 @@ from simnmt.nmt.engine import Work, load_engine
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.linear_layers import products_of
 from simnmt.nmt.models import build_model
-from simnmt.nmt.output_layer import FusedOutput, Limit, Output, PlainOutput
+from simnmt.nmt.output_layer import FusedOutput, Output
 from simnmt.nmt.recurrent_model import RecurrentModel
-from simnmt.nmt.search import BeamSearch, Search
+from simnmt.nmt.search import Search
 from simnmt.nmt.sentence_decoder import Hypothesis
 from tests.campaigns.harness import deep
-from tests.nmt.tiny import ARCHITECTURES, GRU, Table, lively, sources, steps_of, together
+from tests.nmt.tiny import ARCHITECTURES, GRU, lively, sources, together
 
 LENGTHS = [3, 9, 5, 7, 4, 12, 2, 6]
-BATCHINGS = {"mini": mini(3), "maxi": maxi(3, 6), "top-up": top_up(3, half_empty(3))}
+BATCHINGS = (
+    mini(3),
+    maxi(3, 6),
+    top_up(3, half_empty(3), 6),
+    top_up(3, immediate(3)),
+    Batching(3, half_empty(3), padded_tokens=30, encoded_together=2),
+)
 
 
 def same(ones: Sequence[Hypothesis], others: Sequence[Hypothesis]) -> bool:
@@ -62,51 +65,6 @@ def test_a_fused_output_layer_gives_the_tokens_and_scores_of_the_plain_one(name:
             assert [one.tokens for one in unscored] == [one.tokens for one in plain]
 
 
-class Watched(PlainOutput):
-    """Tells how close two of the sums that were ranked came to each other."""
-
-    gap = 1.0
-
-    def largest_sums(self, projected: Tensor, scores: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
-        sums, *places = super().largest_sums(projected, scores, count + 1)
-        gaps = (sums[:, :-1] - sums[:, 1:])[sums[:, 1:].isfinite()]
-        Watched.gap = min([Watched.gap, *gaps.tolist()])
-        return sums[:, :count], places[0][:, :count], places[1][:, :count]
-
-
-@st.composite
-def decodings(draw: st.DrawFn) -> tuple[Tensor, int, list[Limit]]:
-    """Logits of each step after each token; sentences that are forced and others that end by themselves, together."""
-    vocab = draw(st.integers(8, 40))
-    tables = torch.randn((6, vocab, vocab), generator=torch.Generator().manual_seed(draw(st.integers(0, 10_000))))
-    tables *= draw(st.sampled_from([0.3, 2.0, 9.0]))
-    tables[:, :, 1] += draw(st.sampled_from([0.0, 5.0]))  # the end: more likely
-    limits = draw(st.lists(st.builds(Limit, st.integers(1, 6), st.booleans()), min_size=1, max_size=5))
-    return tables, draw(st.integers(2, 5)), limits
-
-
-@given(decodings(), st.sampled_from([None, 4, 9]))
-def test_a_beam_chooses_only_among_the_best_beam_plus_one_tokens_of_each_row(
-    drawn: tuple[Tensor, int, list[Limit]], block: int | None
-) -> None:
-    """At each step the same tokens and parents, and those done with the same outputs, until two sums nearly tie."""
-    tables, width, limits = drawn
-    model = Table(tables[0])
-    Watched.gap = 1.0
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(output_layer, "_block", lambda _: block)
-        patch.setattr(output_layer, "PlainOutput", Watched)
-        plain, fused = (
-            steps_of(BeamSearch(model, Search(width), Output(on)), tables, limits, lambda: Watched.gap) for on in (False, True)
-        )
-    for (words, scores, gap), (own_words, own_scores, _) in zip(plain, fused, strict=False):
-        if gap < 1e-5:
-            return
-        assert own_words == words
-        assert own_scores == pytest.approx(scores, abs=1e-5)
-    assert len(plain) == len(fused)
-
-
 @pytest.mark.parametrize("name", ["gru", "bilstm", "marian"])
 @pytest.mark.parametrize("width", [deep(1), 3])
 def test_neither_fusing_nor_batching_changes_a_translation(name: str, width: int) -> None:
@@ -114,7 +72,7 @@ def test_neither_fusing_nor_batching_changes_a_translation(name: str, width: int
     model = lively(name)
     alone, _, _ = sources(model.architecture, LENGTHS, seed=6)
     plainest = [decode_alone(model, source, width, 30) for source in alone]
-    for batching in BATCHINGS.values():
+    for batching in BATCHINGS:
         for fused in (False, True):
             hypotheses = decode(model, alone, batching, search=Search(width), output=Output(fused), max_len=30).hypotheses
             compared = agreement(model, alone, plainest, hypotheses, beam=width, max_len=30)

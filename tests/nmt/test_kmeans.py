@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.vocabulary import contexts as contexts_module
 from simnmt.nmt.vocabulary.cluster_bundle import active_sets
-from simnmt.nmt.vocabulary.contexts import Clustering, Contexts, cluster, collect, join_contexts
+from simnmt.nmt.vocabulary.contexts import Clustering, cluster, collect
 from tests.nmt.tiny import ARCHITECTURES, Table, lively, sources, stepwise, together
 
 
@@ -157,13 +157,3 @@ def test_sources_without_tokens_have_no_contexts_but_keep_their_index() -> None:
     assert set(gaps.sentence.tolist()) == {1, 3}
     with pytest.raises(NmtError, match="text without a sentence"):
         collect(model, [[], []], 1)
-
-
-def test_joined_contexts_number_the_sentences_of_all_texts() -> None:
-    model, (alone, _, _) = lively("gru"), sources(ARCHITECTURES["gru"], [4, 6, 5])
-    one, other = collect(model, alone[:2], 3), collect(model, alone[2:], 2)
-    both: Contexts = join_contexts([one, other])
-    assert len(both) == len(one) + len(other) and both.sentences == 3
-    assert set(both.sentence.tolist()) == {0, 1, 2} and both.top.shape[1] == 2
-    assert set(both.emitted.tolist()) == set(one.emitted.tolist()) | set(other.emitted.tolist())
-    assert both.of(both.sentence == 2).hidden.equal(other.hidden)

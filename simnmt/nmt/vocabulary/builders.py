@@ -89,14 +89,12 @@ def build_candidates(
     src = [ids if len(ids) > 1 else [] for ids in translator.source.encode(sources)]
     tgt = [ids[:-1] for ids in translator.target.encode(targets)]
     pairs = alignable(src, tgt)
-    src, tgt = [list(one) for one, _ in pairs], [list(other) for _, other in pairs]
     table = ibm_model1(
-        src,
-        tgt,
+        pairs,
         src_vocab=translator.source.size,
         tgt_vocab=translator.target.size,
         iterations=iterations,
-        progress=lambda done: progress(len(src) * done // iterations),
-    ).table
-    every = [*control_tokens(model), *most_frequent(tgt, always, model.vocab).tolist()]
+        progress=lambda done: progress(len(pairs) * done // iterations),
+    )
+    every = [*control_tokens(model), *most_frequent((target for _, target in pairs), always, model.vocab).tolist()]
     return candidate_lists(table, every, count=count, without=[translator.source.eos], pairs=len(pairs))

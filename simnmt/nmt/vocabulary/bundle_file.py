@@ -5,23 +5,25 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
 from simnmt.base.configuration import checked_dataclass
+from simnmt.kernels.arrays import KernelError
 from simnmt.nmt.checkpoint import read_tensors, write_tensors
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.step_model import StepModel
 
-VERSION = 2
+VERSION = 3
 _KEY = "simnmt_vocabulary"
 _AGAIN = "build it again with simnmt vocab build"
+Content = TypeVar("Content")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +39,7 @@ class BundleFile:
 
 def write_bundle(path: str | os.PathLike[str], kind: str, note: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
     """Write a bundle, whole or not at all; tensors may share memory. Raises `NmtError` for a file that cannot be written."""
-    name_by_address: dict[int, str] = {}
-    shared = {name for name, tensor in tensors.items() if name_by_address.setdefault(tensor.data_ptr(), name) != name}
-    tensors = {name: tensor.clone() if name in shared else tensor for name, tensor in tensors.items()}
+    tensors = {name: tensor.clone() for name, tensor in tensors.items()}
     header = {"version": VERSION, "kind": kind, "sha256": _sha256(kind, note, tensors), "note": dict(note)}
     try:
         write_tensors(Path(path), tensors, {_KEY: json.dumps(header, ensure_ascii=False, allow_nan=False)})
@@ -58,7 +58,7 @@ def read_bundle(path: str | os.PathLike[str], kind: str | None = None) -> Bundle
         if _KEY not in metadata:
             raise NmtError("no vocabulary bundle", path=path, remedy="give what simnmt vocab build wrote")
         header = json.loads(metadata[_KEY])
-        version, stored_kind, sha256, note = header["version"], header["kind"], header["sha256"], header["note"]
+        version, sha256, file = header["version"], header["sha256"], BundleFile(header["kind"], header["note"], tensors)
     except OSError as error:
         what = error.strerror or "no such file"
         raise NmtError(f"cannot be read: {what}", path=path, remedy="give what simnmt vocab build wrote") from None
@@ -66,11 +66,31 @@ def read_bundle(path: str | os.PathLike[str], kind: str | None = None) -> Bundle
         raise NmtError("damaged, or no vocabulary bundle", path=path, remedy=_AGAIN) from None
     if version != VERSION:
         raise NmtError(f"a bundle of version {version}, where {VERSION} is known", path=path, remedy=_AGAIN)
-    if sha256 != _sha256(stored_kind, note, tensors):
+    if sha256 != _sha256(file.kind, file.note, tensors):
         raise NmtError("damaged: its content is not what was written", path=path, remedy=_AGAIN)
-    if kind is not None and stored_kind != kind:
-        raise NmtError(f"a bundle of {stored_kind}, where one of {kind} is wanted", path=path, remedy="give another")
-    return BundleFile(stored_kind, note, tensors)
+    if kind not in (None, file.kind):
+        raise NmtError(f"a bundle of {file.kind}, where one of {kind} is wanted", path=path, remedy="give another")
+    return file
+
+
+def load_bundle(
+    path: str | os.PathLike[str], kind: str, parse: Callable[[BundleFile], Content], model: StepModel | None
+) -> Content:
+    """Return what `parse` makes of a bundle, after a check against the model if one is given.
+
+    Raises `NmtError` for a file that is not such a bundle or is damaged, and for another model.
+    """
+    file = read_bundle(path, kind)
+    try:
+        note = {field.name: file.note[field.name] for field in fields(Fingerprint)}
+        fingerprint, content = checked_dataclass(Fingerprint, note), parse(file)
+    except (AttributeError, KeyError, TypeError, ValueError, KernelError):
+        raise NmtError("damaged", path=path, remedy=_AGAIN) from None
+    if model is not None and fingerprint != Fingerprint.of(model):
+        layer = f"{fingerprint.vocab:,} target tokens of width {fingerprint.width:,}"
+        what = f"a bundle of another model: its output layer, of {layer}, is not this one's"
+        raise NmtError(what, path=path, remedy=_AGAIN)
+    return content
 
 
 def _sha256(kind: str, note: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
@@ -101,24 +121,6 @@ class Fingerprint:
             digest.update(part.detach().to("cpu", torch.float32).contiguous().numpy().tobytes())
         vocab, width = model.weight.shape
         return cls(vocab, width, digest.hexdigest())
-
-    @classmethod
-    def of_note(cls, note: Mapping[str, Any]) -> Fingerprint:
-        """Read the fingerprint in a bundle's note; raises `KeyError` and `ValueError` if it is missing or malformed."""
-        return checked_dataclass(cls, {name: note[name] for name in ("vocab", "width", "sha256")})
-
-    def check(self, model: StepModel, path: str | os.PathLike[str]) -> None:
-        """Raise `NmtError` if the bundle at `path`, with this fingerprint, is not of this model."""
-        actual = Fingerprint.of(model)
-        if actual.vocab != self.vocab:
-            what = f"a bundle for {self.vocab:,} target tokens, and a model of {actual.vocab:,}"
-        elif actual.width != self.width:
-            what = f"a bundle for contexts of width {self.width:,}, and a model of {actual.width:,}"
-        elif actual.sha256 != self.sha256:
-            what = "a bundle of another model: its output weights are not this one's"
-        else:
-            return
-        raise NmtError(what, path=path, remedy="build one for this model with simnmt vocab build")
 
 
 def control_tokens(model: StepModel) -> tuple[int, ...]:

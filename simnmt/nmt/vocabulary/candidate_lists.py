@@ -12,15 +12,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from simnmt.nmt.errors import NmtError
 from simnmt.nmt.step_model import StepModel
 from simnmt.nmt.vocabulary.alignment import LexicalTable
-from simnmt.nmt.vocabulary.bundle_file import Fingerprint, read_bundle, write_bundle
+from simnmt.nmt.vocabulary.bundle_file import BundleFile, Fingerprint, load_bundle, write_bundle
 
 KIND = "candidates"
 """The kind of these bundles."""
 CANDIDATES = 20
 """Default number of target tokens per source token (SHARP-02)."""
+_ARRAYS = ("starts", "columns", "always")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,26 +31,12 @@ class CandidateLists:
     """[source tokens + 1]: the list of token i is `starts[i]` to `starts[i + 1]`."""
     columns: NDArray[np.int32]
     """Target tokens of all lists, the most probable of each first."""
-    probabilities: NDArray[np.float32]
-    """Their probabilities among all translations of the source token."""
     always: NDArray[np.int32]
     """Target tokens that are candidates of every sentence, ascending: end mark, unknown, and further requested ones."""
     vocab: int
     """Target tokens of the vocabulary."""
     pairs: int | None = None
     """Sentence pairs from which the lists were learnt; None if they were not learnt."""
-
-    def __post_init__(self) -> None:
-        tokens = np.concatenate((self.columns, self.always))
-        if (
-            any(getattr(self, name).dtype != kind or getattr(self, name).ndim != 1 for name, kind in _ARRAYS.items())
-            or len(self.starts) < 2
-            or (self.starts[0], self.starts[-1]) != (0, len(self.columns))
-            or (np.diff(self.starts) < 0).any()
-            or len(self.probabilities) != len(self.columns)
-            or (len(tokens) and not 0 <= int(tokens.min()) <= int(tokens.max()) < self.vocab)
-        ):
-            raise NmtError("candidate lists that do not fit together", remedy="build them again")
 
     @property
     def src_vocab(self) -> int:
@@ -65,7 +51,7 @@ class CandidateLists:
     @property
     def nbytes(self) -> int:
         """Return the bytes held."""
-        return sum(array.nbytes for array in (self.starts, self.columns, self.probabilities, self.always))
+        return sum(array.nbytes for array in (self.starts, self.columns, self.always))
 
     def list_of(self, token: int) -> NDArray[np.int32]:
         """Return the candidates of one source token, the most probable first."""
@@ -74,57 +60,29 @@ class CandidateLists:
     def of(self, source: Iterable[int]) -> NDArray[np.int32]:
         """Return the candidates of a sentence, ascending: at most `count` per source token, and those of all sentences
         (SHARP-02).
-
-        Raises `NmtError` for a token beyond the source vocabulary.
         """
-        tokens = set(source)
-        if tokens and not 0 <= min(tokens) <= max(tokens) < self.src_vocab:
-            what = f"a source token that is none of {self.src_vocab:,}"
-            raise NmtError(what, remedy="build the lists for this model's vocabulary")
-        return np.unique(np.concatenate([self.always, *map(self.list_of, tokens)]))
+        return np.unique(np.concatenate([self.always, *map(self.list_of, set(source))]))
 
     def save(self, path: str | os.PathLike[str], model: StepModel, note: Mapping[str, Any] | None = None) -> None:
         """Write the lists as a bundle of this model, whole or not at all; `note`: further facts, as JSON.
 
-        Raises `NmtError` for a file that cannot be written, and for a model of another vocabulary.
+        Raises `NmtError` for a file that cannot be written.
         """
-        self._check(model)
-        sizes = {"src_vocab": self.src_vocab, "pairs": self.pairs}
-        bundle_note = {**asdict(Fingerprint.of(model)), **sizes, **(note or {})}
         tensors = {name: torch.from_numpy(getattr(self, name)) for name in _ARRAYS}
-        write_bundle(path, KIND, bundle_note, tensors)
+        write_bundle(path, KIND, {**asdict(Fingerprint.of(model)), "pairs": self.pairs, **(note or {})}, tensors)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], model: StepModel | None = None) -> CandidateLists:
         """Read the lists that `save` wrote, and check them against a model if one is given.
 
-        Raises `NmtError` for a file that is not such a bundle or is damaged, and for another model or vocabulary.
+        Raises `NmtError` for a file that is not such a bundle or is damaged, and for another model.
         """
-        file = read_bundle(path, KIND)
-        try:
-            fingerprint = Fingerprint.of_note(file.note)
-            if not isinstance(file.note["pairs"], int | None):
-                raise ValueError("pairs of another type")
+
+        def lists_of(file: BundleFile) -> CandidateLists:
             arrays = {name: file.tensors[name].numpy() for name in _ARRAYS}
-            lists = cls(**arrays, vocab=fingerprint.vocab, pairs=file.note["pairs"])
-        except (KeyError, TypeError, ValueError, NmtError):
-            raise NmtError("damaged", path=path, remedy="build it again with simnmt vocab build") from None
-        if model is not None:
-            fingerprint.check(model, path)
-            lists._check(model, path)
-        return lists
+            return cls(**arrays, vocab=file.note["vocab"], pairs=file.note["pairs"])
 
-    def _check(self, model: StepModel, path: str | os.PathLike[str] | None = None) -> None:
-        """Raise `NmtError` for a model of another vocabulary."""
-        sizes = model.architecture.src_vocab, model.vocab
-        if sizes != (self.src_vocab, self.vocab):
-            lists_of = f"lists of {self.src_vocab:,} source and {self.vocab:,} target tokens"
-            what = f"{lists_of}, a model of {sizes[0]:,} and {sizes[1]:,}"
-            raise NmtError(what, path=path, remedy="build lists for this model")
-
-
-_ARRAYS = {"starts": np.int64, "columns": np.int32, "probabilities": np.float32, "always": np.int32}
-"""The arrays of a bundle and their types."""
+        return load_bundle(path, KIND, lists_of, model)
 
 
 def candidate_lists(
@@ -132,17 +90,22 @@ def candidate_lists(
     always: Iterable[int],
     *,
     count: int = CANDIDATES,
-    without: Iterable[int] = (),
+    without: Sequence[int] = (),
     pairs: int | None = None,
 ) -> CandidateLists:
-    """Return lists of the `count` most probable target tokens of each source token, with no list for those `without`.
+    """Return lists of the `count` most probable target tokens of each source token, of equals the lowest first.
 
-    `always`: candidates of every sentence; `pairs`: the sentence pairs of the table. Raises `NmtError` for too large a count.
+    Tokens of probability 0 are left out, and the source tokens `without` have no list. `always`: candidates of every sentence;
+    `pairs`: the sentence pairs of the table.
     """
-    if not 1 <= count <= table.tgt_vocab:
-        raise NmtError(f"{count:,} candidates with a vocabulary of {table.tgt_vocab:,}", remedy="give fewer, and 1 or more")
+    sources, targets = np.divmod(table.pairs, table.tgt_vocab)
+    some = np.flatnonzero((table.probabilities > 0.0) & ~np.isin(sources, without))
+    order = some[np.lexsort((targets[some], -table.probabilities[some], sources[some]))]
+    sources, targets = sources[order], targets[order]
+    kept = np.arange(len(sources)) - np.searchsorted(sources, sources) < count
+    starts = np.searchsorted(sources[kept], np.arange(table.src_vocab + 1)).astype(np.int64)
     every = np.unique(np.fromiter(always, np.int32))
-    return CandidateLists(*table.best(count, without), every, table.tgt_vocab, pairs)
+    return CandidateLists(starts, targets[kept].astype(np.int32), every, table.tgt_vocab, pairs)
 
 
 def most_frequent(targets: Iterable[Sequence[int]], count: int, vocab: int) -> NDArray[np.int32]:

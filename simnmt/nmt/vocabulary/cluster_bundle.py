@@ -1,6 +1,6 @@
 """Clusters of a model's contexts with their active columns: one set per direction, or one for a shared target (FVP-04, 10).
 
-`ClusterBundle` is saved and loaded; `ActiveShares` describes how much of the vocabulary its clusters activate.
+`ClusterBundle` is saved and loaded; `active_shares` describes how much of the vocabulary its clusters activate.
 """
 
 from __future__ import annotations
@@ -8,18 +8,20 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
+from functools import reduce
+from operator import add
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from simnmt.base.suggestions import did_you_mean
-from simnmt.kernels.arrays import KernelError
 from simnmt.kernels.columns import Centroids, ColumnSets
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.step_model import StepModel
-from simnmt.nmt.vocabulary.bundle_file import Fingerprint, control_tokens, model_bytes, read_bundle, write_bundle
-from simnmt.nmt.vocabulary.memory_account import MemoryAccount, allocated_memory
+from simnmt.nmt.vocabulary.bundle_file import BundleFile, Fingerprint, control_tokens, load_bundle, model_bytes, write_bundle
+from simnmt.nmt.vocabulary.memory_account import MemoryAccount, memory_account
 
 if TYPE_CHECKING:
     from simnmt.nmt.vocabulary.contexts import Clustering, Contexts
@@ -28,19 +30,10 @@ if TYPE_CHECKING:
 def active_sets(labels: Tensor, top: Tensor, clusters: int, always: Iterable[int], *, vocab: int) -> ColumnSets:
     """Return for each cluster the union of the tokens of its contexts and the tokens `always` (FVP-04).
 
-    `labels`: int64 [n], the cluster of each context; `top`: int32 [n, K], its tokens. Raises `NmtError` for a cluster without
-    contexts, and for a token beyond the vocabulary.
+    `labels`: int64 [n], the cluster of each context, none of them empty; `top`: int32 [n, K], its tokens.
     """
-    members = torch.bincount(labels, minlength=clusters)
-    if len(members) > clusters or not bool(members.all()):
-        empty = int((members == 0).nonzero()[0]) if len(members) == clusters else int(labels.max())
-        raise NmtError(f"cluster {empty:,} of {clusters:,} has no member", remedy="ask for fewer clusters")
-    control = torch.tensor(sorted(set(always)), dtype=torch.int64)
-    for tokens in (top, control):
-        if tokens.numel() and not 0 <= int(tokens.min()) <= int(tokens.max()) < vocab:
-            raise NmtError(f"tokens beyond a vocabulary of {vocab:,}", remedy="collect the contexts with this model")
     held = (labels[:, None] * vocab + top).view(-1)
-    added = (torch.arange(clusters)[:, None] * vocab + control).view(-1)
+    added = (torch.arange(clusters)[:, None] * vocab + torch.tensor(list(always), dtype=torch.int64)).view(-1)
     pairs = torch.unique(torch.cat((held, added)))
     starts = torch.zeros(clusters + 1, dtype=torch.int64)
     starts[1:] = torch.bincount(pairs.div(vocab, rounding_mode="floor"), minlength=clusters).cumsum(0)
@@ -69,33 +62,26 @@ class ClusterSet:
     beam: int
     inertia: float
     iterations: int
-    method: str
-    """Library that clustered the contexts."""
     seed: int
 
     @classmethod
     def of(
         cls, label: str, contexts: Contexts, clustering: Clustering, model: StepModel, *, top: int | None = None
     ) -> ClusterSet:
-        """Return the set of these clusters; `top`: fewer tokens of each context than recorded. Raises `NmtError`."""
-        taken = contexts.top.shape[1] if top is None else top
-        if not 1 <= taken <= contexts.top.shape[1]:
-            what = f"the {taken:,} likeliest tokens of contexts with {contexts.top.shape[1]:,} recorded"
-            raise NmtError(what, remedy="record more of them")
-        centroids, labels = clustering.centroids, clustering.labels
-        sets = active_sets(labels, contexts.top[:, :taken], len(centroids), control_tokens(model), vocab=model.vocab)
+        """Return the set of these clusters; `top`: fewer tokens of each context than recorded."""
+        tokens = contexts.top[:, :top]
+        sets = active_sets(clustering.labels, tokens, len(clustering.centroids), control_tokens(model), vocab=model.vocab)
         return cls(
             label,
-            Centroids.of(centroids),
+            Centroids.of(clustering.centroids),
             sets,
-            taken,
+            tokens.shape[1],
             clustering.members,
             contexts.emitted,
-            int((torch.bincount(contexts.sentence) > 0).sum()),
+            len(torch.unique(contexts.sentence)),
             contexts.beam,
             clustering.inertia,
             clustering.iterations,
-            clustering.method,
             clustering.seed,
         )
 
@@ -105,9 +91,11 @@ class ClusterSet:
         return int(self.members.sum())
 
     @property
-    def shares(self) -> Tensor:
-        """Active share of the vocabulary of each cluster, float64 [r]."""
-        return self.sets.sizes().double() / self.sets.vocab
+    def memory(self) -> MemoryAccount:
+        """Bytes allocated (FVP-12)."""
+        clusters, width = self.centroids.points.shape
+        share = len(self.sets.columns) / (clusters * self.sets.vocab)
+        return memory_account(self.sets.vocab, width, clusters, share, self.centroids.points.element_size())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,9 +110,6 @@ class ClusterBundle:
     @classmethod
     def of(cls, model: StepModel, sets: Sequence[ClusterSet], *, name: str = "") -> ClusterBundle:
         """Return the bundle of a model's sets: one or more, each with a different label."""
-        labels = [cluster_set.label for cluster_set in sets]
-        if not labels or len(set(labels)) < len(labels):
-            raise NmtError(f"clusters labelled {', '.join(labels) or 'not at all'}", remedy="give each a label of its own")
         return cls(Fingerprint.of(model), name, model_bytes(model), tuple(sets))
 
     @property
@@ -146,7 +131,7 @@ class ClusterBundle:
 
     def account(self) -> MemoryAccount:
         """Return the bytes allocated for all sets (FVP-12)."""
-        return allocated_memory([(cluster_set.centroids, cluster_set.sets) for cluster_set in self.sets], self.model_bytes)
+        return reduce(add, (cluster_set.memory for cluster_set in self.sets))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the bundle, whole or not at all; raises `NmtError`."""
@@ -171,22 +156,18 @@ _NOTE_TYPES = {field.name: _TYPES[str(field.type)] for field in fields(ClusterSe
 def load_clusters(path: str | os.PathLike[str], model: StepModel | None = None) -> ClusterBundle:
     """Read what `ClusterBundle.save` wrote, and check it against a model if one is given.
 
-    Raises `NmtError` for a file that is damaged, of another model or vocabulary, or has a cluster without a column.
+    Raises `NmtError` for a file that is damaged or of another model.
     """
-    file = read_bundle(path, KIND)
-    try:
+
+    def bundle_of(file: BundleFile) -> ClusterBundle:
         note = file.note
-        fingerprint = Fingerprint.of_note(note)
-        sets = [_read_set(set_note, number, file.tensors, fingerprint) for number, set_note in enumerate(note["sets"])]
-        bundle = ClusterBundle(fingerprint, note["model"], note["model_bytes"], tuple(sets))
-        if not isinstance(bundle.model_name, str) or type(bundle.model_bytes) is not int:
+        if (type(note["model"]), type(note["model_bytes"])) != (str, int):
             raise ValueError("a model of other types")
-    except (AttributeError, KeyError, TypeError, ValueError, KernelError) as error:
-        reason = f": {error}" if isinstance(error, KernelError) else ""
-        raise NmtError(f"damaged{reason}", path=path, remedy="build it again with simnmt vocab build") from None
-    if model is not None:
-        fingerprint.check(model, path)
-    return bundle
+        fingerprint = Fingerprint(note["vocab"], note["width"], note["sha256"])
+        sets = [_read_set(set_note, number, file.tensors, fingerprint) for number, set_note in enumerate(note["sets"])]
+        return ClusterBundle(fingerprint, note["model"], note["model_bytes"], tuple(sets))
+
+    return load_bundle(path, KIND, bundle_of, model)
 
 
 def _read_set(set_note: dict[str, Any], number: int, tensors: dict[str, Tensor], fingerprint: Fingerprint) -> ClusterSet:
@@ -194,7 +175,7 @@ def _read_set(set_note: dict[str, Any], number: int, tensors: dict[str, Tensor],
     if centroids.shape != (len(starts) - 1, fingerprint.width) or len(members) != len(centroids):
         raise ValueError("shapes")
     if members.dtype != torch.int64 or not bool((members > 0).all()):
-        raise KernelError("a cluster without a member")
+        raise ValueError("a cluster without a member")
     if {key: type(value) for key, value in set_note.items()} != _NOTE_TYPES:
         raise ValueError("a note of other types")
     return ClusterSet(
@@ -209,58 +190,30 @@ def _read_set(set_note: dict[str, Any], number: int, tensors: dict[str, Tensor],
 QUANTILES = {"min": 0.0, "p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 
 
-@dataclass(frozen=True, slots=True)
-class ActiveShares:
-    """How much of the vocabulary the clusters of one direction activate.
+def active_shares(clusters: ClusterSet) -> dict[str, Any]:
+    """Return how much of the vocabulary the clusters activate, each as often as training met it; nothing is decoded.
 
-    A cluster has the weight of its training contexts unless stated otherwise.
+    `mean` and `quantiles` are those of the active share for one context; `batch_20` is the expected share of the union of 20
+    independent ones. The same `of_emitted` is a share of the tokens that dense decoding wrote, which may exceed 1.
     """
-
-    label: str
-    vocab: int
-    clusters: int
-    top: int
-    contexts: int
-    sentences: int
-    emitted: int
-    """Different tokens that dense decoding of the training text wrote."""
-    mean: float
-    """Active share of the vocabulary for the one context of a step at batch 1."""
-    quantiles: dict[str, float]
-    """Quantiles of that share: min, p50, p90, p99, max."""
-    mean_of_clusters: float
-    """Mean share with equal weights of all clusters."""
-    batch_20: float
-    """Expected share of the union of 20 rows with independent contexts."""
-
-    @classmethod
-    def of(cls, clusters: ClusterSet) -> ActiveShares:
-        """Compute the shares of a set; nothing is decoded."""
-        shares, members = clusters.shares, clusters.members.double()
-        return cls(
-            clusters.label,
-            clusters.sets.vocab,
-            len(clusters.sets),
-            clusters.top,
-            clusters.contexts,
-            clusters.sentences,
-            len(clusters.emitted),
-            float((shares * members).sum() / members.sum()),
-            _quantiles(shares, members),
-            float(shares.mean()),
-            expected_union(clusters, 20) / clusters.sets.vocab,
-        )
-
-    def of_emitted(self, share: float) -> float:
-        """Convert a share of the vocabulary to a share of the emitted tokens, which may exceed 1."""
-        return share * self.vocab / self.emitted
-
-    def as_json(self) -> dict[str, Any]:
-        """Return every field, and `mean` and `batch_20` as shares of the emitted tokens."""
-        return asdict(self) | {
-            "mean_of_emitted": self.of_emitted(self.mean),
-            "batch_20_of_emitted": self.of_emitted(self.batch_20),
-        }
+    vocab, emitted = clusters.sets.vocab, len(clusters.emitted)
+    shares = np.repeat(clusters.sets.sizes().numpy(), clusters.members.numpy()) / vocab
+    mean, batch_20 = float(shares.mean()), expected_union(clusters, 20) / vocab
+    quantiles = np.quantile(shares, list(QUANTILES.values()), method="inverted_cdf").tolist()
+    return {
+        "label": clusters.label,
+        "vocab": vocab,
+        "clusters": len(clusters.sets),
+        "top": clusters.top,
+        "contexts": clusters.contexts,
+        "sentences": clusters.sentences,
+        "emitted": emitted,
+        "mean": mean,
+        "quantiles": dict(zip(QUANTILES, quantiles, strict=True)),
+        "batch_20": batch_20,
+        "mean_of_emitted": mean * vocab / emitted,
+        "batch_20_of_emitted": batch_20 * vocab / emitted,
+    }
 
 
 def expected_union(clusters: ClusterSet, rows: int) -> float:
@@ -269,11 +222,3 @@ def expected_union(clusters: ClusterSet, rows: int) -> float:
     repeated = weights.repeat_interleave(clusters.sets.sizes())
     active = torch.zeros(clusters.sets.vocab, dtype=torch.float64).index_add_(0, clusters.sets.columns.long(), repeated)
     return float((1.0 - (1.0 - active.clamp(max=1.0)) ** rows).sum())
-
-
-def _quantiles(shares: Tensor, members: Tensor) -> dict[str, float]:
-    """Return the quantiles of shares weighted by members."""
-    shares, order = shares.sort()
-    reached = members[order].cumsum(0) / members.sum()
-    places = torch.searchsorted(reached, torch.tensor(list(QUANTILES.values()), dtype=torch.float64) - 1e-12)
-    return dict(zip(QUANTILES, shares[places.clamp(max=len(shares) - 1)].tolist(), strict=True))

@@ -125,32 +125,14 @@ def collect(
             progress("decoding", done / len(decoded))
     if not recorded:
         raise NmtError("text without a sentence", remedy="give text with one sentence a line")
-    hidden, tokens, sentence = _joined(recorded)
-    if not bool(hidden.isfinite().all()):
-        raise NmtError("contexts that are no numbers", remedy="train the model again")
+    hidden, tokens, sentence = (torch.cat(parts) for parts in zip(*recorded, strict=True))
     return Contexts(hidden, tokens, sentence, torch.tensor(sorted(emitted), dtype=torch.int32), len(sources), beam)
-
-
-def _joined(recorded: list[tuple[Tensor, Tensor, Tensor]]) -> list[Tensor]:
-    """Join the parts of all steps and empty the record, freeing each part after its copy."""
-    count = sum(len(part[0]) for part in recorded)
-    wholes = [torch.empty((count, *part.shape[1:]), dtype=part.dtype) for part in recorded[0]]
-    recorded.reverse()
-    at = 0
-    while recorded:
-        step = recorded.pop()
-        for whole, part in zip(wholes, step, strict=True):
-            whole[at : at + len(part)] = part
-        at += len(step[0])
-    return wholes
 
 
 ITERATIONS = 20
 """Iterations of k-means, as in the paper (FVP-03)."""
 ROUNDS = 20
 """Most rounds in which all empty clusters are started again; two or three are usual."""
-METHOD = "sklearn"
-"""Library that clusters, as a file of clusters names it."""
 _PIECE, _ROWS = 1 << 24, 1 << 14
 """Most scores of points with centroids in memory, and most points of which differences are in memory."""
 
@@ -166,7 +148,6 @@ class Clustering:
     inertia: float
     """Sum of the contexts' squared distances from their centroids."""
     iterations: int
-    method: str
     seed: int
 
     @property
@@ -179,31 +160,23 @@ def cluster(contexts: Contexts | Tensor, clusters: int, *, seed: int, iterations
     """Cluster contexts by k-means in Euclidean distance, from `clusters` contexts drawn at random with `seed` (FVP-03).
 
     scikit-learn runs on one thread, since with more threads its sums depend on their timing. An empty cluster starts again at
-    the context farthest from the centroid of the largest cluster. The same seed gives the same clusters. Raises `NmtError` for
-    fewer different contexts than clusters, for contexts that are not numbers, and for clusters that stay empty.
+    the context farthest from its centroid. The same seed gives the same clusters. Raises `NmtError` for fewer different
+    contexts than clusters.
     """
     points = contexts if isinstance(contexts, Tensor) else contexts.hidden
-    if clusters < 1 or iterations < 1:
-        raise NmtError(f"{clusters:,} clusters by {iterations:,} iterations", remedy="give 1 or more of each")
-    if not bool(points.isfinite().all()):
-        raise NmtError("contexts that are no numbers", remedy="collect them again, with a model that has been trained")
-    if (different := _count_distinct(points, clusters)) < clusters:
-        what = f"{different:,} different contexts for {clusters:,} clusters"
-        raise NmtError(what, remedy="give more text, or ask for fewer clusters")
-    fitted = _by_sklearn(points, clusters, seed, iterations)
-    centroids, labels = _without_empty(points, fitted)
+    if len(points) < clusters:
+        raise _too_few(clusters)
+    centroids, labels = _without_empty(points, _by_sklearn(points, clusters, seed, iterations))
     inertia = float(_distances(points, centroids, labels).double().sum())
-    return Clustering(centroids, labels, inertia, iterations, METHOD, seed)
+    return Clustering(centroids, labels, inertia, iterations, seed)
 
 
 def assign(points: Tensor, centroids: Centroids) -> Tensor:
     """Return the nearest centroid of each point, int64 [n], with a bounded number of scores in memory (FVP-05)."""
-    rows = max(1, _PIECE // len(centroids))
-    return torch.cat([centroids.nearest(points[first : first + rows]) for first in range(0, len(points), rows)])
+    return torch.cat([centroids.nearest(part) for part in torch.split(points, max(1, _PIECE // len(centroids)))])
 
 
 def _by_sklearn(points: Tensor, clusters: int, seed: int, iterations: int) -> Tensor:
-    need("sklearn")
     kmeans = need("sklearn.cluster").KMeans(
         clusters, init="random", n_init=1, max_iter=iterations, tol=0.0, random_state=seed, copy_x=True
     )
@@ -214,52 +187,23 @@ def _by_sklearn(points: Tensor, clusters: int, seed: int, iterations: int) -> Te
     return torch.from_numpy(centers)
 
 
-def _count_distinct(points: Tensor, enough: int) -> int:
-    """Return the number of different points, but not more than `enough`; -0.0 equals 0.0."""
-    seen: set[bytes] = set()
-    for row in points.numpy():
-        seen.add((row + 0.0).tobytes())
-        if len(seen) == enough:
-            break
-    return len(seen)
-
-
 def _without_empty(points: Tensor, centroids: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the centroids with empty clusters started again, and the labels of all points.
-
-    Raises `NmtError` if some clusters are empty after `ROUNDS` rounds.
-    """
-    for remaining in reversed(range(ROUNDS + 1)):
+    """Return the centroids with empty clusters started again at the farthest points, and the labels of all points."""
+    for _ in range(ROUNDS):
         labels = assign(points, Centroids.of(centroids))
         empty = (torch.bincount(labels, minlength=len(centroids)) == 0).nonzero()[:, 0]
         if not len(empty):
-            break
-        if not remaining:
-            what = f"{len(empty):,} of {len(centroids):,} clusters stay empty: the contexts are too much alike"
-            raise NmtError(what, remedy="ask for fewer clusters, or give more text")
-        centroids = _reseed_empty(points, centroids.clone(), labels, empty.tolist())
-    return centroids, labels
-
-
-def _reseed_empty(points: Tensor, centroids: Tensor, labels: Tensor, empty: list[int]) -> Tensor:
-    distances = _distances(points, centroids, labels)
-    norms = points.square().sum(1)
-    for index in empty:
-        members = torch.bincount(labels, minlength=len(centroids))
-        within = distances.where(labels == int(members.argmax()), distances.new_tensor(-1.0))
-        farthest = int(within.argmax())
-        if not within[farthest] > 0:  # the largest cluster is one context many times
-            farthest = int(distances.argmax())
-        centroids[index] = points[farthest]
-        anew = (norms - 2 * (points @ points[farthest]) + norms[farthest]).clamp_(min=0)
-        anew[farthest] = -1.0
-        closer = anew < distances
-        labels = labels.masked_fill(closer, index)
-        distances = torch.minimum(distances, anew).clamp_(min=0)
-    return centroids
+            return centroids, labels
+        farthest = _distances(points, centroids, labels).topk(len(empty)).indices
+        centroids = centroids.index_copy(0, empty, points[farthest])
+    raise _too_few(len(centroids))
 
 
 def _distances(points: Tensor, centroids: Tensor, labels: Tensor) -> Tensor:
     """Return the squared distance of each point from its centroid, float32 [n]."""
-    pieces = [slice(first, first + _ROWS) for first in range(0, len(points), _ROWS)]
-    return torch.cat([(points[piece] - centroids[labels[piece]]).square().sum(1) for piece in pieces])
+    parts = zip(torch.split(points, _ROWS), torch.split(labels, _ROWS), strict=True)
+    return torch.cat([(part - centroids[nearest]).square().sum(1) for part, nearest in parts])
+
+
+def _too_few(clusters: int) -> NmtError:
+    return NmtError(f"too few different contexts for {clusters:,} clusters", remedy="give more text, or ask for fewer clusters")

@@ -134,6 +134,7 @@ class RestrictedVocabulary:
 
     label: str
     """Its name in messages."""
+    kind: Literal["clustered", "candidates"]
     begin: Callable[[], ClusteredColumns | ListedColumns]
     """Makes the choice of columns of a new decoder, without sentences."""
     audit: bool = False
@@ -144,8 +145,6 @@ class RestrictedVocabulary:
     run."""
     account: SubsetAccount | None = None
     """Records every step."""
-    clusters: int = 0
-    """Centroids with which each row is compared; 0 for lists."""
 
 
 class ClusteredColumns:
@@ -215,12 +214,12 @@ def clustered(
         centroids = Centroids.of(points)
     if sets.columns.device != points.device:
         sets = ColumnSets(sets.starts, sets.columns.to(points.device), sets.vocab)
-    return RestrictedVocabulary(clusters.label, lambda: ClusteredColumns(centroids, sets), clusters=len(sets))
+    return RestrictedVocabulary(clusters.label, "clustered", lambda: ClusteredColumns(centroids, sets))
 
 
 def listed(lists: CandidateLists) -> RestrictedVocabulary:
     """Return the vocabulary of the candidates of all active sentences."""
-    return RestrictedVocabulary("candidates", lambda: ListedColumns(lists))
+    return RestrictedVocabulary("candidates", "candidates", lambda: ListedColumns(lists))
 
 
 def load_vocabulary(
