@@ -57,21 +57,19 @@ class Decoder:
         return f"{self.kind}, doubtful" if self.doubts else self.kind
 
     @property
-    def gaps_known(self) -> bool:
-        """True if the gaps between steps were measured."""
-        overheads = self.profile.overheads
-        return overheads is not None and _is_known(overheads.step_gap_s_per_sentence)
-
-    @property
-    def joining_known(self) -> bool:
-        """True if the cost of joining a batch was measured."""
-        overheads = self.profile.overheads
-        return overheads is not None and (_is_known(overheads.refill_s_fixed) or _is_known(overheads.refill_s_per_sentence))
+    def unknown_costs(self) -> list[str]:
+        """Remarks on the costs of topping up that were not measured."""
+        known, remarks = self.profile.overheads, []
+        if known is None or not _is_known(known.step_gap_s_per_sentence):
+            remarks.append("the cost of each sentence between two steps was not measured and counts as 0 s")
+        if known is None or not (_is_known(known.refill_s_fixed) or _is_known(known.refill_s_per_sentence)):
+            remarks.append("the cost of joining a batch was not measured and counts as 0 s")
+        return remarks
 
     @property
     def refills_known(self) -> bool:
         """True if both costs of topping up were measured."""
-        return self.gaps_known and self.joining_known
+        return not self.unknown_costs
 
     def prolonged(self, test_set: str) -> float:
         """Return the relative change of a full batch's step from the last measured position to that of a long output."""
@@ -86,26 +84,18 @@ class Decoder:
     @property
     def remarks(self) -> list[str]:
         """Differences from the paper, and figures beyond what was measured."""
-        last = self.cost.step.length_range[1]
-        remarks = {
-            self.why_batch: bool(self.why_batch),
-            "steps of the beam beyond its best output were not counted and are not charged": self.beam > 1
-            and self.profile.beam_overrun is None,
-            "the cost of each sentence between two steps was not measured and counts as 0 s": not self.gaps_known,
-            "the cost of joining a batch was not measured and counts as 0 s": not self.joining_known,
-        }
+        last, remarks = self.cost.step.length_range[1], []
+        if self.batch < BATCH:
+            remarks.append(f"batches of {self.batch} sentences, no more were measured")
+        if self.beam > 1 and self.profile.beam_overrun is None:
+            remarks.append("steps of the beam beyond its best output were not counted and are not charged")
         long_outputs = [
             f"{SETS[key].name}: no step was measured beyond the {last + 1}th token of an output; a step's time changes by "
             f"{100 * self.prolonged(key):+.0f} % from there to the {long}th"
             for key, long in LONG_OUTPUT.items()
             if long > last
         ]
-        return [*(remark for remark, applies in remarks.items() if applies), *long_outputs]
-
-    @property
-    def why_batch(self) -> str:
-        """Reason why mini-batches are smaller than the paper's; empty if they are not."""
-        return f"batches of {self.batch} sentences, no more were measured" if self.batch < BATCH else ""
+        return [*remarks, *self.unknown_costs, *long_outputs]
 
 
 def _is_known(overhead: Overhead | None) -> bool:
