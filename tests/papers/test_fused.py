@@ -19,7 +19,7 @@ from simnmt.calibrate.decoder_speeds import RealSpeed
 from simnmt.cli.reproduce import app
 from simnmt.papers.fni import simulation
 from simnmt.papers.fni.devices import FusedDecoder, decoders, fused_decoders
-from simnmt.papers.fni.fused import Reproduction, reproduce
+from simnmt.papers.fni.fused import report_of, reproduce
 from simnmt.papers.fni.fused_claims import (
     DEVICE_CLAIMS,
     NO_DECODER,
@@ -325,7 +325,7 @@ def test_every_device_with_a_fused_variant_has_all_its_numbers(report: Report) -
 
 
 def test_a_real_decoder_is_in_the_tables() -> None:
-    report = Reproduction([], [], [real(weights="checkpoint")], []).report()
+    report = report_of([], [], [real(weights="checkpoint")], [])
     tables = {table["id"]: table["rows"] for table in report.document()["tables"]}
     (row,) = (row for row in tables["amdahl"] if row["kind"] == "measured")
     assert row["predicted"] == pytest.approx(1.25) and row["end_to_end"] == pytest.approx(1.2500, abs=0.02)

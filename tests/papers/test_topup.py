@@ -20,7 +20,7 @@ from simnmt.papers.fni.cases import DeviceFacts
 from simnmt.papers.fni.devices import Decoder, decoders, named_profiles
 from simnmt.papers.fni.published import SETS
 from simnmt.papers.fni.simulation import MEASURES, STRATEGIES, gain, refill_limit, speeds, step_occupancy
-from simnmt.papers.fni.topup import Reproduction, reproduce
+from simnmt.papers.fni.topup import report_of, reproduce
 from simnmt.papers.fni.topup_claims import LENGTH_CLAIMS, PRINTED, SPEED_CLAIMS, Lengths
 from simnmt.papers.kit.claims import ClaimRecord, judge
 from simnmt.papers.kit.rendering import Report
@@ -260,7 +260,7 @@ def test_every_claim_is_on_the_page_and_hostile_names_are_escaped(report: Report
 
 
 def test_without_a_profile_with_batch_costs_the_occupancies_remain() -> None:
-    bare = Reproduction(lengths(), []).report()
+    bare = report_of(lengths(), [])
     assert any("no speeds are known" in note for note in bare.all_notes) and bare.text()
     assert 'id="figure-8"' in bare.page() and 'id="figures-6-7"' not in bare.page()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -22,7 +21,7 @@ from simnmt.papers.fni.fused_claims import (
 )
 from simnmt.papers.fni.published import FUSED, GAINS, OUTPUT_LAYER, SETS, case_name, derived
 from simnmt.papers.fni.simulation import STRATEGIES
-from simnmt.papers.kit.claims import ClaimRecord, Printed, end_to_end, judge
+from simnmt.papers.kit.claims import Printed, end_to_end, judge
 from simnmt.papers.kit.figures import Figure, bars, figure_of, grouped
 from simnmt.papers.kit.rendering import Report, derived_table, record
 from simnmt.report.charts import Chart
@@ -42,86 +41,6 @@ PRINTED_GAINS = {
     ("maxi half-empty", True): "both with maxi",
 }
 """Rows of the printed gains by strategy and kernel."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reproduction:
-    """The paper's claims on fusing, and our results."""
-
-    decoders: Sequence[FusedDecoder]
-    devices: Sequence[Layers]
-    real: Sequence[RealSpeed]
-    left_out: Sequence[str]
-    """Messages about the profiles that were passed over."""
-
-    @property
-    def claims(self) -> list[ClaimRecord]:
-        """All claims with their verdicts."""
-        real = [RealDecoder(self.real)] if self.real else []
-        measured = judge(REAL_CLAIMS, real, NO_DECODER)
-        return [*judge(PRINTED_CLAIMS, [Printed()]), *measured, *judge(DEVICE_CLAIMS, self.devices)]
-
-    def report(self) -> Report:
-        """Return the reproduction for JSON, terminal and page."""
-        amdahl, speeds, stages = self._amdahl(), self._speeds(), self._stages()
-        layers = [vars(row) for row in OUTPUT_LAYER] + stages
-        notes = ["No profile at hand has a fused output layer: `simnmt calibrate --part decoder` measures it."]
-        return Report(
-            FUSED,
-            self.claims,
-            [
-                _layer_table(layers),
-                derived_table([*derived().values()]),
-                _speed_table(speeds),
-                FUSED.shown_table("amdahl", amdahl, case=_case),
-                _real_table(self.real),
-                _device_table(self.decoders),
-            ],
-            _figures(stages, speeds),
-            [*self.left_out, *(() if self.decoders else notes)],
-            values={"seeds": len(simulation.SPEED_SEEDS)},
-            rows={"table-2-3": layers, "speeds": speeds},
-            more={"doubts": doubtful_profiles(decoder.fused for decoder in self.decoders)},
-        )
-
-    def _stages(self) -> list[Row]:
-        return [vars(row) for device in self.devices for row in device.stages.values()]
-
-    def _amdahl(self) -> list[Row]:
-        """Return Amdahl's prediction of each speed-up beside the simulated or measured one (XP-07)."""
-        columns = "source set beam output_share layer_ratio predicted predicted_product_left_alone"
-        rows: list[Row] = [
-            {"kind": "simulated", "end_to_end": 1.0 + device.over(beam, key, "maxi").mean} | record(row, columns)
-            for device in self.devices
-            for (beam, key), row in device.stages.items()
-        ]
-        rows += [
-            {"source": RealDecoder.device, "kind": "measured", "set": speed.test_set, "beam": speed.beam}
-            | {"output_share": speed.layer_share, "layer_ratio": speed.layer_s / speed.fused_layer_s}
-            | {"predicted": predicted_speed_up(speed), "end_to_end": speed.ratio}
-            | {"predicted_product_left_alone": end_to_end(speed.three_share, speed.three_s / speed.stages_s["fused"])}
-            for speed in self.real
-        ]
-        return rows
-
-    def _speeds(self) -> list[Row]:
-        names = {"half-empty": "topped up", "maxi half-empty": "maxi, topped up"}
-        choices = {
-            (decoder.device, decoder.beam, fused): decoder.fused_choice if fused else decoder.plain_choice
-            for decoder in self.decoders
-            for fused in (False, True)
-        }
-        rows: list[Row] = []
-        for device in self.devices:
-            for row in simulation.speed_rows(device.timed, device.decoders, simulation.plain_baseline):
-                strategy, fused = row["strategy"], row["fused"]
-                choice = choices[row["device"], row["beam"], fused]
-                what = PRINTED_GAINS.get((strategy, fused))
-                name = names.get(strategy, strategy) + (", fused" if fused else "")
-                theirs = None if what is None else GAINS.row(what)[row["set"]]
-                origin = {"how": choice.how, "fidelity": choice.fidelity, "against": STRATEGIES[strategy].baseline}
-                rows.append(row | {"name": name, "published": theirs} | origin)
-        return rows
 
 
 def reproduce(
@@ -167,7 +86,72 @@ def reproduce(
         stages = {(decoder.beam, key): simulation.stages(decoder, key, requests) for decoder in decoders for key in SETS}
         plain = [decoder.plain for decoder in decoders]
         devices.append(Layers(plain, simulation.by_key(frames), requests, stages=stages))
-    return Reproduction(known, devices, real, left_out).report()
+    return report_of(known, devices, real, left_out)
+
+
+def report_of(
+    decoders: Sequence[FusedDecoder], devices: Sequence[Layers], real: Sequence[RealSpeed], left_out: Sequence[str]
+) -> Report:
+    """Return the paper's claims on fusing and our results; `left_out`: messages about the profiles that were passed over."""
+    stages = [vars(row) for device in devices for row in device.stages.values()]
+    speeds, layers = _speed_rows(decoders, devices), [vars(row) for row in OUTPUT_LAYER] + stages
+    notes = ["No profile at hand has a fused output layer: `simnmt calibrate --part decoder` measures it."]
+    measured = judge(REAL_CLAIMS, [RealDecoder(real)] if real else [], NO_DECODER)
+    tables = [
+        _layer_table(layers),
+        derived_table([*derived().values()]),
+        _speed_table(speeds),
+        FUSED.shown_table("amdahl", _amdahl_rows(devices, real), case=_case),
+        _real_table(real),
+        _device_table(decoders),
+    ]
+    return Report(
+        FUSED,
+        [*judge(PRINTED_CLAIMS, [Printed()]), *measured, *judge(DEVICE_CLAIMS, devices)],
+        tables,
+        _figures(stages, speeds),
+        [*left_out, *(() if decoders else notes)],
+        values={"seeds": len(simulation.SPEED_SEEDS)},
+        rows={"table-2-3": layers, "speeds": speeds},
+        more={"doubts": doubtful_profiles(decoder.fused for decoder in decoders)},
+    )
+
+
+def _amdahl_rows(devices: Sequence[Layers], real: Sequence[RealSpeed]) -> list[Row]:
+    """Return Amdahl's prediction of each speed-up beside the simulated or measured one (XP-07)."""
+    columns = "source set beam output_share layer_ratio predicted predicted_product_left_alone"
+    rows: list[Row] = [
+        {"kind": "simulated", "end_to_end": 1.0 + device.over(beam, key, "maxi").mean} | record(row, columns)
+        for device in devices
+        for (beam, key), row in device.stages.items()
+    ]
+    rows += [
+        {"source": RealDecoder.device, "kind": "measured", "set": speed.test_set, "beam": speed.beam}
+        | {"output_share": speed.layer_share, "layer_ratio": speed.layer_s / speed.fused_layer_s}
+        | {"predicted": predicted_speed_up(speed), "end_to_end": speed.ratio}
+        | {"predicted_product_left_alone": end_to_end(speed.three_share, speed.three_s / speed.stages_s["fused"])}
+        for speed in real
+    ]
+    return rows
+
+
+def _speed_rows(decoders: Sequence[FusedDecoder], devices: Sequence[Layers]) -> list[Row]:
+    names = {"half-empty": "topped up", "maxi half-empty": "maxi, topped up"}
+    choices = {
+        (decoder.device, decoder.beam, fused): decoder.fused_choice if fused else decoder.plain_choice
+        for decoder in decoders
+        for fused in (False, True)
+    }
+    rows: list[Row] = []
+    for device in devices:
+        for row in simulation.speed_rows(device.timed, device.decoders, simulation.plain_baseline):
+            strategy, fused = row["strategy"], row["fused"]
+            choice, what = choices[row["device"], row["beam"], fused], PRINTED_GAINS.get((strategy, fused))
+            name = names.get(strategy, strategy) + (", fused" if fused else "")
+            theirs = None if what is None else GAINS.row(what)[row["set"]]
+            origin = {"how": choice.how, "fidelity": choice.fidelity, "against": STRATEGIES[strategy].baseline}
+            rows.append(row | {"name": name, "published": theirs} | origin)
+    return rows
 
 
 def _case(row: Row) -> str:
@@ -247,7 +231,6 @@ def _figures(stages: Sequence[Row], speeds: Sequence[Row]) -> list[Figure]:
     for identifier, title, strategies in (
         ("figures-3-4", "Figures 3 and 4: speed with the fused kernel", ("mini",)),
         ("figures-9-10", "Figures 9 and 10: cumulative results", ("mini", "half-empty")),
-        ("figures-9-10-maxi", "Figures 9 and 10, with maxi-batching", ("maxi", "maxi half-empty")),
     ):
         charts = {f"{SETS[key].name}, {device}": _speed_chart(rows, strategies) for (device, key), rows in by_set.items()}
         note = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate
 from typing import Annotated, Any
 
@@ -17,7 +17,7 @@ from simnmt.papers.fni.devices import Decoder, decoders, doubtful_profiles, name
 from simnmt.papers.fni.published import SETS, TOPUP
 from simnmt.papers.fni.simulation import MEASURES, STRATEGIES
 from simnmt.papers.fni.topup_claims import LENGTH_CLAIMS, PRINTED, SPEED_CLAIMS, WITH_FIGURE, Lengths
-from simnmt.papers.kit.claims import ClaimRecord, judge
+from simnmt.papers.kit.claims import judge
 from simnmt.papers.kit.figures import Figure, figure_of, grouped, line_series
 from simnmt.papers.kit.rendering import Report, record
 from simnmt.report.charts import Axis, Chart, Mark
@@ -31,47 +31,6 @@ SHOWN = {
     "steps": ("steps", 1.0, 0),
 }
 """Measures of an occupancy: name with unit, scale and decimals."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reproduction:
-    """The paper's claims on batching, and our results."""
-
-    lengths: Lengths
-    devices: Sequence[DeviceFacts]
-
-    @property
-    def claims(self) -> list[ClaimRecord]:
-        """All claims with their verdicts."""
-        return [*judge(LENGTH_CLAIMS, [self.lengths]), *judge(SPEED_CLAIMS, self.devices)]
-
-    def report(self) -> Report:
-        """Return the reproduction for JSON, terminal and page."""
-        known = [decoder for device in self.devices for decoder in device.decoders]
-        speeds = [
-            row
-            for device in self.devices
-            for row in simulation.speed_rows(device.timed, device.decoders, lambda key: (*key[:3], "mini", False))
-        ]
-        notes = (
-            [] if known else ["No device profile at hand has costs of decode steps and of the encoder: no speeds are known."]
-        )
-        return Report(
-            TOPUP,
-            self.claims,
-            [
-                _moment_table(self.lengths),
-                _occupancy_table(self.lengths),
-                TOPUP.shown_table("active", _active_rows(self.lengths)),
-                _speed_table(speeds),
-                _device_table(known),
-            ],
-            [*_speed_figures(speeds), *_occupancy_figures(self.lengths)],
-            notes,
-            values={"seeds": len(simulation.SEEDS), "least_batches": simulation.LEAST_BATCHES},
-            rows={"speeds": speeds},
-            more={"doubts": doubtful_profiles(known)},
-        )
 
 
 def reproduce(
@@ -96,7 +55,34 @@ def reproduce(
         progress(done, len(groups))
         frames = [simulation.speeds(decoder, key, list(STRATEGIES), requests) for decoder in device for key in SETS]
         devices.append(DeviceFacts(device, simulation.by_key(frames), requests))
-    return Reproduction(Lengths(pd.concat(occupancies), moments), devices).report()
+    return report_of(Lengths(pd.concat(occupancies), moments), devices)
+
+
+def report_of(lengths: Lengths, devices: Sequence[DeviceFacts]) -> Report:
+    """Return the paper's claims on batching and our results for JSON, terminal and page."""
+    known = [decoder for device in devices for decoder in device.decoders]
+    speeds = [
+        row
+        for device in devices
+        for row in simulation.speed_rows(device.timed, device.decoders, lambda key: (*key[:3], "mini", False))
+    ]
+    tables = [
+        _moment_table(lengths),
+        _occupancy_table(lengths),
+        TOPUP.shown_table("active", _active_rows(lengths)),
+        _speed_table(speeds),
+        _device_table(known),
+    ]
+    return Report(
+        TOPUP,
+        [*judge(LENGTH_CLAIMS, [lengths]), *judge(SPEED_CLAIMS, devices)],
+        tables,
+        [*_speed_figures(speeds), *_occupancy_figures(lengths)],
+        [] if known else ["No device profile at hand has costs of decode steps and of the encoder: no speeds are known."],
+        values={"seeds": len(simulation.SEEDS), "least_batches": simulation.LEAST_BATCHES},
+        rows={"speeds": speeds},
+        more={"doubts": doubtful_profiles(known)},
+    )
 
 
 def _moment_table(lengths: Lengths) -> Table:

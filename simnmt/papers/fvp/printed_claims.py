@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from statistics import fmean
@@ -12,7 +12,6 @@ from simnmt.calibrate.projection_bench import BAR_SIZE, BARS, FIT_WITHIN, Projec
 from simnmt.papers.fvp.published import (
     BEST,
     CELLS,
-    CENTROID_BYTES,
     DIRECTIONS,
     FIGURE_4,
     LEAST_STEP_RATIO,
@@ -24,10 +23,8 @@ from simnmt.papers.fvp.published import (
     PRESETS,
     PROJECTION,
     TYPICAL,
-    Row,
     implied_share,
     means,
-    most_clusters,
     of_model,
     parameters,
     preset_memory,
@@ -162,26 +159,14 @@ class Presets(Facts):
 
 def _preset_memory(clusters: int) -> Value:
     def value(_: Presets) -> Result:
-        rows = [row for row in preset_memory() if (row.clusters, row.percent) == (clusters, FIGURE_4[1])]
-        half, single = ([row for row in rows if row.size == size] for size in CENTROID_BYTES)
-        crossed = "; ".join(
-            f"{name}: up to {most_clusters(model, FIGURE_4[1] / 100.0, MOST_MEMORY, 2):,} clusters with centroids in float16, "
-            f"{most_clusters(model, FIGURE_4[1] / 100.0, MOST_MEMORY, 4):,} in float32"
-            for model, name in MODELS.items()
-        )
-        published = ", ".join(f"{100 * row.of_published:.2f} %" for row in half)
-        why = (
-            f"of the weights alone in float16; centroids in float16, as the preset runs; in float32 {_megabytes(single)}; of "
-            f"the memory that Table 5 prints {published}; the paper prints cluster 0's share, about {FIGURE_4[1]:.0f} % of the "
-            f"columns, which is taken for all clusters; below {100 * MOST_MEMORY:.0f} %: {crossed}"
-        )
-        return Result({row.model: row.of_model for row in half}, _megabytes(half), why, words=None)
+        rows = [row for row in preset_memory() if (row.clusters, row.top) == (clusters, 1)]
+        ours = "; ".join(f"{MODELS[row.model]} {row.bytes / 1e6:.1f} MB, {100 * row.of_model:.2f} %" for row in rows)
+        published = ", ".join(f"{100 * row.of_published:.2f} %" for row in rows)
+        why = f"of the weights alone in float16; of the memory that Table 5 prints {published}; the paper prints cluster 0's "
+        why += f"share, about {FIGURE_4[1]:.0f} % of the columns, which is taken for all clusters"
+        return Result({row.model: row.of_model for row in rows}, ours, why, words=None)
 
     return value
-
-
-def _megabytes(rows: Iterable[Row]) -> str:
-    return "; ".join(f"{MODELS[row.model]} {row.bytes / 1e6:.1f} MB, {100 * row.of_model:.2f} %" for row in rows)
 
 
 PRESET_CLAIMS: list[Claim[Presets]] = of_paper(

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import ceil
 from statistics import fmean
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 
@@ -148,47 +146,21 @@ def parameters(preset: Row) -> int:
     return int(preset.vocab * preset.width + attentions * attention + blocks + norms)
 
 
-CENTROID_BYTES = {2: "float16", 4: "float32"}
-"""Types of centroids by bytes of a number: as the presets run, and as a model in float32 keeps them."""
+def preset_memory() -> list[Row]:
+    """Return the memory of clusters beside both presets, in float16 and with 32-bit indices (FVP-12, FVP-18).
 
-
-def cluster_bytes(model: str, clusters: int, mean_share: float, centroid_bytes: int = 2) -> int:
-    """Return the bytes of clusters beside a preset, columns as 32-bit indices (FVP-12).
-
-    `mean_share`: mean share of V of a set; `centroid_bytes`: bytes of a number of a centroid.
+    With figure 4's shares at 1,300 and, for K = 1, at 2,000 clusters. The shares that the paper prints for cluster 0 are taken
+    for all clusters. `of_model`: share of the weights; `of_published`: share of Table 5's memory, more than weights.
     """
     # Here, so that the published tables need no more than their digits.
     from simnmt.nmt.vocabulary.memory_account import memory_account
 
-    preset = PRESETS[model]
-    return memory_account(preset.vocab, preset.width, clusters, mean_share, centroid_bytes).total
-
-
-def most_clusters(model: str, mean_share: float, share_of_model: float, centroid_bytes: int = 2) -> int:
-    """Return the largest number of clusters that hold less than a share of the preset's own bytes in float16."""
-    # Linear in the number of clusters.
-    none, thousand = (cluster_bytes(model, count, mean_share, centroid_bytes) for count in (0, 1000))
-    left = share_of_model * 2 * parameters(PRESETS[model]) - none
-    return max(0, ceil(1000 * left / (thousand - none)) - 1)
-
-
-def preset_memory() -> list[Row]:
-    """Return the memory of both presets with the shares of figure 4, at 1,300 and, for K = 1, 2,000 clusters.
-
-    The shares that the paper prints for cluster 0 are taken for all clusters. `of_model`: share of the weights in float16;
-    `of_published`: share of Table 5's memory, which holds more than weights.
-    """
-    cases: list[tuple[int, float, str, int]] = [
-        (clusters, FIGURE_4[1], "figure 4, K = 1", size) for clusters in (BEST, TYPICAL) for size in CENTROID_BYTES
-    ]
-    cases += [(BEST, percent, f"figure 4, K = {top}", 2) for top, percent in FIGURE_4.items() if top != 1]
     rows = []
-    for model in MODELS:
-        model_bytes, (gb,) = 2 * parameters(PRESETS[model]), {row.baseline_gb for row in MEMORY if row.model == model}
-        for clusters, percent, origin, size in cases:
-            more = cluster_bytes(model, clusters, percent / 100.0, size)
-            names: dict[str, Any] = {"model": model, "clusters": clusters, "percent": percent, "origin": origin, "size": size}
-            rows.append(
-                Row(**names, model_bytes=model_bytes, bytes=more, of_model=more / model_bytes, of_published=more / gb / 1e9)
-            )
+    for model, preset in PRESETS.items():
+        model_bytes, (gb,) = 2 * parameters(preset), {row.baseline_gb for row in MEMORY if row.model == model}
+        for clusters, top in ((BEST, 1), (TYPICAL, 1), *((BEST, top) for top in FIGURE_4 if top != 1)):
+            more = memory_account(preset.vocab, preset.width, clusters, FIGURE_4[top] / 100.0, 2).total
+            names = {"model": model, "clusters": clusters, "top": top, "percent": FIGURE_4[top]}
+            sizes = {"model_bytes": model_bytes, "bytes": more}
+            rows.append(Row(**names, **sizes, of_model=more / model_bytes, of_published=more / gb / 1e9))
     return rows

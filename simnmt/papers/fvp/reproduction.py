@@ -15,7 +15,6 @@ from simnmt.base.errors import InputError
 from simnmt.calibrate.projection_bench import ProjectionBench, read_bench
 from simnmt.papers.fvp.printed_claims import WHAT, bench_claims, name_of, printed_claims
 from simnmt.papers.fvp.published import (
-    CENTROID_BYTES,
     MEMORY,
     MODELS,
     PAPER,
@@ -53,7 +52,7 @@ def judge(studies: Sequence[Study] = (), benches: Sequence[ProjectionBench] = ()
         "table-4": _qualities((), 2),
         "averages": _averages(),
         "table-5": _memory(),
-        "table-6": _people(),
+        "table-6": [dict(row) | {"difference": row["clustered"] - row["baseline"]} for row in PAPER.table("table-6").rows],
         "amdahl": _amdahl(studies),
         **cells,
         "bench": _steps(benches),
@@ -203,17 +202,13 @@ def _memory() -> Rows:
         for row in MEMORY
     ]
     for row in preset_memory():
-        sets = f"sets of {row.percent:.2g} % ({row.origin}), {CENTROID_BYTES[row.size]} centroids"
+        sets = f"sets of {row.percent:.2g} % (figure 4, K = {row.top})"
         figures.append(("inferred", f"{MODELS[row.model]}, weights", sets, row.clusters, row.model_bytes, row.bytes))
     return [
         {"kind": kind, "model": model, "row": row, "clusters": clusters, "name": f"{model}, {row}"}
         | {"model_mb": model_bytes / 1e6, "more_mb": more_bytes / 1e6, "more_percent": 100.0 * more_bytes / model_bytes}
         for kind, model, row, clusters, model_bytes, more_bytes in figures
     ]
-
-
-def _people() -> Rows:
-    return [dict(row) | {"difference": row["clustered"] - row["baseline"]} for row in PAPER.table("table-6").rows]
 
 
 def _amdahl(studies: Sequence[Study]) -> Rows:
@@ -267,10 +262,6 @@ def _studied(studies: Sequence[Study]) -> Rows:
     return rows
 
 
-def _by_direction(rows: Rows, chart: Callable[[Rows], Chart]) -> dict[str, Chart]:
-    return {name: chart(group) for name, group in labelled_groups(rows, "model", "label")}
-
-
 def _languages(rows: Rows) -> Figure:
     """Draw figure 2: the largest active set by clusters and by known languages."""
     known = {"both": "source and target known", "target": "target known"}
@@ -288,5 +279,6 @@ def _languages(rows: Rows) -> Figure:
         return line_chart("clusters", "largest active set, % of V", reading, lines, linear=True)
 
     title = "Figure 2, redrawn: what knowing the source language spares"
-    charts, note = _by_direction(rows, chart_of), "The largest active set of any cluster."
+    charts = {name: chart_of(group) for name, group in labelled_groups(rows, "model", "label")}
+    note = "The largest active set of any cluster."
     return figure_of("figure-2-drawn", title, "Largest active set by clusters", charts, note=note)
