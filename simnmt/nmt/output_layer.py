@@ -269,9 +269,9 @@ class FusedOutput(OutputLayer):
             if best:
                 block_best = _best_of(products, block_bias, best)
             else:
-                largest = _argmax(products, block_bias)[:, None]
-                values = products.gather(1, largest).float() + block_bias[largest]
-                block_best = Best(largest, values, torch.zeros_like(values[:, 0]))
+                best_columns = _argmax(products, block_bias)[:, None]
+                values = products.gather(1, best_columns).float() + block_bias[best_columns]
+                block_best = Best(best_columns, values, torch.zeros_like(values[:, 0]))
             if first:
                 block_best = Best(block_best.columns + first, block_best.values, block_best.log_total)
             block_bests.append(block_best)
