@@ -16,7 +16,7 @@ from simnmt.papers.fvp.reproduction import judge, reproduce
 from simnmt.papers.fvp.study import Study
 from simnmt.papers.fvp.study_claims import study_claims
 from simnmt.papers.kit.study import shipped_measurements
-from tests.papers.vocab_stand_ins import STAGES, bench, cell, decoded, step, study
+from tests.papers.vocab_stand_ins import CLUSTERS, STAGES, TOPS, bench, cell, decoded, speed, step, study
 
 
 def verdicts(judged: Study | None) -> dict[str, str]:
@@ -30,6 +30,12 @@ def test_every_claim_holds_on_a_study_that_is_made_so() -> None:
 def test_without_a_study_no_measured_claim_is_judged() -> None:
     judged = verdicts(None)
     assert set(judged.values()) == {"not measurable here"} and set(judged) == set(verdicts(study()))
+
+
+def speeds(best: int, clusters: int = 1_300) -> tuple[Any, ...]:
+    return tuple(
+        speed("fr-en", count, top, 0.4 if (count, top) == (clusters, best) else 0.2) for count in CLUSTERS for top in TOPS
+    )
 
 
 @pytest.mark.parametrize(
@@ -49,6 +55,8 @@ def test_without_a_study_no_measured_claim_is_judged() -> None:
         ("FVP-20 (g)", {"chosen": (decoded(gains=(1.47, 1.48, 1.1)),)}, "not distinguishable"),
         ("FVP-20 (h)", {"chosen": (decoded(ratio=1.2), decoded(beam=2, ratio=1.3))}, "does not hold"),
         ("FVP-20 (h)", {"chosen": (decoded(ratio=1.2),)}, "not measurable here"),
+        ("FVP-11 (d)", {"speeds": speeds(3)}, "does not hold"),
+        ("FVP-11 (d)", {"speeds": speeds(1, 100)}, "does not hold"),
         ("FVP-11 (a)", {"sweep": (cell(clusters=100), cell(clusters=500, share_mean=0.2))}, "does not hold"),
         ("FVP-11 (b)", {"sweep": (cell(top=1), cell(top=3, share_mean=0.001))}, "does not hold"),
         ("FVP-08 (c)", {"sweep": (cell(top=1), cell(top=3, miss_rate=0.5))}, "does not hold"),
@@ -167,6 +175,18 @@ def test_searches_that_did_not_alternate_differ_only_if_no_round_overlaps() -> N
     assert verdicts(study(chosen=(one, many)))["FVP-20 (h)"] == "not distinguishable"
 
 
+def test_the_best_speed_for_a_claim_is_compared_with_the_best_against_it() -> None:
+    """FVP-11: not against one that keeps it as well."""
+    rows = (speed("fr-en", 2_000, 1, 0.40), speed("fr-en", 1_300, 1, 0.39), speed("fr-en", 1_300, 3, 0.20))
+    judged = study(speeds=rows)
+    (record,) = (record for record in study_claims([judged]) if record.identifier == "FVP-11 (d)")
+    assert record.verdict == "holds"
+    assert "2,000 clusters, K = 1 (+40.0 %) against 1,300 clusters, K = 3 (+20.0 %)" in record.why
+    low = (speed("fr-en", 100, 1, 0.41), *rows)
+    assert verdicts(study(speeds=low))["FVP-11 (d)"] == "does not hold", "K = 1, but few clusters"
+    assert verdicts(study(speeds=rows[:2]))["FVP-11 (d)"] == "not measurable here"
+
+
 def test_every_study_is_a_separate_device_and_states_its_vocabulary() -> None:
     """A share of V means nothing without V."""
     other = study().model_copy(update={"model": study().model.model_copy(update={"name": "other", "vocab": 50_000})})
@@ -180,9 +200,10 @@ def test_every_study_is_a_separate_device_and_states_its_vocabulary() -> None:
 def test_times_of_disturbed_rounds_decide_nothing_and_quality_stays_judged() -> None:
     disturbed = study(
         chosen=tuple(decoded(beam=beam, conclusive=False) for beam in (1, 2)),
+        speeds=tuple(speed("fr-en", 500, top, 0.3, conclusive=False) for top in TOPS),
     )
     records = {record.identifier: record for record in study_claims([disturbed])}
-    timed = ("FVP-20 (e)", "FVP-20 (f)", "FVP-20 (g)", "FVP-20 (h)")
+    timed = ("FVP-20 (e)", "FVP-20 (f)", "FVP-20 (g)", "FVP-20 (h)", "FVP-11 (d)")
     assert all(records[claim].verdict == "not measurable here" for claim in timed)
     assert all("quiet box" in records[claim].why for claim in timed)
     assert records["FVP-08 (a)"].verdict == "holds"

@@ -54,6 +54,8 @@ SMALL = Sizes(
     language_clusters=(2,),
     searches=((1, 1), (2, 3)),
     rounds=1,
+    speed_clusters=(2,),
+    speed_sentences=3,
 )
 
 
@@ -111,6 +113,7 @@ def test_every_part_is_measured_for_each_direction_and_can_be_read_again(made: P
         (chosen,) = {(entry.clusters, entry.top) for entry in study.chosen if entry.label == label}
         assert chosen in grid
     assert [(entry.beam, entry.batch) for entry in study.chosen] == [(1, 1), (2, 3)] * 2
+    assert len(study.speeds) == 2 * 2 * 2
     assert {(run.part, *run.labels) for run in study.runs} == {(part, label) for part in PARTS for label in labels}
     assert {text.role for text in study.texts} == {"train", "heldout", "references"}
     assert judge([study]).text()

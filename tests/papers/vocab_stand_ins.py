@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from simnmt.calibrate.projection_bench import BreakEven, ProjectionBench, Setting, StepTime
-from simnmt.papers.fvp.study import Cell, Decoded, PartRun, StudiedModel, StudiedText, Study
+from simnmt.papers.fvp.study import Cell, Decoded, PartRun, Speed, StudiedModel, StudiedText, Study
 from simnmt.papers.kit.claims import share_needed
 
 VOCAB = 10_000
@@ -46,6 +46,15 @@ def decoded(label: str = "fr-en", beam: int = 1, **changed: Any) -> Decoded:
     return Decoded(**(fields | changed))
 
 
+def speed(label: str, clusters: int, top: int, gain: float, *, conclusive: bool = True) -> Speed:
+    """Return a speed in three rounds."""
+    ratios = tuple((1.0 + gain) * noise for noise in (1.0, 1.002, 0.998))
+    return Speed(
+        label=label, clusters=clusters, top=top, beam=1, batch=1, sentences=300, ratios=ratios, identical=0.925,
+        conclusive=conclusive,
+    )  # fmt: skip
+
+
 def run(part: Any, labels: tuple[str, ...] = LABELS, **changed: Any) -> PartRun:
     return PartRun(
         **{
@@ -63,6 +72,7 @@ def run(part: Any, labels: tuple[str, ...] = LABELS, **changed: Any) -> PartRun:
 
 def study(**changed: Any) -> Study:
     """All parts; `changed`: other entries of a part."""
+    gains = {1: 0.30, 3: 0.26, 5: 0.24}
     parts: dict[str, Any] = {
         "sweep": tuple(cell(label, clusters, top) for label in LABELS for clusters in CLUSTERS for top in TOPS),
         "volume": tuple(cell(training_sentences=count) for count in (8_000, 16_000, 32_000)),
@@ -73,6 +83,12 @@ def study(**changed: Any) -> Study:
             for what in ("both", "target")
         ),
         "chosen": tuple(decoded(label, beam) for label in LABELS for beam in (1, 2)),
+        "speeds": tuple(
+            speed(label, clusters, top, gains[top] - abs(clusters - 1_300) / 1e5)
+            for label in LABELS
+            for clusters in CLUSTERS
+            for top in TOPS
+        ),
     }  # fmt: skip
     texts = tuple(
         StudiedText(label=label, role=role, name=f"{role}.{label}", sha256="0" * 64, lines=32_000)

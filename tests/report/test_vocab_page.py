@@ -68,13 +68,15 @@ def test_without_a_study_the_page_states_that_published_figures_are_alone() -> N
     assert part_of(page, "table-4") and not part_of(page, "sweep")
 
 
-def test_figure_2_is_ours_with_the_texts_points_marked(report: Report) -> None:
+def test_figures_2_and_3_are_ours_with_the_texts_points_marked(report: Report) -> None:
     lines = {identifier: {mark.name: mark for mark in chart.marks} for identifier, chart in first_charts(report).items()}
     both = lines["figure-2-drawn"]["source and target known, K = 1"]
     assert both.x == [100, 400, 500] and both.y[1] == pytest.approx(100 * cell(clusters=400).set_most)
     assert lines["figure-2-drawn"]["published: source and target known"].y == [12.5]
     target = lines["figure-2-drawn"]["published: target known"]
     assert (target.kind, target.x, target.y) == ("points", [400], [17.5])
+    assert lines["figure-3-drawn"]["published: fastest here"].x == [1_300, 1_300]
+    assert max(lines["figure-3-drawn"]["K = 1"].y) == pytest.approx(30.0)
 
 
 def test_the_studied_files_are_identified_by_their_sums(page: str) -> None:
@@ -89,12 +91,14 @@ def test_figures_are_drawn_on_a_desk_and_a_phone(page: str, open_page: Any, tmp_
     with open_page(file, viewport={"width": 390, "height": 844}) as opened:
         assert_folded(opened.page)
         opened.unfold()
-        opened.page.wait_for_function(DRAWN, arg=1)
+        opened.page.wait_for_function(DRAWN, arg=2)
         assert opened.page.evaluate("() => document.documentElement.scrollWidth") == 390
         points = opened.page.locator("#figure-2-drawn figure").evaluate(
             "figure => figure.querySelector('.chart').data.map(({ name, x, y }) => [name, x, y])"
         )
         assert ["published: target known", [400], [17.5]] in points
+        opened.page.locator("#figure-3-drawn [data-option]").nth(1).click()
+        assert "clusters, K = 1" in (opened.page.locator("#figure-3-drawn [data-reading]").text_content() or "")
         opened.page.set_viewport_size({"width": 1200, "height": 900})
         opened.page.wait_for_function("() => document.documentElement.scrollWidth === 1200")
         assert opened.problems == []

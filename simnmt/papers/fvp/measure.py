@@ -31,7 +31,9 @@ from simnmt.papers.fvp.decoding import (
     bleu_of,
     decode,
     identical_share,
+    time_methods,
     timed_decoding,
+    tokens_per_s,
 )
 from simnmt.papers.fvp.published import LEAST_IDENTICAL, MOST_ACTIVE, MOST_BLEU_CHANGE
 from simnmt.papers.fvp.study import (
@@ -40,6 +42,7 @@ from simnmt.papers.fvp.study import (
     Knowledge,
     Part,
     PartRun,
+    Speed,
     StudiedModel,
     Study,
     format_clusters,
@@ -48,7 +51,7 @@ from simnmt.papers.fvp.texts import Direction, Sample, held_out, sha256_of, trai
 from simnmt.papers.kit.study import TOOL, part_run, read_study, write_study
 
 PARTS: tuple[Part, ...] = get_args(Part)
-"""Measured one by one; the last one times real decoding and needs a quiet box."""
+"""Measured one by one; the last two time real decoding and need a quiet box."""
 Say = Callable[[str], None]
 """Reports progress."""
 CONTEXT_BATCH = 128
@@ -78,6 +81,8 @@ class Sizes:
     language_clusters: Sequence[int] = (100, 200, 300, 400, 500)
     searches: Sequence[tuple[int, int]] = ((1, 1), (2, 20))
     """Beam and batch: the paper's b1 and b2."""
+    speed_clusters: Sequence[int] = (100, 300, 500, 900, 1_300, 2_000)
+    speed_sentences: int = 300
     rounds: int = 3
     tried_sentences: int = 1_000
     """Sentences of the development half on which r and K are chosen."""
@@ -102,6 +107,8 @@ QUICK = Sizes(
     volumes=3,
     volume_clusters=(100,),
     language_clusters=(50, 100),
+    speed_clusters=(50, 200),
+    speed_sentences=50,
     rounds=2,
 )
 """Minutes instead of an hour: few sentences, clusters and rounds."""
@@ -269,10 +276,12 @@ class _Bench:
     say: Say
     _contexts: dict[str, DirectionContexts] = field(default_factory=dict)
 
-    def measured(self, part: Part, label: str, study: Study) -> Iterator[Cell | Decoded]:
+    def measured(self, part: Part, label: str, study: Study) -> Iterator[Cell | Decoded | Speed]:
         """Measure a part of a direction; the chosen clusters are those of the study's sweep."""
         if part == "chosen":
             return self.decodings(label, [cell for cell in study.sweep if cell.label == label])
+        if part == "speeds":
+            return self.speeds(label)
         return self.cells(part, label)
 
     def notes(self, label: str) -> tuple[str, ...]:
@@ -364,3 +373,32 @@ class _Bench:
         for beam, batch in self.sizes.searches:
             self.say(f"{label}: decoding with beam {beam}, batch {batch}")
             yield timed_decoding(self.translator, sample, beam, batch, part, self.sizes.rounds, **names)
+
+    def speeds(self, label: str) -> Iterator[Speed]:
+        """Time decoding at many r and K, in turn with all of the vocabulary (figure 3)."""
+        sizes, training, model = self.sizes, self.contexts(label).training, self.translator.model
+        methods = {"dense": PLAIN}
+        measured: dict[str, dict[str, Any]] = {}
+        for clusters in sizes.speed_clusters:
+            clustering = clustering_of(training, clusters, sizes)
+            for top in sizes.tops:
+                name = format_clusters(clusters, top)
+                sets = ClusterSet.of(label, training, clustering, model, top=top)
+                methods[name] = Output(vocabulary=with_measured_cost(clustered(sets), model))
+                measured[name] = {"label": label, "clusters": clusters, "top": top}
+        sample = Sentences.of(self.translator, self.held_out(label)[0])
+        sample = sample.at(range(min(sizes.speed_sentences, len(sample.sources))))
+        for beam, batch in sizes.searches:
+            sentences = sample.in_batch_order(batch)
+            self.say(f"{label}: speed of {len(measured)} cluster sets, beam {beam}, batch {batch}")
+            timed = time_methods(self.translator, sentences, beam, batch, methods, sizes.rounds)
+            for name, names in measured.items():
+                yield Speed(
+                    **names,
+                    beam=beam,
+                    batch=batch,
+                    sentences=len(sentences.sources),
+                    identical=identical_share(timed.tokens("dense"), timed.tokens(name)),
+                    conclusive=timed.conclusive,
+                    ratios=timed.ratios(tokens_per_s, name, "dense"),
+                )

@@ -1,4 +1,4 @@
-"""Vocabulary projection reproduced (`simnmt reproduce vocab`): printed tables with ours beside them, and figure 2.
+"""Vocabulary projection reproduced (`simnmt reproduce vocab`): printed tables with ours beside them, and figures 2 and 3.
 
 Every row on translations states how many sentences stay the same, or that the paper does not print it (XP-03).
 """
@@ -15,6 +15,7 @@ from simnmt.base.errors import InputError
 from simnmt.calibrate.projection_bench import ProjectionBench, read_bench
 from simnmt.papers.fvp.printed_claims import WHAT, bench_claims, name_of, printed_claims
 from simnmt.papers.fvp.published import (
+    BEST,
     MEMORY,
     MODELS,
     PAPER,
@@ -45,6 +46,7 @@ CELL_TABLES = {"figure-2": "by_language", "sweep": "sweep", "volume": "volume"}
 def judge(studies: Sequence[Study] = (), benches: Sequence[ProjectionBench] = ()) -> Report:
     """Judge the claims by every study and by the benches; without studies, by the printed figures alone."""
     cells = {name: _cells(studies, part) for name, part in CELL_TABLES.items()}
+    speeds = _speeds(studies)
     rows: dict[str, Rows] = {
         "real": _real(studies),
         "table-2": _projections(studies),
@@ -55,11 +57,13 @@ def judge(studies: Sequence[Study] = (), benches: Sequence[ProjectionBench] = ()
         "table-6": [dict(row) | {"difference": row["clustered"] - row["baseline"]} for row in PAPER.table("table-6").rows],
         "amdahl": _amdahl(studies),
         **cells,
+        "figure-3": speeds,
         "bench": _steps(benches),
         "studied": _studied(studies),
     }
     tables = [PAPER.table("table-1").shown(), *(PAPER.shown_table(*both) for both in rows.items()), derived_table(derived())]
-    figures = [_languages(cells["figure-2"])] if cells["figure-2"] else []
+    drawings = ((_languages, cells["figure-2"]), (_fastest, speeds))
+    figures = [draw(drawn) for draw, drawn in drawings if drawn]
     notes = [] if studies else [f"Published figures alone: what is ours {NEEDS}."]
     if any(study.quick for study in studies):
         notes.append("A quick look: few sentences, clusters and rounds; its verdicts are not reliable.")
@@ -235,6 +239,17 @@ def _cells(studies: Sequence[Study], part: str) -> Rows:
     ]
 
 
+def _speeds(studies: Sequence[Study]) -> Rows:
+    return [
+        record(speed, "label clusters top beam batch sentences")
+        | {"model": study.name, "name": f"{study.name}, {speed.label}", "agreement": _agreement(speed.identical)}
+        | {"gain_percent": 100 * speed.gain}
+        | {"low_percent": 100 * (min(speed.ratios) - 1.0), "high_percent": 100 * (max(speed.ratios) - 1.0)}
+        for study in studies
+        for speed in study.speeds
+    ]
+
+
 def _steps(benches: Sequence[ProjectionBench]) -> Rows:
     keys = "vocab width rows share fitted overhead_share way=method dense_us=dense_s*1e6 columns_us=columns_s*1e6 "
     keys += "predicted_us=predicted_s*1e6 ratio=ratios.columns ratio_scattered=ratios.scattered"
@@ -282,3 +297,25 @@ def _languages(rows: Rows) -> Figure:
     charts = {name: chart_of(group) for name, group in labelled_groups(rows, "model", "label")}
     note = "The largest active set of any cluster."
     return figure_of("figure-2-drawn", title, "Largest active set by clusters", charts, note=note)
+
+
+def _fastest(rows: Rows) -> Figure:
+    """Draw figure 3: the gain in tokens/s by clusters and K; of the paper's best only the number of clusters is known."""
+
+    def chart_of(direction_rows: Rows) -> Chart:
+        lines = [
+            curve(f"K = {top}", group, "clusters", lambda row: row["gain_percent"])
+            for (top,), group in grouped(direction_rows, "top").items()
+        ]
+        values = [value for line in lines for value in line.y]
+        lines.append(Curve("published: fastest here", [BEST] * 2, [min(0.0, *values), max(0.0, *values)], "lines"))
+        reading = f"{direction_rows[0]['sentences']:,} sentences, medians over rounds. Published: {BEST:,} clusters and K = 1."
+        return line_chart("clusters", "more tokens a second, %", reading, lines, linear=True)
+
+    charts = {
+        f"{name}, beam {beam}, batch {batch}": chart_of(group)
+        for name, direction_rows in labelled_groups(rows, "model", "label")
+        for (beam, batch), group in grouped(direction_rows, "beam", "batch").items()
+    }
+    title, note = "Figure 3, redrawn: speed by clusters and K", "Real decoding, end to end, over dense decoding."
+    return figure_of("figure-3-drawn", title, "Gain end to end by clusters and K", charts, note=note)

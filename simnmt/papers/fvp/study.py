@@ -17,7 +17,7 @@ from simnmt.papers.kit.study import AboveZero, Positive, Share
 
 Ratios = Annotated[tuple[AboveZero, ...], Field(min_length=1)]
 """One a round."""
-Part = Literal["sweep", "volume", "by_language", "chosen"]
+Part = Literal["sweep", "volume", "by_language", "chosen", "speeds"]
 Knowledge = Literal["both", "target"]
 
 
@@ -160,6 +160,24 @@ class Decoded(Clusters):
         return format_clusters(self.clusters, self.top)
 
 
+class Speed(Clusters):
+    """Speed-up of real decoding by r and K over plain decoding, in tokens per second (figure 3, FVP-11)."""
+
+    beam: Positive
+    batch: Positive
+    sentences: Positive
+    identical: Share
+    """Share of sentences that are those of dense decoding."""
+    conclusive: bool
+    """Enough stretches of the rounds were undisturbed; else no verdict rests on times."""
+    ratios: Ratios
+
+    @property
+    def gain(self) -> float:
+        """The median of `ratios`, less 1: 0.25 is 25 % more."""
+        return median(self.ratios) - 1.0
+
+
 def format_clusters(clusters: int, top: int) -> str:
     """Format the number of clusters and K."""
     return f"{clusters:,} clusters, K = {top}"
@@ -183,6 +201,7 @@ class Study(Configuration):
     by_language: tuple[Cell, ...] = ()
     chosen: tuple[Decoded, ...] = ()
     """Decodings with the chosen r and K."""
+    speeds: tuple[Speed, ...] = ()
 
     @property
     def name(self) -> str:

@@ -9,7 +9,7 @@ from math import sqrt
 from typing import Any
 
 from simnmt.papers.fvp.published import LEAST_IDENTICAL, MOST_ACTIVE, MOST_BLEU_CHANGE, NEAR_PREDICTED, PAPER
-from simnmt.papers.fvp.study import Cell, Decoded, Study
+from simnmt.papers.fvp.study import Cell, Decoded, Speed, Study, format_clusters
 from simnmt.papers.kit.claims import (
     Claim,
     ClaimRecord,
@@ -176,6 +176,29 @@ def _single(studied: Studied) -> Result:
     return Result(effects, ours, f"{why}over the fused output layer {fused}", words=None)
 
 
+def _fastest(studied: Studied) -> Result:
+    effects: dict[str, Effect] = {}
+    ours, judged = [], []
+    speeds = studied.study.speeds
+    for (label, beam, batch), group in grouped(speeds, "label", "beam", "batch", order=lambda speed: -speed.gain).items():
+        best, most = group[0], max(speed.clusters for speed in group)
+        supporting = [speed for speed in group if speed.top == 1 and speed.clusters >= most / 2]
+        opposing = [speed for speed in group if speed not in supporting]
+        where = f"{label}, beam {beam}, batch {batch}"
+        ours.append(f"{where}: {_percent(1.0 + best.gain)} at {format_clusters(best.clusters, best.top)}")
+        if supporting and opposing:
+            effects[where] = [ratio > rival for ratio, rival in zip(supporting[0].ratios, opposing[0].ratios, strict=True)]
+            judged.append(f"{_format_speed(supporting[0])} against {_format_speed(opposing[0])}")
+    if not effects:
+        raise _lacking("speeds of K = 1 and others at high numbers of clusters")
+    why = "the best with K = 1 and half of the most clusters or more against the best of the others, round by round: "
+    return Result(effects, "; ".join(ours), why + ", ".join(judged), words=None)
+
+
+def _format_speed(speed: Speed) -> str:
+    return f"{format_clusters(speed.clusters, speed.top)} ({_percent(1.0 + speed.gain)})"
+
+
 def _series(cells: Sequence[Cell], *keys: str, along: str) -> dict[tuple[Any, ...], list[Cell]]:
     """Return the cells that differ in `along` alone, sorted by it. Raises `Undecided` without two, which a trend needs."""
     series = {key: group for key, group in grouped(cells, *keys, order=along).items() if len(group) > 1}
@@ -288,6 +311,7 @@ STUDY_CLAIMS: list[Claim[Studied]] = of_paper(
         Claim("FVP-20 (h)", value=_single, holds=above(0.0), needs="timed chosen"),
         Claim("FVP-11 (a)", value=_more_clusters, needs="sweep"),
         Claim("FVP-11 (b)", value=_by_top("share_mean", _more_columns, "as many columns", grows=True), needs="sweep"),
+        Claim("FVP-11 (d)", value=_fastest, needs="timed speeds"),
         Claim("FVP-08 (c)", value=_by_top("miss_rate", _fewer_misses, "fewer misses", grows=False), needs="sweep"),
         Claim("FVP-10", value=_knowledge, needs="by_language"),
         Claim("FVP-08 (d)", value=_misses_by_volume, needs="volume"),
