@@ -181,7 +181,7 @@ def _virtualisation(processor: dict[str, str]) -> str | None:
     marks = {"docker": (ROOT / ".dockerenv").exists(), "podman": (ROOT / "run/.containerenv").exists()}
     marks |= {name: name in groups for name in ("kubepods", "lxc", "containerd")}
     hints = [f"virtual machine ({hypervisor})"] if hypervisor else []
-    hints += [f"container ({name})" for name, found in marks.items() if found][:1]
+    hints += [f"container ({name})" for name, is_present in marks.items() if is_present][:1]
     return "; ".join(hints) or None
 
 

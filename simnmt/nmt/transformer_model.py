@@ -138,12 +138,12 @@ class TransformerModel(StepModel):
             hidden = decoder.layernorm_embedding(hidden)
 
         norm_first = family.norm_first
-        for layer, own, (cross_keys, cross_values) in zip(decoder.layers, past, cross, strict=True):
+        for layer, states, (cross_keys, cross_values) in zip(decoder.layers, past, cross, strict=True):
             attention, norm = layer.self_attn, layer.self_attn_layer_norm
             inputs = norm(hidden) if norm_first else hidden
-            own[0, :, :, position] = self._split(attention.k_proj(inputs))[:, :, 0]
-            own[1, :, :, position] = self._split(attention.v_proj(inputs))[:, :, 0]
-            keys, values = own[:, :, :, : position + 1]
+            states[0, :, :, position] = self._split(attention.k_proj(inputs))[:, :, 0]
+            states[1, :, :, position] = self._split(attention.v_proj(inputs))[:, :, 0]
+            keys, values = states[:, :, :, : position + 1]
             hidden = hidden + self._attend(attention, inputs, keys, values, past_mask)
             hidden = hidden if norm_first else norm(hidden)
             norm = layer.encoder_attn_layer_norm

@@ -142,7 +142,7 @@ BYTES = np.repeat(2 ** np.arange(18, 25), 5)
 
 
 def fitted(size: np.ndarray, time_s: np.ndarray) -> DiskBlock:
-    return fit_disk({int(each): time_s[size == each].tolist() for each in np.unique(size)}, cold=True)
+    return fit_disk({int(read): time_s[size == read].tolist() for read in np.unique(size)}, cold=True)
 
 
 def test_noisy_reads_give_the_line_of_their_disk() -> None:

@@ -128,7 +128,7 @@ class Encoding(FakeEngine):
     def encoding_s(self, src_lens: Sequence[int]) -> float:
         if len(src_lens) > self._most:
             raise OutOfMemory("no room")
-        packed_s = sum(token_s(sum(each >= at for each in src_lens)) for at in range(1, max(src_lens) + 1))
+        packed_s = sum(token_s(sum(src_len >= at for src_len in src_lens)) for at in range(1, max(src_lens) + 1))
         padded_s = max(src_lens) * token_s(len(src_lens))
         return 0.001 + packed_s + self._share * (padded_s - packed_s)
 

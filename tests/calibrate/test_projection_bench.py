@@ -109,8 +109,8 @@ def test_at_the_break_even_both_take_as_long() -> None:
     dense_s, columns = known.dense_s(**size, rows=1), round(share * 250_000)
     assert total_s(columns) == pytest.approx(dense_s, rel=1e-4)
     assert total_s(columns - 500) < dense_s < total_s(columns + 500)
-    own = known.break_even_share(**size, clusters=2000, rows=1, fastest=True)
-    assert own is not None and own <= share, "all columns by the same product are what dense may be too"
+    fastest = known.break_even_share(**size, clusters=2000, rows=1, fastest=True)
+    assert fastest is not None and fastest <= share, "all columns by the same product are what dense may be too"
     with_scatter = cost(**{name: getattr(known, name) for name in ("assign", "row_wise", "dense")}, scatter=stage(1.0))
     assert with_scatter.break_even_share(**size, clusters=2000, rows=1, scatter=True) == 0.0, "dense always wins"
     assert cost(dense=stage(1.0)).break_even_share(**size, clusters=2000, rows=1) is None, "dense never does"

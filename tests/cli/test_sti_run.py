@@ -92,10 +92,10 @@ def test_reads_of_2_bits_are_reported_only_where_the_plan_has_them(
 
 
 def test_the_json_holds_plans_and_executions(path: Path) -> None:
-    found = as_json(str(path), *FAST, "--turns", "2")
-    assert found["costs"] == {"name": "this box, just now", "kind": "measured", "importance": False}
-    assert [turn["plan"]["length"] for turn in found["turns"]] == [6, 6]
-    for turn in found["turns"]:
+    document = as_json(str(path), *FAST, "--turns", "2")
+    assert document["costs"] == {"name": "this box, just now", "kind": "measured", "importance": False}
+    assert [turn["plan"]["length"] for turn in document["turns"]] == [6, 6]
+    for turn in document["turns"]:
         execution = turn["execution"]
         assert len(execution["layers"]) == turn["plan"]["layers"]
         assert execution["latency_s"] >= sum(layer["unpack_s"] + layer["forward_s"] for layer in execution["layers"])

@@ -69,14 +69,14 @@ def test_costs_are_found_again_and_judge_without_error(true: list[float], seed: 
             for c, w in zip(columns.tolist(), widths.tolist(), strict=True)
         ]
 
-    found = fit_stage(drawn(12), drawn(4))
-    assert found.heldout_points == 8 and found.heldout_error == pytest.approx(0.0, abs=1e-6)
-    assert found.seconds(4, 1e6, 1e3) == pytest.approx(4 * (fixed_s + s_per_number * 1e6 + s_per_column * 1e3), rel=1e-5)
+    cost = fit_stage(drawn(12), drawn(4))
+    assert cost.heldout_points == 8 and cost.heldout_error == pytest.approx(0.0, abs=1e-6)
+    assert cost.seconds(4, 1e6, 1e3) == pytest.approx(4 * (fixed_s + s_per_number * 1e6 + s_per_column * 1e3), rel=1e-5)
 
 
 def test_of_one_width_all_is_counted_to_the_numbers() -> None:
     """Else half of it would be each column's, whatever its width."""
-    found = fit_stage([StagePoint(1, 64.0 * c, c, 1e-3 * c) for c in (10, 20, 40)])
-    assert found.s_per_column == (0.0,) and found.s_per_number == pytest.approx([1e-3 / 64])
+    cost = fit_stage([StagePoint(1, 64.0 * c, c, 1e-3 * c) for c in (10, 20, 40)])
+    assert cost.s_per_column == (0.0,) and cost.s_per_number == pytest.approx([1e-3 / 64])
     alone = fit_stage([StagePoint(1, 100.0, 10.0, 2.0)])
     assert alone.seconds(1, 200.0, 20.0) == pytest.approx(4.0), "of one point, in proportion"

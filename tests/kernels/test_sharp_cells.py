@@ -156,8 +156,8 @@ def test_sharp_09_hypotheses_share_the_state_of_their_parent() -> None:
                     log_probs[row, word] = log_prob
         return log_probs, np.zeros(len(words), np.int64)
 
-    found = beam_search(step, beam=3, steps=3, start=0, eos=9)
-    assert (found.tokens, found.log_prob, found.distinct_share) == ((a, b, b), pytest.approx(-3.0), 4 / 6)
+    translation = beam_search(step, beam=3, steps=3, start=0, eos=9)
+    assert (translation.tokens, translation.log_prob, translation.distinct_share) == ((a, b, b), pytest.approx(-3.0), 4 / 6)
 
 
 SHARP = DecoderSettings(beam=6, gemm="int16", embeddings="precomputed", attention="precomputed", merge=True, candidates=500)

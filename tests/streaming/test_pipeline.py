@@ -75,7 +75,7 @@ def plan_of(bits: Sequence[Sequence[int]], preloaded: Sequence[Shard] = (), capa
     return StreamingPlan(
         layers=len(bits),
         slices_per_layer=len(bits[0]),
-        bits={(layer, piece): each for layer, row in enumerate(bits) for piece, each in enumerate(row)},
+        bits={(layer, piece): width for layer, row in enumerate(bits) for piece, width in enumerate(row)},
         preloaded=frozenset(preloaded),
         deadline_s=2.0,
         preload_bytes=capacity,

@@ -84,8 +84,8 @@ def test_the_first_device_may_have_it(scenario: dict[str, Any]) -> None:
 
 
 def test_it_is_planned(scenario: dict[str, Any]) -> None:
-    found = simnmt.plan(scenario, "p95_ms<=2000", overrides=["policies={cloud: {}}"], requests=300, precision=0.2)
-    assert "cloud" in str(found)
+    plan = simnmt.plan(scenario, "p95_ms<=2000", overrides=["policies={cloud: {}}"], requests=300, precision=0.2)
+    assert "cloud" in str(plan)
 
 
 @pytest.mark.parametrize("name", ["tickling", "batch"])

@@ -63,21 +63,21 @@ IDLE = "idle"
 
 def energy_cases(bench: Bench) -> Cases:
     """Return a rest of the device, and each corner cell repeated for so long that the counter's resolution does not matter."""
-    found = find_energy_meter(bench.engine.account.device)
-    if found.meter is None:
-        bench.remarks.append(f"no energy: {'; '.join(found.obstacles)}")
+    search = find_energy_meter(bench.engine.account.device)
+    if search.meter is None:
+        bench.remarks.append(f"no energy: {'; '.join(search.obstacles)}")
         bench.add({"energy": None})
         return {}
-    bench.meter = found.meter
-    span_s = max(1.0 if bench.quick else 3.0, RESOLUTIONS * found.meter.resolution_s)
+    bench.meter = search.meter
+    span_s = max(1.0 if bench.quick else 3.0, RESOLUTIONS * search.meter.resolution_s)
     if bench.quick:
         span_s = min(span_s, QUICK_SPAN_S)
-    cases: dict[Hashable, Case] = {IDLE: Case(partial(span, found.meter, partial(time.sleep, 2 * span_s)), prepare=nothing)}
+    cases: dict[Hashable, Case] = {IDLE: Case(partial(span, search.meter, partial(time.sleep, 2 * span_s)), prepare=nothing)}
     for work in corner_cells(bench.settings):
         case = bench.case(work, "energy")
         repeat = partial(repeated, bench.engine, work, span_s)
         cases[f"{work.src_len}+{work.tgt_len}"] = Case(
-            partial(span, found.meter, repeat), prepare=case.prepare, size=case.size, about=case.about
+            partial(span, search.meter, repeat), prepare=case.prepare, size=case.size, about=case.about
         )
     return cases
 

@@ -395,8 +395,8 @@ def study_classifier(
             ranks = evaluator if ranking is task else _evaluator(store, ranking, threads)
             importance = measure_importance(ranks, ranking, store.fingerprint, journal, Silent)
             names = ("order", "evaluations", "task", "task_sha256", "examples")
-            found = {name: getattr(importance, name) for name in names}
-            order = ImportanceOrder(**found, shared=ranking.shared_texts(task))
+            measured = {name: getattr(importance, name) for name in names}
+            order = ImportanceOrder(**measured, shared=ranking.shared_texts(task))
             del ranks  # frees its examples
         assert order is not None
         devices = paper_boards(store.geometry.layers, store.geometry.heads, order.order)
