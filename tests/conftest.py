@@ -150,6 +150,15 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
         return (yield)
 
 
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """Give torch one thread: it takes every core otherwise, even for models of a few numbers."""
+    from simnmt.nmt.devices import torch_threads
+
+    with torch_threads(1):
+        yield
+
+
 @pytest.fixture(scope="session")
 def make_profile() -> Callable[..., DeviceProfile]:
     """Builds a synthetic profile of a plane, with any top-level block replaced."""

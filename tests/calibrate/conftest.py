@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -87,14 +87,3 @@ def measured(box: Any, tmp_path: Path) -> Callable[..., Calibrated]:
         return calibrate(settings, tmp_path / "box.json", load=load, **options)
 
     return one
-
-
-@pytest.fixture
-def one_thread() -> Iterator[None]:
-    """For torch, which else takes every core for models of a few numbers."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)

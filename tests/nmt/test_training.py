@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,13 +30,7 @@ QUICK = Recipe(toy_language.GRU, heldout=60, batch_tokens=384, peak_rate=0.02, w
 SHORT = replace(QUICK, dropout=0.2, validate_every=4, heldout=8, batch_tokens=200)
 TO_STEPS = [(toy_language.GRU, 14), (toy_language.TRANSFORMER, 6)]
 
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")

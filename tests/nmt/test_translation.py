@@ -30,12 +30,7 @@ def vocabulary() -> Subwords:
     return Subwords(learn_vocabulary(sources, VOCAB, side="whole", **MARKS))
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def translator(vocabulary: Subwords, architecture: Architecture = GRU, **options: object) -> Translator:
