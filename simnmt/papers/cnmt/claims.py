@@ -89,7 +89,9 @@ def _oracle_is_least(run: TableRun) -> Result:
     return Result({name: min(means) for name, means in effects.items()}, ours, words=theorem)
 
 
-def _least_saving(savings: Mapping[Cell, Estimate], effects: Mapping[str, Effect], words: str = "in every cell looked at") -> Result:
+def _least_saving(
+    savings: Mapping[Cell, Estimate], effects: Mapping[str, Effect], words: str = "in every cell looked at"
+) -> Result:
     """Return the result with the number of cells where the claim holds."""
     cell, least = min(savings.items(), key=lambda item: item[1].mean)
 
