@@ -17,8 +17,8 @@ from simnmt.batching import immediate, mini, top_up
 from simnmt.calibrate.cells import batches
 from simnmt.calibrate.decoder_speeds import PARTS, watched
 from simnmt.calibrate.harness import rounds
-from simnmt.calibrate.projection_steps import clock_of
 from simnmt.calibrate.settings import CalibrationError, Settings
+from simnmt.calibrate.vocabulary_bench import clock_of
 from simnmt.nmt.decoder import BatchedRun, decode
 from simnmt.nmt.errors import OutOfMemory
 from simnmt.nmt.models import TranslationModel
