@@ -417,7 +417,7 @@ def _evaluator(store: ShardStore, task: Task, threads: int) -> Evaluator:
 def _begun_study(store: ShardStore, path: Path, task: Task, devices: Devices, order: ImportanceOrder) -> Study:
     """Return the study without parts."""
     geometry, folder = store.geometry, Path(os.path.realpath(path)).name
-    outliers = sum(record.outliers for record in store.index.records if record.bits == BITS[0])
+    outliers = sum(record.outliers for record in store.records if record.bits == BITS[0])
     return Study(
         tool=TOOL,
         model=StudiedClassifier(
