@@ -86,8 +86,8 @@ class SharpSpeeds:
     cache_bytes: int
     """Size of the processor's last cache."""
     products: pd.DataFrame
-    """Seconds of one product by method (`int16`, `float32` packed the same way, `torch`, `numpy`), rows of the batch, and whether
-    weights are read from memory (else from the cache, as in the paper's repeated products)."""
+    """Seconds of one product by method (`int16`, `float32` packed the same way, `torch`, `numpy`), by rows of the batch, and by
+    whether weights are read from memory (else from the cache, as in the paper's repeated products)."""
     activations: pd.DataFrame
     """Seconds to activate one element by each method: the mean of tanh and sigmoid."""
     sentences: pd.DataFrame

@@ -53,7 +53,7 @@ class SharpEngine:
         self.account = EngineAccount.of(
             loaded,
             backend="sharp",
-            compute_type=settings.gemm or "float32",
+            compute_type="float32" if level == NONE else settings.gemm or "float32",
             device="cpu",
             device_name=cpu_name(),
             threads=1,
