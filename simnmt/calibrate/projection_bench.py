@@ -1,4 +1,4 @@
-"""The document of `simnmt vocab bench --out`: steps of the output layer, fitted costs, and target speed-ups (FVP-09, FVP-15)."""
+"""The document of `simnmt vocab bench --out`: steps of the output layer, fitted costs, target speed-ups (FVP-09, FVP-15)."""
 
 from __future__ import annotations
 
