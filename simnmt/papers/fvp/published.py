@@ -159,7 +159,8 @@ def preset_memory() -> list[Row]:
     for model, preset in PRESETS.items():
         model_bytes, (gb,) = 2 * parameters(preset), {row.baseline_gb for row in MEMORY if row.model == model}
         for clusters, top in ((BEST, 1), (TYPICAL, 1), *((BEST, top) for top in FIGURE_4 if top != 1)):
-            more = memory_account(preset.vocab, preset.width, clusters, FIGURE_4[top] / 100.0, 2).total
+            columns = round(clusters * FIGURE_4[top] / 100.0 * preset.vocab)
+            more = sum(memory_account(preset.vocab, preset.width, clusters, columns).values())
             names = {"model": model, "clusters": clusters, "top": top, "percent": FIGURE_4[top]}
             sizes = {"model_bytes": model_bytes, "bytes": more}
             rows.append(Row(**names, **sizes, of_model=more / model_bytes, of_published=more / gb / 1e9))
