@@ -105,8 +105,6 @@ def execution_block(rows: pd.DataFrame, settings: Settings) -> Execution:
             what = f"{time_s.size:,} inferences give a {side} token {1e3 * s_per_token:.3g} ms, which cannot be"
             raise CalibrationError(what, remedy="give more --inferences in another --out, on a quiet box")
     fitted: dict[str, object] = {}
-    if mode == "full_grid" and all_six:
-        fitted["heldout_error_six_cells"] = heldout_plane_error(src_len, tgt_len, time_s, fitted=corners)
     if settings.mode == "paper":
         plane = fit_relative_plane(src_len, tgt_len, time_s, quantile=MEDIAN)
         medians = by_cell(src_len, tgt_len, time_s)

@@ -11,8 +11,7 @@ from simnmt.calibrate.cells import JUDGING, LARGE_ROUNDS, LARGE_ROWS, encoder_ce
 from simnmt.calibrate.fits import fit_grid, fit_overhead, split_totals
 from simnmt.calibrate.harness import Case, counted
 from simnmt.calibrate.parts import Bench, Blocks, Cases, Part, by_batch
-from simnmt.profile.blocks import EncoderBlock, Overhead, StepBlock
-from simnmt.profile.profile_variant import GAP_NAMES
+from simnmt.profile.blocks import GAP_NAMES, EncoderBlock, Overhead, StepBlock
 
 ROUNDS, QUICK_ROUNDS = 5, 3
 ROUNDS_WITHIN_S = 420.0
