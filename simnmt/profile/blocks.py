@@ -294,8 +294,6 @@ class Overheads(Block):
     __pydantic_extra__: dict[str, Overhead]
 
     decision_s: Annotated[Overhead | None, Shown("decision")] = None
-    tokenisation_s_per_token: Annotated[Overhead | None, Shown("tokenisation, per token")] = None
-    tokenisation_s_fixed: Annotated[Overhead | None, Shown("tokenisation, fixed")] = None
     step_gap_s: Annotated[Overhead | None, Shown("gap between steps")] = None
     step_gap_s_per_sentence: Annotated[Overhead | None, Shown("gap, per sentence")] = None
     refill_s_fixed: Annotated[Overhead | None, Shown("refilling a batch")] = None

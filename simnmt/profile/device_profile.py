@@ -163,9 +163,9 @@ class DeviceProfile(Configuration):
         """Return the profile for lengths in a unit, one token of which is `src` or `tgt` tokens of this unit on average.
 
         An end-of-sentence token stays one token; its cost, a beam's steps beyond its best output included, moves between the
-        slopes and the fixed parts of time and energy where lengths no longer count it. For other tokens, measured numbers become
-        inferred, and costs of steps, encoders and streaming, which are of whole tokens of this unit, are left out. Raises
-        `ProfileError` if a profile of the same tokens has costs of steps, which count every token.
+        slopes and the fixed parts of time and energy where lengths no longer count it. For other tokens, measured numbers
+        become inferred, and costs of steps, encoders and streaming, which are of whole tokens of this unit, are left out.
+        Raises `ProfileError` if a profile of the same tokens has costs of steps, which count every token.
         """
         own = self.length_unit
         if unit == own:

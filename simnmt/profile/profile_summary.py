@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from simnmt.base.text_tables import format_table
-from simnmt.profile.blocks import Block, Shown, shown_of
+from simnmt.profile.blocks import Block, ExecutionFit, Shown, shown_of
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.doubts import COST_MODELS, LENGTHS, against_step, alone_vs_plane, heldout_errors, profile_doubts
 from simnmt.profile.profile_variant import choose
@@ -95,7 +95,7 @@ SENTENCES = (10, 20, 50, 100)
 
 
 def numbers(profile: DeviceProfile) -> dict[str, float]:
-    """Return the numbers that a comparison lists, in SI units: times of sentences and of first steps, and each by its keys.
+    """Return the numbers that a comparison lists, in SI units: times of sentences and first steps, and each cost by its keys.
 
     The slope of the execution plane includes a beam's steps beyond its best output, as in the predicted times.
     """
@@ -105,9 +105,9 @@ def numbers(profile: DeviceProfile) -> dict[str, float]:
     if profile.step is not None:
         steps = zip(profile.step.batch, profile.step.seconds, strict=True)
         found |= {f"seconds of a first step, batch {batch}": row[0] for batch, row in steps}
-    charged = profile.execution.model_copy(update={"plane": profile.plane})
-    content = profile.model_copy(update={"execution": charged}).model_dump(include=set(_COSTS))
-    return found | dict(_floats("", content))
+    blocks = {name: block for name in _COSTS if (block := getattr(profile, name)) is not None}
+    blocks["execution"] = profile.execution.model_copy(update={"plane": profile.plane, "fit": ExecutionFit()})
+    return found | dict(_floats("", {name: block.model_dump() for name, block in blocks.items()}))
 
 
 def _floats(place: str, content: Any) -> Iterator[tuple[str, float]]:
@@ -119,7 +119,7 @@ def _floats(place: str, content: Any) -> Iterator[tuple[str, float]]:
 
 
 def compare_profiles(first: DeviceProfile, other: DeviceProfile) -> dict[str, Any]:
-    """Return the share of all pairs of lengths in both valid ranges at which the other profile is faster, and other differences.
+    """Return the share of all pairs of lengths in both valid ranges at which the other profile is faster, and what differs.
 
     `faster_share`: None without common lengths; `differences`: one line for each property in which box, model, unit and engine
     differ, since the ratio of two profiles' times is the effect of all of them.

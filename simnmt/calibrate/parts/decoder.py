@@ -95,7 +95,7 @@ def _fused_or_not(engine: TimesOutputStages, settings: Settings, most: int, list
     if settings.vocabulary:
         from simnmt.calibrate.vocabulary_variants import TextDecoding  # reads bundles, which few calibrations have
 
-        decoding = TextDecoding.load(settings, engine.account.threads).with_costs()
+        decoding = TextDecoding.load(settings, engine.account.threads)
         notes = list(decoding.notes)
         beams = {settings.beam} if quick else {settings.beam, *BEAMS}
         for full in [full for full in variants if full.settings.fused == fused_engine and full.settings.beam in beams]:
