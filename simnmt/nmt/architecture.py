@@ -244,7 +244,6 @@ class TransformerArchitecture(SpecialTokens):
 
     @property
     def multilingual(self) -> bool:
-        """See `SpecialTokens`."""
         return FAMILIES[self.kind].multilingual
 
     @property

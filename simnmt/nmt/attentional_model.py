@@ -149,7 +149,6 @@ class AttentionalModel(RecurrentDecoder):
         draw_weights(self)
 
     def forward(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> Tensor:
-        """See `StepModel`."""
         states, _ = self._bottom_steps(src, src_lengths, tgt_in)
         for layer in self.stack:
             states = layer(states)
@@ -157,7 +156,6 @@ class AttentionalModel(RecurrentDecoder):
         return logits
 
     def attention(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> Tensor:
-        """See `StepModel`."""
         return self._bottom_steps(src, src_lengths, tgt_in)[1]
 
     def _bottom_steps(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> tuple[Tensor, Tensor]:
@@ -176,7 +174,6 @@ class AttentionalModel(RecurrentDecoder):
         return torch.stack(outputs, dim=1), torch.stack(weights, dim=1)
 
     def encode(self, src: Tensor, src_lengths: Tensor) -> Memory:
-        """See `StepModel`."""
         states, _, _ = self.read_source(src, src_lengths)
         source = torch.cat(self.bottom.look_at(states), dim=2)
         recurrent = [(self.bottom.cell, self.bottom.hidden)]
@@ -184,7 +181,6 @@ class AttentionalModel(RecurrentDecoder):
         return Memory(source, tuple(part for cell, width in recurrent for part in cell.zeros(len(src), width, source)))
 
     def body(self, tokens: Tensor, kept: Kept, source: Tensor, behind: Tensor | None) -> tuple[Tensor, Kept]:
-        """See `RecurrentDecoder`."""
         bottom, waiting = self.bottom, iter(kept)
         keys, values = source[:, :, : bottom.compared], source[:, :, bottom.compared :]
         fed = bottom.feed(self.tgt_embedding(tokens))

@@ -39,23 +39,19 @@ class RecurrentSlots(Slots):
 
     @torch.inference_mode()
     def body(self, tokens: Tensor) -> Tensor:
-        """See `Slots`."""
         hidden, self._kept = self._model.body(tokens, self._kept, self._attended, self._behind)
         return hidden
 
     @torch.inference_mode()
     def reorder(self, rows: Tensor) -> None:
-        """See `Slots`."""
         self._kept = tuple(part.index_select(0, rows) for part in self._kept)
 
     def _take(self, memory: Memory, taken: Tensor) -> None:
-        """See `Slots`."""
         new = tuple(part.index_select(0, taken) for part in memory.state)
         self._kept = tuple(map(torch.cat, zip(self._kept, new, strict=True))) if self._kept else new
         self._prepare()
 
     def _move(self, moves: Moves) -> None:
-        """See `Slots`."""
         for part in self._kept:
             moves.apply(part, 0)
         self._kept = tuple(part[: self.rows] for part in self._kept)
@@ -171,7 +167,6 @@ class RecurrentDecoder(StepModel):
         """
 
     def slots(self, rows: int, most_rows: int | None = None) -> RecurrentSlots:
-        """See `StepModel`."""
         return RecurrentSlots(self, rows, most_rows)
 
 
@@ -206,7 +201,6 @@ class RecurrentModel(RecurrentDecoder):
         self._half_cells: list[tuple[HalfLinear, HalfLinear]] = []
 
     def forward(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> Tensor:
-        """See `StepModel`."""
         values, last, behind = self._read(src, src_lengths)
         states = self._decoded(last, tgt_in)
         keys = values if self.score is None else self.score(values)
@@ -214,14 +208,12 @@ class RecurrentModel(RecurrentDecoder):
         return logits
 
     def attention(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> Tensor:
-        """See `StepModel`."""
         if self.score is None:
             raise NmtError("a model without attention aligns nothing")
         values, last, behind = self._read(src, src_lengths)
         return _weights(self._decoded(last, tgt_in), self.score(values), behind)
 
     def encode(self, src: Tensor, src_lengths: Tensor) -> Memory:
-        """See `StepModel`."""
         values, last, _ = self._read(src, src_lengths)
         kept = tuple(part[layer] for layer in range(self.architecture.layers) for part in last)
         source = values[:, :, :0] if self.score is None else torch.cat((self.score(values), values), dim=2)
@@ -242,7 +234,6 @@ class RecurrentModel(RecurrentDecoder):
         return self._combined(output[:, None], keys, values, behind)[:, 0], tuple(after)
 
     def halve(self) -> None:
-        """See `StepModel`."""
         self._half_cells = [
             (HalfLinear(feed, feed_bias), HalfLinear(recur, recur_bias))
             for feed, recur, feed_bias, recur_bias in self.decoder.all_weights

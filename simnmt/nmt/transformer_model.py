@@ -60,17 +60,14 @@ class TransformerModel(StepModel):
 
     @property
     def bias(self) -> Tensor:
-        """See `StepModel`."""
         bias: Tensor = self.hf.final_logits_bias[0] if hasattr(self.hf, "final_logits_bias") else self._no_bias
         return bias
 
     def project(self, hidden: Tensor) -> Tensor:
-        """See `StepModel`."""
         logits: Tensor = self.hf.lm_head(hidden)
         return logits + self.hf.final_logits_bias if hasattr(self.hf, "final_logits_bias") else logits
 
     def forward(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> Tensor:
-        """See `StepModel`."""
         logits: Tensor = self._whole_pass(src, src_lengths, tgt_in).logits
         return logits
 
@@ -100,7 +97,6 @@ class TransformerModel(StepModel):
         return Memory(cross)
 
     def slots(self, rows: int, most_rows: int | None = None) -> TransformerSlots:
-        """See `StepModel`."""
         return TransformerSlots(self, rows, most_rows)
 
     def room(self, rows: int, length: int) -> Tensor:
@@ -193,7 +189,6 @@ class TransformerSlots(Slots):
 
     @torch.inference_mode()
     def body(self, tokens: Tensor) -> Tensor:
-        """See `Slots`."""
         if self._clock - self._oldest == (most := self._model.architecture.max_positions):
             raise NmtError(f"a target of more than {most} tokens, the model's positions", remedy="shorten it")
         if self._clock == self._past.shape[_COLUMNS]:
@@ -205,7 +200,6 @@ class TransformerSlots(Slots):
 
     @torch.inference_mode()
     def reorder(self, rows: Tensor) -> None:
-        """See `Slots`."""
         if self._spare is None or self._spare.shape != self._past.shape:
             self._spare = torch.empty_like(self._past)
         used = self._used_past()
@@ -213,7 +207,6 @@ class TransformerSlots(Slots):
         self._past, self._spare = self._spare, self._past
 
     def _take(self, memory: Memory, taken: Tensor) -> None:
-        """See `Slots`."""
         new = slice(len(self._begun), self.rows)
         self._make_room(self.rows, self._past.shape[_COLUMNS])
         # Masked places must be numbers all the same: not-a-number times a weight of 0 is not a number.
@@ -231,7 +224,6 @@ class TransformerSlots(Slots):
             self._model.body(tokens, column, 0, None, source[:, :, new], None if within is None else within[new])
 
     def _move(self, moves: Moves) -> None:
-        """See `Slots`."""
         moves.apply(self._past[self._used_past()], _ROWS)
         self._begun = [self._begun[row] for row in moves.rows]
         self._clock = self._clock if self._begun else 0

@@ -190,17 +190,14 @@ class Translator(TextTranslator):
         return [line.ids for line in self.coder().lines(list(lines))]
 
     def coder(self) -> LineCoder:
-        """See `TextTranslator`."""
         model = self.model
         return LineCoder(self.source, self.target, model.unk_token, model.max_positions, self.max_len, self.keep_unknown)
 
     def decoder(self) -> Decoder:
-        """See `TextTranslator`."""
         output = Output(self.fused, self.vocabulary)
         return Decoder(self.model, self.batching or parse_batching(), Search(self.beam, scored=True), output)
 
     def attended(self, line: SourceLine, hypothesis: Hypothesis) -> Callable[[], Sequence[int]] | None:
-        """See `TextTranslator`."""
         return (lambda: attended_positions(self.model, line.ids, hypothesis.tokens)) if self.model.attends else None
 
 
