@@ -23,9 +23,9 @@ from simnmt.nmt.output_layer import Output
 from simnmt.nmt.pretrained_tokenizer import Languages, is_pretrained, load_pretrained
 from simnmt.nmt.search import Search
 from simnmt.nmt.sentence_decoder import DecodeRequest, Hypothesis, SentenceDecoder
-from simnmt.nmt.source_lines import UNKNOWN, LineCoder, SourceLine, Translation, load_subwords
+from simnmt.nmt.source_lines import LineCoder, SourceLine, Translation, load_subwords
 from simnmt.nmt.step_model import StepModel
-from simnmt.nmt.subwords import Subwords, Tokeniser
+from simnmt.nmt.subwords import UNKNOWN, Subwords, Tokeniser
 from simnmt.nmt.vocabulary.restricted_vocabulary import RestrictedVocabulary
 from simnmt.workload.text_lines import TextLines
 
