@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from simnmt.calibrate import harness
-from simnmt.calibrate.projection_steps import cache_bytes, clock_of
+from simnmt.calibrate.vocabulary_bench import cache_bytes, clock_of
 from simnmt.kernels.output_layer import best_error, in_place
 from simnmt.kernels.triton_output import Workspace, best_into
 

@@ -39,7 +39,7 @@ LAYER = ("project", "softmax", "search")
 def watched(model: TranslationModel, clock: Callable[[], float] = perf_counter) -> Iterator[dict[str, float]]:
     """Yield the seconds of each of `PARTS`, summed over all decoding in the block; each part costs two readings of the clock.
 
-    `clock`: on a GPU a clock that waits for the GPU (`projection_steps.clock_of`), which slows the decoder.
+    `clock`: on a GPU a clock that waits for the GPU (`vocabulary_bench.clock_of`), which slows the decoder.
     """
     seconds = dict.fromkeys(PARTS, 0.0)
     plain: Any = output_layer

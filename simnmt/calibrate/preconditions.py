@@ -9,7 +9,7 @@ from pathlib import Path
 from simnmt.base.files import is_standard, refuse_replacing
 from simnmt.calibrate import profile_assembly
 from simnmt.calibrate.box import BoxDescription
-from simnmt.calibrate.parts.corrections import check_overrun
+from simnmt.calibrate.parts.corrections import text_translator
 from simnmt.calibrate.settings import CalibrationError, Settings
 from simnmt.nmt.engine import EngineAccount, Work
 from simnmt.profile.blocks import ProfileError
@@ -83,7 +83,7 @@ def check_text(account: EngineAccount, settings: Settings) -> None:
 
         TextDecoding.load(settings, None)
     elif settings.backend == "torch":
-        check_overrun(settings)
+        text_translator(settings)
     else:
         from simnmt.calibrate.sharp_agreement import encoded_text
 

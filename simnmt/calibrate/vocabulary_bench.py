@@ -1,189 +1,297 @@
-"""Time one output layer with all columns and with the active ones: stages, whole steps, break-even (FVP-09, FVP-15)."""
+"""Time one output layer with all columns and with the active ones: stages and whole steps (FVP-09, FVP-15, XP-02).
+
+Weights are random, and active sets overlap as those of clusters do. Stages are timed each by itself, and their cost is fitted;
+whole steps run from centroid to search, and those that were not fitted judge the cost.
+"""
 
 from __future__ import annotations
 
-import itertools
 import time
-from collections import defaultdict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import partial
-from typing import Any, TypeVar
+from itertools import product
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
-from simnmt.calibrate import harness, processor_use
-from simnmt.calibrate import projection_steps as timing
+from simnmt.calibrate import processor_use
 from simnmt.calibrate.box import describe
-from simnmt.calibrate.projection_bench import BreakEven, ProjectionBench, ProjectionCost, Setting, StepTime
+from simnmt.calibrate.harness import Case, by_round, ratio, rounds
+from simnmt.calibrate.projection_bench import LayerCost, ProjectionBench, Setting, StepTime
 from simnmt.calibrate.settings import CalibrationError
-from simnmt.kernels.cases import Run
-from simnmt.kernels.projection_cost import PRODUCT_METHODS, ProductMethod, StagePoint
+from simnmt.kernels.cases import Run, last_cache_bytes
+from simnmt.kernels.columns import Centroids, ColumnSets, gathered_products, scatter
+from simnmt.kernels.output_layer import fused_best
+from simnmt.kernels.output_reference import Best
+from simnmt.kernels.product_timing import dense_products
+from simnmt.kernels.projection_cost import PRODUCT_METHODS, ProductMethod, StagePoint, fit_stage
 from simnmt.nmt.devices import library_threads
 
+MOST_DISTINCT = 40
+"""Most clusters that the rows of a step fall into: with more rows, some share a cluster, as the rows of a beam do."""
+SOME_RANKS = 8_192
+"""Frequency ranks on which the share of a union in a large vocabulary is computed."""
+NOISE = 0.1
+"""Spread of hidden states about their centroid; the centroids' spread is 1."""
 PROBES = 2
 """Rounds that select the fastest product method before whole steps are timed."""
 LEAST_S = 1e-9
 """Least seconds of a product, if noise leaves none."""
-DENSE = "dense"
-TYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
-Name = TypeVar("Name", bound=Hashable)
-Points = dict[bool, dict[str, list[StagePoint]]]
-"""Points of each stage, by whether the fit takes them; the others judge the fit."""
 
 
-def check(setting: Setting) -> None:
-    """Raise `CalibrationError` for a setting that cannot be measured."""
-    for name in ("vocabs", "widths", "rows", "heldout_rows", "clusters", "rounds", "threads"):
-        if min(np.atleast_1d(getattr(setting, name)), default=1) < 1:
-            raise CalibrationError(f"{name}: less than 1", remedy="give 1 or more")
-    if not all(0.0 < share <= 1.0 for share in (*setting.shares, *setting.heldout_shares)):
-        raise CalibrationError("a share of the columns is not between 0 and 100 %", remedy="give more than 0 and up to 100")
-    if setting.dtype not in TYPES or setting.device not in ("cpu", "cuda"):
-        what = f"no weights of type {setting.dtype} on {setting.device}"
-        raise CalibrationError(what, remedy=f"take {', '.join(TYPES)} on cpu or cuda")
-    if setting.device == "cuda" and not torch.cuda.is_available():
-        raise CalibrationError("torch sees no GPU here", remedy="leave --device out, or run it where a GPU is")
-    shares = sum(setting.shares) + sum(setting.heldout_shares)
-    numbers = max(setting.vocabs) * max(setting.widths) * (1.0 + shares) + 2 * max(setting.rows) * max(setting.vocabs)
-    free_bytes = describe().memory_available_bytes or np.inf
-    if setting.device == "cpu" and 4 * numbers > free_bytes:
-        what = f"the largest size takes {4e-9 * numbers:.1f} GB, and {1e-9 * free_bytes:.1f} GB are free"
-        raise CalibrationError(what, remedy="measure a smaller size, or smaller shares of it")
+@dataclass(frozen=True, slots=True, eq=False)
+class Layer:
+    """An output layer with clusters of contexts."""
+
+    weight: Tensor
+    """[V, d]."""
+    bias: Tensor
+    """float32 [V]."""
+    centroids: Centroids
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """Inputs of one step, and the intermediate results of its stages."""
+
+    sets: ColumnSets
+    hidden: Tensor
+    """float32 [rows, d], each row near the centroid of its set."""
+    chosen: Tensor
+    """int64 [rows]: the set of each row."""
+    columns: Tensor
+    """int32, ascending: union of the chosen sets."""
+    indices: int
+    """Number of indices in the distinct chosen sets together."""
+    out: Tensor
+    """float32 [rows, columns]: receives the products."""
+
+
+def random_layer(vocab: int, width: int, clusters: int, device: str = "cpu", dtype: torch.dtype = torch.float32) -> Layer:
+    """Draw weights of the size of trained ones, and centroids."""
+    generator = torch.Generator(device).manual_seed(0)
+    weight = torch.randn(vocab, width, generator=generator, device=device).mul_(width**-0.5).to(dtype)
+    bias = torch.randn(vocab, generator=generator, device=device)
+    return Layer(weight, bias, Centroids.of(torch.randn(clusters, width, generator=generator, device=device)))
+
+
+def random_step(layer: Layer, rows: int, share: float) -> Step:
+    """Draw a step with about this share of V active, whose rows fall into up to `MOST_DISTINCT` different clusters.
+
+    A column of frequency rank k is in each set with probability min(1, c/k), after Zipf's law; c is chosen so that the union of
+    the rows' sets has the requested share. Sets that no row uses hold one column, which keeps them small.
+    """
+    random = np.random.default_rng((rows, round(1e6 * share)))
+    vocab, clusters, device = len(layer.weight), len(layer.centroids), layer.weight.device
+    used = min(rows, MOST_DISTINCT, clusters)
+    probability = _probabilities(vocab, used, share).astype(np.float32)
+    by_rank = random.permutation(vocab).astype(np.int32)
+    drawn = [np.sort(by_rank[random.random(vocab, np.float32) < probability]) for _ in range(used)]
+    columns = [column_set if column_set.size else by_rank[:1] for column_set in drawn] + [by_rank[:1]] * (clusters - used)
+    starts = torch.from_numpy(np.cumsum([0, *map(len, columns)]))
+    sets = ColumnSets(starts, torch.from_numpy(np.concatenate(columns)).to(device), vocab)
+    chosen = (torch.arange(rows) % used).to(device)
+    near = layer.centroids.points[chosen]
+    hidden = near + NOISE * torch.randn(near.shape, generator=torch.Generator(device).manual_seed(rows), device=device)
+    union = sets.union(chosen)
+    return Step(sets, hidden, chosen, union, int(sets.sizes()[:used].sum()), torch.empty(rows, len(union), device=device))
+
+
+def _probabilities(vocab: int, rows: int, share: float) -> NDArray[np.float64]:
+    """Return the probability of each rank with which the union of `rows` sets has this share."""
+    from scipy.optimize import brentq
+
+    rank = np.arange(1.0, vocab + 1.0)
+    some = rank[:: 1 + vocab // SOME_RANKS]
+
+    def excess(scale: float) -> float:
+        return float(1.0 - ((1.0 - np.minimum(1.0, scale / some)) ** rows).mean() - share)
+
+    return np.minimum(1.0, brentq(excess, 0.0, float(vocab)) / rank)
+
+
+def clock_of(device: torch.device) -> Callable[[], float]:
+    """Return a clock in seconds, which on a GPU waits until the device has finished: launches return long before."""
+    if device.type != "cuda":
+        return time.perf_counter
+
+    def waiting_clock() -> float:
+        torch.cuda.synchronize(device)
+        return time.perf_counter()
+
+    return waiting_clock
+
+
+def cache_bytes(device: torch.device) -> int:
+    """Return the size of the last cache of the processor or GPU."""
+    return last_cache_bytes() if device.type == "cpu" else int(torch.cuda.get_device_properties(device).L2_cache_size)
+
+
+def search(products: Tensor, bias: Tensor | None) -> Best:
+    """Search each row's best column, or the best two if there are several rows, as beam 2 does."""
+    rows, columns = products.shape
+    return fused_best(products, bias, min(1 if rows == 1 else 2, columns), threads=torch.get_num_threads())
+
+
+def dense_steps(layer: Layer, hidden: Tensor) -> dict[str, Run]:
+    """Return runs that multiply all columns, one per torch method, each followed by the same search."""
+    states = hidden.to(layer.weight.dtype)
+    out = torch.empty(len(states), len(layer.weight), dtype=states.dtype, device=states.device)
+    products = dense_products(layer.weight, states, out)
+
+    def multiply_and_search(multiply: Callable[[], Tensor]) -> Best:
+        return search(multiply(), layer.bias)
+
+    return {name: partial(multiply_and_search, multiply) for name, multiply in products.items()}
+
+
+def active_steps(layer: Layer, step: Step, method: ProductMethod, logits: Tensor) -> dict[str, Run]:
+    """Return runs of all stages: with columns straight into the search, and scattered among V, for which `logits` is."""
+
+    def product_of_step() -> tuple[Tensor, Tensor]:
+        columns = step.sets.union(layer.centroids.nearest(step.hidden))
+        return columns, gathered_products(layer.weight, step.hidden, columns, method=method, out=step.out)
+
+    def straight() -> Tensor:
+        columns, products = product_of_step()
+        return columns[search(products, layer.bias[columns]).columns]
+
+    def scattered() -> Tensor:
+        columns, products = product_of_step()
+        return search(scatter(products, columns, len(layer.weight), layer.bias, logits), None).columns
+
+    return {"columns": straight, "scattered": scattered}
+
+
+COLD = ("assign", *PRODUCT_METHODS)
+"""Stages whose numbers are in memory, or in the last cache if it holds the weights; others find theirs in the nearer caches."""
+Stage = tuple[str, float, float, Run]
+"""A stage, its numbers and columns as in `StagePoint`, and its run."""
+
+
+def common_stages(layer: Layer, rows: int) -> Iterator[Stage]:
+    """Yield the stages that active columns do not change: the search of V, and the centroids, a quarter of them and all."""
+    (vocab, width), clusters = layer.weight.shape, len(layer.centroids)
+    products = torch.zeros(rows, vocab, dtype=layer.weight.dtype, device=layer.weight.device)
+    yield "search", vocab, vocab, partial(search, products, layer.bias)
+    for count in sorted({max(1, clusters // 4), clusters}):
+        centroids = Centroids.of(layer.centroids.points[:count])
+        hidden = layer.centroids.points[torch.arange(rows) % count]
+        yield "assign", count * width, count, partial(centroids.nearest, hidden)
+
+
+def step_stages(layer: Layer, step: Step, logits: Tensor) -> Iterator[Stage]:
+    """Yield the other stages of a step; `logits` receives scattered products."""
+    (vocab, width), count = layer.weight.shape, len(step.columns)
+    multiply = partial(gathered_products, layer.weight, step.hidden, step.columns, out=step.out)
+    yield from ((method, count * width, count, partial(multiply, method=method)) for method in PRODUCT_METHODS)
+    yield "union", vocab, step.indices, partial(step.sets.union, step.chosen)
+    yield "scatter", vocab, count, partial(scatter, step.out, step.columns, vocab, layer.bias, logits)
+    yield "search", count, count, lambda: search(step.out, layer.bias[step.columns])
 
 
 def vocabulary_bench(
-    setting: Setting | None = None,
-    progress: Callable[[int, int, str], None] = lambda done, whole, what: None,
-    clock: Callable[[], float] = time.perf_counter,
+    setting: Setting, progress: Callable[[int, int, str], None] = lambda done, whole, what: None
 ) -> ProjectionBench:
     """Measure all sizes; the default setting takes some three minutes and less than 4 GB.
 
-    `progress`: called with the number of finished sizes, the number of sizes, and the next one. `clock`: seconds; on CUDA it is
-    read when the device has finished. Raises `CalibrationError` for a setting that cannot be measured.
+    `progress`: called with the number of finished sizes, the number of sizes, and the next one. Raises `CalibrationError` for a
+    setting that cannot be measured.
     """
-    setting = setting or Setting()
     check(setting)
-    begin_s, others, box = time.perf_counter(), [processor_use.others_cpus()], _box(setting)
-    sizes = list(itertools.product(setting.vocabs, setting.widths))
-    costs, steps, limits = list[ProjectionCost](), list[StepTime](), list[BreakEven]()
+    others, sizes = [processor_use.others_cpus()], list(product(setting.vocabs, setting.widths))
+    costs, steps = list[LayerCost](), list[StepTime]()
     with library_threads(setting.threads), torch.inference_mode():
         for done, (vocab, width) in enumerate(sizes):
             progress(done, len(sizes), f"V {vocab:,}, width {width:,}")
-            layer = timing.random_layer(
-                vocab, width, setting.clusters, seed=setting.seed, device=setting.device, dtype=TYPES[setting.dtype]
-            )
-            cost, size_steps = _measure_layer(layer, setting, timing.clock_of(torch.device(setting.device), clock), box)
+            layer = random_layer(vocab, width, setting.clusters, setting.device, getattr(torch, setting.dtype))
+            between = {rows for rows in setting.heldout_rows if min(setting.rows) < rows < max(setting.rows)}
+            points: dict[str, list[StagePoint]] = {}
+            measured = [step for rows in sorted({*setting.rows, *between}) for step in _measure(layer, setting, rows, points)]
+            fits: Any = {stage: fit_stage(stage_points) for stage, stage_points in points.items()}
+            cost = LayerCost(vocab=vocab, width=width, **fits)
             costs.append(cost)
-            steps += size_steps
-            limits += [_break_even(cost, vocab, width, rows, setting.clusters) for rows in setting.rows]
+            for step in measured:
+                predicted_s = cost.step_s(round(step.columns), step.rows, setting.clusters)
+                steps.append(step.model_copy(update={"predicted_s": predicted_s}))
     others.append(processor_use.others_cpus())
+    box, threads = describe(), f"{setting.threads} thread{'s' if setting.threads > 1 else ''}"
     return ProjectionBench(
         kind="measured",
         setting=setting,
         costs=tuple(costs),
         steps=tuple(steps),
-        break_even=tuple(limits),
-        box=box,
+        box=torch.cuda.get_device_name() if setting.device == "cuda" else f"{box.cpu_model or box.machine}, {threads}",
         date=datetime.now(timezone.utc).date().isoformat(),
-        seconds=time.perf_counter() - begin_s,
         others_cpus=max((cpus for cpus in others if cpus is not None), default=None),
     )
 
 
-def _measure_layer(
-    layer: timing.Layer, setting: Setting, clock: Callable[[], float], box: str
-) -> tuple[ProjectionCost, list[StepTime]]:
-    """Return the cost fitted to one layer's stages, and its steps with what the cost predicts for them."""
-    points: Points = {True: defaultdict(list), False: defaultdict(list)}
-    between = {rows for rows in setting.heldout_rows if min(setting.rows) < rows < max(setting.rows)}
-    steps = [step for rows in sorted({*setting.rows, *between}) for step in _measure_rows(layer, setting, rows, clock, points)]
-    how = {"box": box, "how": f"in turn, medians of {setting.rounds} rounds, numbers in memory"}
-    cost = timing.projection_cost(points[True], points[False], layer=layer, provenance=how)
-    return cost, [step.predicted(cost, setting.clusters) for step in steps]
-
-
-def _measure_rows(
-    layer: timing.Layer, setting: Setting, rows: int, clock: Callable[[], float], points: Points
-) -> list[StepTime]:
-    """Time all stages and steps of this number of rows alternately, with all numbers in memory; add the stages to `points`."""
-    flush = timing.flush_of_caches(layer.weight.device)
-
-    def cold(runs: Mapping[Name, Run]) -> dict[Any, harness.Case]:
-        return {name: harness.Case(run, flush) for name, run in runs.items()}
-
-    def fastest(runs: Mapping[Name, Run]) -> Name:
-        times = harness.by_round(harness.rounds(cold(runs), PROBES, clock=clock))
-        return min(runs, key=lambda name: float(times[name].min()))
-
-    def add(stage_points: Mapping[str, list[StagePoint]], *, fitted: bool) -> None:
-        for stage, some in stage_points.items():
-            points[fitted][stage] += some
-
-    shares = dict.fromkeys(setting.heldout_shares, False)
-    if rows in setting.rows:
-        shares |= dict.fromkeys(setting.shares, True)
-    logits = torch.empty(rows, layer.vocab, device=layer.weight.device)
-    # Only whole steps multiply all columns; the time of their search is small and is subtracted.
-    common = [timing.search_of_all(layer, rows), *timing.assign_stages(layer, rows)]
-    steps = {share: timing.random_steps(layer, rows, share, seed=setting.seed) for share in shares}
-    stages, methods, whole = dict[float, list[timing.Timed]](), dict[float, ProductMethod](), dict[Hashable, Run]()
-    for share, share_steps in steps.items():
-        stages[share] = timing.step_stages(layer, share_steps, logits)
-        products = {method: timed.run for method in PRODUCT_METHODS for timed in stages[share] if timed.stage == method}
-        methods[share] = fastest(products)
-        runs_of_share = timing.active_steps(layer, share_steps, methods[share], logits)
-        whole |= {(share, name): run for name, run in runs_of_share.items()}
-    dense = timing.dense_steps(layer, next(iter(steps.values()))[0].hidden)
-    dense_method = fastest(dense)
-    whole[DENSE] = dense[dense_method]
-    cases: dict[Any, harness.Case] = {
-        timed: harness.Case(timed.run, flush if timed.stage in timing.COLD else None)
-        for timed in [*common, *itertools.chain.from_iterable(stages.values())]
-    }
-    cases |= cold(whole)
-    frame = harness.rounds(cases, setting.rounds, clock=clock)
-    median_s = {name: float(np.median(times_s)) for name, times_s in harness.by_round(frame).items()}
-    timed = timing.points_of(common, median_s)
-    product_s = max(median_s[DENSE] - timed["search"][0].seconds, LEAST_S)
-    timed["dense"] = [StagePoint(rows, layer.vocab * layer.width, layer.vocab, product_s)]
-    add(timed, fitted=any(shares.values()))
-    common_s = {"assign": timed["assign"][-1].seconds, "dense": product_s, "search_all": timed["search"][-1].seconds}
-    steps_of_rows = list[StepTime]()
-    for share, fitted in shares.items():
-        timed = timing.points_of(stages[share], median_s)
-        add(timed, fitted=fitted)
-        step_time = StepTime(
-            vocab=layer.vocab,
-            width=layer.width,
-            rows=rows,
-            columns=sum(len(step.columns) for step in steps[share]) / len(steps[share]),
-            indices=sum(step.indices for step in steps[share]) / len(steps[share]),
-            fitted=fitted,
-            method=methods[share],
-            stages_s={stage: stage_points[0].seconds for stage, stage_points in timed.items()} | common_s,
-            dense_s=median_s[DENSE],
-            dense_method=dense_method,
-            columns_s=median_s[share, timing.COLUMNS],
-            scattered_s=median_s[share, timing.SCATTERED],
-            ratios={
-                "columns": harness.ratio(frame, DENSE, (share, timing.COLUMNS)).value,
-                "scattered": harness.ratio(frame, DENSE, (share, timing.SCATTERED)).value,
-            },
-        )
-        steps_of_rows.append(step_time)
-    return steps_of_rows
-
-
-def _break_even(cost: ProjectionCost, vocab: int, width: int, rows: int, clusters: int) -> BreakEven:
-    share = partial(cost.break_even_share, vocab, width, clusters, rows)
-    shares = {"columns": share(), "scattered": share(scatter=True), "fastest": share(fastest=True)}
-    return BreakEven(vocab=vocab, width=width, rows=rows, **shares)
-
-
-def _box(setting: Setting) -> str:
+def check(setting: Setting) -> None:
+    """Raise `CalibrationError` for a GPU that is not there, and for more memory than is free."""
     if setting.device == "cuda":
-        return torch.cuda.get_device_name()
-    box = describe()
-    return f"{box.cpu_model or box.machine}, {setting.threads} thread{'s' if setting.threads > 1 else ''}"
+        if not torch.cuda.is_available():
+            raise CalibrationError("torch sees no GPU here", remedy="leave --device out, or run it where a GPU is")
+        return
+    shares = sum(setting.shares) + sum(setting.heldout_shares)
+    numbers = max(setting.vocabs) * max(setting.widths) * (1.0 + shares) + 2 * max(setting.rows) * max(setting.vocabs)
+    free_bytes = describe().memory_available_bytes or np.inf
+    if 4 * numbers > free_bytes:
+        what = f"the largest size takes {4e-9 * numbers:.1f} GB, and {1e-9 * free_bytes:.1f} GB are free"
+        raise CalibrationError(what, remedy="measure a smaller size, or smaller shares of it")
+
+
+def _measure(layer: Layer, setting: Setting, rows: int, points: dict[str, list[StagePoint]]) -> Iterator[StepTime]:
+    """Time stages and steps of this number of rows in turn, all numbers in memory; add those of fitted shares to `points`."""
+    (vocab, width), device = layer.weight.shape, layer.weight.device
+    flush, clock = torch.ones(3 * cache_bytes(device) // 8, device=device).sum, clock_of(device)
+
+    def fastest(runs: dict[Any, Run]) -> Any:
+        times_s = by_round(rounds({name: Case(run, flush) for name, run in runs.items()}, PROBES, clock=clock))
+        return min(runs, key=lambda name: float(times_s[name].min()))
+
+    fitted = dict.fromkeys(setting.heldout_shares, False)
+    if rows in setting.rows:
+        fitted |= dict.fromkeys(setting.shares, True)
+    logits = torch.empty(rows, vocab, device=device)
+    steps = {share: random_step(layer, rows, share) for share in fitted}
+    dense = dense_steps(layer, next(iter(steps.values())).hidden)
+    whole: dict[Any, Run] = {"dense": dense[fastest(dense)]}
+    stages: dict[tuple[float | None, int], Stage] = {(None, at): stage for at, stage in enumerate(common_stages(layer, rows))}
+    methods: dict[float, ProductMethod] = {}
+    for share, step in steps.items():
+        of_step = list(step_stages(layer, step, logits))
+        stages |= {(share, at): stage for at, stage in enumerate(of_step)}
+        methods[share] = fastest({name: run for name, _, _, run in of_step if name in PRODUCT_METHODS})
+        whole |= {(share, name): run for name, run in active_steps(layer, step, methods[share], logits).items()}
+    cases: dict[Any, Case] = {key: Case(run, flush if name in COLD else None) for key, (name, _, _, run) in stages.items()}
+    frame = rounds(cases | {key: Case(run, flush) for key, run in whole.items()}, setting.rounds, clock=clock)
+    median_s = {key: float(np.median(times_s)) for key, times_s in by_round(frame).items()}
+    timed: dict[float | None, dict[str, StagePoint]] = {}
+    for key, (name, numbers, columns, _) in stages.items():
+        point = timed.setdefault(key[0], {})[name] = StagePoint(rows, numbers, columns, median_s[key])
+        if fitted.get(key[0] or 0.0, rows in setting.rows):
+            points.setdefault(name, []).append(point)
+    # Only whole steps multiply all columns; the time of their search is small and is subtracted.
+    dense_s = max(median_s["dense"] - timed[None]["search"].seconds, LEAST_S)
+    if rows in setting.rows:
+        points.setdefault("dense", []).append(StagePoint(rows, vocab * width, vocab, dense_s))
+    for share, step in steps.items():
+        yield StepTime(
+            vocab=vocab,
+            width=width,
+            rows=rows,
+            columns=len(step.columns),
+            fitted=fitted[share],
+            method=methods[share],
+            stages_s={name: point.seconds for name, point in (timed[None] | timed[share]).items()},
+            dense_s=median_s["dense"],
+            columns_s=median_s[share, "columns"],
+            ratio=ratio(frame, "dense", (share, "columns")).value,
+            scattered_ratio=ratio(frame, "dense", (share, "scattered")).value,
+        )

@@ -37,15 +37,10 @@ RECIPE = ("heldout", "batch_tokens", "peak_rate", "warmup_steps", "dropout", "pr
 def train(
     context: typer.Context,
     out: Annotated[Path, option("DIR", "Folder to write, or whose training to go on with.")],
-    src: Annotated[
-        Path | None,
-        option("FILE", "Sources, one a line; without --tgt, two columns or JSON Lines. [default: the text that --out names]"),
-    ] = None,
+    src: Annotated[Path, option("FILE", "Sources, one a line; without --tgt, two columns or JSON Lines.")],
     tgt: Annotated[Path | None, option("FILE", "Targets; line i translates line i.")] = None,
     keys: Keys = None,
-    model: Annotated[
-        str | None, option("NAME|FILE", "gru, bilstm, sharp, transformer, or an architecture file. [default: gru]")
-    ] = None,
+    model: Annotated[str, option("NAME|FILE", "gru, bilstm, sharp, transformer, or an architecture file.")] = "gru",
     vocab: Annotated[int | None, option("V", "Subwords a side; of both for a transformer. [default: 8000]", min=1)] = None,
     epochs: Annotated[
         float | None, option("E", "End after E passes over the text. [default: 10 if nothing else ends it]", min=0)
@@ -70,26 +65,19 @@ def train(
     threads: Threads = None,
     as_json: Annotated[bool, flag("--json", "Print training.json and nothing else.")] = False,
 ) -> None:
-    """Train a model on parallel text; the same command goes on where it stopped, and --out alone suffices for that.
+    """Train a model on parallel text; the same command goes on where it stopped.
 
     Example: simnmt nmt train --src news.de --tgt news.en --steps 2000 --out model
     """
     from simnmt.nmt.errors import need_packages
 
     need_packages()
-    from simnmt.nmt.checkpoint import TRAINING_FILE
-    from simnmt.nmt.training.recipe import DEFAULT_BUDGET, CorpusFiles, recipe_for, recorded
-    from simnmt.nmt.training.trainer import Budget
+    from simnmt.nmt.training.recipe import CorpusFiles, recipe_for
+    from simnmt.nmt.training.trainer import DEFAULT_BUDGET, Budget
     from simnmt.nmt.training.translation import format_summary, train_translation
 
-    if src is not None:
-        text = CorpusFiles(src, tgt, json_keys(keys))
-        recipe = recipe_for(model or "gru", vocab=vocab, **_given(context, RECIPE))
-    elif not (out / TRAINING_FILE).exists():
-        raise typer.BadParameter(f"name the text, with --src FILE --tgt FILE: no training in {out}", param_hint="--src")
-    else:
-        _refuse_beside_record(context)
-        text, recipe = recorded(out)
+    text = CorpusFiles(src, tgt, json_keys(keys))
+    recipe = recipe_for(model, vocab=vocab, **_given(context, RECIPE))
     bounded = any(bound is not None for bound in (epochs, steps, minutes))
     budget = Budget(epochs, steps, minutes) if bounded else DEFAULT_BUDGET
     try:
@@ -179,7 +167,7 @@ def translate(
 
         _refuse_beside_sharp(context)
         translator = Sharp.load(model, technique=sharp or "exact", candidates=vocabulary, **_given(context, SEARCH))
-        clipping = translator.clipping()
+        clipping = translator.translator.clipping()
         if clipping is not None and (message := clipping.warning()) is not None:
             warn(message)
     else:
@@ -213,14 +201,6 @@ def _given(context: typer.Context, names: tuple[str, ...]) -> dict[str, Any]:
     return {name: context.params[name] for name in names}
 
 
-def _refuse_beside_record(context: typer.Context) -> None:
-    """Raise for options that the training in `--out` has fixed."""
-    for parameter in context.command.params:
-        if parameter.name in ("tgt", "keys", "model", "vocab", *RECIPE) and context.params[parameter.name] is not None:
-            what = "the training in --out has fixed it: leave it out, or name the text with --src"
-            raise typer.BadParameter(what, param_hint=parameter.opts[0])
-
-
 def _note_kept_step(out: Path) -> None:
     from simnmt.nmt.errors import TrainingError
     from simnmt.nmt.training.trainer import read_account
@@ -230,4 +210,4 @@ def _note_kept_step(out: Path) -> None:
     except TrainingError:
         return
     if "steps" in standing:
-        note(f"kept up to step {standing['steps']:,}; the same command, or --out {out} alone, goes on from there")
+        note(f"kept up to step {standing['steps']:,}; the same command goes on from there")

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from simnmt.base.errors import InputError
 from simnmt.base.text_tables import format_table
 from simnmt.cli.options import AsJson, Device, Force, Threads, argument, check_output, chosen, option, print_result
 from simnmt.cli.progress import progress_bar
 from simnmt.cli.terminal import say
 
 if TYPE_CHECKING:
-    from simnmt.calibrate.projection_bench import BreakEven, ProjectionBench, StepTime
+    from simnmt.calibrate.projection_bench import ProjectionBench
     from simnmt.cli.vocab_bundles import Description
 
 app = typer.Typer(help="A part of the vocabulary instead of all of it: clusters of contexts, or lists of candidate words.")
@@ -53,11 +54,17 @@ def bench(
     from simnmt.base.packages import named_if_missing
 
     with named_if_missing("models"):
+        from pydantic import ValidationError
+
+        from simnmt.base.configuration import describe_validation_error
         from simnmt.calibrate.projection_bench import Setting
         from simnmt.calibrate.vocabulary_bench import check, vocabulary_bench
 
     shares = [percent / 100 for percent in share or ()]
-    setting = chosen(context, Setting, vocabs=vocab, widths=width, shares=shares)
+    try:
+        setting = chosen(context, Setting, vocabs=vocab, widths=width, shares=shares)
+    except ValidationError as error:
+        raise InputError(describe_validation_error(error)) from None
     check(setting)
     check_output(out, force)
     with progress_bar() as bar:
@@ -73,69 +80,55 @@ def bench(
 def _format_bench(done: ProjectionBench) -> str:
     from simnmt.calibrate.box import describe
     from simnmt.calibrate.processor_use import is_busy
+    from simnmt.calibrate.projection_bench import FIT_WITHIN
 
-    columns = ["V", "width", "rows", "active %"]
-    stages = [*columns, "way", "assign", "union", "row_wise", "gather", "scatter", "search"]
-    times = [*columns, "dense us", "columns us", "predicted", "times as fast", "scattered"]
-    shares = ["V", "width", "rows", "columns", "scattered", "own"]
+    names = ("assign", "union", "row_wise", "gather", "scatter", "search")
+    stages, times = list[list[str]](), list[list[str]]()
+    for step in done.steps:
+        star = "" if step.fitted else "*"
+        size = [f"{step.vocab:,}", f"{step.width:,}", str(step.rows), f"{100 * step.share:.1f}{star}"]
+        stages.append([*size, step.method, *(f"{1e6 * step.stages_s[name]:,.0f}" for name in names)])
+        seconds = [f"{1e6 * seconds:,.0f}" for seconds in (step.dense_s, step.columns_s, step.predicted_s)]
+        times.append([*size, *seconds, f"{step.ratio:.2f}", f"{step.scattered_ratio:.2f}"])
+    limits = [
+        [f"{cost.vocab:,}", f"{cost.width:,}", str(rows)]
+        + [_share(cost.break_even(rows, done.setting.clusters, scatter=scatter)) for scatter in (False, True)]
+        for cost in done.costs
+        for rows in done.setting.rows
+    ]
+    head = ["V", "width", "rows"]
     lines = [
         f"{done.box}, {done.date}: {done.setting.clusters:,} clusters, weights in {done.setting.dtype}, found in memory",
         "",
         "Stages in us, each by itself:",
-        format_table(stages, [_stage_row(step) for step in done.steps], 0),
+        format_table([*head, "active %", "way", *names], stages, 0),
         "",
         "Whole steps; `columns`: straight into the search, `scattered`: as published:",
-        format_table(times, [_step_row(step) for step in done.steps], 0),
+        format_table([*head, "active %", "dense us", "columns us", "predicted", "times as fast", "scattered"], times, 0),
         "",
-        "Above which share of V all columns win; `own`: by whichever product is the faster one for all, torch's or ours:",
-        format_table(shares, [_break_even_row(break_even) for break_even in done.break_even], 0),
+        "Above which share of V all columns win:",
+        format_table([*head, "columns", "scattered"], limits, 0),
+        "",
     ]
-    lines += ["", *_bench_verdicts(done)]
+    if errors := done.errors:
+        mean, most = 100 * sum(errors) / len(errors), 100 * max(errors)
+        lines.append(
+            f"Predicted from their sizes alone, {len(errors)} steps that were not fitted (*) are off by {mean:.1f} % on "
+            f"average (at most {100 * FIT_WITHIN:.0f} % is asked) and {most:.1f} % at most."
+        )
+    for share, asked, step in done.bars:
+        verdict = "reached" if step.ratio >= asked else "missed"
+        lines.append(
+            f"V {step.vocab:,} x {step.width:,}, one row, {100 * share:.0f} % active: {step.ratio:.1f} times as fast as dense; "
+            f"{asked:g} times are asked: {verdict}."
+        )
     if done.others_cpus is not None and is_busy(done.others_cpus, describe()):
-        lines += [f"The box was not alone: others used {done.others_cpus:.1f} CPUs before or after."]
+        lines.append(f"The box was not alone: others used {done.others_cpus:.1f} CPUs before or after.")
     return "\n".join(lines)
 
 
-def _bench_verdicts(done: ProjectionBench) -> Iterator[str]:
-    from simnmt.calibrate.projection_bench import FIT_WITHIN
-
-    error, most, knowing = done.heldout_error, done.most_heldout_error, done.heldout_error_knowing
-    if error is not None and most is not None and knowing is not None:
-        asked = f"{'within' if error <= FIT_WITHIN else 'beyond'} the {100 * FIT_WITHIN:.0f} % that are asked"
-        yield (
-            f"Predicted from their sizes alone, {len(done.heldout)} steps that were not fitted (*) are off by "
-            f"{100 * error:.1f} % on average, {asked}, and {100 * most:.1f} % at most; with the method of multiplying "
-            f"and the indices in the sets known, by {100 * knowing:.1f} % on average."
-        )
-    for bar in done.bars:
-        yield (
-            f"V {bar.step.vocab:,} x {bar.step.width:,}, one row, {100 * bar.share:.0f} % active: {bar.measured:.1f} times as "
-            f"fast as dense; {bar.asked:g} times are asked: {'reached' if bar.reached else 'missed'}."
-        )
-
-
-def _size_cells(step: StepTime) -> list[str]:
-    star = "" if step.fitted else "*"
-    return [f"{step.vocab:,}", f"{step.width:,}", str(step.rows), f"{100 * step.share:.1f}{star}"]
-
-
-def _stage_row(step: StepTime) -> list[str]:
-    names = ("assign", "union", "row_wise", "gather", "scatter", "search")
-    return [*_size_cells(step), step.method, *(f"{1e6 * step.stages_s[name]:,.0f}" for name in names)]
-
-
-def _step_row(step: StepTime) -> list[str]:
-    predicted = "" if step.predicted_s is None else f"{1e6 * step.predicted_s:,.0f}"
-    ratios = [f"{step.ratios[name]:.2f}" for name in ("columns", "scattered")]
-    return [*_size_cells(step), f"{1e6 * step.dense_s:,.0f}", f"{1e6 * step.columns_s:,.0f}", predicted, *ratios]
-
-
-def _break_even_row(break_even: BreakEven) -> list[str]:
-    shares = [
-        "never" if share is None else f"{100 * share:.0f} %"
-        for share in (break_even.columns, break_even.scattered, break_even.fastest)
-    ]
-    return [f"{break_even.vocab:,}", f"{break_even.width:,}", str(break_even.rows), *shares]
+def _share(share: float | None) -> str:
+    return "never" if share is None else f"{100 * share:.0f} %"
 
 
 @app.command()

@@ -82,7 +82,7 @@ def measure_products(
                 least_s[name][rows, count] = min(so_far_s, clock() - begin_s)
     return ProductCosts(
         **{
-            name: fit_stage([StagePoint(rows, count * width, count, seconds) for (rows, count), seconds in of_sizes.items()])
+            name: fit_stage(StagePoint(rows, count * width, count, seconds) for (rows, count), seconds in of_sizes.items())
             for name, of_sizes in least_s.items()
         }
     )

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import groupby
 from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from simnmt.base.configuration import Configuration
 from simnmt.profile.blocks import Rising
 from simnmt.profile.execution_fit import bounded_least_squares
 
-Cost = Annotated[float, Field(ge=0.0)]
-"""Seconds, or seconds per number or column."""
+Costs = tuple[Annotated[float, Field(ge=0.0)], ...]
+"""Seconds, or seconds per number or column, by measured number of rows."""
+ProductMethod = Literal["row_wise", "gather"]
+"""Method to multiply the active columns: directly from the rows of the weight, or gathered in blocks first."""
+PRODUCT_METHODS: tuple[ProductMethod, ...] = ("row_wise", "gather")
 
 
 class StagePoint(NamedTuple):
@@ -37,52 +39,35 @@ class StageCost(Configuration):
 
     rows: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1), Rising]
     """Measured numbers of rows, sentences x beam."""
-    fixed_s: tuple[Cost, ...]
-    s_per_number: tuple[Cost, ...]
-    s_per_column: tuple[Cost, ...]
-    heldout_error: Cost | None = None
-    """Mean absolute relative error on points that were not fitted."""
-    heldout_points: int = 0
-
-    @model_validator(mode="after")
-    def _together(self) -> StageCost:
-        if {len(self.fixed_s), len(self.s_per_number), len(self.s_per_column)} != {len(self.rows)}:
-            raise ValueError("one cost of each kind is needed for each number of rows")
-        return self
+    fixed_s: Costs
+    s_per_number: Costs
+    s_per_column: Costs
 
     def seconds(self, rows: int, numbers: float, columns: float) -> float:
         """Return the seconds at a number of rows, extrapolated from the last two beyond the measured range."""
-        costs = zip(self.fixed_s, self.s_per_number, self.s_per_column, strict=True)
-        at = [fixed + numbers * per_number + columns * per_column for fixed, per_number, per_column in costs]
-        if len(at) == 1 or rows <= self.rows[0]:
-            return at[0]
-        after = min(bisect_right(self.rows, rows), len(at) - 1)
-        low, high = self.rows[after - 1], self.rows[after]
+        per_number, per_column = np.array(self.s_per_number), np.array(self.s_per_column)
+        at = np.array(self.fixed_s) + numbers * per_number + columns * per_column
+        if rows <= self.rows[-1] or len(at) == 1:
+            return float(np.interp(rows, self.rows, at))
+        slope = (at[-1] - at[-2]) / (self.rows[-1] - self.rows[-2])
         # The noise of two numbers of rows may give a falling line, which extrapolation must not take below 0.
-        return max(at[after - 1] + (at[after] - at[after - 1]) * (rows - low) / (high - low), 0.0)
+        return max(float(at[-1] + slope * (rows - self.rows[-1])), 0.0)
 
 
-def fit_stage(points: Iterable[StagePoint], heldout: Iterable[StagePoint] = ()) -> StageCost:
-    """Fit nonnegative costs with the least relative errors, and judge them on `heldout`.
+def fit_stage(points: Iterable[StagePoint]) -> StageCost:
+    """Fit nonnegative costs with the least relative errors.
 
-    If columns and numbers are proportional, as in weights of one width, the whole cost is per number. Raises `ValueError`
-    without a point, and for times that are not positive.
+    If columns and numbers are proportional, as in weights of one width, the whole cost is per number.
     """
-    ordered = sorted(points, key=lambda point: point.rows)
-    if not ordered or any(point.seconds <= 0.0 for point in ordered):
-        raise ValueError("at least one time is needed, all above 0")
-    groups = {rows: list(group) for rows, group in groupby(ordered, key=lambda point: point.rows)}
-    fixed_s, s_per_number, s_per_column = zip(*map(_fit, groups.values()), strict=True)
-    stage = StageCost(rows=tuple(groups), fixed_s=fixed_s, s_per_number=s_per_number, s_per_column=s_per_column)
-    off = [abs(stage.seconds(point.rows, point.numbers, point.columns) / point.seconds - 1.0) for point in heldout]
-    error = float(np.mean(off)) if off else None
-    return stage.model_copy(update={"heldout_error": error, "heldout_points": len(off)})
+    groups = groupby(sorted(points, key=lambda point: point.rows), key=lambda point: point.rows)
+    rows, fits = zip(*((rows, _fit(np.array([*group]))) for rows, group in groups), strict=True)
+    fixed_s, s_per_number, s_per_column = zip(*fits, strict=True)
+    return StageCost(rows=rows, fixed_s=fixed_s, s_per_number=s_per_number, s_per_column=s_per_column)
 
 
-def _fit(points: Sequence[StagePoint]) -> tuple[float, ...]:
-    """Return the seconds fixed, per number and per column of one number of rows."""
-    seconds = np.array([point.seconds for point in points])
-    features = np.array([(1.0, point.numbers, point.columns) for point in points])
+def _fit(points: np.ndarray) -> list[float]:
+    """Return the seconds fixed, per number and per column of one number of rows; `points`: a row each, as in `StagePoint`."""
+    features, seconds = np.column_stack([np.ones(len(points)), points[:, 1:3]]), points[:, 3]
     used: list[int] = []
     for feature in (1, 0, 2):  # the numbers first: collinear features are charged to them
         tried = features[:, [*used, feature]]
@@ -91,12 +76,7 @@ def _fit(points: Sequence[StagePoint]) -> tuple[float, ...]:
             used.append(feature)
     coefficients = np.zeros(3)
     coefficients[used] = bounded_least_squares(features[:, used] / seconds[:, None], np.ones(len(points)))
-    return tuple(coefficients.tolist())
-
-
-ProductMethod = Literal["row_wise", "gather"]
-"""Method to multiply the active columns: directly from the rows of the weight, or gathered in blocks first."""
-PRODUCT_METHODS: tuple[ProductMethod, ...] = ("row_wise", "gather")
+    return list(coefficients.tolist())
 
 
 class ProductCosts(Configuration):
@@ -115,6 +95,4 @@ class ProductCosts(Configuration):
 
     def method(self, columns: int, rows: int, width: int) -> ProductMethod:
         """Return the faster method to multiply columns; `row_wise` if both take the same time."""
-        numbers = columns * width
-        row_wise_s, gather_s = (stage.seconds(rows, numbers, columns) for stage in (self.row_wise, self.gather))
-        return "row_wise" if row_wise_s <= gather_s else "gather"
+        return min(PRODUCT_METHODS, key=lambda method: self.product_s(columns, rows, width, method))

@@ -21,6 +21,7 @@ from torch.nn import functional
 from simnmt.base.configuration import checked_dataclass
 from simnmt.base.files import MOST_MODEL_BYTES, read_bounded
 from simnmt.base.random_streams import stream
+from simnmt.nmt.training.recipe import AboveZero, Positive, Share
 from simnmt.nmt.training.trainer import (
     Budget,
     Learner,
@@ -29,7 +30,6 @@ from simnmt.nmt.training.trainer import (
     Tell,
     batch_slices,
     epoch_batches,
-    goes_on,
     machine_facts,
     train,
     training_folder,
@@ -42,11 +42,6 @@ from simnmt.streaming.shards import SEGMENTS, LayerWeights, segment_rows
 from simnmt.streaming.texts import PADDING, PIECES_FILE, UNKNOWN, Pieces, Task, learn_pieces
 
 TokenIds = Sequence[Sequence[int]]
-
-
-Positive = Annotated[int, Field(ge=1)]
-Share = Annotated[float, Field(ge=0.0, lt=1.0)]
-AboveZero = Annotated[float, Field(gt=0.0)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,21 +119,25 @@ class ElasticClassifier(nn.Module):
 
     def __init__(self, configuration: EncoderConfiguration, *, dropout: float = 0.0, embedding_dropout: float = 0.0) -> None:
         super().__init__()
-        self.configuration, width, slices = configuration, configuration.width, configuration.heads
+        self.configuration, width, layers = configuration, configuration.width, configuration.layers
         resident = random_resident(configuration, torch.default_generator, 0.3)
-        resident["embeddings.position"] = _waves(configuration.positions, width)
+        angles = torch.arange(configuration.positions)[:, None] * torch.exp(
+            torch.arange(0, width, 2) * (-math.log(10_000.0) / width)
+        )
+        # Sines and cosines of falling frequency, one after the other.
+        resident["embeddings.position"] = 0.3 * torch.stack([angles.sin(), angles.cos()], 2).flatten(1)
         resident["classifier.weight"].zero_()
         tensors = {name: nn.Parameter(tensor) for name, tensor in resident.items()}
         # The names of parameters hold no dots.
         self.resident = nn.ParameterDict({name.replace(".", "/"): parameter for name, parameter in tensors.items()})
         self.segments = nn.ParameterDict()
         """By layer and name, [slices, rows, width]."""
-        for layer in range(configuration.layers):
+        for layer in range(layers):
             for name, rows in segment_rows(configuration.geometry).items():
                 # Keeps the sum over all layers initially as small as the input of the first.
-                shrink = (2.0 * configuration.layers) ** -0.5 if name in ("o", "ffn_out") else 1.0
+                shrink = (2.0 * layers) ** -0.5 if name in ("o", "ffn_out") else 1.0
                 deviation = shrink * (configuration.ffn if name == "ffn_out" else width) ** -0.5
-                self.segments[f"{layer}/{name}"] = nn.Parameter(deviation * torch.randn(slices, rows, width))
+                self.segments[f"{layer}/{name}"] = nn.Parameter(deviation * torch.randn(configuration.heads, rows, width))
         self._encoder = ElasticEncoder(configuration, tensors)
         self._encoder.drop_outputs = lambda output: functional.dropout(output, dropout, self.training)
         self._encoder.drop_vectors = lambda vectors: functional.dropout(vectors, embedding_dropout, self.training)
@@ -168,14 +167,6 @@ class ElasticClassifier(nn.Module):
         return EncoderWeights(self.configuration, resident, layers.__getitem__)
 
 
-def _waves(positions: int, width: int) -> Tensor:
-    """Return sines and cosines of falling frequency, [positions, width]."""
-    angles = torch.arange(positions)[:, None] * torch.exp(torch.arange(0, width, 2) * (-math.log(10_000.0) / width))
-    waves = torch.zeros(positions, width)
-    waves[:, 0::2], waves[:, 1::2] = angles.sin(), angles.cos()[:, : width // 2]
-    return 0.3 * waves
-
-
 _FAST = ("resident.embeddings/word", "resident.classifier/")
 """Parameters with a learning rate of their own."""
 
@@ -193,10 +184,7 @@ class ElasticLearner(Learner):
     ) -> None:
         """`tokens`: token ids of the texts of `task`."""
         torch.manual_seed(int(stream(recipe.seed, 0, "elastic-weights").integers(2**62)))
-        model = ElasticClassifier(configuration, dropout=recipe.dropout, embedding_dropout=recipe.embedding_dropout)
-        model.to(device)
-        self.mean = ElasticClassifier(configuration).eval().requires_grad_(False)
-        self.mean.to(device).load_state_dict(model.state_dict())
+        model = ElasticClassifier(configuration, dropout=recipe.dropout, embedding_dropout=recipe.embedding_dropout).to(device)
         self.recipe, self.labels, self.tokens = recipe, task.labels, tokens
         self.dev: tuple[Task, TokenIds] | None = None
         """Examples to report the accuracy on after each epoch; they do not influence the weights."""
@@ -211,22 +199,18 @@ class ElasticLearner(Learner):
             fused=True,
         )
         super().__init__(model, optimizer, device, recipe.seed)
-
-    def models(self) -> dict[str, nn.Module]:
-        """See `Learner`."""
-        return {"model": self.model, "mean": self.mean}
+        self.mean = ElasticClassifier(configuration).eval().requires_grad_(False).to(device)
+        self.mean.load_state_dict(model.state_dict())
+        self.models["mean"] = self.mean
 
     def batches(self, epoch: int) -> list[Rows]:
-        """See `Learner`."""
         return epoch_batches(_lengths(self.tokens), self.recipe.batch_tokens, seed=self.seed, epoch=epoch)
 
     def rates(self, step: int, share: float) -> list[float]:
-        """See `Learner`."""
         rate = self.recipe.rate_at(share)
         return [self.recipe.embedding_rate * rate, rate, rate]
 
     def loss(self, rows: Rows, draw: np.random.Generator) -> Tensor:
-        """See `Learner`."""
         recipe = self.recipe
         tokens, mask = padded([self.tokens[row] for row in rows], PADDING)
         if recipe.word_dropout:
@@ -253,14 +237,13 @@ class ElasticLearner(Learner):
             mean.lerp_(now, 1.0 - keep)
 
     def look(self, progress: Progress, folder: Path) -> dict[str, float]:
-        """See `Learner`."""
         return {} if self.dev is None else {"dev_accuracy": self.accuracy(*self.dev)}
 
     @torch.inference_mode()
     def accuracy(self, task: Task, tokens: TokenIds) -> float:
-        """Return the accuracy of the mean weights."""
-        lengths = _lengths(tokens)
-        order, right = np.argsort(lengths, kind="stable"), 0
+        """Return the share of right answers of the mean weights."""
+        lengths, right = _lengths(tokens), 0
+        order = np.argsort(lengths, kind="stable")
         for run in batch_slices(lengths[order], 4 * self.recipe.batch_tokens):
             ids, mask = padded([tokens[row] for row in order[run]], PADDING)
             answers = self.mean(ids.to(self.device), mask.to(self.device)).argmax(1).cpu().numpy()
@@ -284,29 +267,35 @@ def train_encoder(
 ) -> dict[str, Any]:
     """Train on `task`, or resume the training in `out`, until the recipe ends; return its training.json.
 
-    `out` holds a model only after the last step. An interrupted training goes on from its last save.
+    `out` holds a model only after the last step. An interrupted training goes on from its last save. `dev`: examples to report
+    the accuracy on after each epoch; they do not influence the weights.
 
-    Args:
-        dev: examples to report the accuracy on after each epoch; they do not influence the weights.
-
-    Raises:
-        StreamingError: for a task with one class, and if `dev` equals `task`.
-        TrainingError: for a folder that cannot be used, or in which another process trains.
+    Raises `StreamingError` for a task with one class, and if `dev` equals `task`; `TrainingError` for a folder that cannot be
+    used, or in which another process trains.
     """
-    report = progress or (lambda stage, share: None)
     if dev is not None and dev.sha256 == task.sha256:
         what = "--dev: the very examples that are trained on"
         raise StreamingError(what, path=dev.path, remedy="give others, or leave it out")
     if len(set(task.labels.tolist())) < 2:
         raise StreamingError("every example has the same label", path=task.path, remedy="give examples of two classes")
     account: dict[str, Any] = {"schema_version": 1, "recipe": asdict(recipe), "sha256": task.sha256}
-    vocabulary: Mapping[str, bytes] = {}
-    if not goes_on(out, account):
-        report("learning subwords", None)
-        vocabulary = learn_pieces(task.texts, recipe.vocab).files
-    with training_folder(out, account, vocabulary, device, threads) as where:
+    with training_folder(out, account, lambda: learn_pieces(task.texts, recipe.vocab).files, device, threads) as where:
         pieces = Pieces(read_bounded(out / PIECES_FILE, MOST_MODEL_BYTES))
-        configuration = configuration_of(recipe, pieces.size, len(task.label_names))
+        configuration = EncoderConfiguration(
+            kind="elastic",
+            layers=recipe.layers,
+            heads=recipe.slices,
+            width=recipe.width,
+            ffn=recipe.ffn,
+            vocabulary=pieces.size,
+            positions=recipe.positions,
+            classes=len(task.label_names),
+            norm="pre",
+            norm_epsilon=1e-5,
+            pooling=recipe.pooling,
+            head_activation=None,
+            padding_token=PADDING,
+        )
         learner = ElasticLearner(configuration, recipe, where, task, pieces.encode(task.texts, recipe.positions))
         if dev is not None:
             learner.dev = dev, pieces.encode(dev.texts, recipe.positions)
@@ -317,8 +306,8 @@ def train_encoder(
             "vocabulary": pieces.size,
             **machine_facts(where),
         }
-        done = train(learner, out, account, Budget(recipe.epochs, minutes=recipe.minutes), report)
-        account["training"] = done.as_json()
+        budget = Budget(recipe.epochs, minutes=recipe.minutes)
+        account["training"] = train(learner, out, account, budget, progress or (lambda stage, share: None)).as_json()
         if learner.dev is None:
             account["training"] |= {"majority": task.majority, "accuracy": learner.accuracy(task, learner.tokens)}
         else:
@@ -336,31 +325,7 @@ def train_encoder(
 
 
 def chance_level(account: Mapping[str, Any]) -> str | None:
-    """Return a warning if a trained model is no better than the commonest class, else None.
-
-    `account`: the content of training.json. Its dev set decides; without one, the training examples do.
-    """
-    dev = account.get("dev")
-    if dev is not None:
-        return chance_level_message(dev["accuracy"], dev["majority"], dev["examples"], dev["path"])
-    fit = account["training"]
-    return chance_level_message(fit["accuracy"], fit["majority"], account["examples"], "the examples it was trained on")
-
-
-def configuration_of(recipe: ElasticRecipe, vocabulary: int, classes: int) -> EncoderConfiguration:
-    """Return the configuration of the encoder of a recipe."""
-    return EncoderConfiguration(
-        kind="elastic",
-        layers=recipe.layers,
-        heads=recipe.slices,
-        width=recipe.width,
-        ffn=recipe.ffn,
-        vocabulary=vocabulary,
-        positions=recipe.positions,
-        classes=classes,
-        norm="pre",
-        norm_epsilon=1e-5,
-        pooling=recipe.pooling,
-        head_activation=None,
-        padding_token=PADDING,
-    )
+    """Return a warning if a trained model is no better than the commonest class, else None; `account`: training.json."""
+    rest = {"examples": account["examples"], "path": "the examples it was trained on"}
+    judged = account.get("dev") or account["training"] | rest
+    return chance_level_message(judged["accuracy"], judged["majority"], judged["examples"], judged["path"])

@@ -1,110 +1,137 @@
-"""The output layer's bench: what is timed is the same step, and what is told of it."""
+"""The output layer's bench: its document, and what is timed is the same step (FVP-09, FVP-15)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from typer.testing import CliRunner
 
-from simnmt.calibrate import projection_steps
-from simnmt.calibrate.projection_bench import ProjectionBench, ProjectionCost, Setting, read_bench
-from simnmt.calibrate.projection_steps import COLUMNS, SCATTERED, active_steps, dense_steps, random_layer, random_steps
+from simnmt.base.errors import InputError
+from simnmt.calibrate import vocabulary_bench as benching
+from simnmt.calibrate.projection_bench import Setting, read_bench
 from simnmt.calibrate.settings import CalibrationError
-from simnmt.calibrate.vocabulary_bench import vocabulary_bench
+from simnmt.calibrate.vocabulary_bench import active_steps, dense_steps, random_layer, random_step, vocabulary_bench
 from simnmt.cli.vocab import app
-from simnmt.kernels.projection_cost import ProductMethod, StageCost
-
-STAGES = [name for name, field in ProjectionCost.model_fields.items() if field.annotation is StageCost]
-SMALL = Setting(
-    vocabs=(900,),
-    widths=(24,),
-    rows=(1, 6),
-    shares=(0.05, 0.2),
-    heldout_rows=(3,),
-    heldout_shares=(0.1,),
-    clusters=30,
-    rounds=2,
-)
+from simnmt.kernels.projection_cost import ProductMethod
+from tests.papers.vocab_stand_ins import bench, cost, stage, step
 
 
 @pytest.fixture(autouse=True)
 def small_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     """What pushes all else out of the cache takes milliseconds each time."""
-    monkeypatch.setattr(projection_steps, "last_cache_bytes", lambda: 4_096)
-
-
-@pytest.fixture(scope="module")
-def benched() -> Iterator[ProjectionBench]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(projection_steps, "last_cache_bytes", lambda: 4_096)
-        yield vocabulary_bench(SMALL)
+    monkeypatch.setattr(benching, "last_cache_bytes", lambda: 4_096)
 
 
 @pytest.mark.parametrize("method", ["row_wise", "gather"])
 def test_every_whole_step_finds_the_same_tokens(method: ProductMethod) -> None:
     """Straight into the search, and scattered as published (XP-02); with all columns active those of dense."""
     layer = random_layer(900, 24, 30)
-    logits = torch.empty(6, 900)
     for share in (0.1, 1.0):
-        steps = random_steps(layer, 6, share)
-        runs = active_steps(layer, steps, method, logits)
-        tokens = {name: runs[name]() for name in (COLUMNS, SCATTERED)}
-        assert torch.equal(tokens[COLUMNS], tokens[SCATTERED])
-        dense = {name: run().columns for name, run in dense_steps(layer, steps[0].hidden).items()}  # type: ignore[attr-defined]
+        drawn = random_step(layer, 6, share)
+        runs = active_steps(layer, drawn, method, torch.empty(6, 900))
+        straight, scattered = runs["columns"](), runs["scattered"]()
+        assert torch.equal(straight, scattered)  # type: ignore[arg-type]
+        dense = {name: run().columns for name, run in dense_steps(layer, drawn.hidden).items()}  # type: ignore[attr-defined]
         assert set(dense) == {"whole", "linear", "pieces"}
         for columns in dense.values():
             assert torch.equal(columns, dense["whole"])
-            assert torch.equal(columns, tokens[COLUMNS].long()) == (share == 1.0)
+            assert torch.equal(columns, straight.long()) == (share == 1.0)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(("rows", "share"), [(1, 0.02), (1, 0.2), (8, 0.06), (40, 0.12), (100, 0.2)])
 def test_drawn_sets_have_the_requested_share_and_overlap(rows: int, share: float) -> None:
     layer = random_layer(20_000, 24, 200)
-    for step in random_steps(layer, rows, share):
-        assert len(step.columns) == pytest.approx(share * 20_000, rel=0.15)
-        assert torch.equal(step.columns, step.columns.unique())
-        assert torch.equal(layer.centroids.nearest(step.hidden), step.chosen), "each row falls into its cluster"
-        assert torch.equal(step.columns, step.sets.union(step.chosen))
-        overlap = step.indices / len(step.columns)
-        assert overlap == 1.0 if rows == 1 else 1.2 < overlap < rows
+    drawn = random_step(layer, rows, share)
+    assert len(drawn.columns) == pytest.approx(share * 20_000, rel=0.15)
+    assert torch.equal(drawn.columns, drawn.columns.unique())
+    assert torch.equal(layer.centroids.nearest(drawn.hidden), drawn.chosen), "each row falls into its cluster"
+    overlap = drawn.indices / len(drawn.columns)
+    assert overlap == 1.0 if rows == 1 else 1.2 < overlap < rows
 
 
-def test_the_bench_times_each_setting_and_judges_its_fit(benched: ProjectionBench) -> None:
-    assert sorted(step.rows for step in benched.steps if step.fitted) == [1, 1, 6, 6]
-    assert sorted(step.rows for step in benched.heldout) == [1, 3, 6], "the share between, and the rows between"
-    for step in benched.steps:
-        assert set(step.stages_s) == {*STAGES, "search_all"} and min(step.stages_s.values()) > 0.0
-        assert min(step.dense_s, step.columns_s, step.scattered_s) > 0.0
-        assert step.predicted_s is not None and step.error == step.predicted_s / step.columns_s - 1.0
-    errors = [abs(step.error) for step in benched.heldout if step.error is not None]
-    assert benched.heldout_error == pytest.approx(sum(errors) / 3)
-    [cost] = benched.costs
-    for name in STAGES:
-        assert getattr(cost, name).heldout_points > 0
-    assert [(limit.vocab, limit.width, limit.rows) for limit in benched.break_even] == [(900, 24, 1), (900, 24, 6)]
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"rounds": 0}, "rounds"),
-        ({"shares": (0.0,)}, "share"),
-        ({"vocabs": (1_000_000_000,)}, "GB are free"),
-    ],
-)
-def test_invalid_settings_are_refused(changed: dict[str, object], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(CalibrationError, match=message) as caught:
-        vocabulary_bench(Setting(**changed))  # type: ignore[arg-type]
-    assert caught.value.remedy
-
-
-def test_the_verb_prints_tables_and_writes_the_document(tmp_path: Path) -> None:
-    sizes = "--vocab 400 --width 8 --rows 1 --rows 6 --share 5 --share 20 --clusters 10 --rounds 1"
+def test_the_verb_times_each_setting_judges_its_fit_and_writes_the_document(tmp_path: Path) -> None:
+    sizes = "--vocab 900 --width 24 --rows 1 --rows 6 --share 5 --share 20 --clusters 30 --rounds 1"
     done = CliRunner().invoke(app, ["bench", *sizes.split(), "--out", str(tmp_path / "bench.json")], catch_exceptions=False)
     assert "Whole steps" in done.stdout
     written = read_bench(tmp_path / "bench.json")
-    assert written.setting.vocabs == (400,) and written.kind == "measured"
+    assert written.setting.vocabs == (900,) and written.kind == "measured"
+    assert sorted(one.rows for one in written.steps if one.fitted) == [1, 1, 6, 6]
+    assert sorted(one.rows for one in written.steps if not one.fitted) == [1, 1, 4, 4, 6, 6], "shares and rows between"
+    for one in written.steps:
+        assert min(*one.stages_s.values(), one.dense_s, one.columns_s, one.ratio, one.scattered_ratio) > 0.0
+        assert one.predicted_s == pytest.approx(written.costs[0].step_s(round(one.columns), one.rows, 30))
+    assert [(each.vocab, each.width, each.row_wise.rows) for each in written.costs] == [(900, 24, (1, 6))]
+
+
+def test_invalid_settings_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for setting in (Setting(vocabs=(1_000_000_000,)), Setting(device="cuda")):
+        with pytest.raises(CalibrationError) as caught:
+            vocabulary_bench(setting)
+        assert caught.value.remedy
+    refused = CliRunner().invoke(app, ["bench", "--rounds", "0"])
+    assert isinstance(refused.exception, InputError) and "rounds: " in str(refused.exception)
+
+
+def test_bars_are_reached_or_missed_at_their_shares() -> None:
+    done = bench(step(0.02, 40.0), step(0.063, 10.0), step(0.115, 4.9), step(0.12, 50.0, rows=8), step(0.12, 50.0, width=512))
+    assert [(share, asked, near.ratio) for share, asked, near in done.bars] == [(0.06, 10.0, 10.0), (0.12, 5.0, 4.9)]
+    assert not list(bench(step(0.04, 40.0)).bars), "4 % stands for no bar"
+    for other in ({"threads": 2}, {"device": "cuda"}, {"dtype": "float16"}):
+        assert not list(bench(step(0.06, 12.0), **other).bars), "asked of one thread and float32 on a CPU alone"
+
+
+def test_a_document_is_read_back_from_its_file_and_another_is_refused_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "bench.json"
+    path.write_text(bench().model_dump_json(indent=1))
+    assert read_bench(path) == bench()
+    path.write_text(bench().model_dump_json().replace('"projection bench"', '"profile"'))
+    with pytest.raises(CalibrationError, match="document: ") as caught:
+        read_bench(path)
+    assert str(path) in str(caught.value) and "\n" not in str(caught.value) and caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("fixed_us", "us_per_percent", "dense_us", "expected"), [(150.3, 12.05, 720.0, 0.4728), (165.2, 4.02, 600.0, None)]
+)
+def test_break_even_of_the_published_lines(
+    fixed_us: float, us_per_percent: float, dense_us: float, expected: float | None
+) -> None:
+    """FVP-09: 150.3 us + 12.05 us for each percent against 720 us dense; FVP-15's two models' own lines."""
+    product = stage(s_per_column=1e-6 * us_per_percent / 2_500)
+    known = cost(assign=stage(1e-6 * fixed_us), row_wise=product, gather=product, dense=stage(1e-6 * dense_us))
+    assert known.break_even(40, 2000) == (None if expected is None else pytest.approx(expected, abs=1e-4))
+
+
+def test_at_the_break_even_both_take_as_long() -> None:
+    known = cost(
+        assign=stage(1e-5, 1e-10), union=stage(0.0, 1e-10, 1e-9), row_wise=stage(1e-5, 4e-10), gather=stage(9e-4, 2.5e-10),
+        search=stage(1e-6, 0.0, 1e-10), dense=stage(0.0, 2e-10),
+    )  # fmt: skip
+    share, dense_s = known.break_even(1, 2000), known.dense_s(1)
+    assert share is not None and 0.0 < share < 1.0
+    columns = round(share * 250_000)
+    assert known.step_s(columns, 1, 2000) == pytest.approx(dense_s, rel=1e-4)
+    assert known.step_s(columns - 500, 1, 2000) < dense_s < known.step_s(columns + 500, 1, 2000)
+    with_scatter = cost(assign=known.assign, row_wise=known.row_wise, dense=known.dense, scatter=stage(1.0))
+    assert with_scatter.break_even(1, 2000, scatter=True) == 0.0, "dense always wins"
+
+
+def test_stages_add_up_to_a_step() -> None:
+    known = cost(
+        assign=stage(0.0, 1.0), union=stage(s_per_column=100.0), row_wise=stage(0.0, 2.0), gather=stage(0.0, 3.0),
+        scatter=stage(0.0, 1.0, 1.0), search=stage(0.0, 10.0),
+    )  # fmt: skip
+    alone = 4 * 1024 + 5 * 100 + 5 * 1024 * 2
+    assert known.step_s(5, 1, 4) == alone + 50
+    assert known.step_s(5, 1, 4, scatter=True) == alone + 250_000 + 5 + 2_500_000
+    assert known.step_s(5, 2, 4) == alone + 50 + 500, "twice the indices in the sets"
+    assert known.step_s(5, 1, 4, method="gather") == alone + 50 + 5 * 1024
+    assert known.dense_s(1) == 2_500_000.0
+
+
+def test_the_faster_method_is_taken() -> None:
+    known = cost(row_wise=stage(0.0, 4.0), gather=stage(100.0, 2.0))
+    assert [known.method(columns, 1, 1) for columns in (49, 50, 51)] == ["row_wise", "row_wise", "gather"]

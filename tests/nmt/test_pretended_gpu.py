@@ -100,7 +100,7 @@ def test_a_training_on_a_gpu_has_the_losses_of_the_processor(gpu: PretendedGpu, 
     recipe = Recipe(architecture, peak_rate=0.02, warmup_steps=2, dropout=0.0)
     alone, src, src_lengths = sources(architecture, LENGTHS)
     texts = [row[:length] for row, length in zip(src.tolist(), src_lengths.tolist(), strict=True)]
-    pairs = EncodedPairs(texts, alone, architecture)
+    pairs = EncodedPairs(texts, alone)
     on_processor, on_gpu = (
         TranslationLearner(deepcopy(untrained(name)), replace(recipe, precision=kind), torch.device(device), pairs)
         for kind, device in (("float32", "cpu"), (precision, "cuda"))

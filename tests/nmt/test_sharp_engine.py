@@ -22,7 +22,7 @@ from simnmt.nmt.search import Search
 from simnmt.nmt.sharp_engine import SharpEngine
 from simnmt.nmt.sharp_translator import SharpTranslator
 from simnmt.nmt.subwords import Subwords
-from simnmt.nmt.training.recipe import CorpusFiles, Recipe, read_training_corpus, side_of
+from simnmt.nmt.training.recipe import CorpusFiles, Recipe, read_training_corpus
 from simnmt.nmt.training.trainer import Budget
 from simnmt.nmt.training.translation import EncodedPairs, TranslationLearner
 from simnmt.nmt.training.translation import train_translation as train
@@ -128,8 +128,8 @@ class Speller:
         source, target = (Subwords.read(folder / "model" / f"{side}.model") for side in ("source", "target"))
         corpus = read_training_corpus(text, heldout=RECIPE.heldout, seed=RECIPE.seed)
         self.model = loaded
-        self.sources = source.encode(side_of(corpus.heldout, 0))
-        self.other = self._other(EncodedPairs.of(corpus.train, source, target, SPELLER, 100))
+        self.sources = source.encode(sentence for sentence, _ in corpus.heldout)
+        self.other = self._other(EncodedPairs.of(corpus.train, source, target, 100))
 
     def _other(self, pairs: EncodedPairs) -> AttentionalModel:
         model = build_model(SPELLER, seed=2)

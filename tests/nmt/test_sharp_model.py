@@ -165,7 +165,7 @@ def test_weights_stay_within_what_16_bits_hold() -> None:
     recipe = Recipe(SHARP, peak_rate=0.5, warmup_steps=1, dropout=0.0, clip_norm=1e9)
     texts, _, _ = sources(SHARP, [4, 6])
     fed = torch.randint(4, 16, (2, 5), generator=torch.Generator().manual_seed(1)).tolist()
-    learner = TranslationLearner(build_model(SHARP, seed=1), recipe, torch.device("cpu"), EncodedPairs(texts, fed, SHARP))
+    learner = TranslationLearner(build_model(SHARP, seed=1), recipe, torch.device("cpu"), EncodedPairs(texts, fed))
     learner.step(np.arange(2), 1)
     largest = {name: float(weight.detach().abs().max()) for name, weight in learner.model.named_parameters()}
     assert max(largest.values()) <= 1.0

@@ -19,7 +19,7 @@ from simnmt.nmt.errors import TrainingError
 from simnmt.nmt.models import build_model, load_model
 from simnmt.nmt.subwords import Subwords
 from simnmt.nmt.training import trainer
-from simnmt.nmt.training.recipe import CorpusFiles, Recipe, read_training_corpus, recorded
+from simnmt.nmt.training.recipe import CorpusFiles, Recipe, read_training_corpus
 from simnmt.nmt.training.trainer import Budget
 from simnmt.nmt.training.translation import EncodedPairs, TranslationLearner
 from simnmt.nmt.training.translation import train_translation as train
@@ -140,7 +140,6 @@ def test_the_folder_is_a_checkpoint_with_an_account(trained: tuple[Path, dict[st
     assert account["data"]["train"] + 2 * QUICK.heldout == account["data"]["read"] == 2_000
     assert account["training"]["steps"] == 120 and account["training"]["examples_per_s"] > 0
     assert {"torch", "sentencepiece", "sacrebleu"} <= account["versions"].keys()
-    assert recorded(folder) == (text, QUICK)
 
 
 def test_the_loss_is_the_mean_negative_logarithm_of_the_references_probability(small_text: CorpusFiles, tmp_path: Path) -> None:
@@ -148,7 +147,7 @@ def test_the_loss_is_the_mean_negative_logarithm_of_the_references_probability(s
     train(small_text, tmp_path / "m", SHORT, budget=Budget(steps=0), threads=1)
     corpus = read_training_corpus(small_text, heldout=SHORT.heldout, seed=SHORT.seed)
     source, target = (Subwords.read(tmp_path / "m" / name) for name in ("source.model", "target.model"))
-    pairs = EncodedPairs.of(corpus.dev, source, target, SHORT.architecture, 100)
+    pairs = EncodedPairs.of(corpus.dev, source, target, 100)
     model = build_model(SHORT.architecture, seed=SHORT.seed)
     loss = TranslationLearner(model, SHORT, torch.device("cpu"), pairs).mean_loss(pairs)
     logs = []
@@ -223,9 +222,9 @@ def test_another_recipe_or_text_is_not_mixed_into_a_training(
     train(small_text, tmp_path / "m", SHORT, budget=Budget(steps=1), threads=1)
     before = (tmp_path / "m" / trainer.STATE_FILE).read_bytes()
     for other_text, other, what in (
-        (small_text, replace(SHORT, seed=2), r"another recipe\.seed \("),
-        (small_text, replace(SHORT, architecture=toy_language.TRANSFORMER), r"another recipe\.architecture \("),
-        (text, SHORT, r"another sha256 \("),
+        (small_text, replace(SHORT, seed=2), r"another seed"),
+        (small_text, replace(SHORT, architecture=toy_language.TRANSFORMER), r"another architecture"),
+        (text, SHORT, r"another examples"),
     ):
         with pytest.raises(TrainingError, match=what):
             train(other_text, tmp_path / "m", other, budget=Budget(steps=2), threads=1)
@@ -241,8 +240,6 @@ def test_a_folder_that_cannot_be_used_is_refused_and_left_alone(small_text: Corp
             train(small_text, tmp_path / name, SHORT, budget=Budget(steps=1))
         assert refusal.value.path == str(tmp_path / name)
     assert [path.name for path in (tmp_path / "full").iterdir()] == ["letter.txt"]
-    with pytest.raises(TrainingError, match="no training here"):
-        recorded(tmp_path / "full")
 
 
 def test_a_damaged_state_is_refused_and_the_leftover_of_a_killed_start_is_used(small_text: CorpusFiles, tmp_path: Path) -> None:

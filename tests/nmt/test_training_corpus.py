@@ -35,15 +35,16 @@ def test_held_out_text_is_never_trained_on(tmp_path: Path) -> None:
     for side in (0, 1):
         small = {pair[side].casefold() for pair in [*corpus.dev, *corpus.heldout]}
         assert small & {pair[side].casefold() for pair in corpus.train} == set()
-    assert corpus.shared > 0
-    assert corpus.read == len(corpus.train) + 80 + corpus.shared + corpus.blank + corpus.repeated
+    counts = corpus.counts
+    assert counts["shared_with_heldout"] > 0 and counts["dev"] == counts["heldout"] == 40
+    assert 2 * counts["read"] == sum(counts.values())
 
 
 def test_repeated_and_half_empty_pairs_are_left_out_and_counted(tmp_path: Path) -> None:
     lines = [f"a {number}\tb {number}" for number in range(60)]
     (tmp_path / "a.tsv").write_text("\n".join([*lines, " a  7 \tb 7", "\tb", "a\t "]) + "\n")
     corpus = read_training_corpus(CorpusFiles(tmp_path / "a.tsv"), heldout=2, seed=0)
-    assert (corpus.read, corpus.repeated, corpus.blank) == (63, 1, 2)
+    assert [corpus.counts[name] for name in ("read", "repeated", "blank")] == [63, 1, 2]
 
 
 def test_the_same_seed_sets_the_same_pairs_aside_whatever_the_form_of_the_text(tmp_path: Path) -> None:
@@ -68,7 +69,7 @@ def test_text_that_cannot_be_trained_on_is_refused_in_a_line(tmp_path: Path) -> 
     assert "smaller --heldout" in refusal(b"a\nb\nc\n", b"d\ne\nf\n", heldout=1)
     assert "3 lines, but" in refusal(b"a\nb\nc\n", b"d\ne\n")
     assert "b:2:1: byte 0xff is not UTF-8" in refusal(b"a\nb\n", b"d\n\xff\n")
-    assert "the corpus is empty" in refusal(b"", b"")
+    assert "0 different pairs" in refusal(b"", b"")
     same = b"".join(b"%d\n" % number for number in range(100))
     assert "are left to train on, the others share a side" in refusal(same, b"yes\n" * 100, heldout=5)
 

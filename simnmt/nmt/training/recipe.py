@@ -1,10 +1,9 @@
-"""The inputs of a training: parallel text, cleaned and split; the recipe of the weights; and the budget."""
+"""The inputs of a training: parallel text, cleaned and split, and the recipe of the weights."""
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -20,9 +19,7 @@ from simnmt.nmt.architecture import (
     architecture_of,
     read_architecture,
 )
-from simnmt.nmt.checkpoint import TRAINING_FILE
 from simnmt.nmt.errors import TrainingError
-from simnmt.nmt.training.trainer import Budget, read_account
 from simnmt.workload.corpus import text_pairs
 
 Pair = tuple[str, str]
@@ -42,11 +39,6 @@ class CorpusFiles:
     keys: tuple[str, str] | None = None
     """The keys of the two texts in JSON Lines."""
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the files with absolute paths, so that a training can be resumed from anywhere."""
-        tgt = None if self.tgt is None else str(self.tgt.absolute())
-        return {"src": str(self.src.absolute()), "tgt": tgt, "keys": None if self.keys is None else list(self.keys)}
-
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
@@ -57,22 +49,10 @@ class Corpus:
     """The development part, which chooses the weights that are kept."""
     heldout: list[Pair]
     """The part that judges these weights, once, at the end."""
-    read: int
-    """Pairs in the files."""
-    blank: int
-    """Pairs dropped because a side is empty."""
-    repeated: int
-    """Repetitions of pairs, which are dropped."""
-    shared: int
-    """Pairs dropped from `train` because their source or target is also in a small part."""
+    counts: dict[str, int]
+    """Pairs of the files (`read`), of each part, and those dropped: `blank` on a side, `repeated`, `shared_with_heldout`."""
     sha256: str
     """Digest of the pairs as read, whatever their files."""
-
-    def as_json(self) -> dict[str, int | str]:
-        """Return sizes and digest."""
-        parts = {"train": len(self.train), "dev": len(self.dev), "heldout": len(self.heldout)}
-        dropped = {"blank": self.blank, "repeated": self.repeated, "shared_with_heldout": self.shared}
-        return {"read": self.read, **parts, **dropped, "sha256": self.sha256}
 
 
 def read_training_corpus(text: CorpusFiles, *, heldout: int, seed: int) -> Corpus:
@@ -85,48 +65,32 @@ def read_training_corpus(text: CorpusFiles, *, heldout: int, seed: int) -> Corpu
     digest = hashlib.sha256()
     seen: dict[Pair, None] = {}
     read = blank = 0
-    src = text.src
-    files = [src] if text.tgt is None else [src, text.tgt]
+    files = [text.src] if text.tgt is None else [text.src, text.tgt]
     for one, other in text_pairs(files, text.keys, kept="all"):
         pair = " ".join(one.split()), " ".join(other.split())
         digest.update(f"{pair[0]}\t{pair[1]}\n".encode())
         read += 1
-        if pair[0] and pair[1]:
+        if all(pair):
             seen[pair] = None
         else:
             blank += 1
-    if not read:
-        raise TrainingError("the corpus is empty", path=src, remedy="give a file with one sentence a line")
     pairs = list(seen)
     wanted = 2 * heldout + max(LEAST_PAIRS, 2 * heldout)
     if len(pairs) < wanted:
         what = f"{len(pairs):,} different pairs, too few to set twice {heldout:,} aside and train on as many"
-        raise TrainingError(what, path=src, remedy=f"give {wanted:,} pairs or more, or a smaller --heldout")
-    order = stream(seed, 0, "held-out pairs").permutation(len(pairs))
-    small = [pairs[index] for index in order[: 2 * heldout]]
-    apart = set(order[: 2 * heldout].tolist())
+        raise TrainingError(what, path=text.src, remedy=f"give {wanted:,} pairs or more, or a smaller --heldout")
+    order = stream(seed, 0, "held-out pairs").permutation(len(pairs)).tolist()
+    small, apart = [pairs[index] for index in order[: 2 * heldout]], set(order[: 2 * heldout])
     # Neither side of a held-out pair may occur in the training part, in upper or lower case.
     sources, targets = ({text.casefold() for text in side} for side in zip(*small, strict=True))
     rest = [pair for index, pair in enumerate(pairs) if index not in apart]
     train = [pair for pair in rest if pair[0].casefold() not in sources and pair[1].casefold() not in targets]
     if len(train) < LEAST_PAIRS:
         what = f"{len(train):,} pairs are left to train on, the others share a side with the held-out ones"
-        raise TrainingError(what, path=src, remedy="give more text, or a smaller --heldout")
-    return Corpus(
-        train,
-        small[:heldout],
-        small[heldout:],
-        read,
-        blank,
-        read - blank - len(pairs),
-        len(rest) - len(train),
-        digest.hexdigest(),
-    )
-
-
-def side_of(pairs: Iterable[Pair], side: int) -> list[str]:
-    """Return the sources (side 0) or the targets (side 1)."""
-    return [pair[side] for pair in pairs]
+        raise TrainingError(what, path=text.src, remedy="give more text, or a smaller --heldout")
+    dropped = {"blank": blank, "repeated": read - blank - len(pairs), "shared_with_heldout": len(rest) - len(train)}
+    counts = {"read": read, "train": len(train), "dev": heldout, "heldout": heldout, **dropped}
+    return Corpus(train, small[:heldout], small[heldout:], counts, digest.hexdigest())
 
 
 DEFAULT_VOCAB = 8_000
@@ -167,11 +131,18 @@ class Recipe:
 
     def as_json(self) -> dict[str, Any]:
         """Return every field; the architecture as in its file."""
-        fields = {name: getattr(self, name) for name in self.__slots__ if name != "architecture"}
-        return {"architecture": self.architecture.model_dump(mode="json"), **fields}
+        return {name: getattr(self, name) for name in self.__slots__} | {
+            "architecture": self.architecture.model_dump(mode="json")
+        }
 
 
-DEFAULT_BUDGET = Budget(epochs=10.0)
+SMALL: dict[str, Architecture] = {
+    **{name: ARCHITECTURES[name] for name in ("gru", "bilstm", "sharp")},
+    "transformer": TransformerArchitecture(
+        kind="transformer", encoder_layers=3, decoder_layers=3, d_model=256, heads=4, ffn=1_024, vocab=DEFAULT_VOCAB
+    ),
+}
+"""Architectures by name; the vocabulary is replaced."""
 
 
 def recipe_for(model: str, *, vocab: int | None = None, **given: Any) -> Recipe:
@@ -182,38 +153,21 @@ def recipe_for(model: str, *, vocab: int | None = None, **given: Any) -> Recipe:
 
     Raises `TrainingError`, and `NmtError` for a file that is not an architecture.
     """
-    size = DEFAULT_VOCAB if vocab is None else vocab
-    small = SMALL.get(model)
-    if small is not None:
-        architecture = architecture_of(small.model_dump() | _sizes(small, size))
+    if model in SMALL:
+        size = DEFAULT_VOCAB if vocab is None else vocab
+        sizes = {"vocab": size} if model == "transformer" else {"src_vocab": size, "tgt_vocab": size}
+        architecture = architecture_of(SMALL[model].model_dump() | sizes)
     else:
         architecture = _from_file(model, vocab)
-    by_kind: dict[str, Any] = {}
+    fields: dict[str, Any] = {"architecture": architecture.model_dump(mode="json")}
     if isinstance(architecture, TransformerArchitecture):
-        by_kind = {"peak_rate": 1e-3, "warmup_steps": 1_000}
-    kept = {name: value for name, value in given.items() if value is not None}
+        fields |= {"peak_rate": 1e-3, "warmup_steps": 1_000}
     try:
-        recipe = _checked(architecture, by_kind | kept)
+        recipe = checked_dataclass(Recipe, fields | {name: value for name, value in given.items() if value is not None})
     except ValueError as error:
         raise TrainingError(f"the recipe: {error}") from None
-    longest = architecture.max_positions
-    return recipe if longest is None else replace(recipe, max_tokens=min(recipe.max_tokens, longest))
-
-
-def _checked(architecture: Architecture, fields: dict[str, Any]) -> Recipe:
-    document = fields | {"architecture": architecture.model_dump(mode="json")}
-    return replace(checked_dataclass(Recipe, document), architecture=architecture)
-
-
-SMALL: dict[str, Architecture] = {
-    "gru": ARCHITECTURES["gru"],
-    "bilstm": ARCHITECTURES["bilstm"],
-    "sharp": ARCHITECTURES["sharp"],
-    "transformer": TransformerArchitecture(
-        kind="transformer", encoder_layers=3, decoder_layers=3, d_model=256, heads=4, ffn=1_024, vocab=DEFAULT_VOCAB
-    ),
-}
-"""Architectures by name; the vocabulary is replaced."""
+    most = min(recipe.max_tokens, architecture.max_positions or recipe.max_tokens)
+    return replace(recipe, architecture=architecture, max_tokens=most)
 
 
 def _from_file(model: str, vocab: int | None) -> Architecture:
@@ -230,24 +184,3 @@ def _from_file(model: str, vocab: int | None) -> Architecture:
         what = "two of pad_token, unk_token, eos_token and start_token are the same"
         raise TrainingError(what, path=model, remedy="only pad_token and start_token may be")
     return architecture
-
-
-def _sizes(architecture: Architecture, vocab: int) -> dict[str, int]:
-    if isinstance(architecture, TransformerArchitecture):
-        return {"vocab": vocab}
-    return {"src_vocab": vocab, "tgt_vocab": vocab}
-
-
-def recorded(folder: Path) -> tuple[CorpusFiles, Recipe]:
-    """Return the text and the recipe of the training in a folder; raises `TrainingError` if there is none."""
-    account = read_account(folder)
-    try:
-        text, fields = account["text"], dict(account["recipe"])
-        keys = text["keys"]
-        where = CorpusFiles(
-            Path(text["src"]), None if text["tgt"] is None else Path(text["tgt"]), tuple(keys) if keys else None
-        )
-        return where, _checked(architecture_of(fields.pop("architecture")), fields)
-    except (KeyError, TypeError, ValueError, AttributeError):
-        path = folder / TRAINING_FILE
-        raise TrainingError("no account of a training", path=path, remedy="start again in another folder") from None

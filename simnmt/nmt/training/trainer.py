@@ -11,7 +11,7 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -33,8 +33,6 @@ from simnmt.nmt.errors import TrainingError, within_memory
 STATE_FILE, LOCK_FILE = "state.safetensors", ".lock"
 SAVE_EVERY_S = 120.0
 """Seconds of training between two saves, which is the most that whatever ends a session loses."""
-IDENTITY = ("recipe", "sha256")
-"""Entries of training.json that are equal in all sessions of a training: the recipe, and the digest of the examples."""
 
 Rows = NDArray[np.int64]
 Tell = Callable[[str, float | None], None]
@@ -61,6 +59,9 @@ class Budget:
         return max((done / bound if bound else 1.0 for done, bound in spent if bound is not None), default=0.0)
 
 
+DEFAULT_BUDGET = Budget(epochs=10.0)
+
+
 @dataclass(slots=True)
 class Progress:
     """What a training has done, all its sessions together."""
@@ -84,11 +85,6 @@ class Progress:
         """Return every field, and the examples per second."""
         return asdict(self) | {"examples_per_s": self.examples / self.seconds if self.seconds else None}
 
-    @property
-    def looked_at(self) -> int:
-        """The step of the last measurement; -1 if there was none."""
-        return int(self.curve[-1]["step"]) if self.curve else -1
-
     def __str__(self) -> str:
         last = self.curve[-1] if self.curve else {}
         measured = "".join(f", {name} {value:.3g}" for name, value in last.items() if name.startswith("dev_"))
@@ -106,6 +102,8 @@ class Learner(ABC):
     ) -> None:
         """`clip_norm`: largest norm of the gradient, to which longer ones are scaled."""
         self.model, self.optimizer, self.device, self.seed, self.clip_norm = model, optimizer, device, seed, clip_norm
+        self.models = {"model": model}
+        """The models whose weights are saved."""
 
     @abstractmethod
     def batches(self, epoch: int) -> list[Rows]:
@@ -123,12 +121,9 @@ class Learner(ABC):
     def look(self, progress: Progress, folder: Path) -> dict[str, float]:
         """Return what is measured on the development part; may keep weights in the folder."""
 
-    def stepped(self, step: int) -> None:  # noqa: B027 - most tasks do nothing here
+    @abstractmethod
+    def stepped(self, step: int) -> None:
         """Follow a step, such as by limiting the weights."""
-
-    def models(self) -> dict[str, nn.Module]:
-        """Return the models whose weights are saved."""
-        return {"model": self.model}
 
     def step(self, rows: Rows, step: int, share: float = 0.0) -> float:
         """Train on one batch as step number `step`, from 1; return its loss.
@@ -157,16 +152,10 @@ class Learner(ABC):
         return value, slope
 
     def save(self, path: Path, progress: Progress) -> None:
-        """Write everything on which the next step depends; raises `TrainingError`."""
-        tensors = {
-            f"{name}/{key}": tensor for name, model in self.models().items() for key, tensor in own_tensors(model).items()
-        }
-        for index, moments in self.optimizer.state_dict()["state"].items():
-            tensors |= {f"{index}/{key}": moment for key, moment in moments.items()}
-        try:
-            write_tensors(path, tensors, {"progress": json.dumps(asdict(progress))})
-        except (OSError, SafetensorError) as error:
-            raise _unusable(path, error) from None
+        """Write everything on which the next step depends; raises `OSError` and `SafetensorError`."""
+        parts = {name: own_tensors(model) for name, model in self.models.items()} | self.optimizer.state_dict()["state"]
+        tensors = {f"{part}/{key}": tensor for part, tensors in parts.items() for key, tensor in tensors.items()}
+        write_tensors(path, tensors, {"progress": json.dumps(asdict(progress))})
 
     def restore(self, path: Path) -> Progress:
         """Take over a result of `save`; raises `TrainingError` for a file that is damaged or of another model."""
@@ -176,11 +165,8 @@ class Learner(ABC):
             for name, tensor in tensors.items():
                 part, _, key = name.partition("/")
                 parts.setdefault(part, {})[key] = tensor
-            for name, model in self.models().items():
-                weights = parts.pop(name)
-                if weights.keys() != own_tensors(model).keys():
-                    raise ValueError(name)
-                model.load_state_dict(weights, strict=False)  # tied embeddings are saved once
+            for name, model in self.models.items():
+                model.load_state_dict(parts.pop(name), strict=False)  # tied embeddings are saved once
             moments = {int(index): of_parameter for index, of_parameter in parts.items()}
             self.optimizer.load_state_dict(self.optimizer.state_dict() | {"state": moments})
             return Progress(**json.loads(notes["progress"]))
@@ -203,16 +189,6 @@ def train(learner: Learner, folder: Path, account: Mapping[str, Any], budget: Bu
     progress.sessions += 1
     saved_s, epoch, batches = time.monotonic(), -1, list[Rows]()
 
-    def look_and_save() -> None:
-        begun_s, losses = time.perf_counter(), progress.steps - max(progress.looked_at, 0)
-        measured = learner.look(progress, folder)
-        progress.seconds += time.perf_counter() - begun_s
-        mean = {"train_loss": progress.loss / losses} if losses else {}
-        at = {"step": progress.steps, "epoch": progress.epochs, "seconds": round(progress.seconds, 3)}
-        progress.curve.append({**at, **mean, **measured})
-        progress.loss = 0.0
-        save()
-
     def save() -> None:
         learner.save(folder / STATE_FILE, progress)
         write_account(folder, {**account, "training": progress.as_json()})
@@ -222,9 +198,17 @@ def train(learner: Learner, folder: Path, account: Mapping[str, Any], budget: Bu
             epoch, batches = progress.epochs, learner.batches(progress.epochs)
         done = progress.epochs + progress.batch / len(batches)
         share = budget.used(epochs=done, steps=progress.steps, seconds=progress.seconds)
+        looked_at = int(progress.curve[-1]["step"]) if progress.curve else -1
         due = progress.batch == 0 if learner.look_every is None else progress.steps % learner.look_every == 0
-        if progress.looked_at != progress.steps and (share >= 1.0 or (due and progress.steps)):
-            look_and_save()
+        if looked_at != progress.steps and (share >= 1.0 or (due and progress.steps)):
+            begun_s, losses = time.perf_counter(), progress.steps - max(looked_at, 0)
+            measured = learner.look(progress, folder)
+            progress.seconds += time.perf_counter() - begun_s
+            mean = {"train_loss": progress.loss / losses} if losses else {}
+            at = {"step": progress.steps, "epoch": progress.epochs, "seconds": round(progress.seconds, 3)}
+            progress.curve.append({**at, **mean, **measured})
+            progress.loss = 0.0
+            save()
         if share >= 1.0:
             return progress
         begun_s, rows = time.perf_counter(), batches[progress.batch]
@@ -242,47 +226,43 @@ def train(learner: Learner, folder: Path, account: Mapping[str, Any], budget: Bu
 
 @contextmanager
 def training_folder(
-    folder: Path, account: Mapping[str, Any], files: Mapping[str, bytes], device: str, threads: int | None
+    folder: Path, account: Mapping[str, Any], learn: Callable[[], Mapping[str, bytes]], device: str, threads: int | None
 ) -> Iterator[torch.device]:
     """Lock a folder for a training; yield torch's device, and restore random generators and threads of torch at the end.
 
-    `account`, `files`: training.json and the vocabularies of a new training, which are written before the block. Raises
-    `TrainingError` for a folder that cannot be used, or is locked by another process.
+    `account`, `learn`: training.json and the maker of the vocabularies of a new training, which are written before the block.
+    Raises `TrainingError` for a folder that cannot be used, or is locked by another process.
     """
-    where = torch_device(device)
-    generators = torch.random.fork_rng([where] if where.type == "cuda" else [])
-    with _locked(folder), generators, torch_threads(threads):
-        try:
-            if not (folder / STATE_FILE).exists():
-                write_account(folder, account)  # first: it marks the folder as that of a training
-                for name, content in files.items():
-                    with written_whole(folder / name) as path:
-                        path.write_bytes(content)
-            yield where
-        except OSError as error:
-            raise _unusable(folder, error) from None
-
-
-def _locked(folder: Path) -> AbstractContextManager[Any]:
-    """Make and lock a folder until the context ends."""
+    files = None if _goes_on(folder, account) else learn()
+    where, lock = torch_device(device), FileLock(folder / LOCK_FILE, timeout=0)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        return FileLock(folder / LOCK_FILE, timeout=0).acquire()
+        lock.acquire()
     except Timeout:
         what = "another training is writing this folder"
         raise TrainingError(what, path=folder, remedy="let it end, or choose another --out") from None
     except (OSError, NotImplementedError) as error:  # the latter from a file system without locks
         raise _unusable(folder, error) from None
+    try:
+        with torch.random.fork_rng([where] if where.type == "cuda" else []), torch_threads(threads):
+            if files is not None:
+                write_account(folder, account)  # first: it marks the folder as that of a training
+                for name, content in files.items():
+                    with written_whole(folder / name) as path:
+                        path.write_bytes(content)
+            yield where
+    except (OSError, SafetensorError) as error:
+        raise _unusable(folder, error) from None
+    finally:
+        lock.release()
 
 
-def goes_on(folder: Path, account: Mapping[str, Any]) -> bool:
-    """Return whether a folder has a save to go on from; writes nothing.
+def _goes_on(folder: Path, account: Mapping[str, Any]) -> bool:
+    """Return whether a folder has a save to go on from.
 
     Raises `TrainingError` for a folder that holds something else, or a training with another recipe or other examples.
     """
-    if folder.exists() and not folder.is_dir():
-        raise TrainingError("not a folder", path=folder, remedy="give another --out")
-    if not folder.is_dir() or not any(folder.glob("[!.]*")):  # a killed start leaves names that begin with a dot
+    if not folder.exists() or (folder.is_dir() and not any(folder.glob("[!.]*"))):  # a killed start leaves hidden names
         return False
     if not (folder / TRAINING_FILE).is_file():
         raise TrainingError("holds something else than a training", path=folder, remedy="give another --out")
@@ -291,11 +271,10 @@ def goes_on(folder: Path, account: Mapping[str, Any]) -> bool:
         if "training" in recorded:
             raise TrainingError(f"a trained model without {STATE_FILE} to go on from", path=folder, remedy="give another --out")
         return False
-    for key in IDENTITY:
-        was, now = (entry if isinstance(entry, dict) else {"": entry} for entry in (recorded.get(key), account[key]))
-        if changed := [f"{key}.{name}".rstrip(".") for name in now if was.get(name) != now[name]]:
-            what = f"its training has another {', '.join(changed)}"
-            raise TrainingError(what, path=folder, remedy="give the same again, or another --out")
+    before, now = ({"examples": of.get("sha256"), **of.get("recipe", {})} for of in (recorded, account))
+    if changed := [name for name in now if before.get(name) != now[name]]:
+        what = f"its training has another {', '.join(changed)}"
+        raise TrainingError(what, path=folder, remedy="give the same again, or another --out")
     return True
 
 
@@ -315,8 +294,6 @@ def read_account(folder: Path) -> dict[str, Any]:
     path = folder / TRAINING_FILE
     try:
         account = json.loads(read_bounded(path))
-    except FileNotFoundError:
-        raise TrainingError("no training here", path=folder, remedy="give the --out of an earlier training") from None
     except OSError as error:
         raise _unusable(path, error) from None
     except (ValueError, RecursionError):
@@ -356,6 +333,4 @@ def batch_slices(lengths: NDArray[np.int64], batch_tokens: int) -> list[slice]:
         if index > start and longest * (index + 1 - start) > batch_tokens:
             runs.append(slice(start, index))
             start, longest = index, length
-    if len(lengths) > start:
-        runs.append(slice(start, len(lengths)))
-    return runs
+    return [*runs, slice(start, len(lengths))]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,8 +26,9 @@ from simnmt.nmt.errors import TrainingError, need, within_memory
 from simnmt.nmt.models import TranslationModel, build_model
 from simnmt.nmt.step_model import pad
 from simnmt.nmt.subwords import SOURCE_TOKENIZER, TARGET_TOKENIZER, Subwords, learn_vocabulary
-from simnmt.nmt.training.recipe import DEFAULT_BUDGET, Corpus, CorpusFiles, Pair, Recipe, read_training_corpus, side_of
+from simnmt.nmt.training.recipe import Corpus, CorpusFiles, Pair, Recipe, read_training_corpus
 from simnmt.nmt.training.trainer import (
+    DEFAULT_BUDGET,
     Budget,
     Learner,
     Progress,
@@ -36,7 +37,6 @@ from simnmt.nmt.training.trainer import (
     batch_slices,
     check_finite,
     epoch_batches,
-    goes_on,
     machine_facts,
     train,
     training_folder,
@@ -46,61 +46,24 @@ from simnmt.nmt.translation import Translator
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
-    """Inputs and targets of a model, int64 on its device."""
-
-    src: Tensor
-    """[batch, src_len], padded at the end."""
-    src_lengths: Tensor
-    """[batch], end marks included."""
-    tgt_in: Tensor
-    """[batch, tgt_len]: the start token, then the reference."""
-    tgt_out: Tensor
-    """[batch, tgt_len]: the reference, then its end mark; padding is not a target."""
-    tgt_tokens: int
-    """Targets in `tgt_out`."""
-
-
-@dataclass(frozen=True, slots=True)
 class EncodedPairs:
     """Token ids of sentence pairs, each sentence with its end mark."""
 
     src: list[list[int]]
     tgt: list[list[int]]
-    architecture: Architecture
-    too_long: int = 0
-    """Pairs left out for their length."""
 
     @classmethod
-    def of(
-        cls, pairs: Sequence[Pair], source: Subwords, target: Subwords, architecture: Architecture, max_tokens: int
-    ) -> EncodedPairs:
+    def of(cls, pairs: Sequence[Pair], source: Subwords, target: Subwords, max_tokens: int) -> EncodedPairs:
         """Encode both sides and leave out pairs with a side of more than `max_tokens` tokens."""
-        sides = zip(source.encode(side_of(pairs, 0)), target.encode(side_of(pairs, 1)), strict=True)
+        sides = zip(source.encode(src for src, _ in pairs), target.encode(tgt for _, tgt in pairs), strict=True)
         kept = [(src, tgt) for src, tgt in sides if max(len(src), len(tgt)) <= max_tokens]
-        return cls([src for src, _ in kept], [tgt for _, tgt in kept], architecture, len(pairs) - len(kept))
+        return cls([src for src, _ in kept], [tgt for _, tgt in kept])
 
     @property
     def lengths(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Tokens of source and target of each pair, end marks included."""
         src, tgt = (np.array([len(ids) for ids in side], np.int64) for side in (self.src, self.tgt))
         return src, tgt
-
-    def in_order(self, batch_tokens: int, device: torch.device) -> Iterator[Batch]:
-        """Yield all pairs in batches, shortest first, for a loss that does not depend on their order."""
-        order = np.lexsort(self.lengths)
-        for run in batch_slices(np.maximum(*self.lengths)[order], batch_tokens):
-            yield self.batch(order[run], device)
-
-    def batch(self, rows: Rows, device: torch.device) -> Batch:
-        """Return the given pairs as tensors."""
-        tokens = self.architecture
-        src, src_lengths = pad([self.src[row] for row in rows], tokens.pad_token)
-        tgt_out, _ = pad([self.tgt[row] for row in rows], tokens.pad_token)
-        tgt_in = tgt_out.roll(1, dims=1)
-        tgt_in[:, 0] = tokens.start_token
-        src, src_lengths, tgt_in, tgt_out = (tensor.to(device) for tensor in (src, src_lengths, tgt_in, tgt_out))
-        return Batch(src, src_lengths, tgt_in, tgt_out, sum(len(self.tgt[row]) for row in rows))
 
 
 class TranslationLearner(Learner):
@@ -119,26 +82,21 @@ class TranslationLearner(Learner):
         optimizer = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), eps=1e-9)
         super().__init__(model, optimizer, device, recipe.seed, recipe.clip_norm)
         self.recipe, self.pairs, self.dev, self.look_every = recipe, pairs, dev, recipe.validate_every
-        self._clip_weights: Callable[[], None] = getattr(model, "clip_weights", lambda: None)
 
     def batches(self, epoch: int) -> list[Rows]:
-        """See `Learner`."""
         src, tgt = self.pairs.lengths
         # Target first: the output layer costs most, for padding as much as for words.
         return epoch_batches(np.maximum(src, tgt), self.recipe.batch_tokens, seed=self.seed, epoch=epoch, by=(src, tgt))
 
     def loss(self, rows: Rows, draw: np.random.Generator) -> Tensor:
-        """See `Learner`."""
-        batch = self.pairs.batch(rows, self.device)
-        return self._sum_of_losses(batch, self.recipe.label_smoothing) / batch.tgt_tokens
+        total, tokens = self._sum_of_losses(self.pairs, rows, self.recipe.label_smoothing)
+        return total / tokens
 
     def rates(self, step: int, share: float) -> list[float]:
-        """See `Learner`."""
         return [self.recipe.rate(step)]
 
     def stepped(self, step: int) -> None:
-        """See `Learner`."""
-        self._clip_weights()
+        getattr(self.model, "clip_weights", lambda: None)()
 
     def look(self, progress: Progress, folder: Path) -> dict[str, float]:
         """Measure the development loss, and keep the weights if they are the best so far."""
@@ -153,22 +111,29 @@ class TranslationLearner(Learner):
     def mean_loss(self, pairs: EncodedPairs) -> float:
         """Return the mean loss per target token in nats, the logarithm of the perplexity, without smoothing and dropout."""
         self.model.eval()
-        total, tokens = 0.0, 0
-        for batch in pairs.in_order(self.recipe.batch_tokens, self.device):
-            total += within_memory(str(self.device), partial(self._sum_of_losses, batch, 0.0)).item()
-            tokens += batch.tgt_tokens
-        return total / tokens
+        order = np.lexsort(pairs.lengths)
+        batches = [order[run] for run in batch_slices(np.maximum(*pairs.lengths)[order], self.recipe.batch_tokens)]
+        losses = [within_memory(str(self.device), partial(self._sum_of_losses, pairs, rows, 0.0)) for rows in batches]
+        return sum(total.item() for total, _ in losses) / sum(tokens for _, tokens in losses)
 
-    def _sum_of_losses(self, batch: Batch, smoothing: float) -> Tensor:
+    def _sum_of_losses(self, pairs: EncodedPairs, rows: Rows, smoothing: float) -> tuple[Tensor, int]:
+        """Return the sum of the losses of some pairs, and the number of their target tokens."""
+        marks = self.recipe.architecture
+        src, src_lengths = pad([pairs.src[row] for row in rows], marks.pad_token)
+        tgt_out, _ = pad([pairs.tgt[row] for row in rows], marks.pad_token)
+        tgt_in = tgt_out.roll(1, dims=1)
+        tgt_in[:, 0] = marks.start_token
+        src, src_lengths, tgt_in, tgt_out = (tensor.to(self.device) for tensor in (src, src_lengths, tgt_in, tgt_out))
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.recipe.precision == "bfloat16"):
-            logits = self.model(batch.src, batch.src_lengths, batch.tgt_in)
-        return functional.cross_entropy(
+            logits = self.model(src, src_lengths, tgt_in)
+        total = functional.cross_entropy(
             logits.flatten(0, 1).float(),
-            batch.tgt_out.flatten(),
-            ignore_index=self.recipe.architecture.pad_token,
+            tgt_out.flatten(),
+            ignore_index=marks.pad_token,
             label_smoothing=smoothing,
             reduction="sum",
         )
+        return total, sum(len(pairs.tgt[row]) for row in rows)
 
 
 def train_translation(
@@ -191,23 +156,18 @@ def train_translation(
     Raises `CorpusError` and `TrainingError` for unusable input, also while another process trains in `out`.
     """
     report = progress or (lambda stage, share: None)
-    report("reading", None)
+    report("reading text", None)
     corpus = read_training_corpus(text, heldout=recipe.heldout, seed=recipe.seed)
-    account = {"schema_version": 1, "recipe": recipe.as_json(), "sha256": corpus.sha256, "text": text.as_json()}
-    vocabularies: dict[str, bytes] = {}
-    if not goes_on(out, account):
-        report("learning subwords", None)
-        vocabularies = _learn_vocabularies(corpus, recipe.architecture)
-    with training_folder(out, account, vocabularies, device, threads) as where:
-        source, target = _read_vocabularies(out, recipe.architecture)
-        encode = (source, target, recipe.architecture, recipe.max_tokens)
-        pairs, dev = EncodedPairs.of(corpus.train, *encode), EncodedPairs.of(corpus.dev, *encode)
+    account = {"schema_version": 1, "recipe": recipe.as_json(), "sha256": corpus.sha256}
+    with training_folder(out, account, partial(_learn_vocabularies, corpus, recipe.architecture), device, threads) as where:
+        source, target = (Subwords.read(out / name) for name in _TOKENIZERS)
+        pairs, dev = (EncodedPairs.of(part, source, target, recipe.max_tokens) for part in (corpus.train, corpus.dev))
         if not (pairs.src and dev.src):
             what = f"no sentence pair of at most {recipe.max_tokens} tokens"
             raise TrainingError(what, path=text.src, remedy="give a text with one sentence a line")
         model = build_model(recipe.architecture, seed=recipe.seed, dropout=recipe.dropout)
         account |= {
-            "data": corpus.as_json() | {"too_long": pairs.too_long},
+            "data": {**corpus.counts, "sha256": corpus.sha256, "too_long": len(corpus.train) - len(pairs.src)},
             "vocabulary": {
                 "src": source.size,
                 "tgt": target.size,
@@ -221,7 +181,6 @@ def train_translation(
         }
         done = train(TranslationLearner(model, recipe, where, pairs, dev), out, account, budget, report)
         load_weights(out, model)
-        report("translating the held-out part", None)
         # Words copied from the source would score the replacement besides the model.
         translator = Translator(model.eval(), source, target, beam=beam, keep_unknown=True)
         result = score(translator, corpus.heldout, partial(report, "translating the held-out part"))
@@ -232,10 +191,13 @@ def train_translation(
         return account
 
 
+_TOKENIZERS = (SOURCE_TOKENIZER, TARGET_TOKENIZER)
+
+
 def _learn_vocabularies(corpus: Corpus, architecture: Architecture) -> dict[str, bytes]:
     """Learn the vocabularies of source and target by file: one for both if the model shares its embeddings."""
     marks = {name: getattr(architecture, f"{name}_token") for name in ("pad", "eos", "unk", "start")}
-    src, tgt = side_of(corpus.train, 0), side_of(corpus.train, 1)
+    src, tgt = [source for source, _ in corpus.train], [target for _, target in corpus.train]
     if isinstance(architecture, TransformerArchitecture):
         return dict.fromkeys(_TOKENIZERS, learn_vocabulary([*src, *tgt], architecture.vocab, side="whole", **marks))
     return {
@@ -244,32 +206,14 @@ def _learn_vocabularies(corpus: Corpus, architecture: Architecture) -> dict[str,
     }
 
 
-_TOKENIZERS = (SOURCE_TOKENIZER, TARGET_TOKENIZER)
-
-
-def _read_vocabularies(folder: Path, architecture: Architecture) -> tuple[Subwords, Subwords]:
-    paths = [folder / name for name in _TOKENIZERS]
-    source, target = (Subwords.read(path) for path in paths)
-    sizes = architecture.src_vocab, architecture.tgt_vocab
-    for path, side, size in zip(paths, (source, target), sizes, strict=True):
-        if (side.size, side.eos, side.unk) != (size, architecture.eos_token, architecture.unk_token):
-            raise TrainingError("not the vocabulary of this model", path=path, remedy="start again in another folder")
-    return source, target
-
-
-SAMPLES = 10
-"""Translations kept as samples."""
-
-
 def score(translator: Translator, heldout: Sequence[Pair], progress: Callable[[float], None]) -> dict[str, Any]:
-    """Translate the sources of `heldout`, compare them with its targets, and return scores and seconds.
+    """Translate the sources of `heldout`, compare them with its targets, and return scores, seconds and ten samples.
 
     Chinese targets are split into characters, as by sacrebleu's `zh`; the signature records this.
     """
     metrics = need("sacrebleu.metrics")
-    sources, references = side_of(heldout, 0), side_of(heldout, 1)
-    begun_s = time.perf_counter()
-    translations = []
+    sources, references = [source for source, _ in heldout], [target for _, target in heldout]
+    begun_s, translations = time.perf_counter(), []
     for translation in translator.stream(sources):
         translations.append(translation)
         progress(len(translations) / len(sources))
@@ -278,6 +222,7 @@ def score(translator: Translator, heldout: Sequence[Pair], progress: Callable[[f
     letters = [char for text in references[:1000] for char in text if char.isalpha()]
     chinese = sum("\u4e00" <= char <= "\u9fff" for char in letters) > len(letters) / 2
     bleu, chrf = metrics.BLEU(tokenize="zh" if chinese else "13a"), metrics.CHRF()
+    samples = zip(sources[:10], references, texts, strict=False)
     return {
         "pairs": len(heldout),
         "bleu": bleu.corpus_score(texts, [references]).score,
@@ -288,10 +233,7 @@ def score(translator: Translator, heldout: Sequence[Pair], progress: Callable[[f
         "seconds": seconds,
         "sentences_per_s": len(texts) / seconds,
         "unfinished": sum(not translation.ended for translation in translations),
-        "samples": [
-            {"source": src, "reference": ref, "translation": text}
-            for src, ref, text in list(zip(sources, references, texts, strict=True))[:SAMPLES]
-        ],
+        "samples": [{"source": src, "reference": ref, "translation": text} for src, ref, text in samples],
     }
 
 

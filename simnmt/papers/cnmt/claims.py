@@ -21,7 +21,6 @@ from simnmt.papers.kit.claims import (
     HOLDS,
     UNCLEAR,
     UNKNOWN,
-    CaseWords,
     Claim,
     ClaimRecord,
     Effect,
@@ -87,15 +86,12 @@ def _oracle_is_least(run: TableRun) -> Result:
         return f"in {[*verdicts.values()].count(HOLDS)} of {len(verdicts)} cells, least margin {_percent(least)} ({where})"
 
     theorem = "a theorem back to back on one RTT clock: it holds for every request, so that chance has no part in it"
-    words = CaseWords(theorem, "a policy is below the oracle in")
-    return Result({name: min(means) for name, means in effects.items()}, ours, words=words)
+    return Result({name: min(means) for name, means in effects.items()}, ours, words=theorem)
 
 
-def _words(clear: str, failing: str) -> CaseWords:
-    return CaseWords(clear, failing, "within the noise of the replications in")
-
-
-def _least_saving(savings: Mapping[Cell, Estimate], effects: Mapping[str, Effect], words: CaseWords) -> Result:
+def _least_saving(
+    savings: Mapping[Cell, Estimate], effects: Mapping[str, Effect], words: str = "in every cell looked at"
+) -> Result:
     """Return the result with the number of cells where the claim holds."""
     cell, least = min(savings.items(), key=lambda item: item[1].mean)
 
@@ -114,8 +110,7 @@ def _beats_both_devices(run: TableRun) -> Result:
         cell: min((run.saving(cell, "cnmt", device) for device in DEVICES), key=lambda saving: saving.mean) for cell in cells
     }
     effects = {name_cell(cell): Several([partial(run.saving, cell, "cnmt", device) for device in DEVICES]) for cell in cells}
-    words = _words("below both in every cell looked at", "slower than the better single device in")
-    return _least_saving(savings, effects, words)
+    return _least_saving(savings, effects, "below both in every cell looked at")
 
 
 def _beats_naive(run: TableRun) -> Result:
@@ -124,7 +119,7 @@ def _beats_naive(run: TableRun) -> Result:
         raise Undecided("needs rows of naive and cnmt in all six cells")
     effects = {name_cell(cell): partial(run.saving, cell, "cnmt", "naive") for cell in cells}
     savings = {cell: run.saving(cell, "cnmt", "naive") for cell in cells}
-    return _least_saving(savings, effects, _words("in every cell looked at", "not in"))
+    return _least_saving(savings, effects)
 
 
 def _gains_follow_the_network(run: TableRun) -> Result:
@@ -153,7 +148,7 @@ def _gains_follow_the_network(run: TableRun) -> Result:
         "more than their level, so this tests little"
     )
     ours = f"{'; '.join(gains)} (% on CP1/CP2); least difference {_percent(least, 'points')}"
-    return Result(effects, ours, words=_words(clear, "not for"))
+    return Result(effects, ours, words=clear)
 
 
 def _gap_larger_for_the_transformer(run: TableRun) -> Result:
@@ -223,7 +218,7 @@ def _largest_savings(run: TableRun) -> Result:
         name: Several([partial(run.saving, cell, "cnmt", baseline) for cell, baseline in pairs], any_will_do=True)
         for name, pairs in candidates.items()
     }
-    return Result(effects, ours, words=_words("the sign is the claim; sizes depend on the devices", "no saving for"))
+    return Result(effects, ours, words="the sign is the claim; sizes depend on the devices")
 
 
 TABLE_CLAIMS: list[Claim[TableRun]] = of_paper(
@@ -335,8 +330,7 @@ class Profiles(Facts):
             raise Undecided("no profile at hand holds samples over several target lengths")
         # Rounded down, so that only a perfect fit prints as 1.
         ours = ", ".join(f"{name} {math.floor(1e4 * r2) / 1e4:.4f}" for name, r2 in by_workload.items())  # type: ignore[operator]
-        words = CaseWords("each target token is one more decoding step", "below 0.95 for")
-        return Result(by_workload, ours, words=words)
+        return Result(by_workload, ours, words="each target token is one more decoding step")
 
     def flat_encoder(self) -> Result:
         """Return a source token's cost over a target token's of the Transformers measured on a GPU."""
@@ -377,8 +371,7 @@ class Profiles(Facts):
                 shares[workload.upper()] = decision_s / mean_s
         if not shares:
             raise Undecided("no gateway profile at hand holds the time of a decision")
-        words = CaseWords("the rule is a few multiplications; against the faster device's mean time", "not for")
-        return Result(shares, words=words)
+        return Result(shares, words="the rule is a few multiplications; against the faster device's mean time")
 
 
 def _src_over_tgt(profile: DeviceProfile) -> float:

@@ -10,9 +10,8 @@ import pandas as pd
 from simnmt.papers.fni.devices import Decoder
 from simnmt.papers.fni.published import SETS, case_name
 from simnmt.papers.fni.simulation import LEAST_BATCHES, Gain, Key, gain
-from simnmt.papers.kit.claims import CaseWords, Effect, Facts, Result, Undecided
+from simnmt.papers.kit.claims import Effect, Facts, Result, Undecided
 
-WORDS = CaseWords(failing="it does not hold:", unclear="not in every seed:")
 KINDS = ("synthetic", "published", "inferred", "measured")
 """Origins of figures, the least certain first."""
 Case = tuple[str, Effect]
@@ -86,4 +85,4 @@ def result_of(judged: Mapping[str, Case], reasons: Mapping[str, Undecided], why:
         raise Undecided("nothing that could decide it was measured")
     ours = "; ".join(f"{name}: {text}" for name, (text, _) in judged.items() if name not in reasons)
     effects = {name: reasons.get(name, effect) for name, (_, effect) in judged.items()}
-    return Result(effects, ours, why, WORDS)
+    return Result(effects, ours, why)

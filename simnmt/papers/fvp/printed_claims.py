@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import pairwise
 from statistics import fmean
 from typing import Any
 
-from simnmt.calibrate.projection_bench import BAR_SIZE, BARS, FIT_WITHIN, ProjectionBench, StepTime
+from simnmt.calibrate.projection_bench import BAR_SIZE, BARS, FIT_WITHIN, ProjectionBench
 from simnmt.papers.fvp.published import (
     BEST,
     CELLS,
@@ -209,26 +209,23 @@ def name_of(bench: ProjectionBench) -> str:
 
 
 def _fit(layer: Layer) -> Result:
-    bench = layer.bench
-    if bench.heldout_error is None or bench.most_heldout_error is None:
+    errors = layer.bench.errors
+    if not errors:
         raise Undecided("no step was held out")
-    why = f"{len(bench.heldout)} steps of rows or shares that were not fitted, from their sizes alone; "
-    why += f"{100 * bench.most_heldout_error:.1f} % at most"
-    if bench.heldout_error_knowing is not None:
-        known = 100 * bench.heldout_error_knowing
-        why += f"; knowing how each was multiplied and how far sets overlap, {known:.1f} %"
-    return Result(bench.heldout_error, f"{100 * bench.heldout_error:.1f} %", why)
+    why = (
+        f"{len(errors)} steps of rows or shares that were not fitted, from their sizes alone; {100 * max(errors):.1f} % at most"
+    )
+    return Result(fmean(errors), f"{100 * fmean(errors):.1f} %", why)
 
 
 def _on_cpu(layer: Layer) -> Result:
-    bars = layer.bench.bars
+    bars = list(layer.bench.bars)
     if len(bars) < len(BARS):
         raise Undecided("these sizes were not measured, or not with float32 on one thread")
-    ours = "; ".join(f"{bar.measured:.2f} times at {100 * bar.step.share:.1f} %" for bar in bars)
-    missed = [f"{100 * bar.share:.0f} %" for bar in bars if not bar.reached]
+    ours = "; ".join(f"{step.ratio:.2f} times at {100 * step.share:.1f} %" for _, _, step in bars)
     why = "whole steps, the choice of columns and the search included, against the fastest of torch's products and the same "
-    why += "search; as published, scattered, " + ", ".join(f"{bar.step.ratios['scattered']:.2f}" for bar in bars)
-    return Result(not missed, ours, f"{why}; missed at {', '.join(missed)}" if missed else why)
+    why += "search; as published, scattered, " + ", ".join(f"{step.scattered_ratio:.2f}" for _, _, step in bars)
+    return Result(all(step.ratio >= asked for _, asked, step in bars), ours, why)
 
 
 def _on_gpu(layer: Layer) -> Result:
@@ -236,28 +233,17 @@ def _on_gpu(layer: Layer) -> Result:
     steps = [step for step in bench.steps if (step.vocab, step.rows) == (BAR_SIZE[0], ROWS)]
     steps = [step for step in steps if step.share <= MOST_ACTIVE * 1.02]
     judged = [step for step in steps if step.overhead_share < MOST_OVERHEAD]
+    limits = [cost.break_even(ROWS, bench.setting.clusters) for cost in bench.costs if cost.vocab == BAR_SIZE[0]]
+    shares = ", ".join("no share" if limit is None else f"{100 * limit:.0f} %" for limit in limits)
     if not judged:
-        raise Undecided(_break_even(bench) if steps else f"no step of V {BAR_SIZE[0]:,} and {ROWS} rows")
-    ours = "; ".join(f"{step.ratios['columns']:.2f} times at {100 * step.share:.1f} %, width {step.width:,}" for step in judged)
-    why = f"steps of {ROWS} rows whose assignment, union and scatter take less than half of the dense time; as published, "
-    why += f"scattered, {min(step.ratios['scattered'] for step in judged):.2f} times and more"
-    why += "" if _monotone(judged) else "; not monotone in the active share"
-    if len(judged) < len(steps):
-        why += f"; {len(steps) - len(judged)} steps take more: {_break_even(bench)}"
-    return Result(all(step.ratios["columns"] > LEAST_STEP_RATIO for step in judged), ours, why)
-
-
-def _monotone(steps: Sequence[StepTime]) -> bool:
-    """Return True if the time of every width grows with the active share."""
-    ordered = sorted(steps, key=lambda step: (step.width, step.share))
-    times_by_width = [[step.columns_s for step in group] for _, group in groupby(ordered, key=lambda step: step.width)]
-    return all(times_s == sorted(times_s) for times_s in times_by_width)
-
-
-def _break_even(bench: ProjectionBench) -> str:
-    points = [point for point in bench.break_even if (point.vocab, point.rows) == (BAR_SIZE[0], ROWS)]
-    shares = [f"{100 * point.columns:.0f} %" if point.columns is not None else "no share" for point in points]
-    return f"all columns win above {', '.join(shares) or 'a share that was not measured'}"
+        raise Undecided(f"all columns win above {shares}" if steps else f"no step of V {BAR_SIZE[0]:,} and {ROWS} rows")
+    ours = "; ".join(f"{step.ratio:.2f} times at {100 * step.share:.1f} %, width {step.width:,}" for step in judged)
+    ordered = sorted(judged, key=lambda step: (step.width, step.share))
+    falls = any(one.width == more.width and one.columns_s > more.columns_s for one, more in pairwise(ordered))
+    why = f"steps of {ROWS} rows whose assignment, union and scatter take less than half of the dense time"
+    why += "; not monotone in the active share" if falls else ""
+    why += f"; {len(steps) - len(judged)} steps take more: all columns win above {shares}" if len(judged) < len(steps) else ""
+    return Result(all(step.ratio > LEAST_STEP_RATIO for step in judged), ours, why)
 
 
 FIT, ON_CPU, ON_GPU = of_paper(

@@ -252,7 +252,7 @@ def _speeds(studies: Sequence[Study]) -> Rows:
 
 def _steps(benches: Sequence[ProjectionBench]) -> Rows:
     keys = "vocab width rows share fitted overhead_share way=method dense_us=dense_s*1e6 columns_us=columns_s*1e6 "
-    keys += "predicted_us=predicted_s*1e6 ratio=ratios.columns ratio_scattered=ratios.scattered"
+    keys += "predicted_us=predicted_s*1e6 ratio ratio_scattered=scattered_ratio"
     return [
         record(step, keys) | {"kind": bench.kind, "box": name_of(bench), "off": None if step.fitted else step.error}
         for bench in benches

@@ -1,6 +1,6 @@
 """Claims of a paper, and the one judge that sets them beside our facts.
 
-A claim is one line: what the paper states, `value` (our effect, taken from the facts), and `holds` (which effects support it).
+A claim is one line: `value` (our effect, taken from the facts), and `holds` (which effects support it); its words are data.
 
 Example:
     >>> claim = Claim("X-1", "It is twice as fast", "2.1", value=lambda facts: facts.ratio, holds=at_least(2.0))
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from statistics import median
 from typing import Any, Generic, TypeVar, cast
 
@@ -33,22 +33,21 @@ PARTLY = "holds in part"
 
 @dataclass(frozen=True, slots=True)
 class ClaimRecord:
-    """A claim of a paper beside our result and its verdict.
-
-    `identifier` is the requirement and a letter, such as `SHARP-11 (a)`; `device` the device, model, data set or profiles that
-    the claim was judged on, empty if it needs none; `basis` how our numbers are known: measured, inferred, published,
-    synthetic, or `needs --option`. With `hardware_dependent` None a claim depends on hardware if it names a device.
-    """
+    """A claim of a paper beside our result and its verdict."""
 
     identifier: str
+    """The requirement and a letter, such as `SHARP-11 (a)`."""
     claim: str
     published: str
     ours: str
     verdict: str
     why: str
     device: str = ""
+    """Device, model, data set or profiles that the claim was judged on; empty if it needs none."""
     basis: str = "synthetic"
+    """How our numbers are known: measured, inferred, published, synthetic, or `needs --option`."""
     hardware_dependent: bool | None = None
+    """None: a claim depends on hardware if it names a device."""
 
     @property
     def id(self) -> str:
@@ -93,39 +92,33 @@ Text = str | Callable[[Mapping[str, str]], str]
 
 
 @dataclass(frozen=True, slots=True)
-class CaseWords:
-    """How a reason lists the cases of a claim."""
-
-    clear: str = "in every case looked at"
-    failing: str = "not with"
-    unclear: str = "rounds differ with"
-
-    def reason(self, verdicts: Mapping[str, str], undecided: Mapping[str, Undecided]) -> str:
-        """Return the cases that fail, are unclear or are undecided; `clear` if there are none of the first two."""
-        parts = []
-        for verdict, words in ((FAILS, self.failing), (UNCLEAR, self.unclear)):
-            if cases := [case for case, outcome in verdicts.items() if outcome == verdict]:
-                parts.append(f"{words} {', '.join(cases)}")
-        if not parts and len(undecided) < len(verdicts):
-            parts.append(self.clear)
-        for reason in dict.fromkeys(map(str, undecided.values())):
-            cases = [case for case, other in undecided.items() if str(other) == reason]
-            parts.append(f"{reason}, and no part of the verdict: {', '.join(cases)}")
-        return "; ".join(parts)
-
-
-@dataclass(frozen=True, slots=True)
 class Result:
     """Our result on a claim, where the effect alone does not say everything."""
 
     effects: Effects
     ours: Text | None = None
-    """Our figures; None: the effects in the claim's form."""
+    """Our figures; None: the paper's data have the words, or else the effects in the claim's form."""
     why: Text = ""
-    words: CaseWords | None = CaseWords()
-    """How the reason lists the cases; None: it does not."""
+    """The reason; empty: the paper's data have the words, if there are any."""
+    words: str | None = "in every case looked at"
+    """Opens the reason if all cases are clear; else it lists those that are not. None: the reason lists no case."""
     basis: str = ""
     """How our numbers are known, if not as the facts are."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """Values that fill the words of the paper's data."""
+
+
+def _list_cases(words: str, verdicts: Mapping[str, str], undecided: Mapping[str, Undecided]) -> str:
+    parts = []
+    for verdict, opening in ((FAILS, "not with"), (UNCLEAR, "unclear with")):
+        if cases := [case for case, outcome in verdicts.items() if outcome == verdict]:
+            parts.append(f"{opening} {', '.join(cases)}")
+    if not parts and len(undecided) < len(verdicts):
+        parts.append(words)
+    for reason in dict.fromkeys(map(str, undecided.values())):
+        cases = [case for case, other in undecided.items() if str(other) == reason]
+        parts.append(f"{reason}, and no part of the verdict: {', '.join(cases)}")
+    return "; ".join(parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +144,9 @@ class Bound:
         depend on each other: the 5 % that an interval may miss are divided by the chances (Bonferroni).
         Source: Y. Benjamini, R. Heller, Screening for partial conjunction hypotheses, Biometrics 64 (2008), 1215-1222.
         """
-        judged = {case: effect for case, effect in effects.items() if not isinstance(effect, bool | Undecided)}
-        all_needed = [effect for effect in judged.values() if isinstance(effect, Several) and not effect.any_will_do]
-        chances = len(judged) + sum(len(effect.effects) - 1 for effect in all_needed)
+        judged = [effect for effect in effects.values() if not isinstance(effect, bool | Undecided)]
+        several = [effect for effect in judged if isinstance(effect, Several) and not effect.any_will_do]
+        chances = len(judged) + sum(len(effect.effects) - 1 for effect in several)
         needed = self._needed(chances)
         return {case: self.verdict(effect, chances - needed + 1, max(needed, 1)) for case, effect in effects.items()}
 
@@ -213,32 +206,32 @@ agrees = Bound()
 
 
 def at_least(low: float, needed: int | None = None) -> Bound:
-    """Return the judge of claims that effects are at least `low`; `needed`: see `Bound`."""
+    """Judge effects by a lower bound; `needed`: see `Bound`."""
     return Bound(low, needed=needed)
 
 
 def above(low: float, needed: int | None = None) -> Bound:
-    """Return the judge of claims that effects are above `low`, such as 0 for a sign; `needed`: see `Bound`."""
+    """Judge effects by a strict lower bound, such as 0 for a sign; `needed`: see `Bound`."""
     return Bound(low, strict=True, needed=needed)
 
 
 def at_most(high: float) -> Bound:
-    """Return the judge of claims that effects are at most `high`."""
+    """Judge effects by an upper bound."""
     return Bound(high=high)
 
 
 def below(high: float) -> Bound:
-    """Return the judge of claims that effects are below `high`."""
+    """Judge effects by a strict upper bound."""
     return Bound(high=high, strict=True)
 
 
 def between(low: float, high: float) -> Bound:
-    """Return the judge of claims that effects lie between two bounds, which belong to the range."""
+    """Judge effects by a range, bounds included."""
     return Bound(low, high)
 
 
 def about(value: float, tolerance: float) -> Bound:
-    """Return the judge of claims that effects differ from a value by at most a relative `tolerance`."""
+    """Judge effects by their relative difference from a value."""
     return Bound(value * (1.0 - tolerance), value * (1.0 + tolerance))
 
 
@@ -268,7 +261,7 @@ F = TypeVar("F", bound=Facts)
 
 @dataclass(frozen=True, slots=True)
 class Claim(Generic[F]):
-    """A claim of a paper, and which effects support it."""
+    """A claim of a paper, and which effects support it; `of_paper` adds the words."""
 
     identifier: str
     claim: str = ""
@@ -281,6 +274,10 @@ class Claim(Generic[F]):
     """The part or the option without which the verdict is UNKNOWN (`Facts.lacks`)."""
     hardware_dependent: bool | None = None
     """True if the claim depends on the devices; None: its records do that name a device."""
+    why: str = ""
+    """The reason in words, with `{name}` for each of `Result.facts`."""
+    ours: str = ""
+    """The same for our figures."""
 
     def on(self, facts: F) -> ClaimRecord:
         """Return the record of the claim on these facts."""
@@ -298,9 +295,12 @@ class Claim(Generic[F]):
             verdict = UNKNOWN
         listed = "" if several else "; ".join(map(str, undecided.values()))
         if several and result.words is not None:
-            listed = result.words.reason(verdicts, undecided)
+            listed = _list_cases(result.words, verdicts, undecided)
         ours, explanation = (text(verdicts) if callable(text) else text for text in (result.ours, result.why))
-        ours = format_effects(cases, self.form) if ours is None else ours
+        if ours is None:
+            ours = self.ours.format_map(result.facts) or format_effects(cases, self.form)
+        if not explanation and (several or not undecided):
+            explanation = self.why.format_map(result.facts)
         why = "; ".join(filter(None, [facts.setting, listed, explanation]))
         basis = result.basis or (max(reason.basis for reason in undecided.values()) if undecided and verdict == UNKNOWN else "")
         head = (self.identifier, self.claim, self.published)
@@ -316,18 +316,19 @@ def judge(claims: Iterable[Claim[F]], over: Sequence[F], missing: Undecided | No
 
 
 def of_paper(paper: Paper, claims: Iterable[Claim[F]]) -> list[Claim[F]]:
-    """Return the claims with their words and printed results, which the paper's data have by identifier.
+    """Return the claims with their words, which the paper's data have by identifier (`ClaimWords`).
 
-    In the words `{low}` and `{high}` stand for the bounds of the judge, so that a bound is written once.
+    In the claim `{low}` and `{high}` stand for the bounds of the judge, so that a bound is written once.
     """
     claims = list(claims)
     if absent := [claim.identifier for claim in claims if claim.identifier not in paper.claims]:
         raise InputError(f"claims: no {', '.join(absent)}", path=paper.path)
-    words = [paper.claims[claim.identifier] for claim in claims]
-    return [
-        replace(claim, claim=text.format(low=claim.holds.low, high=claim.holds.high), published=printed)
-        for claim, (text, printed) in zip(claims, words, strict=True)
-    ]
+    with_words = []
+    for claim in claims:
+        words = paper.claims[claim.identifier]._asdict()
+        text = words["claim"].format(low=claim.holds.low, high=claim.holds.high)
+        with_words.append(replace(claim, **(words | {"claim": text})))
+    return with_words
 
 
 def unmeasured(claims: Iterable[Unmeasured]) -> list[ClaimRecord]:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -176,6 +176,18 @@ class Unmeasured(Configuration):
     why: str
 
 
+class ClaimWords(NamedTuple):
+    """The words of a claim, a list of two to four texts in the file."""
+
+    claim: str
+    published: str
+    """The printed result."""
+    why: str = ""
+    """The reason of our verdict, with `{name}` for a value that the code gives (`Result.facts`)."""
+    ours: str = ""
+    """The same for our figures."""
+
+
 class Paper(Configuration):
     """What a paper prints, and the words that frame its reproduction."""
 
@@ -203,8 +215,8 @@ class Paper(Configuration):
     tables: dict[str, PrintedTable] = Field(default_factory=dict)
     shown: dict[str, ShownTable] = Field(default_factory=dict)
     """Tables of ours, by id."""
-    claims: dict[str, tuple[str, str]] = Field(default_factory=dict)
-    """By identifier (the requirement and a letter) a claim in plain words, and the printed result."""
+    claims: dict[str, ClaimWords] = Field(default_factory=dict)
+    """By identifier: the requirement and a letter."""
     unmeasured: tuple[Unmeasured, ...] = ()
 
     def __getitem__(self, name: str) -> Any:
