@@ -150,7 +150,7 @@ def encoder_block(store: ShardStore, encoder: ElasticEncoder, settings: StiSetti
         io=reads,
         compute=compute.model_copy(update={"slowed_by_reads": slowed}),
         threads=settings.threads,
-        store_bytes=sum(record.size for record in store.index.records),
+        store_bytes=sum(record.size for record in store.records),
     )
 
 
