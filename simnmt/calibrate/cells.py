@@ -31,36 +31,33 @@ def corner_cells(settings: Settings) -> list[Work]:
 
     The shortest length is 2, so that one-time costs are not mistaken for the cost of a token.
     """
-    longest_src, longest_tgt = settings.max_src_len, settings.max_tgt_len
-    tgt_lens = (2, _between(2, longest_tgt, 3)[1], longest_tgt)
-    return [Work(src, tgt, 1, settings.beam) for src in (2, longest_src) for tgt in tgt_lens]
-
-
-def judging_cells(settings: Settings) -> list[Work]:
-    """Return four cells between the six: quick mode measures them to judge the plane, and does not fit them."""
-    src_lens, tgt_lens = (_between(2, longest, 4)[1:-1] for longest in (settings.max_src_len, settings.max_tgt_len))
-    return [Work(src, tgt, 1, settings.beam) for src in src_lens for tgt in tgt_lens]
-
-
-def grid_cells(settings: Settings) -> list[Work]:
-    """Return the full grid: six lengths a side, evenly spaced in their logarithm, with the corner cells of the settings."""
-    src_lens = _between(2, settings.max_src_len, 6)
-    tgt_lens = sorted({*_between(2, settings.max_tgt_len, 6), _between(2, settings.max_tgt_len, 3)[1]})
-    return [Work(src, tgt, 1, settings.beam) for src in src_lens for tgt in tgt_lens]
+    tgt_lens = (2, _between(2, settings.max_tgt_len, 3)[1], settings.max_tgt_len)
+    return [Work(src, tgt, 1, settings.beam) for src in (2, settings.max_src_len) for tgt in tgt_lens]
 
 
 def execution_cells(settings: Settings) -> list[Work]:
-    """Return the cells of single executions: in quick mode the corners and the judging cells, else the grid."""
-    return corner_cells(settings) + judging_cells(settings) if settings.mode == "quick" else grid_cells(settings)
+    """Return the cells of single executions.
+
+    In quick mode the corners, and four cells between them that judge the plane; else six lengths a side, evenly spaced in their
+    logarithm, with the corners.
+    """
+    quick = settings.mode == "quick"
+    src_lens, tgt_lens = (_between(2, longest, 4 if quick else 6) for longest in (settings.max_src_len, settings.max_tgt_len))
+    if quick:
+        judging = [Work(src, tgt, 1, settings.beam) for src in src_lens[1:-1] for tgt in tgt_lens[1:-1]]
+        return corner_cells(settings) + judging
+    tgt_lens = sorted({*tgt_lens, _between(2, settings.max_tgt_len, 3)[1]})
+    return [Work(src, tgt, 1, settings.beam) for src in src_lens for tgt in tgt_lens]
 
 
 def step_cells(settings: Settings, *, tells_steps: bool) -> list[Work]:
     """Return the cells of decode steps by batch size; several target lengths for an engine that does not report steps."""
-    quick = settings.mode == "quick"
-    src_len = min(STEP_SRC_LEN, settings.max_src_len)
+    quick, src_len = settings.mode == "quick", min(STEP_SRC_LEN, settings.max_src_len)
     cells = []
     for batch in batches(settings):
-        longest = min(20 if quick else _steps(batch * settings.beam), settings.max_tgt_len)
+        rows = batch * settings.beam
+        steps = 20 if quick else next((steps for most, steps in SHORTENED if rows <= most), LEAST_STEPS)
+        longest = min(steps, settings.max_tgt_len)
         tgt_lens = [longest] if tells_steps else _between(2, longest, 2 if quick else 4)
         cells += [Work(src_len, tgt, batch, settings.beam) for tgt in tgt_lens]
     return cells
@@ -72,8 +69,7 @@ def encoder_cells(settings: Settings, *, tells_steps: bool) -> list[Work]:
     For an engine that does not report steps, short sources are left out, whose encoders are below the noise of that step.
     """
     shortest = 4 if tells_steps else min(10, settings.max_src_len // 2)
-    quick = settings.mode == "quick"
-    src_lens = _between(shortest, settings.max_src_len, 2 if quick else 4)
+    src_lens = _between(shortest, settings.max_src_len, 2 if settings.mode == "quick" else 4)
     return [Work(src, 1, batch, settings.beam) for batch in batches(settings) for src in src_lens]
 
 
@@ -83,15 +79,6 @@ def batches(settings: Settings) -> tuple[int, ...]:
     most = settings.max_batch or (QUICK_MOST_BATCH if quick else MOST_BATCH)
     fitted = [size for size in (QUICK_FITTED if quick else FITTED) if size <= most]
     return tuple(sorted(fitted + [size for size in (QUICK_JUDGING if quick else JUDGING) if size < fitted[-1]]))
-
-
-def reference_work(settings: Settings) -> Work:
-    """Return the work that is timed beside all others."""
-    return Work(min(16, settings.max_src_len), min(8, settings.max_tgt_len), 1, settings.beam)
-
-
-def _steps(rows: int) -> int:
-    return next((steps for most, steps in SHORTENED if rows <= most), LEAST_STEPS)
 
 
 def _between(low: int, high: int, count: int) -> list[int]:

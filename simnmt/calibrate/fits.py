@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,12 +11,7 @@ from numpy.typing import ArrayLike
 from simnmt.base.arrays import Floats
 from simnmt.profile.blocks import DiskBlock, EncoderBlock, ReadSample, StepBlock
 from simnmt.profile.cost import CostTable
-from simnmt.profile.execution_fit import (
-    bounded_least_squares,
-    by_cell,
-    nonnegative_line,
-    r_squared,
-)
+from simnmt.profile.execution_fit import bounded_least_squares, by_cell, nonnegative_line, r_squared
 
 
 def split_totals(tgt_len: ArrayLike, total_s: ArrayLike) -> tuple[float, float, float]:
@@ -44,28 +38,17 @@ def fit_grid(
     time_s: ArrayLike,
     *,
     judged_batches: Collection[int] = (),
-    **blocks: Any,
+    **fields: Any,
 ) -> Grid:
     """Return the cost of steps (over positions) or encoders (over source lengths): the median of each cell's repeats.
 
     Its error is that on the batch sizes of `judged_batches`, which are no part of the table, or, if none of them lies inside
     its range, on batch sizes left out one by one. A batch size without its longest length is left out; shorter lengths that
-    are missing are interpolated.
-
-    Args:
-        kind: class of the block.
-        batch, length, time_s: shape (measurements,), repeats and all.
-        judged_batches: batch sizes that only judge.
-        blocks: further fields of the block, such as `beam`, `left_out` and `notes`.
-
-    Raises:
-        ValueError: if no batch size has the longest length, or all only judge.
+    are missing are interpolated. Three columns of shape (measurements,), repeats and all; `fields`: further ones of the block.
     """
     cells = by_cell(batch, length, time_s)
     rows, tokens, time = cells.first, cells.second, cells.quantile(0.5)
     judges = np.isin(rows, list(judged_batches))
-    if judges.all():
-        raise ValueError("every batch size was measured only to judge, and none is left to fit")
     lengths = np.unique(tokens[~judges])
     sizes = np.unique(rows[~judges & (tokens == lengths[-1])])
     seconds = [np.interp(lengths, tokens[rows == size], time[rows == size]) for size in sizes]
@@ -87,68 +70,58 @@ def fit_grid(
             "heldout_error": float(errors.mean()) if errors.size else None,
             "heldout_how": how,
             kind.length_name: tuple(map(int, lengths)),
-            "repeats": min(repeats.size for repeats in cells.repeats),
         }
-        | blocks
+        | fields
     )
 
 
 def _left_out_in_turn(table: CostTable) -> Floats:
     """Return the relative errors on batch sizes left out one by one, except the ends; of fewer than three, on lengths."""
-    over_batches = table.batches.size >= 3
-    cells = table.cells if over_batches else table.cells.T
-    axis, other = (table.batches, table.lengths) if over_batches else (table.lengths, table.batches)
-    errors = []
-    for at in range(1, axis.size - 1):
-        kept = np.delete(axis, at), other, np.delete(cells, at, axis=0)
-        without = CostTable.of(*kept) if over_batches else CostTable.of(kept[1], kept[0], kept[2].T)
-        seconds = without.seconds(axis[at], other) if over_batches else without.seconds(other, axis[at])
-        errors.append(np.abs(seconds / cells[at] - 1.0))
-    return np.concatenate(errors) if errors else np.empty(0)
+    batches, lengths, cells, errors = table.batches, table.lengths, table.cells, [np.empty(0)]
+    over_batches = batches.size >= 3
+    for at in range(1, (batches if over_batches else lengths).size - 1):
+        if over_batches:
+            without = CostTable.of(np.delete(batches, at), lengths, np.delete(cells, at, axis=0))
+            errors.append(without.seconds(batches[at], lengths) / cells[at] - 1.0)
+        else:
+            without = CostTable.of(batches, np.delete(lengths, at), np.delete(cells, at, axis=1))
+            errors.append(without.seconds(batches, lengths[at]) / cells[:, at] - 1.0)
+    return np.abs(np.concatenate(errors))
 
 
 LEAST_WEIGHED = 0.1
 """Share of the usual overhead below which a measurement gets no more weight: the clock's noise must not decide."""
 
 
-def overhead_line(sentences: ArrayLike, time_s: ArrayLike) -> tuple[float, float]:
-    """Fit (seconds fixed, seconds per sentence) by relative error, neither below 0; columns of shape (sizes,)."""
-    size, time = np.asarray(sentences, np.float64), np.asarray(time_s, np.float64)
-    usual = float(np.median(time))
-    return nonnegative_line(size, time, 1.0 / np.maximum(time, LEAST_WEIGHED * usual)) if usual > 0.0 else (0.0, 0.0)
-
-
-@dataclass(frozen=True, slots=True)
-class OverheadFit:
+class OverheadFit(NamedTuple):
     """Seconds = s_fixed + s_per_sentence sentences."""
 
     s_fixed: float
     s_per_sentence: float
-    error: float | None
-    """Mean absolute relative error; None if nothing was measurable."""
-    how: str
-    """The data on which `error` was judged."""
+    heldout_error: float | None
+    """Mean absolute relative error on the judged sizes; None without any."""
+    error: str
+    """The error and the sizes on which it was judged, in words; empty if nothing was measurable."""
 
 
 def fit_overhead(sentences: ArrayLike, time_s: ArrayLike, *, judged: Collection[int] = ()) -> OverheadFit:
     """Fit both parts by relative error, neither below 0, to one time for each number of sentences.
 
     Sizes in `judged` are not fitted, and give the error; without any, the error is that on the fitted sizes. Columns of shape
-    (sizes,). Raises `ValueError` if no size is left to fit.
+    (sizes,).
     """
     size, time = np.asarray(sentences, np.float64), np.asarray(time_s, np.float64)
     judging = np.isin(size, list(judged))
-    if judging.all():
-        raise ValueError("nothing to fit an overhead to")
     usual = float(np.median(time[~judging]))
     if usual <= 0.0:
-        return OverheadFit(0.0, 0.0, None, "nothing measurable")
-    fixed, per_sentence = overhead_line(size[~judging], time[~judging])
-    off = np.abs(fixed + per_sentence * size - time) / np.maximum(time, LEAST_WEIGHED * usual)
+        return OverheadFit(0.0, 0.0, None, "")
+    weighed = np.maximum(time, LEAST_WEIGHED * usual)
+    fixed, per_sentence = nonnegative_line(size[~judging], time[~judging], 1.0 / weighed[~judging])
+    off = np.abs(fixed + per_sentence * size - time) / weighed
     if not judging.any():
-        return OverheadFit(fixed, per_sentence, float(off.mean()), "the sizes fitted")
-    how = f"batch sizes {', '.join(f'{judged_size:.0f}' for judged_size in np.unique(size[judging]))}, never fitted"
-    return OverheadFit(fixed, per_sentence, float(off[judging].mean()), how)
+        return OverheadFit(fixed, per_sentence, None, f", error {100 * float(off.mean()):.1f} % on the sizes fitted")
+    error, sizes = float(off[judging].mean()), ", ".join(f"{one:.0f}" for one in np.unique(size[judging]))
+    return OverheadFit(fixed, per_sentence, error, f", error {100 * error:.1f} % on batch sizes {sizes}, never fitted")
 
 
 LEAST_SIZES = 4
@@ -164,20 +137,17 @@ def fit_disk(read_s: Mapping[int, Sequence[float]], *, cold: bool, paced_bytes_p
         paced_bytes_per_s: rate of a slower storage that was imitated.
 
     Raises:
-        ValueError: for fewer than two sizes, and if larger reads take no longer.
+        ValueError: if larger reads take no longer.
     """
     sizes = sorted(read_s)
     size, time = np.array(sizes, float), np.array([np.median(read_s[size]) for size in sizes])
-    if size.size < 2:
-        raise ValueError("reads of two sizes at least are needed")
-    fixed_s, s_per_byte = _read_line(size, time)
+    fixed_s, s_per_byte = nonnegative_line(size, time, 1.0 / time)
+    if s_per_byte <= 0.0:
+        raise ValueError("larger reads take no longer: the bandwidth is unknown")
     errors = list[float]()
     for at in range(1, size.size - 1) if size.size >= LEAST_SIZES else ():
-        try:
-            kept_fixed_s, kept_s_per_byte = _read_line(np.delete(size, at), np.delete(time, at))
-        except ValueError:
-            errors = []
-            break
+        kept_size, kept_time = np.delete(size, at), np.delete(time, at)
+        kept_fixed_s, kept_s_per_byte = nonnegative_line(kept_size, kept_time, 1.0 / kept_time)
         errors.append(abs(float((kept_fixed_s + kept_s_per_byte * size[at]) / time[at] - 1.0)))
     return DiskBlock(
         kind="measured",
@@ -189,10 +159,3 @@ def fit_disk(read_s: Mapping[int, Sequence[float]], *, cold: bool, paced_bytes_p
         cold=cold,
         paced_bytes_per_s=paced_bytes_per_s,
     )
-
-
-def _read_line(size: Floats, time: Floats) -> tuple[float, float]:
-    fixed_s, s_per_byte = nonnegative_line(size, time, 1.0 / time)
-    if s_per_byte <= 0.0:
-        raise ValueError("larger reads take no longer: the bandwidth is unknown")
-    return fixed_s, s_per_byte

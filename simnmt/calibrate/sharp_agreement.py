@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import islice, zip_longest
+from itertools import zip_longest
 from pathlib import Path
 
+import numpy as np
+
 from simnmt.calibrate.settings import CalibrationError
-from simnmt.calibrate.sharp_speeds import rung_settings
+from simnmt.calibrate.sharp_speeds import Progress, rung_settings
 from simnmt.kernels.packed_products import Clipping
 from simnmt.nmt.attentional_model import AttentionalModel
 from simnmt.nmt.errors import need
@@ -52,24 +54,22 @@ class RungAgreement:
 
 
 class _Translated:
-    """A text translated by the exact decoder of a trained model, with which other decoders are compared."""
+    """Sentences translated by the exact decoder of a trained model, with which other decoders are compared."""
 
-    def __init__(self, model: str, text: Path, beam: int, references: Path | None = None) -> None:
+    def __init__(self, model: str, sources: list[list[int]], beam: int) -> None:
         loaded = load_model(model)
         if not isinstance(loaded.model, AttentionalModel) or loaded.weights != "checkpoint":
-            raise CalibrationError(
-                f"{model} is no trained attentional model", remedy="train one: simnmt nmt train --model sharp"
-            )
-        self._model = loaded.model
-        self.sources, self.references = encoded_text(model, text, references)
+            what = f"{model} is no trained attentional model"
+            raise CalibrationError(what, remedy="train one: simnmt nmt train --model sharp")
+        self._model, self._sources = loaded.model, sources
         self.exact = DecoderSettings(beam=beam, gemm="float32")
-        self.exact_translator = self.translator(self.exact)
-        self.words = [translation.tokens for translation in self.exact_translator.translate(self.sources)]
+        self._decoder = self.translator(self.exact)
+        self.words = [translation.tokens for translation in self._decoder.translate(sources)]
         self.tokens = sum(len(words) + 1 for words in self.words)
 
     def translator(self, settings: DecoderSettings) -> SharpTranslator:
         """Return the decoder with the whole vocabulary."""
-        return SharpTranslator([self._model], settings, max_len=2 * MOST_TOKENS, most_src_len=MOST_TOKENS)
+        return SharpTranslator([self._model], settings, max_len=2 * MOST_TOKENS)
 
     def same_words(self, other: SharpTranslator) -> int:
         """Count the steps along the translations with the same likeliest word, end tokens included (SHARP-10).
@@ -77,20 +77,15 @@ class _Translated:
         Each decoder encodes the sources with its own kernels, so that the noise of its source side counts.
         """
         same = 0
-        for source, words in zip(self.sources, self.words, strict=True):
+        for source, words in zip(self._sources, self.words, strict=True):
             forced = [*words, self._model.eos_token]
-            best, others = (one.forced(one.encode(source), forced).best for one in (self.exact_translator, other))
+            best, others = (one.forced(one.encode(source), forced).best for one in (self._decoder, other))
             same += int((best == others).sum())
         return same
 
 
 def sharp_agreement(
-    model: str,
-    text: Path,
-    beam: int,
-    progress: Callable[[int, int, str], None] | None = None,
-    *,
-    references: Path | None = None,
+    model: str, text: Path, beam: int, progress: Progress | None = None, *, references: Path | None = None
 ) -> list[RungAgreement]:
     """Translate the first `SENTENCES` of a text, one per line, by each rung with the whole vocabulary.
 
@@ -98,7 +93,8 @@ def sharp_agreement(
     `CalibrationError` for another model, for a text without a sentence and for references with another number of lines, and the
     errors of reading.
     """
-    translated = _Translated(model, text, beam, references)
+    sources, expected = encoded_text(model, text, references)
+    translated = _Translated(model, sources, beam)
     # All exact techniques and no other: on the ladder they come after the 16-bit product.
     identities = translated.exact.model_copy(update={"embeddings": "frequent", "attention": "precomputed", "merge": True})
     rungs = {translated.exact: "baseline", identities: IDENTITIES}
@@ -109,7 +105,7 @@ def sharp_agreement(
         if progress is not None:
             progress(done, len(rungs), f"what rungs change: {key}")
         translator = translated.translator(settings)
-        translations = translator.translate(translated.sources)
+        translations = translator.translate(sources)
         words = [translation.tokens for translation in translations]
         rung = RungAgreement(
             key=key,
@@ -118,8 +114,8 @@ def sharp_agreement(
             tokens_same=translated.same_words(translator),
             sentences=len(words),
             sentences_same=sum(ours == theirs for ours, theirs in zip(words, translated.words, strict=True)),
-            distinct_share=sum(translation.distinct_share for translation in translations) / len(words),
-            bleu=None if references is None else _bleu(model, [list(tokens) for tokens in words], translated.references),
+            distinct_share=float(np.mean([translation.distinct_share for translation in translations])),
+            bleu=None if references is None else _bleu(model, words, expected),
             clipping=translator.clipping(),
         )
         agreements.append(rung)
@@ -135,7 +131,7 @@ def noise_agreement(
     the numbers of these words and of the sentences. Only rounding counts: variants that differ by identities, beam or
     candidates share an agreement. Raises the errors of `sharp_agreement`.
     """
-    translated = _Translated(model, text, beam)
+    translated = _Translated(model, encoded_text(model, text)[0], beam)
     rounded = {
         variant: translated.exact.model_copy(update={option: getattr(variant, option) for option in variant.noise})
         for variant in variants
@@ -147,7 +143,14 @@ def noise_agreement(
 
 def encoded_text(model: str, text: Path, references: Path | None = None) -> tuple[list[list[int]], list[str]]:
     """Return the first `SENTENCES` of a text as tokens of a model's folder, without long ones, and their references."""
-    pairs = list(islice(((line, reference) for line, reference in _lines(text, references) if line.strip()), SENTENCES))
+    pairs = list[tuple[str, str]]()
+    for line, reference in zip_longest(*(TextLines(file, kept="head", pipes=False) for file in (text, references or text))):
+        if line is None or reference is None:
+            remedy = "give one reference a line, in the order of the text"
+            raise CalibrationError(f"not as many lines as {text}", path=references, remedy=remedy)
+        pairs += [(line, reference)] if line.strip() else []
+        if len(pairs) == SENTENCES:
+            break
     encoded = Subwords.read(Path(model) / SOURCE_TOKENIZER).encode(line for line, _ in pairs)
     kept = [(source, reference) for source, (_, reference) in zip(encoded, pairs, strict=True) if len(source) <= MOST_TOKENS]
     if not kept:
@@ -156,19 +159,6 @@ def encoded_text(model: str, text: Path, references: Path | None = None) -> tupl
     return [source for source, _ in kept], [reference for _, reference in kept]
 
 
-def _lines(text: Path, references: Path | None) -> Iterator[tuple[str, str]]:
-    """Yield each line with its reference, which is empty without references."""
-    lines = TextLines(text, kept="head", pipes=False)
-    if references is None:
-        yield from ((line, "") for line in lines)
-        return
-    for line, reference in zip_longest(lines, TextLines(references, kept="head", pipes=False)):
-        if line is None or reference is None:
-            remedy = "give one reference a line, in the order of the text"
-            raise CalibrationError(f"not as many lines as {text}", path=references, remedy=remedy)
-        yield line, reference
-
-
-def _bleu(model: str, hypotheses: list[list[int]], references: list[str]) -> float:
+def _bleu(model: str, hypotheses: list[tuple[int, ...]], references: list[str]) -> float:
     texts = Subwords.read(Path(model) / TARGET_TOKENIZER).decode(hypotheses)
     return float(need("sacrebleu.metrics").BLEU().corpus_score(texts, [references]).score)

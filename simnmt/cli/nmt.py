@@ -167,7 +167,7 @@ def translate(
 
         _refuse_beside_sharp(context)
         translator = Sharp.load(model, technique=sharp or "exact", candidates=vocabulary, **_given(context, SEARCH))
-        clipping = translator.clipping()
+        clipping = translator.translator.clipping()
         if clipping is not None and (message := clipping.warning()) is not None:
             warn(message)
     else:

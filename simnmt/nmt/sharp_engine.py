@@ -9,18 +9,17 @@ from typing import ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from simnmt.base.compile import cpu_name
 from simnmt.batching import Batching
-from simnmt.kernels.beam_search import StageSeconds
+from simnmt.kernels.beam_search import Ints, StageSeconds
 from simnmt.kernels.native_library import NONE, level_name
 from simnmt.nmt.attentional_model import AttentionalModel
 from simnmt.nmt.engine import EngineAccount, EngineRequest, Timing, Work, random_sources
 from simnmt.nmt.errors import NmtError, within_memory
 from simnmt.nmt.models import LoadedModel, load_model
-from simnmt.nmt.sentence_decoder import MOST_TARGET_TOKENS, DecodeRequest, Hypothesis, WholeBatchDecoder
-from simnmt.nmt.sharp_translator import SharpTranslator, candidates_of, model_clipping, sharp_weights
+from simnmt.nmt.sentence_decoder import WholeBatchDecoder
+from simnmt.nmt.sharp_translator import SharpTranslator, candidates_of, model_clipping
 from simnmt.nmt.vocabulary.candidate_lists import KIND, CandidateLists
 from simnmt.profile.decoder_settings import DecoderSettings
 
@@ -47,16 +46,14 @@ class SharpEngine:
         if not isinstance(model, AttentionalModel):
             what = f"the sharp decoder runs no {loaded.architecture.kind} model"
             raise NmtError(what, remedy="use the torch backend, or sharp, sharp-s1 to sharp-s7")
-        self._lists = lists
         self._model: AttentionalModel | None = model
-        self._weights = sharp_weights(model)
-        self._settings, self._seed = settings, seed
+        self._settings, self._seed, self._lists = settings, seed, lists
         self._translators: dict[DecoderSettings, SharpTranslator] = {}
         level = level_name()
         self.account = EngineAccount.of(
             loaded,
             backend="sharp",
-            compute_type=settings.gemm or "float32",
+            compute_type="float32" if level == NONE else settings.gemm or "float32",
             device="cpu",
             device_name=cpu_name(),
             threads=1,
@@ -76,10 +73,9 @@ class SharpEngine:
     @classmethod
     def load(cls, request: EngineRequest) -> SharpEngine:
         """See `ServingEngine`. The vocabulary is of candidate lists."""
-        compute_type, decoder, vocabulary = request.compute_type, request.decoder, request.vocabulary
-        settings = decoder or PLAIN
-        if compute_type is not None and decoder is not None and decoder.gemm not in (None, compute_type):
-            raise NmtError(f"compute type {compute_type}, but a decoder of {decoder.gemm}", remedy="leave one of them out")
+        compute_type, vocabulary, settings = request.compute_type, request.vocabulary, request.decoder or PLAIN
+        if compute_type is not None and request.decoder is not None and settings.gemm not in (None, compute_type):
+            raise NmtError(f"compute type {compute_type}, but a decoder of {settings.gemm}", remedy="leave one of them out")
         settings = settings.model_copy(update={"gemm": compute_type or settings.gemm or "float32"})
         if vocabulary is not None:
             settings = settings.model_copy(update={"candidates": None, "vocabulary": KIND})
@@ -92,7 +88,7 @@ class SharpEngine:
 
     def run(self, work: Work) -> Timing:
         """See `Engine`."""
-        translator = self._translator(self._settings.model_copy(update={"beam": work.beam}), work.src_len, work.tgt_len)
+        translator = self._translator(self._settings.model_copy(update={"beam": work.beam}))
         sources = random_sources(work, translator.models[0].architecture, self._seed)
         candidates = [self._candidates(self._settings, source) for source in sources]
 
@@ -112,62 +108,43 @@ class SharpEngine:
 
         Raises `NmtError` without compiled kernels: the search in numpy does not time its stages.
         """
-        translator = self._translator(settings, src_len, tgt_len)
+        translator = self._translator(settings)
         (source,) = random_sources(Work(src_len, tgt_len), translator.models[0].architecture, self._seed)
-        states = translator.encode(source)
-        translation = translator.decode(states, candidates=self._candidates(settings, source), forced_len=tgt_len, clock=True)
-        if translation.stage_s is None:
+        states, candidates = translator.encode(source), self._candidates(settings, source)
+        stage_s = translator.decode(states, candidates=candidates, forced_len=tgt_len, clock=True).stage_s
+        if stage_s is None:
             raise NmtError("only compiled kernels time the stages of a step", remedy="install with a C compiler")
-        return translation.stage_s
+        return stage_s
 
     def sentence_decoder(self, batching: Batching, beam: int) -> WholeBatchDecoder:
         """See `ServingEngine`; the sentences of a batch are decoded one after another."""
-        settings = self._settings.model_copy(update={"beam": beam})
-
-        def decode_one(request: DecodeRequest) -> Hypothesis:
-            most = request.forced_len or request.max_len or MOST_TARGET_TOKENS
-            translator = self._translator(settings, len(request.source), most)
-            return translator.hypothesis(request, self._candidates(settings, request.source))
-
-        def decode(requests: Sequence[DecodeRequest]) -> list[Hypothesis]:
-            return within_memory("cpu", lambda: [decode_one(request) for request in requests])
-
-        return WholeBatchDecoder(decode, batching)
+        translator = self._translator(self._settings.model_copy(update={"beam": beam}))
+        return translator.sentence_decoder(batching, lambda source: self._candidates(self._settings, source))
 
     def close(self) -> None:
         """See `Engine`; no run afterwards."""
         self._model = None
         self._translators.clear()
 
-    def _translator(self, settings: DecoderSettings, src_len: int, tgt_len: int) -> SharpTranslator:
-        """Return a decoder with room for these lengths. Raises `NmtError` once closed."""
-        if self._model is None:
+    def _translator(self, settings: DecoderSettings) -> SharpTranslator:
+        """Return a decoder of these settings. Raises `NmtError` once closed."""
+        model = self._model
+        if model is None:
             raise NmtError("this engine is closed", remedy="load it again")
-        if torch.get_num_threads() != 1:
-            torch.set_num_threads(1)
         kept = self._translators.pop(settings, None)
-        if kept is None or kept.most_src_len < src_len or kept.max_len < tgt_len:
-            kept = None  # frees the packed weights before new ones are made
-            while len(self._translators) >= KEPT:
-                del self._translators[next(iter(self._translators))]
-            model, weights = self._model, self._weights
-            kept = within_memory(
-                "cpu",
-                lambda: SharpTranslator(
-                    [model], settings, max_len=max(tgt_len, 128), most_src_len=max(src_len, 128), weights=[weights]
-                ),
-            )
-        self._translators[settings] = kept
-        return kept
+        while kept is None and len(self._translators) >= KEPT:  # frees packed weights before new ones are made
+            del self._translators[next(iter(self._translators))]
+        self._translators[settings] = kept or within_memory("cpu", lambda: SharpTranslator([model], settings))
+        return self._translators[settings]
 
-    def _candidates(self, settings: DecoderSettings, source: Sequence[int]) -> NDArray[np.int64] | None:
+    def _candidates(self, settings: DecoderSettings, source: Sequence[int]) -> Ints | None:
         """Return the candidates of a source by the lists, or random ones, the end token first; None for all words."""
         if settings.vocabulary == "candidates" and settings.candidates is None:
             return candidates_of(self._lists, source)
-        vocab, tokens = self._weights.vocab, self._weights.tokens
-        if settings.candidates is None or settings.candidates >= vocab:
+        assert self._model is not None
+        sizes = self._model.architecture
+        if settings.candidates is None or settings.candidates >= sizes.tgt_vocab:
             return None
-        words = Random(self._seed).sample(
-            [word for word in range(vocab) if word not in (tokens.eos, tokens.pad)], settings.candidates
-        )
-        return np.array([tokens.eos, *words][: settings.candidates], np.int64)
+        others = [word for word in range(sizes.tgt_vocab) if word not in (sizes.eos_token, sizes.pad_token)]
+        words = Random(self._seed).sample(others, settings.candidates)
+        return np.array([sizes.eos_token, *words][: settings.candidates], np.int64)

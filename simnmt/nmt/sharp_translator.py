@@ -10,17 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from simnmt.batching import mini
-from simnmt.kernels.beam_search import SharpTranslation
+from simnmt.batching import Batching, mini
+from simnmt.kernels.beam_search import Ints, SharpTranslation
 from simnmt.kernels.packed_products import Clipping, clipping_of
 from simnmt.kernels.sharp import model as sharp
 from simnmt.kernels.sharp.compiled import MOST_MEMBERS
 from simnmt.kernels.sharp.decoder import SharpDecoder, SourceEncoder, decode_ensemble
+from simnmt.kernels.sharp.model import Float32
 from simnmt.nmt.attentional_model import AttentionalModel, DenseBlock, RecurrentLayer
-from simnmt.nmt.errors import NmtError
+from simnmt.nmt.errors import NmtError, within_memory
 from simnmt.nmt.sentence_decoder import MOST_TARGET_TOKENS, DecodeRequest, Hypothesis, WholeBatchDecoder
 from simnmt.nmt.source_lines import LONGEST_SOURCE, LineCoder, SourceLine
 from simnmt.nmt.translation import TextTranslator, check_search, load_folder
@@ -30,39 +30,52 @@ from simnmt.profile.decoder_settings import DecoderSettings
 
 def sharp_weights(model: AttentionalModel) -> sharp.SharpWeights:
     """Return the target side of a float32 model on the CPU; arrays share its memory if their layout allows."""
-    architecture, bottom = model.architecture, model.bottom
-    compared = bottom.compared
-    recur, feed = bottom.recur.weight, bottom.feed.weight
+    bottom = model.bottom
     return sharp.SharpWeights(
-        embedding=_as_array(model.tgt_embedding.weight),
-        bottom=sharp.BottomCell(
-            kind="attgru" if architecture.cell == "gru" else "attlstm",
-            state=_as_array(recur[compared:]),
-            word=_as_array(feed[compared:]),
-            context=_as_array(bottom.read.weight),
-            bias=_as_array(bottom.read.bias),
-            attention=sharp.Attention(
-                form=architecture.attention,
-                state=_as_array(recur[:compared]),
-                word=_as_array(feed[:compared]),
-                key=_as_array(bottom.keys.weight),
-                score=None if bottom.score is None else _as_array(bottom.score.weight[0]),
-            ),
-        ),
+        cell=model.architecture.cell,
+        embedding=_array(model.tgt_embedding.weight),
+        state=np.roll(_array(bottom.recur.weight), -bottom.compared, axis=0),
+        word=np.roll(_array(bottom.feed.weight), -bottom.compared, axis=0),
+        context=_array(bottom.read.weight),
+        key=_array(bottom.keys.weight),
+        bias=_array(bottom.read.bias),
+        score=None if bottom.score is None else _array(bottom.score.weight[0]),
         stack=tuple(layer for part in model.stack for layer in _stack_layers(part)),
-        output=_as_array(model.projection.weight),
-        output_bias=_as_array(model.projection.bias),
+        output=_array(model.projection.weight),
+        output_bias=_array(model.projection.bias),
         tokens=sharp.SharpTokens(model.start_token, model.eos_token, model.unk_token, model.pad_token),
     )
 
 
+def _stack_layers(part: nn.Module) -> list[sharp.Layer]:
+    if isinstance(part, RecurrentLayer):
+        return [sharp.Layer(part.kind, _array(part.feed.weight), _array(part.recur.weight), _array(part.feed.bias))]
+    assert isinstance(part, DenseBlock)
+    return [sharp.Layer(part.kind, _array(weight)) for weight in part.weights]
+
+
 def source_weights(model: AttentionalModel) -> sharp.SourceWeights:
     """Return the source side of a float32 model on the CPU, with gates in the order of the sharp kernels."""
-    layers = tuple(
-        sharp.SourceLayer(model.architecture.source_cell, _direction(model, layer, ""), _direction(model, layer, "_reverse"))
-        for layer in range(model.architecture.source_layers)
-    )
-    return sharp.SourceWeights(_as_array(model.src_embedding.weight), layers)
+    numbers = range(model.architecture.source_layers)
+    layers = tuple((_direction(model, f"l{number}"), _direction(model, f"l{number}_reverse")) for number in numbers)
+    return sharp.SourceWeights(_array(model.src_embedding.weight), layers)
+
+
+def _direction(model: AttentionalModel, suffix: str) -> sharp.Layer:
+    names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+    fed, carried, fed_bias, carried_bias = (_array(getattr(model.encoder, f"{name}_{suffix}")) for name in names)
+    if model.architecture.source_cell == "lstm":
+        return sharp.Layer("lstm", fed, carried, fed_bias + carried_bias)
+    width = model.architecture.source_hidden
+    # Torch's order is reset, update, candidate; its reset gate also multiplies the candidate's carried bias.
+    order = np.r_[width : 2 * width, 0:width, 2 * width : 3 * width]
+    bias = fed_bias[order]
+    bias[: 2 * width] += carried_bias[order][: 2 * width]
+    return sharp.Layer("gru", fed[order], carried[order], bias, carried_bias[2 * width :].copy())
+
+
+def _array(weight: Tensor) -> Float32:
+    return np.ascontiguousarray(weight.detach().numpy(), dtype=np.float32)
 
 
 def model_clipping(models: Iterable[AttentionalModel]) -> Clipping:
@@ -72,35 +85,9 @@ def model_clipping(models: Iterable[AttentionalModel]) -> Clipping:
     )
 
 
-def _direction(model: AttentionalModel, layer: int, side: str) -> sharp.SourceDirection:
-    fed, carried, fed_bias, carried_bias = (
-        _as_array(getattr(model.encoder, f"{name}_l{layer}{side}")) for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-    )
-    if model.architecture.source_cell == "lstm":
-        return sharp.SourceDirection(fed, carried, fed_bias + carried_bias)
-    width = model.architecture.source_hidden
-    # Torch's order is reset, update, candidate; its reset gate also multiplies the candidate's carried bias.
-    order = np.r_[width : 2 * width, 0:width, 2 * width : 3 * width]
-    bias = fed_bias[order]
-    bias[: 2 * width] += carried_bias[order][: 2 * width]
-    return sharp.SourceDirection(fed[order], carried[order], bias, carried_bias[2 * width :].copy())
-
-
-def _stack_layers(part: nn.Module) -> list[sharp.StackLayer]:
-    if isinstance(part, RecurrentLayer):
-        arrays = (_as_array(weight) for weight in (part.feed.weight, part.recur.weight, part.feed.bias))
-        return [sharp.StackLayer(part.kind, *arrays)]
-    assert isinstance(part, DenseBlock)
-    return [sharp.StackLayer(part.kind, _as_array(weight)) for weight in part.weights]
-
-
-def _as_array(weight: Tensor) -> NDArray[np.float32]:
-    array: NDArray[np.float32] = np.ascontiguousarray(weight.detach().numpy(), dtype=np.float32)
-    return array
-
-
-SourceStates = list[NDArray[np.float32]]
-"""The encodings of one sentence by each model, [src_len, width]."""
+def candidates_of(lists: CandidateLists | None, source: Sequence[int]) -> Ints | None:
+    """Return a sentence's candidates as the sharp decoder takes them; without lists None, which means all words."""
+    return None if lists is None else lists.of(source).astype(np.int64)
 
 
 class SharpTranslator:
@@ -109,41 +96,29 @@ class SharpTranslator:
     The models are float32, on the CPU, and have the same target vocabulary; the distributions of an ensemble are averaged.
     """
 
-    def __init__(
-        self,
-        models: Sequence[AttentionalModel],
-        settings: DecoderSettings,
-        *,
-        max_len: int = 200,
-        most_src_len: int = 512,
-        weights: Sequence[sharp.SharpWeights] | None = None,
-    ) -> None:
-        """`max_len`: most tokens of a translation; `weights`: the result of `sharp_weights` for each model, if at hand.
+    def __init__(self, models: Sequence[AttentionalModel], settings: DecoderSettings, *, max_len: int = 200) -> None:
+        """`max_len`: most tokens of a translation.
 
-        Raises `NmtError` for models of different vocabularies, and for a beam wider than the vocabulary.
+        Raises `NmtError` for too many models, models of different vocabularies, and a beam wider than the vocabulary.
         """
+        if len(models) > MOST_MEMBERS:
+            raise NmtError(f"an ensemble of {len(models)} models", remedy=f"give at most {MOST_MEMBERS}")
         if len({(model.vocab, model.start_token, model.eos_token, model.pad_token) for model in models}) > 1:
             raise NmtError("the models of an ensemble speak different vocabularies", remedy="train them on the same subwords")
         check_search(settings.beam, max_len, models[0].vocab)
         self.models, self.settings = list(models), settings
-        self.max_len, self.most_src_len = max_len, most_src_len
         self._encoders = [SourceEncoder(source_weights(model), settings) for model in models]
-        self._decoders = [
-            SharpDecoder(decoder_weights, settings, max_len=max_len)
-            for decoder_weights in weights or map(sharp_weights, models)
-        ]
+        self._decoders = [SharpDecoder(sharp_weights(model), settings, max_len=max_len) for model in models]
 
-    def encode(self, source: Sequence[int]) -> SourceStates:
-        """Encode a sentence by each model. Raises `NmtError` for a sentence without tokens or of more than `most_src_len`."""
-        if not 1 <= len(source) <= self.most_src_len:
-            raise NmtError(f"a source of {len(source):,} tokens where 1 to {self.most_src_len:,} fit")
+    def encode(self, source: Sequence[int]) -> list[Float32]:
+        """Return the encodings of one sentence by each model, [src_len, width]."""
         return [encoder.encode(source) for encoder in self._encoders]
 
     def decode(
         self,
-        states: SourceStates,
+        states: Sequence[Float32],
         *,
-        candidates: NDArray[np.int64] | None = None,
+        candidates: Ints | None = None,
         forced_len: int | None = None,
         max_len: int | None = None,
         clock: bool = False,
@@ -151,21 +126,11 @@ class SharpTranslator:
         """Return the best translation of a sentence; arguments as of `decode_ensemble`."""
         return decode_ensemble(self._decoders, states, candidates, forced_len, max_len=max_len, clock=clock)
 
-    def hypothesis(self, request: DecodeRequest, candidates: NDArray[np.int64] | None) -> Hypothesis:
-        """Return the best translation of a request."""
-        if request.forced_len == 0:
-            return Hypothesis((), None)
-        most = request.forced_len or request.max_len or MOST_TARGET_TOKENS
-        states = self.encode(request.source)
-        best = self.decode(states, candidates=candidates, forced_len=request.forced_len, max_len=most)
-        counted = len(best.tokens) + (len(best.tokens) < most)
-        return Hypothesis(tuple(best.tokens), best.log_prob / counted, best.steps, tuple(best.attended))
-
     def translate(self, sources: Sequence[Sequence[int]], lists: CandidateLists | None = None) -> list[SharpTranslation]:
         """Return the best translation of each sentence, with `lists` of its candidates only (SHARP-02)."""
         return [self.decode(self.encode(source), candidates=candidates_of(lists, source)) for source in sources]
 
-    def forced(self, states: SourceStates, tokens: Sequence[int]) -> sharp.ForcedSteps:
+    def forced(self, states: Sequence[Float32], tokens: Sequence[int]) -> sharp.ForcedSteps:
         """Return the steps of the first model along a given translation, which may have its end token (SHARP-10)."""
         return self._decoders[0].forced(states[0], tokens)
 
@@ -173,10 +138,18 @@ class SharpTranslator:
         """Return how many weights of all models the 16-bit products clip; None for products in float32."""
         return None if self.settings.gemm != "int16" else model_clipping(self.models)
 
+    def sentence_decoder(self, batching: Batching, candidates: Callable[[Sequence[int]], Ints | None]) -> WholeBatchDecoder:
+        """Return a decoder of the sentences of a batch one after another, with the candidates of each source."""
 
-def candidates_of(lists: CandidateLists | None, source: Sequence[int]) -> NDArray[np.int64] | None:
-    """Return a sentence's candidates as the sharp decoder takes them; without lists None, which means all words."""
-    return None if lists is None else lists.of(source).astype(np.int64)
+        def decode_one(request: DecodeRequest) -> Hypothesis:
+            if request.forced_len == 0:
+                return Hypothesis((), None)
+            most, states = request.forced_len or request.max_len or MOST_TARGET_TOKENS, self.encode(request.source)
+            best = self.decode(states, candidates=candidates(request.source), forced_len=request.forced_len, max_len=most)
+            counted = len(best.tokens) + (len(best.tokens) < most)
+            return Hypothesis(best.tokens, best.log_prob / counted, best.steps, best.attended)
+
+        return WholeBatchDecoder(lambda requests: within_memory("cpu", lambda: [*map(decode_one, requests)]), batching)
 
 
 TECHNIQUES: Mapping[str, DecoderSettings] = {
@@ -214,8 +187,8 @@ class SharpTextTranslator(TextTranslator):
         """
         if technique not in TECHNIQUES:
             raise NmtError(f"no sharp decoder {technique}", remedy=f"take {' or '.join(TECHNIQUES)}")
-        if len(folders) > MOST_MEMBERS:
-            raise NmtError(f"an ensemble of {len(folders)} models", remedy=f"give at most {MOST_MEMBERS}")
+        if candidates is not None and len(folders) > 1:
+            raise NmtError("candidate lists are of one model, not of an ensemble", remedy="leave --vocabulary out")
         models: list[AttentionalModel] = []
         _, source, target = members = load_folder(folders[0])
         for number, folder in enumerate(folders):
@@ -227,19 +200,10 @@ class SharpTextTranslator(TextTranslator):
             if [side.model for side in sides] != [source.model, target.model]:
                 what = f"its subwords are not those of {folders[0]}"
                 raise NmtError(what, path=folder, remedy="train an ensemble on one text, with other seeds")
-        lists = None
-        if candidates is not None:
-            if len(models) > 1:
-                raise NmtError("candidate lists are of one model, not of an ensemble", remedy="leave --vocabulary out")
-            lists = CandidateLists.load(candidates, models[0])
+        lists = None if candidates is None else CandidateLists.load(candidates, models[0])
         settings = TECHNIQUES[technique].model_copy(update={"beam": beam, "fused": fused})
-        most = 2 * LONGEST_SOURCE + 10 if max_len is None else max_len
-        translator = SharpTranslator(models, settings, max_len=most, most_src_len=LONGEST_SOURCE)
+        translator = SharpTranslator(models, settings, max_len=2 * LONGEST_SOURCE + 10 if max_len is None else max_len)
         return cls(translator, LineCoder(source, target, models[0].unk_token, max_len=max_len), lists)
-
-    def clipping(self) -> Clipping | None:
-        """Return how many weights the 16-bit products of `fast` clip; None for `exact`."""
-        return self.translator.clipping()
 
     def coder(self) -> LineCoder:
         """See `TextTranslator`."""
@@ -247,11 +211,7 @@ class SharpTextTranslator(TextTranslator):
 
     def decoder(self) -> WholeBatchDecoder:
         """See `TextTranslator`."""
-
-        def decode(requests: Sequence[DecodeRequest]) -> list[Hypothesis]:
-            return [self.translator.hypothesis(request, candidates_of(self.lists, request.source)) for request in requests]
-
-        return WholeBatchDecoder(decode, mini(1))
+        return self.translator.sentence_decoder(mini(1), lambda source: candidates_of(self.lists, source))
 
     def attended(self, line: SourceLine, hypothesis: Hypothesis) -> Callable[[], Sequence[int]]:
         """See `TextTranslator`."""

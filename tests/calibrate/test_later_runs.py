@@ -63,14 +63,13 @@ def test_other_settings_do_not_go_on_with_the_journal(measured: Any, tmp_path: P
 
 
 def test_single_parts_complete_a_profile_of_the_same_engine(measured: Any) -> None:
-    whole = measured(replace(QUICK, parts=("execution", "overheads")), FakeEngine(gap_s=0.001)).profile
+    whole = measured(replace(QUICK, parts=("execution", "step", "overheads")), FakeEngine(gap_s=0.001)).profile
     assert whole.disk is None
     done = measured(replace(QUICK, parts=("disk", "overheads"))).profile
     for kept in ("execution", "valid_range", "engine", "step"):
         assert getattr(done, kept) == getattr(whole, kept)
     assert done.disk is not None
     assert done.overheads.step_gap_s == whole.overheads.step_gap_s
-    assert done.overheads.step_gap_s.value == pytest.approx(0.001, rel=0.1)
     assert done.conditions.drift == whole.conditions.drift, "of the execution that is still in the profile"
     (later,) = done.conditions.later
     assert (later.parts, later.governor) == (("disk", "overheads"), "performance")

@@ -56,7 +56,7 @@ Use = Callable[[Any, Path], object]
 ARTEFACTS: dict[str, tuple[Callable[[], str], Callable[[Path], Any], Use | None, int]] = {
     "profile": (lambda: json.dumps(WHOLE_PROFILE), read_profile, use_profile, 100),
     "sti study": (
-        lambda: study_text(sti_stand_ins.study(parts=("uniform",))), lambda path: read_study(path, StiStudy), use_study, 40
+        lambda: study_text(sti_stand_ins.study()), lambda path: read_study(path, StiStudy), use_study, 40
     ),
     "vocabulary study": (
         lambda: study_text(vocab_stand_ins.study()), lambda path: read_study(path, VocabularyStudy), use_study, 100

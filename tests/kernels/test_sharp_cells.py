@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from simnmt.calibrate.sharp_models import layer_operations, operations
 from simnmt.kernels.beam_search import beam_search
 from simnmt.kernels.sharp.decoder import SharpDecoder
-from simnmt.kernels.sharp.model import Attention, BottomCell, Float32, SharpTokens, SharpWeights, StackLayer
-from simnmt.kernels.sharp.model_shapes import layer_operations, operations
-from simnmt.kernels.sharp.reference import Arithmetic, ReferenceMember, gru
+from simnmt.kernels.sharp.model import Float32, Layer, SharpTokens, SharpWeights
+from simnmt.kernels.sharp.reference import ReferenceMember, gru
+from simnmt.nmt.architecture import SHARP_MODELS
 from simnmt.profile.decoder_settings import DecoderSettings
 from tests.kernels.implementations import each_implementation
-from tests.kernels.sharp_models import PAPER
 
 PAD, UNK, START, EOS, A, B = range(6)
 
@@ -31,17 +31,27 @@ def one_hot_model(
     state: Float32 | None = None,
     context: Float32,
     output: Float32,
-    attention: Attention | None = None,
-    stack: tuple[StackLayer, ...] = (),
+    query: Float32 | None = None,
+    stack: tuple[Layer, ...] = (),
 ) -> SharpWeights:
-    """A GRU whose embeddings are one-hot, so that column w of V is what word w adds to each gate."""
+    """A GRU whose embeddings are one-hot, so that column w of V is what word w adds to each gate, and of V_a to the query."""
     gates, r = word.shape[0], word.shape[0] // 3
     s = context.shape[1]
-    if attention is None:
-        attention = Attention("dot_of_tanh", zeros(1, r), zeros(1, 6), zeros(1, s))
-    state = zeros(gates, r) if state is None else state
-    bottom = BottomCell("attgru", state, word, context, zeros(gates), attention)
-    return SharpWeights(np.eye(6, dtype=np.float32), bottom, stack, output, zeros(6), SharpTokens(START, EOS, UNK, PAD))
+    query = zeros(s, 6) if query is None else query
+    return SharpWeights(
+        cell="gru",
+        embedding=np.eye(6, dtype=np.float32),
+        state=np.concatenate((zeros(gates, r) if state is None else state, zeros(len(query), r))),
+        word=np.concatenate((word, query)),
+        context=context,
+        key=np.eye(len(query), s, dtype=np.float32),
+        bias=zeros(gates),
+        score=None,
+        stack=stack,
+        output=output,
+        output_bias=zeros(6),
+        tokens=SharpTokens(START, EOS, UNK, PAD),
+    )
 
 
 def log_odds(weights: SharpWeights, source: Float32, given: list[int], word: int) -> float:
@@ -62,17 +72,11 @@ def first_word(u: float, r: float, h: float) -> Float32:
 
 def test_sharp_04_the_gru_by_itself() -> None:
     carried, given = np.array([[0.0, 0.0, 0.4 * 0.5]]), np.array([[0.1, 0.2, 0.3 - 0.2]])
-    seen: list[float] = []
-
-    def recorded(x):
-        seen.extend((1 / (1 + np.exp(-x))).ravel())
-        return 1 / (1 + np.exp(-x))
-
-    h = gru(carried, given, np.array([[0.5]]), np.tanh, recorded)
-    assert seen == pytest.approx([0.524979, 0.549834], abs=5e-7)
+    h = gru(carried, given, np.array([[0.5]]))
     assert h[0, 0] == pytest.approx(0.360788, abs=5e-7)
-    printed = 1 / (1 + np.exp(-seen[1] * 0.2)) + 0.3 - 0.2  # a sigmoid of r (W_h h) alone: not built (SHARP-19)
-    assert [printed, seen[0] * 0.5 + (1 - seen[0]) * printed] == pytest.approx([0.627464, 0.560548], abs=5e-7)
+    update, reset = (1 / (1 + np.exp(-logit)) for logit in (0.1, 0.2))
+    printed = 1 / (1 + np.exp(-reset * 0.2)) + 0.3 - 0.2  # a sigmoid of r (W_h h) alone: not built (SHARP-19)
+    assert [printed, update * 0.5 + (1 - update) * printed] == pytest.approx([0.627464, 0.560548], abs=5e-7)
 
 
 @each_implementation
@@ -91,12 +95,11 @@ def test_sharp_04_attention_inside_the_decoder() -> None:
     """Keys e1 and e2, query (1, 0): d = (0.580026, 0), a = (0.641073, 0.358927), seen as tanh of a_1 in the state."""
     query = zeros(2, 6)
     query[0, START] = 1.0
-    attention = Attention("dot_of_tanh", zeros(2, 1), query, np.eye(2, dtype=np.float32))
     output = zeros(6, 1)
     output[B] = 1.0
-    model = one_hot_model(first_word(0, 0, 0), context=array([[0, 0], [0, 0], [1, 0]]), output=output, attention=attention)
+    model = one_hot_model(first_word(0, 0, 0), context=array([[0, 0], [0, 0], [1, 0]]), output=output, query=query)
     source = np.eye(2, dtype=np.float32)
-    member = ReferenceMember(model, Arithmetic(np.float64))
+    member = ReferenceMember(model, np.float64)
     member.begin(source, None)
     assert member.step(np.array([START]), np.array([0]))[1][0] == pytest.approx([0.641073, 0.358927], abs=5e-7)
     assert np.arctanh(log_odds(model, source, [B], B)) == pytest.approx(0.641073, abs=1e-6)
@@ -111,16 +114,16 @@ def test_sharp_12_connected_layers_with_their_skips(layers, value) -> None:
     output = zeros(6, 2)
     output[A], output[B] = (1, 0), (0, 1)
     identity = np.eye(2, dtype=np.float32)
-    relus = tuple(StackLayer("fc_relu", identity) for _ in range(layers))
+    relus = tuple(Layer("fc_relu", identity) for _ in range(layers))
     source = zeros(1, 1)
     model = one_hot_model(word, context=zeros(6, 1), output=output, stack=relus)
     assert log_odds(model, source, [A], A) == pytest.approx(value, abs=1e-6)
     assert log_odds(model, source, [B], B) == pytest.approx(0 if layers else -1, abs=1e-6)
-    topped = one_hot_model(word, context=zeros(6, 1), output=output, stack=(*relus, StackLayer("fc_tanh", identity)))
+    topped = one_hot_model(word, context=zeros(6, 1), output=output, stack=(*relus, Layer("fc_tanh", identity)))
     assert log_odds(topped, source, [A], A) == pytest.approx(np.tanh(value), abs=1e-6)
     if layers == 5:
         assert log_odds(topped, source, [A], A) == pytest.approx(0.999329, abs=1e-6)
-        steep = (StackLayer("fc_relu", 37 * identity),)
+        steep = (Layer("fc_relu", 37 * identity),)
         limited = one_hot_model(word, context=zeros(6, 1), output=output, stack=steep)
         assert log_odds(limited, source, [A], A) == pytest.approx(10, abs=1e-5), "a relu is at most ten"
 
@@ -161,6 +164,7 @@ def test_sharp_09_hypotheses_share_the_state_of_their_parent() -> None:
 
 
 SHARP = DecoderSettings(beam=6, gemm="int16", embeddings="precomputed", attention="precomputed", merge=True, candidates=500)
+PAPER = {name.removeprefix("sharp-").upper(): model for name, model in SHARP_MODELS.items() if name != "sharp"}
 
 
 @pytest.mark.parametrize(("kind", "ratio"), [("gru", 6), ("lstm", 8), ("fc_tanh", 1)])
@@ -169,19 +173,18 @@ def test_sharp_13_a_recurrent_layer_costs_6_or_8_connected_ones(kind, ratio) -> 
 
 
 def test_sharp_15_the_counts_order_the_decoders_as_the_paper_measured_them() -> None:
-    step = {name: operations(shape, SHARP, 25, distinct_share=0.7).step for name, shape in PAPER.items()}
+    counted = {name: operations(model, SHARP, 25, 500, distinct_share=0.7) for name, model in PAPER.items()}
+    step = {name: sum(parts.values()) - parts["once"] for name, parts in counted.items()}
     assert step["S1"] < step["S3"] < step["S4"] < step["S2"] < step["S5"] == step["S6"] < step["S7"] / 3
     assert step["S2"] / step["S4"] < 1.15
-    above = {name: sum(operations(shape, SHARP, 25).stack) for name, shape in PAPER.items()}
-    assert above["S5"] == above["S6"] == pytest.approx(9.83e6, rel=1e-3)
+    assert counted["S5"]["stack"] == counted["S6"]["stack"] == pytest.approx(9.83e6, rel=1e-3)
     assert 2 * step["S4"] < step["S7"] / 2  # an ensemble of two, E1
 
 
 def test_sharp_07_products_with_the_source_are_made_once_a_sentence() -> None:
     """Of 25 source words, 28 target words and a beam of 6: 168 to 25, 6.72 times fewer."""
-    shape = PAPER["S1"]
-    plain = operations(shape, DecoderSettings(beam=6), 25)
-    kept = operations(shape, DecoderSettings(beam=6, attention="precomputed"), 25)
-    assert 28 * 6 * plain.context / (kept.once - plain.once) == pytest.approx(6.72)
-    assert kept.context == 0
-    assert kept.attention - plain.attention == 25 * (3 * 1024 - 1024)  # the weighted sum is wider
+    options = ({}, {"attention": "precomputed"})
+    plain, kept = (operations(PAPER["S1"], DecoderSettings(beam=6, **option), 25, 500) for option in options)
+    assert 28 * 6 * plain["context"] / (kept["once"] - plain["once"]) == pytest.approx(6.72)
+    assert kept["context"] == 0
+    assert kept["attention"] - plain["attention"] == 25 * (3 * 1024 - 1024)  # the weighted sum is wider

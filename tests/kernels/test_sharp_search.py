@@ -16,7 +16,7 @@ from simnmt.kernels.beam_search import SharpTranslation
 from simnmt.kernels.native_library import native
 from simnmt.kernels.sharp.decoder import SharpDecoder, SourceEncoder, decode_ensemble
 from simnmt.kernels.sharp.model import Float32, SearchRequest, SharpWeights, SourceWeights
-from simnmt.kernels.sharp.reference import Arithmetic, ReferenceMember, ReferenceSource, averaged, reference_decode
+from simnmt.kernels.sharp.reference import ReferenceMember, ReferenceSource, averaged, reference_decode
 from simnmt.profile.decoder_settings import DecoderSettings
 from tests.kernels.implementations import each_implementation
 from tests.kernels.sharp_models import TOKENS, source, source_weights, weights
@@ -46,12 +46,12 @@ def oracle(
 ) -> SharpTranslation:
     """The numpy search in float64."""
     asked = SearchRequest(models[0].tokens, beam, forced_len or MAX_LEN, forced_len is not None, candidates, 3.0)
-    return reference_decode([ReferenceMember(model, Arithmetic(np.float64)) for model in models], states, asked)
+    return reference_decode([ReferenceMember(model, np.float64) for model in models], states, asked)
 
 
 def score(models: Sequence[SharpWeights], states: Sequence[Float32], words: Sequence[int], candidates: object) -> float:
     """The log-probability of words in float64, the end where it is one of them."""
-    members = [ReferenceMember(model, Arithmetic(np.float64)) for model in models]
+    members = [ReferenceMember(model, np.float64) for model in models]
     for member, state in zip(members, states, strict=True):
         member.begin(state, candidates)
     total, last = 0.0, TOKENS.start
@@ -84,10 +84,10 @@ def test_a_beam_wide_enough_finds_the_best_of_all_translations(members) -> None:
 
 
 @each_implementation
-@pytest.mark.parametrize("kind", ["attgru", "attlstm"])
+@pytest.mark.parametrize("kind", ["gru", "lstm"])
 def test_every_cell_and_layer_finds_the_translation_of_float64(kind) -> None:
-    for seed, (stack, form) in enumerate(itertools.product(STACKS, ["dot_of_tanh", "additive"])):
-        model = weights(seed, kind=kind, form=form, stack=stack)
+    for seed, (stack, additive) in enumerate(itertools.product(STACKS, [False, True])):
+        model = weights(seed, kind=kind, additive=additive, stack=stack)
         expected = oracle([model], [source(seed)], 4)
         for fused in (False, True):
             assert_close(decoder(model, fused=fused).decode(source(seed)), expected)
@@ -201,7 +201,7 @@ def test_only_candidates_are_chosen_and_their_order_changes_nothing() -> None:
 def test_ties_go_to_the_first_hypothesis_then_word_then_position(fused) -> None:
     """All words and all source positions alike."""
     model = weights(0)
-    for array in (model.output, model.output_bias, model.bottom.attention.key):
+    for array in (model.output, model.output_bias, model.key):
         array[:] = 0
     translation = decoder(model, beam=3, fused=fused).decode(source(0), np.array([9, 7, TOKENS.eos, 8]), 4)
     assert (translation.tokens, translation.attended) == ((9,) * 4, (0,) * 4)
@@ -212,7 +212,7 @@ def test_ties_go_to_the_first_hypothesis_then_word_then_position(fused) -> None:
 
 def test_a_decoder_forgets_its_last_sentence() -> None:
     """Longer and shorter sentences and lists of candidates between leave no trace."""
-    model = weights(6, kind="attlstm", stack=STACKS[1])
+    model = weights(6, kind="lstm", stack=STACKS[1])
     used = decoder(model, merge=True)
     first = used.decode(source(6, 12))
     used.decode(source(7, 1), np.array([3, 4]))
@@ -246,15 +246,13 @@ def test_padding_is_never_chosen_and_a_forced_search_never_ends() -> None:
 
 @pytest.mark.parametrize(
     ("states", "candidates", "forced_len"),
-    [(source(0).astype(np.float64), None, None), (source(0), np.array([3, 3]), None), (source(0), None, 0)],
+    [(source(0).astype(np.float64), None, None), (source(0), np.array([3, 67]), None), (source(0), None, 0)],
 )
 def test_what_no_search_could_use_is_refused(states, candidates, forced_len) -> None:
     with pytest.raises(KernelError):
         decoder(weights()).decode(states, candidates, forced_len)
     with pytest.raises(KernelError):
         replace(weights(), embedding=weights().embedding.astype(np.float64))
-    with pytest.raises(KernelError):
-        weights(stack=[("fc_relu", 5)] * 2 + [("fc_relu", 6)])
 
 
 SENTENCE = [5, 7, 9, 3, 49, 4, 49, 8, 3]
@@ -271,14 +269,14 @@ def encoder(weights: SourceWeights, **options: object) -> SourceEncoder:
 
 
 def states_of(weights: SourceWeights, words: list[int]) -> Float32:
-    return ReferenceSource(weights, Arithmetic(np.float64)).encode(np.array(words))
+    return ReferenceSource(weights, np.float64).encode(np.array(words))
 
 
 @each_implementation
 @pytest.mark.parametrize("kind", ["gru", "lstm"])
 @pytest.mark.parametrize("layers", [1, 3])
 def test_states_equal_those_of_float64(kind: str, layers: int) -> None:
-    weights = source_weights(layers, kind=kind, layers=layers)  # type: ignore[arg-type]
+    weights = source_weights(layers, kind=kind, layers=layers)
     for words in (SENTENCE, [3], [0, 3]):
         states = encoder(weights).encode(words)
         assert states.shape == (len(words), 38) and states.dtype == np.float32
@@ -290,17 +288,18 @@ def test_states_equal_those_of_float64(kind: str, layers: int) -> None:
 @pytest.mark.parametrize("kept", [{"embeddings": "precomputed"}, {"embeddings": "frequent", "frequent_words": 8}], ids=str)
 def test_sharp_06_kept_products_of_source_embeddings_change_no_bit(kind: str, kept: dict[str, object]) -> None:
     """In float32 and in 16 bits: words with and without kept products, some of them twice in the sentence."""
-    weights = source_weights(4, kind=kind)  # type: ignore[arg-type]
+    weights = source_weights(4, kind=kind)
     for gemm in ("float32", "int16"):
-        assert np.array_equal(encoder(weights, gemm=gemm, **kept).encode(SENTENCE), encoder(weights, gemm=gemm).encode(SENTENCE))  # fmt: skip  # noqa: E501
+        computed = encoder(weights, gemm=gemm).encode(SENTENCE)
+        assert np.array_equal(encoder(weights, gemm=gemm, **kept).encode(SENTENCE), computed)
 
 
 @each_implementation
 @pytest.mark.parametrize("kind", ["gru", "lstm"])
 @pytest.mark.parametrize("how", NOISE)
 def test_sharp_10_noise_exists_and_stays_within_its_bound(kind: str, how: str) -> None:
-    weights, (options, bound) = source_weights(5, kind=kind, layers=3), NOISE[how]  # type: ignore[arg-type]
+    weights, (options, bound) = source_weights(5, kind=kind, layers=3), NOISE[how]
     off = np.abs(encoder(weights, **options).encode(SENTENCE) - states_of(weights, SENTENCE)).max()
     assert off <= bound
-    if how in ("int16", "table", "all"):
+    if how in ("int16", "table", "all") and native() is not None:
         assert off > 2e-6, "the technique runs"

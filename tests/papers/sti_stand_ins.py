@@ -7,14 +7,13 @@ from functools import cache
 
 import numpy as np
 
-from simnmt.papers.sti.study import PARTS, ImportanceOrder, Part, StudiedClassifier, StudiedStore, StudiedTask, Study
-from simnmt.papers.sti.study_run import LENGTH, Judge, StudyBench, StudySettings, measure, paper_boards, scaled
-from simnmt.profile.streaming_cost import BITS, Shard, ShardGeometry
+from simnmt.papers.sti.study import ImportanceOrder, StudiedClassifier, StudiedTask, Study, scaled
+from simnmt.papers.sti.study_run import Judge, StudyBench, StudySettings, measure
+from simnmt.profile.streaming_cost import Shard, ShardGeometry
 from simnmt.streaming.evaluation import Evaluation
 
 EXAMPLES = 400
 GEOMETRY = ShardGeometry(6, 4, 48, 192)
-SHARD_BYTES = {bits: GEOMETRY.index_bytes(bits) + GEOMETRY.dictionary_bytes(bits) + 20 for bits in BITS}
 ORDER = tuple(sorted(((layer, piece) for layer in range(6) for piece in range(4)), key=lambda at: (at[0] + 3 * at[1]) % 7))
 """Every shard, best first."""
 SETTINGS = StudySettings(
@@ -49,25 +48,21 @@ class Imagined:
 
 
 def bench(imagined: Imagined | None = None, settings: StudySettings = SETTINGS) -> StudyBench:
-    """On both boards' costs."""
-    judge = Judge(imagined or Imagined())
-    return StudyBench(paper_boards(GEOMETRY.layers, GEOMETRY.heads, ORDER), ORDER, judge, settings)
+    """On the boards' costs."""
+    return StudyBench(ORDER, Judge(imagined or Imagined()), GEOMETRY.layers, GEOMETRY.heads, settings)
 
 
 def begun(name: str = "small") -> Study:
     """Nothing is measured yet."""
     return Study(
         tool="simnmt",
-        model=StudiedClassifier(name=name, kind="elastic", sha256="a" * 64, layers=6, heads=4, width=48, ffn=192),
-        task=StudiedTask(name="sst2.tsv", sha256="b" * 64, examples=EXAMPLES, classes=2, largest_class=0.51),
-        store=StudiedStore(name="small.store", shard_bytes=SHARD_BYTES, outlier_share=0.0015),
-        devices=tuple(device for device, _ in paper_boards(GEOMETRY.layers, GEOMETRY.heads, ORDER)),
-        length=LENGTH,
-        importance=ImportanceOrder(order=ORDER, evaluations=25, task="ranking.tsv", task_sha256="c" * 64),
+        model=StudiedClassifier(name=name, sha256="a" * 64, layers=6, heads=4, width=48),
+        task=StudiedTask(name="sst2.tsv", sha256="b" * 64, examples=EXAMPLES, largest_class=0.51),
+        importance=ImportanceOrder(order=ORDER, task="ranking.tsv", task_sha256="c" * 64, examples=24, shared=3),
     )
 
 
 @cache
-def study(name: str = "small", *, flat: bool = False, parts: tuple[Part, ...] = PARTS) -> Study:
-    """All parts of it, or these."""
-    return measure(begun(name), bench(Imagined(flat)), parts=parts)
+def study(name: str = "small", *, flat: bool = False) -> Study:
+    """All parts of it."""
+    return measure(begun(name), bench(Imagined(flat)))

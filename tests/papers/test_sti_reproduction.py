@@ -17,24 +17,19 @@ from simnmt.papers.kit.study import read_studies, write_study
 from simnmt.papers.sti import reproduction
 from simnmt.papers.sti.claims import all_claims
 from simnmt.papers.sti.pipeline import PipelineMeasurement, read_pipeline
-from simnmt.papers.sti.reproduction import notes
-from simnmt.papers.sti.study import ImportanceOrder, Study
-from tests.papers.sti_stand_ins import begun, study
+from simnmt.papers.sti.reproduction import describe_study
+from simnmt.papers.sti.study import Study
+from tests.papers.sti_stand_ins import study
 
 
 def pipeline(**changed: Any) -> dict[str, Any]:
     """What the pipeline's benchmark would write: 12 plans at the skew, none off by more than 6 %."""
     plan = {
-        "layers": 12, "slices": 6, "mean_bits": 4.5, "pace_mb": 300.0, "length": 128, "deadline_ms": 400.0, "preload_mb": 5.0,
-        "simulated_s": 0.38, "measured_s": 0.40, "error": -0.05, "error_before": -0.2,
-        "simulated_stall_s": 0.0, "stall_share": 0.02, "cold": True,
+        "pace_mb": 300.0, "simulated_s": 0.38, "error": -0.05, "simulated_stall_s": 0.0, "stall_share": 0.02, "cold": True,
     }  # fmt: skip
-    fast = {"pace_mb": 80.0, "ratio": 5.0, "cold": True}
-    for method, latency_s in (("load_then_run", 5.0), ("bits_6", 1.0), ("bits_2", 0.4)):
-        fast |= {f"{method}_s": latency_s, f"{method}_stall_s": latency_s / 2}
     return {
         "version": 2, "kind": "measured", "date": "2026-01-01", "layers": 12, "heads": 12, "width": 768, "ffn": 3072,
-        "faster": [fast],
+        "faster": [{"pace_mb": 80.0, "ratio": 5.0, "cold": True}],
         "skew": {"pace_mb": 300.0}, "grid": [plan] * 12 + [plan | {"pace_mb": 80.0, "simulated_stall_s": 0.1}],
         "unpack": {"least_ratio": 2.5, "six_over_two": 0.9},
     } | changed  # fmt: skip
@@ -83,11 +78,6 @@ def test_gains_in_time_come_first_and_gains_over_all_deadlines_follow(
             line for line in table.splitlines() if line.startswith(f"{row['method']}, ") and f" {row['device']} " in line
         )
         assert f"{row['gain_in_time']:+.2f}" in line.split() and f"{row['gain']:+.2f}" in line.split()
-    first = next(row for row in late if row["method"] == "Load&Exec")
-    (summary,) = (line for line in text.splitlines() if line.startswith(f"{first['study']}, costs of {first['device']}: "))
-    in_time, over_all = summary.split("; ")[:2]
-    assert f"{first['gain_in_time']:+.1f} over Load&Exec ({first['deadlines_in_time']})" in in_time
-    assert over_all.startswith(f"late answers included {first['gain']:+.1f}")
 
 
 def test_every_row_on_answers_states_its_agreement_with_the_whole_model(rows: dict[str, list[dict[str, Any]]]) -> None:
@@ -96,26 +86,10 @@ def test_every_row_on_answers_states_its_agreement_with_the_whole_model(rows: di
         assert rows[name] and all(0.0 <= row["agreement"] <= 1.0 for row in rows[name])
 
 
-def test_a_document_is_json_and_its_pipelines_end_when_their_points_do(document: dict[str, Any]) -> None:
-    groups = document["timelines"]
-    assert [group["kind"] for group in groups] == ["published", "inferred", "inferred", "inferred"]
-    assert groups[0]["pipelines"][0]["latency_s"] == pytest.approx(2.129)
-    for group in groups[1:]:
-        for times in group["pipelines"]:
-            assert times["misses"] == (times["compute_end"][-1] > group["deadline_s"] * (1 + 1e-9))
-
-
-@pytest.mark.parametrize(
-    ("changed", "stated", "unstated"),
-    [
-        ({"task_sha256": begun().task.sha256}, "on the very examples", "judge nothing"),
-        ({}, "not known", "judge nothing"),
-    ],
-)
-def test_the_notes_state_which_examples_ranked_the_shards(changed: dict[str, Any], stated: str, unstated: str) -> None:
-    order = ImportanceOrder.model_validate(study().importance.model_dump() | changed)
-    (note,) = (note for note in notes([study().model_copy(update={"importance": order})]) if "shards were ranked" in note)
-    assert stated in note and unstated not in note and ("ranking.tsv" in note or "task_sha256" in changed)
+def test_the_notes_state_which_examples_ranked_the_shards() -> None:
+    assert "24 examples of ranking.tsv, of which 3 also judge" in describe_study(study())
+    same = study().importance.model_copy(update={"task_sha256": study().task.sha256})
+    assert "on the very examples that judge" in describe_study(study().model_copy(update={"importance": same}))
 
 
 def test_a_real_pipeline_is_judged_by_every_plan() -> None:
@@ -150,20 +124,15 @@ def test_files_that_are_no_studies_or_pipelines_are_refused_in_one_line(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"store": Path("s")}, "--store alone"),
-        ({"importance_on_task": True}, "--importance-on-task alone"),
-        ({"store": Path("s"), "task": Path("t"), "studies": [Path("a"), Path("b")]}, "more than one"),
-    ],
+    "options",
+    [{"store": Path("s")}, {"importance_task": Path("t")}, {"store": Path("s"), "task": Path("t"), "studies": [Path("a")] * 2}],
 )
-def test_contradictory_options_are_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
+def test_contradictory_options_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(InputError):
         reproduction.reproduce(**options)
 
 
-def test_the_command_writes_page_and_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reproduction, "shipped_pipeline", lambda: None)
+def test_the_command_writes_page_and_json(tmp_path: Path) -> None:
     write_study(tmp_path / "study.json", study())
     (tmp_path / "pipeline.json").write_text(json.dumps(pipeline()))
     options = ["--study", str(tmp_path / "study.json"), "--pipeline", str(tmp_path / "pipeline.json")]

@@ -11,7 +11,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simnmt.papers.sti.comparison import paired_difference
 from simnmt.streaming.encoder import ElasticEncoder
 from simnmt.streaming.errors import StreamingError
 from simnmt.streaming.evaluation import Evaluator
@@ -98,29 +97,6 @@ def test_a_task_of_another_model_is_refused(store: ShardStore) -> None:
     encoder = ElasticEncoder.of(WEIGHTS)
     with pytest.raises(StreamingError, match="label 2, but the model has 2 classes"):
         Evaluator(encoder, store, TEXTS[:2], [0, 2])
-
-
-def test_pairs_tell_apart_what_means_alone_cannot() -> None:
-    """Of 1,000 examples 30 are gained and 5 lost: 2.5 points, though each accuracy by itself is known to within 3."""
-    first, second = np.ones(1000, np.bool_), np.ones(1000, np.bool_)
-    first[:300] = second[:300] = False
-    first[300:305] = False
-    second[400:430] = False
-    comparison = paired_difference(first, second)
-    assert comparison.difference == pytest.approx(0.025)
-    half = 1.96 * np.sqrt((35 / 1000 - 0.025**2) / 1000)  # of the mean of differences 1, 0, -1
-    assert (comparison.low, comparison.high) == pytest.approx((0.025 - half, 0.025 + half), abs=0.0015)
-    assert comparison.low > 0.0 or comparison.high < 0.0, "the sign is clear"
-
-
-def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
-    drawn = np.random.default_rng(1)
-    held = 0
-    for number in range(200):
-        off = drawn.choice([1.0, 0.0, -1.0], 300, p=[0.10, 0.85, 0.05])
-        comparison = paired_difference(off, np.zeros(300), resamples=1_000, seed=number)
-        held += comparison.low <= 0.05 <= comparison.high
-    assert 0.91 <= held / 200 <= 0.99
 
 
 def task_of(folder: Path, content: str | bytes, **told: object) -> Task:

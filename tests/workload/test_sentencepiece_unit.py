@@ -11,9 +11,6 @@ import pytest
 import sentencepiece
 import tokenizers
 
-from simnmt.calibrate.parts import Bench
-from simnmt.calibrate.parts.overheads import SENTENCES, tokenisation_cases
-from simnmt.calibrate.settings import Settings
 from simnmt.workload.configuration import TsvFile
 from simnmt.workload.corpus import read_corpus
 from simnmt.workload.errors import CorpusError
@@ -22,11 +19,9 @@ from simnmt.workload.length_units import (
     TokeniserCounter,
     count_words,
     source_and_target,
-    tokeniser_in,
     unit_and_counter,
     unit_of,
 )
-from tests.calibrate.engines import FakeEngine
 
 TEXT = ["the house is old", "we see the old man", "the man sees an old house", "houses are seen by men"] * 20
 
@@ -180,11 +175,3 @@ def test_a_damaged_tokeniser_is_refused_in_one_line(tmp_path: Path, content: str
         unit_and_counter(f"tokenizers:{tmp_path}")
     assert message in str(caught.value) and "tokenizer.json" in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_its_time_per_token_is_measured(folder: Path) -> None:
-    assert tokeniser_in(folder, "src") == folder / "tokenizer.json"
-    settings = Settings(str(folder), mode="quick", parts=("overheads",))
-    cases = tokenisation_cases(Bench(settings, FakeEngine()))
-    assert len(cases) == SENTENCES and max(case.about["pieces"] for case in cases.values()) > 20
-    cases[0].run()

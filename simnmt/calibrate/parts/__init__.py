@@ -15,7 +15,7 @@ from typing import Any
 
 import pandas as pd
 
-from simnmt.calibrate.cells import batches, reference_work
+from simnmt.calibrate.cells import batches
 from simnmt.calibrate.energy import EnergyMeter
 from simnmt.calibrate.harness import Case, Listener, Silent
 from simnmt.calibrate.settings import Settings
@@ -46,7 +46,6 @@ class Bench:
     remarks: list[str] = field(default_factory=list)
     """Sentences on what could not be measured."""
     _warm: set[tuple[int, int]] = field(default_factory=set)
-    _most_batch: int | None = None
 
     def add(self, blocks: Blocks) -> None:
         """Add measured blocks; `overheads` get further entries."""
@@ -60,12 +59,11 @@ class Bench:
 
     @property
     def most_batch(self) -> int:
-        """The largest batch whose steps fitted into memory; before it is known, that of the settings."""
-        return self._most_batch or batches(self.settings)[-1]
-
-    def fitted_batches(self, sizes: Sequence[int]) -> None:
-        """Note the batch sizes whose steps fitted into memory."""
-        self._most_batch = max(sizes, default=1)
+        """The largest batch whose steps fitted into memory; if they are not measured, that of the settings."""
+        if "step" not in self.blocks:
+            return batches(self.settings)[-1]
+        step = self.blocks["step"]
+        return 1 if step is None else int(step.batch[-1])
 
     def case(self, work: Work, what: str, **options: Any) -> Case:
         """Return the case that runs a work on the engine."""
@@ -81,7 +79,8 @@ class Bench:
     @property
     def reference(self) -> Case:
         """The work that is timed beside all others."""
-        return self.case(reference_work(self.settings), "reference")
+        src_len, tgt_len = min(16, self.settings.max_src_len), min(8, self.settings.max_tgt_len)
+        return self.case(Work(src_len, tgt_len, 1, self.settings.beam), "reference")
 
     def _warm_up(self, work: Work) -> None:
         """Run a small work twice, untimed, before the first work of a batch size."""
@@ -112,11 +111,6 @@ class Part:
     """True: measured in rounds without other parts, in which every call counts, disturbed or not."""
     beside_reference: bool = False
     """True: measured beside the reference work, whose drift the profile's conditions state."""
-
-
-def by_batch(rows: pd.DataFrame) -> dict[int, pd.DataFrame]:
-    """Return the rows of each batch size, rising."""
-    return {batch: rows[rows["batch"] == batch] for batch in sorted(set(rows["batch"].tolist()))}
 
 
 def groups(settings: Settings) -> list[list[Part]]:

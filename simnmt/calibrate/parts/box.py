@@ -15,7 +15,7 @@ from simnmt.calibrate.energy import EnergyMeter, find_energy_meter
 from simnmt.calibrate.fits import fit_disk
 from simnmt.calibrate.harness import Case, nothing
 from simnmt.calibrate.parts import Bench, Blocks, Cases, Part
-from simnmt.nmt.engine import Engine, Work
+from simnmt.nmt.engine import Work
 from simnmt.profile.blocks import EnergyBlock
 from simnmt.profile.execution_fit import MEDIAN, fit_relative_plane, heldout_plane_error
 
@@ -25,13 +25,12 @@ QUICK_READS: tuple[tuple[int, ...], int] = ((MB // 4, MB, 4 * MB, 16 * MB), 5)
 
 def disk_cases(bench: Bench) -> Cases:
     """Return the reads of all sizes as one case, which opens and closes their file."""
-    settings = bench.settings
 
     def reads() -> dict[str, Any]:
         sizes, repeats = QUICK_READS if bench.quick else (SIZES_BYTES, REPEATS)
-        pace = settings.disk_bytes_per_s
+        pace, seed = bench.settings.disk_bytes_per_s, bench.settings.seed
         try:
-            done = measure_disk(bench.folder, sizes, repeats, pace, seed=settings.seed, listener=bench.listener)
+            done = measure_disk(bench.folder, sizes, repeats, pace, seed=seed, listener=bench.listener)
         except DiskError as error:
             return {"error": str(error)}
         return {"read_s": list(done.read_s.items()), "doubt": done.doubt or ""}
@@ -58,73 +57,70 @@ RESOLUTIONS = 100
 """Least ratio of a span to the counter's resolution."""
 QUICK_SPAN_S = 2.5
 """Longest span of a quick calibration, however coarse the counter."""
-IDLE = "idle"
 
 
 def energy_cases(bench: Bench) -> Cases:
     """Return a rest of the device, and each corner cell repeated for so long that the counter's resolution does not matter."""
-    search = find_energy_meter(bench.engine.account.device)
-    if search.meter is None:
-        bench.remarks.append(f"no energy: {'; '.join(search.obstacles)}")
+    bench.meter, obstacles = find_energy_meter(bench.engine.account.device)
+    if bench.meter is None:
+        bench.remarks.append(f"no energy: {'; '.join(obstacles)}")
         bench.add({"energy": None})
         return {}
-    bench.meter = search.meter
-    span_s = max(1.0 if bench.quick else 3.0, RESOLUTIONS * search.meter.resolution_s)
+    span_s = max(1.0 if bench.quick else 3.0, RESOLUTIONS * bench.meter.resolution_s)
     if bench.quick:
         span_s = min(span_s, QUICK_SPAN_S)
-    cases: dict[Hashable, Case] = {IDLE: Case(partial(span, search.meter, partial(time.sleep, 2 * span_s)), prepare=nothing)}
+
+    def repeated(work: Work) -> int:
+        times, begin_s = 0, time.perf_counter()
+        while times == 0 or time.perf_counter() - begin_s < span_s:
+            bench.engine.run(work)
+            times += 1
+        return times
+
+    def rest() -> int:
+        time.sleep(2 * span_s)
+        return 1
+
+    measure = partial(_span, bench.meter)
+    cases: dict[Hashable, Case] = {"idle": Case(partial(measure, rest), prepare=nothing)}
     for work in corner_cells(bench.settings):
         case = bench.case(work, "energy")
-        repeat = partial(repeated, bench.engine, work, span_s)
-        cases[f"{work.src_len}+{work.tgt_len}"] = Case(
-            partial(span, search.meter, repeat), prepare=case.prepare, size=case.size, about=case.about
-        )
+        run = partial(measure, partial(repeated, work))
+        cases[f"{work.src_len}+{work.tgt_len}"] = Case(run, prepare=case.prepare, size=case.size, about=case.about)
     return cases
 
 
-def span(meter: EnergyMeter, do: Callable[[], int | None]) -> dict[str, Any]:
-    """Return the seconds and the joules of `do`, which returns how often it ran; no joules if the counter fails."""
+def _span(meter: EnergyMeter, do: Callable[[], int]) -> dict[str, Any]:
+    """Return the seconds and the joules of one of the runs of `do`, which returns their number; None if the counter fails."""
     before_j, begin_s = meter.read_j(), time.perf_counter()
-    times = do() or 1
+    times = do()
     span_s, after_j = time.perf_counter() - begin_s, meter.read_j()
     joules = None if before_j is None or after_j is None else (after_j - before_j) / times
     return {"seconds": span_s / times, "joules": joules}
 
 
-def repeated(engine: Engine, work: Work, span_s: float) -> int:
-    """Run a work for at least `span_s`; return how often."""
-    times, begin_s = 0, time.perf_counter()
-    while times == 0 or time.perf_counter() - begin_s < span_s:
-        engine.run(work)
-        times += 1
-    return times
-
-
 def fit_energy_block(frame: pd.DataFrame, bench: Bench) -> Blocks:
     """Return `energy`: a plane in joules over both lengths. The joules include the power of the box at rest."""
     assert bench.meter is not None
-    rows, source = frame.drop_duplicates("case", keep="last"), bench.meter.source
     bench.meter.close()
-    if rows["seconds"].isna().any():
-        bench.remarks.append("no energy: out of memory at a corner cell")
-    elif not (rows["joules"].fillna(0.0) > 0.0).all():
-        bench.remarks.append(f"no energy: the counter of {source} failed while it was read")
-    else:
-        idle, active = rows[rows["cell"].isna()].iloc[0], rows[rows["cell"].notna()]
-        columns = [active[name].to_numpy() for name in ("src_len", "tgt_len", "joules")]
-        plane = fit_relative_plane(*columns, quantile=MEDIAN)
-        block = EnergyBlock(
-            kind="measured",
-            source=source,
-            idle_w=float(idle["joules"] / idle["seconds"]),
-            active_w=float(active["joules"].sum() / active["seconds"].sum()),
-            j_per_src_token=plane.s_per_src_token,
-            j_per_tgt_token=plane.s_per_tgt_token,
-            j_fixed=plane.s_fixed,
-            heldout_error=heldout_plane_error(*columns, quantile=MEDIAN),
-        )
-        return {"energy": block}
-    return {"energy": None}
+    source, rows = bench.meter.source, frame.drop_duplicates("case", keep="last")
+    if not (rows["joules"].fillna(0.0) > 0.0).all():
+        bench.remarks.append(f"no energy: out of memory at a corner cell, or the counter of {source} failed while it was read")
+        return {"energy": None}
+    [idle], active = rows[rows["cell"].isna()].to_dict("records"), rows[rows["cell"].notna()]
+    columns = [active[name].to_numpy() for name in ("src_len", "tgt_len", "joules")]
+    plane = fit_relative_plane(*columns, quantile=MEDIAN)
+    block = EnergyBlock(
+        kind="measured",
+        source=source,
+        idle_w=float(idle["joules"] / idle["seconds"]),
+        active_w=float(active["joules"].sum() / active["seconds"].sum()),
+        j_per_src_token=plane.s_per_src_token,
+        j_per_tgt_token=plane.s_per_tgt_token,
+        j_fixed=plane.s_fixed,
+        heldout_error=heldout_plane_error(*columns, quantile=MEDIAN),
+    )
+    return {"energy": block}
 
 
 PARTS = (

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from simnmt.calibrate.cells import STEP_SRC_LEN
 from simnmt.calibrate.harness import Case, counted, nothing
-from simnmt.calibrate.parts import Bench, Blocks, Cases, Part, by_batch
+from simnmt.calibrate.parts import Bench, Blocks, Cases, Part
 from simnmt.calibrate.settings import CalibrationError, Settings
-from simnmt.nmt.engine import EngineAccount, Work
+from simnmt.nmt.engine import Work
 from simnmt.profile.blocks import BeamOverrun, EncoderBlock, StepBlock
 from simnmt.profile.cost import DecodingCost
 from simnmt.profile.device_profile import PACKING
@@ -30,71 +30,45 @@ STEPS = 24
 SOURCE_ROUNDS, SOURCES_WITHIN_S = 6, 25.0
 
 
-@runtime_checkable
-class TakesTurns(Protocol):
-    """An engine that alternates steps of two batches."""
-
-    def in_turn_s(self, first: Work, second: Work) -> list[tuple[float, float]]:
-        """Return the seconds of the steps of both works, in pairs that are adjacent in time."""
-
-
 def source_cases(bench: Bench) -> Cases:
     """Return pairs of steps under short and long sources; none in quick mode or if the engine cannot alternate them.
 
     The speed of a box varies by more than the difference, but hardly within a pair.
     """
-    settings, engine = bench.settings, bench.engine
+    settings, in_turn_s = bench.settings, getattr(bench.engine, "in_turn_s", None)
     short, long = min(STEP_SRC_LEN, settings.max_src_len), min(LONG_SRC_LEN, settings.max_src_len)
-    if bench.quick or long == short or not isinstance(engine, TakesTurns) or bench.blocks.get("step") is None:
+    if bench.quick or long == short or in_turn_s is None or bench.blocks.get("step") is None:
         return {}
-    most, steps = bench.blocks["step"].batch[-1], min(STEPS, settings.max_tgt_len)
+    steps = min(STEPS, settings.max_tgt_len)
 
     def pairs(batch: int) -> dict[str, Any]:
         works = (Work(src_len, steps, batch, settings.beam) for src_len in (short, long))
-        return {"pairs_s": engine.in_turn_s(*works)}
+        return {"pairs_s": in_turn_s(*works)}
 
     return {
         batch: Case(partial(pairs, batch), prepare=nothing, size=(batch,), about={"batch": batch, "more": long - short})
-        for batch in sorted({*(size for size in LONG_SOURCE_BATCHES if size <= most), most})
+        for batch in sorted({*(size for size in LONG_SOURCE_BATCHES if size <= bench.most_batch), bench.most_batch})
     }
 
 
 def fit_sources(frame: pd.DataFrame, bench: Bench) -> Blocks:
-    """Return `step` with the seconds that a source token adds to a step for each sentence, at least 0, and a note.
+    """Return `step` with the seconds that a source token adds to a step for each sentence, at least 0.
 
     The fit is least squares of relative errors to the median difference of each batch size.
     """
-    rows, step = counted(frame), bench.blocks["step"]
-    pairs = {
-        batch: [tuple(pair) for pairs_s in timed["pairs_s"] for pair in pairs_s] for batch, timed in by_batch(rows).items()
-    }
-    seconds, note = s_per_row_src_token(pairs, int(rows["more"].iloc[0]))
-    return {"step": step.model_copy(update={"s_per_row_src_token": seconds, "notes": (*step.notes, note)})}
-
-
-def s_per_row_src_token(pairs_by_batch: dict[int, list[tuple[float, float]]], more: int) -> tuple[float, str]:
-    """Fit `s_per_row_src_token` to pairs of steps, the second under `more` further source tokens; return it with a note."""
-    above, below, grown = 0.0, 0.0, []
-    for batch, pairs in pairs_by_batch.items():
-        share = np.array([long / short - 1.0 for short, long in pairs])
-        tokens = batch * more / float(np.median([short for short, _ in pairs]))
-        above += tokens * float(np.median(share))
-        below += tokens * tokens
-        grown.append((batch, tokens, np.percentile(share, (25, 50, 75)).tolist()))
-    row_token_s = max(above / below, 0.0)
-    off = float(np.mean([abs(row_token_s * tokens - middle) / (1.0 + middle) for _, tokens, (_, middle, _) in grown]))
-    increases = ", ".join(
-        f"{_percent(middle)} ({_percent(low)} to {_percent(high)}) at batch {batch}" for batch, _, (low, middle, high) in grown
+    pairs = counted(frame)[["batch", "more", "pairs_s"]].explode("pairs_s")
+    short_s, long_s = (pairs["pairs_s"].str[at].astype(float) for at in (0, 1))
+    by_batch = (
+        pairs.assign(short_s=short_s, share=long_s / short_s - 1.0).groupby("batch")[["more", "short_s", "share"]].median()
     )
-    note = (
-        f"{more} further source tokens lengthen a step by {increases}: medians, and the middle half, of "
-        f"{min(map(len, pairs_by_batch.values()))} pairs at least; fitted within {_percent(off)} of a step"
-    )
-    return row_token_s, note
-
-
-def _percent(share: float) -> str:
-    return f"{100.0 * share:.1f} %"
+    tokens, share = by_batch["more"] * by_batch.index / by_batch["short_s"], by_batch["share"]
+    row_token_s = max(float((tokens * share).sum() / (tokens * tokens).sum()), 0.0)
+    off = ((row_token_s * tokens - share).abs() / (1.0 + share)).mean()
+    increases = ", ".join(f"{100 * of_batch:.1f} % at batch {batch}" for batch, of_batch in share.items())
+    more = f"{by_batch['more'].iloc[0]:.0f} further source tokens lengthen a step by {increases}"
+    note = f"{more}: medians of adjacent pairs; fitted within {100 * off:.1f} % of a step"
+    step = bench.blocks["step"]
+    return {"step": step.model_copy(update={"s_per_row_src_token": row_token_s, "notes": (*step.notes, note)})}
 
 
 MIXED_BATCHES = (8, 32)
@@ -102,52 +76,42 @@ SHORTEST, LONGEST = 4, 64
 MIXED_ROUNDS = 9
 
 
-@runtime_checkable
-class Encodes(Protocol):
-    """An engine that encodes sentences of different lengths together."""
-
-    account: EngineAccount
-
-    def encoding_s(self, src_lens: Sequence[int]) -> float:
-        """Return the seconds of one call of the encoder."""
-
-
 def padding_cases(bench: Bench) -> Cases:
     """Return batches of mixed lengths, evenly spaced in their logarithm; none if the engine does not pack."""
-    engine, step, encoder = bench.engine, bench.blocks.get("step"), bench.blocks.get("encoder")
-    if not isinstance(engine, Encodes) or engine.account.architecture.get("kind") not in PACKING or not (step and encoder):
+    encoding_s, step = getattr(bench.engine, "encoding_s", None), bench.blocks.get("step")
+    packs = bench.engine.account.architecture.get("kind") in PACKING
+    if encoding_s is None or not packs or step is None or bench.blocks.get("encoder") is None:
         return {}
 
-    def encoding(encode: Callable[[Sequence[int]], float], src_lens: list[int]) -> dict[str, Any]:
-        return {"seconds": encode(src_lens), "src_lens": src_lens}
+    def encode(src_lens: list[int]) -> dict[str, Any]:
+        return {"seconds": encoding_s(src_lens), "src_lens": src_lens}
 
-    longest, sizes = min(LONGEST, bench.settings.max_src_len), [size for size in MIXED_BATCHES if size <= step.batch[-1]]
+    longest, sizes = min(LONGEST, bench.settings.max_src_len), [size for size in MIXED_BATCHES if size <= bench.most_batch]
     lengths = {batch: [round(length) for length in np.geomspace(SHORTEST, longest, batch).tolist()] for batch in sizes}
     return {
-        batch: Case(partial(encoding, engine.encoding_s, src_lens), size=(batch,), about={"batch": batch})
-        for batch, src_lens in lengths.items()
+        batch: Case(partial(encode, src_lens), size=(batch,), about={"batch": batch}) for batch, src_lens in lengths.items()
     }
 
 
 def fit_padding(frame: pd.DataFrame, bench: Bench) -> Blocks:
     """Return `encoder` with `padding_share`."""
-    rows, encoder = counted(frame), bench.blocks["encoder"]
-    mixed = [(timed["src_lens"].iloc[0], float(timed["seconds"].median())) for timed in by_batch(rows).values()]
-    return {"encoder": encoder.model_copy(update={"padding_share": padding_share(mixed, bench.blocks["step"], encoder)})}
+    by_batch = (timed for _, timed in counted(frame).groupby("batch"))
+    mixed_s = {tuple(timed["src_lens"].iloc[0]): float(timed["seconds"].median()) for timed in by_batch}
+    share = padding_share(mixed_s, bench.blocks["step"], bench.blocks["encoder"])
+    return {"encoder": bench.blocks["encoder"].model_copy(update={"padding_share": share})}
 
 
-def padding_share(mixed: Sequence[tuple[Sequence[int], float]], step: StepBlock, encoder: EncoderBlock) -> float | None:
+def padding_share(mixed_s: Mapping[tuple[int, ...], float], step: StepBlock, encoder: EncoderBlock) -> float | None:
     """Fit the share of the padding's cost that batches of mixed lengths paid, by relative error; None without batches.
 
-    `mixed`: source lengths of a batch, and the seconds of encoding it.
+    `mixed_s`: seconds of encoding batches of these source lengths.
     """
     packed, padded = (DecodingCost(step.cost, encoder.cost, packs=packs) for packs in (True, False))
-    above, below = 0.0, 0.0
-    for src_lens, seconds in mixed:
-        saved = (padded.encode_s(src_lens) - packed.encode_s(src_lens)) / seconds
-        above += saved * (1.0 - packed.encode_s(src_lens) / seconds)
-        below += saved * saved
-    return min(max(above / below, 0.0), 1.0) if below else None
+    costs = [(packed.encode_s(src_lens), padded.encode_s(src_lens), seconds) for src_lens, seconds in mixed_s.items()]
+    packed_s, padded_s, seconds = np.array(costs).reshape(-1, 3).T
+    saved = (padded_s - packed_s) / seconds
+    below = float(saved @ saved)
+    return min(max(float(saved @ (1.0 - packed_s / seconds)) / below, 0.0), 1.0) if below else None
 
 
 SENTENCES = 200
@@ -156,26 +120,19 @@ LEAST_SENTENCES = 10
 """Least number of sentences that the model must end itself."""
 
 
-def measures_overrun(settings: Settings) -> bool:
-    """Return whether a calibration counts a beam's steps: torch with a beam and a text."""
-    return settings.beam > 1 and settings.text is not None and settings.backend == "torch" and not settings.vocabulary
-
-
-def check_overrun(settings: Settings) -> None:
-    """Raise `CalibrationError`, `CorpusError` or `NmtError` if a beam's steps could not be counted, before hours of timing."""
-    _text_translator(settings)
-
-
 def overrun_cases(bench: Bench) -> Cases:
     """Return the counting of a beam's steps, which is not timed."""
+    settings = bench.settings
+    if settings.beam == 1 or settings.text is None or settings.backend != "torch" or settings.vocabulary:
+        return {}
 
     def count() -> dict[str, int]:
-        translator, sentences = _text_translator(bench.settings)
+        translator, sentences = text_translator(settings)
         done = [translation for translation in translator.translate(sentences) if translation.ended and translation.steps]
         tokens = sum(translation.tgt_len + 1 for translation in done)
         return {"sentences": len(done), "steps": sum(translation.steps for translation in done), "tokens": tokens}
 
-    return {"text": Case(count, prepare=nothing)} if measures_overrun(bench.settings) else {}
+    return {"text": Case(count, prepare=nothing)}
 
 
 def fit_overrun(frame: pd.DataFrame, bench: Bench) -> Blocks:
@@ -192,18 +149,21 @@ def fit_overrun(frame: pd.DataFrame, bench: Bench) -> Blocks:
     return {"beam_overrun": block}
 
 
-def _text_translator(settings: Settings) -> tuple[Translator, list[str]]:
-    """Load the model with its subwords; return it and the first sentences of the text."""
+def text_translator(settings: Settings) -> tuple[Translator, list[str]]:
+    """Load the model with its subwords; return it and the first sentences of the text.
+
+    Raises `CalibrationError` for too few sentences, `CorpusError` and `NmtError`.
+    """
     from simnmt.nmt.pretrained_tokenizer import Languages
     from simnmt.nmt.translation import Translator
 
-    languages = Languages(settings.src_lang, settings.tgt_lang)
     assert settings.text is not None
     lines = (line.strip() for line in TextLines(settings.text, kept="head", pipes=False))
-    sentences = list(islice((line for line in lines if line), SENTENCES))
+    sentences = list(islice(filter(None, lines), SENTENCES))
     if len(sentences) < LEAST_SENTENCES:
         remedy = f"give {LEAST_SENTENCES} or more, one per line"
         raise CalibrationError(f"{len(sentences)} sentences", path=settings.text, remedy=remedy)
+    languages = Languages(settings.src_lang, settings.tgt_lang)
     translator = Translator.load(Path(settings.model), device=settings.device, beam=settings.beam, languages=languages)
     return translator, sentences
 

@@ -6,7 +6,7 @@ A variant is what was measured, with its agreement.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -40,7 +40,6 @@ SHARP_SRC_LEN = SHARP_STEPS = 25
 TIMED_STEPS = 8
 """Timed steps among these: a shorter run is less often disturbed."""
 QUICK_BATCHES = (1, 4)
-BlockAndOmissions = tuple[DecoderBlock | None, list[str]]
 
 
 @runtime_checkable
@@ -59,28 +58,37 @@ class TimesAnyDecoder(Engine, Protocol):
         """Return the seconds of the stages of one sentence of `tgt_len` forced steps."""
 
 
-def decoder_block(engine: Engine, settings: Settings, most: int, listener: Listener) -> BlockAndOmissions:
+def decoder_block(engine: Engine, settings: Settings, most: int, listener: Listener) -> tuple[DecoderBlock | None, list[str]]:
     """Measure the block `decoder` of a profile; return it, and what could not be measured.
 
-    `most`: sentences of the largest batch.
+    `most`: sentences of the largest batch. Batch sizes for which the base had no memory are left out.
     """
+    nothing_measured = "no variants of the decoder: "
     if isinstance(engine, TimesAnyDecoder):
-        return _rungs(engine, settings, listener)
-    if isinstance(engine, TimesOutputStages):
-        return _fused_or_not(engine, settings, most, listener)
-    return None, ["no variants of the decoder: the backend does not time the stages of a step"]
+        try:
+            facts = _rungs(engine, settings, listener)
+        except NmtError as error:
+            return None, [f"{nothing_measured}{error}"]
+    elif isinstance(engine, TimesOutputStages):
+        facts = _fused_or_not(engine, settings, most, listener)
+    else:
+        return None, [f"{nothing_measured}the backend does not time the stages of a step"]
+    known = {variant.batch for variant in facts["variants"] if variant.settings == facts["base"]}
+    if not known:
+        return None, [f"{nothing_measured}out of memory"]
+    facts["variants"] = [variant for variant in facts["variants"] if variant.batch in known]
+    return DecoderBlock.model_validate({"kind": "measured", **facts}, strict=False), []
 
 
-def _fused_or_not(engine: TimesOutputStages, settings: Settings, most: int, listener: Listener) -> BlockAndOmissions:
+def _fused_or_not(engine: TimesOutputStages, settings: Settings, most: int, listener: Listener) -> dict[str, Any]:
     """Measure each beam and batch size, fused and not; the body includes the time of a whole step beside its stages."""
     quick, src_len, fused_engine = settings.mode == "quick", min(STEP_SRC_LEN, settings.max_src_len), engine.account.fused
-    repeats = QUICK_ROUNDS if quick else ROUNDS
     variants, left_out, notes = list[DecoderVariant](), list[str](), list[str]()
     for beam in dict.fromkeys((settings.beam, *BEAMS)):
         for batch in _batches(settings, most):
             listener.say(f"decoder: beam {beam}, batch {batch}")
             try:
-                stages, whole_s = _step_s(engine, src_len, batch, beam, settings, repeats)
+                stages, whole_s = _step_s(engine, src_len, batch, beam, settings)
             except OutOfMemory:
                 left_out.append(f"beam {beam}, batch {batch}: out of memory")
                 break
@@ -96,7 +104,7 @@ def _fused_or_not(engine: TimesOutputStages, settings: Settings, most: int, list
         from simnmt.calibrate.vocabulary_variants import TextDecoding  # reads bundles, which few calibrations have
 
         decoding = TextDecoding.load(settings, engine.account.threads)
-        notes = list(decoding.notes)
+        notes += decoding.notes
         beams = {settings.beam} if quick else {settings.beam, *BEAMS}
         for full in [full for full in variants if full.settings.fused == fused_engine and full.settings.beam in beams]:
             name = f"parts of the vocabulary, beam {full.settings.beam}, batch {full.batch}"
@@ -108,11 +116,13 @@ def _fused_or_not(engine: TimesOutputStages, settings: Settings, most: int, list
                 continue
             left_out += [] if restricted else [f"{name}: too few sentences for whole batches"]
             variants += restricted
-    return _block(DecoderSettings(beam=settings.beam, fused=fused_engine), variants, src_len, repeats, left_out, notes)
+    base, repeats = DecoderSettings(beam=settings.beam, fused=fused_engine), QUICK_ROUNDS if quick else ROUNDS
+    facts = {"base": base, "src_len": src_len, "repeats": repeats}
+    return facts | {"variants": variants, "left_out": left_out, "notes": notes}
 
 
 def _step_s(
-    engine: TimesOutputStages, src_len: int, batch: int, beam: int, settings: Settings, repeats: int
+    engine: TimesOutputStages, src_len: int, batch: int, beam: int, settings: Settings
 ) -> tuple[dict[str, float], float]:
     """Return the seconds of the stages of a step, and those that each further step adds to a translation, with the gap."""
     steps = min(STEPS_OF_MANY if batch * beam >= MANY_ROWS else STEPS, settings.max_tgt_len)
@@ -122,7 +132,7 @@ def _step_s(
 
     timer = engine.stage_timer(batch, beam, src_len=src_len)
     cases: dict[str, Callable[[], object]] = {"stages": timer, "short": partial(run, 1), "long": partial(run, steps)}
-    frame = rounds(cases, repeats, ENOUGH_S, name="decoder")
+    frame = rounds(cases, QUICK_ROUNDS if settings.mode == "quick" else ROUNDS, ENOUGH_S, name="decoder")
     if frame["seconds"].isna().any():
         raise OutOfMemory("a step does not fit")
     short_s, long_s = (float(np.median(times_s)) for times_s in by_round(frame, "short", "long").values())
@@ -130,42 +140,40 @@ def _step_s(
     return {str(name): float(second) for name, second in stages_s.items()}, max(long_s - short_s, 0.0) / (steps - 1)
 
 
-def _rungs(engine: TimesAnyDecoder, settings: Settings, listener: Listener) -> BlockAndOmissions:
+def _rungs(engine: TimesAnyDecoder, settings: Settings, listener: Listener) -> dict[str, Any]:
     """Measure the decoders of `ladder`, each alternately with the base, which removes drifts of the box from their ratio.
 
     The ratio is of the least times of both, which a busy box disturbs least.
     """
     base = DecoderSettings.model_validate((engine.account.decoder or {}) | {"beam": settings.beam})
-    quick, src_len = settings.mode == "quick", min(SHARP_SRC_LEN, settings.max_src_len)
+    src_len, repeats = (
+        min(SHARP_SRC_LEN, settings.max_src_len),
+        QUICK_SHARP_ROUNDS if settings.mode == "quick" else SHARP_ROUNDS,
+    )
 
     def step(decoder: DecoderSettings) -> dict[str, float]:
         stages = engine.stages_s(decoder, src_len=src_len, tgt_len=TIMED_STEPS)
         body_s = stages.prepare_s / SHARP_STEPS + stages.body_s / TIMED_STEPS
         parts_s = dict(zip(STAGES, (body_s, stages.product_s / TIMED_STEPS, stages.search_s / TIMED_STEPS), strict=True))
-        step_s = sum(parts_s.values())
-        return {"seconds": TIMED_STEPS * step_s, "step_s": step_s, **parts_s}
+        return {"seconds": TIMED_STEPS * sum(parts_s.values()), "step_s": sum(parts_s.values()), **parts_s}
 
     ratios: dict[DecoderSettings, list[float]] = {}
-    base_steps, left_out = list[list[float]](), list[str]()
+    base_steps, left_out = list[pd.DataFrame](), list[str]()
     for variant in dict.fromkeys(ladder(base)):
         if variant == base:
             continue
         listener.say(f"decoder: {variant.describe()}")
         cases = {"base": partial(step, base), "variant": partial(step, variant)}
-        try:
-            frame = rounds(cases, QUICK_SHARP_ROUNDS if quick else SHARP_ROUNDS, SHARP_ENOUGH_S, name="decoder", again=False)
-        except NmtError as error:
-            return None, [f"no variants of the decoder: {error}"]
+        frame = rounds(cases, repeats, SHARP_ENOUGH_S, name="decoder", again=False)
         if frame["seconds"].isna().any():
             left_out.append(f"{variant.describe()}: out of memory")
             continue
         ours, theirs = (frame[frame["case"] == case] for case in ("variant", "base"))
-        fastest = ours.sort_values("step_s")[list(STAGES)].to_numpy()[0]
-        ratios[variant] = (fastest / theirs["step_s"].min()).tolist()
-        base_steps += theirs[list(STAGES)].to_numpy().tolist()
+        ratios[variant] = (ours.nsmallest(1, "step_s")[list(STAGES)].iloc[0] / theirs["step_s"].min()).tolist()
+        base_steps.append(theirs[list(STAGES)])
     if not base_steps:
-        return None, ["no variants of the decoder: out of memory"]
-    base_s = np.median(base_steps, axis=0).tolist()
+        return {"base": base, "variants": []}
+    base_s = pd.concat(base_steps).median().tolist()
     variants = [DecoderVariant.of(base, 1, *base_s)]
     variants += [DecoderVariant.of(decoder, 1, *(sum(base_s) * part for part in ratio)) for decoder, ratio in ratios.items()]
     notes = ["work done once per sentence is in the body, shared by its steps"]
@@ -176,10 +184,10 @@ def _rungs(engine: TimesAnyDecoder, settings: Settings, listener: Listener) -> B
         text, noisy = Path(settings.text), [variant.settings for variant in variants if variant.settings.noise]
         shares, tokens, sentences = noise_agreement(settings.model, text, noisy, base.beam)
         variants = [variant.model_copy(update={"agreement": shares.get(variant.settings)}) for variant in variants]
-        words = f"{tokens:,} words of {sentences:,} sentences of {text.name}"
-        notes.append(f"agreement: {words}, candidates aside")
-    repeats = len(base_steps) // len(ratios)
-    return _block(base, variants, src_len, repeats, left_out, notes)
+        notes.append(f"agreement: {tokens:,} words of {sentences:,} sentences of {text.name}, candidates aside")
+    repeats = sum(map(len, base_steps)) // len(ratios)
+    facts = {"base": base, "src_len": src_len, "repeats": repeats}
+    return facts | {"variants": variants, "left_out": left_out, "notes": notes}
 
 
 def ladder(base: DecoderSettings) -> Iterator[DecoderSettings]:
@@ -200,25 +208,6 @@ def _batches(settings: Settings, most: int) -> list[int]:
     sizes = QUICK_BATCHES if settings.mode == "quick" else [1 << power for power in range(most.bit_length())]
     largest = min(most, batches(settings)[-1])
     return sorted({size for size in sizes if size < largest} | {1, largest})
-
-
-def _block(
-    base: DecoderSettings, variants: Sequence[DecoderVariant], src_len: int, repeats: int, left_out: list[str], notes: list[str]
-) -> BlockAndOmissions:
-    """Return the block without batch sizes for which the base had no memory."""
-    known = {variant.batch for variant in variants if variant.settings == base}
-    if not known:
-        return None, ["no variants of the decoder: out of memory"]
-    block = DecoderBlock(
-        kind="measured",
-        base=base,
-        src_len=src_len,
-        repeats=repeats,
-        variants=tuple(variant for variant in variants if variant.batch in known),
-        left_out=tuple(left_out),
-        notes=tuple(notes),
-    )
-    return block, []
 
 
 def cases(bench: Bench) -> Cases:

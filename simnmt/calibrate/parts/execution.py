@@ -7,18 +7,16 @@ from collections.abc import Hashable
 from dataclasses import asdict
 from functools import partial
 
-import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from simnmt.calibrate.cells import corner_cells, execution_cells
 from simnmt.calibrate.harness import Case, counted
 from simnmt.calibrate.parts import Bench, Blocks, Cases, Part
-from simnmt.calibrate.parts.step import ROUNDS_WITHIN_S, lone_gap_overheads
+from simnmt.calibrate.parts.step import WITHIN_S
 from simnmt.calibrate.parts.step import rounds as step_rounds
 from simnmt.calibrate.settings import CalibrationError, Settings
 from simnmt.nmt.engine import Work
-from simnmt.profile.blocks import Execution, Overhead
+from simnmt.profile.blocks import Execution
 from simnmt.profile.execution_fit import (
     MEDIAN,
     Mode,
@@ -65,7 +63,7 @@ def rounds(bench: Bench) -> int:
 
 
 def fit(frame: pd.DataFrame, bench: Bench) -> Blocks:
-    """Return `execution` and `valid_range`, and the gap between steps of single sentences.
+    """Return `execution` and `valid_range`: lengths from 1 to the longest measured one; in paper mode, from the shortest.
 
     Raises `CalibrationError` if too few cells fitted into memory.
     """
@@ -74,16 +72,10 @@ def fit(frame: pd.DataFrame, bench: Bench) -> Blocks:
     if cells < LEAST_CELLS:
         what = f"only {cells} cells could be measured, too few for a plane"
         raise CalibrationError(what, remedy="free memory, or give smaller --max-src-len and --max-tgt-len")
-    # Lengths from 1 to the longest measured one; in paper mode, from the shortest drawn one.
     src_len, tgt_len = (
         (int(rows[side].min()) if settings.mode == "paper" else 1, int(rows[side].max())) for side in ("src_len", "tgt_len")
     )
-    gaps: dict[str, Overhead] = lone_gap_overheads(rows) if "overheads" in settings.parts else {}
-    return {
-        "execution": execution_block(rows, settings),
-        "valid_range": ValidRange(src_len=src_len, tgt_len=tgt_len),
-        "overheads": gaps,
-    }
+    return {"execution": execution_block(rows, settings), "valid_range": ValidRange(src_len=src_len, tgt_len=tgt_len)}
 
 
 def execution_block(rows: pd.DataFrame, settings: Settings) -> Execution:
@@ -92,50 +84,33 @@ def execution_block(rows: pd.DataFrame, settings: Settings) -> Execution:
     Raises `ValueError` for too few cells, `CalibrationError` for inferences of mode paper whose plane has a negative time per
     token: its least squares have no bounds.
     """
-    src_len, tgt_len, time_s = (rows[name].to_numpy() for name in ("src_len", "tgt_len", "seconds"))
-    corners = _is_corner(src_len, tgt_len, settings)
+    columns = [rows[name].to_numpy() for name in ("src_len", "tgt_len", "seconds")]
+    six = pd.MultiIndex.from_tuples([(work.src_len, work.tgt_len) for work in corner_cells(settings)])
+    cells = pd.MultiIndex.from_arrays(columns[:2])
     # If some corners did not fit into memory, the others cannot make a plane to be judged.
-    all_six = len({*zip(src_len[corners], tgt_len[corners], strict=True)}) == 6
-    mode: Mode = FIT_MODE[settings.mode] if settings.gap_s is None else "every_repeat"
-    marked = corners if mode == "six_cells" and all_six else None
+    corners = cells.isin(six) if six.isin(cells).all() else None
+    paper, mode = settings.mode == "paper", FIT_MODE[settings.mode] if settings.gap_s is None else "every_repeat"
     stretch = rows.groupby(["attempt", "stretch"]).ngroup().to_numpy()
-    block = fit_execution(src_len, tgt_len, time_s, mode=mode, fitted=marked, stretch=stretch)
+    block = fit_execution(*columns, mode=mode, fitted=corners if mode == "six_cells" else None, stretch=stretch)
     for side, s_per_token in (("source", block.plane.s_per_src_token), ("target", block.plane.s_per_tgt_token)):
         if s_per_token < 0.0:
-            what = f"{time_s.size:,} inferences give a {side} token {1e3 * s_per_token:.3g} ms, which cannot be"
+            what = f"{len(rows):,} inferences give a {side} token {1e3 * s_per_token:.3g} ms, which cannot be"
             raise CalibrationError(what, remedy="give more --inferences in another --out, on a quiet box")
-    fitted: dict[str, object] = {}
-    if mode == "full_grid" and all_six:
-        fitted["heldout_error_six_cells"] = heldout_plane_error(src_len, tgt_len, time_s, fitted=corners)
-    if settings.mode == "paper":
-        plane = fit_relative_plane(src_len, tgt_len, time_s, quantile=MEDIAN)
-        medians = by_cell(src_len, tgt_len, time_s)
-        fitted["lengths"] = settings.drawn_lengths
-        fitted["relative_plane"] = asdict(plane) | {
+    further: dict[str, object] = {}
+    if paper:
+        plane, medians = fit_relative_plane(*columns, quantile=MEDIAN), by_cell(*columns)
+        further["lengths"] = settings.drawn_lengths
+        further["relative_plane"] = asdict(plane) | {
             "error": relative_error(plane.seconds(medians.first, medians.second), medians.quantile(MEDIAN)),
-            "heldout_error": heldout_plane_error(src_len, tgt_len, time_s, quantile=MEDIAN),
+            "heldout_error": heldout_plane_error(*columns, quantile=MEDIAN),
         }
     # Thousands of single inferences are kept by target length, as in figure 2a of C-NMT.
-    summed_up = samples_by_tgt_len if settings.mode == "paper" else cell_samples
-    samples = summed_up(src_len, tgt_len, time_s, beam=settings.beam)
-    return block.model_copy(update={"fit": block.fit.model_copy(update=fitted), "samples": samples})
-
-
-def _is_corner(src_len: NDArray[np.int64], tgt_len: NDArray[np.int64], settings: Settings) -> NDArray[np.bool_]:
-    corners = {(work.src_len, work.tgt_len) for work in corner_cells(settings)}
-    return np.array([pair in corners for pair in zip(src_len.tolist(), tgt_len.tolist(), strict=True)])
+    samples = (samples_by_tgt_len if paper else cell_samples)(*columns, beam=settings.beam)
+    return block.model_copy(update={"fit": block.fit.model_copy(update=further), "samples": samples})
 
 
 PARTS = (
     Part(
-        "execution",
-        ("execution",),
-        cases,
-        fit,
-        order=1,
-        rounds=rounds,
-        within_s=ROUNDS_WITHIN_S,
-        apart=apart,
-        beside_reference=True,
+        "execution", ("execution",), cases, fit, order=1, rounds=rounds, within_s=WITHIN_S, apart=apart, beside_reference=True
     ),
 )

@@ -15,11 +15,10 @@ from simnmt.kernels.arrays import KernelError, huge_pages
 from simnmt.kernels.beam_search import Ints, SharpTranslation, StageSeconds
 from simnmt.kernels.packed_products import PackedMatrix, choose_scales, even_rows, packed_panels
 from simnmt.kernels.sharp import model as sharp
-from simnmt.kernels.sharp.model import Float32, ForcedSteps, SearchRequest, SharpWeights, SourceWeights
+from simnmt.kernels.sharp.model import Float32, ForcedSteps, Layer, SearchRequest, SharpWeights, SourceWeights
 from simnmt.profile.decoder_settings import DecoderSettings
 
 c = c_declarations(KERNEL_LIBRARY.folder / "sharp_model.h")
-ACTIVATIONS = {activation: number for number, activation in enumerate(get_args(Activation))}
 MOST_MEMBERS = 16
 """Most models of an ensemble; `SHARP_MOST_MEMBERS` in sharp.c."""
 _TABLE_ROWS = 1_024
@@ -30,9 +29,8 @@ class _Packed:
     """A side of a model packed under one settings; holds all arrays that its C structure points to, and its memory."""
 
     def __init__(self, kernels: ctypes.CDLL, settings: DecoderSettings) -> None:
-        self.kernels, self._settings = kernels, settings
-        self._int16 = settings.gemm == "int16"
-        self._common = {"int16": self._int16, "activation": ACTIVATIONS[settings.activations]}
+        self.kernels, self._settings, self._int16 = kernels, settings, settings.gemm == "int16"
+        self._common = {"int16": self._int16, "activation": get_args(Activation).index(settings.activations)}
         self._held: list[Any] = []
         self._memory: NDArray[np.uint8] = np.empty(0, np.uint8)
 
@@ -42,8 +40,10 @@ class _Packed:
             self._memory = huge_pages(size, np.uint8)
         return int(self._memory.ctypes.data)
 
-    def _matrix(self, weight: Float32, limit: float) -> Any:
-        """Pack weights [out, in] for inputs up to `limit`."""
+    def _matrix(self, weight: Float32 | None, limit: float = 1.0) -> Any:
+        """Pack weights [out, in] for inputs up to `limit`; an empty structure for None."""
+        if weight is None:
+            return c.sharp_matrix()
         packed = PackedMatrix.of(weight, limit if self._int16 else None)
         self._held.append(packed)
         scales = (1.0, 1.0) if packed.scales is None else (packed.scales.input, packed.scales.rescale)
@@ -58,7 +58,12 @@ class _Packed:
             matrix.multiply(embedding[part], table[part])
         return {"table": self._address(table), "table_words": words, "embedding": self._address(embedding)}
 
-    def _layers(self, layers: Sequence[Any]) -> dict[str, Any]:
+    def _layer(self, layer: Layer, fed: Any, skips: bool = False) -> Any:
+        biases = map(self._address, (layer.bias, layer.reset_bias))
+        number = getattr(c, f"SHARP_{layer.kind.upper()}")
+        return c.sharp_layer(number, layer.width, skips, fed, self._matrix(layer.state), *biases)
+
+    def _stack(self, layers: Sequence[Any]) -> dict[str, Any]:
         self._held.append((c.sharp_layer * len(layers))(*layers))
         return {"stack": ctypes.addressof(self._held[-1])}
 
@@ -72,48 +77,38 @@ class CompiledMember(_Packed):
 
     def __init__(self, weights: SharpWeights, settings: DecoderSettings, kernels: ctypes.CDLL) -> None:
         super().__init__(kernels, settings)
-        bottom, attention, limits = weights.bottom, weights.bottom.attention, sharp.input_limits(weights)
+        limits = weights.input_limits()
         layers = [
-            c.sharp_layer(
-                getattr(c, f"SHARP_{layer.kind.upper()}"),
-                layer.width,
-                skipped is not None,
-                self._matrix(layer.input, limit),
-                c.sharp_matrix() if layer.state is None else self._matrix(layer.state, 1.0),
-                self._address(layer.bias),
-            )
-            for layer, limit, skipped in zip(weights.stack, limits[:-1], sharp.skips(weights.stack), strict=True)
+            self._layer(layer, self._matrix(layer.input, limit), skipped is not None)
+            for layer, limit, skipped in zip(weights.stack, limits[:-1], weights.skips(), strict=True)
         ]
-        word = self._matrix(np.concatenate((bottom.word, attention.word)), sharp.embedding_limit(weights.embedding))
         self.model = c.sharp_model(
             vocab=weights.vocab,
-            r=bottom.width,
-            s=weights.source_width,
-            a=len(attention.state),
-            gates=sharp.GATES[bottom.kind],
+            r=weights.width,
+            s=weights.context.shape[1],
+            a=len(weights.key),
+            gates=sharp.GATES[weights.cell],
             layers=len(layers),
-            additive=attention.form == "additive",
+            additive=weights.score is not None,
             attention_kept=settings.attention == "precomputed",
             merge=settings.merge,
-            word=word,
+            word=self._matrix(weights.word, sharp.embedding_limit(weights.embedding)),
             **self._table(weights.embedding),
-            state=self._matrix(np.concatenate((bottom.state, attention.state)), 1.0),
-            context=self._matrix(bottom.context, 1.0),
-            key=self._matrix(attention.key, 1.0),
-            bias=self._address(bottom.bias),
-            score=self._address(attention.score),
+            state=self._matrix(weights.state),
+            context=self._matrix(weights.context),
+            key=self._matrix(weights.key),
+            bias=self._address(weights.bias),
+            score=self._address(weights.score),
             output_bias=self._address(weights.output_bias),
-            **self._layers(layers),
+            **self._stack(layers),
             **self._common,
         )
-        self._describe_output(weights.output, limits[-1])
-
-    def _describe_output(self, weight: Float32, limit: float) -> None:
-        """Hold the rows of the output layer, from which the candidates of each sentence are packed."""
-        scales = choose_scales(weight, limit) if self._int16 else None
+        # Rows of the output layer, from which the candidates of each sentence are packed.
+        output = weights.output
+        scales = choose_scales(output, limits[-1]) if self._int16 else None
         factors = (1.0, 1.0) if scales is None else (scales.input, scales.rescale)
-        self._output_rows = even_rows(weight if scales is None else scales.quantise_weight(weight))
-        self.model.output = c.sharp_matrix(None, *weight.shape, limit, *factors)
+        self._output_rows = even_rows(output if scales is None else scales.quantise_weight(output))
+        self.model.output = c.sharp_matrix(None, *output.shape, limits[-1], *factors)
         self.model.output_rows = self._address(self._output_rows)
 
     def pack_all_words(self) -> None:
@@ -128,18 +123,15 @@ class CompiledSource(_Packed):
     def __init__(self, weights: SourceWeights, settings: DecoderSettings, kernels: ctypes.CDLL) -> None:
         super().__init__(kernels, settings)
         layers, tables, limit = [], dict[str, Any](), sharp.embedding_limit(weights.embedding)
-        for layer in weights.layers:
-            sides = layer.forward, layer.backward
+        for sides in weights.layers:
             fed = self._matrix(np.concatenate([side.input for side in sides]), limit)
             tables = tables or self._table(weights.embedding)
-            for side in sides:
-                kind, biases = getattr(c, f"SHARP_{layer.kind.upper()}"), map(self._address, (side.bias, side.reset_bias))
-                layers.append(c.sharp_layer(kind, layer.width, False, fed, self._matrix(side.state, 1.0), *biases))
+            layers += [self._layer(side, fed) for side in sides]
             limit = 1.0
-        self._source = c.sharp_source(layers=len(weights.layers), **tables, **self._layers(layers), **self._common)
+        self._source = c.sharp_source(layers=len(weights.layers), **tables, **self._stack(layers), **self._common)
         self._width = weights.width
 
-    def encode(self, words: NDArray[np.int64]) -> Float32:
+    def encode(self, words: Ints) -> Float32:
         """Return the states [src_len, width] of a sentence, whose words the caller has checked."""
         states, source = np.empty((len(words), self._width), np.float32), ctypes.byref(self._source)
         memory = self.memory(self.kernels.simnmt_sharp_source_bytes(source, len(words)))
@@ -150,7 +142,7 @@ class CompiledSource(_Packed):
 def compiled_decode(members: Sequence[CompiledMember], sources: Sequence[Float32], request: SearchRequest) -> SharpTranslation:
     """Decode as `reference_decode` does; all memory is allocated before the search begins (SHARP-01)."""
     tokens, attended = np.empty(request.steps, np.int64), np.empty(request.steps, np.int64)
-    call = _call(members, sources, request, tokens=tokens.ctypes.data, attended=attended.ctypes.data)
+    call = _call(members, sources, request, tokens=tokens, attended=attended)
     if not members[0].kernels.simnmt_sharp_decode(ctypes.byref(call)):
         raise KernelError("no word of the candidates may be chosen")
     return SharpTranslation(
@@ -164,16 +156,15 @@ def compiled_decode(members: Sequence[CompiledMember], sources: Sequence[Float32
     )
 
 
-def compiled_forced(member: CompiledMember, source: Float32, request: SearchRequest, words: Ints, places: Ints) -> ForcedSteps:
+def compiled_forced(member: CompiledMember, source: Float32, request: SearchRequest, words: Ints) -> ForcedSteps:
     """Return the result of `reference_forced`."""
     best, log_probs = np.empty(len(words), np.int64), np.empty(len(words), np.float32)
-    arrays: dict[str, NDArray[Any]] = {"words": words, "places": places, "best": best, "log_probs": log_probs}
-    call = _call([member], [source], request, **{name: array.ctypes.data for name, array in arrays.items()})
+    call = _call([member], [source], request, words=words, places=words, best=best, log_probs=log_probs)
     member.kernels.simnmt_sharp_forced(ctypes.byref(call))
     return ForcedSteps(best, log_probs)
 
 
-def _call(members: Sequence[CompiledMember], sources: Sequence[Float32], request: SearchRequest, **arrays: int) -> Any:
+def _call(members: Sequence[CompiledMember], sources: Sequence[Float32], request: SearchRequest, **arrays: NDArray[Any]) -> Any:
     """Return the C structure of one sentence, with its memory."""
     ids, tokens, pointers = request.candidates, request.tokens, ctypes.c_void_p * len(members)
     if ids is None:
@@ -197,7 +188,7 @@ def _call(members: Sequence[CompiledMember], sources: Sequence[Float32], request
         models=ctypes.addressof(models),
         sources=ctypes.addressof(states),
         ids=None if ids is None else ids.ctypes.data,
-        **arrays,
+        **{name: array.ctypes.data for name, array in arrays.items()},
     )
     call.held = models, states
     call.memory = members[0].memory(members[0].kernels.simnmt_sharp_bytes(ctypes.byref(call)))

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from functools import partial
 from statistics import fmean
-from typing import Any
 
 from simnmt.papers.kit.claims import Claim, Printed, Result, of_paper
 from simnmt.papers.kit.paper import read_paper
+from simnmt.papers.kit.rendering import Derived
 from simnmt.profile.streaming_cost import BERT_BASE, BITS
-from simnmt.report.table import Table
-from simnmt.report.typography import number
 from simnmt.streaming.plan.presets import LAYER_COMP_S, LAYER_LOAD_S, OUTLIERS, PRELOAD_BYTES
 from simnmt.streaming.plan.timeline import Work, load_then_run, timeline
 
@@ -30,13 +28,9 @@ LOW_MB = LAYERS * HEADS * sum(INDEX_MB[bits] for bits in BITS[:-1])
 """Indices of the five low versions."""
 OUTLIERS_MB = OUTLIERS * LAYERS * BERT_BASE.weights_per_layer * len(BITS[:-1]) / MB
 """Outliers of the five low versions, in millions."""
-STALLED = 100 * (LAYER_LOAD_S - LAYER_COMP_S) / LAYER_LOAD_S
-"""Percentage of a layer's load during which the computation waits."""
 _DISTIL = [LAYER_LOAD_S] * PAPER["distil_layers"], Work([LAYER_COMP_S] * PAPER["distil_layers"])
 PIPELINE, LOADED_FIRST = timeline(*_DISTIL), load_then_run(*_DISTIL)
 """Six layers of DistilBERT, each loaded whole while the one before is computed, and loaded first (STI-21)."""
-IDLE = 100 * (1.0 - PAPER["distil_layers"] * LAYER_COMP_S / PIPELINE.latency_s)
-"""Percentage of the pipeline's time in which nothing is computed."""
 
 
 def memory_ratio(model_mb: float) -> float:
@@ -49,111 +43,100 @@ def mean_gain(*baselines: str) -> float:
     return fmean(GAINS[name, board] for board in BOARDS.values() for name in baselines or BASELINES)
 
 
-ALL_GAIN, FULL_GAIN, LOW_GAIN = mean_gain(), mean_gain("StdPL-32"), mean_gain("StdPL-2", "StdPL-6")
-MEAN_GAIN = fmean([ALL_GAIN, PAPER["preload_gain"]])
-LEAST_GAIN = min(GAINS[name, board] for board in BOARDS.values() for name in BASELINES)
-FULL_RATIO, SIX_BITS_RATIO = memory_ratio(MODEL_MB), memory_ratio(SIX_BITS_MB)
-INTRODUCTION = f"{PAPER['intro_gains'][0]:g} to {PAPER['intro_gains'][1]:g}"
+_OUTLIERS = "0.15 % of the weights; printed 215"
+DERIVED = [
+    Derived(
+        "weights of a layer", BERT_BASE.weights_per_layer, "", "4 matrices of width x width, 2 of width x 4 width (STI-01)"
+    ),
+    Derived("weights of a shard", BERT_BASE.weights_per_shard, "", "one head and its twelfth of the feed-forward"),
+    Derived("three shards, 2 bits", 3 * INDEX_MB[2], "MB", "indices; 0.4 MB of a buffer by the text"),
+    Derived("three shards, 6 bits", 3 * INDEX_MB[6], "MB", "1 MB is said to hold a first layer"),
+    Derived("twelve shards, 2 bits", HEADS * INDEX_MB[2], "MB", "5 MB is said to hold a first layer"),
+    Derived("twelve shards, 6 bits", HEADS * INDEX_MB[6], "MB", "5 MB is said to hold a first layer"),
+    Derived("six layers, 32 bits", 6 * LAYER_MB, "MB", "170 of DistilBERT"),
+    Derived("twelve layers, 32 bits", MODEL_MB, "MB", "printed 418, as MiB of a model with embeddings"),
+    Derived("five low versions", LOW_MB, "MB", "indices alone; printed 215"),
+    Derived("the same with outliers, value alone", LOW_MB + 4 * OUTLIERS_MB, "MB", _OUTLIERS),
+    Derived("the same with outliers, value and place", LOW_MB + 8 * OUTLIERS_MB, "MB", _OUTLIERS),
+    Derived("rate of reading a layer", LAYER_MB / LAYER_LOAD_S, "MB/s", "28.3 MB in 339 ms"),
+    Derived("rate of reading DistilBERT", PAPER["distil_mb"] / PAPER["distil_load_s"], "MB/s", "170 MB in 2.1 s"),
+    Derived("rate of reading its file", PAPER["file_mb"] / PAPER["file_load_s"], "MB/s", "240 MB in 3.1 s"),
+    Derived("load over computation of a layer", LAYER_LOAD_S / LAYER_COMP_S, "", "339 over 95 ms"),
+    Derived("a layer’s stall", 100 * (LAYER_LOAD_S - LAYER_COMP_S) / LAYER_LOAD_S, "%", "printed: more than 72"),
+    Derived("pipeline of six layers", 1e3 * PIPELINE.latency_s, "ms", "our timeline (STI-12)"),
+    Derived("its idle computation", 100 * (1 - 6 * LAYER_COMP_S / PIPELINE.latency_s), "%", "printed: more than 72"),
+    Derived("load, then run", 1e3 * LOADED_FIRST.latency_s, "ms", ""),
+    Derived("mean gain over loading on demand", mean_gain(), "points", "all eight printed; 14 in the text"),
+    Derived("mean gain over StdPL-full", mean_gain("StdPL-32"), "points", "19.9 in the text"),
+    Derived("mean gain over StdPL-2 and StdPL-6", mean_gain("StdPL-2", "StdPL-6"), "points", "8.2 in the text"),
+    Derived("mean gain over all baselines", fmean([mean_gain(), PAPER["preload_gain"]]), "points", "7.1 in the text"),
+    Derived(
+        "smallest mean gain over a pipeline",
+        min(GAINS[name, board] for board in BOARDS.values() for name in BASELINES),
+        "points",
+        "5.9 to 54.1 in the introduction",
+    ),
+    Derived("memory against PreloadModel-full", memory_ratio(MODEL_MB), "times", "1 and 5 MB, mean; 204 in the text"),
+    Derived("memory against PreloadModel-6", memory_ratio(SIX_BITS_MB), "times", "63.7 MB of indices; 41 in the text"),
+    Derived("size that 41 times implies", PAPER["memory_6"] / memory_ratio(1.0), "MB", "63.7 by the shapes"),
+    Derived("mean of both printed", fmean([PAPER["memory_full"], PAPER["memory_6"]]), "times", "122 in the text"),
+]
+VALUES = {figure.what: figure.value for figure in DERIVED}
 
 
-def _rounds(value: float, printed: float, decimals: int) -> bool:
-    """Return True if the value rounds to the printed one, or was cut off there."""
-    return abs(value - printed) <= 0.5 * 10.0**-decimals + 1e-9
+def _rounds(what: str, printed: str, decimals: int) -> bool:
+    """Return True if the figure rounds to the printed one, or was cut off there."""
+    return bool(abs(VALUES[what] - PAPER[printed]) <= 0.5 * 10.0**-decimals + 1e-9)
 
 
-def _claim(identifier: str, supports: bool, ours: str, why: str) -> Claim[Printed]:
-    return Claim(identifier, value=lambda _: Result(supports, ours, why))
+_MEANS = {
+    "mean gain over loading on demand": ("demand_gain", 0),
+    "mean gain over StdPL-full": ("full_gain", 1),
+    "mean gain over StdPL-2 and StdPL-6": ("low_gain", 1),
+    "mean gain over all baselines": ("mean_gain", 1),
+}
+_IDLE, _LEAST = VALUES["its idle computation"], VALUES["smallest mean gain over a pipeline"]
+_FULL, _SIX = "memory against PreloadModel-full", "memory against PreloadModel-6"
+_VERDICTS = {
+    "STI-21 (a)": Result(
+        100 * PAPER["stalled"] < _IDLE,
+        f"{_IDLE:.1f} % of the {1e3 * PIPELINE.latency_s:.0f} ms of six layers, which is judged; loaded first, they take "
+        f"{1e3 * LOADED_FIRST.latency_s:.0f} ms",
+        "our timeline over 339 ms of loading and 95 ms of computation a layer, for DistilBERT’s six layers; the printed 72 is "
+        f"probably the stall of one layer, {VALUES['a layer’s stall']:.2f} %, rounded",
+    ),
+    "STI-22 (g)": Result(
+        all(_rounds(what, *printed) for what, printed in _MEANS.items()),
+        "; ".join(f"{VALUES[what]:.2f}" for what in _MEANS),
+        "the last as the mean of both groups, those on demand and PreloadModel",
+    ),
+    "STI-22 (h)": Result(
+        PAPER["intro_gains"][0] - 0.05 <= _LEAST,
+        f"means from {_LEAST:.2f} on",
+        "the least mean printed, over StdPL-6 on Jetson; single cells are in Table 5, which is lost",
+    ),
+    "STI-23 (a)": Result(
+        _rounds(_FULL, "memory_full", 0),
+        f"{VALUES[_FULL]:.1f} times",
+        "all layers in float32 over the buffer, mean of both boards",
+    ),
+    "STI-23 (b)": Result(
+        _rounds(_SIX, "memory_6", 0),
+        f"{VALUES[_SIX]:.1f} times",
+        "indices of 6 bits, 63.7 MB; 41 implies 68 MB, more than dictionary and outliers add",
+    ),
+    "STI-05": Result(
+        LOW_MB <= PAPER["store_mb"] <= LOW_MB + 8 * OUTLIERS_MB,
+        f"{LOW_MB:.1f} MB of indices; {LOW_MB + 4 * OUTLIERS_MB:.1f} to {LOW_MB + 8 * OUTLIERS_MB:.1f} with outliers",
+        "0.15 % outliers, as their value alone or with their place",
+    ),
+}
+
+
+def _printed(identifier: str, facts: Printed) -> Result:
+    return _VERDICTS[identifier]
 
 
 PRINTED_CLAIMS: list[Claim[Printed]] = of_paper(
-    PAPER,
-    [
-        _claim(
-            "STI-21 (a)",
-            100 * PAPER["stalled"] < IDLE,
-            f"{IDLE:.1f} % of the {1e3 * PIPELINE.latency_s:.0f} ms of six layers, which is judged; loaded first, they take "
-            f"{1e3 * LOADED_FIRST.latency_s:.0f} ms",
-            "our timeline over 339 ms of loading and 95 ms of computation a layer, for DistilBERT’s six layers; the printed 72 "
-            f"is probably the stall of one layer, (339 - 95) / 339 = {STALLED:.2f} %, rounded",
-        ),
-        _claim(
-            "STI-22 (g)",
-            _rounds(ALL_GAIN, PAPER["demand_gain"], 0)
-            and _rounds(FULL_GAIN, PAPER["full_gain"], 1)
-            and _rounds(LOW_GAIN, PAPER["low_gain"], 1)
-            and _rounds(MEAN_GAIN, PAPER["mean_gain"], 1),
-            f"{ALL_GAIN:.2f}; {FULL_GAIN:.2f}; {LOW_GAIN:.2f}; {MEAN_GAIN:.2f}",
-            "the last as the mean of both groups, those on demand and PreloadModel",
-        ),
-        _claim(
-            "STI-22 (h)",
-            PAPER["intro_gains"][0] - 0.05 <= LEAST_GAIN,
-            f"means from {LEAST_GAIN:.2f} on",
-            "the least mean printed, over StdPL-6 on Jetson; single cells are in Table 5, which is lost",
-        ),
-        _claim(
-            "STI-23 (a)",
-            _rounds(FULL_RATIO, PAPER["memory_full"], 0),
-            f"{FULL_RATIO:.1f} times",
-            "all layers in float32 over the buffer, mean of both boards",
-        ),
-        _claim(
-            "STI-23 (b)",
-            _rounds(SIX_BITS_RATIO, PAPER["memory_6"], 0),
-            f"{SIX_BITS_RATIO:.1f} times",
-            f"indices of 6 bits, {SIX_BITS_MB:.1f} MB; 41 implies 68 MB, more than dictionary and outliers add",
-        ),
-        _claim(
-            "STI-05",
-            LOW_MB <= PAPER["store_mb"] <= LOW_MB + 8 * OUTLIERS_MB,
-            f"{LOW_MB:.1f} MB of indices; {LOW_MB + 4 * OUTLIERS_MB:.1f} to {LOW_MB + 8 * OUTLIERS_MB:.1f} with outliers",
-            "0.15 % outliers, as their value alone or with their place",
-        ),
-    ],
+    PAPER, [Claim(identifier, value=partial(_printed, identifier)) for identifier in _VERDICTS]
 )
-
-_OUTLIERS, _MATRICES = "0.15 % of the weights", "4 matrices of width x width and 2 of width x 4 width (STI-01)"
-DERIVED = [
-    ("weights of a layer", BERT_BASE.weights_per_layer, "", "", _MATRICES),
-    ("weights of a shard", BERT_BASE.weights_per_shard, "", "", "one head and its twelfth of the feed-forward"),
-    ("shard, 2 bits", INDEX_MB[2], "MB", "", "indices alone"),
-    ("shard, 6 bits", INDEX_MB[6], "MB", "", "indices alone"),
-    ("three shards, 2 bits", 3 * INDEX_MB[2], "MB", "0.4 MB of a buffer (Table 7’s text)", ""),
-    ("three shards, 6 bits", 3 * INDEX_MB[6], "MB", "1 MB holds a first layer", ""),
-    ("twelve shards, 2 bits", HEADS * INDEX_MB[2], "MB", "5 MB holds a first layer", ""),
-    ("twelve shards, 6 bits", HEADS * INDEX_MB[6], "MB", "5 MB holds a first layer", ""),
-    ("layer, 32 bits", LAYER_MB, "MB", "", ""),
-    ("six layers, 32 bits", 6 * LAYER_MB, "MB", "170 MB of DistilBERT", ""),
-    ("twelve layers, 32 bits", MODEL_MB, "MB", "418, as MiB of a model with embeddings", ""),
-    ("five low versions", LOW_MB, "MB", "215 MB", "indices alone"),
-    ("the same with outliers, value alone", LOW_MB + 4 * OUTLIERS_MB, "MB", "215 MB", _OUTLIERS),
-    ("the same with outliers, value and place", LOW_MB + 8 * OUTLIERS_MB, "MB", "215 MB", _OUTLIERS),
-    ("rate of reading a layer", LAYER_MB / LAYER_LOAD_S, "MB/s", "", "28.3 MB in 339 ms"),
-    ("rate of reading DistilBERT", PAPER["distil_mb"] / PAPER["distil_load_s"], "MB/s", "", "170 MB in 2.1 s"),
-    ("rate of reading its file", PAPER["file_mb"] / PAPER["file_load_s"], "MB/s", "", "240 MB in 3.1 s"),
-    ("load over computation of a layer", LAYER_LOAD_S / LAYER_COMP_S, "", "", "the skew that pipelines meet"),
-    ("a layer’s stall", STALLED, "%", "more than 72 %", ""),
-    ("pipeline of six layers", 1e3 * PIPELINE.latency_s, "ms", "", "our timeline (STI-12)"),
-    ("its idle computation", IDLE, "%", "more than 72 %", ""),
-    ("load, then run", 1e3 * LOADED_FIRST.latency_s, "ms", "", ""),
-    ("mean gain over loading on demand", ALL_GAIN, "points", f"{PAPER['demand_gain']:g}", "all eight printed"),
-    ("mean gain over StdPL-full", FULL_GAIN, "points", f"{PAPER['full_gain']:g}", ""),
-    ("mean gain over StdPL-2 and StdPL-6", LOW_GAIN, "points", f"{PAPER['low_gain']:g}", ""),
-    ("mean gain over all baselines", MEAN_GAIN, "points", f"{PAPER['mean_gain']:g}", "on demand and PreloadModel"),
-    ("smallest mean gain over a pipeline", LEAST_GAIN, "points", f"{INTRODUCTION} in the introduction", ""),
-    ("memory against PreloadModel-full", FULL_RATIO, "times", f"{PAPER['memory_full']:g}", "1 and 5 MB, mean"),
-    ("memory against PreloadModel-6", SIX_BITS_RATIO, "times", f"{PAPER['memory_6']:g}", "63.7 MB of indices"),
-    ("size that 41 times implies", PAPER["memory_6"] / memory_ratio(1.0), "MB", "", ""),
-    ("mean of both printed", fmean([PAPER["memory_full"], PAPER["memory_6"]]), "times", f"{PAPER['mean_memory']:g}", ""),
-]
-"""Figures that follow from printed ones: what, value, unit, what the text says, and the basis."""
-
-
-def _shown_value(row: Mapping[str, Any]) -> float | str:
-    return number(row["value"], 0) if row["value"] >= 1e4 else row["value"]
-
-
-def derived_table() -> Table:
-    """Return the figures that follow from the printed ones."""
-    rows = [dict(zip(("what", "value", "unit", "said", "meaning"), row, strict=True)) for row in DERIVED]
-    return PAPER.shown_table("derived", rows, shown_value=_shown_value)

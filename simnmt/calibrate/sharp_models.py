@@ -1,0 +1,221 @@
+"""The sharp models of the paper: their multiply-adds by layer (SHARP-13), and random weights and sentences of their sizes.
+
+Times depend on the sizes and, with merged states, on the number of distinct states (SHARP-09): random weights are drawn so that
+the beam of a random model branches as often as the beam of the paper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from simnmt.base.random_streams import stream
+from simnmt.kernels.beam_search import Ints
+from simnmt.kernels.sharp.model import GATES, Cell, Float32, Kind, Layer, SharpTokens, SharpWeights, SourceWeights
+from simnmt.nmt.architecture import SHARP_MODELS, AttentionalArchitecture
+from simnmt.profile.decoder_settings import FREQUENT_WORDS, DecoderSettings
+
+KEPT_SHARES = {"computed": 0.0, "precomputed": 1.0, "frequent": 0.95}
+"""Share of a text's words whose products are kept (SHARP-06).
+
+The paper attributes 95 % with 8,000 of 80,000 words to Zipf's law. Its plain form gives 80.6 %; 95 % needs an exponent of
+1.227.
+"""
+ACTIVATIONS: dict[Kind, int] = {"gru": 3, "lstm": 5, "fc_tanh": 1, "fc_relu": 0}
+"""Activations of a layer per element of its width."""
+COVERED = KEPT_SHARES["frequent"]
+"""Share of the words of random sentences and candidates that are frequent."""
+
+
+def layer_operations(kind: Kind, width: int, below: int) -> int:
+    """Return the multiply-adds of a layer of the stack.
+
+    At equal widths a GRU takes 6 times and an LSTM 8 times those of a fully connected layer (SHARP-13).
+    """
+    return GATES[kind] * width * (below + (width if kind in ("gru", "lstm") else 0))
+
+
+def operations(
+    model: AttentionalArchitecture, settings: DecoderSettings, src_len: int, words: int, distinct_share: float = 1.0
+) -> dict[str, float]:
+    """Count the multiply-adds of one hypothesis in one step, by part, and `once` a sentence before its first step.
+
+    `words`: words that the output layer scores; `distinct_share`: share of distinct states in the beam, if they are merged
+    (SHARP-09). Kept products of embeddings take none (SHARP-06).
+    """
+    gates, compared, source = GATES[model.cell] * model.hidden, model.compared, 2 * model.source_hidden
+    kept = settings.attention == "precomputed"
+    below = [model.hidden, *(layer.width for layer in model.layers)]
+    return {
+        "recurrent": (gates + compared) * model.hidden * (distinct_share if settings.merge else 1.0),
+        "embedding": (gates + compared) * model.embedding * (1.0 - KEPT_SHARES[settings.embeddings]),
+        "context": 0.0 if kept else gates * source,
+        "attention": src_len * (compared + (gates if kept else source)),
+        "stack": sum(
+            layer_operations(layer.kind, layer.width, width) for layer, width in zip(model.layers, below, strict=False)
+        ),
+        "output": words * below[-1],
+        "once": src_len * source * (compared + (gates if kept else 0)),
+    }
+
+
+def operations_per_word(
+    model: AttentionalArchitecture,
+    settings: DecoderSettings,
+    *,
+    src_len: int,
+    tgt_len: int,
+    words: int,
+    members: int = 1,
+    distinct_share: float = 1.0,
+) -> dict[str, float]:
+    """Count the operations per word of an ensemble of equal models; see `SharpSpeeds.counts`."""
+    counted = operations(model, settings, src_len, words, distinct_share)
+    once, attention = counted.pop("once"), counted.pop("attention")
+    width, rows = model.source_hidden, GATES[model.source_cell] * model.source_hidden
+    above = model.source_layers - 1
+    source_input = src_len * 2 * rows * (model.embedding * (1.0 - KEPT_SHARES[settings.embeddings]) + above * 2 * width)
+    recurrent = members * (src_len - 1) * 2 * rows * width * model.source_layers / tgt_len
+    products = members * (settings.beam * sum(counted.values()) + (once + source_input) / tgt_len)
+    layers: list[tuple[Kind, int]] = [(model.cell, model.hidden), *((layer.kind, layer.width) for layer in model.layers)]
+    compared = model.compared * (src_len if model.attention == "additive" else 1)
+    activations = settings.beam * (compared + sum(ACTIVATIONS[kind] * size for kind, size in layers))
+    source_activations = model.source_layers * 2 * ACTIVATIONS[model.source_cell] * width * src_len / tgt_len
+    return {
+        "products": products,
+        "source_recurrent": recurrent,
+        "attention": members * settings.beam * attention,
+        "multiply_adds": products + recurrent + members * settings.beam * attention,
+        "activations": members * (activations + source_activations),
+    }
+
+
+TOKENS = SharpTokens(start=1, eos=0, unk=2, pad=3)
+WORD_REACH, OUTPUT_REACH = 2.0, 8.0
+"""Factors of the spread of a word's input to the states, and of the logits; products have a spread of 1.
+
+With both factors at 1, half of a beam's states are distinct. With these it is 0.70 of 6, as in the paper (SHARP-09), in
+sentences of 25 to 28 words with the bottom cell alone (0.68 to 0.74); layers above it lead some searches into loops and give
+0.5 to 0.9.
+"""
+
+
+class RandomModel(NamedTuple):
+    """Both sides of a model with random weights."""
+
+    architecture: AttentionalArchitecture
+    source: SourceWeights
+    target: SharpWeights
+
+
+def random_models(names: Iterable[str], vocab: int | None = None, seed: int = 1) -> dict[str, RandomModel]:
+    """Draw models of `SHARP_MODELS` by name, which share large tables and equal source sides; `vocab` replaces theirs."""
+    draw, drawn, sources = Draw(seed), dict[str, RandomModel](), dict[tuple[object, ...], SourceWeights]()
+    for name in names:
+        model = SHARP_MODELS[name]
+        sizes = model.source_cell, model.source_layers, model.source_hidden, model.embedding, vocab or model.src_vocab
+        if sizes not in sources:
+            sources[sizes] = draw.source(*sizes)
+        stack = [(layer.kind, layer.width) for layer in model.layers]
+        widths = model.hidden, model.embedding, 2 * model.source_hidden, model.compared
+        target = draw.target(model.cell, *widths, stack, vocab or model.tgt_vocab, additive=model.attention == "additive")
+        drawn[name] = RandomModel(model, sources[sizes], target)
+    return drawn
+
+
+class Draw:
+    """Draws models one after another; large tables of the same size are shared.
+
+    Embeddings are uniform in [-1, 1]; weights in this range have variance 1 / inputs, scaled by `WORD_REACH` and
+    `OUTPUT_REACH`. Biases are 0.
+    """
+
+    def __init__(self, seed: int = 1) -> None:
+        self._generator = stream(seed, 0, "sharp weights")
+        self._tables: dict[tuple[int, int, float], Float32] = {}
+
+    def target(
+        self,
+        cell: Cell,
+        r: int,
+        e: int,
+        s: int,
+        a: int,
+        stack: Sequence[tuple[Kind, int]],
+        vocab: int,
+        *,
+        additive: bool = False,
+    ) -> SharpWeights:
+        """Draw a target side of the widths of `SharpWeights`, with the kind and width of each layer of its stack."""
+        rows = GATES[cell] * r
+        score = self._uniform(a) if additive else None
+        query, query_word, key = self._uniform(a, r), self._uniform(a, e), self._uniform(a, s)
+        state, word, context = self._uniform(rows, r), self._uniform(rows, e, reach=WORD_REACH), self._uniform(rows, s)
+        layers, below = list[Layer](), r
+        for kind, width in stack:
+            gates, recurrent = GATES[kind] * width, kind in ("gru", "lstm")
+            carried = self._uniform(gates, width) if recurrent else None
+            layers.append(Layer(kind, self._uniform(gates, below), carried, _zeros(gates) if recurrent else None))
+            below = width
+        return SharpWeights(
+            cell=cell,
+            embedding=self._table(vocab, e, (e / 3.0) ** 0.5),
+            state=np.concatenate((state, query)),
+            word=np.concatenate((word, query_word)),
+            context=context,
+            key=key,
+            bias=_zeros(rows),
+            score=score,
+            stack=tuple(layers),
+            output=self._table(vocab, below, OUTPUT_REACH),
+            output_bias=_zeros(vocab),
+            tokens=TOKENS,
+        )
+
+    def source(self, cell: Cell, layers: int, width: int, e: int, vocab: int) -> SourceWeights:
+        """Draw a source side of `layers` bidirectional layers of this width per direction, with embeddings of width e."""
+        gates, below, drawn = GATES[cell] * width, e, list[tuple[Layer, Layer]]()
+
+        def direction() -> Layer:
+            fed, carried = self._uniform(gates, below), self._uniform(gates, width)
+            return Layer(cell, fed, carried, _zeros(gates), _zeros(width) if cell == "gru" else None)
+
+        for _ in range(layers):
+            drawn.append((direction(), direction()))
+            below = 2 * width
+        return SourceWeights(self._table(vocab, e, (e / 3.0) ** 0.5), tuple(drawn))
+
+    def _uniform(self, *shape: int, reach: float = 1.0) -> Float32:
+        drawn: Float32 = self._generator.random(shape, np.float32)
+        return (drawn - np.float32(0.5)) * np.float32(2.0 * min(reach * (3.0 / shape[-1]) ** 0.5, 1.0))
+
+    def _table(self, rows: int, width: int, reach: float) -> Float32:
+        key = rows, width, reach
+        if key not in self._tables:
+            self._tables[key] = self._uniform(rows, width, reach=reach)
+        return self._tables[key]
+
+
+def _zeros(count: int) -> Float32:
+    return np.zeros(count, np.float32)
+
+
+def random_candidates(vocab: int, count: int, frequent: int = FREQUENT_WORDS) -> Ints:
+    """Draw candidates in ascending order, with the end token; `COVERED` of them are among the first `frequent` words."""
+    generator, frequent = stream(1, 0, "sharp sentence"), min(frequent, vocab)
+    rare = min(round((1.0 - COVERED) * count), vocab - frequent)
+    words = generator.choice(np.arange(4, frequent), count - rare - 1, replace=False)
+    others = frequent + generator.choice(vocab - frequent, rare, replace=False)
+    return np.sort(np.concatenate([[TOKENS.eos], words, others]).astype(np.int64))
+
+
+def random_words(vocab: int, src_len: int, seed: int, frequent: int = FREQUENT_WORDS) -> Ints:
+    """Draw a source sentence of `src_len` words with the end token; `COVERED` of them are among the first `frequent` words."""
+    generator, frequent = stream(seed, 0, "sharp source"), min(frequent, vocab)
+    rare = min(round((1.0 - COVERED) * src_len), vocab - frequent)
+    words = generator.integers(4, frequent, src_len)
+    words[generator.permutation(src_len - 1)[:rare]] = generator.integers(frequent, max(vocab, frequent + 1), rare)
+    words[-1] = TOKENS.eos
+    return words.astype(np.int64)
