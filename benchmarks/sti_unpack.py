@@ -17,7 +17,7 @@ from simnmt.kernels.native_library import processor
 from simnmt.kernels.unpack import PACKED_BITS, SHARD_WEIGHTS, PackedWeights, torch_unpack_run, unpack_run
 from simnmt.nmt.devices import library_threads
 from simnmt.profile.streaming_cost import BERT_BASE
-from simnmt.streaming.shards import LayerBuffer, Packed, unpack_into
+from simnmt.streaming.shards import LayerBuffer, unpack_into
 
 ROUNDS = 15
 
@@ -85,7 +85,7 @@ def _two_threads(rounds: int) -> float:
     """Times as fast as one, on a layer of BERT's base size at 6 bits."""
     buffer = LayerBuffer(BERT_BASE, BERT_BASE.heads)
     weights = BERT_BASE.weights_per_shard
-    shards = [Packed.random(6, weights, layer=0, slice=index) for index in range(BERT_BASE.heads)]
+    shards = [PackedWeights.random(6, weights, seed=1 + index) for index in range(BERT_BASE.heads)]
     frame = _timed({str(n): partial(unpack_into, buffer, shards, threads=n) for n in (1, 2)}, rounds)
     return harness.ratio(frame, "1", "2").value
 

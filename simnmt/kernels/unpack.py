@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.kernels.arrays import KernelError, checked, checked_out
-from simnmt.kernels.cases import Case, Comparison, Kernel, Memory, Run, Work, one_after_another, target_at
+from simnmt.kernels.cases import Case, Comparison, Kernel, Memory, Run, one_after_another, target_at
 from simnmt.kernels.native_library import at_once, native
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ OUTLIER_SHARE = 0.0015
 Place = tuple[int, int, int]
 """First weight of the shard, first element of the layer's buffer, number of weights."""
 Float32 = NDArray[np.float32]
-P = TypeVar("P", bound="PackedWeights")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,13 +50,8 @@ class PackedWeights:
     """The weights at `outlier_at`."""
 
     @classmethod
-    def random(
-        cls: type[P], bits: int, weights: int, *, outlier_share: float = OUTLIER_SHARE, seed: int = 1, **place: int
-    ) -> P:
-        """Draw random codes, centroids and outliers, by default with the published share of outliers.
-
-        `place`: further fields of a subclass.
-        """
+    def random(cls, bits: int, weights: int, *, outlier_share: float = OUTLIER_SHARE, seed: int = 1) -> PackedWeights:
+        """Draw random codes, centroids and outliers, by default with the published share of outliers."""
         draw, outliers = np.random.default_rng(seed), round(outlier_share * weights)
         return cls(
             bits,
@@ -66,7 +60,6 @@ class PackedWeights:
             np.sort(draw.normal(0.0, 0.04, 1 << bits)).astype(np.float32),
             np.sort(draw.choice(weights, outliers, replace=False)).astype(np.int32),
             draw.normal(0.0, 0.2, outliers).astype(np.float32),
-            **place,
         )
 
     def check(self, needed: int) -> None:
@@ -207,8 +200,8 @@ def _unpack_case(text: str, memory: Memory, weights: int, count: int, threads: i
         theirs = f"{ours}, {TORCH}"
         by_torch = [torch_unpack_run(shard, torch.from_numpy(out)[start:]) for shard, start in zip(shards, starts, strict=True)]
         runs[theirs] = one_after_another(by_torch)
-        work = Work(count * (4 * weights + weights * bits // ALIGNED))
-        against = partial(Comparison, ours, work=work, what=ours, error=_unpack_error(shards[0]))
+        bytes_moved = count * (4 * weights + weights * bits // ALIGNED)
+        against = partial(Comparison, ours, bytes_moved=bytes_moved, what=ours, error=_unpack_error(shards[0]))
         comparisons.append(against(TORCH, baseline_runs=(theirs,), target=target_at(avx512=2.0, avx2=2.0)))
         if bits != PACKED_BITS[0]:
             target = target_at(avx512=0.8, avx2=0.5) if bits == PACKED_BITS[-1] else None

@@ -124,7 +124,7 @@ class EncoderWeights:
             tensors = {name: self.resident[name] for name in sorted(self.resident)}
             for index in range(-1, self.geometry.layers):
                 if index >= 0:
-                    tensors = {f"{index}.{name}": tensor for name, tensor in self.layer(index).named().items()}
+                    tensors = {f"{index}.{name}": tensor for name, tensor in self.layer(index)._asdict().items()}
                 for name, tensor in tensors.items():
                     digest.update(f"{name}{tuple(tensor.shape)}".encode())
                     digest.update(tensor.detach().to(torch.float32).contiguous().numpy().data)

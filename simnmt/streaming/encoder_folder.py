@@ -65,7 +65,7 @@ def save_encoder(folder: Path, weights: EncoderWeights, account: Mapping[str, An
     """Write a trained encoder and its account; `encoder.json`, which marks the folder, comes last. Raises `StreamingError`."""
     tensors = dict(weights.resident)
     for index in range(weights.geometry.layers):
-        tensors |= {f"layers.{index}.{name}.weight": tensor for name, tensor in weights.layer(index).named().items()}
+        tensors |= {f"layers.{index}.{name}.weight": tensor for name, tensor in weights.layer(index)._asdict().items()}
     configuration = {"schema_version": VERSION, **asdict(weights.configuration)}
     try:
         write_tensors(folder / WEIGHTS_FILE, tensors)

@@ -7,9 +7,10 @@ import mmap
 import os
 import time
 
+import numpy as np
+
 DROP_ATTEMPTS = 20
 """Most attempts of `drop` to free pages that are under read-ahead."""
-_MAP_FAILED = ctypes.c_void_p(-1).value
 
 
 def disable_read_ahead(file: int) -> None:
@@ -45,21 +46,11 @@ def resident_pages(file: int, size: int) -> int | None:
     The query loads no page. The kernel answers correctly for files that we own or may write to.
     """
     try:
-        libc = ctypes.CDLL(None, use_errno=True)
-        map_, unmap, mincore = libc.mmap, libc.munmap, libc.mincore
-    except (OSError, AttributeError):
+        mincore, mapped = ctypes.CDLL(None).mincore, mmap.mmap(file, size, prot=mmap.PROT_READ)
+    except (OSError, AttributeError, ValueError):
         return None
-    map_.restype = ctypes.c_void_p
-    map_.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
-    unmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-    mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
-    start = map_(None, size, mmap.PROT_READ, mmap.MAP_SHARED, file, 0)
-    if start in (None, _MAP_FAILED):
-        return None
-    try:
-        pages = (ctypes.c_ubyte * (-(-size // mmap.PAGESIZE)))()
-        if mincore(start, size, pages) != 0:
-            return None
-        return sum(page & 1 for page in pages)
-    finally:
-        unmap(start, size)
+    pages = (ctypes.c_ubyte * (-(-size // mmap.PAGESIZE)))()
+    address = np.frombuffer(mapped, np.uint8).ctypes.data  # the array is gone at once: it would keep the map open
+    failed = mincore(ctypes.c_void_p(address), ctypes.c_size_t(size), pages)
+    mapped.close()
+    return None if failed else sum(page & 1 for page in pages)

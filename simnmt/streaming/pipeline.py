@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from simnmt.kernels.unpack import PackedWeights
 from simnmt.nmt.devices import torch_threads
 from simnmt.profile.streaming_cost import Shard, TokenBucket
 from simnmt.streaming import page_cache
@@ -26,7 +27,7 @@ from simnmt.streaming.encoder import ElasticEncoder
 from simnmt.streaming.errors import StreamingError
 from simnmt.streaming.plan.streaming_plan import StreamingPlan, longest_prefix
 from simnmt.streaming.plan.timeline import Timeline
-from simnmt.streaming.shards import LayerBuffer, Packed, unpack_into
+from simnmt.streaming.shards import LayerBuffer, size_of, unpack_into
 from simnmt.streaming.store import ShardStore
 
 _SET_TIMER_SLACK = 29
@@ -71,7 +72,7 @@ class ShardReader:
         self._bucket = None if self.pace_bytes_per_s is None else TokenBucket(self.pace_bytes_per_s)
         self._free_s = -math.inf
 
-    def read(self, shard: Shard, bits: int) -> Packed:
+    def read(self, shard: Shard, bits: int) -> PackedWeights:
         """Return one shard, read and verified; the check takes place within the paced time.
 
         Raises `StoreError` for a damaged record.
@@ -95,7 +96,7 @@ class PreloadBuffer:
 
     def __init__(self, capacity_bytes: int) -> None:
         self.capacity_bytes = capacity_bytes
-        self._held: dict[Shard, Packed] = {}
+        self._held: dict[Shard, PackedWeights] = {}
 
     @property
     def contents(self) -> dict[Shard, int]:
@@ -105,9 +106,9 @@ class PreloadBuffer:
     @property
     def size_bytes(self) -> int:
         """Bytes of all held records, with headers and outliers."""
-        return sum(packed.size for packed in self._held.values())
+        return sum(size_of(packed) for packed in self._held.values())
 
-    def get(self, shard: Shard, bits: int) -> Packed | None:
+    def get(self, shard: Shard, bits: int) -> PackedWeights | None:
         """Return the shard if it is held at this bitwidth, else None."""
         packed = self._held.get(shard)
         return packed if packed is not None and packed.bits == bits else None
@@ -131,14 +132,14 @@ class PreloadBuffer:
             read += size
         return read
 
-    def keep(self, shards: Mapping[Shard, Packed]) -> None:
+    def keep(self, shards: Mapping[Shard, PackedWeights]) -> None:
         """Replace the contents by the shards of an execution, then evict."""
         self._held = dict(shards)
         self.evict()
 
     def evict(self) -> None:
         """Drop shards from the top layer down, the last slice first, until the rest fits (STI-17)."""
-        kept = longest_prefix([(shard, packed.size) for shard, packed in sorted(self._held.items())], self.capacity_bytes)
+        kept = longest_prefix([(shard, size_of(packed)) for shard, packed in sorted(self._held.items())], self.capacity_bytes)
         self._held = {shard: packed for shard, packed in self._held.items() if shard in kept}
 
 
@@ -221,7 +222,7 @@ class Execution:
 class _Loaded:
     """The shards of a layer in memory; times in seconds since the execution began."""
 
-    packed: dict[Shard, Packed]
+    packed: dict[Shard, PackedWeights]
     """Shards in slice order."""
     begin_s: float
     end_s: float
@@ -304,7 +305,7 @@ class Pipeline:
         there = {shard: packed for shard, packed in held.items() if packed is not None}
 
         def load() -> _Loaded:
-            began_s, read, packed = now_s(), 0, dict[Shard, Packed]()
+            began_s, read, packed = now_s(), 0, dict[Shard, PackedWeights]()
             for shard, width in bits.items():
                 if stopped.is_set():
                     raise CancelledError
@@ -312,7 +313,7 @@ class Pipeline:
                     packed[shard] = there[shard]
                 else:
                     packed[shard] = self.reader.read(shard, width)
-                    read += packed[shard].size
+                    read += self.store.record(*shard, width).size
             return _Loaded(packed, began_s, now_s(), read)
 
         if len(there) < len(bits):
@@ -337,7 +338,7 @@ class Pipeline:
         if in_turn:
             for job in jobs.values():
                 job.result()
-        layers, kept, staying = [], dict[Shard, Packed](), longest_prefix(self._sizes, self.buffer.capacity_bytes)
+        layers, kept, staying = [], dict[Shard, PackedWeights](), longest_prefix(self._sizes, self.buffer.capacity_bytes)
         for index in self.plan.layer_indices:
             loaded = jobs.pop(index).result()
             start_s = now_s()

@@ -1,26 +1,26 @@
 """Shards of a layer: how they are cut, quantised, laid out in a record, and unpacked into one buffer (STI-01, 03 to 06).
 
 A shard is one head and its share of the feed-forward neurons. The shards of a layer are quantised together, since they share
-the Gaussian that marks outliers and the centroids. A record holds codes of a few bits, one centroid per code, and outliers.
+the Gaussian that marks outliers and the centroids. A record holds codes of a few bits, the centroids, and the outliers.
 """
 
 from __future__ import annotations
 
 import math
-import struct
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 from torch import Tensor
 
 from simnmt.kernels.native_library import at_once
 from simnmt.kernels.unpack import PackedWeights, unpack
-from simnmt.profile.streaming_cost import BITS, ShardGeometry
+from simnmt.profile.streaming_cost import ShardGeometry
 from simnmt.streaming.errors import StoreError
 
 SEGMENTS = ("q", "k", "v", "o", "ffn_in", "ffn_out")
@@ -33,8 +33,7 @@ FULL = 32
 """Bits of a weight in full precision."""
 
 
-@dataclass(frozen=True, slots=True)
-class LayerWeights:
+class LayerWeights(NamedTuple):
     """The six weight matrices of one layer, float32; rows are outputs, as in torch."""
 
     q: Tensor
@@ -47,10 +46,6 @@ class LayerWeights:
     ffn_out: Tensor
     """[d, F]"""
 
-    def named(self) -> dict[str, Tensor]:
-        """Return the matrices by name, in the order of `SEGMENTS`."""
-        return {name: getattr(self, name) for name in SEGMENTS}
-
 
 def segment_rows(geometry: ShardGeometry) -> dict[str, int]:
     """Return the number of rows of each segment of a shard."""
@@ -58,26 +53,11 @@ def segment_rows(geometry: ShardGeometry) -> dict[str, int]:
     return {name: neurons if name.startswith("ffn") else head for name in SEGMENTS}
 
 
-def check_layout(geometry: ShardGeometry) -> None:
-    """Raise `StoreError` unless all segments begin at whole bytes at all bitwidths."""
-    for name, rows in segment_rows(geometry).items():
-        if rows * geometry.width % 8:
-            what = (
-                f"{rows} rows of {name} of width {geometry.width} are no multiple of 8 weights: codes would end inside a byte"
-            )
-            raise StoreError(what, remedy="take a width that 8 divides")
-
-
-def shard_of(geometry: ShardGeometry, weights: LayerWeights, index: int) -> NDArray[np.float32]:
-    """Return a flat copy of shard `index` of a layer, float32 [geometry.weights_per_shard]."""
-    rows = segment_rows(geometry)
-    parts = []
-    for name, tensor in weights.named().items():
-        matrix = np.asarray(tensor, np.float32)
-        if name in ("o", "ffn_out"):
-            matrix = matrix.T
-        parts.append(matrix[index * rows[name] : (index + 1) * rows[name]].ravel())
-    return np.concatenate(parts)
+def layer_shards(geometry: ShardGeometry, weights: LayerWeights) -> NDArray[np.float32]:
+    """Return all shards of a layer, [heads, weights of a shard]."""
+    matrices = {name: np.asarray(tensor, np.float32) for name, tensor in weights._asdict().items()}
+    matrices |= {name: matrices[name].T for name in ("o", "ffn_out")}
+    return np.concatenate([matrix.reshape(geometry.heads, -1) for matrix in matrices.values()], axis=1)
 
 
 LOG_DENSITY = -4.0
@@ -91,7 +71,7 @@ class GaussianFit:
     """The Gaussian fit of the weights of a layer: a mixture with one component (STI-03)."""
 
     mean: float
-    deviation: float
+    deviation: Annotated[float, Field(gt=0.0)]
 
     @classmethod
     def of(cls, weights: NDArray[np.float32], called: str = "the layer") -> GaussianFit:
@@ -151,143 +131,80 @@ def grouped(weights: NDArray[np.float32], order: NDArray[np.int64], bits: int) -
     return codes, centroids
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
-    """One entry of the index: a shard at one bitwidth, and its place in the file."""
-
-    layer: int
-    slice: int
-    bits: int
-    offset: int
-    """Bytes from the beginning of the file, a multiple of 64."""
-    size: int
-    """Bytes of the record with its header, a multiple of 64."""
-    outliers: int
-    crc32: int
-    """Checksum of all bytes of the record."""
-    squared_error: float
-    """Sum of the squared rounding errors of all weights."""
-
-
-def layer_shards(geometry: ShardGeometry, weights: LayerWeights) -> NDArray[np.float32]:
-    """Return all shards of a layer, [heads, weights]."""
-    return np.stack([shard_of(geometry, weights, index) for index in range(geometry.heads)])
-
-
-def layer_records(
-    shards: NDArray[np.float32], fit: GaussianFit, layer: int, bits: Sequence[int], offset: int
-) -> Iterator[tuple[Record, bytes]]:
-    """Yield the records of a layer with their bytes, in file order from `offset` on: by bits, then slice.
-
-    A layer at one fidelity is therefore one contiguous part of the file. `fit`: of all weights of the layer.
-    """
-    flat = shards.reshape(-1)
-    outliers = fit.outliers(flat)
-    order = ascending(flat, outliers)
-    places = [np.flatnonzero(is_outlier).astype(np.int32) for is_outlier in outliers.reshape(shards.shape)]
-    for width in bits:
-        errors = np.zeros(len(shards))
-        if width != FULL:
-            codes, centroids = grouped(flat, order, width)
-            off = np.where(outliers, 0.0, centroids[codes] - flat)
-            errors = np.square(off, dtype=np.float64).reshape(shards.shape).sum(1)
-        for index, (shard, at) in enumerate(zip(shards, places, strict=True)):
-            if width == FULL:
-                count, content = 0, encode_full(layer, index, shard)
-            else:
-                of_shard = codes.reshape(shards.shape)[index]
-                count, content = len(at), encode(layer, index, width, of_shard, centroids, at, shard[at])
-            yield Record(layer, index, width, offset, len(content), count, zlib.crc32(content), float(errors[index])), content
-            offset += len(content)
-
-
-_HEADER = struct.Struct("<8sHHHHII")
-"""Magic, version, layer, slice, bits, weights, outliers."""
-_MAGIC, _VERSION = b"simnmtSh", 1
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Packed(PackedWeights):
-    """One shard at one fidelity; all arrays are views of the record's bytes, aligned to 64 if the record is."""
-
-    layer: int
-    slice: int
-
-    @property
-    def size(self) -> int:
-        """Bytes of the record."""
-        return record_size(self.weights, self.bits, len(self.outlier_at))
-
-
-def record_size(weights: int, bits: int, outliers: int) -> int:
-    """Return the bytes of a record, a multiple of 64."""
-    return sum(_field_sizes(weights, bits, outliers))
-
-
 def packed_bits(codes: NDArray[np.uint8], bits: int) -> NDArray[np.uint8]:
     """Return the stream of codes below 2 ** bits: code i lies in bits [i * b, (i + 1) * b), the least significant bit first."""
     return np.packbits(np.unpackbits(codes[:, None], axis=1, count=bits, bitorder="little"), bitorder="little")
 
 
-def encode(
-    layer: int,
-    index: int,
-    bits: int,
-    codes: NDArray[np.uint8],
-    centroids: NDArray[np.float32],
-    outlier_at: NDArray[np.int32],
-    outlier_values: NDArray[np.float32],
-) -> bytes:
-    """Return the record of a quantised shard; `codes` [weights] has one byte per weight."""
-    return _joined(
-        _HEADER.pack(_MAGIC, _VERSION, layer, index, bits, len(codes), len(outlier_at)),
-        packed_bits(codes, bits).tobytes(),
-        centroids.astype("<f4", copy=False).tobytes(),
-        outlier_at.astype("<i4", copy=False).tobytes(),
-        outlier_values.astype("<f4", copy=False).tobytes(),
+class Quantised(NamedTuple):
+    """A record with what the index holds of it."""
+
+    content: bytes
+    crc32: int
+    squared_error: float
+    """Sum of the squared rounding errors of all weights."""
+
+
+def quantise(
+    shards: NDArray[np.float32], outliers: NDArray[np.bool_], bits: Sequence[int]
+) -> Iterator[tuple[int, list[Quantised]]]:
+    """Yield each of `bits` with the records of all shards of a layer. `outliers`: of all weights, in the shape of `shards`."""
+    flat, none = shards.reshape(-1), np.zeros(0, np.float32)
+    order = ascending(flat, outliers.reshape(-1))
+    places = [np.flatnonzero(of_shard).astype(np.int32) for of_shard in outliers]
+    for width in bits:
+        if width == FULL:
+            whole = none.astype(np.int32)
+            packed = [PackedWeights(FULL, len(shard), shard.view(np.uint8), none, whole, none) for shard in shards]
+            errors = np.zeros(len(shards))
+        else:
+            codes, centroids = grouped(flat, order, width)
+            off = np.where(outliers, 0.0, (centroids[codes] - flat).reshape(shards.shape))
+            errors = np.square(off, dtype=np.float64).sum(1)
+            packed = [
+                PackedWeights(width, len(shard), packed_bits(of_shard, width), centroids, at, shard[at])
+                for of_shard, shard, at in zip(codes.reshape(shards.shape), shards, places, strict=True)
+            ]
+        contents = [encode(shard) for shard in packed]
+        rows = zip(contents, errors.tolist(), strict=True)
+        yield width, [Quantised(content, zlib.crc32(content), error) for content, error in rows]
+
+
+def _field_sizes(weights: int, bits: int, outliers: int) -> NDArray[np.int64]:
+    """Return the bytes of codes, centroids, indices and values of the outliers, without padding."""
+    return np.array([-(-weights * bits // 8), 0 if bits == FULL else 4 << bits, 4 * outliers, 4 * outliers])
+
+
+def record_size(weights: int, bits: int, outliers: int) -> int:
+    """Return the bytes of a record, a multiple of 64."""
+    return int((-(-_field_sizes(weights, bits, outliers) // ALIGNMENT) * ALIGNMENT).sum())
+
+
+def size_of(packed: PackedWeights) -> int:
+    """Return the bytes of the record of a shard."""
+    return record_size(packed.weights, packed.bits, len(packed.outlier_at))
+
+
+def encode(packed: PackedWeights) -> bytes:
+    """Return the record of a shard: its four arrays, little-endian, each padded to 64 bytes."""
+    arrays = (
+        packed.codes,
+        packed.centroids.astype("<f4"),
+        packed.outlier_at.astype("<i4"),
+        packed.outlier_values.astype("<f4"),
     )
+    return b"".join(array.tobytes() + bytes(-array.nbytes % ALIGNMENT) for array in arrays)
 
 
-def encode_full(layer: int, index: int, shard: NDArray[np.float32]) -> bytes:
-    """Return the record of a shard in full precision."""
-    header = _HEADER.pack(_MAGIC, _VERSION, layer, index, FULL, len(shard), 0)
-    return _joined(header, shard.astype("<f4", copy=False).tobytes())
-
-
-def decode(record: NDArray[np.uint8] | bytes) -> Packed:
-    """Return views of the fields of a record, without a copy.
-
-    Raises `StoreError` for bytes that are no record or only a part of one. `ShardStore.read` compares the checksum.
-    """
-    raw = np.frombuffer(record, np.uint8)
-    if len(raw) < ALIGNMENT:
-        raise StoreError("no record of a shard: too short")
-    magic, version, layer, index, bits, weights, outliers = _HEADER.unpack(raw[: _HEADER.size].tobytes())
-    if (magic, version) != (_MAGIC, _VERSION) or bits not in BITS:
-        raise StoreError("no record of a shard")
-    sizes = _field_sizes(weights, bits, outliers)
-    if len(raw) < sum(sizes):
-        raise StoreError(f"a record of {sum(sizes):,} bytes cut short at {len(raw):,}")
-    at = np.cumsum(sizes).tolist()
-    return Packed(
-        bits,
-        weights,
-        raw[at[0] : at[0] + -(-weights * bits // 8)],
-        raw[at[1] : at[1] + (0 if bits == FULL else 4 << bits)].view("<f4"),
-        raw[at[2] : at[2] + 4 * outliers].view("<i4"),
-        raw[at[3] : at[3] + 4 * outliers].view("<f4"),
-        layer,
-        index,
-    )
-
-
-def _field_sizes(weights: int, bits: int, outliers: int) -> tuple[int, ...]:
-    fields = (_HEADER.size, -(-weights * bits // 8), 0 if bits == FULL else 4 << bits, 4 * outliers, 4 * outliers)
-    return tuple(-(-size // ALIGNMENT) * ALIGNMENT for size in fields)
-
-
-def _joined(*fields: bytes) -> bytes:
-    return b"".join(field + bytes(-len(field) % ALIGNMENT) for field in fields)
+def decode(record: NDArray[np.uint8], weights: int, bits: int, outliers: int) -> PackedWeights:
+    """Return views of the arrays of a record, without a copy."""
+    sizes = _field_sizes(weights, bits, outliers).tolist()
+    fields, begin = [], 0
+    for size in sizes:
+        fields.append(record[begin : begin + size])
+        begin += -(-size // ALIGNMENT) * ALIGNMENT
+    codes, centroids, at, values = fields
+    return PackedWeights(bits, weights, codes, centroids.view("<f4"), at.view("<i4"), values.view("<f4"))
 
 
 def aligned_bytes(count: int) -> NDArray[np.uint8]:
@@ -295,14 +212,6 @@ def aligned_bytes(count: int) -> NDArray[np.uint8]:
     raw = np.empty(count + ALIGNMENT, np.uint8)
     begin = -raw.ctypes.data % ALIGNMENT
     return raw[begin : begin + count]
-
-
-class Place(NamedTuple):
-    """The place of one segment of a shard in a layer buffer, counted in weights."""
-
-    shard_offset: int
-    buffer_offset: int
-    length: int
 
 
 class LayerBuffer:
@@ -313,47 +222,31 @@ class LayerBuffer:
 
     def __init__(self, geometry: ShardGeometry, slices: int) -> None:
         """Allocate room for `slices` shards, 1 to `geometry.heads`."""
-        if not 1 <= slices <= geometry.heads:
-            raise ValueError(f"{slices} slices of {geometry.heads}")
         self.geometry, self.slices = geometry, slices
         self.array: NDArray[np.float32] = aligned_bytes(4 * slices * geometry.weights_per_shard).view(np.float32)
         """Flat, [slices * geometry.weights_per_shard]."""
-        self._lengths = {name: rows * geometry.width for name, rows in segment_rows(geometry).items()}
-        ends = np.cumsum(list(self._lengths.values())).tolist()
-        self._begins = {name: end - length for (name, length), end in zip(self._lengths.items(), ends, strict=True)}
+        lengths = geometry.width * np.array(list(segment_rows(geometry).values()))
+        begins = np.cumsum(lengths) - lengths
+        blocks = slices * begins + np.arange(slices)[:, None] * lengths
+        self.places = np.stack(np.broadcast_arrays(begins, blocks, lengths), axis=2)
+        """Int64 [slices, segments, 3]: begin in a shard, begin in `array` and number of weights, by the shard's position."""
+        cut = np.split(self.array, slices * begins[1:])
+        self._segments = {name: part.reshape(-1, geometry.width) for name, part in zip(SEGMENTS, cut, strict=True)}
 
     def segment(self, name: str) -> NDArray[np.float32]:
         """Return a view of the block of one segment, [slices * rows, d]; rows are in the order of the shards' positions."""
-        begin, length = self.slices * self._begins[name], self.slices * self._lengths[name]
-        return self.array[begin : begin + length].reshape(-1, self.geometry.width)
-
-    def places(self, position: int) -> tuple[Place, ...]:
-        """Return the places of the segments of the shard at `position`, 0 to `slices` - 1."""
-        if not 0 <= position < self.slices:
-            raise IndexError(position)
-        return tuple(
-            Place(begin, self.slices * begin + position * length, length)
-            for begin, length in zip(self._begins.values(), self._lengths.values(), strict=True)
-        )
-
-    def put(self, position: int, shard: NDArray[np.float32]) -> None:
-        """Copy a flat shard to its places."""
-        for place in self.places(position):
-            part = shard[place.shard_offset : place.shard_offset + place.length]
-            self.array[place.buffer_offset : place.buffer_offset + place.length] = part
+        return self._segments[name]
 
 
-def unpack_into(buffer: LayerBuffer, shards: Sequence[Packed], *, threads: int = 1) -> None:
+def unpack_into(buffer: LayerBuffer, shards: Sequence[PackedWeights], *, threads: int = 1) -> None:
     """Write each shard to its places in the buffer; whole shards are divided among `threads`.
 
-    Raises `KernelError` for records with inconsistent fields, and `ValueError` for more shards than the buffer has room for.
+    Raises `KernelError` for records with inconsistent fields.
     """
-    if len(shards) > buffer.slices:
-        raise ValueError(f"{len(shards)} shards for a buffer of {buffer.slices}")
 
     def work(first: int, step: int) -> None:
         for position in range(first, len(shards), step):
-            unpack(shards[position], buffer.array, buffer.places(position))
+            unpack(shards[position], buffer.array, buffer.places[position])
 
     parts = max(1, min(threads, len(shards)))
     at_once([partial(work, part, parts) for part in range(parts)])

@@ -11,8 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from simnmt.kernels.unpack import PackedWeights
 from simnmt.streaming.encoder import ElasticEncoder, EncoderConfiguration, EncoderWeights, random_resident
-from simnmt.streaming.shards import FULL, SEGMENTS, LayerBuffer, LayerWeights, Packed, shard_of
+from simnmt.streaming.shards import FULL, SEGMENTS, LayerBuffer, LayerWeights, layer_shards
 from simnmt.streaming.store import ShardStore, write_store
 
 PLANTED = (1, 2)
@@ -92,7 +93,7 @@ def logits_of(
     for index in range(geometry.layers if layers is None else layers):
         matrices = weights.layer(index)
         for position, number in enumerate(chosen):
-            buffer.put(position, shard_of(geometry, matrices, number))
+            put(buffer, position, layer_shards(geometry, matrices)[number])
         hidden = encoder.layer(hidden, mask, index, list(chosen), buffer)
     return encoder.logits(hidden, mask)
 
@@ -103,7 +104,7 @@ def unpacked_bits(stream: NDArray[np.uint8], bits: int, count: int) -> NDArray[n
     return np.packbits(code_bits, axis=1, bitorder="little")[:, 0]
 
 
-def dequantised(packed: Packed) -> NDArray[np.float32]:
+def dequantised(packed: PackedWeights) -> NDArray[np.float32]:
     """Return the weights of a shard, float32 [weights]: centroids by code, and outliers (STI-06); reference of the kernel."""
     if packed.bits == FULL:
         return packed.codes.view("<f4").astype(np.float32)
@@ -112,11 +113,17 @@ def dequantised(packed: Packed) -> NDArray[np.float32]:
     return values.astype(np.float32, copy=False)
 
 
+def put(buffer: LayerBuffer, position: int, shard: NDArray[np.float32]) -> None:
+    """Copy a flat shard to its places."""
+    for first, to, count in buffer.places[position].tolist():
+        buffer.array[to : to + count] = shard[first : first + count]
+
+
 def stored_layer(store: ShardStore, layer: int, bits: Mapping[int, int]) -> LayerBuffer:
     """Return a layer's shards by slice, each at its bits, in the mapping's order: the reference of the pipeline."""
     buffer = LayerBuffer(store.geometry, len(bits))
     for position, (index, width) in enumerate(bits.items()):
-        buffer.put(position, dequantised(store.read(store.record(layer, index, width))))
+        put(buffer, position, dequantised(store.read(store.record(layer, index, width))))
     return buffer
 
 

@@ -145,7 +145,7 @@ def test_the_preset_is_of_the_papers_size() -> None:
     weights = load_encoder("bert-base").weights
     assert weights.random and weights.geometry.weights_per_layer == 7_077_888
     layer = weights.layer(11)
-    assert sum(tensor.numel() for tensor in layer.named().values()) == 7_077_888
+    assert sum(tensor.numel() for tensor in layer._asdict().values()) == 7_077_888
     assert torch.equal(layer.q, weights.layer(11).q) and not torch.equal(layer.q, weights.layer(10).q)
 
 

@@ -13,18 +13,23 @@ import pytest
 import torch
 from torch import Tensor
 
+from simnmt.kernels.unpack import PackedWeights
 from simnmt.profile.streaming_cost import Shard, ShardGeometry
 from simnmt.streaming import shards as shards_module
 from simnmt.streaming.errors import StoreError, StreamingError
 from simnmt.streaming.pipeline import Execution, Pipeline, PreloadBuffer, load_then_run
 from simnmt.streaming.plan.streaming_plan import StreamingPlan
 from simnmt.streaming.plan.timeline import Work, timeline
-from simnmt.streaming.shards import LayerBuffer, Packed, Record, decode, encode, encode_full, record_size, unpack_into
-from tests.streaming.made_encoder import dequantised
+from simnmt.streaming.shards import LayerBuffer, packed_bits, record_size, unpack_into
+from simnmt.streaming.store import Record
+from tests.streaming.made_encoder import dequantised, put
 
 GEOMETRY = ShardGeometry(layers=3, heads=3, width=96, ffn=192)
 BYTES_A_BIT = GEOMETRY.weights_per_shard // 8
 """Of every record, but for some 2 %: a pace says how long a bit of a shard takes."""
+
+
+EMPTY = np.zeros(0, np.float32), np.zeros(0, np.int32), np.zeros(0, np.float32)
 
 
 class SleepingStore:
@@ -38,16 +43,15 @@ class SleepingStore:
     def record(self, layer: int, piece: int, bits: int) -> Record:
         return Record(layer, piece, bits, 0, record_size(self.geometry.weights_per_shard, bits, 0), 0, 0, 0.0)
 
-    def read(self, record: Record) -> Packed:
+    def read(self, record: Record) -> PackedWeights:
         self.reads.append((record.layer, record.slice, record.bits))
         if (record.layer, record.slice) == self.broken:
             raise StoreError(f"shard {self.broken} is not what was written")
         value, weights = np.float32(10 * record.layer + record.slice), self.geometry.weights_per_shard
         if record.bits == 32:
-            return decode(encode_full(record.layer, record.slice, np.full(weights, value, np.float32)))
-        none, values = np.zeros(0, np.int32), np.zeros(0, np.float32)
+            return PackedWeights(32, weights, np.full(weights, value, np.float32).view(np.uint8), *EMPTY)
         centroids = np.full(1 << record.bits, value, np.float32)
-        return decode(encode(record.layer, record.slice, record.bits, np.zeros(weights, np.uint8), centroids, none, values))
+        return PackedWeights(record.bits, weights, np.zeros(weights * record.bits // 8, np.uint8), centroids, *EMPTY[1:])
 
 
 class SleepingEncoder:
@@ -61,7 +65,7 @@ class SleepingEncoder:
         return token_ids.float()
 
     def layer(self, hidden: Tensor, mask: Tensor, index: int, slices: Sequence[int], buffer: LayerBuffer) -> Tensor:
-        values = [float(buffer.array[buffer.places(at)[0].buffer_offset]) for at in range(len(slices))]
+        values = [float(buffer.array[buffer.places[at, 0, 1]]) for at in range(len(slices))]
         self.computed.append((index, list(slices), values))
         time.sleep(self.layer_s)
         return hidden + 1.0
@@ -224,19 +228,19 @@ def test_shards_are_divided_among_the_threads_which_unpack_at_once(
     monkeypatch: pytest.MonkeyPatch, threads: int, shares: list[int]
 ) -> None:
     """Each waits, with its first shard, for all others to have one: one after another they would wait for ever."""
-    draw, none = np.random.default_rng(1), (np.zeros(0, np.int32), np.zeros(0, np.float32))
+    draw = np.random.default_rng(1)
     shards = []
-    for at, bits in enumerate(EACH_BITS):
+    for bits in EACH_BITS:
         codes = draw.integers(0, 1 << bits, FIVE_HEADS.weights_per_shard).astype(np.uint8)
         centroids = np.sort(draw.normal(size=1 << bits)).astype(np.float32)
-        shards.append(decode(np.frombuffer(encode(0, at, bits, codes, centroids, *none), np.uint8)))
+        shards.append(PackedWeights(bits, len(codes), packed_bits(codes, bits), centroids, *EMPTY[1:]))
     wanted = LayerBuffer(FIVE_HEADS, len(shards))
     for position, packed in enumerate(shards):
-        wanted.put(position, dequantised(packed))
+        put(wanted, position, dequantised(packed))
 
     met, by_thread, unpack = threading.Barrier(len(shares)), defaultdict[int, list[int]](list), shards_module.unpack
 
-    def watched(packed: Packed, *rest: Any, **options: Any) -> None:
+    def watched(packed: PackedWeights, *rest: Any, **options: Any) -> None:
         mine = by_thread[threading.get_ident()]
         if not mine:
             met.wait(LONG_S)

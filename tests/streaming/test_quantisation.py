@@ -20,10 +20,10 @@ from simnmt.streaming.shards import (
     LayerWeights,
     ascending,
     grouped,
+    layer_shards,
     segment_rows,
-    shard_of,
 )
-from tests.streaming.made_encoder import random_layer
+from tests.streaming.made_encoder import put, random_layer
 
 STI_04 = np.array([0.2, -0.1, 0.6, 0, 0.4, -0.3, 0.1, 0.5], np.float32)
 
@@ -159,8 +159,8 @@ def test_the_shards_of_a_layer_summed_are_the_layer() -> None:
     summed, together = np.zeros_like(hidden), LayerBuffer(SMALL, 4)
     for position, index in enumerate((2, 0, 3, 1)):  # their order is nobody's business
         alone = LayerBuffer(SMALL, 1)
-        alone.put(0, shard_of(SMALL, weights, index))
-        together.put(position, shard_of(SMALL, weights, index))
+        put(alone, 0, layer_shards(SMALL, weights)[index])
+        put(together, position, layer_shards(SMALL, weights)[index])
         summed += from_buffer(alone, hidden)
     np.testing.assert_allclose(summed, expected, atol=1e-5)
     np.testing.assert_allclose(from_buffer(together, hidden), expected, atol=1e-5)
@@ -172,9 +172,9 @@ def test_the_places_of_all_shards_fill_a_buffer_once(heads: int, head: int, neur
     buffer = LayerBuffer(geometry, min(slices, heads))
     buffer.array[:] = -1
     for position in range(buffer.slices):
-        places = buffer.places(position)
-        assert [place.shard_offset for place in places] == np.cumsum([0, *(place.length for place in places)])[:-1].tolist()
-        buffer.put(position, np.full(geometry.weights_per_shard, position, np.float32))
+        begins, _, lengths = buffer.places[position].T
+        assert begins.tolist() == (np.cumsum(lengths) - lengths).tolist()
+        put(buffer, position, np.full(geometry.weights_per_shard, position, np.float32))
     counts = np.unique(buffer.array, return_counts=True)
     assert counts[0].tolist() == list(range(buffer.slices))
     assert set(counts[1]) == {geometry.weights_per_shard}

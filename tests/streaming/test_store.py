@@ -17,7 +17,7 @@ from simnmt.profile.streaming_cost import BERT_BASE, BITS
 from simnmt.streaming import page_cache
 from simnmt.streaming.encoder import EncoderWeights
 from simnmt.streaming.errors import StoreError
-from simnmt.streaming.shards import GaussianFit, LayerWeights, ascending, grouped, packed_bits, record_size, shard_of
+from simnmt.streaming.shards import GaussianFit, LayerWeights, ascending, grouped, layer_shards, packed_bits, record_size
 from simnmt.streaming.store import ShardStore, write_store
 from tests.streaming.made_encoder import (
     dequantised,
@@ -58,10 +58,10 @@ def test_every_shard_comes_back_as_it_was_quantised(written: Path) -> None:
     """Exact codes, outliers to the bit, and at 32 bits the weights themselves (STI-05)."""
     with ShardStore.open(written) as store:
         for layer in range(3):
-            shards = np.stack([shard_of(store.geometry, WEIGHTS.layer(layer), index) for index in range(4)])
+            shards = layer_shards(store.geometry, WEIGHTS.layer(layer))
             fit = GaussianFit.of(shards.ravel())
             outliers = fit.outliers(shards.ravel())
-            assert store.index.layers[layer] == fit
+            assert store.index.layers[layer].fit == fit
             assert 0 < outliers.sum() < 20
             for bits in BITS[:-1]:
                 codes, centroids = grouped(shards.ravel(), ascending(shards.ravel(), outliers), bits)
@@ -69,7 +69,7 @@ def test_every_shard_comes_back_as_it_was_quantised(written: Path) -> None:
                 for index in range(4):
                     record = store.record(layer, index, bits)
                     packed = store.read(record)
-                    assert (packed.layer, packed.slice, packed.bits) == (layer, index, bits)
+                    assert packed.bits == bits
                     assert unpacked_bits(packed.codes, bits, packed.weights).tolist() == codes.reshape(4, -1)[index].tolist()
                     assert packed.outlier_at.tolist() == np.flatnonzero(outliers.reshape(4, -1)[index]).tolist()
                     assert packed.outlier_values.tobytes() == shards[index, packed.outlier_at].tobytes()
@@ -95,7 +95,7 @@ def test_a_store_gives_its_model_again(written: Path) -> None:
 def test_records_fill_the_file_by_layer_then_bits_and_their_fields_are_aligned(written: Path) -> None:
     """A layer is one piece of the file, and a layer at one fidelity too (STI-05)."""
     with ShardStore.open(written) as store:
-        records = store.index.records
+        records = store.records
         assert [(record.layer, record.bits, record.slice) for record in records] == [
             (layer, bits, index) for layer in range(3) for bits in BITS for index in range(4)
         ]
@@ -112,8 +112,8 @@ def test_sizes_of_sti_05() -> None:
     """864 records; 212.3 MB of codes in five low versions, and with 0.15 % of outliers as value and offset 217.4."""
     weights, shards = BERT_BASE.weights_per_shard, 144
     sizes = {bits: record_size(weights, bits, 0) for bits in BITS}
-    # Each record has a header of 64 bytes, and a dictionary up to the next 64.
-    codes = {bits: size - 64 - (0 if bits == 32 else max(64, 4 << bits)) for bits, size in sizes.items()}
+    # Each record has its centroids up to the next 64 bytes.
+    codes = {bits: size - (0 if bits == 32 else max(64, 4 << bits)) for bits, size in sizes.items()}
     assert codes == {2: 147_456, 3: 221_184, 4: 294_912, 5: 368_640, 6: 442_368, 32: 2_359_296}
     assert round(shards * sum(codes[bits] for bits in BITS[:-1]) / 1e6, 1) == 212.3
     # To which the alignment adds 0.2 MB.
@@ -132,7 +132,7 @@ def test_any_flipped_bit_is_told(copied: Path) -> None:
         content[at] ^= bit
         path.write_bytes(content)
         with ShardStore.open(copied) as store:
-            hit = next(record for record in store.index.records if record.offset <= at < record.offset + record.size)
+            hit = next(record for record in store.records if record.offset <= at < record.offset + record.size)
             named = rf"shard {hit.slice} of layer {hit.layer} at {hit.bits} bits is not what was written"
             with pytest.raises(StoreError, match=named):
                 store.read(hit)
@@ -166,7 +166,7 @@ def test_where_memory_cannot_be_dropped_nobody_knows_whether_reads_are_cold(
 
 
 def test_a_store_cut_short_is_refused_when_it_is_opened(copied: Path) -> None:
-    for name in ("beside/tokens.json", "resident.safetensors", "shards.bin", "store.json"):
+    for name in ("shards.bin", "store.json"):
         path = copied / name
         content = path.read_bytes()
         path.write_bytes(content[:-1])
@@ -182,7 +182,7 @@ def test_a_store_of_some_fidelities_says_which(tmp_path: Path) -> None:
         assert store.bits == (2, 6)
         with pytest.raises(StoreError, match=r"no shards of 4 bits, but of 2, 6"):
             store.mean_size(4)
-        assert store.mean_size(2) == np.mean([record.size for record in store.index.records if record.bits == 2])
+        assert store.mean_size(2) == np.mean([record.size for record in store.records if record.bits == 2])
         assert torch.equal(store.resident()["classifier.weight"], WEIGHTS.resident["classifier.weight"])
 
 

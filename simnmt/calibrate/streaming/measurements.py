@@ -31,7 +31,7 @@ from simnmt.profile.streaming_block import LayerTimes, ShardReads, StiCompute, S
 from simnmt.profile.streaming_cost import BITS, Shard, ShardGeometry
 from simnmt.streaming.encoder import ElasticEncoder
 from simnmt.streaming.pipeline import ShardReader
-from simnmt.streaming.shards import LayerBuffer, Packed, aligned_bytes, record_size, unpack_into
+from simnmt.streaming.shards import LayerBuffer, aligned_bytes, record_size, unpack_into
 from simnmt.streaming.store import ShardStore
 
 READS = 3
@@ -120,7 +120,7 @@ def reads_block(
 class LayerBench:
     """An encoder with all its shards at 6 bits in memory, and one working buffer for each width."""
 
-    def __init__(self, encoder: ElasticEncoder, shards: Mapping[Shard, Packed], threads: int, clock: Clock) -> None:
+    def __init__(self, encoder: ElasticEncoder, shards: Mapping[Shard, PackedWeights], threads: int, clock: Clock) -> None:
         self.geometry, self._encoder, self._shards, self._threads, self._clock = (
             encoder.geometry,
             encoder,
@@ -169,7 +169,7 @@ class LayerBench:
 
 def measure_layers(
     encoder: ElasticEncoder,
-    shards: Mapping[Shard, Packed],
+    shards: Mapping[Shard, PackedWeights],
     settings: StiSettings,
     listener: Listener = Silent,
     clock: Clock = perf_counter,
@@ -218,7 +218,7 @@ def measure_layers(
 def slowed_by_reads(
     encoder: ElasticEncoder,
     store: ShardStore,
-    shards: Mapping[Shard, Packed],
+    shards: Mapping[Shard, PackedWeights],
     settings: StiSettings,
     listener: Listener = Silent,
     clock: Clock = perf_counter,
@@ -280,11 +280,11 @@ def _reading(reader: ShardReader, records: Sequence[tuple[Shard, int]]) -> Itera
         job.result()
 
 
-def random_shards(geometry: ShardGeometry, bits: int, seed: int = 0) -> dict[Shard, Packed]:
+def random_shards(geometry: ShardGeometry, bits: int, seed: int = 0) -> dict[Shard, PackedWeights]:
     """Draw all shards of a model, by layer and slice."""
     shards = [(layer, piece) for layer in range(geometry.layers) for piece in range(geometry.heads)]
     return {
-        (layer, piece): Packed.random(bits, geometry.weights_per_shard, seed=seed + number, layer=layer, slice=piece)
+        (layer, piece): PackedWeights.random(bits, geometry.weights_per_shard, seed=seed + number)
         for number, (layer, piece) in enumerate(shards)
     }
 

@@ -25,10 +25,10 @@ from simnmt.base.compile import cpu_name
 from simnmt.base.suggestions import did_you_mean
 from simnmt.calibrate import profile_assembly
 from simnmt.calibrate.box import describe
+from simnmt.calibrate.calibration import check_threads
 from simnmt.calibrate.disk import measure_disk
 from simnmt.calibrate.harness import Listener
 from simnmt.calibrate.journal import Journal
-from simnmt.calibrate.preconditions import check_threads
 from simnmt.calibrate.processor_use import pinned
 from simnmt.calibrate.settings import CalibrationError, StiSettings
 from simnmt.calibrate.streaming.measurements import (
@@ -150,7 +150,7 @@ def encoder_block(store: ShardStore, encoder: ElasticEncoder, settings: StiSetti
         io=reads,
         compute=compute.model_copy(update={"slowed_by_reads": slowed}),
         threads=settings.threads,
-        store_bytes=sum(record.size for record in store.index.records),
+        store_bytes=sum(record.size for record in store.records),
     )
 
 

@@ -214,16 +214,12 @@ def engagement(
     fills_deadline: bool = False,
     cold_read_s: float = 0.0,
 ) -> Engagement:
-    """Return the plans and states of all turns of an engagement.
+    """Return the plans and states of all turns of an engagement; arguments without a note as in `make_plan`.
 
     The first plan assumes a buffer filled as planned. A cold start finds it empty and executes the same plan, because plans are
-    made in advance (STI-18). Later turns are planned with the true contents of the buffer, until the contents repeat. Raises
-    `PlanError`.
-
-    Args:
-        cache_bytes: capacity of the buffer during the engagement; None for `preload_bytes`.
-        cold_read_s: seconds of further reads of a cold start before all computing, such as embeddings.
-        similar, steps, fills_deadline: as in `make_plan`.
+    made in advance (STI-18). Later turns are planned with the true contents of the buffer, until the contents repeat.
+    `cache_bytes`: capacity of the buffer during the engagement, None for `preload_bytes`; `cold_read_s`: seconds of further
+    reads of a cold start before all computing, such as embeddings. Raises `PlanError`.
     """
     capacity_bytes = max(preload_bytes, cache_bytes or 0)
     plan_turn = partial(make_plan, cost, deadline_s, length=length, steps=steps, fills_deadline=fills_deadline)

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import Any
 
-from simnmt.profile.streaming_cost import BITS, StiCost
+from simnmt.profile.streaming_cost import BITS, Shard, StiCost
 from simnmt.streaming.plan.streaming_plan import (
     Memory,
     StreamingPlan,
@@ -26,30 +25,25 @@ from simnmt.streaming.plan.streaming_plan import (
 from simnmt.streaming.plan.submodel import PlanError, chosen_size, compute_s, sizes, submodel
 from simnmt.streaming.plan.timeline import MOMENTS, ROUNDING, Timeline, TimelineFunction, load_then_run, timeline
 
-UNIFORM = (32, 2, 6)
-"""Bits of the pipelines in the paper: full precision, the lowest, and the highest of the quantised fidelities."""
-IN_MEMORY = (32, 6)
-LOAD_FIRST = "Load&Exec"
-"""Name of the contestant that overlaps nothing."""
-
 
 @dataclass(frozen=True, slots=True)
 class Contestant:
-    """A method of running a model under a deadline, with its plan."""
+    """A method of running a model under a deadline; without a plan if no submodel ends in time with it."""
 
     name: str
     plan: StreamingPlan | None
-    """None if no submodel ends in time with this method; then `timeline` and `memory` are None too."""
-    timeline: Timeline | None
-    memory: Memory | None
+    timeline: Timeline | None = None
+    memory: Memory | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the contestant as plain numbers; None for what it has not."""
-        return {
-            "name": self.name,
-            "plan": None if self.plan is None else self.plan.as_json(),
-            "timeline": None if self.timeline is None else timeline_json(self.timeline),
-            "memory": None if self.memory is None else asdict(self.memory),
+        plain = {"name": self.name, "plan": None, "timeline": None, "memory": None}
+        if self.plan is None or self.timeline is None or self.memory is None:
+            return plain
+        return plain | {
+            "plan": self.plan.as_json(),
+            "timeline": timeline_json(self.timeline),
+            "memory": asdict(self.memory),
         }
 
 
@@ -85,16 +79,15 @@ def in_memory(cost: StiCost, deadline_s: float, bits: int, *, length: int, steps
 
 def contestants(cost: StiCost, deadline_s: float, *, length: int, steps: float = 1.0) -> Iterator[Contestant]:
     """Yield Load&Exec, StdPL-full, -2 and -6, PreloadModel-full and -6."""
-    loaded_first = load_and_execute(cost, deadline_s, length=length, steps=steps)
-    memory = memory_of(cost, loaded_first, in_turn=True)
-    yield Contestant(LOAD_FIRST, loaded_first, timeline_of(loaded_first, cost, run=load_then_run), memory)
-    for bits in UNIFORM:
-        plan = standard_pipeline(cost, deadline_s, bits, length=length, steps=steps)
-        predicted, memory_use = (None, None) if plan is None else (timeline_of(plan, cost), memory_of(cost, plan))
-        yield Contestant(f"StdPL-{_shown(bits)}", plan, predicted, memory_use)
-    for bits in IN_MEMORY:
+    first = load_and_execute(cost, deadline_s, length=length, steps=steps)
+    memory = memory_of(cost, first, in_turn=True)
+    yield Contestant("Load&Exec", first, timeline_of(first, cost, run=load_then_run), memory)
+    for bits, shown in ((32, "full"), (2, "2"), (6, "6")):
+        plan, name = standard_pipeline(cost, deadline_s, bits, length=length, steps=steps), f"StdPL-{shown}"
+        yield Contestant(name, plan, timeline_of(plan, cost), memory_of(cost, plan)) if plan else Contestant(name, None)
+    for bits, shown in ((32, "full"), (6, "6")):
         plan = in_memory(cost, deadline_s, bits, length=length, steps=steps)
-        yield Contestant(f"PreloadModel-{_shown(bits)}", plan, timeline_of(plan, cost), memory_of(cost, plan, whole=True))
+        yield Contestant(f"PreloadModel-{shown}", plan, timeline_of(plan, cost), memory_of(cost, plan, whole=True))
 
 
 def _uniform(
@@ -105,10 +98,6 @@ def _uniform(
     for size in sizes(cost):
         chosen = submodel(cost, *size, length=length, steps=steps)
         yield plan_with_bits(cost, chosen, dict.fromkeys(chosen.shards, bits), frozenset(), deadline_s, 0, run=run)
-
-
-def _shown(bits: int) -> str:
-    return "full" if bits == 32 else str(bits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,24 +141,16 @@ def summarise_plan(
 ) -> PlanSummary:
     """Return a plan with its summary; raises `PlanError`.
 
-    Args:
-        length: padded source tokens; None for the greatest measured length.
-        steps: decoder steps; None for 1.
-        cold: plan for an empty buffer.
-        compares: also plan the contestants.
-        similar, fills_deadline: as in `make_plan`.
+    `length`: padded source tokens, by default the greatest measured length; `steps`: decoder steps, by default 1; `cold`: plan
+    for an empty buffer; `compares`: also plan the contestants; the others as in `make_plan`.
     """
     if steps is not None and cost.decoder is None:
         raise PlanError("steps: the model has no decoder", remedy="leave out --steps")
-    padded = max(cost.comp_s) if length is None else length
-    of_steps = float(steps or 1)
-    plan_for = partial(make_plan, cost, length=padded, cached={} if cold else None, similar=similar, steps=of_steps)
-    plan = plan_for(deadline_s, preload_bytes, fills_deadline=fills_deadline)
+    given: dict[str, Any] = {"length": max(cost.comp_s) if length is None else length, "steps": float(steps or 1)}
+    cached: dict[Shard, int] | None = {} if cold else None
+    plan = make_plan(cost, deadline_s, preload_bytes, cached=cached, similar=similar, fills_deadline=fills_deadline, **given)
     predicted, memory = timeline_of(plan, cost), memory_of(cost, plan)
-    others: tuple[Contestant, ...] = ()
-    if compares:
-        rivals = contestants(cost, deadline_s, length=padded, steps=of_steps)
-        others = (Contestant("STI", plan, predicted, memory), *rivals)
+    others = (Contestant("STI", plan, predicted, memory), *contestants(cost, deadline_s, **given)) if compares else ()
     remarks = _remarks(cost, plan, cold=cold, fills_deadline=fills_deadline)
     return PlanSummary(cost, plan, predicted, _layers(cost, plan), memory, others, tuple(remarks))
 
@@ -183,21 +164,18 @@ def timeline_json(shown: Timeline) -> dict[str, Any]:
 
 def _layers(cost: StiCost, plan: StreamingPlan) -> list[dict[str, Any]]:
     granted_s, left_s = budgets_of(plan, cost)
-    columns = zip(
-        plan.layer_indices, loads_s(cost, plan.bits, plan.preloaded), granted_s.tolist(), left_s.tolist(), strict=True
-    )
-    return [
-        {
+    columns = zip(loads_s(cost, plan.bits, plan.preloaded), granted_s.tolist(), left_s.tolist(), strict=True)
+    rows = []
+    for layer, (load, granted, left) in zip(plan.layer_indices, columns, strict=True):
+        shards = plan.shards_of(layer)
+        contents = {
             "layer": layer,
-            "bits": [plan.bits[shard] for shard in plan.shards_of(layer)],
-            "slices": [piece for _, piece in plan.shards_of(layer)],
-            "preloaded": [shard in plan.preloaded for shard in plan.shards_of(layer)],
-            "load_s": load,
-            "granted_s": granted,
-            "left_s": left,
+            "bits": [plan.bits[shard] for shard in shards],
+            "slices": [piece for _, piece in shards],
+            "preloaded": [shard in plan.preloaded for shard in shards],
         }
-        for layer, load, granted, left in columns
-    ]
+        rows.append({**contents, "load_s": load, "granted_s": granted, "left_s": left})
+    return rows
 
 
 def _remarks(cost: StiCost, plan: StreamingPlan, *, cold: bool, fills_deadline: bool) -> Iterator[str]:

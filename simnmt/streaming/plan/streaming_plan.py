@@ -26,14 +26,14 @@ def longest_prefix(sizes: Sequence[tuple[Shard, int]], capacity_bytes: int) -> f
     return frozenset(shard for (shard, _), end in zip(sizes, ends, strict=True) if end <= capacity_bytes)
 
 
-def held_prefix(cost: StiCost, bits: Mapping[Shard, int], capacity_bytes: int) -> frozenset[Shard]:
+def _held_prefix(cost: StiCost, bits: Mapping[Shard, int], capacity_bytes: int) -> frozenset[Shard]:
     """Return the shards that a buffer holds if its records have mean sizes."""
     return longest_prefix([(shard, cost.bytes_of(bits[shard], shard[0])) for shard in sorted(bits)], capacity_bytes)
 
 
 def evicted(cost: StiCost, contents: Mapping[Shard, int], capacity_bytes: int) -> dict[Shard, int]:
     """Return the contents of a buffer after eviction: the top layer goes first, its last slice first, until the rest fits."""
-    return {shard: contents[shard] for shard in sorted(held_prefix(cost, contents, capacity_bytes))}
+    return {shard: contents[shard] for shard in sorted(_held_prefix(cost, contents, capacity_bytes))}
 
 
 def bytes_held(cost: StiCost, contents: Mapping[Shard, int]) -> int:
@@ -64,10 +64,7 @@ class StreamingPlan:
     steps: float = 1.0
     """Decoder steps within the deadline; 1 without a decoder."""
     short_of_io: bool = False
-    """True if even 2 bits everywhere are loaded too late.
-
-    The plan of the paper then loads 2 bits (STI-13); one that fills its deadline may load more.
-    """
+    """True if even 2 bits everywhere are loaded too late; the plan of the paper then loads 2 bits (STI-13)."""
 
     @property
     def misses_deadline(self) -> bool:
@@ -100,23 +97,16 @@ class StreamingPlan:
 
     def as_json(self) -> dict[str, Any]:
         """Return the plan as plain numbers."""
-        return {
-            "layers": self.layers,
-            "slices_per_layer": self.slices_per_layer,
-            "shards": [
-                {"layer": layer, "slice": piece, "bits": bits, "preloaded": (layer, piece) in self.preloaded}
-                for (layer, piece), bits in self.bits.items()
-            ],
-            "deadline_s": self.deadline_s,
-            "preload_bytes": self.preload_bytes,
-            "length": self.length,
-            "steps": self.steps,
-            "latency_s": self.latency_s,
-            "stall_s": self.stall_s,
-            "short_of_io": self.short_of_io,
-            "misses_deadline": self.misses_deadline,
-            "stalls": self.stalls,
+        shards = [
+            {"layer": layer, "slice": piece, "bits": bits, "preloaded": (layer, piece) in self.preloaded}
+            for (layer, piece), bits in self.bits.items()
+        ]
+        return {"layers": self.layers, "slices_per_layer": self.slices_per_layer, "shards": shards} | {
+            name: getattr(self, name) for name in _PLAIN
         }
+
+
+_PLAIN = ("deadline_s", "preload_bytes", "length", "steps", "latency_s", "stall_s", "short_of_io", "misses_deadline", "stalls")
 
 
 def make_plan(
@@ -128,7 +118,6 @@ def make_plan(
     cached: Mapping[Shard, int] | None = None,
     similar: float = 0.0,
     steps: float = 1.0,
-    repaired: bool = True,
     fills_deadline: bool = False,
     size: tuple[int, int] | None = None,
 ) -> StreamingPlan:
@@ -137,26 +126,24 @@ def make_plan(
     Embedding and head count towards the deadline, and computing before a layer gives time for its loads. Where reads slow
     computing, the submodel ends in time with 2 bits everywhere, and upgrades keep it so.
 
+    A first plan that stalls because a part of a shard counted as preloaded is made again with whole shards only; the plans
+    of the paper then stall for less than one read. Raises `PlanError` for an invalid deadline, buffer, length or steps.
+
     Args:
         length: padded source tokens.
         cached: bits by shard in the buffer; empty for a cold start. None for a first plan, whose buffer is filled as planned.
         similar: share of the most shards that a deeper submodel may lack.
         steps: decoder steps within the deadline.
-        repaired: plan again, counting only whole preloaded shards, if a first plan stalls because a part of a shard counted as
-            preloaded. The plans of the paper then stall for less than one read.
         fills_deadline: let the pipeline wait for loads until the deadline; if none meets it, as long as with 2 bits
             everywhere. The paper never waits.
         size: layers and slices per layer, as for later turns of an engagement. None to choose them.
-
-    Raises:
-        PlanError: for an invalid deadline, buffer, length or number of steps.
     """
     check_deadline_and_buffer(deadline_s, preload_bytes)
     if length < 1 or not 0.0 < steps < math.inf:
         raise PlanError(f"a plan for {length} tokens and {steps:g} decoder steps", remedy="give one or more of each")
 
     def held(bits: Mapping[Shard, int]) -> frozenset[Shard]:
-        return held_prefix(cost, bits, preload_bytes) if cached is None else frozenset(cached).intersection(bits)
+        return _held_prefix(cost, bits, preload_bytes) if cached is None else frozenset(cached).intersection(bits)
 
     def fits(layers: int, slices: int) -> bool:
         if not fills_deadline and not cost.slowed:
@@ -178,7 +165,7 @@ def make_plan(
 
     plan = attempt(False)
     late = plan.stalls or (chosen.work.slowed > 1.0 and plan.misses_deadline)
-    if cached is None and repaired and late and not plan.short_of_io:
+    if cached is None and late and not plan.short_of_io:
         plan = attempt(True)
     if fills_deadline:
         least = plan.stall_s if plan.short_of_io else 0.0
@@ -254,19 +241,15 @@ class Memory:
 def memory_of(cost: StiCost, plan: StreamingPlan, *, whole: bool = False, in_turn: bool = False) -> Memory:
     """Return the memory use of a plan.
 
-    Args:
-        whole: the whole model stays in memory, not only the executed shards.
-        in_turn: all shards are loaded before the first layer is computed.
+    `whole`: the whole model stays in memory, not only the executed shards; `in_turn`: all shards are loaded before the first
+    layer is computed.
     """
-    loaded = {shard: plan.bits[shard] for shard in plan.loaded}
-    held = plan.preload_bytes if whole else bytes_held(cost, plan.bits) - bytes_held(cost, loaded)
-    layers_bytes = [4 * plan.slices_per_layer * _weights_of(cost, layer) for layer in plan.layer_indices]
-    return Memory(held, sum(layers_bytes) if in_turn else max(layers_bytes), 0 if in_turn else bytes_held(cost, loaded))
-
-
-def _weights_of(cost: StiCost, layer: int) -> int:
-    half = cost.geometry if cost.decoder is None or layer < cost.geometry.layers else cost.decoder.geometry
-    return half.weights_per_shard
+    loaded = bytes_held(cost, {shard: plan.bits[shard] for shard in plan.loaded})
+    held = plan.preload_bytes if whole else bytes_held(cost, plan.bits) - loaded
+    decoder = cost.geometry if cost.decoder is None else cost.decoder.geometry
+    halves = [cost.geometry if layer < cost.geometry.layers else decoder for layer in plan.layer_indices]
+    layers_bytes = [4 * plan.slices_per_layer * half.weights_per_shard for half in halves]
+    return Memory(held, sum(layers_bytes) if in_turn else max(layers_bytes), 0 if in_turn else loaded)
 
 
 def model_bytes(cost: StiCost, bits: int) -> int:
@@ -277,11 +260,8 @@ def model_bytes(cost: StiCost, bits: int) -> int:
 def accumulated_budgets(bonus_s: float, comp_s: ArrayLike, spent_s: ArrayLike) -> Floats:
     """Return the accumulated IO budget of each layer, in seconds (STI-11); a plan is valid if none is below 0.
 
-    The budget is the bonus plus all computing before the layer, minus the reads of this and all earlier layers.
-
-    Args:
-        comp_s: computing time of each layer, shape (layers,).
-        spent_s: read time of each layer, shape (layers,), preloaded shards included, which cancel the bonus.
+    The budget is the bonus plus all computing before the layer, minus the reads of this and all earlier layers. `comp_s`,
+    `spent_s`: computing and read time of each layer, shape (layers,); reads of preloaded shards count, and cancel the bonus.
     """
     comp, spent = np.asarray(comp_s, np.float64), np.asarray(spent_s, np.float64)
     return bonus_s + np.concatenate([[0.0], np.cumsum(comp)[:-1]]) - np.cumsum(spent)

@@ -92,19 +92,6 @@ def test_worked_example_of_sti_17() -> None:
     assert evicted(cost, before.bits, 6000) == FIRST_LAYER  # one shot: the buffer is as it was
 
 
-def test_part_of_a_shard_counted_as_preloaded_stalls_the_paper_s_plan_but_not_the_repaired_one() -> None:
-    cost = round_cost(comp_s=(0.2, 0.4, 0.6))
-    stalled = 0
-    for capacity in range(6000, 40_000, 500):
-        letter = make_plan(cost, 1.2, capacity, length=LENGTH, repaired=False)
-        repaired = make_plan(cost, 1.2, capacity, length=LENGTH)
-        assert letter.stall_s <= max(cost.t_io(bits) for bits in letter.bits.values()) + 1e-9
-        assert letter.stalls or letter == repaired
-        assert repaired.short_of_io or not repaired.stalls
-        stalled += letter.stalls and not letter.short_of_io
-    assert stalled > 0
-
-
 @given(costs(beside=True), DEADLINES, CAPACITIES)
 def test_a_first_plan_stalls_only_where_not_even_2_bits_arrive(cost: StiCost, deadline_s: float, capacity: int) -> None:
     plan = make_plan(cost, deadline_s, capacity, length=LENGTH)
