@@ -53,8 +53,8 @@ class StiIo(Block):
     """T_io: time to read one shard, by bits (STI-07)."""
 
     reads: Reads
-    s_fixed: Annotated[Seconds, Shown("line {:.4g} ms", MS, "fixed, ms")]
-    bytes_per_s: Annotated[Positive, Shown("+ bytes / {:.4g} MB/s", MEGA, "bandwidth, MB/s")]
+    s_fixed: Annotated[Seconds, Shown("line {:.4g} ms", MS)]
+    bytes_per_s: Annotated[Positive, Shown("+ bytes / {:.4g} MB/s", MEGA)]
     """Of the line s_fixed + bytes / bytes_per_s over the medians."""
     r2: Annotated[RSquared | None, Shown("R2 {:.4f}")] = None
     cold: Annotated[bool, Shown("cold")]
