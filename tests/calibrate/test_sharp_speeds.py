@@ -1,23 +1,16 @@
-"""The sharp decoder's ladder and products, and fused decoding, measured in small."""
+"""The sharp decoder's ladder and products, measured in small."""
 
 from __future__ import annotations
 
-import math
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
-from simnmt.calibrate import decoder_speeds as fused_speeds_module
 from simnmt.calibrate import sharp_speeds
-from simnmt.calibrate.decoder_speeds import fused_speeds
 from simnmt.calibrate.sharp_models import random_candidates, random_models
 from simnmt.calibrate.sharp_speeds import Setting, rung_settings
 from simnmt.nmt.architecture import SHARP_MODELS, AttentionalArchitecture
-from simnmt.nmt.models import LoadedModel, load_model
-from simnmt.nmt.output_layer import MaskedBias
 from simnmt.profile.decoder_settings import RUNGS, DecoderSettings
 
 SMALL = AttentionalArchitecture(
@@ -71,42 +64,3 @@ def test_all_parts_are_timed_with_their_counted_operations(monkeypatch: pytest.M
     names = ("int16", "float32", "torch", "numpy")
     assert {*speeds.products} == {(name, 2, cold) for name in names for cold in (False, True)}
     assert [*speeds.activations] == ["library", "table", "polynomial"]
-
-
-@pytest.fixture
-def model(tmp_path: Path) -> str:
-    file = tmp_path / "tiny.yaml"
-    file.write_text("{kind: gru, layers: 1, hidden: 16, embedding: 16, src_vocab: 60, tgt_vocab: 60}")
-    return str(file)
-
-
-def test_fused_and_plain_decoding_give_the_same_words_for_all_mixes_and_beams(model: str) -> None:
-    seen: list[tuple[int, int]] = []
-    speeds = fused_speeds(model, 6, (1, 5), rounds=2, batch=3, progress=lambda done, of: seen.append((done, of)))
-    assert [(speed.test_set, speed.beam) for speed in speeds] == [
-        ("europarl", 1), ("europarl", 5), ("opensubtitles", 1), ("opensubtitles", 5),
-    ]  # fmt: skip
-    assert seen[0] == (0, 4) and seen[-1] == (4, 4)
-    for speed in speeds:
-        assert len(speed.plain_s) == len(speed.fused_s) == 2 and speed.batch == 3 and speed.vocab == 60
-        assert (speed.equal, speed.near_ties, speed.disagreements) == (6, 0, 0), "fusing is exact (FNI-11)"
-        assert speed.weights == "random"
-        assert sum(speed.shares.values()) == pytest.approx(1.0) and 0.0 < speed.three_share < speed.layer_share < 1.0
-        assert speed.layer_s > 0.0 and speed.fused_layer_s > 0.0 and math.isfinite(speed.ratio)
-        assert speed.layer_s + speed.stages_s["body"] < 3 * max(speed.plain_s), (
-            "stages over all steps are of the size of the whole"
-        )
-
-
-def test_a_fused_layer_without_the_bias_is_detected(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """FNI-11: with forced lengths such a fault could pass as the rounding of a random model."""
-
-    def with_bias(name: str) -> LoadedModel:
-        loaded = load_model(name)
-        torch.nn.init.normal_(loaded.model.projection.bias)
-        return loaded
-
-    monkeypatch.setattr(fused_speeds_module, "load_model", with_bias)
-    assert all(speed.equal == 6 for speed in fused_speeds(model, 6, (1, 2), rounds=1, batch=3))
-    monkeypatch.setattr(MaskedBias, "now", lambda masked: torch.zeros_like(masked._bias))
-    assert all(speed.disagreements > 0 for speed in fused_speeds(model, 6, (1, 2), rounds=1, batch=3))

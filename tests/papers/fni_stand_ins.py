@@ -10,7 +10,6 @@ from typing import Any
 import pandas as pd
 
 from simnmt.base.shipped_files import find
-from simnmt.papers.fni.simulation import KEY, Key
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.profile_file import read_profile, write_profile
 
@@ -36,12 +35,14 @@ def written(folder: Path, *profiles: DeviceProfile) -> list[str]:
     return [str(folder / f"{number}.json") for number in range(len(profiles))]
 
 
-def timed(totals: Mapping[Key, float | tuple[float, float]], refills: Mapping[str, int] | None = None) -> pd.DataFrame:
-    """Return speeds by key: total times in two seeds, of which the second takes 2 % longer unless both are given."""
+def timed(
+    totals: Mapping[tuple[int, str, str], float | tuple[float, float]], refills: Mapping[str, int] | None = None
+) -> pd.DataFrame:
+    """Return speeds by beam, set and run: total times in two seeds, the second 2 % longer unless both are given."""
     rows = []
-    for key, total in totals.items():
+    for (beam, name, run), total in totals.items():
         by_seed = total if isinstance(total, tuple) else (total, 1.02 * total)
-        figures = {"batch": 128, "sentences": 1_000, "refills": (refills or {}).get(key[3], 10)}
-        names = dict(zip(KEY, key, strict=True))
+        figures = {"sentences": 1_000, "refills": (refills or {}).get(run, 10)}
+        names = {"beam": beam, "set": name, "run": run}
         rows += [names | figures | {"seed": seed, "total_s": 100 * total_s} for seed, total_s in enumerate(by_seed, 1)]
-    return pd.DataFrame(rows).set_index(KEY)
+    return pd.DataFrame(rows).set_index(["beam", "set", "run"])

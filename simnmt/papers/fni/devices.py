@@ -1,25 +1,30 @@
-"""Device profiles with batched decoding and a fused output layer, and the reasons why their figures decide no verdict."""
+"""Device profiles with batched decoding, plain and with a fused output layer, and why their figures decide no verdict."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from simnmt.base import shipped_files
 from simnmt.base.errors import InputError
-from simnmt.papers.fni.published import BATCH, BEAM, SETS
+from simnmt.papers.kit.paper import read_paper
 from simnmt.papers.kit.study import read_distinct
-from simnmt.profile.blocks import Overhead, ProfileError
+from simnmt.profile.blocks import ProfileError
 from simnmt.profile.cost import DecodingCost
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.device_profile import DeviceProfile
-from simnmt.profile.doubts import against_step, profile_doubts
+from simnmt.profile.doubts import profile_doubts
 from simnmt.profile.profile_file import read_profile
 from simnmt.profile.profile_variant import DecoderChoice, with_decoder
 from simnmt.results.run import group_doubts
 
+TOPUP, FUSED = read_paper("topup"), read_paper("fused")
+BATCH, COLLECTED, BEAM, VOCAB = (TOPUP[name] for name in ("batch", "collected", "beam", "vocab"))
+SETS = {row["set"]: SimpleNamespace(**row) for row in TOPUP.table("table-1").rows}
+"""Table 1 by set: name, sentences, subwords, and their mean and standard deviation a sentence."""
 BEAMS = (1, BEAM)
 LONG_OUTPUT = {"europarl": 100, "opensubtitles": 40}
 """Tokens of a long output. About one sentence in three hundred is longer, so a batch that is topped up usually holds one."""
@@ -39,6 +44,13 @@ class Decoder:
     """Sentences of a mini-batch: the paper's, or the largest measured batch if that is smaller."""
     doubts: tuple[str, ...] = ()
     """Reasons to doubt the step costs."""
+    choice: DecoderChoice | None = None
+    """Stages of a decoder with or without the fused output layer; None: the profile's decoder as it is."""
+
+    @property
+    def fused(self) -> bool:
+        """True if the output layer is fused."""
+        return self.choice is not None and self.choice.settings.fused
 
     @property
     def beam(self) -> int:
@@ -57,19 +69,12 @@ class Decoder:
         return f"{self.kind}, doubtful" if self.doubts else self.kind
 
     @property
-    def unknown_costs(self) -> list[str]:
-        """Remarks on the costs of topping up that were not measured."""
-        known, remarks = self.profile.overheads, []
-        if known is None or not _is_known(known.step_gap_s_per_sentence):
-            remarks.append("the cost of each sentence between two steps was not measured and counts as 0 s")
-        if known is None or not (_is_known(known.refill_s_fixed) or _is_known(known.refill_s_per_sentence)):
-            remarks.append("the cost of joining a batch was not measured and counts as 0 s")
-        return remarks
-
-    @property
     def refills_known(self) -> bool:
-        """True if both costs of topping up were measured."""
-        return not self.unknown_costs
+        """True if both costs of topping up were measured: of joining a batch, and of each sentence between two steps."""
+        names = ("step_gap_s_per_sentence", "refill_s_fixed", "refill_s_per_sentence")
+        overheads = [getattr(self.profile.overheads, name, None) for name in names]
+        gap, *joining = (overhead is not None and overhead.value is not None for overhead in overheads)
+        return gap and any(joining)
 
     def prolonged(self, test_set: str) -> float:
         """Return the relative change of a full batch's step from the last measured position to that of a long output."""
@@ -81,34 +86,19 @@ class Decoder:
         """Return whether figures on a test set rest on more than measured costs."""
         return abs(self.prolonged(test_set)) > MOST_PROLONGED
 
-    @property
-    def remarks(self) -> list[str]:
-        """Differences from the paper, and figures beyond what was measured."""
-        last, remarks = self.cost.step.length_range[1], []
-        if self.batch < BATCH:
-            remarks.append(f"batches of {self.batch} sentences, no more were measured")
-        if self.beam > 1 and self.profile.beam_overrun is None:
-            remarks.append("steps of the beam beyond its best output were not counted and are not charged")
-        long_outputs = [
-            f"{SETS[key].name}: no step was measured beyond the {last + 1}th token of an output; a step's time changes by "
-            f"{100 * self.prolonged(key):+.0f} % from there to the {long}th"
-            for key, long in LONG_OUTPUT.items()
-            if long > last
-        ]
-        return [*remarks, *self.unknown_costs, *long_outputs]
+
+def case_name(beam: int, test_set: str) -> str:
+    """Return the name of a case, such as `Europarl, beam 5`."""
+    return f"{SETS[test_set].name}, beam {beam}"
 
 
-def _is_known(overhead: Overhead | None) -> bool:
-    return overhead is not None and overhead.value is not None
+def chosen_profiles(names: Sequence[str] | None) -> list[DeviceProfile]:
+    """Read profiles by file or `@name`, by default all shipped ones.
 
-
-def shipped_profiles() -> list[DeviceProfile]:
-    """Return all profiles that come with simnmt, by name."""
-    return [read_profile(shipped_files.find("calibration", name)) for name in shipped_files.names("calibration")]
-
-
-def named_profiles(names: Sequence[str]) -> list[DeviceProfile]:
-    """Read profiles by file or `@name`. Raise `InputError` for one unreadable, without batch costs, or with a repeated name."""
+    Raises `InputError` for a named one that is unreadable or without batch costs, or for a repeated name.
+    """
+    if not names:
+        return [read_profile(shipped_files.find("calibration", name)) for name in shipped_files.names("calibration")]
 
     def read(path: Path) -> DeviceProfile:
         profile = read_profile(path)
@@ -127,7 +117,7 @@ def decoders(profiles: Sequence[DeviceProfile]) -> list[Decoder]:
 
     Profiles of one box and model with different beams are one device, named after the first of them.
     """
-    devices: list[tuple[object, list[Decoder]]] = []
+    devices: dict[str, dict[int, Decoder]] = {}
     for profile in profiles:
         try:
             cost = profile.decoding_cost
@@ -135,68 +125,22 @@ def decoders(profiles: Sequence[DeviceProfile]) -> list[Decoder]:
             continue
         engine = profile.engine
         how = engine and (engine.backend, engine.compute_type, engine.threads, engine.architecture)
-        key = profile.device.name, profile.model.name, how
         # A second profile of the same beam is a separate device, even if it names the same box.
-        same = (known for other, known in devices if other == key and cost.beam not in [decoder.beam for decoder in known])
-        device = next(same, None)
-        if device is None:
-            devices.append((key, device := []))
-        name = device[0].device if device else profile.name
-        device.append(Decoder(name, profile, cost, min(BATCH, cost.most_batch), step_doubts(profile)))
-    return [decoder for _, device in devices for decoder in sorted(device, key=lambda decoder: decoder.beam)]
+        place = 0
+        while cost.beam in devices.get(key := repr((profile.device.name, profile.model.name, how, place)), {}):
+            place += 1
+        device = devices.setdefault(key, {})
+        name = next((decoder.device for decoder in device.values()), profile.name)
+        device[cost.beam] = Decoder(name, profile, cost, min(BATCH, cost.most_batch), _doubts(profile))
+    return [device[beam] for device in devices.values() for beam in sorted(device)]
 
 
-def step_doubts(profile: DeviceProfile, *more: str) -> tuple[str, ...]:
-    """Return the reasons to doubt the costs of a profile's steps; `more`: further cost models that are used."""
-    return tuple(doubt.message for doubt in profile_doubts(profile, ("step", "encoder", "overheads", *more)))
-
-
-def doubtful_profiles(decoders: Iterable[Decoder]) -> list[dict[str, Any]]:
-    """Return each doubtful profile of some decoders once."""
-    return group_doubts((decoder.device, decoder.profile.name, decoder.kind, decoder.doubts) for decoder in decoders)
-
-
-@dataclass(frozen=True, slots=True)
-class FusedDecoder:
-    """One device with one model and one beam, with the fused output layer and without."""
-
-    plain: Decoder
-    fused: Decoder
-    plain_choice: DecoderChoice
-    """Stages of the plain decoder, and the origin of their times."""
-    fused_choice: DecoderChoice
-    profile: DeviceProfile
-
-    @property
-    def device(self) -> str:
-        """Name of the profile."""
-        return self.plain.device
-
-    @property
-    def beam(self) -> int:
-        """Hypotheses per sentence."""
-        return self.plain.beam
-
-    @property
-    def remarks(self) -> list[str]:
-        """Differences from the paper, and figures beyond what was measured."""
-        assert self.profile.decoder is not None
-        src_len, ratios = self.profile.decoder.src_len, against_step(self.profile).values()
-        remarks = [] if src_len is None else [f"stages measured with sources of {src_len} tokens"]
-        if ratios:
-            span = " to ".join(dict.fromkeys(f"{ratio:.2f}" for ratio in (min(ratios), max(ratios))))
-            remarks.append(
-                f"steps among the variants took {span} times the calibrated ones: shares are theirs, seconds are not"
-            )
-        return [*remarks, *self.fused.remarks]
-
-
-def fused_decoders(profiles: Sequence[DeviceProfile]) -> tuple[list[FusedDecoder], list[str]]:
-    """Return both variants per profile and beam, and messages about the profiles without both.
+def fused_decoders(profiles: Sequence[DeviceProfile]) -> tuple[list[Decoder], list[str]]:
+    """Return the plain and the fused decoder per profile and beam, and messages about the profiles without both.
 
     Batches are the paper's, or of the most sentences that the variants were measured with.
     """
-    known: list[FusedDecoder] = []
+    known: list[Decoder] = []
     not_fused: list[str] = []
     left_out: list[str] = []
     for profile in profiles:
@@ -204,21 +148,29 @@ def fused_decoders(profiles: Sequence[DeviceProfile]) -> tuple[list[FusedDecoder
             not_fused.append(profile.name)
             continue
         for beam in BEAMS:
+            settings = [DecoderSettings(beam=beam, fused=fused, candidates=None) for fused in (False, True)]
             try:
-                variants = [
-                    with_decoder(profile, DecoderSettings(beam=beam, fused=fused, candidates=None)) for fused in (False, True)
-                ]
+                variants = [with_decoder(profile, variant) for variant in settings]
                 costs = [moved.decoding_cost for moved, _ in variants]
             except ProfileError as error:
                 left_out.append(f"Left out: {profile.name}, beam {beam}: {error.what}.")
                 continue
             # The steps of the base may be known for larger batches than the variants, and batches decide speeds.
-            batch = min(BATCH, max(profile.decoder.batches), *(cost.most_batch for cost in costs))
-            doubts = step_doubts(profile, "decoder")
-            plain, fused = (
-                Decoder(profile.name, moved, cost, batch, doubts) for (moved, _), cost in zip(variants, costs, strict=True)
-            )
-            known.append(FusedDecoder(plain, fused, variants[0][1], variants[1][1], profile))
+            batch = min(BATCH, max(profile.decoder.steps(profile.decoder.base)), *(cost.most_batch for cost in costs))
+            doubts = _doubts(profile, "decoder")
+            known += [
+                Decoder(profile.name, moved, cost, batch, doubts, choice)
+                for (moved, choice), cost in zip(variants, costs, strict=True)
+            ]
     if not_fused:
         left_out.append(f"Profiles without a fused variant of their decoder are passed over: {', '.join(not_fused)}.")
     return known, left_out
+
+
+def _doubts(profile: DeviceProfile, *more: str) -> tuple[str, ...]:
+    return tuple(doubt.message for doubt in profile_doubts(profile, ("step", "encoder", "overheads", *more)))
+
+
+def doubtful_profiles(decoders: Iterable[Decoder]) -> list[dict[str, Any]]:
+    """Return each doubtful profile of some decoders once."""
+    return group_doubts((decoder.device, decoder.profile.name, decoder.kind, decoder.doubts) for decoder in decoders)

@@ -2,45 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import Annotated, Any
 
 import typer
 
 from simnmt.base.errors import InputError
 from simnmt.papers.fni import simulation
-from simnmt.papers.fni.devices import BEAMS, FusedDecoder, doubtful_profiles, fused_decoders, named_profiles, shipped_profiles
+from simnmt.papers.fni.devices import BEAMS, FUSED, SETS, Decoder, case_name, chosen_profiles, doubtful_profiles, fused_decoders
 from simnmt.papers.fni.fused_claims import (
     DEVICE_CLAIMS,
+    GAINS,
     NO_DECODER,
+    OUTPUT_LAYER,
+    PARTS,
     PRINTED_CLAIMS,
     REAL_CLAIMS,
     Layers,
     RealDecoder,
-    predicted_speed_up,
+    derived,
+    stages,
 )
-from simnmt.papers.fni.published import FUSED, GAINS, OUTPUT_LAYER, SETS, case_name, derived
-from simnmt.papers.fni.simulation import STRATEGIES
-from simnmt.papers.kit.claims import Printed, end_to_end, judge
+from simnmt.papers.fni.simulation import Row
+from simnmt.papers.kit.claims import Printed, judge
 from simnmt.papers.kit.figures import Figure, bars, figure_of, grouped
 from simnmt.papers.kit.rendering import Report, derived_table, record
 from simnmt.report.charts import Chart
-from simnmt.report.table import Column, Table
-from simnmt.report.typography import signed
 
-if TYPE_CHECKING:
-    from simnmt.calibrate.decoder_speeds import RealSpeed
-
-Row = Mapping[str, Any]
 TIMED = ("mini", "half-empty", "maxi", "maxi half-empty")
 """The paper's baseline, its choice of top-up (half-empty), and both on top of maxi-batching."""
 PRINTED_GAINS = {
-    ("mini", True): "fused",
-    ("half-empty", False): "topped up",
-    ("half-empty", True): "both",
-    ("maxi half-empty", True): "both with maxi",
+    "mini, fused": "fused",
+    "topped up": "topped up",
+    "topped up, fused": "both",
+    "maxi, topped up, fused": "both with maxi",
 }
-"""Rows of the printed gains by strategy and kernel."""
+"""Rows of the printed gains by run."""
 
 
 def reproduce(
@@ -65,160 +63,88 @@ def reproduce(
     if model is not None and measure is None:
         raise InputError(f"--model {model} without --measure: no sentence to decode", remedy="give --measure N as well")
     simulation.check_requests(requests)
-    known, left_out = fused_decoders(named_profiles(profile) if profile else shipped_profiles())
-    real: list[RealSpeed] = []
+    known, left_out = fused_decoders(chosen_profiles(profile))
+    real: list[dict[str, Any]] = []
     if measure is not None:
         # Imported here, so that a reproduction from profiles needs no torch. The real decoder runs first, so that an unreadable
         # model is refused before the simulation.
-        from simnmt.calibrate.decoder_speeds import fused_speeds
+        from simnmt.papers.fni.real_decoder import fused_speeds
 
         real = fused_speeds(model or FUSED["model"], measure, BEAMS, progress=progress)
     devices = []
     for done, decoders in enumerate(groups := list(grouped(known, "device").values())):
         progress(done, len(groups))
-        frames = [
-            simulation.speeds(variant, key, [strategy], requests, fused=variant is decoder.fused)
-            for decoder in decoders
-            for key in SETS
-            for strategy in TIMED
-            for variant in (decoder.plain, decoder.fused)
-        ]
-        stages = {(decoder.beam, key): simulation.stages(decoder, key, requests) for decoder in decoders for key in SETS}
-        plain = [decoder.plain for decoder in decoders]
-        devices.append(Layers(plain, simulation.by_key(frames), requests, stages=stages))
-    return report_of(known, devices, real, left_out)
+        pairs = grouped(decoders, "beam").values()
+        layer = {(plain.beam, key): stages(plain, fused, key, requests) for (plain, fused), key in product(pairs, SETS)}
+        devices.append(Layers(decoders, simulation.speeds(decoders, TIMED, requests), requests, stages=layer))
+    return report_of(devices, real, left_out)
 
 
-def report_of(
-    decoders: Sequence[FusedDecoder], devices: Sequence[Layers], real: Sequence[RealSpeed], left_out: Sequence[str]
-) -> Report:
+def report_of(devices: Sequence[Layers], real: Sequence[Row], left_out: Sequence[str]) -> Report:
     """Return the paper's claims on fusing and our results; `left_out`: messages about the profiles that were passed over."""
-    stages = [vars(row) for device in devices for row in device.stages.values()]
-    speeds, layers = _speed_rows(decoders, devices), [vars(row) for row in OUTPUT_LAYER] + stages
+    ours = [row for device in devices for row in device.stages.values()]
+    layers = sorted([*OUTPUT_LAYER, *ours], key=lambda row: ([*SETS].index(row["set"]), row["beam"]))
+    speeds = _speed_rows(devices)
+    pairs = [pair for device in devices for pair in grouped(device.decoders, "beam").values()]
     notes = ["No profile at hand has a fused output layer: `simnmt calibrate --part decoder` measures it."]
-    measured = judge(REAL_CLAIMS, [RealDecoder(real)] if real else [], NO_DECODER)
-    tables = [
-        _layer_table(layers),
-        derived_table([*derived().values()]),
-        _speed_table(speeds),
-        FUSED.shown_table("amdahl", _amdahl_rows(devices, real), case=_case),
-        _real_table(real),
-        _device_table(decoders),
-    ]
+    title = "Speed, fused and topped up (figures 3, 4, 9, 10)"
     return Report(
         FUSED,
-        [*judge(PRINTED_CLAIMS, [Printed()]), *measured, *judge(DEVICE_CLAIMS, devices)],
-        tables,
-        _figures(stages, speeds),
-        [*left_out, *(() if decoders else notes)],
+        [
+            *judge(PRINTED_CLAIMS, [Printed()]),
+            *judge(REAL_CLAIMS, [RealDecoder(real)] if real else [], NO_DECODER),
+            *judge(DEVICE_CLAIMS, devices),
+        ],
+        [
+            FUSED.shown_table("table-2-3", layers, case=_case),
+            derived_table([*derived().values()]),
+            simulation.speed_table(title, speeds, "it, with maxi-batching over that"),
+            FUSED.shown_table("amdahl", _amdahl_rows(devices, real), case=_case),
+            FUSED.shown_table("real", real, case=_case),
+            FUSED.shown_table("devices", [_device_row(*pair) for pair in pairs]),
+        ],
+        _figures(ours, speeds),
+        [*left_out, *(() if devices else notes)],
         values={"seeds": len(simulation.SPEED_SEEDS)},
-        rows={"table-2-3": layers, "speeds": speeds},
-        more={"doubts": doubtful_profiles(decoder.fused for decoder in decoders)},
+        rows={"table-2-3": [*OUTPUT_LAYER, *ours], "speeds": speeds},
+        more={"doubts": doubtful_profiles(fused for _, fused in pairs)},
     )
-
-
-def _amdahl_rows(devices: Sequence[Layers], real: Sequence[RealSpeed]) -> list[Row]:
-    """Return Amdahl's prediction of each speed-up beside the simulated or measured one (XP-07)."""
-    columns = "source set beam output_share layer_ratio predicted predicted_product_left_alone"
-    rows: list[Row] = [
-        {"kind": "simulated", "end_to_end": 1.0 + device.over(beam, key, "maxi").mean} | record(row, columns)
-        for device in devices
-        for (beam, key), row in device.stages.items()
-    ]
-    rows += [
-        {"source": RealDecoder.device, "kind": "measured", "set": speed.test_set, "beam": speed.beam}
-        | {"output_share": speed.layer_share, "layer_ratio": speed.layer_s / speed.fused_layer_s}
-        | {"predicted": predicted_speed_up(speed), "end_to_end": speed.ratio}
-        | {"predicted_product_left_alone": end_to_end(speed.three_share, speed.three_s / speed.stages_s["fused"])}
-        for speed in real
-    ]
-    return rows
-
-
-def _speed_rows(decoders: Sequence[FusedDecoder], devices: Sequence[Layers]) -> list[Row]:
-    names = {"half-empty": "topped up", "maxi half-empty": "maxi, topped up"}
-    choices = {
-        (decoder.device, decoder.beam, fused): decoder.fused_choice if fused else decoder.plain_choice
-        for decoder in decoders
-        for fused in (False, True)
-    }
-    rows: list[Row] = []
-    for device in devices:
-        for row in simulation.speed_rows(device.timed, device.decoders, simulation.plain_baseline):
-            strategy, fused = row["strategy"], row["fused"]
-            choice, what = choices[row["device"], row["beam"], fused], PRINTED_GAINS.get((strategy, fused))
-            name = names.get(strategy, strategy) + (", fused" if fused else "")
-            theirs = None if what is None else GAINS.row(what)[row["set"]]
-            origin = {"how": choice.how, "fidelity": choice.fidelity, "against": STRATEGIES[strategy].baseline}
-            rows.append(row | {"name": name, "published": theirs} | origin)
-    return rows
 
 
 def _case(row: Row) -> str:
     return case_name(row["beam"], row["set"])
 
 
-def _layer_table(rows: Sequence[Row]) -> Table:
-    def three_parts(row: Row) -> str:
-        return " + ".join(f"{row[part]:.2f}" for part in ("bias_s", "softmax_s", "search_s")) if "bias_s" in row else ""
-
-    def printed(key: str) -> Callable[[Row], str]:
-        def small(row: Row) -> str:
-            theirs = row.get(f"printed_{key}")
-            return f"printed {signed(theirs, 1)}" if theirs is not None and abs(theirs - row[key]) > 0.06 else ""
-
-        return small
-
-    order = list(SETS)
-    return FUSED.shown_table(
-        "table-2-3",
-        sorted(rows, key=lambda row: (order.index(row["set"]), row["beam"])),
-        case=_case,
-        three_parts=three_parts,
-        printed_product=printed("product_percent"),
-        printed_fused=printed("fused_percent"),
-    )
+def _amdahl_rows(devices: Sequence[Layers], real: Sequence[Row]) -> list[Row]:
+    """Return Amdahl's prediction of each speed-up beside the simulated or measured one (XP-07)."""
+    columns = "set beam output_share layer_ratio predicted predicted_product_left_alone"
+    rows: list[Row] = [
+        {"source": device.device, "kind": "simulated", "end_to_end": 1.0 + device.gain(beam, key, "maxi, fused", "maxi").mean}
+        | record(row, columns)
+        for device in devices
+        for (beam, key), row in device.stages.items()
+    ]
+    measured = {"source": RealDecoder.device, "kind": "measured"}
+    return rows + [measured | {"end_to_end": row["ratio"]} | record(row, columns) for row in real]
 
 
-def _speed_table(rows: Sequence[Row]) -> Table:
-    def column(name: str) -> Column:
-        def small(line: Mapping[str, Row]) -> str:
-            row = line[name]
-            theirs = "" if row["published"] is None else f", published up to {1 + row['published']:.2f}"
-            return f"{row['sentences_per_s']:.4g} a second{theirs}"
-
-        ends = f"{name}.relative_least", f"{name}.relative_greatest"
-        return Column(name, f"{name}.relative", 3, interval=ends, small=small)
-
-    names = ("mini, fused", "topped up", "topped up, fused", "maxi, fused", "maxi, topped up", "maxi, topped up, fused")
-    note = "All sentences at hand: sentences a second with mini-batching, and speeds over it, with maxi-batching over that. "
-    note += "Square brackets hold the least and the greatest over seeds."
-    title = "Speed, fused and topped up (figures 3, 4, 9, 10)"
-    return simulation.speed_table(title, rows, [*map(column, names)], note, "name")
+def _speed_rows(devices: Sequence[Layers]) -> list[Row]:
+    choices = {
+        (decoder.device, decoder.beam, decoder.fused): record(decoder, "how=choice.how fidelity=choice.fidelity")
+        for device in devices
+        for decoder in device.decoders
+    }
+    rows: list[Row] = []
+    for row in simulation.speed_rows(devices, lambda run: "maxi" if run.startswith("maxi") else "mini"):
+        what = PRINTED_GAINS.get(row["name"])
+        theirs = None if what is None else GAINS.row(what)[row["set"]]
+        rows.append(row | {"published": theirs} | choices[row["device"], row["beam"], row["fused"]])
+    return rows
 
 
-def _real_table(speeds: Sequence[RealSpeed]) -> Table:
-    stages = ("body", "product", "bias", "softmax", "search", "fused_product", "fused")
-    keys = "set=test_set beam model vocab batch sentences plain_s ratio weights equal near_ties disagreements shares "
-    rows = [record(speed, keys + " ".join(f"{stage}_s=stages_s.{stage}" for stage in stages)) for speed in speeds]
-    return FUSED.shown_table(
-        "real",
-        rows,
-        case=_case,
-        decoder=lambda row: f"{row['model']}, {row['weights']} weights, {row['vocab']:,} words",
-    )
-
-
-def _device_table(decoders: Sequence[FusedDecoder]) -> Table:
-    keys = "device box=profile.device.name model=profile.model.name vocab=profile.model.vocab beam batch=plain.batch "
-    keys += "plain=plain_choice.short fused=fused_choice.short kind=fused.shown_kind exact=fused_choice.exact remarks"
-    return FUSED.shown_table(
-        "devices",
-        [record(decoder, keys) for decoder in decoders],
-        device_and_beam=lambda row: f"{row['device']}, beam {row['beam']}",
-        model_and_vocab=lambda row: f"{row['model']}, {row['vocab']:,} words",
-        all_remarks=lambda row: "; ".join(row["remarks"]),
-    )
+def _device_row(plain: Decoder, fused: Decoder) -> Row:
+    keys = "device box=profile.device.name model=profile.model.name vocab=profile.model.vocab beam batch kind=shown_kind"
+    return record(fused, f"{keys} fused=choice.short exact=choice.exact") | record(plain, "plain=choice.short")
 
 
 def _figures(stages: Sequence[Row], speeds: Sequence[Row]) -> list[Figure]:
@@ -228,31 +154,26 @@ def _figures(stages: Sequence[Row], speeds: Sequence[Row]) -> list[Figure]:
     shares = {device: _share_chart(device, rows) for (device,), rows in grouped(stages, "source").items()}
     figures = [figure_of("figures-1-5", title, "Share of the time by part", shares, note=note)]
     by_set = grouped(speeds, "device", "set")
+    note = "All sentences at hand, over mini-batching without the fused kernel. The paper's curves are not in its text."
     for identifier, title, strategies in (
         ("figures-3-4", "Figures 3 and 4: speed with the fused kernel", ("mini",)),
         ("figures-9-10", "Figures 9 and 10: cumulative results", ("mini", "half-empty")),
     ):
         charts = {f"{SETS[key].name}, {device}": _speed_chart(rows, strategies) for (device, key), rows in by_set.items()}
-        note = (
-            f"All sentences at hand, over {strategies[0]}-batching without the fused kernel; whiskers hold the least and the "
-        )
-        note += "greatest over seeds. The paper's curves are not in its text."
         figures.append(figure_of(identifier, title, "Speed by beam", charts, note=note, before="speeds"))
     return figures
 
 
 def _share_chart(device: str, rows: Sequence[Row]) -> Chart:
-    names = [case_name(row["beam"], row["set"]) for row in rows]
-    shares = ", ".join(f"{name} {100 * row['output_share']:.0f} %" for name, row in zip(names, rows, strict=True))
+    shares = ", ".join(f"{_case(row)} {100 * row['output_share']:.0f} %" for row in rows)
     reading = f"Output layer on {device}: {shares} (published: nearly 70 % of Europarl, more of OpenSubtitles)."
-    series = {name: [100 * row[part] / row["total_s"] for row in rows] for part, name in simulation.PARTS.items()}
-    return bars(names, "% of the time", reading, series, stacked=True)
+    series = {name: [100 * row[part] / row["total_s"] for row in rows] for part, name in PARTS.items()}
+    return bars([_case(row) for row in rows], "% of the time", reading, series, stacked=True)
 
 
-def _speed_chart(rows: Sequence[Row], strategies: Sequence[str]) -> Chart:
+def _speed_chart(rows: Sequence[Mapping[str, Any]], strategies: Sequence[str]) -> Chart:
     shown = [row for row in rows if row["strategy"] in strategies]
     gains = {row["name"]: row["published"] for row in shown if row["published"] is not None}
     theirs = ", ".join(f"{name} up to {1 + gained:.2f}" for name, gained in gains.items())
-    reading = f"{SETS[rows[0]['set']].name}, {rows[0]['device']}."
-    reading += f" Published: {theirs}." if theirs else ""
-    return simulation.speed_chart(shown, f"speed over {strategies[0]}-batching", reading)
+    reading = f"{SETS[rows[0]['set']].name}, {rows[0]['device']}. Published: {theirs}."
+    return simulation.speed_chart(shown, "speed over mini-batching", reading)

@@ -1,18 +1,16 @@
-"""The claims on the fused output layer, by the printed figures, by a real decoder, and on each device (FNI-11, 15 to 17)."""
+"""The fused output layer: what follows from the printed seconds, stages on a device, and the claims (FNI-02, 11, 15 to 17)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from simnmt.papers.fni.cases import Case, DeviceFacts
-from simnmt.papers.fni.devices import BEAMS, Decoder
-from simnmt.papers.fni.published import BEAM, FUSED, GAINS, OUTPUT_LAYER, OUTPUT_SHARE, SETS, Row, case_name, derived
-from simnmt.papers.fni.simulation import STRATEGIES, Gain
+from simnmt.papers.fni.devices import BEAM, BEAMS, FUSED, SETS, VOCAB, Decoder, case_name
+from simnmt.papers.fni.simulation import SEEDS, STRATEGIES, Device, Row, gains, lengths_of, span
 from simnmt.papers.kit.claims import (
     Claim,
     Effect,
@@ -26,49 +24,196 @@ from simnmt.papers.kit.claims import (
     between,
     end_to_end,
     of_paper,
+    share_needed,
 )
-from simnmt.results.statistics import Estimate
+from simnmt.papers.kit.rendering import Derived
+from simnmt.profile.profile_variant import DecoderChoice
+from simnmt.results.device_accounts import BatchAccount
+from simnmt.world.engine import decode_all
 
-if TYPE_CHECKING:
-    from simnmt.calibrate.decoder_speeds import RealSpeed
-
+GAINS = FUSED.table("gains")
+OUTPUT_SHARE: float = FUSED["output_share"]
 LEAST_RATIO = 1.5
 """Least speed-up of the three steps at beam 5, and more at beam 1 (FNI-15's accept)."""
 SAME_PRODUCT = 5.0
 """Largest change of the product's time, percent (FNI-15's accept)."""
-NEAR_PREDICTED = 0.10
-"""Largest relative difference of Amdahl's prediction from the measured speed-up (FNI-17's accept)."""
-NEAR_PRODUCT = 0.02
-"""Largest difference of the gain of both from the product of both gains."""
+NEAR_PREDICTED = about(1.0, 0.10)
+"""Amdahl's prediction over the measured speed-up (FNI-17's accept)."""
 NEAR_SHARE = between(OUTPUT_SHARE - 0.10, OUTPUT_SHARE + 0.10)
 """Shares of the time that are `nearly 70 %`."""
+NEAR_PRODUCT = 0.02
+"""Largest difference of the gain of both from the product of both gains."""
 LEAST_EFFECT = 0.01
 """Smallest difference of gains that step costs can distinguish from none: the costs of the shipped profile are measured to
 within some percent, so a difference of a few hundredths of a percent, such as between two sets, means nothing."""
-SMALL = f"a difference within {100 * LEAST_EFFECT:.0f} point is less than step costs can tell"
 
 
-def _percent(ratio: float) -> str:
-    return f"{100 * (ratio - 1.0):+.1f} %"
+# Seconds of the output layer.
+
+
+def with_ratios(layer: Row) -> dict[str, Any]:
+    """Return seconds of the output layer of a set and a beam with changes and speed-ups (FNI-15).
+
+    `product_s` and `product_fused_s`: the product, and the product beside the fused kernel; `three_s`: bias, softmax and
+    search, one after the other; `fused_s`: the same in one kernel. Adds `product_percent`, `fused_percent`, `ratio` of the
+    three steps, and `layer_ratio` of the whole output layer.
+    """
+    product_s, product_fused_s, three_s, fused_s = (
+        layer[part] for part in ("product_s", "product_fused_s", "three_s", "fused_s")
+    )
+    return {
+        **layer,
+        "product_percent": 100.0 * (product_fused_s / product_s - 1.0),
+        "fused_percent": 100.0 * (fused_s / three_s - 1.0),
+        "ratio": three_s / fused_s,
+        "layer_ratio": (product_s + three_s) / (product_fused_s + fused_s),
+    }
+
+
+OUTPUT_LAYER = [
+    with_ratios(
+        {"source": "published", "kind": "published", "exact": True, **row}
+        | {"three_s": row["bias_s"] + row["softmax_s"] + row["search_s"]}
+    )
+    for row in FUSED.table("table-2-3").rows
+]
+"""Tables 2 and 3."""
+PARTS = {
+    "encode_s": "encoder",
+    "body_s": "decoder without output layer",
+    "product_s": "product",
+    "three_s": "bias, softmax, search",
+}
+"""The parts of the time without the fused kernel (figures 1 and 5)."""
+
+
+def with_shares(seconds: Row) -> dict[str, Any]:
+    """Return stages with the ratios of `with_ratios` and what follows from the shares of the time (FNI-17).
+
+    `output_share`: share of the output layer without the fused kernel; `predicted`: Amdahl's speed-up of the whole, with the
+    product as measured beside the fused kernel (XP-07); `predicted_product_left_alone`: with the product unchanged, as in the
+    paper, so the gain of fusing alone.
+    """
+    row = with_ratios(seconds)
+    total_s = sum(row[part] for part in PARTS)
+    output_share = (row["product_s"] + row["three_s"]) / total_s
+    return row | {
+        "total_s": total_s,
+        "output_share": output_share,
+        "predicted": end_to_end(output_share, row["layer_ratio"]),
+        "predicted_product_left_alone": end_to_end(row["three_s"] / total_s, row["ratio"]),
+    }
+
+
+def with_prediction(row: Row) -> dict[str, Any]:
+    """Return a real decoder's row (`real_decoder.fused_speeds`) with Amdahl's prediction of its speed-up (FNI-17, XP-07).
+
+    The output layer's share was measured while decoding and its speed-up separately. The bias is added within the product; its
+    share is that of the single stages.
+    """
+    three_s = row["bias_s"] + row["softmax_s"] + row["search_s"]
+    share, layer_s = sum(row["shares"][part] for part in ("project", "softmax", "search")), row["product_s"] + three_s
+    ratio = layer_s / (row["fused_product_s"] + row["fused_s"])
+    return {
+        **row,
+        "output_share": share,
+        "layer_ratio": ratio,
+        "predicted": end_to_end(share, ratio),
+        "predicted_product_left_alone": end_to_end(share * three_s / layer_s, three_s / row["fused_s"]),
+    }
+
+
+def stages(plain: Decoder, fused: Decoder, test_set: str, sentences: int | None = None) -> dict[str, Any]:
+    """Return the seconds of each stage over one set: those at each batch size times the steps with so many sentences active.
+
+    Shares of a step are those of the decoder's variants, which were measured side by side; the level is that of the
+    calibrated steps, so a step without its output layer never takes less than 0 s. With them come those of `with_shares`.
+    """
+    batching = STRATEGIES["maxi"](plain.batch)  # the paper's setting
+    account = decode_all(batching, plain.cost, *lengths_of(test_set, SEEDS[0], sentences)).account
+    assert plain.choice is not None and fused.choice is not None
+    seconds = {
+        name: over_steps(choice, stage, plain.choice, account)
+        for choice, names in ((plain.choice, ("product_s", "three_s")), (fused.choice, ("product_fused_s", "fused_s")))
+        for name, stage in zip(names, ("product_s", "search_s"), strict=True)
+    }
+    seconds["encode_s"] = account.encode_s + account.refill_s
+    seconds["body_s"] = float(account.step_s.sum()) - seconds["product_s"] - seconds["three_s"]
+    names = {"source": plain.device, "kind": fused.shown_kind, "set": test_set, "beam": plain.beam, "exact": fused.choice.exact}
+    return with_shares(names | seconds)
+
+
+def over_steps(choice: DecoderChoice, stage: str, of: DecoderChoice, account: BatchAccount) -> float:
+    """Return seconds of a stage over all steps: the share of `of`'s step at each size, times the seconds of those steps.
+
+    Shares are interpolated linearly between the measured batch sizes.
+    """
+
+    def seconds(choice: DecoderChoice, part: str) -> Any:
+        sizes, at_sizes = [step.batch for step in choice.steps], [getattr(step, part) for step in choice.steps]
+        return np.interp(np.arange(account.size + 1), sizes, at_sizes)
+
+    return float(np.dot(account.step_s, seconds(choice, stage) / seconds(of, "step_s")))
+
+
+def memory_traffic(vocab: int, *, fused: bool) -> int:
+    """Return the elements that bias, softmax and 1-best move for one hypothesis (FNI-02).
+
+    Unfused, the products are read five times and written twice, and the bias is read once; fused, both are read once.
+    """
+    return 2 * vocab if fused else 8 * vocab
+
+
+def derived() -> dict[str, Derived]:
+    """Return figures that follow from memory traffic, Tables 2 and 3 and the shares (FNI-02, FNI-15 to 17)."""
+    limit = memory_traffic(VOCAB, fused=False) / memory_traffic(VOCAB, fused=True)
+    beyond = " and ".join(f"{row['ratio']:.2f}" for row in OUTPUT_LAYER if row["ratio"] > limit)
+    traffic = (
+        f"8V over 2V elements, the most that bandwidth allows; {beyond} of beam 1 exceed it, as they skip the probabilities"
+    )
+    figures = [Derived("memory traffic of the three steps over the fused one's", limit, "times", traffic)]
+    for what, column in (("three steps over fused", "ratio"), ("whole output layer", "layer_ratio")):
+        for row in OUTPUT_LAYER:
+            table = "Table 2" if row["set"] == "europarl" else "Table 3"
+            figures.append(Derived(f"{row['set']}, beam {row['beam']}: {what}", row[column], "times", table))
+    beam_5_first = sorted(OUTPUT_LAYER, key=lambda row: (row["set"], -row["beam"]))
+    for row in beam_5_first:
+        if row["set"] == "europarl":
+            gain = 100 * (end_to_end(OUTPUT_SHARE, row["layer_ratio"]) - 1.0)
+            what = f"europarl, beam {row['beam']}: gain if the output layer has 70 %"
+            figures.append(Derived(what, gain, "%", "claimed: at most 23 %"))
+    for row in beam_5_first:
+        claimed = GAINS["fused", row["set"]]
+        meaning = "nearly 70 % in the text" if row["set"] == "europarl" else "more than Europarl's in the text"
+        what = f"{row['set']}, beam {row['beam']}: share that a gain of {100 * claimed:.0f} % needs"
+        figures.append(Derived(what, 100 * share_needed(1.0 + claimed, row["layer_ratio"]), "%", meaning))
+    both = 100 * ((1.0 + GAINS["fused", "opensubtitles"]) * (1.0 + GAINS["topped up", "opensubtitles"]) - 1.0)
+    alone = 100 * ((1.0 + GAINS["both", "europarl"]) / (1.0 + GAINS["fused", "europarl"]) - 1.0)
+    figures.append(Derived("opensubtitles: fused times topped up", both, "%", "claimed together: up to 57 %"))
+    figures.append(Derived("europarl: both over fused, so topped up alone", alone, "%", "not printed"))
+    return {figure.what: figure for figure in figures}
+
+
+# The claims on the printed figures.
 
 
 def _changes(_: Printed) -> Result:
-    wrong = [row for row in OUTPUT_LAYER if abs(row.printed_product_percent - row.product_percent) > 0.06]
-    ours = "; ".join(f"{row.product_percent:+.2f} %, {case_name(row.beam, row.set)}" for row in wrong)
-    return Result(not wrong, ours, "seven of the eight do; a decimal point slipped")
+    wrong = [row for row in OUTPUT_LAYER if abs(row["printed_product_percent"] - row["product_percent"]) > 0.06]
+    return Result(
+        not wrong, "; ".join(f"{row['product_percent']:+.2f} %, {case_name(row['beam'], row['set'])}" for row in wrong)
+    )
 
 
 def _product_of_gains(_: Printed) -> Result:
     both = derived()["opensubtitles: fused times topped up"].value
     near = abs(both / 100.0 - GAINS["both", "opensubtitles"]) <= NEAR_PRODUCT
-    return Result(near, f"{both:.1f} % from 1.41 times 1.12", "of 41 % and 12 %, each 'up to'")
+    return Result(near, facts={"both": both})
 
 
 def _share_and_gain(_: Printed) -> Result:
     implied = {beam: derived()[f"europarl, beam {beam}: gain if the output layer has 70 %"].value for beam in (5, 1)}
     ours = "; ".join(f"{value:.1f} % at beam {beam}" for beam, value in implied.items())
-    why = "Amdahl's prediction from the printed share and seconds exceeds the claimed gain"
-    return Result(max(implied.values()) <= 100 * GAINS["fused", "europarl"] + 1.0, ours, why)
+    return Result(max(implied.values()) <= 100 * GAINS["fused", "europarl"] + 1.0, ours)
 
 
 PRINTED_CLAIMS: list[Claim[Printed]] = of_paper(
@@ -81,96 +226,81 @@ PRINTED_CLAIMS: list[Claim[Printed]] = of_paper(
 )
 
 
+# The claims on a real decoder.
+
+
 @dataclass(frozen=True)
 class RealDecoder(Facts):
     """A real decoder on this box."""
 
-    speeds: Sequence[RealSpeed]
+    speeds: Sequence[Row]
+    """See `real_decoder.fused_speeds`."""
     device = "this box, real decoder"
 
 
-def predicted_speed_up(real_speed: RealSpeed) -> float:
-    """Return Amdahl's prediction of the speed-up of a real decoder by fusing (XP-07).
-
-    Uses the output layer's share, measured while decoding, and the layer's speed-up, timed separately.
-    """
-    return end_to_end(real_speed.layer_share, real_speed.layer_s / real_speed.fused_layer_s)
-
-
 def _same_translations(real: RealDecoder) -> Result:
-    def sameness(speed: RealSpeed) -> str:
-        counts = [f"{speed.equal} of {speed.sentences} the same"]
-        counts += [f"{speed.near_ties} near ties"] if speed.near_ties else []
-        counts += [f"{speed.disagreements} differ without one"] if speed.disagreements else []
-        return ", ".join(counts)
-
-    ours = "; ".join(f"{case_name(speed.beam, speed.test_set)}: {sameness(speed)}" for speed in real.speeds)
-    why = "of sentences that end by themselves; a near tie, closer than 1e-4, may fall either way and is allowed"
-    return Result(not any(speed.disagreements for speed in real.speeds), ours, why)
+    ours = "; ".join(
+        f"{case_name(row['beam'], row['set'])}: {row['equal']} of {row['sentences']} the same, {row['near_ties']} near ties, "
+        f"{row['disagreements']} differ without one"
+        for row in real.speeds
+    )
+    return Result(not any(row["disagreements"] for row in real.speeds), ours)
 
 
 def _as_predicted(real: RealDecoder) -> Result:
-    near, no_gain = about(1.0, NEAR_PREDICTED), []
     effects: dict[str, Effect] = {}
-    texts = []
-    for place, speed in enumerate(real.speeds):
-        name, predicted = case_name(speed.beam, speed.test_set), predicted_speed_up(speed)
-        texts.append(f"{name}: {_percent(speed.ratio)}, predicted {_percent(predicted)}")
-        effects[f"{name} ({place})"] = [predicted / ratio for ratio in speed.ratios]
-        no_gain += [name] if all(near.allows(1.0 / ratio) for ratio in speed.ratios) else []
-    why = "each round's ratio against the prediction"
-    why += f"; no test where a prediction of no gain passes too: {'; '.join(no_gain)}" if no_gain else ""
-    return Result(effects, "; ".join(texts), why, words=None)
+    texts, no_gain = [], []
+    for place, row in enumerate(real.speeds):
+        name = case_name(row["beam"], row["set"])
+        texts.append(f"{name}: {_percent(row['ratio'])}, predicted {_percent(row['predicted'])}")
+        effects[f"{name} ({place})"] = [row["predicted"] / ratio for ratio in row["ratios"]]
+        no_gain += [name] if all(NEAR_PREDICTED.allows(1.0 / ratio) for ratio in row["ratios"]) else []
+    return Result(effects, "; ".join(texts), words=None, facts={"no_gain": "; ".join(no_gain) or "none"})
+
+
+def _percent(ratio: float) -> str:
+    return f"{100 * (ratio - 1.0):+.1f} %"
 
 
 REAL_CLAIMS: list[Claim[RealDecoder]] = of_paper(
     FUSED,
     [
         Claim("FNI-11", value=_same_translations),
-        Claim("FNI-17 (c)", value=_as_predicted, holds=about(1.0, NEAR_PREDICTED)),
+        Claim("FNI-17 (c)", value=_as_predicted, holds=NEAR_PREDICTED),
     ],
 )
 NO_DECODER = Undecided("give --measure to time a real decoder", "needs --measure")
 
 
+# The claims on devices.
+
+
 @dataclass(frozen=True)
-class Layers(DeviceFacts):
+class Layers(Device):
     """The output layer of one device, with the fused kernel and without."""
 
     stages: Mapping[tuple[int, str], Row] = field(kw_only=True)
-    """See `simulation.stages`, by beam and set."""
+    """See `stages`, by beam and set."""
 
-    def over(self, beam: int, test_set: str, strategy: str, *, fused: bool = True) -> Gain:
-        """Return the gain over mini- or maxi-batching without the fused kernel."""
-        return self.gain(beam, test_set, strategy, STRATEGIES[strategy].baseline, fused, False)
-
-    @property
-    def product_changed(self) -> bool:
-        """True if the product was timed beside the fused kernel too."""
-        return any(row.product_percent for row in self.stages.values())
-
-    def predictions(self) -> str:
-        """Return the predicted gains with the product's blocks, and with the product left alone as in the paper."""
-        texts = [
-            f"{case_name(beam, key)}: {100 * (row.predicted - 1.0):+.1f}, {_percent(row.predicted_product_left_alone)}"
-            for (beam, key), row in self.stages.items()
-        ]
-        return f"gain predicted with the product's blocks, and with the product left alone: {'; '.join(texts)}"
-
-    def beyond(self, decoder: Decoder, test_set: str) -> Undecided | None:
-        """Return the reason why speeds decide nothing."""
+    def few(self, decoder: Decoder, test_set: str) -> Undecided | None:
+        """Return the reason why too few sentences decide nothing."""
         return self.undecided(decoder, test_set, costs=False, refills=False)
 
+    @property
+    def predictions(self) -> str:
+        """The predicted gains with the product's blocks, and with the product left alone as in the paper."""
+        return "; ".join(
+            f"{case_name(beam, key)}: {_percent(row['predicted'])[:-2]}, {_percent(row['predicted_product_left_alone'])}"
+            for (beam, key), row in self.stages.items()
+        )
 
-Judge = Callable[[Layers], Result]
 
-
-def _stage(column: str, form: str, sets: Sequence[str] = tuple(SETS), beams: Sequence[int] = ()) -> Judge:
+def _stage(column: str, form: str, sets: Sequence[str] = tuple(SETS), beams: Sequence[int] = ()) -> Callable[[Layers], Result]:
     """Return what measures one column of the stages."""
 
     def value(layers: Layers) -> Result:
-        def case(beam: int, test_set: str) -> Case:
-            figure = float(getattr(layers.stages[beam, test_set], column))
+        def case(beam: int, test_set: str) -> tuple[str, Effect]:
+            figure = float(layers.stages[beam, test_set][column])
             return format(figure, form).replace("%", " %"), figure
 
         return layers.by_case(case, sets, beams, why=f"V {layers.decoders[0].profile.model.vocab:,}")
@@ -181,91 +311,67 @@ def _stage(column: str, form: str, sets: Sequence[str] = tuple(SETS), beams: Seq
 def _larger_at_beam_1(layers: Layers) -> Result:
     if {*BEAMS} - {decoder.beam for decoder in layers.decoders}:
         raise Undecided(f"beams 1 and {BEAM} were not both measured")
-    ratios = {printed.name: [layers.stages[beam, key].ratio for beam in BEAMS] for key, printed in SETS.items()}
+    ratios = {printed.name: [layers.stages[beam, key]["ratio"] for beam in BEAMS] for key, printed in SETS.items()}
     ours = "; ".join(f"{name}: beam 1 {small:.2f}, beam {BEAM} {large:.2f}" for name, (small, large) in ratios.items())
-    why = (
-        "at beam 1 our plain decoder takes no softmax either (FNI-06) and adds the bias within the product, so only the search "
-    )
-    why += "for the largest value of each row is left to fuse"
-    return Result({name: small - large for name, (small, large) in ratios.items()}, ours, why)
+    return Result({name: small - large for name, (small, large) in ratios.items()}, ours)
 
 
 def _product_change(layers: Layers) -> Result:
-    if not layers.product_changed:
+    if not any(row["product_percent"] for row in layers.stages.values()):
         raise Undecided("the product was timed once, for both")
 
-    def case(beam: int, test_set: str) -> Case:
-        percent = layers.stages[beam, test_set].product_percent
+    def case(beam: int, test_set: str) -> tuple[str, Effect]:
+        percent = layers.stages[beam, test_set]["product_percent"]
         return f"{percent:+.1f} %", percent
 
-    why = "our fused layer multiplies block by block, which plain torch does not"
-    return layers.by_case(case, why=f"{why}; {layers.predictions()}")
+    return layers.by_case(case, predictions=layers.predictions)
 
 
 def _larger_share(layers: Layers) -> Result:
-    def case(beam: int, test_set: str) -> Case:
-        share, europarl = (layers.stages[beam, key].output_share for key in (test_set, "europarl"))
+    def case(beam: int, test_set: str) -> tuple[str, Effect]:
+        share, europarl = (layers.stages[beam, key]["output_share"] for key in (test_set, "europarl"))
         return f"{100 * share:.1f} %, Europarl {100 * europarl:.1f} %", share - europarl
 
     return layers.by_case(case, ("opensubtitles",))
-
-
-def _beyond_noise(*effects: NDArray[np.float64]) -> Estimate:
-    """Return the least of several effects by seed, `LEAST_EFFECT` wider on both sides."""
-    least = np.min(effects, axis=0)
-    return Estimate(float(least.mean()), float(least.min()) - LEAST_EFFECT, float(least.max()) + LEAST_EFFECT)
 
 
 def _faster(layers: Layers) -> Result:
     """Judge a gain that fusing alone, with the product unchanged, must show as well."""
     otherwise = []
 
-    def case(beam: int, test_set: str) -> Case:
-        gained, effect = layers.over(beam, test_set, "mini"), _beyond_noise(layers.over(beam, test_set, "mini").by_seed)
-        by_fusing = layers.stages[beam, test_set].predicted_product_left_alone - 1.0 > LEAST_EFFECT
+    def case(beam: int, test_set: str) -> tuple[str, Effect]:
+        gained = layers.gain(beam, test_set, *IF_FUSED)
+        effect = span(gained.by_seed, LEAST_EFFECT)
+        by_fusing = layers.stages[beam, test_set]["predicted_product_left_alone"] - 1.0 > LEAST_EFFECT
         if effect.low is not None and effect.low > 0.0 and not by_fusing:
             otherwise.append(case_name(beam, test_set))
-            return gained.percent(), False
-        return gained.percent(), effect
+            return str(gained), False
+        return str(gained), effect
 
-    result = layers.by_case(case, undecided=layers.beyond)
-    causes = f"by another cause than fusing: {', '.join(otherwise)}" if otherwise else ""
-    predictions = layers.predictions() if layers.product_changed else ""
-    return Result(result.effects, result.ours, "; ".join(filter(None, [causes, SMALL, predictions])), result.words)
+    result = layers.by_case(case, undecided=layers.few)
+    return replace(result, facts={"otherwise": ", ".join(otherwise) or "none", "predictions": layers.predictions})
 
 
-def _speed(case: Callable[[Layers, int, str], Case], sets: Sequence[str] = tuple(SETS), why: str = SMALL) -> Judge:
-    """Return what judges speeds case by case."""
-    return lambda layers: layers.by_case(lambda *at: case(layers, *at), sets, undecided=layers.beyond, why=why)
+def _more_than_europarl(layers: Layers) -> Result:
+    def case(beam: int, test_set: str) -> tuple[str, Effect]:
+        gained, europarl = (layers.gain(beam, key, *IF_FUSED) for key in (test_set, "europarl"))
+        return f"{gained}, Europarl {europarl}", span(gained.by_seed - europarl.by_seed, LEAST_EFFECT)
+
+    return layers.by_case(case, ("opensubtitles",), undecided=layers.few)
 
 
-def _more_than_europarl(layers: Layers, beam: int, test_set: str) -> Case:
-    gained, europarl = (layers.over(beam, key, "mini") for key in (test_set, "europarl"))
-    return f"{gained.percent()}, Europarl {europarl.percent()}", _beyond_noise(gained.by_seed - europarl.by_seed)
+def _as_product(layers: Layers) -> Result:
+    def case(beam: int, test_set: str) -> tuple[str, Effect]:
+        both, fused, topped_up = (layers.gain(beam, test_set, *runs).mean for runs in (BOTH, IF_FUSED, TOPPED_UP))
+        product = (1.0 + fused) * (1.0 + topped_up) - 1.0
+        return f"{100 * both:+.1f} %, product {100 * product:+.1f} %", abs(both - product) <= NEAR_PRODUCT
+
+    return layers.by_case(case, undecided=layers.few)
 
 
-def _both_and_each(layers: Layers, beam: int, test_set: str) -> tuple[Gain, Gain, Gain]:
-    both, fused = (layers.over(beam, test_set, strategy) for strategy in ("half-empty", "mini"))
-    return both, fused, layers.over(beam, test_set, "half-empty", fused=False)
-
-
-def _both_beyond_either(layers: Layers, beam: int, test_set: str) -> Case:
-    both, fused, topped_up = _both_and_each(layers, beam, test_set)
-    text = f"{both.percent()}, fused {100 * fused.mean:+.1f} %, topped up {100 * topped_up.mean:+.1f} %"
-    return text, _beyond_noise(both.by_seed - fused.by_seed, both.by_seed - topped_up.by_seed)
-
-
-def _less_with_maxi(layers: Layers, beam: int, test_set: str) -> Case:
-    both, with_maxi = (layers.over(beam, test_set, strategy) for strategy in ("half-empty", "maxi half-empty"))
-    return f"{with_maxi.percent()}, without {both.percent()}", _beyond_noise(both.by_seed - with_maxi.by_seed)
-
-
-def _as_product(layers: Layers, beam: int, test_set: str) -> Case:
-    both, fused, topped_up = _both_and_each(layers, beam, test_set)
-    product = (1.0 + fused.mean) * (1.0 + topped_up.mean) - 1.0
-    return f"{100 * both.mean:+.1f} %, product {100 * product:+.1f} %", abs(both.mean - product) <= NEAR_PRODUCT
-
-
+IF_FUSED, TOPPED_UP = ("mini, fused", "mini"), ("half-empty", "mini")
+BOTH, WITH_MAXI = ("half-empty, fused", "mini"), ("maxi half-empty, fused", "maxi")
+_more = partial(gains, noise=LEAST_EFFECT, costs=False, refills=False)
 DEVICE_CLAIMS: list[Claim[Layers]] = of_paper(
     FUSED,
     [
@@ -275,9 +381,13 @@ DEVICE_CLAIMS: list[Claim[Layers]] = of_paper(
         Claim("FNI-17 (a)", value=_stage("output_share", ".1%", ("europarl",)), holds=NEAR_SHARE),
         Claim("FNI-17 (b)", value=_larger_share, holds=above(0.0)),
         Claim("FNI-16 (h)", value=_faster, holds=above(0.0)),
-        Claim("FNI-16 (i)", value=_speed(_more_than_europarl, ("opensubtitles",)), holds=above(0.0)),
-        Claim("FNI-16 (j)", value=_speed(_both_beyond_either), holds=above(0.0)),
-        Claim("FNI-16 (k)", value=_speed(_less_with_maxi), holds=above(0.0)),
-        Claim("FNI-16 (l)", value=_speed(_as_product, why="")),
+        Claim("FNI-16 (i)", value=_more_than_europarl, holds=above(0.0)),
+        Claim(
+            "FNI-16 (j)",
+            value=_more(BOTH, IF_FUSED, TOPPED_UP, ours="{0}, fused {1.text}, topped up {2.text}"),
+            holds=above(0.0),
+        ),
+        Claim("FNI-16 (k)", value=_more(BOTH, WITH_MAXI, ours="{1}, without {0}"), holds=above(0.0)),
+        Claim("FNI-16 (l)", value=_as_product),
     ],
 )

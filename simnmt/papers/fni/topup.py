@@ -1,9 +1,13 @@
-"""Top-up batching reproduced (`simnmt reproduce topup`): occupancies, speeds, verdicts and figures."""
+"""Top-up batching reproduced (`simnmt reproduce topup`): occupancies by lengths alone, and speeds on each device.
+
+Shows FNI-10, 12, 14 and 16.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 from typing import Annotated, Any
 
@@ -12,25 +16,200 @@ import pandas as pd
 import typer
 
 from simnmt.papers.fni import simulation
-from simnmt.papers.fni.cases import DeviceFacts
-from simnmt.papers.fni.devices import Decoder, decoders, doubtful_profiles, named_profiles, shipped_profiles
-from simnmt.papers.fni.published import SETS, TOPUP
-from simnmt.papers.fni.simulation import MEASURES, STRATEGIES
-from simnmt.papers.fni.topup_claims import LENGTH_CLAIMS, PRINTED, SPEED_CLAIMS, WITH_FIGURE, Lengths
-from simnmt.papers.kit.claims import judge
-from simnmt.papers.kit.figures import Figure, figure_of, grouped, line_series
+from simnmt.papers.fni.devices import SETS, TOPUP, chosen_profiles, decoders, doubtful_profiles
+from simnmt.papers.fni.simulation import NAMES, STRATEGIES, Device, Row, gains, span
+from simnmt.papers.kit.claims import Claim, Effect, Facts, Result, Undecided, above, at_most, below, judge, of_paper
+from simnmt.papers.kit.figures import Curve, Figure, bars, figure_of, grouped, line_chart
 from simnmt.papers.kit.rendering import Report, record
-from simnmt.report.charts import Axis, Chart, Mark
-from simnmt.report.table import Column, Table
+from simnmt.report.charts import Chart
 
-Row = Mapping[str, Any]
-SHOWN = {
+PRINTED = TOPUP.table("occupancies")
+WITH_FIGURE = [row for row in PRINTED.rows if row["published"] is not None]
+NEAR_STATED, NEAR_PUBLISHED = 0.02, 0.04
+"""Largest difference of a share from the stated mean over seeds and from the paper's figure (FNI-12)."""
+NEAR_STEPS = 0.03
+"""Largest relative difference from a number of steps that is stated as `about`."""
+NEAR_MOMENT = 0.02
+"""FNI-14's accept."""
+MEASURES = {
     "full_share": ("full, %", 100.0, 1),
     "below_8_share": ("below 8, %", 100.0, 1),
     "mean_active": ("mean active", 1.0, 1),
     "steps": ("steps", 1.0, 0),
 }
 """Measures of an occupancy: name with unit, scale and decimals."""
+
+
+# The claims on lengths alone.
+
+
+@dataclass(frozen=True)
+class Lengths(Facts):
+    """The sets as drawn, and how full their batches are."""
+
+    occupancies: pd.DataFrame
+    """The frames of `simulation.step_occupancy`."""
+    moments: Sequence[Row]
+    """See `drawn_moments`."""
+    basis = "synthetic"
+
+    def by_seed(self, test_set: str, strategy: str, measure: str) -> pd.Series:
+        """Return one of `MEASURES` by seed."""
+        rows = self.occupancies
+        values: pd.Series = rows.loc[(rows.set == test_set) & (rows.strategy == strategy), measure]
+        return values
+
+    def mean(self, test_set: str, strategy: str, measure: str) -> float:
+        """Return one of `MEASURES`, mean over seeds."""
+        return float(self.by_seed(test_set, strategy, measure).mean())
+
+    def stated(self, measure: str) -> list[tuple[str, str, float, float]]:
+        """Return set, strategy, our mean and the stated value of each printed row of a measure."""
+        rows = [(row["set"], row["strategy"], row["stated"]) for row in PRINTED.rows if row["measure"] == measure]
+        return [(key, strategy, self.mean(key, strategy, measure), stated) for key, strategy, stated in rows]
+
+
+def drawn_moments(test_set: str, seeds: Sequence[int]) -> dict[str, Any]:
+    """Return mean and standard deviation of a set's source lengths as drawn, over seeds, beside the printed ones (FNI-14)."""
+    drawn, printed = [simulation.lengths_of(test_set, seed)[0] for seed in seeds], SETS[test_set]
+    return {
+        "set": printed.name,
+        "sentences": printed.sentences,
+        "subwords": printed.subwords,
+        "published_mean": printed.mean,
+        "published_sd": printed.sd,
+        "mean": float(np.mean([src_len.mean() for src_len in drawn])),
+        "sd": float(np.mean([src_len.std() for src_len in drawn])),
+    }
+
+
+def _moments(lengths: Lengths) -> Result:
+    off = {
+        row["set"]: max(abs(row["mean"] / row["published_mean"] - 1.0), abs(row["sd"] / row["published_sd"] - 1.0))
+        for row in lengths.moments
+    }
+    ours = "; ".join(f"{row['set']} {row['mean']:.2f} and {row['sd']:.2f}" for row in lengths.moments)
+    return Result(off, ours, words=None, facts={"percent": 100 * max(off.values())})
+
+
+def _near_printed(row: Row, lengths: Lengths) -> Result:
+    """Compare a share of steps with the paper's figure and with the stated one."""
+    percents = 100 * lengths.by_seed(row["set"], row["strategy"], row["measure"])
+    mean = percents.mean()
+    from_stated, from_published = (abs(mean - 100 * row[key]) for key in ("stated", "published"))
+    ours = f"{mean:.1f} % ({percents.min():.1f} % to {percents.max():.1f} % over seeds)"
+    why = f"{from_published:.1f} points from the paper, {from_stated:.1f} from the known result of simulation, 2 allowed"
+    return Result(from_published <= 100 * NEAR_PUBLISHED and from_stated <= 100 * NEAR_STATED, ours, why)
+
+
+def _figure_two(lengths: Lengths) -> Result:
+    printed = PRINTED["europarl", "maxi", "full_share", "published"]
+    stated = PRINTED["europarl", "mini", "full_share", "stated"]
+    full = {strategy: lengths.mean("europarl", strategy, "full_share") for strategy in ("mini", "maxi")}
+    off, nearest = abs(full["mini"] - stated), min(full, key=lambda strategy: abs(full[strategy] - printed))
+    holds = nearest == "maxi" and abs(full["mini"] - printed) > NEAR_PUBLISHED and off <= NEAR_STATED
+    return Result(holds, facts={"nearest": nearest, "off": 100 * off} | {key: 100 * share for key, share in full.items()})
+
+
+def _hardly_few(lengths: Lengths) -> Result:
+    few = {key: lengths.mean(key, "half-empty", "below_8_share") for key in SETS}
+    means = lengths.stated("mean_active")
+    ours = "; ".join(f"{SETS[key].name} {100 * few[key]:.1f} %, mean {mean:.1f}" for key, _, mean, _ in means)
+    near = all(abs(mean - stated) <= 100 * NEAR_STATED for _, _, mean, stated in means)
+    return Result(near and max(few.values()) < 0.01, ours)
+
+
+def _as_many_steps(lengths: Lengths) -> Result:
+    cells = lengths.stated("steps")
+    off = {f"{SETS[key].name}, {strategy}": steps / stated - 1.0 for key, strategy, steps, stated in cells}
+    worst = max(off, key=lambda name: abs(off[name]))
+    ours = "; ".join(f"{SETS[key].name} {strategy} {steps:,.0f}" for key, strategy, steps, _ in cells)
+    return Result(abs(off[worst]), ours, f"furthest off: {worst}, {100 * off[worst]:+.1f} %")
+
+
+LENGTH_CLAIMS: list[Claim[Lengths]] = of_paper(
+    TOPUP,
+    [
+        Claim("FNI-14", value=_moments, holds=at_most(NEAR_MOMENT)),
+        *(
+            Claim(f"FNI-12 ({letter})", value=partial(_near_printed, row))
+            for letter, row in zip("abc", WITH_FIGURE, strict=True)
+        ),
+        Claim("FNI-12 (d)", value=_figure_two),
+        Claim("FNI-12 (e)", value=_hardly_few),
+        Claim("FNI-12 (f)", value=_as_many_steps, holds=at_most(NEAR_STEPS)),
+    ],
+)
+
+
+# The claims on speeds.
+
+
+def refill_limit(timed: pd.DataFrame, ours: tuple[int, str, str], theirs: tuple[int, str, str]) -> tuple[float | None, Any]:
+    """Return the cost that may be added to each refill of `ours`, which tops up, until it is as slow as `theirs`; and by seed.
+
+    With all sentences at hand the order of events does not depend on their costs, so a total time is linear in the cost of a
+    refill and the limit is exact. Below 0: slower already. None: it refills no more often, so no cost of a refill decides.
+    """
+    (ours_s, refills), (theirs_s, less) = (timed.loc[[key]][["total_s", "refills"]].to_numpy().T for key in (ours, theirs))
+    more = refills - less
+    if more.min() <= 0:
+        return None, None
+    return float((theirs_s - ours_s).sum() / more.sum()), (theirs_s - ours_s) / more
+
+
+def _refill_limits(device: Device) -> Result:
+    def case(beam: int, test_set: str) -> tuple[str, Effect]:
+        pairs = (("half-empty", "mini"), ("maxi half-empty", "maxi"))
+        limits = [refill_limit(device.timed, *((beam, test_set, run) for run in pair)) for pair in pairs]
+        texts = [
+            "at no cost of a refill" if limit_s is None else f"{1e3 * limit_s:,.2f} ms more a refill" for limit_s, _ in limits
+        ]
+        alone_s, beside_s = (by_seed_s for _, by_seed_s in limits)
+        more = False if alone_s is None or beside_s is None else span(alone_s - beside_s.clip(min=0.0))
+        return f"{texts[0]} alone, {texts[1]} with maxi", more
+
+    return device.by_case(case, undecided=device.undecided)
+
+
+def _small_beams(device: Device) -> Result:
+    """Compare the smallest with the largest beam that decide anything."""
+    sound = [decoder for decoder in device.decoders if not device.undecided(decoder, "europarl")]
+    gained = {decoder.beam: device.gain(decoder.beam, "europarl", "half-empty", "maxi") for decoder in device.decoders}
+    if len(sound) < 2:
+        missing = Undecided("needs two beams of which enough was measured")
+        return device.by_case(lambda *at: ("", False), EUROPARL, undecided=lambda *at: device.undecided(*at) or missing)
+    small = gained[sound[0].beam]
+
+    def case(beam: int, test_set: str) -> tuple[str, Effect]:
+        return str(gained[beam]), span(small.by_seed - (gained[beam].by_seed if beam != sound[0].beam else 0.0))
+
+    batches = f"batches of {sound[0].batch} and of {sound[-1].batch}" if sound[0].batch != sound[-1].batch else ""
+    return device.by_case(case, EUROPARL, (sound[0].beam, sound[-1].beam), why=batches)
+
+
+EUROPARL, SUBTITLES = ("europarl",), ("opensubtitles",)
+TOPPED_UP, WITH_MAXI = ("half-empty", "mini"), ("maxi half-empty", "maxi")
+SPEED_CLAIMS: list[Claim[Device]] = of_paper(
+    TOPUP,
+    [
+        Claim("FNI-16 (a)", value=gains(TOPPED_UP, refills=False), holds=above(0.0)),
+        Claim(
+            "FNI-16 (b)",
+            value=gains(TOPPED_UP, WITH_MAXI, ours="{0.text} alone, {1.text} with maxi", refills=False),
+            holds=above(0.0),
+        ),
+        Claim("FNI-16 (c)", value=gains(WITH_MAXI, sets=EUROPARL), holds=below(0.0)),
+        Claim("FNI-16 (d)", value=_refill_limits, holds=above(0.0)),
+        Claim("FNI-16 (e)", value=gains(WITH_MAXI, sets=SUBTITLES), holds=above(-0.01)),
+        Claim("FNI-16 (f)", value=gains(("half-empty", "maxi"), sets=EUROPARL), holds=above(-0.03)),
+        Claim("FNI-16 (g)", value=_small_beams, holds=above(0.0)),
+        Claim("FNI-10", value=gains(("half-empty", "immediate")), holds=above(0.0)),
+    ],
+)
+
+
+# The reproduction.
 
 
 def reproduce(
@@ -47,37 +226,32 @@ def reproduce(
     decide no verdict; occupancies always cover the paper's whole sets. Raises `InputError` for too few requests.
     """
     simulation.check_requests(requests)
-    known = decoders(named_profiles(profile) if profile else shipped_profiles())
-    moments = [simulation.drawn_moments(key, simulation.SEEDS) for key in SETS]
+    groups = [*grouped(decoders(chosen_profiles(profile)), "device").values()]
     occupancies = [simulation.step_occupancy(key, strategy, simulation.SEEDS) for key in SETS for strategy in STRATEGIES]
     devices = []
-    for done, device in enumerate(groups := list(grouped(known, "device").values())):
+    for done, group in enumerate(groups):
         progress(done, len(groups))
-        frames = [simulation.speeds(decoder, key, list(STRATEGIES), requests) for decoder in device for key in SETS]
-        devices.append(DeviceFacts(device, simulation.by_key(frames), requests))
-    return report_of(Lengths(pd.concat(occupancies), moments), devices)
+        devices.append(Device(group, simulation.speeds(group, STRATEGIES, requests), requests))
+    return report_of(Lengths(pd.concat(occupancies), [drawn_moments(key, simulation.SEEDS) for key in SETS]), devices)
 
 
-def report_of(lengths: Lengths, devices: Sequence[DeviceFacts]) -> Report:
+def report_of(lengths: Lengths, devices: Sequence[Device]) -> Report:
     """Return the paper's claims on batching and our results for JSON, terminal and page."""
     known = [decoder for device in devices for decoder in device.decoders]
-    speeds = [
-        row
-        for device in devices
-        for row in simulation.speed_rows(device.timed, device.decoders, lambda key: (*key[:3], "mini", False))
-    ]
-    tables = [
-        _moment_table(lengths),
-        _occupancy_table(lengths),
-        TOPUP.shown_table("active", _active_rows(lengths)),
-        _speed_table(speeds),
-        _device_table(known),
-    ]
+    speeds = simulation.speed_rows(devices, lambda run: "mini")
+    active = _active_rows(lengths)
+    keys = "device box=profile.device.name model=profile.model.name beam profile=profile.name batch kind=shown_kind"
     return Report(
         TOPUP,
         [*judge(LENGTH_CLAIMS, [lengths]), *judge(SPEED_CLAIMS, devices)],
-        tables,
-        [*_speed_figures(speeds), *_occupancy_figures(lengths)],
+        [
+            TOPUP.shown_table("table-1", lengths.moments),
+            TOPUP.shown_table("occupancies", _occupancy_rows(lengths)),
+            TOPUP.shown_table("active", active),
+            simulation.speed_table("Speed with all sentences at hand (figures 6, 7)", speeds, "it"),
+            TOPUP.shown_table("devices", [record(decoder, keys) for decoder in known]),
+        ],
+        [*_speed_figures(speeds), *_occupancy_figures(lengths, active)],
         [] if known else ["No device profile at hand has costs of decode steps and of the encoder: no speeds are known."],
         values={"seeds": len(simulation.SEEDS), "least_batches": simulation.LEAST_BATCHES},
         rows={"speeds": speeds},
@@ -85,73 +259,32 @@ def report_of(lengths: Lengths, devices: Sequence[DeviceFacts]) -> Report:
     )
 
 
-def _moment_table(lengths: Lengths) -> Table:
-    return TOPUP.shown_table(
-        "table-1",
-        lengths.moments,
-        published_moments=lambda row: f"{row['published_mean']:.1f} ± {row['published_sd']:.1f}",
-        drawn_moments=lambda row: f"{row['mean']:.2f} ± {row['sd']:.2f}",
-    )
-
-
-def _cells(lengths: Lengths) -> dict[tuple[str, str], pd.DataFrame]:
-    groups: Any = lengths.occupancies.groupby(["set", "strategy"], sort=False)
-    return dict(iter(groups))
-
-
-def _occupancy_table(lengths: Lengths) -> Table:
+def _occupancy_rows(lengths: Lengths) -> list[Row]:
     printed = {(row["set"], row["strategy"], row["measure"]): row for row in PRINTED.rows}
-    rows = []
-    for (key, strategy), frame in _cells(lengths).items():
-        for measure in MEASURES:
-            beside, values = printed.get((key, strategy, measure), {}), frame[measure]
-            names = {"set": key, "strategy": strategy, "measure": measure}
-            theirs = {"published": beside.get("published"), "stated": beside.get("stated")}
-            spread = {"ours": float(values.mean()), "least": float(values.min()), "greatest": float(values.max())}
-            rows.append(names | theirs | spread)
+    rows: list[Row] = []
+    for (key, strategy), (measure, (name, scale, decimals)) in [(at, of) for at in _cells() for of in MEASURES.items()]:
+        beside, values = printed.get((key, strategy, measure), {}), lengths.by_seed(key, strategy, measure)
+        figures = {"published": beside.get("published"), "stated": beside.get("stated"), "ours": float(values.mean())}
+        figures |= {"least": float(values.min()), "greatest": float(values.max())}
+        texts = {end: "" if value is None else f"{scale * value:,.{decimals}f}" for end, value in figures.items()}
+        rows.append(
+            {"set": key, "strategy": strategy, "measure": measure, **figures, "name": f"{SETS[key].name} {strategy}, {name}"}
+            | {"spread": f"[{texts['least']}, {texts['greatest']}]"}
+            | {f"{end}_text": texts[end] for end in ("published", "stated", "ours")}
+        )
+    return rows
 
-    def text(row: Row, key: str) -> str:
-        _, scale, decimals = SHOWN[row["measure"]]
-        return "" if row[key] is None else f"{scale * row[key]:,.{decimals}f}"
 
-    return TOPUP.shown_table(
-        "occupancies",
-        rows,
-        name=lambda row: f"{SETS[row['set']].name} {row['strategy']}, {SHOWN[row['measure']][0]}",
-        published_text=lambda row: text(row, "published"),
-        stated_text=lambda row: text(row, "stated"),
-        ours_text=lambda row: text(row, "ours"),
-        spread=lambda row: f"[{text(row, 'least')}, {text(row, 'greatest')}]",
-    )
+def _cells() -> list[tuple[str, str]]:
+    return [(key, strategy) for key in SETS for strategy in STRATEGIES]
 
 
 def _active_rows(lengths: Lengths) -> list[Row]:
     return [
-        {
-            "set": key,
-            "strategy": strategy,
-            "name": STRATEGIES[strategy].name,
-            "share_by_active": np.mean([*rows.share_by_active], axis=0).tolist(),
-        }
-        for (key, strategy), rows in _cells(lengths).items()
+        {"set": key, "strategy": strategy, "name": NAMES.get(strategy, strategy)}
+        | {"share_by_active": np.mean([*lengths.by_seed(key, strategy, "share_by_active")], axis=0).tolist()}
+        for key, strategy in _cells()
     ]
-
-
-def _speed_table(rows: Sequence[Row]) -> Table:
-    columns = [
-        Column(key, f"{key}.relative", 3, interval=(f"{key}.relative_least", f"{key}.relative_greatest"))
-        for key in STRATEGIES
-        if key != "mini"
-    ]
-    note = "Sentences a second with mini-batching, and the speed of the others over it; square brackets hold the least and the "
-    note += "greatest over seeds."
-    return simulation.speed_table("Speed with all sentences at hand (figures 6, 7)", rows, columns, note, "strategy")
-
-
-def _device_table(known: Sequence[Decoder]) -> Table:
-    keys = "device box=profile.device.name model=profile.model.name beam profile=profile.name batch kind=shown_kind remarks"
-    rows = [record(decoder, keys) for decoder in known]
-    return TOPUP.shown_table("devices", rows, all_remarks=lambda row: "; ".join(row["remarks"]))
 
 
 def _speed_figures(rows: Sequence[Row]) -> list[Figure]:
@@ -160,45 +293,35 @@ def _speed_figures(rows: Sequence[Row]) -> list[Figure]:
         rates = [f"{row['sentences_per_s']:.4g} with beam {row['beam']}" for row in group if row["strategy"] == "mini"]
         reading = f"Mini-batching: sentences a second {', '.join(rates)}."
         charts[f"{SETS[test_set].name}, {device}"] = simulation.speed_chart(group, "speed over mini-batching", reading)
-    note = "All sentences at hand, simulated on each device's step costs; the devices' table has their origin. The paper's "
-    note += "curves are not in its text; its statements are among the claims."
+    note = "All sentences at hand, simulated on each device's step costs. The paper's curves are not in its text."
     title, heading = "Figures 6 and 7: speed with top-up batching", "Speed over mini-batching by beam"
     return [figure_of("figures-6-7", title, heading, charts, note=note, before="speeds")] if charts else []
 
 
-def _occupancy_figures(lengths: Lengths) -> list[Figure]:
-    printed = {
-        (row["set"], row["strategy"], row["measure"]): f" (published: {100 * row['published']:.0f} %)" for row in WITH_FIGURE
-    }
-    active = _active_rows(lengths)
+def _occupancy_figures(lengths: Lengths, active: Sequence[Row]) -> list[Figure]:
+    full = [row for row in WITH_FIGURE if row["measure"] == "full_share"]
+    printed = {(row["set"], row["strategy"]): f" (published: {100 * row['published']:.0f} %)" for row in full}
+    unit, note = "share of the decode steps, %", "Batches of 128, all sentences at hand. Only lengths matter, which are drawn."
 
     def histogram(row: Row) -> Chart:
         percents = [100 * share for share in row["share_by_active"]]
-        hover = "%{x} active: %{y:.2f} % of the steps"
-        mark = Mark("bars", list(range(1, len(percents) + 1)), percents, colour="policy-1", hover=hover)
-        reading = f"Full in {percents[-1]:.3g} % of the steps{printed.get((row['set'], row['strategy'], 'full_share'), '')}."
-        return Chart([mark], Axis("active sentences"), Axis("share of the decode steps, %", from_zero=True), reading)
+        beside = printed.get((row["set"], row["strategy"]), "")
+        names = [str(count) for count in range(1, len(percents) + 1)]
+        return bars(names, unit, f"Full in {percents[-1]:.3g} % of the steps{beside}.", {"steps": percents}, stacked=True)
 
     def cumulative(test_set: str) -> Chart:
-        lines, readings = [], []
-        for place, row in enumerate(row for row in active if row["set"] == test_set):
+        curves, readings = [], []
+        for row in (row for row in active if row["set"] == test_set):
             up_to = [100 * share for share in accumulate(row["share_by_active"])]
-            line = line_series(row["name"], list(range(1, len(up_to) + 1)), up_to, place, mode="lines")
-            lines.append(replace(line, step=True))
+            curves.append(Curve(row["name"], list(range(1, len(up_to) + 1)), up_to, "lines"))
             few = 100 * lengths.mean(test_set, row["strategy"], "below_8_share")
-            readings.append(f"{row['name']} {few:.3g} %{printed.get((test_set, row['strategy'], 'below_8_share'), '')}")
-        border = Mark("line", [7, 7], [0, 100], "fewer than 8", dash="dot", hover="")
+            readings.append(f"{row['name']} {few:.3g} %")
         reading = f"{SETS[test_set].name}, fewer than 8 active: {', '.join(readings)}."
-        y = Axis("share of the decode steps, %", span=(0.0, 101.0))
-        return Chart([*lines, border], Axis("active sentences"), y, reading)
+        return line_chart("active sentences", unit, reading, curves, linear=True, span=(0.0, 101.0))
 
     shares = {row["name"]: histogram(row) for row in active if row["set"] == "europarl"}
     few = {SETS[key].name: cumulative(key) for key in SETS}
-    note = "Batches of 128, all sentences at hand. No device is needed: only lengths, which are drawn."
-    title, title_8 = (
-        "Figure 2: share of the steps by active sentences, Europarl",
-        "Figure 8: cumulative share of the steps by active sentences",
-    )
+    title, title_8 = "Figure 2: share of the steps by active sentences, Europarl", "Figure 8: the same, cumulative"
     return [
         figure_of("figure-2", title, "Share of the steps", shares, note=note, before="occupancies", chosen="maxi"),
         figure_of("figure-8", title_8, "Share of the steps, cumulative", few, note=note, before="occupancies"),
