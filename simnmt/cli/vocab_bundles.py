@@ -47,7 +47,7 @@ def build_cluster_bundle(
     **options: Any,
 ) -> ClusterDescription:
     """Build clusters, write them, and return their description."""
-    from simnmt.nmt.vocabulary.contexts import build_clusters
+    from simnmt.nmt.vocabulary.cluster_bundle import build_clusters
 
     taken = {}
     for label, path in texts.items():

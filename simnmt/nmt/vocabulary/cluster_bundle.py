@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,10 +21,11 @@ from simnmt.kernels.columns import Centroids, ColumnSets
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.step_model import StepModel
 from simnmt.nmt.vocabulary.bundle_file import BundleFile, control_tokens, fingerprint, load_bundle, write_bundle
+from simnmt.nmt.vocabulary.contexts import BATCH, ITERATIONS, Clustering, Contexts, cluster, collect, join_contexts
 from simnmt.nmt.vocabulary.memory_account import memory_account
 
 if TYPE_CHECKING:
-    from simnmt.nmt.vocabulary.contexts import Clustering, Contexts
+    from simnmt.nmt.translation import Translator
 
 KIND = "clusters"
 """The kind of these bundles."""
@@ -180,6 +182,41 @@ def _bundle_of(file: BundleFile) -> ClusterBundle:
 def _check_types(note: dict[str, Any], types: dict[str, type]) -> None:
     if {key: type(value) for key, value in note.items()} != types:
         raise ValueError("a note of other types")
+
+
+def build_clusters(
+    translator: Translator,
+    texts: Mapping[str, Sequence[str]],
+    clusters: int,
+    top: int,
+    *,
+    pool: str | None = None,
+    beam: int = 1,
+    batch: int = BATCH,
+    seed: int = 1,
+    iterations: int = ITERATIONS,
+    name: str = "",
+    progress: Callable[[str, float | None], None] = lambda stage, share: None,
+) -> ClusterBundle:
+    """Build the clusters of each text by its label, or with `pool` one set of that label for all texts together (FVP-10).
+
+    `name`: of the model, for messages; `progress`: called with the present stage and the share of it that is done, None if
+    unknown. Raises the `NmtError` and `OutOfMemory` of `collect` and `cluster`.
+    """
+    if clusters < 1 or iterations < 1:  # decoding may take long
+        raise NmtError(f"{clusters:,} clusters by {iterations:,} iterations", remedy="give 1 or more of each")
+    model, collected = translator.model, dict[str, Contexts]()
+    for label, lines in texts.items():
+        report, sources = partial(progress, f"decoding {label}"), translator.encode(lines)
+        max_len = translator.max_len
+        collected[label] = collect(model, sources, top, beam=beam, batch=batch, max_len=max_len, progress=report)
+    if pool is not None:
+        collected = {pool: join_contexts(list(collected.values()))}
+    sets = []
+    for label, contexts in collected.items():
+        progress(f"clustering {label}", None)
+        sets.append(ClusterSet.of(label, contexts, cluster(contexts, clusters, seed=seed, iterations=iterations), model))
+    return ClusterBundle.of(model, sets, name=name)
 
 
 QUANTILES = {"min": 0.0, "p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}

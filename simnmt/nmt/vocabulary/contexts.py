@@ -7,11 +7,10 @@ k-means of scikit-learn groups them.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,17 +25,10 @@ from simnmt.nmt.output_layer import NEVER
 from simnmt.nmt.search import Search
 from simnmt.nmt.source_lines import target_limit
 from simnmt.nmt.step_model import StepModel
-from simnmt.nmt.vocabulary.cluster_bundle import ClusterBundle, ClusterSet
-
-if TYPE_CHECKING:
-    from simnmt.nmt.translation import Translator
 
 BATCH = 128
 ITERATIONS = 20
 """Iterations of k-means, as in the paper (FVP-03)."""
-
-Progress = Callable[[str, float | None], None]
-"""Called with the name of the present stage and the share of it that is done; None if unknown."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -126,40 +118,6 @@ def collect(
     emitted = sorted({model.eos_token}.union(*(hypothesis.tokens for hypothesis in run.hypotheses)))
     hidden, tokens, sentence = (torch.cat(parts) for parts in zip(*recorded, strict=True))
     return Contexts(hidden, tokens, sentence, torch.tensor(emitted, dtype=torch.int32), len(sources), beam)
-
-
-def build_clusters(
-    translator: Translator,
-    texts: Mapping[str, Sequence[str]],
-    clusters: int,
-    top: int,
-    *,
-    pool: str | None = None,
-    beam: int = 1,
-    batch: int = BATCH,
-    seed: int = 1,
-    iterations: int = ITERATIONS,
-    name: str = "",
-    progress: Progress = lambda stage, share: None,
-) -> ClusterBundle:
-    """Build the clusters of each text by its label, or with `pool` one set of that label for all texts together (FVP-10).
-
-    `name`: of the model, for messages. Raises the `NmtError` and `OutOfMemory` of `collect` and `cluster`.
-    """
-    if clusters < 1 or iterations < 1:  # decoding may take long
-        raise NmtError(f"{clusters:,} clusters by {iterations:,} iterations", remedy="give 1 or more of each")
-    model, collected = translator.model, dict[str, Contexts]()
-    for label, lines in texts.items():
-        report, sources = partial(progress, f"decoding {label}"), translator.encode(lines)
-        max_len = translator.max_len
-        collected[label] = collect(model, sources, top, beam=beam, batch=batch, max_len=max_len, progress=report)
-    if pool is not None:
-        collected = {pool: join_contexts(list(collected.values()))}
-    sets = []
-    for label, contexts in collected.items():
-        progress(f"clustering {label}", None)
-        sets.append(ClusterSet.of(label, contexts, cluster(contexts, clusters, seed=seed, iterations=iterations), model))
-    return ClusterBundle.of(model, sets, name=name)
 
 
 ROUNDS = 20
