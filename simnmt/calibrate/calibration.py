@@ -4,30 +4,32 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from simnmt.base import VERSION
 from simnmt.base.configuration import end_tokens
-from simnmt.calibrate import preconditions, profile_assembly
+from simnmt.base.shipped_files import find
+from simnmt.calibrate import profile_assembly
 from simnmt.calibrate.box import BoxDescription, describe
 from simnmt.calibrate.harness import Listener, Silent, rounds
-from simnmt.calibrate.journal import SESSION, Header, Journal, journal_path
+from simnmt.calibrate.journal import SESSION, Journal, journal_path
 from simnmt.calibrate.parts import Bench, groups
 from simnmt.calibrate.processor_use import pinned
-from simnmt.calibrate.settings import Settings
-from simnmt.nmt.engine import Engine, EngineAccount, Work, load_engine
-from simnmt.profile.blocks import Overheads
+from simnmt.calibrate.settings import CalibrationError, Settings
+from simnmt.nmt.engine import Engine, EngineAccount, load_engine
+from simnmt.profile.blocks import Overheads, ProfileError
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.doubts import profile_doubts
 from simnmt.profile.origin import LengthUnit, MeasuringConditions
-from simnmt.profile.profile_file import write_profile
+from simnmt.profile.profile_file import read_profile, write_profile
 
-LoadEngine = Callable[..., Engine]
+TOOL = f"simnmt calibrate, simnmt {VERSION}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ def calibrate(
     name: str | None = None,
     device_name: str | None = None,
     listener: Listener = Silent,
-    load: LoadEngine = load_engine,
+    load: Callable[..., Engine] = load_engine,
     replaces_journal: bool = False,
 ) -> Calibrated:
     """Measure a model on this box and write its device profile to `out`.
@@ -69,27 +71,29 @@ def calibrate(
     Raises:
         CalibrationError, NmtError, ProfileError: with the measurements so far kept in the journal.
     """
-    path = Path(out)
-    there = preconditions.profile_there(path, settings)
-    before = None if settings.whole else there
-    if before is not None:
-        preconditions.same_units(before, settings, path)
-    drawn, box = _drawn(settings), describe()
-    threads = preconditions.threads_of(settings, box)
-    with pinned(threads) as cpus, closing(_load(load, settings, threads)) as engine:
-        bench = Bench(settings, engine, listener, Path(os.path.realpath(path)).parent, drawn)
-        account = _named(engine.account, box)
-        preconditions.within_positions(account, works(bench))
-        preconditions.check_text(account, settings)
+    path, box = Path(out), describe()
+    refuse_unwritable(path, "--out")
+    there = _profile_there(path, settings)
+    drawn, threads = _drawn(settings), None
+    if settings.device == "cpu":
+        threads = settings.threads or box.usable_cores
+        check_threads(threads, box)
+    options = {key: getattr(settings, key) for key in ("backend", "device", "compute_type", "seed")}
+    with pinned(threads) as cpus, closing(load(settings.model, threads=threads, **options)) as engine:
+        account, on_cpu = engine.account, engine.account.device == "cpu"
+        if on_cpu and (cpu_name := box.board or box.cpu_model):
+            account = replace(account, device_name=cpu_name)  # engines do not know the name of an Arm processor
+        before = None if settings.whole else there
         if before is not None:
-            preconditions.same_engine(before, account, settings, path)
-        header = _header(settings, account, box, bench)
-        with kept_journal(Journal(journal_path(path), header, replaces=replaces_journal), listener) as journal:
-            sessions = kept_sessions(journal, profile_assembly.state(box))
+            _refuse_other(before, account, settings, path)
+        _check_lengths_and_text(account, settings, drawn)
+        bench = Bench(settings, engine, listener, Path(os.path.realpath(path)).parent, drawn)
+        with kept_journal(path, _header(settings, account, box, drawn), listener, replaces=replaces_journal) as journal:
+            sessions = kept_sessions(journal, box)
             frame = measure(bench, journal)
             after = profile_assembly.state(describe())
             conditions = profile_assembly.conditions_block(sessions, after, frame, cpus, settings.gap_s)
-            remarks = profile_assembly.remarks(conditions.governor, frame, on_cpu=threads is not None)
+            named: dict[str, Any] = {"device_name": device_name, "tool": TOOL}
             if before is None:
                 src_unit, tgt_unit = settings.units
                 profile = profile_assembly.new_profile(
@@ -99,19 +103,17 @@ def calibrate(
                     box,
                     LengthUnit(src=src_unit, tgt=tgt_unit, end_of_sentence="both"),
                     {**bench.blocks, "conditions": conditions},
-                    device_name=device_name,
                     source=_source(settings, account),
-                    tool=TOOL,
                     beam=settings.beam,
+                    **named,
                 )
             else:
-                profile = profile_assembly.completed(
-                    before, bench.blocks, conditions, settings.parts, name=name, device_name=device_name, tool=TOOL
-                )
+                profile = profile_assembly.completed(before, bench.blocks, conditions, settings.parts, name=name, **named)
             if "step" in settings.parts:
                 profile = profile_assembly.with_batches_at_pace(profile)
             write_profile(path, profile)
             journal.remove()
+    remarks = profile_assembly.remarks(conditions.governor, frame, on_cpu=on_cpu)
     doubts = [doubt.message for doubt in profile_doubts(profile)]
     return Calibrated(profile, (*doubts, *remarks, *bench.remarks), there is not None)
 
@@ -148,16 +150,6 @@ def measure(bench: Bench, journal: Journal | None) -> pd.DataFrame | None:
     return pd.concat(beside_reference) if beside_reference else None
 
 
-def works(bench: Bench) -> list[Work]:
-    """Return all works that will be timed beside the reference work, to be checked before hours of measuring."""
-    parts = [part for group in groups(bench.settings) for part in group if part.beside_reference]
-    abouts = [case.about for part in parts for case in part.cases(bench).values()]
-    return [Work(*(about[name] for name in ("src_len", "tgt_len", "batch", "beam"))) for about in abouts]
-
-
-TOOL = f"simnmt calibrate, simnmt {VERSION}"
-
-
 def _source(settings: Settings, account: EngineAccount) -> str:
     how = {
         "quick": "six corner cells",
@@ -168,52 +160,116 @@ def _source(settings: Settings, account: EngineAccount) -> str:
     return f"{engine}, {profile_assembly.describe_weights(account)}; {how}"
 
 
-def _load(load: LoadEngine, settings: Settings, threads: int | None) -> Engine:
-    return load(
-        settings.model,
-        backend=settings.backend,
-        device=settings.device,
-        threads=threads,
-        compute_type=settings.compute_type,
-        seed=settings.seed,
-    )
+# The journal.
 
 
-def kept_sessions(journal: Journal, state: MeasuringConditions) -> list[MeasuringConditions]:
+def _header(settings: Settings, account: EngineAccount, box: BoxDescription, drawn: list[tuple[int, int]]) -> dict[str, Any]:
+    names = ("machine", "cpu_model", "board", "logical_cores", "usable_cpus")
+    return {
+        "settings": asdict(settings),
+        "box": {name: getattr(box, name) for name in names},
+        "engine": profile_assembly.engine_block(account, settings.beam).model_dump(mode="json"),
+        "simnmt": VERSION,
+        "drawn": hashlib.sha256(repr(drawn).encode()).hexdigest()[:16],
+    }
+
+
+@contextmanager
+def kept_journal(out: Path, header: Mapping[str, Any], listener: Listener, *, replaces: bool) -> Iterator[Journal]:
+    """Yield the journal of a profile, which is kept if an exception ends the calibration, with a message to the user."""
+    with closing(Journal(journal_path(out), header, replaces=replaces)) as journal:
+        try:
+            if journal.remark:
+                listener.say(journal.remark)
+            if journal.measured:
+                listener.say(f"going on from {journal.path}")
+            yield journal
+        except BaseException:
+            if journal.measured:
+                listener.say(f"kept what was measured in {journal.path}; the same command goes on from there")
+            raise
+
+
+def kept_sessions(journal: Journal, box: BoxDescription) -> list[MeasuringConditions]:
     """Keep the state of the box before this session; return those before all sessions."""
     known = [content for name, content in journal.findings.items() if name.startswith(SESSION)]
+    state = profile_assembly.state(box)
     journal.finding(f"{SESSION} {len(known)}", state.model_dump(mode="json", exclude_unset=True))
     return [*map(MeasuringConditions.model_validate, known), state]
 
 
-@contextmanager
-def kept_journal(journal: Journal, listener: Listener) -> Iterator[Journal]:
-    """Keep the journal if an exception ends the calibration, with a message to the user."""
+# Checks before hours of measuring.
+
+
+def refuse_unwritable(path: Path, option: str) -> None:
+    """Raise `CalibrationError` if the file of `option` could not be written at the end."""
+    if (path.exists() and not path.is_file()) or not os.access(path.parent, os.W_OK):
+        raise CalibrationError("no file can be written there", path=path, remedy=f"choose another {option}")
+
+
+def check_threads(threads: int, box: BoxDescription) -> None:
+    """Raise `CalibrationError` for more threads than this process has CPUs."""
+    if threads > (cpus := box.usable_cpus):
+        what = f"{threads} threads on {cpus} CPU{'' if cpus == 1 else 's'} would wait for each other"
+        raise CalibrationError(what, remedy=f"give --threads {cpus} or fewer")
+
+
+def _profile_there(path: Path, settings: Settings) -> DeviceProfile | None:
+    """Return the profile that will be completed or replaced, if any."""
+    if not path.exists():
+        if settings.whole:
+            return None
+        remedy = "add execution to --part, or give as --out a profile to complete"
+        raise CalibrationError("a profile needs the part execution", remedy=remedy)
     try:
-        if journal.remark:
-            listener.say(journal.remark)
-        if journal.measured:
-            listener.say(f"going on from {journal.path}")
-        yield journal
-    except BaseException:
-        if journal.measured:
-            listener.say(f"kept what was measured in {journal.path}; the same command goes on from there")
-        raise
-    finally:
-        journal.close()
+        return read_profile(path)
+    except ProfileError as error:
+        what = f"the existing file is not a device profile: {error.what}"
+        raise CalibrationError(what, path=path, remedy="choose another --out, or remove it") from None
 
 
-def _named(account: EngineAccount, box: BoxDescription) -> EngineAccount:
-    """Return the engine's account with the CPU's name from the box: engines do not know the name of an Arm processor."""
-    name = (box.board or box.cpu_model) if account.device == "cpu" else None
-    return replace(account, device_name=name) if name else account
+def _refuse_other(before: DeviceProfile, account: EngineAccount, settings: Settings, path: Path) -> None:
+    """Refuse to complete a profile with measurements of another engine, or with costs per token of other units."""
+    theirs = {} if before.engine is None else before.engine.model_dump()
+    ours, unit = profile_assembly.engine_block(account, settings.beam).model_dump(), before.length_unit
+    unlike = ("weights", "clipped_weights", "product_weights")  # times do not depend on weights
+    pairs = [(key, theirs.get(key), value) for key, value in ours.items() if key not in unlike]
+    pairs += [
+        ("source unit", unit.src, settings.src_unit or unit.src),
+        ("target unit", unit.tgt, settings.tgt_unit or unit.tgt),
+    ]
+    for key, one, other in pairs:
+        if one != other:
+            what = f"the profile to complete is of {key} {one!r}, this is {other!r}"
+            raise CalibrationError(what, path=path, remedy="choose another --out and add execution to --part")
+
+
+def _check_lengths_and_text(account: EngineAccount, settings: Settings, drawn: list[tuple[int, int]]) -> None:
+    """Refuse lengths beyond the model's positions, and a text that is useless for this model or cannot be read."""
+    most = account.architecture.get("max_positions")
+    longest = max((max(pair) for pair in drawn), default=max(settings.max_src_len, settings.max_tgt_len))
+    if most is not None and longest > most and {"execution", "step"} & set(settings.parts):
+        remedy = "give smaller --max-src-len and --max-tgt-len, or other --lengths"
+        raise CalibrationError(f"{longest} tokens where the model takes {most}", remedy=remedy)
+    if settings.text is None:
+        return
+    if account.weights != "checkpoint":
+        what = f"{settings.model} has random weights, whose translations say nothing of text"
+        raise CalibrationError(what, remedy="give the folder of a trained model, or leave --text and --vocabulary out")
+    if settings.vocabulary:
+        from simnmt.calibrate.vocabulary_variants import TextDecoding
+
+        TextDecoding.load(settings, None)
+    elif settings.backend == "sharp":
+        from simnmt.calibrate.sharp_agreement import encoded_text
+
+        encoded_text(settings.model, Path(settings.text))
 
 
 def _drawn(settings: Settings) -> list[tuple[int, int]]:
     """Draw the lengths of paper mode."""
     if settings.mode != "paper" or not settings.whole:
         return []
-    from simnmt.base.shipped_files import find
     from simnmt.workload.length_table import read_table
 
     lengths = settings.drawn_lengths
@@ -221,15 +277,3 @@ def _drawn(settings: Settings) -> list[tuple[int, int]]:
     src_len, tgt_len = table.sample(settings.seed, 0, "calibrate_lengths", settings.inferences)
     src_end, tgt_end = (1 - counted for counted in end_tokens(table.end_of_sentence))
     return list(zip((src_len + src_end).tolist(), (tgt_len + tgt_end).tolist(), strict=True))
-
-
-def _header(settings: Settings, account: EngineAccount, box: BoxDescription, bench: Bench) -> Header:
-    names = ("machine", "cpu_model", "board", "logical_cores", "usable_cpus")
-    return {
-        "settings": settings.as_json(),
-        "box": {name: getattr(box, name) for name in names},
-        "engine": profile_assembly.engine_block(account, settings.beam).model_dump(mode="json"),
-        "simnmt": VERSION,
-        # The drawn inferences depend on a file too.
-        "works": hashlib.sha256(repr(works(bench)).encode()).hexdigest()[:16],
-    }

@@ -18,10 +18,10 @@ from simnmt.base import VERSION
 from simnmt.base.errors import shorten
 from simnmt.calibrate import profile_assembly
 from simnmt.calibrate.box import describe
-from simnmt.calibrate.calibration import TOOL, Calibrated, kept_journal, kept_sessions
+from simnmt.calibrate.calibration import TOOL, Calibrated, kept_journal, kept_sessions, refuse_unwritable
 from simnmt.calibrate.endpoint_apis import APIS, MOST_TOKENS, Endpoint, refused
 from simnmt.calibrate.harness import Case, Listener, Silent, nothing, rounds
-from simnmt.calibrate.journal import Journal, journal_path
+from simnmt.calibrate.journal import Journal
 from simnmt.calibrate.processor_use import BusyWatch
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.profile.blocks import Execution, Quantiles
@@ -106,12 +106,13 @@ def calibrate_endpoint(
         InputError: with the measurements so far kept in the journal.
     """
     path = Path(out)
+    refuse_unwritable(path, "--out")
     sentences, box, replaced = choose_sentences(settings), describe(), path.exists()
     digest = hashlib.sha256("\n".join(sentences).encode()).hexdigest()[:16]
     facts = {name: str(value) for name, value in asdict(settings).items() if name not in ("text", "ca_file")}
     header = {"endpoint": facts | {"sentences": digest}, "box": {"cpu_model": box.cpu_model}, "simnmt": VERSION}
-    with kept_journal(Journal(journal_path(path), header, replaces=replaces_journal), listener) as journal:
-        sessions, endpoint = kept_sessions(journal, profile_assembly.state(box)), settings.connect()
+    with kept_journal(path, header, listener, replaces=replaces_journal) as journal:
+        sessions, endpoint = kept_sessions(journal, box), settings.connect()
         try:
             frame = _Measuring(settings, endpoint, sentences).measure(journal, listener)
         except ServiceError as error:

@@ -70,7 +70,6 @@ def fit_grid(
             "heldout_error": float(errors.mean()) if errors.size else None,
             "heldout_how": how,
             kind.length_name: tuple(map(int, lengths)),
-            "repeats": min(repeats.size for repeats in cells.repeats),
         }
         | fields
     )

@@ -11,8 +11,6 @@ from typing import Any
 from simnmt.base.files import MOST_TEXT_BYTES, check_regular
 from simnmt.calibrate.settings import CalibrationError
 
-Header = Mapping[str, Any]
-"""Settings and box, which must be the same for all measurements of one profile."""
 VERSION = 2
 SESSION = "session"
 """Beginning of the names of findings that are no measurements: the state of the box before each session."""
@@ -23,43 +21,38 @@ def journal_path(out: str | os.PathLike[str]) -> Path:
     return Path(f"{os.fspath(out)}.journal.jsonl")
 
 
-class _OtherSettings(CalibrationError):
-    """A journal of other settings or of another box."""
-
-
 class Journal:
     """Findings by name, plain JSON, in a file of one line each; a new one goes to the file at once.
 
-    A file of another version or with another header (settings, box) is refused: its numbers do not belong to this measurement.
-    A truncated last line is dropped. Raises `CalibrationError` for a journal of other settings unless `replaces`, for a file
-    that is no journal, and for one that cannot be written.
+    The first line is the header: settings and box, which must be the same for all measurements of one profile. A file of
+    another version or with another header is refused: its numbers do not belong to this measurement. A truncated last line is
+    dropped. Raises `CalibrationError` for a journal of another header unless `replaces`, for a file that is no journal, and for
+    one that cannot be written.
     """
 
     def __init__(self, path: str | os.PathLike[str], header: Mapping[str, Any], *, replaces: bool = False) -> None:
         self.path = Path(path)
         self.remark = ""
         """What was removed of a journal of other settings; empty: nothing."""
-        self.findings: dict[str, Any] = {}
-        line = {"journal": VERSION, **json.loads(json.dumps(header))}
+        header = {"journal": VERSION, **json.loads(json.dumps(header))}
         try:
             if self.path.exists():
                 check_regular(self.path, MOST_TEXT_BYTES)
-            end = self._read(line)
-        except _OtherSettings as other:
-            if not replaces:
-                raise
-            end, self.remark = 0, f"{self.path}: the measurements there are removed, since {other.what}"
-        except OSError as error:
-            raise self._unwritable(error, "choose another --out") from None
-        try:
+            content = self.path.read_bytes() if self.path.exists() else b""
+            lines = [line for line in content.splitlines(keepends=True) if line.endswith(b"\n")]
+            if lines and (difference := self._difference(lines[0], header)):
+                if not replaces:
+                    remedy = "give what it was begun with, choose another --out, or remove the journal, as --force does"
+                    raise CalibrationError(difference, path=self.path, remedy=remedy)
+                lines, self.remark = [], f"{self.path}: the measurements there are removed, since {difference}"
+            self.findings = dict(self._finding(number, line) for number, line in enumerate(lines[1:], start=2))
             # Unbuffered: bytes that did not fit on the disk must not be written again when the file is closed.
             self._file = open(self.path, "r+b" if self.path.exists() else "w+b", buffering=0)  # noqa: SIM115, PTH123
-            self._file.truncate(end)
-            self._file.seek(end)
+            self._file.seek(self._file.truncate(sum(map(len, lines))))
         except OSError as error:
             raise self._unwritable(error, "choose another --out") from None
-        if end == 0:
-            self._write(line)
+        if not lines:
+            self._write(header)
 
     def finding(self, name: str, result: Any) -> None:
         """Keep a finding."""
@@ -82,36 +75,29 @@ class Journal:
         self._file.close()
         self.path.unlink(missing_ok=True)
 
-    def _read(self, header: dict[str, Any]) -> int:
-        """Read the findings; return the bytes of whole lines."""
-        lines = self.path.read_bytes().splitlines(keepends=True) if self.path.exists() else []
-        end = 0
-        for number, line in enumerate(lines, start=1):
-            if not line.endswith(b"\n"):
-                break
-            try:
-                if number == 1:
-                    self._compare(json.loads(line), header)
-                else:
-                    name, result = json.loads(line)
-                    self.findings[name] = result
-            except (ValueError, KeyError, TypeError, AttributeError):
-                what, remedy = "not a journal of a measurement", "remove it, or choose another --out"
-                raise CalibrationError(what, path=self.path, line=number, remedy=remedy) from None
-            end += len(line)
-        return end
+    def _difference(self, line: bytes, header: dict[str, Any]) -> str:
+        """Return the first difference of the file's header from this one, in words."""
+        try:
+            theirs, ours = _flat(json.loads(line)), _flat(header)
+        except (ValueError, AttributeError):
+            theirs = {}
+        if "journal" not in theirs:
+            raise self._no_journal(1)
+        for key in {**ours, **theirs}:
+            if theirs.get(key) != ours.get(key):
+                return f"the journal has {key} {json.dumps(theirs.get(key))}, this measurement {json.dumps(ours.get(key))}"
+        return ""
 
-    def _compare(self, theirs: dict[str, Any], ours: dict[str, Any]) -> None:
-        flat_theirs, flat_ours = _flat(theirs), _flat(ours)
-        flat_theirs["journal"]
-        for key in [*flat_ours, *flat_theirs]:
-            if flat_theirs.get(key) != flat_ours.get(key):
-                values = json.dumps(flat_theirs.get(key)), json.dumps(flat_ours.get(key))
-                raise _OtherSettings(
-                    f"the journal has {key} {values[0]}, this measurement {values[1]}",
-                    path=self.path,
-                    remedy="give what it was begun with, choose another --out, or remove the journal, as --force does",
-                )
+    def _finding(self, number: int, line: bytes) -> tuple[str, Any]:
+        try:
+            name, result = json.loads(line)
+        except (ValueError, TypeError):
+            raise self._no_journal(number) from None
+        return name, result
+
+    def _no_journal(self, line: int) -> CalibrationError:
+        what, remedy = "not a journal of a measurement", "remove it, or choose another --out"
+        return CalibrationError(what, path=self.path, line=line, remedy=remedy)
 
     def _write(self, line: object) -> None:
         rest = memoryview(json.dumps(line).encode() + b"\n")

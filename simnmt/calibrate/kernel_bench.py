@@ -1,4 +1,4 @@
-"""`kernels bench`: every kernel's cases against named baselines, and against the copy and product rates of the box."""
+"""`kernels bench`: every kernel's cases against named baselines, and against the copy rates of the box."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ import torch
 from simnmt.base.errors import InputError
 from simnmt.calibrate import harness
 from simnmt.kernels import registry
-from simnmt.kernels.cases import Case, Kernel, Memory, Number, Run, last_cache_bytes, one_after_another
-from simnmt.kernels.native_library import native, processor
-from simnmt.kernels.packed_products import INPUT_LIMIT, PackedMatrix, random_matrix
+from simnmt.kernels.cases import Case, Kernel, Memory, Run, last_cache_bytes, one_after_another
+from simnmt.kernels.native_library import processor
 from simnmt.nmt.devices import library_threads
 
 SIZES_BYTES = tuple(2**power for power in range(18, 25, 2))
@@ -29,41 +28,28 @@ class Roofline:
     threads: int
     """Threads of the copies."""
     cache_bytes: int
-    """Size of the last-level cache; data called cold or beyond it are several times as large."""
+    """Size of the last-level cache; data beyond it are several times as large."""
     copies: tuple[tuple[int, float], ...]
     """(bytes read and written, bytes/s) of copies that fit into the cache, ascending; the last one fills it."""
     copy_bytes_per_s: float
     """Rate of a copy larger than the cache; bytes read and bytes written both count, as in STREAM."""
-    float32_per_s: float
-    """Multiply-adds per second of one thread with data in the cache, by the faster of the library's product and ours."""
-    int16_per_s: float | None
-    """Multiply-adds per second of our int16 product; None without compiled kernels."""
 
-    def bytes_per_s(self, size_bytes: float, *, cold: bool) -> float:
-        """Return the rate of a copy of this size, from memory or from the cache that holds it."""
-        if cold or size_bytes > self.cache_bytes:
+    def bytes_per_s(self, size_bytes: float) -> float:
+        """Return the rate of a copy of this size, in the cache that holds it or in memory."""
+        if size_bytes > self.cache_bytes:
             return self.copy_bytes_per_s
         return next((rate for size, rate in self.copies if size_bytes <= size), self.copies[-1][1])
-
-    def least_s(self, size_bytes: float, multiply_adds: float, *, cold: bool, number: Number = "float32") -> float:
-        """Return the least time on this box: the longer of moving the bytes and of multiplying."""
-        rate = self.float32_per_s if number == "float32" or self.int16_per_s is None else self.int16_per_s
-        return max(size_bytes / self.bytes_per_s(size_bytes, cold=cold), multiply_adds / rate)
 
 
 def measure_roofline(threads: int = 1, rounds: int = 7) -> Roofline:
     """Measure the rates in one or two seconds."""
     cache_bytes = last_cache_bytes()
-    with library_threads(1):
-        float32_per_s, int16_per_s = _product_rates(rounds)
     with library_threads(threads):
         return Roofline(
             threads=threads,
             cache_bytes=cache_bytes,
             copies=tuple((size, _copy_rate(size, rounds)) for size in (*SIZES_BYTES, cache_bytes) if size <= cache_bytes),
             copy_bytes_per_s=_copy_rate(8 * cache_bytes, rounds),
-            float32_per_s=float32_per_s,
-            int16_per_s=int16_per_s,
         )
 
 
@@ -77,20 +63,6 @@ def _copy_rate(size_bytes: int, rounds: int) -> float:
     repeats = max(1, 2**21 // size_bytes)
     cases = {name: one_after_another([copy] * repeats) for name, copy in copies.items()}
     return repeats * size_bytes / _least_s(cases, rounds)
-
-
-def _product_rates(rounds: int) -> tuple[float, float | None]:
-    """Return the greatest multiply-adds per second in the cache, of torch's and our float32 and of our int16 products."""
-    left, right, product = torch.rand(256, 256), torch.rand(256, 256), torch.empty(256, 256)
-    library_per_s = left.numel() * 256 / _least_s({"torch": lambda: torch.mm(left, right, out=product)}, rounds)
-    weight, x, out = random_matrix(256, 512, 0.1), random_matrix(24, 512), np.empty((24, 256), np.float32)
-    if native() is None:
-        return library_per_s, None
-    float32, int16 = PackedMatrix.of(weight), PackedMatrix.of(weight, INPUT_LIMIT)
-    ours_per_s, int16_per_s = (
-        24 * weight.size / _least_s({"ours": partial(packed.multiply, x, out)}, rounds) for packed in (float32, int16)
-    )
-    return max(library_per_s, ours_per_s), int16_per_s
 
 
 def _least_s(cases: dict[str, Run], rounds: int) -> float:
@@ -122,7 +94,7 @@ class Result:
     reached: bool | None
     """True if the ratio reaches the target and the error is within its bound."""
     roofline_share: float
-    """Least time under the box's copy bandwidth and product rate, over ours. It may exceed 1 for a kernel that only reads,
+    """Least time under the box's copy bandwidth, over ours. It may exceed 1 for a kernel that only reads,
     since reading is cheaper than copying."""
     median_us: float
     baseline_us: float
@@ -158,7 +130,7 @@ def bench(
         raise InputError(f"{threads} threads: this box has {os.cpu_count() or 1} CPUs", remedy="give no more threads than CPUs")
     if only is not None:
         _check_measurable(kernels[0])
-    say("the box: copies and products")
+    say("the box: copies")
     roofline = measure_roofline(threads)
     results: list[Result] = []
     with library_threads(threads):
@@ -179,7 +151,6 @@ def _check_measurable(kernel: Kernel) -> None:
 
 def measure_case(kernel: Kernel, case: Case, roofline: Roofline, rounds: int) -> Iterator[Result]:
     """Yield the results of one case."""
-    # A cold case also runs untimed first, on other weights: the interpreter's cold start of some 40 us would count otherwise.
     warm = case.memory != "beyond"
     runs = {name: harness.Case(run, case.before.get(name), warm) for name, run in case.runs.items()}
     frame = harness.rounds(runs, rounds, least_s=LEAST_S)
@@ -187,9 +158,8 @@ def measure_case(kernel: Kernel, case: Case, roofline: Roofline, rounds: int) ->
     for comparison in case.comparisons:
         target = comparison.target if roofline.threads == 1 else None
         fastest = min(comparison.baseline_runs or (comparison.baseline,), key=median_s.__getitem__)
-        ratio, ours_s, work = harness.ratio(frame, fastest, comparison.ours), median_s[comparison.ours], comparison.work
-        cold = case.memory != "hot"
-        least_s = roofline.least_s(work.bytes_moved, work.multiply_adds, cold=cold, number=work.number)
+        ratio, ours_s = harness.ratio(frame, fastest, comparison.ours), median_s[comparison.ours]
+        least_s = comparison.bytes_moved / roofline.bytes_per_s(comparison.bytes_moved)
         yield Result(
             kernel=kernel.name,
             case=", ".join(filter(None, [case.text, comparison.what])),

@@ -36,6 +36,7 @@ _ACCOUNT = ("backend", "compute_type", "device", "device_name", "threads", "fuse
 """Fields of an engine's account that `engine` of a profile has too."""
 Blocks = Mapping[str, Configuration | None]
 """Measured blocks of a profile by name; None for a block that could not be measured."""
+CELL = ["cell", "src_len", "tgt_len", "batch"]
 
 
 def state(box: BoxDescription) -> MeasuringConditions:
@@ -62,31 +63,25 @@ def conditions_block(
     `frame`: rows that were measured beside reference work; None if there are none.
     """
     states = [*sessions, after]
-    others = [state.others_cpus for state in states if state.others_cpus is not None]
-    clocks = [state.frequency_mhz for state in states if isinstance(state.frequency_mhz, float)]
-    block = Conditions(
+    drift = {} if frame is None else _drift(frame)
+    return Conditions(
         load_average=max((state.load_average for state in sessions if isinstance(state.load_average, float)), default=None),
         governor=after.governor,
-        frequency_mhz=tuple(clocks) or None,
-        others_cpus=max(others, default=None),
+        frequency_mhz=tuple(state.frequency_mhz for state in states if isinstance(state.frequency_mhz, float)) or None,
+        others_cpus=max((state.others_cpus for state in states if state.others_cpus is not None), default=None),
         busy=any(state.busy for state in states),
-        sessions=len(sessions),
-        load_average_after=after.load_average,
-        pinned_cpus=list(pinned_cpus),
         gap_s=gap_s,
+        **{"sessions": len(sessions), "load_average_after": after.load_average, "pinned_cpus": list(pinned_cpus)} | drift,
     )
-    return block if frame is None else block.model_copy(update=drift(frame))
 
 
-def drift(frame: pd.DataFrame) -> dict[str, Any]:
+def _drift(frame: pd.DataFrame) -> dict[str, Any]:
     """Return the fields of `conditions` on the steadiness of the reference work, and on the cells that stayed disturbed."""
-    stretches = frame.drop_duplicates(["attempt", "stretch"])
+    stretches, rows = frame.drop_duplicates(["attempt", "stretch"]), counted(frame)
     readings = np.array([reading for pair in stretches["reference_s"] for reading in pair])
     usual_s = float(np.quantile(readings, 0.25))
-    rows = counted(frame)
-    disturbed = tuple(
-        dict.fromkeys(_describe_cell(*cell) for cell in rows.loc[rows["disturbed"], CELL].itertuples(index=False))
-    )
+    cells = rows.loc[rows["disturbed"], CELL].drop_duplicates().itertuples(index=False)
+    disturbed = tuple(f"{cell} {src}+{tgt}" + (f" x{batch}" if batch > 1 else "") for cell, src, tgt, batch in cells)
     return {
         "drift": float(np.abs(readings / usual_s - 1.0).max()),
         "drift_from": "the lower quartile of all readings",
@@ -98,19 +93,10 @@ def drift(frame: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-CELL = ["cell", "src_len", "tgt_len", "batch"]
-
-
-def _describe_cell(cell: str, src_len: int, tgt_len: int, batch: int) -> str:
-    """Return the name of a cell: `execution 2+100` (source and target tokens) or `step 2+32 x16`."""
-    return f"{cell} {src_len}+{tgt_len}" + (f" x{batch}" if batch > 1 else "")
-
-
 def busy_warnings(states: Sequence[MeasuringConditions], activity: str) -> list[str]:
     """Return a warning if other programs used the box in one of these states, before or after `activity`."""
-    if not any(state.busy for state in states):
-        return []
-    return [busy_message(max(state.others_cpus or 0.0 for state in states), activity)]
+    is_busy = any(state.busy for state in states)
+    return [busy_message(max(state.others_cpus or 0.0 for state in states), activity)] if is_busy else []
 
 
 def remarks(governor: str | None, frame: pd.DataFrame | None, *, on_cpu: bool) -> list[str]:
@@ -138,16 +124,20 @@ def new_profile(
     beam: int = 1,
 ) -> DeviceProfile:
     """Return the checked profile of these blocks. `device_name`: None for the processor and its threads."""
-    content = {
+    path, threads = Path(model), account.threads
+    of_threads = "" if threads is None else f", {threads} thread{'' if threads == 1 else 's'}"
+    model_name = path.stem if path.suffix in (".yaml", ".yml", ".json") else path.name
+    content: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "name": name,
-        "device": Device(name=device_name or default_device_name(account), details=details(account, box)),
-        "model": Model(name=model_name(model), vocab=account.vocab),
+        "device": Device(name=device_name or account.device_name + of_threads, details=_details(account, box)),
+        "model": Model(name=model_name or model, vocab=account.vocab),
         "length_unit": unit,
         "engine": engine_block(account, beam),
         "provenance": Provenance(source=f"measured on the box itself: {source}", date=now(), tool=tool),
+        **blocks,
     }
-    return _checked(DeviceProfile.model_construct(**{**content, **blocks}))  # type: ignore[arg-type]
+    return checked_profile(DeviceProfile.model_construct(**content).model_dump(mode="json"))
 
 
 def completed(
@@ -173,12 +163,11 @@ def completed(
     update: dict[str, object] = {
         **blocks,
         "name": name or before.name,
+        "device": before.device.model_copy(update={"name": device_name or before.device.name}),
         "conditions": earlier.model_copy(update={"later": (*earlier.later, later)}),
         "provenance": before.provenance.model_copy(update={"source": f"{before.provenance.source}; later: {', '.join(parts)}"}),
     }
-    if device_name:
-        update["device"] = before.device.model_copy(update={"name": device_name})
-    return _checked(before.model_copy(update=update))
+    return checked_profile(before.model_copy(update=update).model_dump(mode="json"))
 
 
 def with_batches_at_pace(profile: DeviceProfile) -> DeviceProfile:
@@ -188,24 +177,18 @@ def with_batches_at_pace(profile: DeviceProfile) -> DeviceProfile:
     follow the gaps of `Settings.gap_s`. All costs of batches are multiplied by one factor, so that a sentence alone takes the
     plane's time on the mean over a shipped length table. The same profile if it lacks steps or encoder from batch 1 on.
     """
-    step, encoder = profile.step, profile.encoder
-    if step is None or encoder is None or step.batch[0] != 1 or encoder.batch[0] != 1:
-        return profile
-    apart = alone_vs_plane(profile)
-    if apart is None:
+    step, encoder, apart = profile.step, profile.encoder, alone_vs_plane(profile)
+    if apart is None or step is None or encoder is None or step.batch[0] != 1 or encoder.batch[0] != 1:
         return profile
     pace = 1.0 / (1.0 + apart)
-    changed: dict[str, object] = {
-        name: None if block is None else block.times(pace)
-        for name, block in (("step", step), ("encoder", encoder), ("overheads", profile.overheads))
-    }
     source = f"{profile.provenance.source}; costs of batches at a pace of {pace:.4g}"
-    changed["provenance"] = profile.provenance.model_copy(update={"source": source})
+    changed: dict[str, object] = {
+        "step": step.times(pace),
+        "encoder": encoder.times(pace),
+        "overheads": None if profile.overheads is None else profile.overheads.times(pace),
+        "provenance": profile.provenance.model_copy(update={"source": source}),
+    }
     return profile.model_copy(update=changed)
-
-
-def _checked(profile: DeviceProfile) -> DeviceProfile:
-    return checked_profile(profile.model_dump(mode="json"))
 
 
 def now() -> str:
@@ -230,19 +213,7 @@ def describe_weights(account: EngineAccount) -> str:
     return "random weights" if account.weights == "random" else "weights of a checkpoint"
 
 
-def default_device_name(account: EngineAccount) -> str:
-    """Return the processor's name, on a CPU with the number of threads."""
-    if account.threads is None:
-        return account.device_name
-    return f"{account.device_name}, {account.threads} {'thread' if account.threads == 1 else 'threads'}"
-
-
-def model_name(model: str) -> str:
-    """Return a model's name, or the last part of its path."""
-    return Path(model).stem if Path(model).suffix in (".yaml", ".yml", ".json") else Path(model).name or model
-
-
-def details(account: EngineAccount, box: BoxDescription) -> str:
+def _details(account: EngineAccount, box: BoxDescription) -> str:
     """Return the properties of the box that a repeat of the measurement needs."""
     clock = f"governor {box.governor}" if box.governor else None
     memory = f"{box.memory_bytes / 2**30:.0f} GiB memory" if box.memory_bytes else None
@@ -250,5 +221,4 @@ def details(account: EngineAccount, box: BoxDescription) -> str:
     libraries = ", ".join(f"{name} {version}" for name, version in account.versions.items())
     quota = f"a quota of {box.cpu_quota:g} CPUs" if box.cpu_quota else None
     parts = [box.board, box.cpu_model, box.jetson, cores, quota, " ".join(box.simd), memory, clock]
-    parts += [box.virtualisation, box.system, libraries]
-    return "; ".join(part for part in parts if part)
+    return "; ".join(filter(None, [*parts, box.virtualisation, box.system, libraries]))

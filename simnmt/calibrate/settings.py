@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, TypeVar
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -45,26 +45,20 @@ def read_measurement(path: str | os.PathLike[str], kind: type[Document], what: s
 
 Mode = Literal["quick", "full", "paper"]
 Part = Literal["execution", "step", "decoder", "disk", "energy", "overheads"]
-PARTS: tuple[Part, ...] = ("execution", "step", "decoder", "disk", "energy", "overheads")
-"""Parts of a calibration that are measured by default; `step` is decode steps and encoders over batch sizes, `decoder` steps by
-variant of the decoder."""
+PARTS: tuple[Part, ...] = get_args(Part)
+"""Parts of a calibration, all of which are measured by default; `step` is decode steps and encoders over batch sizes, `decoder`
+steps by variant of the decoder."""
 WORD_MODELS = ("bilstm", "gru")
 """Models whose vocabularies are words in the paper (50,000 and 32,000: CNMT-13); other models read subwords."""
 PAPER_INFERENCES = 10_000
 """Number of inferences in CNMT-05 and CNMT-14."""
-MOST_LENGTH = 4_096
-LEAST_BATCH, MOST_BATCH = 8, 1_024
-"""Bounds of the largest batch: with a smaller one, no batch size would judge the fits."""
-LEAST_GAP_S, MOST_GAP_S = 1e-4, 600.0
-LEAST_PACE_BYTES_PER_S = 1e6
-"""Least pace: a full measurement reads 574 MB, in some ten minutes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Settings of one calibration; the same settings on the same box give the same plan.
+    """Settings of one calibration; the same settings on the same box give the same plan. The command checks their ranges.
 
-    Raises `CalibrationError` for impossible settings.
+    Raises `CalibrationError` for settings that contradict each other.
     """
 
     model: str
@@ -104,57 +98,31 @@ class Settings:
     direction: str | None = None
     """Name of the clusters to use from a bundle with several."""
     src_lang: str | None = None
-    """Language of the text, as a model of Hugging Face writes it; this and the next two serve to count a beam's steps."""
+    """Language of the text, as a model of Hugging Face writes it; it and the next one serve to count a beam's steps."""
     tgt_lang: str | None = None
     seed: int = 0
     """Seed of the order of measuring, the drawn lengths, the token ids and random weights."""
 
     def __post_init__(self) -> None:
-        for holds, fault, remedy in self._rules():
-            if not holds:
-                raise CalibrationError(fault, remedy=remedy)
-
-    def _rules(self) -> Iterator[tuple[bool, str, str]]:
-        """Yield whether each rule holds, its fault, and the remedy."""
-        counts = {
-            "threads": (1 if self.threads is None else self.threads, 1),
-            "beam": (self.beam, 1),
-            "inferences": (self.inferences, 6),
-        }
-        for name, (count, least) in counts.items():
-            yield count >= least, f"--{name} {count}", f"give {least} or more"
-        for side, length in (("src", self.max_src_len), ("tgt", self.max_tgt_len)):
-            yield 8 <= length <= MOST_LENGTH, f"--max-{side}-len {length} makes no grid", f"give 8 to {MOST_LENGTH} tokens"
-        batch, gap_s, pace = self.max_batch, self.gap_s, self.disk_bytes_per_s
-        most_batch = f"give {LEAST_BATCH} to {MOST_BATCH} sentences"
-        yield batch is None or LEAST_BATCH <= batch <= MOST_BATCH, f"--max-batch {batch}", most_batch
-        yield gap_s is None or LEAST_GAP_S <= gap_s <= MOST_GAP_S, f"a gap of {gap_s} s cannot be kept", "give 0.1ms to 600s"
-        on_grid = gap_s is None or (self.whole and self.mode != "paper")
-        yield on_grid, "a gap is a condition of the grid of the part execution", "add execution to --part, or leave --gap out"
-        slow = f"reads at {(pace or 0.0) / 1e6:g} MB/s would take too long"
-        yield pace is None or LEAST_PACE_BYTES_PER_S <= pace < math.inf, slow, "give 1MB/s or more"
-        yield from self._rules_of_text()
-
-    def _rules_of_text(self) -> Iterator[tuple[bool, str, str]]:
-        bundles, decodes = bool(self.vocabulary), "decoder" in self.parts
-        yield (
-            bundles or self.direction is None,
-            "a direction without a bundle of clusters",
-            "give --vocabulary, or leave it out",
-        )
-        yield not bundles or self.text is not None, "the active share of a vocabulary depends on a text", "give --text"
-        only_torch = "a restricted vocabulary is only measured in float32, with torch's decoder"
-        in_float32 = self.backend == "torch" and decodes and self.compute_type in (None, "float32")
-        yield not bundles or in_float32, only_torch, "give --backend torch and the part decoder, or leave --vocabulary out"
+        torch_variants = self.backend == "torch" and "decoder" in self.parts and self.compute_type in (None, "float32")
         searches = self.backend == "torch" and self.beam > 1 and bool({"execution", "step"} & set(self.parts))
-        serves = bundles or searches or (self.backend == "sharp" and decodes)
-        unused = "a text only serves to judge the sharp decoder's rounding, a beam's overrun, or a restricted vocabulary"
-        sharp = "give --backend sharp and the part decoder, --beam 2 or more with torch, or --vocabulary, or leave --text out"
-        yield self.text is None or serves, unused, sharp
-        translates = self.text is not None and searches
-        languages = "languages only serve to translate a text, whose steps a beam counts"
-        speaks = self.src_lang is not None or self.tgt_lang is not None
-        yield translates or not speaks, languages, "give --text and --beam 2 or more with torch, or leave them out"
+        judges = self.backend == "sharp" and "decoder" in self.parts
+        if self.gap_s is not None and not (self.whole and self.mode != "paper"):
+            what, remedy = (
+                "a gap is a condition of the grid of the part execution",
+                "add execution to --part, or leave --gap out",
+            )
+        elif self.vocabulary and self.text is None:
+            what, remedy = "the active share of a vocabulary depends on a text", "give --text"
+        elif self.vocabulary and not torch_variants:
+            what = "a restricted vocabulary is only measured in float32, with torch's decoder"
+            remedy = "give --backend torch and the part decoder, or leave --vocabulary out"
+        elif self.text is not None and not (self.vocabulary or searches or judges):
+            what = "a text only serves to judge the sharp decoder's rounding, a beam's overrun, or a restricted vocabulary"
+            remedy = "give --backend sharp and the part decoder, --beam 2 or more with torch, or --vocabulary"
+        else:
+            return
+        raise CalibrationError(what, remedy=remedy)
 
     @property
     def whole(self) -> bool:
@@ -176,10 +144,6 @@ class Settings:
             return "word"
         tokeniser = tokeniser_in(model_path(self.model), side)
         return "subword" if tokeniser is None else unit_of(tokeniser)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the settings as the first line of the journal holds them."""
-        return asdict(self) | {"parts": list(self.parts), "vocabulary": list(self.vocabulary)}
 
 
 STI_LENGTHS = (16, 32)
@@ -222,10 +186,3 @@ class StiSettings:
 def lengths_up_to(positions: int, wanted: Sequence[int]) -> tuple[int, ...]:
     """Return those of the wanted lengths that a model of so many positions takes; if it takes none of them, its longest."""
     return tuple(length for length in wanted if length <= positions) or (positions,)
-
-
-def parse_parts(names: Sequence[str]) -> tuple[Part, ...]:
-    """Return the parts with these names, in the order of `PARTS`. Raises `CalibrationError` for an unknown name."""
-    if unknown := [name for name in names if name not in PARTS]:
-        raise CalibrationError(f"unknown part {unknown[0]}", remedy=f"known: {', '.join(PARTS)}")
-    return tuple(part for part in PARTS if part in names)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import asdict
-from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -40,14 +39,9 @@ LOG_INTERVAL_S = 15.0
 """Seconds between two lines of progress without a terminal."""
 
 
-Backend = Enum(
-    "Backend",
-    {"torch": "torch", "ctranslate2": "ctranslate2", "sharp": "sharp"},
-    type=str,
-)
-"""The engine that computes."""
-Api = Enum("Api", {"libretranslate": "libretranslate", "openai": "openai"}, type=str)
-"""The API of a running service."""
+Backend = Literal["torch", "ctranslate2", "sharp"]
+PARTS = ("execution", "step", "decoder", "disk", "energy", "overheads")
+Api = Literal["libretranslate", "openai"]
 
 
 def calibrate(
@@ -60,14 +54,14 @@ def calibrate(
             "bilstm, gru, gru-512, marian, sharp, sharp-s1 to -s7, an architecture file, a model's folder, a Hugging Face id.",
         ),
     ] = None,
-    backend: Annotated[Backend, option(None, "Engine that computes.")] = Backend.torch,
+    backend: Annotated[Backend, option(None, "Engine that computes.")] = "torch",
     device: Annotated[str, option("cpu|cuda", "Where the model runs.")] = "cpu",
-    threads: Annotated[int | None, option("T", "CPU threads. [default: one for each core]")] = None,
+    threads: Annotated[int | None, option("T", "CPU threads. [default: one for each core]", min=1)] = None,
     compute_type: Annotated[
         str | None,
         option("TYPE", "float32, bfloat16, float16, float16_weights, int8 or int16, as doctor shows them. [default: float32]"),
     ] = None,
-    beam: Annotated[int, option("B", "Hypotheses kept; 1 is greedy.")] = 1,
+    beam: Annotated[int, option("B", "Hypotheses kept; 1 is greedy.", min=1)] = 1,
     vocabulary: Annotated[
         list[str] | None, option("BUNDLE", "Bundle of simnmt vocab build to compare with the whole vocabulary; repeatable.")
     ] = None,
@@ -78,20 +72,18 @@ def calibrate(
     ] = False,
     part: Annotated[
         list[str] | None,
-        option(
-            "NAME",
-            "Measure this part: execution, step, decoder, disk, energy or overheads; repeatable. Without execution, "
-            "completes OUT. [default: all]",
-        ),
+        option("NAME", f"Measure this part: {', '.join(PARTS)}; repeatable. Without execution, completes OUT. [default: all]"),
     ] = None,
     lengths: Annotated[
         str | None,
         option("FILE|@NAME", "Length table for --paper. [default: @de-en-news]"),
     ] = None,
-    inferences: Annotated[int, option("N", "Inferences of --paper.")] = 10_000,
-    max_batch: Annotated[int | None, option("N", "Largest batch of steps and encoders. [default: 64, with --quick 16]")] = None,
-    max_src_len: Annotated[int, option("N", "Longest source of the grid, tokens.")] = 100,
-    max_tgt_len: Annotated[int, option("N", "Longest target of the grid, tokens.")] = 100,
+    inferences: Annotated[int, option("N", "Inferences of --paper.", min=6)] = 10_000,
+    max_batch: Annotated[
+        int | None, option("N", "Largest batch of steps and encoders. [default: 64, with --quick 16]", min=8, max=1024)
+    ] = None,
+    max_src_len: Annotated[int, option("N", "Longest source of the grid, tokens.", min=8, max=4096)] = 100,
+    max_tgt_len: Annotated[int, option("N", "Longest target of the grid, tokens.", min=8, max=4096)] = 100,
     text: Annotated[
         str | None,
         option(
@@ -114,7 +106,7 @@ def calibrate(
     endpoint: Annotated[
         str | None, option("URL", "Measure this running service instead of a model on this box.", group="Running service")
     ] = None,
-    api: Annotated[Api, option(None, "What the service speaks; openai needs --model.")] = Api.libretranslate,
+    api: Annotated[Api, option(None, "What the service speaks; openai needs --model.")] = "libretranslate",
     source: Annotated[str, option("CODE", "Language of --text.")] = "de",
     target: Annotated[str, option("CODE", "Language of the translations.")] = "en",
     timeout: Annotated[
@@ -151,10 +143,7 @@ def calibrate(
     if is_standard(out):
         raise typer.BadParameter("measurements are kept beside the profile: name a file", param_hint="--out")
     page = out.parent / f"{out.stem}.html"
-    if endpoint is None:
-        measure = _of_a_model(context, out, quick=quick, paper=paper, parts=part)
-    else:
-        measure = _of_an_endpoint(context, endpoint, out)
+    measure = _of_a_model(context, out) if endpoint is None else _of_an_endpoint(context, out)
     with progress_bar() as bar:  # lines now and then where there is no terminal
         listener: Listener = bar if bar.is_drawn else _LogLines()
         done = measure(device_name=device_name, listener=listener, replaces_journal=force)
@@ -183,11 +172,10 @@ _OF_AN_ENDPOINT = ("api", "source", "target", "timeout", "ca_file")
 """Options that say how a running service is measured."""
 
 
-def _of_a_model(
-    context: typer.Context, out: Path, *, quick: bool, paper: bool, parts: list[str] | None
-) -> Callable[..., Calibrated]:
+def _of_a_model(context: typer.Context, out: Path) -> Callable[..., Calibrated]:
     """Return what measures a model on this box, after all options and outputs are checked."""
     given = context.params
+    quick, paper, parts = given["quick"], given["paper"], given["part"]
     if given["model"] is None:
         raise typer.BadParameter("give a model, or --endpoint URL", param_hint="--model")
     refuse_given(context, _OF_AN_ENDPOINT, "holds for a running service: give --endpoint")
@@ -195,29 +183,30 @@ def _of_a_model(
         raise typer.BadParameter("choose one of --quick and --paper", param_hint="--quick")
     if not paper:
         refuse_given(context, ["inferences", "lengths"], "holds for --paper")
-    if parts is not None and "disk" not in parts:
+    if unknown := [name for name in parts or () if name not in PARTS]:
+        raise typer.BadParameter(f"unknown part {unknown[0]}; known: {', '.join(PARTS)}", param_hint="--part")
+    if parts and "disk" not in parts:
         refuse_given(context, ["pace"], "holds for the part disk")
     from simnmt.calibrate.calibration import calibrate as measure
-    from simnmt.calibrate.preconditions import profile_there
-    from simnmt.calibrate.settings import Settings, parse_parts
+    from simnmt.calibrate.settings import Settings
 
     settings = chosen(
         context,
         Settings,
-        backend=given["backend"].value,
+        backend=given["backend"],
         mode="quick" if quick else "paper" if paper else "full",
-        parts=None if parts is None else parse_parts(parts),
+        parts=[part for part in PARTS if part in (parts or ())],
         disk_bytes_per_s=given["pace"],
         gap_s=given["gap"],
         **_units(given["unit"]),
     )
-    profile_there(out, settings)
     # Without execution, the profile at --out is completed.
-    _check_outputs(out, given["force"] or not settings.whole, given["model"], settings.text, *settings.vocabulary)
+    completes, table = not settings.whole, None if (settings.lengths or "@").startswith("@") else settings.lengths
+    _check_outputs(out, given["force"] or completes, settings.model, table, settings.text, *settings.vocabulary)
     return partial(measure, settings, out)
 
 
-def _of_an_endpoint(context: typer.Context, url: str, out: Path) -> Callable[..., Calibrated]:
+def _of_an_endpoint(context: typer.Context, out: Path) -> Callable[..., Calibrated]:
     """Return what measures a running service, after all options and outputs are checked."""
     given = context.params
     refuse_given(context, _OF_A_MODEL, "holds for a model on this box, not for --endpoint")
@@ -225,17 +214,9 @@ def _of_an_endpoint(context: typer.Context, url: str, out: Path) -> Callable[...
         raise typer.BadParameter("--endpoint needs sentences to send", param_hint="--text")
     with named_if_missing("live"):
         from simnmt.calibrate.endpoint import EndpointSettings, calibrate_endpoint
-    from simnmt.calibrate.preconditions import refuse_unwritable
 
-    settings = chosen(
-        context,
-        EndpointSettings,
-        url=url.rstrip("/"),
-        api=given["api"].value,
-        timeout_s=given["timeout"],
-        **_units(given["unit"]),
-    )
-    refuse_unwritable(out, "--out")
+    connection = {"url": given["endpoint"].rstrip("/"), "api": given["api"], "timeout_s": given["timeout"]}
+    settings = chosen(context, EndpointSettings, **connection, **_units(given["unit"]))
     _check_outputs(out, given["force"], settings.text)
     return partial(calibrate_endpoint, settings, out)
 

@@ -232,7 +232,7 @@ def profile(
     from simnmt.nmt.errors import need
 
     need("torch")
-    from simnmt.calibrate.preconditions import refuse_unwritable
+    from simnmt.calibrate.calibration import refuse_unwritable
     from simnmt.calibrate.settings import STI_LENGTHS, STI_MODEL_LENGTHS, StiSettings, lengths_up_to
     from simnmt.calibrate.streaming.profile import ProfileNames, profile_model, profile_store
     from simnmt.profile import profile_summary

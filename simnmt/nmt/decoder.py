@@ -73,15 +73,12 @@ class Decoder(SentenceDecoder):
 
     @property
     def active(self) -> int:
-        """See `SentenceDecoder`."""
         return len(self._keys)
 
     def withdraw(self, key: int) -> bool:
-        """See `SentenceDecoder`."""
         return key not in self._encoded and super().withdraw(key)
 
     def holds(self, key: int) -> bool:
-        """See `SentenceDecoder`."""
         return key in self.waiting or key in self._keys
 
     def act(self, now_s: float = 0.0) -> tuple[Encode | Join | None, Finished]:

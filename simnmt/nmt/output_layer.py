@@ -223,21 +223,17 @@ class PlainOutput(OutputLayer):
         self._model, self._banned = model, banned
 
     def project(self, hidden: Tensor, best: int) -> Tensor:
-        """See `OutputLayer`."""
         return self._model.project(hidden)
 
     def likeliest(self, projected: Tensor) -> Tensor:
-        """See `OutputLayer`."""
         self._banned.ban(projected)
         return largest(projected)
 
     def likeliest_scored(self, projected: Tensor) -> tuple[Tensor, Tensor]:
-        """See `OutputLayer`."""
         tokens = self.likeliest(projected)
         return tokens, log_softmax_(projected).gather(1, tokens[:, None])[:, 0]
 
     def largest_sums(self, projected: Tensor, scores: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
-        """See `OutputLayer`."""
         self._banned.ban(projected)
         return largest_sums(log_softmax_(projected), scores, count)
 
@@ -282,11 +278,9 @@ class FusedOutput(OutputLayer):
         return self._model.products(hidden, _block(hidden))
 
     def likeliest(self, projected: Tensor) -> Tensor:
-        """See `OutputLayer`."""
         return projected
 
     def likeliest_scored(self, projected: Best) -> tuple[Tensor, Tensor]:
-        """See `OutputLayer`."""
         return projected.columns[:, 0], projected.log_probs[:, 0]
 
     def largest_sums(self, projected: Best, scores: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -360,13 +354,11 @@ class SubsetOutput(FusedOutput):
         self.leave([])
 
     def join(self, keys: Sequence[int], sources: Sequence[Sequence[int]]) -> None:
-        """See `OutputLayer`."""
         self._subset.join(sources)
         if self._vocabulary.account is not None:
             self._vocabulary.account.join(keys)
 
     def leave(self, order: Sequence[int]) -> None:
-        """See `OutputLayer`."""
         self._subset.leave(order)
         if self._vocabulary.account is not None:
             self._vocabulary.account.leave(order)
@@ -397,7 +389,6 @@ class SubsetOutput(FusedOutput):
         return projected
 
     def largest_sums(self, projected: Best, scores: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
-        """See `OutputLayer`."""
         sums, rows, tokens = super().largest_sums(projected, scores, count)
         # The order of impossible tokens is arbitrary, but the contexts after them would add columns to the next union.
         impossible = sums == NEVER

@@ -24,7 +24,7 @@ from simnmt.calibrate.cells import (
     step_cells,
 )
 from simnmt.calibrate.parts import execution
-from simnmt.calibrate.settings import CalibrationError, Settings
+from simnmt.calibrate.settings import Settings
 from simnmt.profile.profile_file import read_profile
 from tests.calibrate.engines import QUICK, FakeEngine
 
@@ -96,19 +96,6 @@ def test_runs_of_large_batches_are_short_and_hypotheses_count_as_rows() -> None:
     steps = {work.batch: work.tgt_len for work in wide if work.src_len == STEP_SRC_LEN}
     assert (steps[1], steps[24], steps[32], steps[64], steps[96], steps[128]) == (64, 64, 36, 36, 18, 18)
     assert sum(work.tgt_len * (0.012 + 0.0022 * work.batch) for work in wide) < 80.0, "a round of three"
-
-
-@pytest.mark.parametrize(
-    ("keys", "message"),
-    [
-        ({"threads": 0}, "--threads 0"),
-        ({"max_tgt_len": 10_000}, "--max-tgt-len 10000"),
-        ({"max_batch": 2_000}, "--max-batch 2000"),
-    ],
-)
-def test_settings_that_make_no_plan_are_refused(keys: dict[str, Any], message: str) -> None:
-    with pytest.raises(CalibrationError, match=message):
-        settings(**keys)
 
 
 GAP_S = 0.05

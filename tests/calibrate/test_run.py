@@ -150,8 +150,8 @@ def nothing_is_loaded(*_: Any, **__: Any) -> FakeEngine:
 @pytest.mark.parametrize(
     ("out", "keys", "message"),
     [
-        ("none/box.json", {}, "its folder does not exist"),
-        (".", {}, "not a file"),
+        ("none/box.json", {}, "no file can be written"),
+        (".", {}, "no file can be written"),
         ("box.json", {"mode": "paper", "lengths": "missing.csv"}, "missing.csv"),
     ],
 )

@@ -119,6 +119,7 @@ def test_a_page_that_fails_comes_after_what_was_measured(
         (("--threads", "5000"), "would wait for each other"),
         (("--neighbour", "busy"), "measure with --gap"),
         (("--backend", "jax"), "'jax' is not one of 'torch', 'ctranslate2'"),
+        (("--max-batch", "2000"), "'--max-batch'"),
     ],
 )
 def test_wrong_options_are_one_line(folder: Path, simnmt: Any, numbers: Any, more: tuple[str, ...], said: str) -> None:

@@ -241,7 +241,6 @@ def test_the_residual_has_the_mean_one_and_the_quantiles_of_its_executions(times
     grid = (np.arange(50_000) + 0.5) / 50_000
     drawn = np.interp(grid, residual.shares, residual.factors)
     assert drawn.mean() == pytest.approx(1.0, abs=1e-4)
-    assert drawn.std() == pytest.approx(residual.relative_sd, rel=1e-2, abs=1e-4)
     scale = residual.factors[-1] / factors.max()
     for share in (0.05, 0.5, 0.95, 0.99):
         assert np.quantile(drawn, share) == pytest.approx(scale * np.quantile(factors, share), rel=1e-2, abs=0.02)

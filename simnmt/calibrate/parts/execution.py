@@ -97,8 +97,6 @@ def execution_block(rows: pd.DataFrame, settings: Settings) -> Execution:
             what = f"{len(rows):,} inferences give a {side} token {1e3 * s_per_token:.3g} ms, which cannot be"
             raise CalibrationError(what, remedy="give more --inferences in another --out, on a quiet box")
     further: dict[str, object] = {}
-    if mode == "full_grid" and corners is not None:
-        further["heldout_error_six_cells"] = heldout_plane_error(*columns, fitted=corners)
     if paper:
         plane, medians = fit_relative_plane(*columns, quantile=MEDIAN), by_cell(*columns)
         further["lengths"] = settings.drawn_lengths
