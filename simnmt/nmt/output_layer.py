@@ -350,7 +350,7 @@ class SubsetOutput(FusedOutput):
         super().__init__(model, banned)
         self._vocabulary, self._subset = vocabulary, vocabulary.begin()
         self._weight = model.weight.detach()
-        self._choice = ProductChoice(vocabulary.cost, *self._weight.shape)
+        self._choice = ProductChoice(vocabulary.cost, len(self._weight))
         self.leave([])
 
     def join(self, keys: Sequence[int], sources: Sequence[Sequence[int]]) -> None:

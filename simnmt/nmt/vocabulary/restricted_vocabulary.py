@@ -106,8 +106,8 @@ _BUCKETS = 64
 class ProductChoice:
     """The fastest product by number of rows and active columns, of which the cost model is asked once per bucket."""
 
-    def __init__(self, cost: ProductCosts | None, vocab: int, width: int) -> None:
-        self._cost, self._vocab, self._width = cost, vocab, width
+    def __init__(self, cost: ProductCosts | None, vocab: int) -> None:
+        self._cost, self._vocab = cost, vocab
         self._bucket = max(1, vocab // _BUCKETS)
         self._fastest = cache(self._find_fastest)
 
@@ -119,9 +119,9 @@ class ProductChoice:
         """Return the fastest method for the middle of a bucket."""
         assert self._cost is not None, "asked for only where a cost was measured"
         cost, columns = self._cost, min(self._vocab, bucket * self._bucket + self._bucket // 2)
-        method = cost.method(columns, rows, self._width)
-        active_s = cost.product_s(columns, rows, self._width, method)
-        dense_s = cost.dense.seconds(rows, self._vocab * self._width, self._vocab)
+        method = cost.method(columns, rows)
+        active_s = cost.product_s(columns, rows, method)
+        dense_s = cost.dense.seconds(rows, self._vocab)
         return "dense" if dense_s < active_s else method
 
 
