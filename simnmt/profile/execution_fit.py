@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -94,7 +94,7 @@ def _coefficients(src: Floats, tgt: Floats, time: Floats) -> list[float]:
     return [per_src, per_tgt, float(time.mean() - per_src * src.mean() - per_tgt * tgt.mean())]
 
 
-class _Cells:
+class Cells:
     """Measurements grouped by their pair of lengths; the cells are sorted by source, then by target length."""
 
     def __init__(self, src_len: ArrayLike, tgt_len: ArrayLike, measured: ArrayLike) -> None:
@@ -108,7 +108,7 @@ class _Cells:
         self._ordered, self._begins = values[np.lexsort((values, self.cell_of))], np.cumsum(self.counts) - self.counts
 
     def __len__(self) -> int:
-        return self.src.size
+        return len(self.counts)
 
     def repeats(self) -> list[Floats]:
         """Return the sorted measurements of each cell."""
@@ -133,7 +133,7 @@ ONE_BY_ONE = 60
 LEAST_CELLS = 4
 
 
-def _folds(cells: _Cells, fitted: Mask | None) -> list[Mask]:
+def _folds(cells: Cells, fitted: Mask | None) -> list[Mask]:
     """Return masks of the cells that are left out together; none with fewer than four cells."""
     count = len(cells)
     if count < LEAST_CELLS:
@@ -146,7 +146,7 @@ def _folds(cells: _Cells, fitted: Mask | None) -> list[Mask]:
     return [np.isin(np.arange(count), group) for group in groups]
 
 
-def _error_on(planes: Iterable[tuple[Mask, Plane]], cells: _Cells, cell_of: NDArray[np.int64], time: Floats) -> float | None:
+def _error_on(planes: Iterable[tuple[Mask, Plane]], cells: Cells, cell_of: NDArray[np.int64], time: Floats) -> float | None:
     """Return the mean absolute relative error of planes on times of the cells that each leaves out; None without any."""
     errors = [np.empty(0)]
     for left_out, plane in planes:
@@ -175,7 +175,7 @@ def fit_relative_plane(
     the inferences of cells to fit; the others judge (six cells of a larger grid). Without it, each cell is left out once; of
     more than 60 cells, a tenth at a time. Raises `ValueError` for times that are not positive.
     """
-    cells = _Cells(src_len, tgt_len, time_s)
+    cells = Cells(src_len, tgt_len, time_s)
     time, folds = cells.quantile(quantile), _folds(cells, fitted)
     fit_all = np.ones(len(cells), np.bool_) if fitted is None else np.bincount(cells.cell_of, weights=fitted) > 0.0
     plane = _relative_plane(cells, time, fit_all)
@@ -184,7 +184,7 @@ def fit_relative_plane(
     return RelativePlane(plane, error, _error_on(planes, cells, np.arange(len(cells)), time))
 
 
-def _relative_plane(cells: _Cells, time: Floats, kept: Mask) -> Plane:
+def _relative_plane(cells: Cells, time: Floats, kept: Mask) -> Plane:
     design = np.column_stack([cells.src, cells.tgt, np.ones_like(time)])[kept] / time[kept, None]
     return Plane(*bounded_least_squares(design, np.ones(len(design)), (True, True, False)).tolist())
 
@@ -261,7 +261,7 @@ def fit_plane_of_means(
     if mode == "every_repeat":
         plane = _mean_plane(src, tgt, time)
         return PlaneOfMeans(plane, 1.0, kept, time / plane.seconds(src, tgt) - 1.0)
-    on, cells = kept if fitted is None else fitted, _Cells(src, tgt, time)
+    on, cells = kept if fitted is None else fitted, Cells(src, tgt, time)
     shape = fit_plane(src[on], tgt[on], time[on]).plane if paper else _shape(cells, quantile, on)
     expected = shape.seconds(src, tgt)
     expected = np.where(expected > 0.0, expected, time)  # level and spread ignore cells where the plane is not positive
@@ -273,11 +273,11 @@ def fit_plane_of_means(
     return PlaneOfMeans(shape.times(level), level, kept, time / (level * expected) - 1.0)
 
 
-def _shape(cells: _Cells, quantile: float, on: Mask) -> Plane:
+def _shape(cells: Cells, quantile: float, on: Mask) -> Plane:
     return _relative_plane(cells, cells.quantile(quantile), np.bincount(cells.cell_of, weights=on) > 0.0)
 
 
-def _disturbed(cells: _Cells, time: Floats, expected: Floats) -> Mask:
+def _disturbed(cells: Cells, time: Floats, expected: Floats) -> Mask:
     """Return a mask of the inferences that took far longer than equal ones; a disturbance only slows."""
     repeated = (cells.counts >= 3)[cells.cell_of]
     ratio = time / np.where(repeated, cells.quantile(MEDIAN)[cells.cell_of], expected)
@@ -293,7 +293,7 @@ def fit_execution(
     *,
     mode: Mode,
     fitted: Mask | None = None,
-    stretch: NDArray[np.int64] | None = None,
+    stretch: NDArray[np.integer[Any]] | None = None,
 ) -> Execution:
     """Fit a profile's block `execution` to raw repeats: plane, residual and quality. Samples are left out.
 
@@ -314,7 +314,7 @@ def fit_execution(
     Raises `ValueError` for times that are not positive.
     """
     src, tgt, time = (np.asarray(column, np.float64) for column in (src_len, tgt_len, time_s))
-    cells, every, quantile, shape_error = _Cells(src, tgt, time), mode in ("paper", "every_repeat"), LEAST, None
+    cells, every, quantile, shape_error = Cells(src, tgt, time), mode in ("paper", "every_repeat"), LEAST, None
     if not every:
         least, median = (fit_relative_plane(src, tgt, time, quantile=at, fitted=fitted).heldout_error for at in (LEAST, MEDIAN))
         medians_fit = least is not None and median is not None and least > GOOD_ENOUGH and median < CLEARLY * least
@@ -375,10 +375,10 @@ def _r2_of_means_per_tgt_len(tgt_len: Floats, time: Floats) -> float | None:
     if length.size < 3:
         return None
     mean_s = (np.bincount(which, weights=time) / np.bincount(which))[which]
-    return r_squared(np.polyval(np.polyfit(tgt_len, mean_s, 1), tgt_len), mean_s)
+    return r_squared(np.polynomial.Polynomial.fit(tgt_len, mean_s, 1)(tgt_len), mean_s)
 
 
-def _level_error(off: Floats, stretch: NDArray[np.int64]) -> float | None:
+def _level_error(off: Floats, stretch: NDArray[np.integer[Any]]) -> float | None:
     """Return the standard error of the mean relative deviation, by stretches; None with fewer than two.
 
     Inferences of one stretch share the speed of the box at that time.
@@ -397,7 +397,7 @@ def cell_samples(
     of their source lengths, `src_len` the nearest whole number.
     """
     src = np.asarray(src_len, np.float64)
-    cells = _Cells(np.zeros_like(src) if by_tgt_len else src, tgt_len, time_s)
+    cells = Cells(np.zeros_like(src) if by_tgt_len else src, tgt_len, time_s)
     lengths = zip(cells.means(src, np.ones(src.size, np.bool_)).tolist(), cells.tgt, cells.repeats(), strict=True)
     return tuple(
         CellSample.of(
