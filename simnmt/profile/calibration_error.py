@@ -85,7 +85,7 @@ class CalibrationError:
         lengths = np.array([(sample.src_len_mean or sample.src_len, sample.tgt_len) for sample in samples], np.float64)
         repeats = [sample_times(sample) for sample in samples]
         self._lengths, time_s = np.repeat(lengths, [len(times) for times in repeats], axis=0).T, np.concatenate(repeats)
-        self._cells = cells = Cells(*self._lengths, time_s)
+        self._cells = cells = Cells(self._lengths[0], self._lengths[1], time_s)
         # Six cells of mode six_cells were fitted, the others only judged; if one of the six is missing, all were fitted.
         ends = (lengths[:, 0].min(), lengths[:, 0].max())
         six = profile.execution.fit.mode == "six_cells" and np.isin(cells.src, ends).sum() == 6
