@@ -141,7 +141,8 @@ def memory() -> list[Row]:
         rows.append(Row(kind="published", model=row["model"], name=name, clusters=None, top=None, **sizes))
     for model, preset in PRESETS.items():
         for clusters, top in ((BEST, 1), (TYPICAL, 1), *((BEST, top) for top in FIGURE_4 if top != 1)):
-            more = memory_account(preset.vocab, preset.width, clusters, FIGURE_4[top] / 100.0, 2).total
+            columns = round(clusters * FIGURE_4[top] / 100.0 * preset.vocab)
+            more = sum(memory_account(preset.vocab, preset.width, clusters, columns).values())
             name = f"{MODELS[model]}, weights, sets of {FIGURE_4[top]:.2g} % (figure 4, K = {top})"
             sizes = {"model_mb": 2e-6 * parameters(preset), "more_mb": more / 1e6}
             rows.append(Row(kind="inferred", model=model, name=name, clusters=clusters, top=top, **sizes))
