@@ -228,6 +228,7 @@ def decode(
     output: Output = Output(),  # noqa: B008 - frozen
     max_len: int | Sequence[int] = MOST_TARGET_TOKENS,
     forced_lens: Sequence[int] | None = None,
+    observer: Observer | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> BatchedRun:
     """Translate sources that are all present from the beginning, in the order given.
@@ -240,13 +241,14 @@ def decode(
         output: the output layer. The steps of a restricted one are recorded in its account, or in a new one if it has none.
         max_len: most tokens, of all or of each.
         forced_lens: exact token counts, none of the tokens the end.
+        observer: as of `Decoder`.
         clock: times the parts of the run.
 
     Raises `NmtError` for lengths beyond the model's positions and `OutOfMemory`.
     """
     if output.vocabulary is not None and output.vocabulary.account is None:
         output = replace(output, vocabulary=replace(output.vocabulary, account=SubsetAccount()))
-    decoder, count = Decoder(model, batching, search, output), len(sources)
+    decoder, count = Decoder(model, batching, search, output, observer=observer), len(sources)
     most = [max_len] * count if isinstance(max_len, int) else max_len
     for key, request in enumerate(zip(sources, [None] * count if forced_lens is None else forced_lens, most, strict=True)):
         decoder.arrive(key, DecodeRequest(*request))

@@ -28,7 +28,7 @@ from simnmt.kernels.output_layer import fused_argmax, fused_best
 from simnmt.kernels.output_reference import Best
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.step_model import StepModel
-from simnmt.nmt.vocabulary.restricted_vocabulary import ProductChoice, RestrictedVocabulary
+from simnmt.nmt.vocabulary.restricted_vocabulary import RestrictedVocabulary, product_choice
 
 NEVER = -inf
 """The log-probability of a token that cannot be chosen."""
@@ -296,7 +296,9 @@ class SubsetOutput(FusedOutput):
         super().__init__(model, banned)
         self._vocabulary, self._subset, self._account = vocabulary, vocabulary.begin(), vocabulary.account
         self._weight = model.weight.detach()
-        self._choice = ProductChoice(vocabulary.cost, *self._weight.shape)
+        self._choice = product_choice(vocabulary.cost, len(self._weight))
+        if vocabulary.account is not None:
+            vocabulary.account.vocab = model.vocab
         self.leave([])
 
     def join(self, keys: Sequence[int], sources: Sequence[Sequence[int]]) -> None:
@@ -323,10 +325,9 @@ class SubsetOutput(FusedOutput):
         chosen = _best_of(products, bias, best)
         projected = Best(columns[chosen.columns].long(), chosen.values, chosen.log_total)
         if account is not None:
-            if account.clock:
-                account.seconds(assigned_s - begin_s, multiplied_s - assigned_s, clock() - multiplied_s)
+            moments_s = begin_s, assigned_s, multiplied_s, clock()
             missed = self._missed(hidden, columns) if self._vocabulary.audit else None
-            account.step(self._model.vocab, len(hidden), len(columns), missed=missed)
+            account.step(len(hidden), len(columns), missed, moments_s)
         return projected
 
     def largest_sums(self, projected: Best, scores: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -336,7 +337,7 @@ class SubsetOutput(FusedOutput):
         return sums, rows.masked_fill(impossible, 0), tokens.masked_fill(impossible, self._banned.eos)
 
     def _multiplied(self, hidden: Tensor, columns: Tensor) -> Tensor:
-        method = self._choice.method(len(columns), len(hidden))
+        method = self._choice(len(columns), len(hidden))
         if method == "dense":
             _, products = next(iter(self._model.products(hidden)))
             return products.float().index_select(1, columns)
