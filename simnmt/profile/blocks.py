@@ -129,13 +129,17 @@ class CellSample(Quantiles):
     sd_s: Seconds | None = None
 
 
+Mode = Literal["six_cells", "full_grid", "every_repeat", "paper", "sentences"]
+"""How an execution plane is fitted; every_repeat: the means of all repeats, disturbed ones included, of a calibration with
+gaps."""
+
+
 class ExecutionFit(Block):
     """Quality of the execution plane; an inferred plane adds other keys, such as its assumptions and the spread over seeds."""
 
     model_config = ConfigDict(extra="allow")
 
-    mode: Annotated[Literal["six_cells", "full_grid", "every_repeat", "paper", "sentences"] | None, Shown("mode {}")] = None
-    """every_repeat: the means of all repeats, disturbed ones included, of a calibration with gaps."""
+    mode: Annotated[Mode | None, Shown("mode {}")] = None
     inferences: Annotated[Count | None, Shown("{:,} inferences")] = None
     cells: Count | None = None
     quantile: Annotated[Share | None, Shown("shape of quantile {:g}")] = None
@@ -157,6 +161,7 @@ class ExecutionFit(Block):
     each left-out cell's undisturbed repeats."""
     disturbed_share: Annotated[Share | None, Shown("{:.3g} % disturbed", PERCENT)] = None
     """Share of inferences left out of level, residual, R2 and MSE because the box was visibly disturbed."""
+    condition_number: Positive | None = None
     collinear: Annotated[bool | None, Shown("lengths are collinear")] = None
 
 
