@@ -74,10 +74,6 @@ LEAST_S = 0.1
 """Least time for which each run is timed; a short one gets more rounds than requested."""
 
 
-class UnmeasurableKernel(InputError):
-    """The one requested kernel cannot be measured by this command on this box."""
-
-
 @dataclass(frozen=True, slots=True)
 class Result:
     """One kernel in one case against one baseline."""
@@ -121,15 +117,13 @@ def bench(
     """Measure all kernels that can run here, or one.
 
     `threads`: for the output layer, unpacking and all baselines; the other kernels use one. Raises `InputError` for rounds or
-    threads out of range, `UnknownKernel`, and `UnmeasurableKernel` for one kernel that cannot be measured here.
+    threads out of range, and `UnknownKernel`.
     """
     kernels = [registry.kernel(only)] if only is not None else list(registry.KERNELS)
     if rounds < 1 or threads < 1:
         raise InputError(f"{rounds} rounds, {threads} threads: give one or more of each")
     if threads > (os.cpu_count() or 1):
         raise InputError(f"{threads} threads: this box has {os.cpu_count() or 1} CPUs", remedy="give no more threads than CPUs")
-    if only is not None:
-        _check_measurable(kernels[0])
     say("the box: copies")
     roofline = measure_roofline(threads)
     results: list[Result] = []
@@ -139,14 +133,6 @@ def bench(
                 say(f"{measured_kernel.name}: {case.text}")
                 results += measure_case(measured_kernel, case, roofline, rounds)
     return BenchReport(processor(), threads, roofline, tuple(results))
-
-
-def _check_measurable(kernel: Kernel) -> None:
-    if kernel.device == "cuda":
-        raise UnmeasurableKernel(
-            f"{kernel.name} needs a CUDA device and Triton: this measures on the CPU",
-            remedy="run `python -m benchmarks.kernels_cuda` where both are",
-        )
 
 
 def measure_case(kernel: Kernel, case: Case, roofline: Roofline, rounds: int) -> Iterator[Result]:
