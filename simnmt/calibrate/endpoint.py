@@ -22,7 +22,6 @@ from simnmt.calibrate.calibration import TOOL, Calibrated, kept_journal, kept_se
 from simnmt.calibrate.endpoint_apis import APIS, MOST_TOKENS, Endpoint, refused
 from simnmt.calibrate.harness import Case, Listener, Silent, nothing, rounds
 from simnmt.calibrate.journal import Journal
-from simnmt.calibrate.processor_use import BusyWatch
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.profile.blocks import Execution, Quantiles
 from simnmt.profile.device_profile import DeviceProfile
@@ -142,13 +141,6 @@ def choose_sentences(settings: EndpointSettings) -> list[str]:
     return [lines[rank] for rank in np.linspace(0, len(lines) - 1, number).round().astype(int)]
 
 
-class _NoWatch(BusyWatch):
-    """Sees no other process: a service on this box would count as one."""
-
-    def others_cpus(self) -> None:
-        return None
-
-
 class _Measuring:
     """Sends sentences one after another, each after an echo: a request that translates nothing."""
 
@@ -171,7 +163,7 @@ class _Measuring:
                 journal=journal,
                 name="endpoint",
                 shuffle=self._settings.seed,
-                watch=_NoWatch,
+                watch=None,  # a service on this box would count as another program
                 listener=listener,
             )
         finally:

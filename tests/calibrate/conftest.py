@@ -12,7 +12,7 @@ import pytest
 
 from simnmt.calibrate import box as box_module
 from simnmt.calibrate import calibration as run_module
-from simnmt.calibrate import harness, processor_use
+from simnmt.calibrate import processor_use
 from simnmt.calibrate.calibration import Calibrated, calibrate, measure
 from simnmt.calibrate.energy import FoundMeter
 from simnmt.calibrate.harness import counted
@@ -22,18 +22,11 @@ from simnmt.calibrate.settings import Settings
 from tests.calibrate.engines import BOX, QUICK, FakeEngine, disk_samples
 
 
-class Unwatched:
-    """Sees no other process."""
-
-    def others_cpus(self) -> float:
-        return 0.0
-
-
 @pytest.fixture(autouse=True)
 def nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever else computes while these tests run: they are not watched, nor is the clock."""
     monkeypatch.setattr(processor_use, "others_cpus", lambda: 0.0)
-    monkeypatch.setattr(harness, "BusyWatch", Unwatched)
+    monkeypatch.setattr(processor_use.BusyWatch, "others_cpus", lambda watch: 0.0)
     monkeypatch.setattr(box_module, "frequency_mhz", lambda: None)
 
 
