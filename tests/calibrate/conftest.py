@@ -14,7 +14,6 @@ from simnmt.calibrate import box as box_module
 from simnmt.calibrate import calibration as run_module
 from simnmt.calibrate import processor_use
 from simnmt.calibrate.calibration import Calibrated, calibrate, measure
-from simnmt.calibrate.energy import FoundMeter
 from simnmt.calibrate.harness import counted
 from simnmt.calibrate.parts import Bench
 from simnmt.calibrate.parts import box as box_parts
@@ -39,7 +38,7 @@ def box(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
     put()
     monkeypatch.setattr(box_parts, "measure_disk", disk_samples)
-    monkeypatch.setattr(box_parts, "find_energy_meter", lambda device: FoundMeter(None, ("rapl: no counter",)))
+    monkeypatch.setattr(box_parts, "find_energy_meter", lambda device: (None, "rapl: no counter"))
     return put
 
 
