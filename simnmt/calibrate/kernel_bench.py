@@ -13,58 +13,54 @@ import torch
 from simnmt.base.errors import InputError
 from simnmt.calibrate import harness
 from simnmt.kernels import registry
-from simnmt.kernels.cases import Case, Kernel, Memory, Number, Run, last_cache_bytes, one_after_another
+from simnmt.kernels.cases import Case, Kernel, Memory, Run, Work, last_cache_bytes, one_after_another
 from simnmt.kernels.native_library import native, processor
 from simnmt.kernels.packed_products import INPUT_LIMIT, PackedMatrix, random_matrix
 from simnmt.nmt.devices import library_threads
 
-SIZES_BYTES = tuple(2**power for power in range(18, 25, 2))
-"""Sizes of the copies within the cache: 256 KiB to 16 MiB."""
-
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """Rates of one box, each the best of a few runs."""
+    """Rates of one box, each the best of a few runs. Bytes read and bytes written both count, as in STREAM."""
 
     threads: int
     """Threads of the copies."""
     cache_bytes: int
     """Size of the last-level cache; data called cold or beyond it are several times as large."""
-    copies: tuple[tuple[int, float], ...]
-    """(bytes read and written, bytes/s) of copies that fit into the cache, ascending; the last one fills it."""
+    cached_bytes_per_s: float
+    """Rate of a copy within the cache."""
     copy_bytes_per_s: float
-    """Rate of a copy larger than the cache; bytes read and bytes written both count, as in STREAM."""
+    """Rate of a copy larger than the cache."""
     float32_per_s: float
     """Multiply-adds per second of one thread with data in the cache, by the faster of the library's product and ours."""
     int16_per_s: float | None
     """Multiply-adds per second of our int16 product; None without compiled kernels."""
 
-    def bytes_per_s(self, size_bytes: float, *, cold: bool) -> float:
-        """Return the rate of a copy of this size, from memory or from the cache that holds it."""
-        if cold or size_bytes > self.cache_bytes:
-            return self.copy_bytes_per_s
-        return next((rate for size, rate in self.copies if size_bytes <= size), self.copies[-1][1])
-
-    def least_s(self, size_bytes: float, multiply_adds: float, *, cold: bool, number: Number = "float32") -> float:
+    def least_s(self, work: Work, *, cold: bool) -> float:
         """Return the least time on this box: the longer of moving the bytes and of multiplying."""
-        rate = self.float32_per_s if number == "float32" or self.int16_per_s is None else self.int16_per_s
-        return max(size_bytes / self.bytes_per_s(size_bytes, cold=cold), multiply_adds / rate)
+        from_memory = cold or work.bytes_moved > self.cache_bytes
+        bytes_per_s = self.copy_bytes_per_s if from_memory else self.cached_bytes_per_s
+        per_s = (self.int16_per_s if work.number == "int16" else None) or self.float32_per_s
+        return max(work.bytes_moved / bytes_per_s, work.multiply_adds / per_s)
 
 
 def measure_roofline(threads: int = 1, rounds: int = 7) -> Roofline:
     """Measure the rates in one or two seconds."""
-    cache_bytes = last_cache_bytes()
+    cache_bytes, x, out = last_cache_bytes(), random_matrix(24, 512), np.empty((24, 256), np.float32)
+    left, right, product = torch.rand(256, 256), torch.rand(256, 256), torch.empty(256, 256)
     with library_threads(1):
-        float32_per_s, int16_per_s = _product_rates(rounds)
+        float32_per_s = left.numel() * 256 / _least_s({"torch": lambda: torch.mm(left, right, out=product)}, rounds)
+        int16_per_s = None
+        if native() is not None:
+            weight = random_matrix(256, 512, 0.1)
+            packed = {"float32": PackedMatrix.of(weight), "int16": PackedMatrix.of(weight, INPUT_LIMIT)}
+            ours_per_s, int16_per_s = (
+                24 * weight.size / _least_s({name: partial(matrix.multiply, x, out)}, rounds) for name, matrix in packed.items()
+            )
+            float32_per_s = max(float32_per_s, ours_per_s)
     with library_threads(threads):
-        return Roofline(
-            threads=threads,
-            cache_bytes=cache_bytes,
-            copies=tuple((size, _copy_rate(size, rounds)) for size in (*SIZES_BYTES, cache_bytes) if size <= cache_bytes),
-            copy_bytes_per_s=_copy_rate(8 * cache_bytes, rounds),
-            float32_per_s=float32_per_s,
-            int16_per_s=int16_per_s,
-        )
+        cached_bytes_per_s, copy_bytes_per_s = _copy_rate(min(2**18, cache_bytes), rounds), _copy_rate(8 * cache_bytes, rounds)
+    return Roofline(threads, cache_bytes, cached_bytes_per_s, copy_bytes_per_s, float32_per_s, int16_per_s)
 
 
 def _copy_rate(size_bytes: int, rounds: int) -> float:
@@ -75,22 +71,7 @@ def _copy_rate(size_bytes: int, rounds: int) -> float:
         "torch": partial(torch.from_numpy(target).copy_, torch.from_numpy(source)),
     }
     repeats = max(1, 2**21 // size_bytes)
-    cases = {name: one_after_another([copy] * repeats) for name, copy in copies.items()}
-    return repeats * size_bytes / _least_s(cases, rounds)
-
-
-def _product_rates(rounds: int) -> tuple[float, float | None]:
-    """Return the greatest multiply-adds per second in the cache, of torch's and our float32 and of our int16 products."""
-    left, right, product = torch.rand(256, 256), torch.rand(256, 256), torch.empty(256, 256)
-    library_per_s = left.numel() * 256 / _least_s({"torch": lambda: torch.mm(left, right, out=product)}, rounds)
-    weight, x, out = random_matrix(256, 512, 0.1), random_matrix(24, 512), np.empty((24, 256), np.float32)
-    if native() is None:
-        return library_per_s, None
-    float32, int16 = PackedMatrix.of(weight), PackedMatrix.of(weight, INPUT_LIMIT)
-    ours_per_s, int16_per_s = (
-        24 * weight.size / _least_s({"ours": partial(packed.multiply, x, out)}, rounds) for packed in (float32, int16)
-    )
-    return max(library_per_s, ours_per_s), int16_per_s
+    return repeats * size_bytes / _least_s({name: one_after_another([copy] * repeats) for name, copy in copies.items()}, rounds)
 
 
 def _least_s(cases: dict[str, Run], rounds: int) -> float:
@@ -148,19 +129,17 @@ def bench(
 ) -> BenchReport:
     """Measure all kernels that can run here, or one.
 
-    `threads`: for the output layer, unpacking and all baselines; the other kernels use one. Raises `InputError` for rounds or
-    threads out of range, `UnknownKernel`, and `UnmeasurableKernel` for one kernel that cannot be measured here.
+    `threads`: for the output layer, unpacking and all baselines; the other kernels use one. Raises `InputError` for more
+    threads than CPUs, `UnknownKernel`, and `UnmeasurableKernel` for one kernel that cannot be measured here.
     """
-    kernels = [registry.kernel(only)] if only is not None else list(registry.KERNELS)
-    if rounds < 1 or threads < 1:
-        raise InputError(f"{rounds} rounds, {threads} threads: give one or more of each")
-    if threads > (os.cpu_count() or 1):
-        raise InputError(f"{threads} threads: this box has {os.cpu_count() or 1} CPUs", remedy="give no more threads than CPUs")
-    if only is not None:
-        _check_measurable(kernels[0])
+    kernels = registry.KERNELS if only is None else (registry.kernel(only),)
+    if threads > (cpus := os.cpu_count() or 1):
+        raise InputError(f"{threads} threads: this box has {cpus} CPUs", remedy="give no more threads than CPUs")
+    if only is not None and kernels[0].device == "cuda":
+        what = f"{only} needs a CUDA device and Triton: this measures on the CPU"
+        raise UnmeasurableKernel(what, remedy="run `python -m benchmarks.kernels_cuda` where both are")
     say("the box: copies and products")
-    roofline = measure_roofline(threads)
-    results: list[Result] = []
+    roofline, results = measure_roofline(threads), list[Result]()
     with library_threads(threads):
         for measured_kernel in kernels:
             for case in measured_kernel.cases(threads):
@@ -169,27 +148,17 @@ def bench(
     return BenchReport(processor(), threads, roofline, tuple(results))
 
 
-def _check_measurable(kernel: Kernel) -> None:
-    if kernel.device == "cuda":
-        raise UnmeasurableKernel(
-            f"{kernel.name} needs a CUDA device and Triton: this measures on the CPU",
-            remedy="run `python -m benchmarks.kernels_cuda` where both are",
-        )
-
-
 def measure_case(kernel: Kernel, case: Case, roofline: Roofline, rounds: int) -> Iterator[Result]:
     """Yield the results of one case."""
     # A cold case also runs untimed first, on other weights: the interpreter's cold start of some 40 us would count otherwise.
     warm = case.memory != "beyond"
     runs = {name: harness.Case(run, case.before.get(name), warm) for name, run in case.runs.items()}
     frame = harness.rounds(runs, rounds, least_s=LEAST_S)
-    median_s = {name: float(np.median(times_s)) for name, times_s in harness.by_round(frame).items()}
+    median_us = {name: 1e6 * float(np.median(times_s)) for name, times_s in harness.by_round(frame).items()}
     for comparison in case.comparisons:
         target = comparison.target if roofline.threads == 1 else None
-        fastest = min(comparison.baseline_runs or (comparison.baseline,), key=median_s.__getitem__)
-        ratio, ours_s, work = harness.ratio(frame, fastest, comparison.ours), median_s[comparison.ours], comparison.work
-        cold = case.memory != "hot"
-        least_s = roofline.least_s(work.bytes_moved, work.multiply_adds, cold=cold, number=work.number)
+        fastest = min(comparison.baseline_runs or (comparison.baseline,), key=median_us.__getitem__)
+        ratio, ours_us = harness.ratio(frame, fastest, comparison.ours), median_us[comparison.ours]
         yield Result(
             kernel=kernel.name,
             case=", ".join(filter(None, [case.text, comparison.what])),
@@ -198,9 +167,9 @@ def measure_case(kernel: Kernel, case: Case, roofline: Roofline, rounds: int) ->
             ratio=ratio.value,
             target=target,
             reached=None if target is None else ratio.value >= target and comparison.error <= comparison.error_bound,
-            roofline_share=least_s / ours_s,
-            median_us=1e6 * ours_s,
-            baseline_us=1e6 * median_s[fastest],
+            roofline_share=1e6 * roofline.least_s(comparison.work, cold=case.memory != "hot") / ours_us,
+            median_us=ours_us,
+            baseline_us=median_us[fastest],
             memory=case.memory,
             rounds=ratio.rounds,
             error=comparison.error,

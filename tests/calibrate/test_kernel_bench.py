@@ -16,14 +16,13 @@ from simnmt.kernels import registry
 from simnmt.kernels.cases import Case, Comparison, Kernel, Memory, Work
 from simnmt.kernels.registry import UnknownKernel, kernel
 
-ROOFLINE = Roofline(1, 1000, ((100, 50.0), (1000, 20.0)), 10.0, 8.0, 32.0)
+ROOFLINE = Roofline(1, 1000, 20.0, 10.0, 8.0, 32.0)
 
 
 def test_a_box_has_copy_and_product_rates(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(benching, "last_cache_bytes", lambda: 2**20)
     roofline = measure_roofline(1, rounds=1)
-    assert [size for size, _ in roofline.copies] == [2**18, 2**20, 2**20]
-    assert min(roofline.copy_bytes_per_s, *(rate for _, rate in roofline.copies)) > 1e7
+    assert min(roofline.copy_bytes_per_s, roofline.cached_bytes_per_s) > 1e7
     assert min(roofline.float32_per_s, roofline.int16_per_s or 1e8) > 1e7
     json.dumps(asdict(roofline), allow_nan=False)
 
@@ -42,7 +41,7 @@ def test_a_result_has_its_target_and_whether_it_was_reached(
 ) -> None:
     """A kernel that is beyond its error bound reaches nothing, however fast it is."""
     monkeypatch.setattr(registry, "KERNELS", (fake(target, error),))
-    monkeypatch.setattr(benching, "measure_roofline", lambda *arguments: Roofline(1, 10, ((10, 1.0),), 1000.0, 1.0, None))
+    monkeypatch.setattr(benching, "measure_roofline", lambda *arguments: Roofline(1, 10, 1.0, 1000.0, 1.0, None))
     [result] = asdict(bench(rounds=2))["results"]
     assert result == {
         "kernel": "fake",
@@ -74,8 +73,6 @@ def test_a_misspelt_kernel_is_refused_with_the_nearest_name() -> None:
         kernel("fused_bst")
     with pytest.raises(UnknownKernel, match="known: tanh, sigmoid"):
         bench("qqq")
-    with pytest.raises(InputError, match="one or more"):
-        bench("tanh", rounds=0)
     with pytest.raises(InputError, match="no more threads than CPUs"):
         bench("tanh", threads=100_000)
 
