@@ -6,12 +6,13 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike
 
 from simnmt.base.arrays import Floats
 from simnmt.profile.blocks import DiskBlock, EncoderBlock, ReadSample, StepBlock
 from simnmt.profile.cost import CostTable
-from simnmt.profile.execution_fit import bounded_least_squares, by_cell, nonnegative_line, r_squared
+from simnmt.profile.execution_fit import bounded_least_squares, nonnegative_line, r_squared
 
 
 def split_totals(tgt_len: ArrayLike, total_s: ArrayLike) -> tuple[float, float, float]:
@@ -46,8 +47,8 @@ def fit_grid(
     its range, on batch sizes left out one by one. A batch size without its longest length is left out; shorter lengths that
     are missing are interpolated. Three columns of shape (measurements,), repeats and all; `fields`: further ones of the block.
     """
-    cells = by_cell(batch, length, time_s)
-    rows, tokens, time = cells.first, cells.second, cells.quantile(0.5)
+    timed = pd.DataFrame({"batch": np.asarray(batch), "length": np.asarray(length), "seconds": np.asarray(time_s)})
+    rows, tokens, time = timed.groupby(["batch", "length"])["seconds"].median().reset_index().to_numpy(np.float64).T
     judges = np.isin(rows, list(judged_batches))
     lengths = np.unique(tokens[~judges])
     sizes = np.unique(rows[~judges & (tokens == lengths[-1])])
@@ -70,7 +71,6 @@ def fit_grid(
             "heldout_error": float(errors.mean()) if errors.size else None,
             "heldout_how": how,
             kind.length_name: tuple(map(int, lengths)),
-            "repeats": min(repeats.size for repeats in cells.repeats),
         }
         | fields
     )

@@ -1,4 +1,4 @@
-"""`kernels bench`: every kernel's cases against named baselines, and against the copy and product rates of the box."""
+"""`kernels bench`: every kernel's cases against named baselines, and against the copy rates of the box."""
 
 from __future__ import annotations
 
@@ -13,54 +13,36 @@ import torch
 from simnmt.base.errors import InputError
 from simnmt.calibrate import harness
 from simnmt.kernels import registry
-from simnmt.kernels.cases import Case, Kernel, Memory, Run, Work, last_cache_bytes, one_after_another
-from simnmt.kernels.native_library import native, processor
-from simnmt.kernels.packed_products import INPUT_LIMIT, PackedMatrix, random_matrix
+from simnmt.kernels.cases import Case, Kernel, Memory, Run, last_cache_bytes, one_after_another
+from simnmt.kernels.native_library import processor
 from simnmt.nmt.devices import library_threads
+
+CACHED_BYTES = 2**18
+ROUNDS, ROOFLINE_ROUNDS = 15, 7
+LEAST_S = 0.1
+"""Least time for which each run is timed; a short one gets more rounds than requested."""
 
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """Rates of one box, each the best of a few runs. Bytes read and bytes written both count, as in STREAM."""
+    """Rates of copies on one box, each the best of a few runs; bytes read and bytes written both count, as in STREAM."""
 
-    threads: int
-    """Threads of the copies."""
     cache_bytes: int
-    """Size of the last-level cache; data called cold or beyond it are several times as large."""
+    """Size of the last-level cache; data beyond it are several times as large."""
     cached_bytes_per_s: float
-    """Rate of a copy within the cache."""
     copy_bytes_per_s: float
     """Rate of a copy larger than the cache."""
-    float32_per_s: float
-    """Multiply-adds per second of one thread with data in the cache, by the faster of the library's product and ours."""
-    int16_per_s: float | None
-    """Multiply-adds per second of our int16 product; None without compiled kernels."""
 
-    def least_s(self, work: Work, *, cold: bool) -> float:
-        """Return the least time on this box: the longer of moving the bytes and of multiplying."""
-        from_memory = cold or work.bytes_moved > self.cache_bytes
-        bytes_per_s = self.copy_bytes_per_s if from_memory else self.cached_bytes_per_s
-        per_s = (self.int16_per_s if work.number == "int16" else None) or self.float32_per_s
-        return max(work.bytes_moved / bytes_per_s, work.multiply_adds / per_s)
+    def least_s(self, bytes_moved: int) -> float:
+        """Return the least time to move so many bytes, within the cache if they fit."""
+        return bytes_moved / (self.copy_bytes_per_s if bytes_moved > self.cache_bytes else self.cached_bytes_per_s)
 
 
-def measure_roofline(threads: int = 1, rounds: int = 7) -> Roofline:
+def measure_roofline(threads: int = 1, rounds: int = ROOFLINE_ROUNDS) -> Roofline:
     """Measure the rates in one or two seconds."""
-    cache_bytes, x, out = last_cache_bytes(), random_matrix(24, 512), np.empty((24, 256), np.float32)
-    left, right, product = torch.rand(256, 256), torch.rand(256, 256), torch.empty(256, 256)
-    with library_threads(1):
-        float32_per_s = left.numel() * 256 / _least_s({"torch": lambda: torch.mm(left, right, out=product)}, rounds)
-        int16_per_s = None
-        if native() is not None:
-            weight = random_matrix(256, 512, 0.1)
-            packed = {"float32": PackedMatrix.of(weight), "int16": PackedMatrix.of(weight, INPUT_LIMIT)}
-            ours_per_s, int16_per_s = (
-                24 * weight.size / _least_s({name: partial(matrix.multiply, x, out)}, rounds) for name, matrix in packed.items()
-            )
-            float32_per_s = max(float32_per_s, ours_per_s)
+    cache_bytes = last_cache_bytes()
     with library_threads(threads):
-        cached_bytes_per_s, copy_bytes_per_s = _copy_rate(min(2**18, cache_bytes), rounds), _copy_rate(8 * cache_bytes, rounds)
-    return Roofline(threads, cache_bytes, cached_bytes_per_s, copy_bytes_per_s, float32_per_s, int16_per_s)
+        return Roofline(cache_bytes, *(_copy_rate(size, rounds) for size in (CACHED_BYTES, 8 * cache_bytes)))
 
 
 def _copy_rate(size_bytes: int, rounds: int) -> float:
@@ -71,16 +53,8 @@ def _copy_rate(size_bytes: int, rounds: int) -> float:
         "torch": partial(torch.from_numpy(target).copy_, torch.from_numpy(source)),
     }
     repeats = max(1, 2**21 // size_bytes)
-    return repeats * size_bytes / _least_s({name: one_after_another([copy] * repeats) for name, copy in copies.items()}, rounds)
-
-
-def _least_s(cases: dict[str, Run], rounds: int) -> float:
-    return float(harness.rounds(cases, rounds, least_s=0.02)["seconds"].min())
-
-
-ROUNDS = 15
-LEAST_S = 0.1
-"""Least time for which each run is timed; a short one gets more rounds than requested."""
+    cases = {name: one_after_another([copy] * repeats) for name, copy in copies.items()}
+    return repeats * size_bytes / float(harness.rounds(cases, rounds, least_s=0.02)["seconds"].min())
 
 
 class UnmeasurableKernel(InputError):
@@ -103,8 +77,7 @@ class Result:
     reached: bool | None
     """True if the ratio reaches the target and the error is within its bound."""
     roofline_share: float
-    """Least time under the box's copy bandwidth and product rate, over ours. It may exceed 1 for a kernel that only reads,
-    since reading is cheaper than copying."""
+    """Least time under the box's copy bandwidth, over ours; above 1 for a kernel that only reads, which is cheaper."""
     median_us: float
     baseline_us: float
     memory: Memory
@@ -138,25 +111,24 @@ def bench(
     if only is not None and kernels[0].device == "cuda":
         what = f"{only} needs a CUDA device and Triton: this measures on the CPU"
         raise UnmeasurableKernel(what, remedy="run `python -m benchmarks.kernels_cuda` where both are")
-    say("the box: copies and products")
+    say("the box: copies")
     roofline, results = measure_roofline(threads), list[Result]()
     with library_threads(threads):
         for measured_kernel in kernels:
             for case in measured_kernel.cases(threads):
                 say(f"{measured_kernel.name}: {case.text}")
-                results += measure_case(measured_kernel, case, roofline, rounds)
+                results += measure_case(measured_kernel, case, roofline, rounds, threads)
     return BenchReport(processor(), threads, roofline, tuple(results))
 
 
-def measure_case(kernel: Kernel, case: Case, roofline: Roofline, rounds: int) -> Iterator[Result]:
+def measure_case(kernel: Kernel, case: Case, roofline: Roofline, rounds: int, threads: int) -> Iterator[Result]:
     """Yield the results of one case."""
-    # A cold case also runs untimed first, on other weights: the interpreter's cold start of some 40 us would count otherwise.
     warm = case.memory != "beyond"
     runs = {name: harness.Case(run, case.before.get(name), warm) for name, run in case.runs.items()}
     frame = harness.rounds(runs, rounds, least_s=LEAST_S)
     median_us = {name: 1e6 * float(np.median(times_s)) for name, times_s in harness.by_round(frame).items()}
     for comparison in case.comparisons:
-        target = comparison.target if roofline.threads == 1 else None
+        target = comparison.target if threads == 1 else None
         fastest = min(comparison.baseline_runs or (comparison.baseline,), key=median_us.__getitem__)
         ratio, ours_us = harness.ratio(frame, fastest, comparison.ours), median_us[comparison.ours]
         yield Result(
@@ -167,7 +139,7 @@ def measure_case(kernel: Kernel, case: Case, roofline: Roofline, rounds: int) ->
             ratio=ratio.value,
             target=target,
             reached=None if target is None else ratio.value >= target and comparison.error <= comparison.error_bound,
-            roofline_share=1e6 * roofline.least_s(comparison.work, cold=case.memory != "hot") / ours_us,
+            roofline_share=1e6 * roofline.least_s(comparison.bytes_moved) / ours_us,
             median_us=ours_us,
             baseline_us=median_us[fastest],
             memory=case.memory,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from itertools import cycle
 from typing import Any
@@ -23,7 +23,6 @@ from simnmt.calibrate import harness
 from simnmt.calibrate.sharp_models import RandomModel, operations_per_word, random_candidates, random_models, random_words
 from simnmt.kernels.activations import Activation, activate
 from simnmt.kernels.arrays import huge_pages
-from simnmt.kernels.beam_search import SharpTranslation
 from simnmt.kernels.cases import last_cache_bytes
 from simnmt.kernels.native_library import native, processor
 from simnmt.kernels.packed_products import PackedMatrix
@@ -98,8 +97,7 @@ class SharpSpeeds:
     """Per word multiply-adds by weights (`products`, with a share of those done once per sentence), with the source side's
     states one row at a time (`source_recurrent`), and of attention's scores and sums, which stay in float32 (`attention`);
     `multiply_adds` is their sum. `activations`: elements per word whose tanh or sigmoid is taken. Beside them `settings`,
-    `members`, the share of distinct states among the hypotheses (`distinct_share`, SHARP-09), and the seconds of the stages in
-    one more run (`prepare_s` to `search_s`; none without compiled kernels)."""
+    `members`, and the share of distinct states among the hypotheses (`distinct_share`, SHARP-09)."""
 
     def ladder(self, activations: Activation) -> list[str]:
         """Return the decoders of Table 1, with table or polynomial activations from the fifth rung on."""
@@ -235,21 +233,22 @@ def _timed(cases: Mapping[str, Case], setting: Setting) -> tuple[pd.DataFrame, p
     """
     encoders: dict[tuple[object, ...], SourceEncoder] = {}
     runs = {decoder: _translator(case, setting, encoders) for decoder, case in cases.items()}
-    timed = {decoder: harness.Case(partial(_timed_run, run), warm=True) for decoder, run in runs.items()}
+    timed = {decoder: harness.Case(run, warm=True) for decoder, run in runs.items()}
     frame = harness.rounds(timed, setting.rounds, least_s=0.1)
     sentences, sources = (pd.DataFrame(harness.by_round(frame, column=column)) for column in ("seconds", "source_s"))
-    counts = {decoder: _counts(case, setting, runs[decoder](clock=True)[1]) for decoder, case in cases.items()}
+    sizes = {"src_len": setting.src_len, "tgt_len": setting.tgt_len, "words": setting.candidates}
+    shares, counts = frame.groupby("case")["distinct_share"].mean(), {}
+    for decoder, (settings, model, members) in cases.items():
+        share = float(shares[decoder])
+        counted = operations_per_word(model.architecture, settings, **sizes, members=members, distinct_share=share)
+        counts[decoder] = {"settings": settings, "members": members, "distinct_share": share, **counted}
     return sentences, sources, pd.DataFrame(counts.values(), index=list(counts))
-
-
-def _timed_run(run: Callable[..., tuple[float, SharpTranslation]]) -> dict[str, float]:
-    return {"source_s": run()[0]}
 
 
 def _translator(
     case: Case, setting: Setting, encoders: dict[tuple[object, ...], SourceEncoder]
-) -> Callable[..., tuple[float, SharpTranslation]]:
-    """Return a function that translates two sentences alternately, and returns the seconds of the source side beside it.
+) -> Callable[[], dict[str, float]]:
+    """Return a function that translates two sentences alternately, and returns the seconds of the source side.
 
     A timed run finds its weights in the cache as the run before left them, but other embeddings than those of its sentence.
     """
@@ -263,25 +262,11 @@ def _translator(
             encoders[side] = SourceEncoder(model.source, settings)
     decoders = [SharpDecoder(model.target, settings, max_len=setting.tgt_len) for _ in sides]
 
-    def translate(*, clock: bool = False) -> tuple[float, SharpTranslation]:
+    def translate() -> dict[str, float]:
         words, begin_s = next(sentences), time.perf_counter()
         states = [encoders[side].encode(words) for side in sides]
         source_s = time.perf_counter() - begin_s
-        return source_s, decode_ensemble(decoders, states, candidates, setting.tgt_len, clock=clock)
+        translation = decode_ensemble(decoders, states, candidates, setting.tgt_len)
+        return {"source_s": source_s, "distinct_share": translation.distinct_share}
 
     return translate
-
-
-def _counts(case: Case, setting: Setting, once: SharpTranslation) -> dict[str, Any]:
-    settings, model, members = case
-    counted = operations_per_word(
-        model.architecture,
-        settings,
-        src_len=setting.src_len,
-        tgt_len=setting.tgt_len,
-        words=setting.candidates,
-        members=members,
-        distinct_share=once.distinct_share,
-    )
-    stages = {} if once.stage_s is None else asdict(once.stage_s)
-    return {"settings": settings, "members": members, "distinct_share": once.distinct_share, **counted, **stages}

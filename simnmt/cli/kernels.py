@@ -62,11 +62,9 @@ def _print_on_terminal(text: str) -> None:
 
 def _format_bench(done: BenchReport) -> str:
     roofline = done.roofline
-    int16 = "" if roofline.int16_per_s is None else f", {roofline.int16_per_s / 1e9:.0f} in int16"
     lines = [
         f"kernels: {done.processor}, {done.threads} thread{'s' if done.threads > 1 else ''}",
-        f"this box: copies {roofline.copy_bytes_per_s / 1e9:.1f} GB/s beyond its cache of {roofline.cache_bytes >> 20} MiB; "
-        f"{roofline.float32_per_s / 1e9:.0f} G multiply-adds/s in float32{int16}",
+        f"this box: copies {roofline.copy_bytes_per_s / 1e9:.1f} GB/s beyond its cache of {roofline.cache_bytes >> 20} MiB",
     ]
     header = ["kernel", "case", "baseline", "memory", "us", "times as fast", "asked", "of the roofline"]
     lines += ["", format_table(header, [_result_row(result) for result in done.results], 4)]

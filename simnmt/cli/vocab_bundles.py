@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,12 +47,12 @@ def build_cluster_bundle(
     **options: Any,
 ) -> ClusterDescription:
     """Build clusters, write them, and return their description."""
-    from simnmt.nmt.vocabulary.builders import build_clusters, sample_evenly
+    from simnmt.nmt.vocabulary.cluster_bundle import build_clusters
 
     taken = {}
     for label, path in texts.items():
         lines = _lines(path)
-        taken[label] = sample_evenly(lines, sentences or SENTENCES)
+        taken[label] = _sample_evenly(lines, sentences or SENTENCES)
         if len(taken[label]) < len(lines):
             note(f"{label}: {len(taken[label]):,} of {len(lines):,} lines, evenly spread; --sentences takes more")
     given = {"clusters": CLUSTERS, "top": TOP} | {name: value for name, value in options.items() if value is not None}
@@ -74,7 +74,7 @@ def build_list_bundle(
 ) -> ListDescription:
     """Build and write candidate lists, and return their description."""
     from simnmt.nmt.errors import NmtError
-    from simnmt.nmt.vocabulary.builders import build_candidates, sample_evenly
+    from simnmt.nmt.vocabulary.candidate_lists import build_candidates
 
     ours, theirs = _lines(source), _lines(targets)
     if len(ours) != len(theirs):
@@ -83,7 +83,7 @@ def build_list_bundle(
 
     given = {name: value for name, value in options.items() if value is not None}
     given["progress"] = lambda done: progress("aligning", done / count)
-    lists = build_candidates(translator, sample_evenly(ours, count), sample_evenly(theirs, count), **given)
+    lists = build_candidates(translator, _sample_evenly(ours, count), _sample_evenly(theirs, count), **given)
     if lists.pairs != count:
         left = count - (lists.pairs or 0)
         note(f"{left:,} of {count:,} pairs left out: a side is empty")
@@ -95,6 +95,11 @@ def _lines(path: Path) -> list[str]:
     from simnmt.workload.text_lines import TextLines
 
     return list(TextLines(path, kept="all"))
+
+
+def _sample_evenly(lines: list[str], count: int) -> list[str]:
+    """Return `count` lines, evenly spread over all and in their order; all lines if they are no more."""
+    return lines if count >= len(lines) else [lines[at * len(lines) // count] for at in range(count)]
 
 
 def describe_bundle(file: Path, model: Path | None) -> Description:
@@ -121,17 +126,17 @@ class ClusterDescription:
         """Return what `--json` prints."""
         from simnmt.nmt.vocabulary.cluster_bundle import active_shares
 
-        bundle, memory = self.bundle, self.bundle.account()
+        bundle, memory = self.bundle, self.bundle.memory()
+        total = sum(memory.values())
         origin = ("beam", "inertia", "iterations", "seed")
         return {
             "kind": "clusters",
             "model": bundle.model_name,
-            **asdict(bundle.fingerprint),
+            **bundle.fingerprint,
             "directions": [
                 active_shares(clusters) | {name: getattr(clusters, name) for name in origin} for clusters in bundle.sets
             ],
-            "memory": asdict(memory)
-            | {"model": bundle.model_bytes, "total": memory.total, "share": memory.total / bundle.model_bytes},
+            "memory": memory | {"model": bundle.model_bytes, "total": total, "share": total / bundle.model_bytes},
         }
 
     def text(self) -> str:
@@ -179,17 +184,18 @@ class ListDescription:
     def as_json(self) -> dict[str, Any]:
         """Return what `--json` prints."""
         lists, sizes = self.lists, self.lists.starts[1:] - self.lists.starts[:-1]
+        total = sum(array.nbytes for array in (lists.starts, lists.columns, lists.always))
         return {
             "kind": "candidates",
             "model": self.model,
             "pairs": lists.pairs,
             "vocab": lists.vocab,
-            "src_vocab": lists.src_vocab,
-            "most": lists.count,
+            "src_vocab": len(sizes),
+            "most": int(sizes.max()),
             "mean": float(sizes.mean()),
             "without": int((sizes == 0).sum()),
             "always": len(lists.always),
-            "memory": {"total": lists.nbytes},
+            "memory": {"total": total},
         }
 
     def text(self) -> str:
@@ -199,11 +205,11 @@ class ListDescription:
         return "\n".join(
             [
                 f"candidate lists for {self.model or 'a model'}: "
-                f"{lists.src_vocab:,} source and {lists.vocab:,} target tokens{learnt}",
-                f"a source token has {facts['mean']:.1f} candidates on average, {lists.count:,} at most; "
+                f"{facts['src_vocab']:,} source and {lists.vocab:,} target tokens{learnt}",
+                f"a source token has {facts['mean']:.1f} candidates on average, {facts['most']:,} at most; "
                 f"{facts['without']:,} have none of their own",
                 f"{len(lists.always):,} candidates of every sentence",
-                f"memory: {_mb(lists.nbytes)}",
+                f"memory: {_mb(facts['memory']['total'])}",
             ]
         )
 

@@ -153,7 +153,7 @@ class _CaseReader:
             check_fertility(stated, "tgt", table.tgt_unit, units["tgt"])
             converts = stated is not None and bool(known) and all(len(set(of_side)) == 1 for of_side in units.values())
             unit = known[0].length_unit if converts else LengthUnit(src=table.src_unit, tgt=table.tgt_unit)
-            # Lengths count the end of a sentence as the first profile with decode steps does; `DeviceProfile.counting` adapts
+            # Lengths count the end of a sentence as the first profile with decode steps does; `counted_in` adapts
             # the other profiles.
             stepping = [profile for profile in known if profile.step or profile.decoder or profile.sti]
             ends = (stepping or known)[0].length_unit.end_of_sentence if known else table.end_of_sentence
@@ -238,14 +238,15 @@ class _CaseReader:
                     units = f"{conversion.src_unit} and {conversion.tgt_unit}"
                     what = f"{key} needs lengths in the profile's unit, {units}, but workload {name} is counted otherwise"
                     raise ProfileError(what, path=path, remedy=counting_remedy("src", conversion.src_unit))
-            profile = profile.converted(conversion.src, conversion.tgt, LengthUnit(src=table.src_unit, tgt=table.tgt_unit))
-        for side, counted in (("src", table.src_unit), ("tgt", table.tgt_unit)):
-            expected = getattr(profile.length_unit, side)
-            if counted != expected:
-                what = f"the profile counts {side} lengths by {expected}, workload {name} by {counted}"
-                remedy = f"{counting_remedy(side, expected)}, or state workloads.{name}.lengths.fertility.{side}"
-                raise ProfileError(what, path=path, remedy=remedy)
-        profile = profile.counting(table.end_of_sentence)
+        else:
+            for side, counted in (("src", table.src_unit), ("tgt", table.tgt_unit)):
+                expected = getattr(profile.length_unit, side)
+                if counted != expected:
+                    what = f"the profile counts {side} lengths by {expected}, workload {name} by {counted}"
+                    remedy = f"{counting_remedy(side, expected)}, or state workloads.{name}.lengths.fertility.{side}"
+                    raise ProfileError(what, path=path, remedy=remedy)
+        unit = LengthUnit(src=table.src_unit, tgt=table.tgt_unit, end_of_sentence=table.end_of_sentence)
+        profile = profile.counted_in(unit) if conversion is None else profile.counted_in(unit, conversion.src, conversion.tgt)
         if not profile.plane.seconds(table.src_len, table.tgt_len).any():
             what = f"no request of workload {name} would take any time"
             raise ProfileError(what, path=path, remedy="correct the plane's fixed part")

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
-from functools import partial
 from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.kernels.arrays import KernelError, checked, checked_out
-from simnmt.kernels.cases import Case, Comparison, Kernel, Run, Work
 from simnmt.kernels.native_library import native
 
 Float32 = NDArray[np.float32]
@@ -70,42 +67,3 @@ def table(function: Function) -> Float32:
 def _exact(function: Function, x: NDArray[np.float64]) -> NDArray[np.float64]:
     tanh: NDArray[np.float64] = np.tanh(x if function == "tanh" else x / 2)
     return tanh if function == "tanh" else 0.5 + tanh / 2
-
-
-ACTIVATION_COUNT = 6 * 3072
-"""The gates of a beam of 6, width 1024."""
-MATH_LIBRARY, TORCH = "the C library", "torch"
-
-
-def activation_cases(function: Function, threads: int, count: int = ACTIVATION_COUNT) -> Iterator[Case]:
-    """Yield one case in which table and polynomial alternate with both baselines."""
-    import torch
-
-    x = np.random.default_rng(1).normal(0.0, 3.0, count).astype(np.float32)
-    out, tensor, result = np.empty_like(x), torch.from_numpy(x), torch.empty(count)
-    by_torch = torch.tanh if function == "tanh" else torch.sigmoid
-    methods: tuple[Activation, ...] = ("table", "polynomial")
-    runs: dict[str, Run] = {method: partial(activate, function, x, method, out) for method in methods}
-    runs |= {MATH_LIBRARY: partial(activate, function, x, "library", out), TORCH: partial(by_torch, tensor, out=result)}
-    comparisons = list[Comparison]()
-    for method in methods:
-        error = float(np.abs(activate(function, x, method) - by_torch(tensor.double()).numpy()).max())
-        bound = ERROR_BOUNDS[function, method]
-        against = partial(Comparison, method, work=Work(8 * count), what=method, error=error, error_bound=bound)
-        comparisons += map(against, (MATH_LIBRARY, TORCH, *(["polynomial"] if method == "table" else [])))
-    yield Case(f"{count:,} values", "hot", runs, tuple(comparisons))
-
-
-KERNELS = [
-    Kernel(
-        name=function,
-        meaning=f"{function} of many values by table or polynomial",
-        source="SHARP-08",
-        reference="kernels.activations.reference",
-        bound="kernels.activations.ERROR_BOUNDS, absolute",
-        cost="reads and writes 4 bytes a value",
-        baselines=(MATH_LIBRARY, TORCH),
-        cases=partial(activation_cases, function),
-    )
-    for function in get_args(Function)
-]

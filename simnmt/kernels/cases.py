@@ -13,7 +13,6 @@ from typing import Literal
 from simnmt.kernels.native_library import level_name
 
 Run = Callable[[], object]
-Number = Literal["float32", "int16"]
 
 UNKNOWN_CACHE_BYTES = 32 * 2**20
 """Assumed size of the last-level cache if the system does not give it."""
@@ -49,20 +48,8 @@ def one_after_another(runs: Sequence[Run]) -> Run:
     return run if len(runs) > 1 else runs[0]
 
 
-Memory = Literal["hot", "cold", "beyond"]
-"""Data in the cache, as the previous call left them; data in memory, because others were used meanwhile; or more data than a
-last-level cache holds."""
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """Bytes and operations that one call needs with any code."""
-
-    bytes_moved: int
-    """Bytes read and written, each once."""
-    multiply_adds: int = 0
-    number: Number = "float32"
-    """Type of the numbers that are multiplied."""
+Memory = Literal["hot", "beyond"]
+"""Data in the cache, as the previous call left them, or more data than a last-level cache holds."""
 
 
 def target_at(*, avx512: float, avx2: float) -> float | None:
@@ -78,8 +65,8 @@ class Comparison:
     """Name of our run."""
     baseline: str
     """Name of the baseline, and of its run unless `baseline_runs` names runs."""
-    work: Work
-    """Work of our run."""
+    bytes_moved: int
+    """Bytes that one call reads and writes with any code, each once."""
     baseline_runs: tuple[str, ...] = ()
     """Runs of several methods for the baseline; the fastest one counts."""
     target: float | None = None

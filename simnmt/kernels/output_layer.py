@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from simnmt.base.compile import KERNEL_LIBRARY, c_declarations
-from simnmt.kernels.cases import Case, Comparison, Kernel, Memory, Run, Work, last_cache_bytes, target_at
+from simnmt.kernels.cases import Case, Comparison, Kernel, Memory, Run, last_cache_bytes, target_at
 from simnmt.kernels.native_library import native, share
 from simnmt.kernels.output_reference import (
     ROWS_AT_ONCE,
@@ -189,11 +189,11 @@ def _best_case(
     copy_alone: bool = False,
 ) -> Case:
     """`target`: ratio to torch in place, which `copy_alone` leaves out: its target is a share of the copy's bandwidth."""
-    work = _work(rows, vocab)
     products, bias = _random_products(rows, vocab)
+    bytes_moved = _bytes_moved(products)
     fused = functools.partial(fused_best, products, bias, count, threads=threads)
-    error, source = best_error(fused(), products, bias), torch.zeros(work.bytes_moved // 8)
-    against = functools.partial(Comparison, "fused", work=work, error=error, error_bound=LOG_PROB_BOUND)
+    error, source = best_error(fused(), products, bias), torch.zeros(bytes_moved // 8)
+    against = functools.partial(Comparison, "fused", bytes_moved=bytes_moved, error=error, error_bound=LOG_PROB_BOUND)
     runs: dict[str, Run] = {"fused": fused, COPY: functools.partial(torch.ones_like(source).copy_, source)}
     comparisons = [against(COPY, target=target_at(avx512=0.6, avx2=0.6) if copy_alone else None)]
     before = dict[str, Run]()
@@ -202,7 +202,7 @@ def _best_case(
         runs[IN_PLACE] = in_place(overwritten, bias, count)
         before[IN_PLACE] = functools.partial(overwritten.copy_, products)
         comparisons.insert(0, against(IN_PLACE, target=target))
-    return Case(_text(rows, count, vocab), _memory(work), runs, tuple(comparisons), before)
+    return Case(_text(rows, count, vocab), _memory(bytes_moved), runs, tuple(comparisons), before)
 
 
 def _argmax_case(rows: int, threads: int, vocab: int) -> Case:
@@ -212,7 +212,7 @@ def _argmax_case(rows: int, threads: int, vocab: int) -> Case:
     # In float32, as the sums that are compared: after rounding, the best column in float64 may be another.
     logits = products + bias
     error = float((logits.max(1).values - logits.gather(1, argmax()[:, None])[:, 0]).max())
-    work = _work(rows, vocab)
+    bytes_moved = _bytes_moved(products)
     runs: dict[str, Run] = {
         "argmax": argmax,
         IN_PLACE: in_place(overwritten, bias, 1),
@@ -220,18 +220,19 @@ def _argmax_case(rows: int, threads: int, vocab: int) -> Case:
     }
     # Restoring leaves the products in the cache, as the product before the search does.
     before = dict.fromkeys((IN_PLACE, ARGMAX_IN_PLACE), functools.partial(overwritten.copy_, products))
-    against = functools.partial(Comparison, "argmax", work=work, error=error)
+    against = functools.partial(Comparison, "argmax", bytes_moved=bytes_moved, error=error)
     comparisons = against(IN_PLACE, target=target_at(avx512=7.0, avx2=7.0)), against(ARGMAX_IN_PLACE)
-    return Case(_text(rows, 1, vocab), _memory(work), runs, comparisons, before)
+    return Case(_text(rows, 1, vocab), _memory(bytes_moved), runs, comparisons, before)
 
 
-def _work(rows: int, vocab: int) -> Work:
-    """Return the work of reading all products and biases once: 2 V elements per hypothesis without a cache (FNI-02)."""
-    return Work(4 * (rows + 1) * vocab)
+def _bytes_moved(products: Tensor) -> int:
+    """Return the bytes of all products and biases, each read once: 2 V elements per hypothesis without a cache (FNI-02)."""
+    rows, vocab = products.shape
+    return 4 * (rows + 1) * vocab
 
 
-def _memory(work: Work) -> Memory:
-    return "hot" if work.bytes_moved <= last_cache_bytes() else "beyond"
+def _memory(bytes_moved: int) -> Memory:
+    return "hot" if bytes_moved <= last_cache_bytes() else "beyond"
 
 
 def _text(rows: int, count: int, vocab: int) -> str:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
-from itertools import cycle, product
+from itertools import product
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simnmt.kernels.arrays import KernelError, checked, checked_out, huge_pages
-from simnmt.kernels.cases import Case, Comparison, Kernel, Run, Work, last_cache_bytes, target_at
 from simnmt.kernels.native_library import native
 from simnmt.profile.doubts import clipped_weights_message
 
@@ -40,15 +38,6 @@ class Scales:
     input_limit: float
     """Magnitude to which inputs are clipped."""
 
-    def __post_init__(self) -> None:
-        for name, scale in (("weights", self.weight), ("inputs", self.input)):
-            if not (scale > 0 and math.isfinite(scale) and math.frexp(scale)[0] == 0.5 and scale <= 2**FINEST):
-                raise KernelError(f"the scale of the {name} is {scale}, not a power of two up to 2^{FINEST}")
-        if not (self.input_limit > 0 and math.isfinite(self.input_limit)):
-            raise KernelError(f"the limit of the inputs is {self.input_limit}, not a positive number")
-        if self.most_input > MOST_INTEGER:
-            raise KernelError(f"inputs up to {self.input_limit} times {self.input} leave 16 bits")
-
     @property
     def rescale(self) -> float:
         """Factor of a sum of integers that gives the product."""
@@ -60,7 +49,7 @@ class Scales:
         return int(np.rint(np.float32(self.input_limit) * np.float32(self.input)))
 
     def quantise_weight(self, weight: Float32) -> NDArray[np.int16]:
-        """Return round(clip(w, -1, 1) * scale), ties to even; `check` must have passed the weights."""
+        """Return round(clip(w, -1, 1) * scale), ties to even, for weights of `choose_scales`."""
         return _quantise(weight, self.weight, WEIGHT_LIMIT)
 
     def quantise_input(self, x: Float32) -> NDArray[np.int16]:
@@ -76,24 +65,13 @@ class Scales:
         bound: NDArray[np.float64] = w / (2 * self.input) + x / (2 * self.weight) + inner / 4 * self.rescale
         return bound
 
-    def check(self, weight: Float32) -> None:
-        """Raise `KernelError` if weights leave 16 bits, or if some input within the limit could overflow a sum."""
-        magnitude, row_sum = _most(weight, self.weight)
-        if magnitude > MOST_INTEGER:
-            raise KernelError(f"weights times {self.weight} reach {magnitude}, which leaves 16 bits")
-        most_sum = row_sum * self.most_input
-        if most_sum > MOST_SUM:
-            raise KernelError(f"scales {self.weight} and {self.input}: a sum could reach {most_sum}, which leaves 32 bits")
-
 
 def choose_scales(weight: Float32, input_limit: float) -> Scales:
-    """Return the scales with the least `error_bound` that `Scales.check` passes, for inputs of half the limit on average.
+    """Return the scales with the least `error_bound` without overflow, for inputs of half the limit on average.
 
     The weights prove that no sum overflows: the largest sum of magnitudes of an output's quantised weights, times the largest
     quantised input, stays below 2^31; partial sums in any order are not larger. `weight`: [out, in]. Raises `KernelError`.
     """
-    if not 0 < input_limit < 2**100:
-        raise KernelError(f"the limit of the inputs is {input_limit}, not a positive number")
     inner = checked_weight(weight).shape[1]
     weight_l1, most_weight = 0.0, 0.0
     for part in _parts(weight):
@@ -144,10 +122,8 @@ def clipping_of(matrices: Iterable[Float32]) -> Clipping:
 
 def checked_weight(weight: Float32) -> Float32:
     """Return the weights [out, in] of a product if they are finite and not empty. Raises `KernelError`."""
-    if 0 in checked("weight", weight, np.float32, (None, None)).shape:
-        raise KernelError(f"weight has the shape {list(weight.shape)}, without an output or an input")
-    if not np.isfinite(weight).all():
-        raise KernelError("weight holds NaN or infinity")
+    if 0 in checked("weight", weight, np.float32, (None, None)).shape or not np.isfinite(weight).all():
+        raise KernelError("weight is empty, or holds NaN or infinity")
     return weight
 
 
@@ -175,21 +151,6 @@ def _most(weight: Float32, scale: float) -> tuple[int, int]:
     return magnitude, row_sum
 
 
-def product_error_bound(scales: Scales, weight: Float32, x: Float32) -> NDArray[np.float64]:
-    """Return the largest error of each element of a 16-bit product with inputs [rows, in], [rows, out] (SHARP-05).
-
-    Inputs are those after clipping. The bound includes the clipping of weights, times the largest input of the row.
-    """
-    weight_l1 = np.minimum(np.abs(weight), WEIGHT_LIMIT).sum(axis=1, dtype=np.float64)
-    magnitudes = np.minimum(np.abs(x), scales.input_limit)
-    input_l1, largest = magnitudes.sum(axis=1, dtype=np.float64), magnitudes.max(axis=1, initial=0.0).astype(np.float64)
-    fixed_point = scales.error_bound(weight_l1, input_l1[:, None], weight.shape[1])
-    most = np.minimum(weight_l1 * scales.input_limit, input_l1[:, None] * WEIGHT_LIMIT) + fixed_point
-    rounding = most * 2.0**-24  # the sum of integers is rounded to float32 once
-    beyond_l1 = np.maximum(np.abs(weight) - np.float32(WEIGHT_LIMIT), 0.0).sum(axis=1, dtype=np.float64)
-    return np.asarray(fixed_point + rounding + largest[:, None] * beyond_l1)
-
-
 @dataclass(frozen=True, slots=True)
 class PackedMatrix:
     """Weights [out, in] in the order of one pass: clipped to [-1, 1] in 16 bits, or in float32 (SHARP-05).
@@ -210,16 +171,11 @@ class PackedMatrix:
     def of(cls, weight: Float32, input_limit: float | None = None, *, scales: Scales | None = None) -> PackedMatrix:
         """Pack weights, in 16 bits for inputs within `input_limit`, in float32 for None.
 
-        `scales`: replace those of `choose_scales`. Raises `KernelError` for a wrong array and for scales with which a sum could
-        overflow.
+        `scales`: the result of `choose_scales` for the same weights, if at hand. Raises `KernelError` for a wrong array.
         """
         outputs, inner = checked_weight(weight).shape
         if input_limit is not None and scales is None:
             scales = choose_scales(weight, input_limit)
-        elif scales is not None:
-            if scales.input_limit != input_limit:
-                raise KernelError(f"the scales are for inputs up to {scales.input_limit}, not {input_limit}")
-            scales.check(weight)
         kernels, rows = native(), weight if scales is None else scales.quantise_weight(weight)
         if kernels is None:
             # Sums below 2^31 of products below 2^30 are exact in float64, in any order.
@@ -234,10 +190,9 @@ class PackedMatrix:
         """
         rows = checked("x", x, np.float32, (None, self.inner)).shape[0]
         out, scales = checked_out("out", out, (rows, self.outputs)), self.scales
-        scratch_type = np.float32 if scales is None else np.int16
-        factors = x.ctypes.data, rows, self.address, self.outputs, self.inner
         if self._kernels is not None:
-            scratch = np.empty(rows * (self.inner + 1), scratch_type)
+            scratch = np.empty(rows * (self.inner + 1), np.float32 if scales is None else np.int16)
+            factors = x.ctypes.data, rows, self.address, self.outputs, self.inner
             if scales is None:
                 self._kernels.simnmt_product_float32(*factors, scratch.ctypes.data, out.ctypes.data)
                 return out
@@ -265,111 +220,3 @@ def packed_panels(kernels: ctypes.CDLL, rows: NDArray[Any]) -> NDArray[Any]:
 def even_rows(rows: NDArray[Any]) -> NDArray[Any]:
     """Return rows that are whole units of 4 bytes: an odd number of int16 gets a zero beside the last."""
     return np.pad(rows, ((0, 0), (0, 1))) if rows.dtype == np.int16 and rows.shape[1] % 2 else rows
-
-
-INT16, PACKED = "int16", "packed float32"
-LIBRARY_VARIANTS = (
-    "torch, weights [out, in]",
-    "torch, weights [in, out]",
-    "numpy, weights [out, in]",
-    "numpy, weights [in, out]",
-)
-"""Library calls, by the order of the weights in memory."""
-INPUT_LIMIT = 1.0
-"""Largest magnitude of a recurrent state (SHARP-05)."""
-PRODUCT_SIZE = 1024
-LIBRARY = "best float32 library call"
-
-
-@dataclass(frozen=True, slots=True)
-class ProductVariants:
-    """Square weights, and copies of them in the layout of each variant, for any number of rows.
-
-    If cold, each variant cycles through copies that fill twice the last-level cache, so that none is still there when its turn
-    comes again. Every copy lies on huge pages: a pass over weights on small pages takes longer.
-    """
-
-    weight: Float32
-    copies: Mapping[str, Sequence[Any]]
-    """By variant: packed weights, or tensors and arrays [in, out]."""
-
-    @classmethod
-    def of(cls, size: int, cold: bool) -> ProductVariants:
-        """Draw weights of the size of trained ones."""
-        import torch
-
-        weight = random_matrix(size, size, 0.1)
-        count = -(-2 * last_cache_bytes() // (2 * weight.size)) if cold else 1
-        halved = range(-(-count // 2))
-        first = PackedMatrix.of(weight, INPUT_LIMIT)
-        others = (PackedMatrix.of(weight, INPUT_LIMIT, scales=first.scales) for _ in range(count - 1))
-        copies: dict[str, Sequence[Any]] = {INT16: [first, *others], PACKED: [PackedMatrix.of(weight) for _ in halved]}
-        for name in LIBRARY_VARIANTS:
-            arrays = [_transposed_copy(weight, name.endswith("[in, out]")) for _ in halved]
-            copies[name] = [torch.from_numpy(array) for array in arrays] if name.startswith("torch") else arrays
-        return cls(weight, copies)
-
-    def runs(self, x: Float32) -> dict[str, Run]:
-        """Return the calls by variant; each takes the next of its copies and writes to an allocated output."""
-        import torch
-
-        out, tensor = np.empty((len(x), len(self.weight)), np.float32), torch.from_numpy(x)
-        result = torch.from_numpy(out)
-
-        def call(name: str) -> Run:
-            copies = cycle(self.copies[name])
-            if name.startswith("torch"):
-                return lambda: torch.mm(tensor, next(copies), out=result)
-            if name.startswith("numpy"):
-                return lambda: np.matmul(x, next(copies), out=out)
-            return lambda: next(copies).multiply(x, out)
-
-        return {name: call(name) for name in self.copies}
-
-
-def random_matrix(rows: int, columns: int, reach: float = 1.0) -> Float32:
-    """Draw a matrix uniform in [-reach, reach]."""
-    return np.random.default_rng(rows).uniform(-reach, reach, (rows, columns)).astype(np.float32)
-
-
-def _transposed_copy(weight: Float32, turned: bool) -> Float32:
-    """Copy the weights as [in, out], with their columns side by side in memory (their rows if `turned`)."""
-    kept = weight.T if turned else weight
-    copy: NDArray[Any] = huge_pages(weight.size, np.float32).reshape(kept.shape)
-    copy[:] = kept
-    return copy if turned else copy.T
-
-
-def int16_cases(threads: int, size: int = PRODUCT_SIZE) -> Iterator[Case]:
-    """Yield products of 1 to 8 rows, hot and cold; cold products of 2 rows and more have a target."""
-    for cold in (False, True):
-        variants = ProductVariants.of(size, cold)
-        first = variants.copies[INT16][0]
-        for rows in range(1, 9):
-            x = random_matrix(rows, size)
-            exact = x.astype(np.float64) @ variants.weight.astype(np.float64).T
-            against = partial(
-                Comparison,
-                INT16,
-                work=Work(2 * size * size + 8 * rows * size, rows * size * size, "int16"),
-                error=float(np.abs(first.multiply(x) - exact).max()),
-                error_bound=float(product_error_bound(first.scales, variants.weight, x).max()),
-            )
-            target = target_at(avx512=2.5, avx2=2.0) if cold and rows > 1 else None
-            comparisons = against(LIBRARY, baseline_runs=LIBRARY_VARIANTS, target=target), against(PACKED)
-            text = f"{rows} row{'s' if rows > 1 else ''}, {size} x {size}"
-            yield Case(text, "cold" if cold else "hot", variants.runs(x), comparisons)
-
-
-KERNELS = [
-    Kernel(
-        name="int16_product",
-        meaning="a few rows times packed weights in 16-bit fixed point",
-        source="SHARP-05, SHARP-18",
-        reference="numpy in float64",
-        bound="kernels.packed_products.product_error_bound, by weights and inputs",
-        cost="reads 2 bytes a weight; rows x weights multiply-adds",
-        baselines=(LIBRARY, PACKED),
-        cases=int16_cases,
-    ),
-]

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.kernels.arrays import KernelError, checked, checked_out
-from simnmt.kernels.cases import Case, Comparison, Kernel, Memory, Run, Work, one_after_another, target_at
+from simnmt.kernels.cases import Case, Comparison, Kernel, Memory, Run, one_after_another, target_at
 from simnmt.kernels.native_library import at_once, native
 
 if TYPE_CHECKING:
@@ -200,8 +200,8 @@ def _unpack_case(text: str, memory: Memory, weights: int, count: int, threads: i
         theirs = f"{ours}, {TORCH}"
         by_torch = [torch_unpack_run(shard, torch.from_numpy(out)[start:]) for shard, start in zip(shards, starts, strict=True)]
         runs[theirs] = one_after_another(by_torch)
-        work = Work(count * (4 * weights + weights * bits // ALIGNED))
-        against = partial(Comparison, ours, work=work, what=ours, error=_unpack_error(shards[0]))
+        bytes_moved = count * (4 * weights + weights * bits // ALIGNED)
+        against = partial(Comparison, ours, bytes_moved=bytes_moved, what=ours, error=_unpack_error(shards[0]))
         comparisons.append(against(TORCH, baseline_runs=(theirs,), target=target_at(avx512=2.0, avx2=2.0)))
         if bits != PACKED_BITS[0]:
             target = target_at(avx512=0.8, avx2=0.5) if bits == PACKED_BITS[-1] else None

@@ -79,7 +79,7 @@ def engine_settings(target: Target, folder: Path, **options: Any) -> EngineSetti
     )
     if target.decoder is not None:
         settings = _with_decoder(settings, target.decoder.settings, device)
-    if settings.decoder is not None and settings.decoder.vocabulary != "full":
+    if settings.decoder is not None and settings.decoder.restricts:
         what = f"device {device} multiplies a part of the vocabulary, by a bundle that its profile does not hold"
         raise DeploymentError(what, remedy=f"name a decoder of the whole vocabulary in devices.{device}.decoder")
     return replace(settings, **options)

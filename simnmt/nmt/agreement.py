@@ -53,28 +53,25 @@ def agreement(
     """Compare two translations of `sources`, token by token; `max_len`: most tokens, of all or of each."""
     most = [max_len] * len(sources) if isinstance(max_len, int) else max_len
     pairs = [(one.tokens, other.tokens) for one, other in zip(ones, others, strict=True)]
-    near, disagreements = list[int](), list[int]()
-    for sentence, (pair, source, limit) in enumerate(zip(pairs, sources, most, strict=True)):
-        if pair[0] != pair[1]:
-            (near if _is_tie(model, source, pair, beam, limit, tie) else disagreements).append(sentence)
+    differing = [sentence for sentence, (one, other) in enumerate(pairs) if one != other]
+    near = [at for at in differing if _is_tie(model, sources[at], pairs[at], beam, most[at], tie)]
     same = sum(one == other for pair in pairs for one, other in zip(*pair, strict=False))
     tokens = sum(max(map(len, pair)) for pair in pairs)
-    equal = len(pairs) - len(near) - len(disagreements)
-    return Agreement(equal, tuple(near), tuple(disagreements), same / tokens if tokens else 1.0)
+    faults = tuple(sentence for sentence in differing if sentence not in near)
+    return Agreement(len(pairs) - len(differing), tuple(near), faults, same / tokens if tokens else 1.0)
 
 
 def _is_tie(model: StepModel, source: Sequence[int], pair: tuple[Tokens, Tokens], beam: int, max_len: int, tie: float) -> bool:
-    """See `Agreement.near_ties`."""
     alone = decode_alone(model, source, beam, max_len).tokens
     if alone not in pair:
         return False
     rival = pair[1] if alone == pair[0] else pair[0]
-    differing = (at for at, tokens in enumerate(zip(alone, rival, strict=False)) if tokens[0] != tokens[1])
-    shared = next(differing, min(len(alone), len(rival)))
-    favoured = (*rival, model.eos_token)[: shared + 1]
+    shared = next((at for at, (one, other) in enumerate(zip(alone, rival, strict=False)) if one != other), None)
+    favoured = (*rival, model.eos_token)[: (min(len(alone), len(rival)) if shared is None else shared) + 1]
     return decode_alone(model, source, beam, max_len, favoured=favoured, bonus=tie).tokens == rival
 
 
+@torch.inference_mode()
 def decode_alone(
     model: StepModel,
     source: Sequence[int],
@@ -89,8 +86,7 @@ def decode_alone(
     `bonus` is added to the log-probability of the last of the tokens `favoured`, after all others of them.
     """
     slots, device = model.slots(beam), model.device
-    with torch.inference_mode():
-        memory = model.encode(torch.tensor([list(source)], device=device), torch.tensor([len(source)], device=device))
+    memory = model.encode(torch.tensor([list(source)], device=device), torch.tensor([len(source)], device=device))
     slots.join(memory, [0], [len(source)], beam)
     paths: list[Tokens] = []
 
@@ -100,8 +96,7 @@ def decode_alone(
         unused = beam - len(words)
         slots.reorder(torch.from_numpy(np.pad(parents, (0, unused))).to(device))
         hidden = slots.body(torch.from_numpy(np.pad(words, (0, unused))).to(device))
-        with torch.inference_mode():
-            logits = model.project(hidden)[: len(words)].double().cpu().numpy()
+        logits = model.project(hidden)[: len(words)].double().cpu().numpy()
         if model.pad_token != model.eos_token:
             logits[:, model.pad_token] = -np.inf
         log_probs: NDArray[np.float64] = log_softmax(logits, axis=1)

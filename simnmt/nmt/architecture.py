@@ -21,10 +21,11 @@ from simnmt.nmt.families import FAMILIES
 
 Size = Annotated[int, Field(ge=1, le=1_000_000)]
 _Token = Annotated[int, Field(ge=0)]
+_Layers = Annotated[int, Field(ge=1, le=128)]
 
 
-class SpecialTokens(Configuration):
-    """The special tokens of every model."""
+class _Model(Configuration):
+    """What every model has."""
 
     pad_token: _Token = 0
     """Fills up the shorter sources of a batch."""
@@ -41,12 +42,49 @@ class SpecialTokens(Configuration):
         return False
 
     def _fit(self, vocab: int) -> None:
-        for name in SpecialTokens.model_fields:
+        for name in _Model.model_fields:
             if (token := getattr(self, name)) >= vocab:
                 raise ValueError(f"{name}: {token} is no token of a vocabulary of {vocab}")
 
 
-_Layers = Annotated[int, Field(ge=1, le=128)]
+class _Recurrent(_Model):
+    """What recurrent models have; they take any length."""
+
+    hidden: Size
+    """Width of a decoder state; even for a bilstm."""
+    embedding: Size
+    """Width of a token's vector."""
+    src_vocab: Size
+    """Source tokens of the vocabulary."""
+    tgt_vocab: Size
+    """Target tokens of the vocabulary."""
+
+    @property
+    def max_positions(self) -> None:
+        return None
+
+
+class RecurrentArchitecture(_Recurrent):
+    """Encoder and decoder of LSTM or GRU cells, with Luong's attention between them unless switched off.
+
+    The encoder of a `bilstm` reads in both directions with half of `hidden` each, so that its states, joined, are as
+    wide as the decoder's and start it without a projection; the encoder of a `gru` reads forwards only. The attentional
+    vector is not fed back into the next step, so that training runs over all positions at once.
+    """
+
+    kind: Literal["bilstm", "gru"]
+    """LSTM cells with an encoder in both directions, or GRU cells with an encoder that reads forwards."""
+    layers: Annotated[int, Field(ge=1, le=32)]
+    """Layers of the encoder, and of the decoder."""
+    attention: Literal["general", "none"] = "general"
+    """Luong's general score, or a decoder without attention, which starts from the encoder's last state."""
+
+    @model_validator(mode="after")
+    def _sizes_fit(self) -> Self:
+        if self.kind == "bilstm" and self.hidden % 2:
+            raise ValueError(f"hidden: {self.hidden} cannot be halved between two directions")
+        self._fit(min(self.src_vocab, self.tgt_vocab))
+        return self
 
 
 class StackBlock(Configuration):
@@ -61,7 +99,7 @@ class StackBlock(Configuration):
     """Number of layers."""
 
 
-class AttentionalArchitecture(SpecialTokens):
+class AttentionalArchitecture(_Recurrent):
     """A bidirectional encoder, an attentional cell at the bottom of the decoder (SHARP-04), and layers on top of it (SHARP-12).
 
     The attention's context is fed into the cell, so that training goes over the target's positions one by one. The decoder
@@ -70,11 +108,7 @@ class AttentionalArchitecture(SpecialTokens):
 
     kind: Literal["attentional"]
     cell: Literal["gru", "lstm"] = "gru"
-    """The bottom cell of the decoder."""
-    hidden: Size
-    """Width of its state."""
-    embedding: Size
-    """Width of a token's vector."""
+    """The bottom cell of the decoder, whose state has the width `hidden`."""
     attention: Literal["dot_of_tanh", "additive"] = "dot_of_tanh"
     """The score as printed, tanh(W h + V x) . tanh(U s), or that of the model cited there, v . tanh(W h + V x + U s)."""
     attention_width: Size | None = None
@@ -87,22 +121,13 @@ class AttentionalArchitecture(SpecialTokens):
     """Layers of the encoder, all in both directions."""
     source_hidden: Size
     """Width of its state in each direction; attention is to both, joined."""
-    src_vocab: Size
-    """Source tokens of the vocabulary."""
-    tgt_vocab: Size
-    """Target tokens of the vocabulary."""
 
     @model_validator(mode="after")
-    def _sizes_fit(self) -> AttentionalArchitecture:
+    def _sizes_fit(self) -> Self:
         self._fit(min(self.src_vocab, self.tgt_vocab))
         if any(below.kind == above.kind == "fc_relu" for below, above in pairwise(self.stack)):
             raise ValueError("stack: neighbouring fc_relu layers are one block, of one width")
         return self
-
-    @property
-    def max_positions(self) -> None:
-        """A recurrent model takes any length."""
-        return None
 
     @property
     def compared(self) -> int:
@@ -114,95 +139,8 @@ class AttentionalArchitecture(SpecialTokens):
         """The stack, as blocks of one layer."""
         return tuple(block.model_copy(update={"layers": 1}) for block in self.stack for _ in range(block.layers))
 
-    @property
-    def output(self) -> int:
-        """Width of the input of the output layer."""
-        return self.stack[-1].width if self.stack else self.hidden
 
-
-def _paper_model(*stack: StackBlock, **other: object) -> AttentionalArchitecture:
-    sizes: dict[str, object] = {
-        "kind": "attentional",
-        "hidden": 1024,
-        "embedding": 512,
-        "stack": stack,
-        "source_layers": 3,
-        "source_hidden": 512,
-        "src_vocab": 80_000,
-        "tgt_vocab": 80_000,
-    }
-    return AttentionalArchitecture.model_validate(sizes | other)
-
-
-def _relu_block(layers: int) -> StackBlock:
-    return StackBlock(kind="fc_relu", width=768, layers=layers)
-
-
-_TANH, _GRU = StackBlock(kind="fc_tanh", width=1024), StackBlock(kind="gru", width=1024)
-
-SHARP_MODELS: dict[str, AttentionalArchitecture] = {
-    "sharp": AttentionalArchitecture(
-        kind="attentional",
-        hidden=256,
-        embedding=256,
-        stack=(StackBlock(kind="fc_relu", width=256, layers=3), StackBlock(kind="fc_tanh", width=256)),
-        source_layers=1,
-        source_hidden=128,
-        src_vocab=32_000,
-        tgt_vocab=32_000,
-    ),
-    "sharp-s1": _paper_model(),
-    "sharp-s2": _paper_model(_GRU),
-    "sharp-s3": _paper_model(_relu_block(3), _TANH),
-    "sharp-s4": _paper_model(_relu_block(7), _TANH),
-    "sharp-s5": _paper_model(_relu_block(7), _GRU),
-    "sharp-s6": _paper_model(_relu_block(15), _TANH),
-    "sharp-s7": _paper_model(StackBlock(kind="lstm", width=1024, layers=7), cell="lstm", source_cell="lstm", source_layers=8),
-}
-"""By name: `sharp`, shaped like S3 and small enough to be trained on a CPU, and S1 to S7 of Table 2 (SHARP-15, 16).
-
-The paper does not specify the embedding (512 here), the width that attention compares (here that of the target), and the width
-of the encoder of S7 (here 512 in each direction, as in the others).
-"""
-
-
-class RecurrentArchitecture(SpecialTokens):
-    """Encoder and decoder of LSTM or GRU cells, with Luong's attention between them unless switched off.
-
-    The encoder of a `bilstm` reads in both directions with half of `hidden` each, so that its states, joined, are as
-    wide as the decoder's and start it without a projection; the encoder of a `gru` reads forwards only. The attentional
-    vector is not fed back into the next step, so that training runs over all positions at once.
-    """
-
-    kind: Literal["bilstm", "gru"]
-    """LSTM cells with an encoder in both directions, or GRU cells with an encoder that reads forwards."""
-    layers: Annotated[int, Field(ge=1, le=32)]
-    """Layers of the encoder, and of the decoder."""
-    hidden: Size
-    """Width of a decoder state; even for a bilstm."""
-    embedding: Size
-    """Width of a token's vector."""
-    src_vocab: Size
-    """Source tokens of the vocabulary."""
-    tgt_vocab: Size
-    """Target tokens of the vocabulary."""
-    attention: Literal["general", "none"] = "general"
-    """Luong's general score, or a decoder without attention, which starts from the encoder's last state."""
-
-    @model_validator(mode="after")
-    def _sizes_fit(self) -> RecurrentArchitecture:
-        if self.kind == "bilstm" and self.hidden % 2:
-            raise ValueError(f"hidden: {self.hidden} cannot be halved between two directions")
-        self._fit(min(self.src_vocab, self.tgt_vocab))
-        return self
-
-    @property
-    def max_positions(self) -> None:
-        """A recurrent model takes any length."""
-        return None
-
-
-class TransformerArchitecture(SpecialTokens):
+class TransformerArchitecture(_Model):
     """A Transformer as `transformers` builds it; source and target share a vocabulary and their embeddings.
 
     The kinds are those of `FAMILIES`: `transformer`, that of Marian, and `m2m100` and `mbart`, of many languages. `d_model` is
@@ -232,19 +170,13 @@ class TransformerArchitecture(SpecialTokens):
 
     @model_validator(mode="after")
     def _sizes_fit(self) -> Self:
-        if self.kind not in FAMILIES:
-            raise ValueError(f"kind: {self.kind} is none of {', '.join(FAMILIES)}")
         self._fit(self.vocab)
         if self.d_model % self.heads or self.d_model % 2:
             raise ValueError(f"d_model: {self.d_model} is no even multiple of {self.heads} heads")
-        most = FAMILIES[self.kind].most_pad_token
-        if most is not None and self.pad_token > most:
-            raise ValueError(f"pad_token: {self.pad_token} where the positions of {self.kind} begin after it: {most} or less")
         return self
 
     @property
     def multilingual(self) -> bool:
-        """See `SpecialTokens`."""
         return FAMILIES[self.kind].multilingual
 
     @property
@@ -257,17 +189,45 @@ class TransformerArchitecture(SpecialTokens):
         """Target tokens of the vocabulary."""
         return self.vocab
 
-    @property
-    def head_width(self) -> int:
-        """Width of an attention head."""
-        return self.d_model // self.heads
-
 
 Architecture = RecurrentArchitecture | AttentionalArchitecture | TransformerArchitecture
 
+
+def _sharp(*stack: tuple[str, int, int], vocab: int = 80_000, hidden: int = 1024, **other: Any) -> AttentionalArchitecture:
+    """Return an attentional architecture of stack blocks (kind, width, layers), by default with the sizes of the paper."""
+    sizes = {"embedding": 512, "source_layers": 3, "source_hidden": 512, "src_vocab": vocab, "tgt_vocab": vocab} | other
+    blocks = [{"kind": kind, "width": width, "layers": layers} for kind, width, layers in stack]
+    return AttentionalArchitecture.model_validate({"kind": "attentional", "hidden": hidden, "stack": blocks} | sizes)
+
+
+_TANH, _GRU = ("fc_tanh", 1024, 1), ("gru", 1024, 1)
+
+SHARP_MODELS: dict[str, AttentionalArchitecture] = {
+    "sharp": _sharp(
+        ("fc_relu", 256, 3), ("fc_tanh", 256, 1), hidden=256, embedding=256, source_layers=1, source_hidden=128, vocab=32_000
+    ),
+    "sharp-s1": _sharp(),
+    "sharp-s2": _sharp(_GRU),
+    "sharp-s3": _sharp(("fc_relu", 768, 3), _TANH),
+    "sharp-s4": _sharp(("fc_relu", 768, 7), _TANH),
+    "sharp-s5": _sharp(("fc_relu", 768, 7), _GRU),
+    "sharp-s6": _sharp(("fc_relu", 768, 15), _TANH),
+    "sharp-s7": _sharp(("lstm", 1024, 7), cell="lstm", source_cell="lstm", source_layers=8),
+}
+"""By name: `sharp`, shaped like S3 and small enough to be trained on a CPU, and S1 to S7 of Table 2 (SHARP-15, 16).
+
+The paper does not specify the embedding (512 here), the width that attention compares (here that of the target), and the width
+of the encoder of S7 (here 512 in each direction, as in the others).
+"""
+
+
+def _recurrent(kind: Literal["bilstm", "gru"], layers: int, width: int, vocab: int) -> RecurrentArchitecture:
+    return RecurrentArchitecture(kind=kind, layers=layers, hidden=width, embedding=width, src_vocab=vocab, tgt_vocab=vocab)
+
+
 ARCHITECTURES: dict[str, Architecture] = {
-    "bilstm": RecurrentArchitecture(kind="bilstm", layers=2, hidden=500, embedding=500, src_vocab=50_000, tgt_vocab=50_000),
-    "gru": RecurrentArchitecture(kind="gru", layers=1, hidden=256, embedding=256, src_vocab=32_000, tgt_vocab=32_000),
+    "bilstm": _recurrent("bilstm", 2, 500, 50_000),
+    "gru": _recurrent("gru", 1, 256, 32_000),
     "marian": TransformerArchitecture(
         kind="transformer",
         encoder_layers=6,
@@ -281,7 +241,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         pad_token=65_000,
         start_token=65_000,
     ),
-    "gru-512": RecurrentArchitecture(kind="gru", layers=1, hidden=512, embedding=512, src_vocab=85_000, tgt_vocab=85_000),
+    "gru-512": _recurrent("gru", 1, 512, 85_000),
     **SHARP_MODELS,
 }
 """By name: the models of C-NMT (CNMT-13), which does not specify vocabularies, `marian` with the sizes of opus-mt-en-zh;
@@ -294,30 +254,24 @@ _BY_KIND: dict[str, type[Architecture]] = {
     "gru": RecurrentArchitecture,
 }
 """Classes of the architectures that are no Transformer."""
-MOST_BYTES = 1 << 18
+_MOST_BYTES = 1 << 18
 """Most bytes of an architecture's file, which usually has a few hundred; the YAML parser takes seconds for this many."""
 
 
 def read_architecture(path: str | os.PathLike[str]) -> Architecture:
     """Read an architecture from a YAML or JSON file; raises `NmtError` naming the file and the key."""
     from ruamel.yaml import YAML
-    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+    from ruamel.yaml.error import YAMLError
 
-    line: int | None = None
-    column: int | None = None
     try:
-        content = YAML(typ="safe", pure=True).load(read_bounded(path, MOST_BYTES).decode("utf-8"))
+        content = YAML(typ="safe", pure=True).load(read_bounded(path, _MOST_BYTES).decode("utf-8"))
     except OSError as error:
         raise NmtError(f"cannot read the architecture: {error.strerror}", path=path, remedy="name a readable file") from None
-    except MarkedYAMLError as error:
-        if mark := error.problem_mark or error.context_mark:
-            line, column = mark.line + 1, mark.column + 1
-        what = " ".join((error.problem or error.context or "not understood").split())
     except (YAMLError, ValueError, RecursionError) as error:
-        what = describe_error(error)
-    else:
-        return architecture_of(content, path)
-    raise NmtError(f"no YAML and no JSON: {what}", path=path, line=line, column=column)
+        what, mark = getattr(error, "problem", None) or describe_error(error), getattr(error, "problem_mark", None)
+        line, column = (None, None) if mark is None else (mark.line + 1, mark.column + 1)
+        raise NmtError(f"no YAML and no JSON: {what}", path=path, line=line, column=column) from None
+    return architecture_of(content, path)
 
 
 def architecture_of(content: Any, path: str | os.PathLike[str] | None = None) -> Architecture:
@@ -330,9 +284,9 @@ def architecture_of(content: Any, path: str | os.PathLike[str] | None = None) ->
         return kinds[kind].model_validate(content)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
-    below = first["loc"]
-    known, key = (StackBlock if len(below) > 1 else kinds[kind]).model_fields, ".".join(map(str, below))
+    place = first["loc"]
+    known, key = (StackBlock if len(place) > 1 else kinds[kind]).model_fields, ".".join(map(str, place))
     message, remedy = message_of(first), f"known here: {', '.join(known)}"
     if first["type"] == "extra_forbidden":
-        message, remedy = "unknown key", did_you_mean(str(below[-1]), known, remedy)
+        message, remedy = "unknown key", did_you_mean(str(place[-1]), known, remedy)
     raise NmtError(f"{key}: {message}" if key else message, path=path, remedy=remedy)

@@ -26,13 +26,12 @@ class AttentionalCell(nn.Module):
 
     def __init__(self, architecture: AttentionalArchitecture) -> None:
         super().__init__()
-        self.cell, hidden = CELLS[architecture.cell], architecture.hidden
-        embedding, source = architecture.embedding, 2 * architecture.source_hidden
+        self.cell, hidden, source = CELLS[architecture.cell], architecture.hidden, 2 * architecture.source_hidden
         self.hidden, self.compared, self.gates = hidden, architecture.compared, self.cell.gates * hidden
         both = self.compared + self.gates
         self.recur = nn.Linear(hidden, both, bias=False)
         """W_a, then W of each gate."""
-        self.feed = nn.Linear(embedding, both, bias=False)
+        self.feed = nn.Linear(architecture.embedding, both, bias=False)
         """V_a, then V of each gate."""
         self.keys = nn.Linear(source, self.compared, bias=False)
         """U_a."""
@@ -49,7 +48,7 @@ class AttentionalCell(nn.Module):
     def step(self, fed: Tensor, kept: Kept, keys: Tensor, values: Tensor, behind: Tensor | None) -> tuple[Kept, Tensor]:
         """Take one step; return the new state, and the attention weights [rows, src_len].
 
-        `fed`: the product with a token's vector, [rows, compared + gates]; `behind`: see `RecurrentDecoder.body`.
+        `fed`: the product with a token's vector, [rows, compared + gates]; `behind`: see `RecurrentDecoder`.
         """
         recurred = self.recur(kept[0])
         query = recurred[:, : self.compared] + fed[:, : self.compared]
@@ -79,8 +78,7 @@ class RecurrentLayer(nn.Module):
 
     def forward(self, below: Tensor) -> Tensor:
         """Take all steps from a state of zeros: [rows, tokens, inputs] to [rows, tokens, width]."""
-        kept = self.cell.zeros(len(below), self.width, below)
-        outputs = []
+        kept, outputs = self.cell.zeros(len(below), self.width, below), []
         for fed in self.feed(below).unbind(1):
             kept = self.cell.step(fed, self.recur(kept[0]), *kept)
             outputs.append(kept[0])
@@ -113,17 +111,6 @@ class DenseBlock(nn.Module):
         return outputs[-1]
 
 
-@torch.no_grad()
-def draw_weights(model: nn.Module) -> None:
-    """Draw weights within [-1, 1] for tokens' vectors, within 1 / sqrt(inputs) for products; biases are 0."""
-    for module in model.modules():
-        for weight in module.parameters(recurse=False):
-            if weight.dim() == 1:
-                weight.zero_()
-            else:
-                weight.uniform_(-1.0, 1.0).mul_(1.0 if isinstance(module, nn.Embedding) else 1.0 / math.sqrt(weight.shape[1]))
-
-
 class AttentionalModel(RecurrentDecoder):
     """An attentional decoder; `forward` is for training with teacher forcing."""
 
@@ -131,25 +118,43 @@ class AttentionalModel(RecurrentDecoder):
 
     def __init__(self, architecture: AttentionalArchitecture, dropout: float = 0.0) -> None:
         super().__init__(architecture)
-        self.src_embedding = nn.Embedding(architecture.src_vocab, architecture.embedding)
-        self.tgt_embedding = nn.Embedding(architecture.tgt_vocab, architecture.embedding)
+        embedding, layers = architecture.embedding, architecture.source_layers
+        self.src_embedding = nn.Embedding(architecture.src_vocab, embedding)
+        self.tgt_embedding = nn.Embedding(architecture.tgt_vocab, embedding)
         self.encoder = (nn.GRU if architecture.source_cell == "gru" else nn.LSTM)(
-            architecture.embedding,
+            embedding,
             architecture.source_hidden,
-            architecture.source_layers,
+            layers,
             batch_first=True,
             bidirectional=True,
-            dropout=dropout if architecture.source_layers > 1 else 0.0,  # torch warns of a dropout that no layer follows
+            dropout=dropout if layers > 1 else 0.0,  # torch warns of a dropout that no layer follows
         )
         self.bottom = AttentionalCell(architecture)
-        self.stack = nn.ModuleList(_stack_layers(architecture))
-        self.projection = nn.Linear(architecture.output, self.vocab)
+        self.stack, below = nn.ModuleList(), architecture.hidden
+        for block in architecture.stack:
+            if block.kind == "gru" or block.kind == "lstm":
+                inputs = [below, *[block.width] * (block.layers - 1)]
+                self.stack.extend(RecurrentLayer(block.kind, width, block.width) for width in inputs)
+            else:
+                self.stack.append(DenseBlock(block.kind, below, block.width, block.layers))
+            below = block.width
+        self.projection = nn.Linear(below, self.vocab)
         self.dropout = nn.Dropout(dropout)
         self.source_width = self.bottom.compared + self.bottom.gates
-        draw_weights(self)
+        self._draw_weights()
+
+    @torch.no_grad()
+    def _draw_weights(self) -> None:
+        """Draw weights within [-1, 1] for tokens' vectors, within 1 / sqrt(inputs) for products; biases are 0."""
+        for module in self.modules():
+            for weight in module.parameters(recurse=False):
+                if weight.dim() == 1:
+                    weight.zero_()
+                else:
+                    scale = 1.0 if isinstance(module, nn.Embedding) else 1.0 / math.sqrt(weight.shape[1])
+                    weight.uniform_(-1.0, 1.0).mul_(scale)
 
     def forward(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> Tensor:
-        """See `StepModel`."""
         states, _ = self._bottom_steps(src, src_lengths, tgt_in)
         for layer in self.stack:
             states = layer(states)
@@ -157,7 +162,6 @@ class AttentionalModel(RecurrentDecoder):
         return logits
 
     def attention(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> Tensor:
-        """See `StepModel`."""
         return self._bottom_steps(src, src_lengths, tgt_in)[1]
 
     def _bottom_steps(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> tuple[Tensor, Tensor]:
@@ -176,7 +180,6 @@ class AttentionalModel(RecurrentDecoder):
         return torch.stack(outputs, dim=1), torch.stack(weights, dim=1)
 
     def encode(self, src: Tensor, src_lengths: Tensor) -> Memory:
-        """See `StepModel`."""
         states, _, _ = self.read_source(src, src_lengths)
         source = torch.cat(self.bottom.look_at(states), dim=2)
         recurrent = [(self.bottom.cell, self.bottom.hidden)]
@@ -184,7 +187,6 @@ class AttentionalModel(RecurrentDecoder):
         return Memory(source, tuple(part for cell, width in recurrent for part in cell.zeros(len(src), width, source)))
 
     def body(self, tokens: Tensor, kept: Kept, source: Tensor, behind: Tensor | None) -> tuple[Tensor, Kept]:
-        """See `RecurrentDecoder`."""
         bottom, waiting = self.bottom, iter(kept)
         keys, values = source[:, :, : bottom.compared], source[:, :, bottom.compared :]
         fed = bottom.feed(self.tgt_embedding(tokens))
@@ -203,15 +205,3 @@ class AttentionalModel(RecurrentDecoder):
         """Clip every weight to [-1, 1], so that it fits 16 bits (SHARP-05); called after each step of training."""
         for weight in self.parameters():
             weight.clamp_(-1.0, 1.0)
-
-
-def _stack_layers(architecture: AttentionalArchitecture) -> list[nn.Module]:
-    below, layers = architecture.hidden, list[nn.Module]()
-    for block in architecture.stack:
-        if block.kind == "gru" or block.kind == "lstm":
-            inputs = [below, *[block.width] * (block.layers - 1)]
-            layers += [RecurrentLayer(block.kind, width, block.width) for width in inputs]
-        else:
-            layers.append(DenseBlock(block.kind, below, block.width, block.layers))
-        below = block.width
-    return layers

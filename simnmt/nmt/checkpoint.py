@@ -17,17 +17,17 @@ from simnmt.base.files import MOST_TENSOR_BYTES, check_regular, written_whole
 from simnmt.nmt.architecture import Architecture
 from simnmt.nmt.errors import NmtError
 
+ARCHITECTURE_FILE, WEIGHTS_FILE = "architecture.json", "model.safetensors"
+TRAINING_FILE = "training.json"
+
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], note: Mapping[str, str] | None = None) -> None:
     """Write tensors, no two of which share memory, whole; raises `OSError` and `SafetensorError`."""
     with written_whole(path) as partial:
         partial.touch()
         usual = partial.stat().st_mode & 0o777
-        save_file(
-            {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()},
-            partial,
-            dict(note) if note else None,
-        )
+        whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+        save_file(whole, partial, dict(note) if note else None)
         partial.chmod(usual)  # the library's new file is readable only by its owner
 
 
@@ -38,13 +38,8 @@ class TensorFileError(ValueError):
 def read_tensors(path: str | os.PathLike[str], *, copies: bool = False) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Read the tensors of a file, and the notes in its header.
 
-    Args:
-        path: a regular file of at most `MOST_TENSOR_BYTES`.
-        copies: tensors in memory of their own; otherwise they may share the file's mapped memory.
-
-    Raises:
-        OSError: the file is missing, unreadable, a device or a pipe.
-        TensorFileError: the file is damaged, or not a safetensors file.
+    `copies`: tensors in memory of their own; otherwise they may share the file's mapped memory. Raises `OSError` for a file
+    that is missing, unreadable, a device or a pipe, and `TensorFileError`.
     """
     check_regular(path, MOST_TENSOR_BYTES)
     try:
@@ -60,20 +55,15 @@ def read_tensors(path: str | os.PathLike[str], *, copies: bool = False) -> tuple
 
 def check_tensors(tensors: Mapping[str, Tensor], shapes: Mapping[str, Sequence[int]]) -> None:
     """Raise `ValueError` for the first tensor that is missing, unknown, of another shape, or not finite."""
-    for name in shapes:
-        if name not in tensors:
-            raise ValueError(f"{name} is missing")
+    if missing := [name for name in shapes if name not in tensors]:
+        raise ValueError(f"{missing[0]} is missing")
     for name, tensor in tensors.items():
         if name not in shapes:
             raise ValueError(f"unknown tensor {name}")
         if tuple(tensor.shape) != tuple(shapes[name]):
-            raise ValueError(f"{name} is {_size(tensor.shape)}, where {_size(shapes[name])} is needed")
+            raise ValueError(f"{name} is of shape {tuple(tensor.shape)}, where {tuple(shapes[name])} is needed")
         if tensor.is_floating_point() and not tensor.isfinite().all():
             raise ValueError(f"{name} holds a number that is not finite")
-
-
-def _size(shape: Sequence[int]) -> str:
-    return " x ".join(map(str, shape)) or "a single number"
 
 
 def own_tensors(model: nn.Module) -> dict[str, Tensor]:
@@ -81,12 +71,6 @@ def own_tensors(model: nn.Module) -> dict[str, Tensor]:
     first: dict[int, str] = {}
     state = model.state_dict()
     return {name: tensor for name, tensor in state.items() if first.setdefault(tensor.data_ptr(), name) == name}
-
-
-ARCHITECTURE_FILE, WEIGHTS_FILE = "architecture.json", "model.safetensors"
-TRAINING_FILE = "training.json"
-
-_AGAIN = "train again, or copy the folder again"
 
 
 def save_checkpoint(folder: str | os.PathLike[str], model: nn.Module, architecture: Architecture) -> None:
@@ -106,12 +90,8 @@ def load_weights(folder: str | os.PathLike[str], model: nn.Module) -> None:
     path = Path(folder) / WEIGHTS_FILE
     try:
         weights, _ = read_tensors(path)
-    except OSError as error:
-        raise NmtError(f"cannot read the weights: {error.strerror or 'no such file'}", path=path, remedy=_AGAIN) from None
-    except TensorFileError:
-        raise NmtError("damaged, or no safetensors file", path=path, remedy=_AGAIN) from None
-    try:
         check_tensors(weights, {name: tuple(tensor.shape) for name, tensor in own_tensors(model).items()})
-    except ValueError as error:
-        raise NmtError(f"{error}, by {ARCHITECTURE_FILE}", path=path, remedy=_AGAIN) from None
+    except (OSError, ValueError) as error:
+        what = f"no usable weights: {getattr(error, 'strerror', None) or error}"
+        raise NmtError(what, path=path, remedy="train again, or copy the folder again") from None
     model.load_state_dict(weights, strict=False)

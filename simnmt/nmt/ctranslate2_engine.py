@@ -75,7 +75,6 @@ class CTranslate2Engine:
 
     @classmethod
     def load(cls, request: EngineRequest) -> CTranslate2Engine:
-        """See `ServingEngine`."""
         device, threads, compute_type = request.device, request.threads, request.compute_type or "float32"
         loaded = load_model(request.model, seed=request.seed)
         if device == "cpu":
@@ -83,7 +82,6 @@ class CTranslate2Engine:
         return within_memory(device, lambda: cls(loaded, device, threads, compute_type, request.seed))
 
     def run(self, work: Work) -> Timing:
-        """See `Engine`."""
         check_lengths(self._architecture.max_positions, work.src_len, work.tgt_len)
         sources = [[str(token) for token in source] for source in random_sources(work, self._architecture, self._seed)]
         start = time.perf_counter()

@@ -73,15 +73,12 @@ class Decoder(SentenceDecoder):
 
     @property
     def active(self) -> int:
-        """See `SentenceDecoder`."""
         return len(self._keys)
 
     def withdraw(self, key: int) -> bool:
-        """See `SentenceDecoder`."""
         return key not in self._encoded and super().withdraw(key)
 
     def holds(self, key: int) -> bool:
-        """See `SentenceDecoder`."""
         return key in self.waiting or key in self._keys
 
     def act(self, now_s: float = 0.0) -> tuple[Encode | Join | None, Finished]:
@@ -244,6 +241,7 @@ def decode(
     output: Output = Output(),  # noqa: B008 - frozen
     max_len: int | Sequence[int] = MOST_TARGET_TOKENS,
     forced_lens: Sequence[int] | None = None,
+    observer: Observer | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> BatchedRun:
     """Translate sources that are all present from the beginning, in the order given.
@@ -256,6 +254,7 @@ def decode(
         output: the output layer. The steps of a restricted one are recorded in its account, or in a new one if it has none.
         max_len: most tokens, of all or of each.
         forced_lens: exact token counts, none of the tokens the end.
+        observer: as of `Decoder`.
         clock: times the parts of the run.
 
     Raises `NmtError` for lengths beyond the model's positions and `OutOfMemory`.
@@ -264,7 +263,7 @@ def decode(
     most = [max_len] * count if isinstance(max_len, int) else max_len
     if output.vocabulary is not None and output.vocabulary.account is None:
         output = replace(output, vocabulary=replace(output.vocabulary, account=SubsetAccount()))
-    decoder = Decoder(model, batching, search, output)
+    decoder = Decoder(model, batching, search, output, observer=observer)
     for key, request in enumerate(zip(sources, repeat(None, count) if forced_lens is None else forced_lens, most, strict=True)):
         decoder.arrive(key, DecodeRequest(*request))
     decoder.batcher.close()

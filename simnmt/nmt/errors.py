@@ -14,6 +14,10 @@ class NmtError(InputError):
     """A model, a checkpoint or a request to an engine that cannot be used."""
 
 
+class TrainingError(NmtError):
+    """A corpus, a recipe or a folder that cannot be used for training."""
+
+
 class OutOfMemory(SimnmtError):
     """The device has too little memory for this work; the engine stays usable for smaller work."""
 
@@ -26,11 +30,16 @@ def need(package: str) -> Any:
         raise NmtError(f"this needs the package {package}", remedy=install_command("models")) from None
 
 
+def need_packages() -> None:
+    """Raise `NmtError` unless all packages of training are installed; called before anything long begins."""
+    for package in ("torch", "transformers", "sentencepiece", "sacrebleu"):
+        need(package)
+
+
 ResultT = TypeVar("ResultT")
 
 _MESSAGES = ("out of memory", "can't allocate memory", "bad_alloc", "ALLOC_FAILED", "Storage size calculation overflowed")
-"""Parts of messages of torch on CUDA and CTranslate2; torch's DefaultCPUAllocator; the C++ library; cuBLAS and cuDNN; torch on
-more than 2**63 bytes."""
+"""Parts of messages of torch on CUDA and CTranslate2; torch on the CPU; the C++ library; cuBLAS; torch on over 2**63 bytes."""
 
 
 def within_memory(device: str, do: Callable[[], ResultT]) -> ResultT:
@@ -44,13 +53,3 @@ def within_memory(device: str, do: Callable[[], ResultT]) -> ResultT:
             raise
     # Not in the handler: its exception keeps the frames, and these the tensors.
     raise OutOfMemory(f"{device} has too little memory for this work (try a smaller batch, beam or length)")
-
-
-class TrainingError(NmtError):
-    """A corpus, a recipe or a folder that cannot be used for training."""
-
-
-def need_packages() -> None:
-    """Raise `NmtError` unless all packages of training are installed; called before anything long begins."""
-    for package in ("torch", "transformers", "sentencepiece", "sacrebleu"):
-        need(package)

@@ -12,11 +12,7 @@ class Family:
     """How a kind of architecture is built, read and stepped."""
 
     model_type: str
-    """Its name in config.json."""
-    config: str
-    """Name of the configuration's class in `transformers`."""
-    model: str
-    """Name of the model's class in `transformers`."""
+    """Its name in config.json, by which `transformers` builds it."""
     norm_first: bool
     """Whether layer norm comes before each block, not after it; then the last layer is followed by one."""
     positions: Callable[[Any], Any]
@@ -31,8 +27,6 @@ class Family:
     """The token of unknown words, which no configuration names."""
     usual_start: str = "pad_token_id"
     """Key of the token that starts the decoder where the configuration names none."""
-    most_pad_token: int | None = None
-    """Largest token of padding, after which the positions begin; None: any."""
     tokenizer_files: tuple[str, ...] = ("tokenizer.json or sentencepiece.bpe.model",)
     """Files without which its tokeniser cannot be read."""
 
@@ -40,8 +34,6 @@ class Family:
 FAMILIES = {
     "transformer": Family(
         "marian",
-        "MarianConfig",
-        "MarianMTModel",
         norm_first=False,
         positions=lambda module: module.weight,
         scales_embedding=True,
@@ -49,18 +41,9 @@ FAMILIES = {
         unk_token=1,
         tokenizer_files=("source.spm", "target.spm", "vocab.json"),
     ),
-    "m2m100": Family(
-        "m2m_100",
-        "M2M100Config",
-        "M2M100ForConditionalGeneration",
-        norm_first=True,
-        positions=lambda module: module.weights[module.padding_idx + 1 :],
-        most_pad_token=1,
-    ),
+    "m2m100": Family("m2m_100", norm_first=True, positions=lambda module: module.weights[module.padding_idx + 1 :]),
     "mbart": Family(
         "mbart",
-        "MBartConfig",
-        "MBartForConditionalGeneration",
         norm_first=True,
         positions=lambda module: module.weight[module.offset :],
         norms_embedding=True,
@@ -84,8 +67,3 @@ CONFIG_KEYS = {
     "start_token": "decoder_start_token_id",
 }
 """The key in config.json of each field of an architecture, in every family."""
-
-
-def family_of(model_type: str | None) -> tuple[str, Family] | None:
-    """Return the kind and the family of a `model_type` of config.json; None for another."""
-    return next(((kind, family) for kind, family in FAMILIES.items() if family.model_type == model_type), None)

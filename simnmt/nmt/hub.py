@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import re
-import sys
 from functools import cache
 from pathlib import Path
 
@@ -18,8 +17,6 @@ _VOCABULARIES = ("*vocab*.json", "*.spm", "*.model", "vocab.txt", "merges.txt")
 _SAFETENSORS = ("model*.safetensors", "model.safetensors.index.json")
 _PICKLES = ("pytorch_model*.bin", "pytorch_model.bin.index.json")
 """Taken where there are no safetensors."""
-_LOCAL = "or name a folder that holds the model"
-_LOG = logging.getLogger("simnmt.nmt")
 
 
 def model_path(model: str, *, weights: bool = False) -> str:
@@ -28,46 +25,36 @@ def model_path(model: str, *, weights: bool = False) -> str:
     A file or folder of that name comes first. `weights`: whether they are needed beside configuration and tokeniser. Raises
     `NmtError` for an id that does not exist, and for one that is neither in the cache nor can be downloaded.
     """
-    if model in ARCHITECTURES or Path(model).exists() or not is_hub_id(model):
-        return model
-    return str(_downloaded(model, weights))
-
-
-def is_hub_id(model: str) -> bool:
-    """Return whether a text has the form of a Hugging Face id, such as Helsinki-NLP/opus-mt-de-en."""
-    return _ID.fullmatch(model) is not None and Path(model).suffix not in (".yaml", ".yml", ".json")
+    is_id = _ID.fullmatch(model) is not None and Path(model).suffix not in (".yaml", ".yml", ".json")
+    return str(_downloaded(model, weights)) if is_id and not Path(model).exists() and model not in ARCHITECTURES else model
 
 
 @cache
 def _downloaded(model: str, weights: bool) -> Path:
-    """Return the folder of the cache that holds a model."""
     folder = _snapshot(model, [*_TEXTS, *_VOCABULARIES, *(_SAFETENSORS if weights else ())])
     if weights and not any(folder.rglob(_SAFETENSORS[0])):
         folder = _snapshot(model, [*_PICKLES])
-    _LOG.info("model %s: in the cache at %s", model, folder)
+    logging.getLogger("simnmt.nmt").info("model %s: in the cache at %s", model, folder)
     return folder
 
 
 def _snapshot(model: str, patterns: list[str]) -> Path:
-    hub, errors, utils = (need(f"huggingface_hub{part}") for part in ("", ".errors", ".utils"))
-    quiet = not sys.stderr.isatty() and not utils.are_progress_bars_disabled()
-    if quiet:
-        utils.disable_progress_bars()
+    hub, errors = need("huggingface_hub"), need("huggingface_hub.errors")
     try:
         return Path(hub.snapshot_download(model, allow_patterns=patterns))
     except errors.GatedRepoError:
-        what = f"{model}: the Hugging Face Hub asks you to accept its terms first"
-        raise NmtError(what, remedy=f"accept them on huggingface.co/{model} and set HF_TOKEN, {_LOCAL}") from None
-    except (errors.RepositoryNotFoundError, errors.HFValidationError):
-        what = f"no model {model} on the Hugging Face Hub, and no such folder here"
-        raise NmtError(what, remedy="check the id; a private one needs HF_TOKEN") from None
-    except errors.LocalEntryNotFoundError:
-        what = (
-            f"{model} is not in the cache of the Hugging Face Hub, {hub.constants.HF_HUB_CACHE}, and the Hub cannot be reached"
+        what, remedy = (
+            "the Hugging Face Hub asks you to accept its terms",
+            f"accept them on huggingface.co/{model}, set HF_TOKEN",
         )
-        raise NmtError(what, remedy=f"connect to the network once, {_LOCAL}") from None
+    except (errors.RepositoryNotFoundError, errors.HFValidationError):
+        what, remedy = (
+            "no such model on the Hugging Face Hub, and no such folder here",
+            "check the id; a private one needs HF_TOKEN",
+        )
+    except errors.LocalEntryNotFoundError:
+        what = f"not in the cache of the Hugging Face Hub, {hub.constants.HF_HUB_CACHE}, and the Hub cannot be reached"
+        remedy = "connect to the network once, or name a folder that holds the model"
     except OSError as error:  # of the library, of its HTTP client, of the disk
-        raise NmtError(f"{model} could not be downloaded: {describe_error(error)}", remedy=f"try again, {_LOCAL}") from None
-    finally:
-        if quiet:
-            utils.enable_progress_bars()
+        what, remedy = f"could not be downloaded: {describe_error(error)}", "try again, or name a folder that holds the model"
+    raise NmtError(what, path=model, remedy=remedy)

@@ -8,17 +8,16 @@ int8 is left out: since 2.13 torch warns that its quantized tensors will be remo
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-_ENGINES = {"x86", "fbgemm"}
-
 
 def has_half_weights() -> bool:
     """Return whether this torch has FBGEMM, which multiplies float16 weights."""
-    return torch.backends.quantized.engine in _ENGINES
+    return torch.backends.quantized.engine in {"x86", "fbgemm"}
 
 
 class HalfLinear(nn.Module):
@@ -28,18 +27,18 @@ class HalfLinear(nn.Module):
         super().__init__()
         self.bias = None if bias is None else bias.detach().float()
         self._packed = torch.ops.quantized.linear_prepack_fp16(weight.detach().float().contiguous(), self.bias)
-        self._bare: torch.ScriptObject | None = None
-        """A second copy of the weights without bias, made when first needed."""
-        self._unpacked: Tensor | None = None
-        """A further copy in float16, row by row, made when first needed."""
 
-    @property
+    @cached_property
     def weight(self) -> Tensor:
-        """The weights as multiplied, float16 [out, in]."""
-        if self._unpacked is None:
-            weight, _ = torch.ops.quantized.linear_unpack_fp16(self._packed)
-            self._unpacked = weight.half()
-        return self._unpacked
+        """The weights as multiplied, float16 [out, in]: a second copy."""
+        weight: Tensor = torch.ops.quantized.linear_unpack_fp16(self._packed)[0].half()
+        return weight
+
+    @cached_property
+    def _bare(self) -> torch.ScriptObject:
+        """The weights without bias: a further copy."""
+        packed: torch.ScriptObject = torch.ops.quantized.linear_prepack_fp16(self.weight.float(), None)
+        return packed
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Apply the layer: float32 [..., in] to float32 [..., out]."""
@@ -48,10 +47,7 @@ class HalfLinear(nn.Module):
 
     def products(self, inputs: Tensor) -> Tensor:
         """Apply the layer without its bias."""
-        if self._bare is None:
-            weight, _ = torch.ops.quantized.linear_unpack_fp16(self._packed)
-            self._bare = self._packed if self.bias is None else torch.ops.quantized.linear_prepack_fp16(weight, None)
-        output: Tensor = torch.ops.quantized.linear_dynamic_fp16(inputs, self._bare)
+        output: Tensor = torch.ops.quantized.linear_dynamic_fp16(inputs, self._packed if self.bias is None else self._bare)
         return output
 
 

@@ -21,7 +21,6 @@ from simnmt.nmt.architecture import (
 from simnmt.nmt.attentional_model import AttentionalModel
 from simnmt.nmt.checkpoint import ARCHITECTURE_FILE, load_weights
 from simnmt.nmt.errors import NmtError, OutOfMemory, within_memory
-from simnmt.nmt.families import FAMILIES
 from simnmt.nmt.hub import model_path
 from simnmt.nmt.pretrained_config import FOLDER_REMEDY, quiet_transformers, read_pretrained_architecture
 from simnmt.nmt.recurrent_model import RecurrentModel
@@ -29,7 +28,6 @@ from simnmt.nmt.transformer_model import TransformerModel
 
 WEIGHTS_ONLY_HOLDS = torch.__version__ >= "2.6"
 """Earlier versions could run code of a pickle that is read as weights only (CVE-2025-32434)."""
-_WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 
 TranslationModel = RecurrentModel | AttentionalModel | TransformerModel
 """Every kind of model; each is a `StepModel`."""
@@ -53,11 +51,10 @@ def build_model(architecture: Architecture, *, seed: int = 0, dropout: float = 0
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        match architecture:
-            case RecurrentArchitecture():
-                return RecurrentModel(architecture, dropout)
-            case AttentionalArchitecture():
-                return AttentionalModel(architecture, dropout)
+        if isinstance(architecture, RecurrentArchitecture):
+            return RecurrentModel(architecture, dropout)
+        if isinstance(architecture, AttentionalArchitecture):
+            return AttentionalModel(architecture, dropout)
         return TransformerModel(architecture, dropout=dropout)
 
 
@@ -69,14 +66,13 @@ def load_model(model: str, *, seed: int = 0) -> LoadedModel:
     path = Path(model_path(model, weights=True))
     if model not in ARCHITECTURES and path.is_dir():
         if (path / ARCHITECTURE_FILE).is_file():
-            architecture = read_architecture(path / ARCHITECTURE_FILE)
-            trained = build_model(architecture)
+            trained = build_model(read_architecture(path / ARCHITECTURE_FILE))
             load_weights(path, trained)
-            return LoadedModel(model, trained.eval(), architecture, "checkpoint")
-        if (path / "config.json").is_file():
-            pretrained = load_hf(path)
-            return LoadedModel(model, pretrained, pretrained.architecture, "checkpoint")
-        raise NmtError(f"holds neither {ARCHITECTURE_FILE} nor config.json", path=path, remedy="name a model's folder")
+        elif (path / "config.json").is_file():
+            trained = _load_hf(path)
+        else:
+            raise NmtError(f"holds neither {ARCHITECTURE_FILE} nor config.json", path=path, remedy="name a model's folder")
+        return LoadedModel(model, trained.eval(), trained.architecture, "checkpoint")
     if model not in ARCHITECTURES and not path.exists():
         known = f"known: {', '.join(ARCHITECTURES)}, or a file or folder that exists, or a Hugging Face id"
         raise NmtError(f"no model called {model}", remedy=did_you_mean(model, ARCHITECTURES, known))
@@ -84,24 +80,17 @@ def load_model(model: str, *, seed: int = 0) -> LoadedModel:
     return LoadedModel(model, build_model(architecture, seed=seed).eval(), architecture, "random")
 
 
-def load_hf(folder: str | os.PathLike[str]) -> TransformerModel:
-    """Load a Hugging Face folder, with weights in safetensors or weights-only form, without running code in it.
-
-    Raises `NmtError` and `OutOfMemory`.
-    """
+def _load_hf(folder: str | os.PathLike[str]) -> TransformerModel:
+    """Load a Hugging Face folder, with weights in safetensors or weights-only form, without running code in it."""
     architecture = read_pretrained_architecture(folder)
-    if not any((Path(folder) / name).exists() for name in _WEIGHT_FILES):
-        what = f"no usable weights: neither {_WEIGHT_FILES[0]} nor {_WEIGHT_FILES[2]}"
-        raise NmtError(what, path=folder, remedy=FOLDER_REMEDY)
-    import transformers  # a second of CPU time that models without it are spared
-
-    hf_class: Any = getattr(transformers, FAMILIES[architecture.kind].model)
+    from transformers import AutoModelForSeq2SeqLM  # a second of CPU time that models without it are spared
 
     def load() -> Any:
         with quiet_transformers():
-            return hf_class.from_pretrained(
+            return AutoModelForSeq2SeqLM.from_pretrained(
                 folder,
                 local_files_only=True,
+                trust_remote_code=False,
                 weights_only=True,
                 use_safetensors=None if WEIGHTS_ONLY_HOLDS else True,
                 attn_implementation="sdpa",  # else config.json may name code to be fetched
@@ -118,4 +107,4 @@ def load_hf(folder: str | os.PathLike[str]) -> TransformerModel:
         raise NmtError(f"the weights lack {lacking[0]}", path=folder, remedy=FOLDER_REMEDY)
     if unknown := sorted(key for key in report["unexpected_keys"] if ".layers." in key):
         raise NmtError(f"the weights hold a layer that {architecture.kind} does not have: {unknown[0]}", path=folder)
-    return TransformerModel(architecture, hf.float().eval())
+    return TransformerModel(architecture, hf.float())

@@ -29,7 +29,7 @@ from simnmt.kernels.output_layer import fused_argmax, fused_best
 from simnmt.kernels.output_reference import Best
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.step_model import StepModel
-from simnmt.nmt.vocabulary.restricted_vocabulary import ProductChoice, RestrictedVocabulary
+from simnmt.nmt.vocabulary.restricted_vocabulary import RestrictedVocabulary, product_choice
 
 NEVER = -inf
 """The log-probability of a token that cannot be chosen."""
@@ -223,21 +223,17 @@ class PlainOutput(OutputLayer):
         self._model, self._banned = model, banned
 
     def project(self, hidden: Tensor, best: int) -> Tensor:
-        """See `OutputLayer`."""
         return self._model.project(hidden)
 
     def likeliest(self, projected: Tensor) -> Tensor:
-        """See `OutputLayer`."""
         self._banned.ban(projected)
         return largest(projected)
 
     def likeliest_scored(self, projected: Tensor) -> tuple[Tensor, Tensor]:
-        """See `OutputLayer`."""
         tokens = self.likeliest(projected)
         return tokens, log_softmax_(projected).gather(1, tokens[:, None])[:, 0]
 
     def largest_sums(self, projected: Tensor, scores: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
-        """See `OutputLayer`."""
         self._banned.ban(projected)
         return largest_sums(log_softmax_(projected), scores, count)
 
@@ -282,11 +278,9 @@ class FusedOutput(OutputLayer):
         return self._model.products(hidden, _block(hidden))
 
     def likeliest(self, projected: Tensor) -> Tensor:
-        """See `OutputLayer`."""
         return projected
 
     def likeliest_scored(self, projected: Best) -> tuple[Tensor, Tensor]:
-        """See `OutputLayer`."""
         return projected.columns[:, 0], projected.log_probs[:, 0]
 
     def largest_sums(self, projected: Best, scores: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -356,17 +350,17 @@ class SubsetOutput(FusedOutput):
         super().__init__(model, banned)
         self._vocabulary, self._subset = vocabulary, vocabulary.begin()
         self._weight = model.weight.detach()
-        self._choice = ProductChoice(vocabulary.cost, *self._weight.shape)
+        self._choice = product_choice(vocabulary.cost, *self._weight.shape)
+        if vocabulary.account is not None:
+            vocabulary.account.vocab = model.vocab
         self.leave([])
 
     def join(self, keys: Sequence[int], sources: Sequence[Sequence[int]]) -> None:
-        """See `OutputLayer`."""
         self._subset.join(sources)
         if self._vocabulary.account is not None:
             self._vocabulary.account.join(keys)
 
     def leave(self, order: Sequence[int]) -> None:
-        """See `OutputLayer`."""
         self._subset.leave(order)
         if self._vocabulary.account is not None:
             self._vocabulary.account.leave(order)
@@ -390,21 +384,19 @@ class SubsetOutput(FusedOutput):
         else:
             projected = columns[_argmax(products, bias)].long()
         if account is not None:
-            if account.clock:
-                account.seconds(assigned_s - begin_s, multiplied_s - assigned_s, clock() - multiplied_s)
+            moments_s = begin_s, assigned_s, multiplied_s, clock()
             missed = self._missed(hidden, columns) if self._vocabulary.audit else None
-            account.step(self._model.vocab, len(hidden), len(columns), missed=missed)
+            account.step(len(hidden), len(columns), missed, moments_s)
         return projected
 
     def largest_sums(self, projected: Best, scores: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
-        """See `OutputLayer`."""
         sums, rows, tokens = super().largest_sums(projected, scores, count)
         # The order of impossible tokens is arbitrary, but the contexts after them would add columns to the next union.
         impossible = sums == NEVER
         return sums, rows.masked_fill(impossible, 0), tokens.masked_fill(impossible, self._banned.eos)
 
     def _multiplied(self, hidden: Tensor, columns: Tensor) -> Tensor:
-        method = self._choice.method(len(columns), len(hidden))
+        method = self._choice(len(columns), len(hidden))
         if method == "dense":
             _, products = next(iter(self._model.products(hidden)))
             return products.float().index_select(1, columns)

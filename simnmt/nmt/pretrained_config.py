@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,18 +10,17 @@ from pathlib import Path
 from typing import Any, cast
 
 from simnmt.base.errors import describe_error
-from simnmt.base.files import MOST_MODEL_BYTES, check_model_folder, read_bounded
+from simnmt.base.files import check_model_folder
 from simnmt.nmt.architecture import TransformerArchitecture, architecture_of
 from simnmt.nmt.errors import NmtError
-from simnmt.nmt.families import CONFIG_KEYS, FAMILIES, family_of
+from simnmt.nmt.families import CONFIG_KEYS, FAMILIES
 
 FOLDER_REMEDY = "name a folder of Marian, M2M100, NLLB or mBART as transformers saves it, with config.json and weights"
 
 
 def read_pretrained_architecture(folder: str | os.PathLike[str]) -> TransformerArchitecture:
-    """Return the architecture of a Hugging Face folder. Raises `NmtError`."""
-    check_folder(folder)
-    refuse_code(folder, "config.json")
+    """Return the architecture of a Hugging Face folder. Raises `NmtError`, and `InputError` for a pointer of Git LFS."""
+    check_model_folder(Path(folder))
     from transformers import AutoConfig
 
     try:
@@ -31,11 +29,11 @@ def read_pretrained_architecture(folder: str | os.PathLike[str]) -> TransformerA
             config: Any = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # transformers checks each value in a way of its own
         raise NmtError(f"no Hugging Face configuration: {describe_error(error)}", path=folder, remedy=FOLDER_REMEDY) from None
-    if (known := family_of(config.model_type)) is None:
+    kind = next((kind for kind, family in FAMILIES.items() if family.model_type == config.model_type), None)
+    if kind is None:
         types = ", ".join(family.model_type for family in FAMILIES.values())
         what = f"holds a model of type {config.model_type} where one of {types} is read"
         raise NmtError(what, path=folder, remedy=FOLDER_REMEDY)
-    kind, family = known
     for name, encoder, decoder in (
         ("attention heads", config.encoder_attention_heads, config.decoder_attention_heads),
         ("feed-forward width", config.encoder_ffn_dim, config.decoder_ffn_dim),
@@ -47,39 +45,9 @@ def read_pretrained_architecture(folder: str | os.PathLike[str]) -> TransformerA
     if content["activation"] == "silu":
         content["activation"] = "swish"
     if content["start_token"] is None:
-        content["start_token"] = getattr(config, family.usual_start)
-    content |= {"kind": kind, "unk_token": family.unk_token}
+        content["start_token"] = getattr(config, FAMILIES[kind].usual_start)
+    content |= {"kind": kind, "unk_token": FAMILIES[kind].unk_token}
     return cast(TransformerArchitecture, architecture_of(content, folder))
-
-
-def check_folder(folder: str | os.PathLike[str]) -> None:
-    """Raise an `InputError` for a folder with a file that no library may read."""
-    try:
-        check_model_folder(Path(folder))
-    except OSError as error:
-        raise NmtError(f"cannot be read: {error.strerror}", path=error.filename or folder, remedy=FOLDER_REMEDY) from None
-
-
-def model_type(folder: str | os.PathLike[str]) -> str | None:
-    """Return the `model_type` of a folder's config.json; None without one."""
-    kind = _json_object(folder, "config.json").get("model_type")
-    return kind if isinstance(kind, str) else None
-
-
-def refuse_code(folder: str | os.PathLike[str], name: str) -> None:
-    """Raise `NmtError` if a JSON file of a folder names Python code to be run, which is never done."""
-    if _json_object(folder, name).get("auto_map"):
-        what = f"{name} names Python code to be run (auto_map), which is never done"
-        raise NmtError(what, path=folder, remedy="give a model that transformers itself implements")
-
-
-def _json_object(folder: str | os.PathLike[str], name: str) -> dict[str, Any]:
-    """Return the object in a JSON file of a folder; an empty one for any other file, which its own reader refuses."""
-    try:
-        content = json.loads(read_bounded(Path(folder) / name, MOST_MODEL_BYTES))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return content if isinstance(content, dict) else {}
 
 
 @contextmanager

@@ -5,23 +5,19 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simnmt.base.errors import describe_error
+from simnmt.base.files import check_model_folder
 from simnmt.base.suggestions import did_you_mean
 from simnmt.nmt.architecture import Architecture
 from simnmt.nmt.errors import NmtError
-from simnmt.nmt.families import family_of
+from simnmt.nmt.families import FAMILIES
 from simnmt.nmt.hub import model_path
-from simnmt.nmt.pretrained_config import (
-    check_folder,
-    model_type,
-    quiet_transformers,
-    read_pretrained_architecture,
-    refuse_code,
-)
-from simnmt.nmt.source_lines import UNKNOWN
+from simnmt.nmt.pretrained_config import quiet_transformers, read_pretrained_architecture
+from simnmt.nmt.subwords import UNKNOWN, until_end
 
 if TYPE_CHECKING:  # a service's front converts texts without torch
     from simnmt.nmt.models import LoadedModel
@@ -58,9 +54,11 @@ class PretrainedTokenizer:
     def __init__(self, tokenizer: Any, unk: int, prefix: str = "") -> None:
         """`tokenizer`: of `transformers`; `unk`: its token of unknown words; `prefix`: before each source, as `>>deu<< `."""
         self._tokenizer, self._prefix = tokenizer, prefix
-        self.size = size_of(tokenizer)
+        codes = _codes(tokenizer)
         # Of M2M100, `transformers` counts the languages neither as special tokens nor in the length.
-        self._marks = {*tokenizer.all_special_ids, *_codes(tokenizer).values()}
+        self.size = max(len(tokenizer), *(number + 1 for number in codes.values()), 0)
+        """Tokens, those of languages included."""
+        self._marks = {*tokenizer.all_special_ids, *codes.values()}
         self.eos: int = tokenizer.eos_token_id
         self.unk = unk
 
@@ -71,22 +69,16 @@ class PretrainedTokenizer:
 
     def decode(self, sentences: Sequence[Sequence[int]]) -> list[str]:
         """Return the text of each sentence, up to its end mark if it has one, without marks."""
-        return [self._text(list(tokens)) for tokens in sentences]
+        return [self._text(until_end(tokens, self.eos)) for tokens in sentences]
 
-    def _text(self, tokens: list[int]) -> str:
-        until_end = tokens[: tokens.index(self.eos)] if self.eos in tokens else tokens
-        runs: list[list[int]] = [[]]
-        for token in until_end:
-            if token == self.unk:
-                runs.append([])
-            elif token < self.size and token not in self._marks:
-                runs[-1].append(token)
-        texts = [self._run_text(run) if run else "" for run in runs]
-        return f" {UNKNOWN} ".join(texts).strip() if len(texts) > 1 else texts[0]
-
-    def _run_text(self, tokens: list[int]) -> str:
-        text: str = self._tokenizer.decode(tokens, clean_up_tokenization_spaces=False)
-        return text.strip()
+    def _text(self, tokens: Sequence[int]) -> str:
+        texts = list[str]()
+        for is_unknown, run in groupby(tokens, lambda token: token == self.unk):
+            if is_unknown:
+                texts += [UNKNOWN for _ in run]
+            elif known := [token for token in run if self._is_text(token)]:
+                texts.append(self._tokenizer.decode(known, clean_up_tokenization_spaces=False).strip())
+        return " ".join(filter(None, texts))
 
     def cut(self, text: str) -> list[str]:
         """Return the pieces of a text as written, without marks."""
@@ -95,15 +87,10 @@ class PretrainedTokenizer:
 
     def pieces(self, tokens: Sequence[int]) -> list[str]:
         """Return the text of each token; empty for marks and for tokens beyond the vocabulary."""
-        return [
-            "" if token >= self.size or token in self._marks else str(self._tokenizer.convert_ids_to_tokens(token))
-            for token in tokens
-        ]
+        return [str(self._tokenizer.convert_ids_to_tokens(token)) if self._is_text(token) else "" for token in tokens]
 
-
-def size_of(tokenizer: Any) -> int:
-    """Return the tokens of a tokeniser, those of languages included."""
-    return max(len(tokenizer), *(number + 1 for number in _codes(tokenizer).values()), 0)
+    def _is_text(self, token: int) -> bool:
+        return token < self.size and token not in self._marks
 
 
 def is_pretrained(folder: Path) -> bool:
@@ -137,29 +124,37 @@ def open_tokenizer(
     Raises `NmtError` for a damaged folder, and for languages that are missing, unknown or of no use to the model.
     """
     path = Path(model_path(str(folder))).absolute()
-    tokenizer = _tokenizer_in(path)
-    if (size := size_of(tokenizer)) > architecture.tgt_vocab:
-        what = f"a tokeniser of {size:,} tokens, but a model of {architecture.tgt_vocab:,}"
-        raise NmtError(what, path=path, remedy=_FOLDER)
-    prefix, start = "", None
+    hf, prefix, start = _tokenizer_in(path, FAMILIES[architecture.kind].tokenizer_files), "", None
     if architecture.multilingual:
-        start = _choose_languages(tokenizer, languages, path)
+        codes = _codes(hf)
+        example = next((code for code in ("deu_Latn", "de_DE", "de") if code in codes), next(iter(codes), "de"))
+        for option, language in (("--src-lang", languages.source), ("--tgt-lang", languages.target)):
+            if language is None:  # the tokeniser's default is English, whatever the text is
+                what = f"a model of {len(codes):,} languages, and {option} is not given"
+                raise NmtError(what, path=path, remedy=f"give {option}, such as {example}")
+            _check_language(option, language, list(codes), path)
+        hf.src_lang = languages.source
+        # The first mBART starts the target with the language itself; later models start it with the end mark.
+        start = LanguageStart(codes[str(languages.target)], not type(hf).__name__.startswith("MBartTokenizer"))
     else:
         if languages.source is not None:
             raise NmtError("a Marian model has one source language", path=path, remedy="leave --src-lang out")
-        prefix = _marian_mark(tokenizer, languages.target, path)
-    return PretrainedTokenizer(tokenizer, architecture.unk_token, prefix), start
+        if languages.target is not None:
+            _check_language("--tgt-lang", languages.target, [code[2:-2] for code in hf.supported_language_codes], path)
+            prefix = f">>{languages.target}<< "  # the mark with which models of several targets begin a source
+    tokenizer = PretrainedTokenizer(hf, architecture.unk_token, prefix)
+    if tokenizer.size > architecture.tgt_vocab:
+        what = f"no usable tokeniser: {tokenizer.size:,} tokens, but a model of {architecture.tgt_vocab:,}"
+        raise NmtError(what, path=path, remedy=_FOLDER)
+    return tokenizer, start
 
 
-def _tokenizer_in(path: Path) -> Any:
+def _tokenizer_in(path: Path, files: Sequence[str]) -> Any:
     from transformers import AutoTokenizer
 
-    check_folder(path)
-    known = family_of(model_type(path))
-    needed = () if known is None else known[1].tokenizer_files
-    if missing := [names for names in needed if not any((path / name).is_file() for name in names.split(" or "))]:
+    check_model_folder(path)
+    if missing := [names for names in files if not any((path / name).is_file() for name in names.split(" or "))]:
         raise NmtError(f"no usable tokeniser: {' and '.join(missing)} missing", path=path, remedy=_FOLDER)
-    refuse_code(path, "tokenizer_config.json")
     try:
         with quiet_transformers(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # it recommends further packages
@@ -171,44 +166,16 @@ def _tokenizer_in(path: Path) -> Any:
     return tokenizer
 
 
-def _choose_languages(tokenizer: Any, languages: Languages, path: Path) -> LanguageStart:
-    """Set the source's language in the tokeniser; return the beginning of targets."""
-    codes = _codes(tokenizer)
-    example = next((code for code in ("deu_Latn", "de_DE", "de") if code in codes), next(iter(codes), "de"))
-    chosen = []
-    for option, language in (("--src-lang", languages.source), ("--tgt-lang", languages.target)):
-        if language is None:  # the tokeniser's default is English, whatever the text is
-            what = f"a model of {len(codes):,} languages, and {option} is not given"
-            raise NmtError(what, path=path, remedy=f"give {option}, such as {example}")
-        if language not in codes:
-            remedy = did_you_mean(language, codes, f"its languages are written as {example}")
-            raise NmtError(f"{option} {language} is no language of this model", path=path, remedy=remedy)
-        chosen.append(language)
-    tokenizer.src_lang, target = chosen
-    # The first mBART starts the target with the language itself; later models start it with the end mark.
-    return LanguageStart(codes[target], after_start=not type(tokenizer).__name__.startswith("MBartTokenizer"))
+def _check_language(option: str, language: str, codes: Sequence[str], path: Path) -> None:
+    if language not in codes:
+        remedy = did_you_mean(language, codes) if codes else "leave it out: the model has one target language"
+        raise NmtError(f"{option} {language} is no language of this model", path=path, remedy=remedy)
 
 
 def _codes(tokenizer: Any) -> dict[str, int]:
     """Return the token of each language by its code: de_DE, deu_Latn, and de for the token `__de__`."""
     if hasattr(tokenizer, "lang_code_to_id"):
         return dict(tokenizer.lang_code_to_id)
-    usual = {"bos", "eos", "unk", "sep", "pad", "cls", "mask"}
-    marks = {getattr(tokenizer, f"{name}_token", None) for name in usual}
-    return {
-        token: number
-        for token, number in zip(tokenizer.all_special_tokens, tokenizer.all_special_ids, strict=True)
-        if token not in marks
-    }
-
-
-def _marian_mark(tokenizer: Any, target: str | None, path: Path) -> str:
-    """Return the mark of the target language that models of several begin a source with, such as `>>deu<< `."""
-    if target is None:
-        return ""
-    codes = [code[2:-2] for code in tokenizer.supported_language_codes]
-    if target not in codes:
-        what = f"--tgt-lang {target} is no language of this model"
-        remedy = did_you_mean(target, codes) if codes else "leave it out: the model has one target language"
-        raise NmtError(what, path=path, remedy=remedy)
-    return f">>{target}<< "
+    marks = {getattr(tokenizer, f"{name}_token", None) for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask")}
+    specials = zip(tokenizer.all_special_tokens, tokenizer.all_special_ids, strict=True)
+    return {token: number for token, number in specials if token not in marks}

@@ -1,11 +1,10 @@
 """Encoder and decoder of LSTM or GRU cells with Luong's attention (CNMT-13): a step model and its training pass.
 
-`RecurrentDecoder`, with its slots and cells, is also the base of the attentional models.
+`RecurrentDecoder`, with its cells, is also the base of the attentional models.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,51 +19,10 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from simnmt.nmt.architecture import RecurrentArchitecture
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.linear_layers import HalfLinear
-from simnmt.nmt.step_model import Memory, Moves, Slots, StepModel
+from simnmt.nmt.step_model import Memory, Slots, StepModel
 
 Kept = tuple[Tensor, ...]
 """The state of a recurrent layer between steps, each [rows, width]: h, and c of an LSTM."""
-
-
-class RecurrentSlots(Slots):
-    """The slots of a recurrent decoder. Only the source has spare room: every step makes the states anew."""
-
-    def __init__(self, model: RecurrentDecoder, rows: int, most_rows: int | None) -> None:
-        weight = model.tgt_embedding.weight.detach()
-        super().__init__(weight.new_empty((rows, 0, model.source_width)), 0, most_rows)
-        self._model = model
-        self._kept: Kept = ()
-        self._behind: Tensor | None = None
-        self._prepare()
-
-    @torch.inference_mode()
-    def body(self, tokens: Tensor) -> Tensor:
-        """See `Slots`."""
-        hidden, self._kept = self._model.body(tokens, self._kept, self._attended, self._behind)
-        return hidden
-
-    @torch.inference_mode()
-    def reorder(self, rows: Tensor) -> None:
-        """See `Slots`."""
-        self._kept = tuple(part.index_select(0, rows) for part in self._kept)
-
-    def _take(self, memory: Memory, taken: Tensor) -> None:
-        """See `Slots`."""
-        new = tuple(part.index_select(0, taken) for part in memory.state)
-        self._kept = tuple(map(torch.cat, zip(self._kept, new, strict=True))) if self._kept else new
-        self._prepare()
-
-    def _move(self, moves: Moves) -> None:
-        """See `Slots`."""
-        for part in self._kept:
-            moves.apply(part, 0)
-        self._kept = tuple(part[: self.rows] for part in self._kept)
-        self._prepare()
-
-    def _prepare(self) -> None:
-        """Prepare the source of the next steps, after rows have joined or left."""
-        self._attended, within = self._active_source()
-        self._behind = None if within is None else ~within
 
 
 def gru(fed: Tensor, recurred: Tensor, hidden: Tensor) -> Kept:
@@ -111,8 +69,7 @@ class CellKind:
         return tuple(islice(waiting, self.kept))
 
 
-LSTM = CellKind(lstm, 4, 2)
-CELLS = {"gru": CellKind(gru, 3, 1), "lstm": LSTM}
+CELLS = {"gru": CellKind(gru, 3, 1), "lstm": CellKind(lstm, 4, 2)}
 _TORCH_GRU = CellKind(_torch_gru, 3, 1)
 
 
@@ -131,8 +88,11 @@ def run_layer(layer: nn.LSTM | nn.GRU, fed: Any, start: Any = None) -> Any:
 class RecurrentDecoder(StepModel):
     """A step model whose decoder carries the states of recurrent layers.
 
-    A subclass sets `src_embedding`, `tgt_embedding`, `dropout`, `projection` and a torch `encoder`, and adds `encode`, `body`
-    and `attention`.
+    A subclass sets `src_embedding`, `tgt_embedding`, `dropout`, `projection` and a torch `encoder`, and adds
+    `body(tokens, kept, source, behind)`, which runs a step up to the output layer: from the last token of each row, int64
+    [rows], the states of all recurrent layers from bottom to top, and keys and values of attention, side by side, [rows,
+    src_len, keys + values], to the input of the output layer, [rows, width], and the new states. `behind` is True behind the
+    end of each source, [rows, src_len], or None if all are equally long.
     """
 
     src_embedding: nn.Embedding
@@ -143,15 +103,12 @@ class RecurrentDecoder(StepModel):
     """Width of the keys and values of attention."""
 
     def read_source(self, src: Tensor, src_lengths: Tensor) -> tuple[Tensor, Kept, Tensor | None]:
-        """Return the encoder's states, [batch, src_len, width], 0 behind a source's end; its last state; and the padding mask.
-
-        The mask is `behind` of `body`.
-        """
+        """Return the encoder's states, [batch, src_len, width], 0 behind a source's end; its last state; and `behind`."""
         embedded, src_len = self.dropout(self.src_embedding(src)), src.shape[1]
         lengths = src_lengths.cpu()  # once: each look at what is on a GPU waits for it
+        behind = None
         if bool((lengths == src_len).all()):
             states, last = run_layer(self.encoder, embedded)
-            behind = None
         else:
             packed = pack_padded_sequence(embedded, lengths, batch_first=True, enforce_sorted=False)
             packed, last = run_layer(self.encoder, packed)
@@ -159,20 +116,8 @@ class RecurrentDecoder(StepModel):
             behind = torch.arange(src_len, device=src.device)[None] >= src_lengths[:, None]
         return states, last if isinstance(last, tuple) else (last,), behind
 
-    @abstractmethod
-    def body(self, tokens: Tensor, kept: Kept, source: Tensor, behind: Tensor | None) -> tuple[Tensor, Kept]:
-        """Run a step up to the output layer; return its input, [rows, width], and the new states.
-
-        Args:
-            tokens: the last token of each row, int64 [rows].
-            kept: the states of all recurrent layers, from bottom to top.
-            source: keys and values of attention, side by side, [rows, src_len, keys + values].
-            behind: True behind the end of each source, [rows, src_len]; None if all are equally long.
-        """
-
-    def slots(self, rows: int, most_rows: int | None = None) -> RecurrentSlots:
-        """See `StepModel`."""
-        return RecurrentSlots(self, rows, most_rows)
+    def slots(self, rows: int, most_rows: int | None = None) -> Slots:
+        return Slots(self, self.tgt_embedding.weight.detach().new_empty((rows, 0, self.source_width)), most_rows)
 
 
 class RecurrentModel(RecurrentDecoder):
@@ -184,54 +129,40 @@ class RecurrentModel(RecurrentDecoder):
         super().__init__(architecture)
         width, layers, both = architecture.hidden, architecture.layers, architecture.kind == "bilstm"
         cells = nn.LSTM if both else nn.GRU
-        between = dropout if layers > 1 else 0.0  # torch warns of a dropout that no layer follows
+        options: Any = {"batch_first": True, "dropout": dropout if layers > 1 else 0.0}  # torch warns if no layer follows
         self.src_embedding = nn.Embedding(architecture.src_vocab, architecture.embedding, padding_idx=self.pad_token)
         self.tgt_embedding = nn.Embedding(architecture.tgt_vocab, architecture.embedding)
-        self.encoder = cells(
-            architecture.embedding,
-            width // 2 if both else width,
-            layers,
-            batch_first=True,
-            bidirectional=both,
-            dropout=between,
-        )
-        self.decoder = cells(architecture.embedding, width, layers, batch_first=True, dropout=between)
+        half = width // 2 if both else width
+        self.encoder = cells(architecture.embedding, half, layers, bidirectional=both, **options)
+        self.decoder = cells(architecture.embedding, width, layers, **options)
         self.attends = architecture.attention == "general"
         self.score = nn.Linear(width, width, bias=False) if self.attends else None
         self.combine = nn.Linear(2 * width, width, bias=False) if self.attends else None
         self.projection = nn.Linear(width, self.vocab)
         self.dropout = nn.Dropout(dropout)
         self.source_width = 2 * width if self.attends else 0
-        self._cell = LSTM if both else _TORCH_GRU
+        self._cell = CELLS["lstm"] if both else _TORCH_GRU
         self._half_cells: list[tuple[HalfLinear, HalfLinear]] = []
 
     def forward(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> Tensor:
-        """See `StepModel`."""
-        values, last, behind = self._read(src, src_lengths)
-        states = self._decoded(last, tgt_in)
-        keys = values if self.score is None else self.score(values)
-        logits: Tensor = self.projection(self.dropout(self._combined(states, keys, values, behind)))
+        keys, values, last, behind = self._read(src, src_lengths)
+        states = self._combined(self._decoded(last, tgt_in), keys, values, behind)
+        logits: Tensor = self.projection(self.dropout(states))
         return logits
 
     def attention(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> Tensor:
-        """See `StepModel`."""
-        if self.score is None:
+        if not self.attends:
             raise NmtError("a model without attention aligns nothing")
-        values, last, behind = self._read(src, src_lengths)
-        return _weights(self._decoded(last, tgt_in), self.score(values), behind)
+        keys, _, last, behind = self._read(src, src_lengths)
+        return _weights(self._decoded(last, tgt_in), keys, behind)
 
     def encode(self, src: Tensor, src_lengths: Tensor) -> Memory:
-        """See `StepModel`."""
-        values, last, _ = self._read(src, src_lengths)
+        keys, values, last, _ = self._read(src, src_lengths)
         kept = tuple(part[layer] for layer in range(self.architecture.layers) for part in last)
-        source = values[:, :, :0] if self.score is None else torch.cat((self.score(values), values), dim=2)
-        return Memory(source, kept)
+        return Memory(torch.cat((keys, values), dim=2) if self.attends else values[:, :, :0], kept)
 
     def body(self, tokens: Tensor, kept: Kept, source: Tensor, behind: Tensor | None) -> tuple[Tensor, Kept]:
-        """See `RecurrentDecoder`.
-
-        The cells are written out: for a single token torch's own layer spends most of its time rearranging its weights.
-        """
+        # The cells are written out: for a single token torch's own layer spends most of its time rearranging its weights.
         output, after, waiting = self.tgt_embedding(tokens), list[Tensor](), iter(kept)
         for feed, recur in self._products():
             before = self._cell.next_of(waiting)
@@ -242,26 +173,24 @@ class RecurrentModel(RecurrentDecoder):
         return self._combined(output[:, None], keys, values, behind)[:, 0], tuple(after)
 
     def halve(self) -> None:
-        """See `StepModel`."""
         self._half_cells = [
             (HalfLinear(feed, feed_bias), HalfLinear(recur, recur_bias))
             for feed, recur, feed_bias, recur_bias in self.decoder.all_weights
         ]
         super().halve()
 
-    def _read(self, src: Tensor, src_lengths: Tensor) -> tuple[Tensor, Kept, Tensor | None]:
-        """Return `read_source` with the first state of the decoder as last state, each part [layers, batch, hidden]."""
+    def _read(self, src: Tensor, src_lengths: Tensor) -> tuple[Tensor, Tensor, Kept, Tensor | None]:
+        """Return keys, values, the first state of the decoder, each part [layers, batch, hidden], and `behind`."""
         values, last, behind = self.read_source(src, src_lengths)
         if self.encoder.bidirectional:
             # [layers x directions, batch, half] -> [layers, batch, both halves]
             last = tuple(torch.cat((part[0::2], part[1::2]), dim=2) for part in last)
-        return values, last, behind
+        return values if self.score is None else self.score(values), values, last, behind
 
     def _decoded(self, last: Kept, tgt_in: Tensor) -> Tensor:
         """Return the decoder's states [batch, tgt_len, hidden] along the reference."""
         start = last if len(last) > 1 else last[0]
-        states, _ = run_layer(self.decoder, self.dropout(self.tgt_embedding(tgt_in)), start)
-        return cast(Tensor, states)
+        return cast(Tensor, run_layer(self.decoder, self.dropout(self.tgt_embedding(tgt_in)), start)[0])
 
     def _products(self) -> Sequence[tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]]:
         """Return the products of each layer: with its input, and with its last output."""

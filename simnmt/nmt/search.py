@@ -92,11 +92,9 @@ class GreedySearch(SlotSearch):
     """
 
     def project(self, hidden: Tensor) -> Projected:
-        """See `SlotSearch`."""
         return self._output.project(hidden, int(self._scored))
 
     def choose(self, projected: Projected) -> list[tuple[int, Hypothesis]]:
-        """See `SlotSearch`."""
         words: Sequence[int]
         if self._scored:
             self.tokens, log_probs = self._output.likeliest_scored(projected)
@@ -151,12 +149,10 @@ class BeamSearch(SlotSearch):
 
     @property
     def parents(self) -> Tensor:
-        """See `SlotSearch`."""
         firsts = torch.arange(0, self._rows.parents.numel(), self.beam, device=self._device)
         return (self._rows.parents + firsts[:, None]).view(-1)
 
     def join(self, keys: Sequence[int], limits: Sequence[Limit]) -> None:
-        """See `SlotSearch`."""
         super().join(keys, limits)
         new = self._new_rows(len(limits))
         new.scores[:, 0] = 0.0
@@ -170,7 +166,6 @@ class BeamSearch(SlotSearch):
         return self._output.project(hidden, self.beam + (not self._banned.all_forced))
 
     def choose(self, projected: Projected) -> list[tuple[int, Hypothesis]]:
-        """See `SlotSearch`."""
         before = self._rows
         candidates, parents, words = self._output.largest_sums(projected, before.scores, self._candidates)
         kept_scores, kept_ends, length = before.kept_scores, before.kept_ends, before.steps + 1.0
@@ -202,7 +197,6 @@ class BeamSearch(SlotSearch):
         return finished
 
     def leave(self, order: Sequence[int]) -> None:
-        """See `SlotSearch`."""
         super().leave(order)
         slots = self._slots(order)
         self._rows = _BeamRows(*(part[slots] for part in self._rows))

@@ -12,14 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 from simnmt.nmt.errors import NmtError
-from simnmt.nmt.subwords import SOURCE_TOKENIZER, TARGET_TOKENIZER, Subwords, Tokeniser
+from simnmt.nmt.subwords import SOURCE_TOKENIZER, TARGET_TOKENIZER, UNKNOWN, Subwords, Tokeniser
 
 BLANK = "▁"
-UNKNOWN = "⁇"
-"""The text of an unknown word that is not replaced."""
 LONGEST_SOURCE = 512
 """Most tokens of a source for a model that takes any length; further tokens are not translated."""
 
@@ -133,45 +130,39 @@ def replace_unknown(target: Sequence[str | int], source: Sequence[str]) -> tuple
         target: the piece of each known token, and the attended source position of each unknown one.
         source: pieces, without the end mark.
     """
-    runs: list[tuple[bool, list[Any]]] = [
-        (is_unknown, list(run)) for is_unknown, run in groupby(target, lambda piece: isinstance(piece, int))
-    ]
+    runs = [(is_unknown, list(run)) for is_unknown, run in groupby(target, lambda piece: isinstance(piece, int))]
     parts, replaced = list[str](), 0
     for at, (is_unknown, run) in enumerate(runs):
         if not is_unknown:
-            parts += run
+            parts += map(str, run)
             continue
-        before, after = runs[at - 1][1][-1] if at else "", runs[at + 1][1][0] if at + 1 < len(runs) else ""
+        before = str(runs[at - 1][1][-1]) if at else ""
+        after = str(runs[at + 1][1][0]) if at + 1 < len(runs) else ""
         whole_words = not (before[-1:].isalnum() or after[:1].isalnum())
-        substitutes = list[str]()
-        last: int | None = None  # begin of the word or piece that replaced the token before
-        for attended in run:
-            if attended >= len(source):
-                substitutes.append(UNKNOWN)
-                last = None
-                continue
-            begin, substitute = _word(source, attended) if whole_words else (attended, source[attended].strip(BLANK))
-            replaced += 1
-            if begin != last:
-                substitutes.append(substitute)
-            last = begin
-        parts.append((BLANK if whole_words else "").join(substitutes))
+        found = [_substitute(source, int(place), whole_words) for place in run]
+        replaced += sum(begin is not None for begin, _ in found)
+        earlier = [None, *(begin for begin, _ in found)]
+        texts = [text for (begin, text), last in zip(found, earlier, strict=False) if begin is None or begin != last]
+        parts.append((BLANK if whole_words else "").join(texts))
     return " ".join("".join(parts).replace(BLANK, " ").split()), replaced
 
 
-def _word(source: Sequence[str], at: int) -> tuple[int, str]:
-    """Return the begin of the word that contains a piece, in characters, and the word.
+def _substitute(source: Sequence[str], at: int, whole_word: bool) -> tuple[int | None, str]:
+    """Return the word that contains a piece, or the piece alone, with its begin; None and `UNKNOWN` for the end of the source.
 
     Punctuation around the word is removed, unless the word is nothing else.
     """
-    begin = sum(len(piece) for piece in source[:at])
+    if at >= len(source):
+        return None, UNKNOWN
+    piece = source[at].strip(BLANK)
+    if not whole_word:
+        return at, piece
     text = "".join(source)
-    begin += len(source[at]) - len(source[at].lstrip(BLANK)) if source[at].strip(BLANK) else 0
+    begin = sum(map(len, source[:at])) + (len(source[at]) - len(source[at].lstrip(BLANK)) if piece else 0)
     # A single blank before an unknown piece belongs to the next word.
     begin = min(begin + (text[begin] == BLANK), len(text) - 1)
     start = text.rfind(BLANK, 0, begin + 1) + 1
-    end = text.find(BLANK, begin)
-    word = text[start : end if end >= 0 else len(text)]
+    word = text[start:].partition(BLANK)[0] if text[begin] != BLANK else ""
     kept = [place for place, character in enumerate(word) if not unicodedata.category(character).startswith("P")]
     return start, word[kept[0] : kept[-1] + 1] if kept else word
 

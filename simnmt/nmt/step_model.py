@@ -1,4 +1,4 @@
-"""Step-by-step decoding: the base class of all models, and of the slots that hold the sentences under way.
+"""Step-by-step decoding: the base class of all models, and the slots that hold the sentences under way.
 
 A model encodes sources once and then runs one decoder step at a time. Its slots hold sentences that join and leave one by
 one, as top-up batching needs them (FNI-08). `search.py` chooses the tokens of all slots.
@@ -7,9 +7,10 @@ one, as top-up batching needs them (FNI-08). `search.py` chooses the tokens of a
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -57,26 +58,29 @@ def _rows_of(slots: Sequence[int], beam: int) -> list[int]:
     return [slot * beam + row for slot in slots for row in range(beam)]
 
 
-class Slots(ABC):
+class Slots:
     """Sentences in the decoder of one model: slot i is a block of `beam` rows, i x beam to (i + 1) x beam.
 
     All joins and leaves of one object use the same beam. Joining and leaving copy only the rows concerned, and the outputs of a
-    sentence do not depend on the other sentences. Each method runs in torch's inference mode.
+    sentence do not depend on the other sentences. Call the methods in torch's inference mode. This class is for recurrent
+    decoders: only the source has spare room, since every step makes the states anew.
     """
 
-    def __init__(self, source: Tensor, row_dim: int, most_rows: int | None) -> None:
+    def __init__(self, model: StepModel, source: Tensor, most_rows: int | None, row_dim: int = 0) -> None:
         """Start without rows, with the room of `source`: rows along `row_dim`; `most_rows`: see `StepModel.slots`."""
-        self._source, self._row_dim = source, row_dim
+        self._model, self._source, self._row_dim = model, source, row_dim
         self._most: dict[int, float] = {row_dim: most_rows or inf}
         self._lengths: list[int] = []
         """Source tokens of each row."""
+        self._state: tuple[Tensor, ...] = ()
+        """As in `Memory`, of the active rows."""
+        self._prepare()
 
     @property
     def rows(self) -> int:
         """Number of active rows."""
         return len(self._lengths)
 
-    @torch.inference_mode()
     def join(self, memory: Memory, sentences: Sequence[int], src_lens: Sequence[int], beam: int) -> None:
         """Append a slot for each of these sentences of an encoded batch, in this order; `memory` is not changed.
 
@@ -85,19 +89,17 @@ class Slots(ABC):
         """
         if not sentences:
             return
-        source, before = memory.source, self.rows
+        source, before, longest = memory.source, self.rows, max(src_lens)
         taken = torch.tensor(sentences, dtype=torch.int64, device=source.device).repeat_interleave(beam)
-        sizes = {self._row_dim: before + len(taken), source.dim() - 2: max(src_lens)}
+        sizes = {self._row_dim: before + len(taken), source.dim() - 2: longest}
         self._source = with_room(self._source, sizes, self._used(), self._most)
         new = self._source.narrow(self._row_dim, before, len(taken))
-        longest = max(src_lens)
         new[..., :longest, :] = source[..., :longest, :].index_select(self._row_dim, taken)
         # Masked places must be numbers all the same: not-a-number times a weight of 0 is not a number.
         new[..., longest:, :] = 0
         self._lengths += [src_len for src_len in src_lens for _ in range(beam)]
         self._take(memory, taken)
 
-    @torch.inference_mode()
     def leave(self, slots: Sequence[int], beam: int) -> list[int]:
         """Remove these slots by moving the last slots into the holes; return `order`: new slot i is old slot `order[i]`."""
         moves = Moves(self.rows, slots, beam, self._source.device)
@@ -106,35 +108,41 @@ class Slots(ABC):
         self._move(moves)
         return moves.order
 
-    @abstractmethod
     def body(self, tokens: Tensor) -> Tensor:
         """Feed the last token of each active row, int64 [rows]; return the input of the output layer, [rows, width].
 
         Raises `NmtError` for a row that has been fed as many tokens as the model has positions.
         """
+        hidden: Tensor
+        hidden, self._state = self._model.body(tokens, self._state, self._attended, self._behind)
+        return hidden
 
-    @abstractmethod
     def reorder(self, rows: Tensor) -> None:
         """Replace row i by row `rows[i]`, int64 [rows], of the same sentence, as a beam needs it."""
+        self._state = tuple(part.index_select(0, rows) for part in self._state)
 
-    @abstractmethod
     def _take(self, memory: Memory, taken: Tensor) -> None:
         """Append the state of the rows `taken` of `memory`, int64 [new rows]; `rows` counts them already."""
+        new = tuple(part.index_select(0, taken) for part in memory.state)
+        self._state = tuple(map(torch.cat, zip(self._state, new, strict=True))) if self._state else new
+        self._prepare()
 
-    @abstractmethod
     def _move(self, moves: Moves) -> None:
         """Remove the state of the rows that leave; `rows` counts the rest."""
+        for part in self._state:
+            moves.apply(part, 0)
+        self._state = tuple(part[: self.rows] for part in self._state)
+        self._prepare()
 
-    def _active_source(self) -> tuple[Tensor, Tensor | None]:
-        """Return a view of the source of the active rows, up to the end of the longest, and a mask [rows, src_len].
+    def _prepare(self) -> None:
+        """Set what the next steps attend to, after rows have joined or left: the source up to the end of the longest.
 
-        The mask is True up to the end of each source; None if all are equally long or no row is active.
+        `_behind` is True behind the end of each source, [rows, src_len]; None if all are equally long or no row is active.
         """
         longest, device = max(self._lengths, default=0), self._source.device
-        within = None
+        self._attended, self._behind = self._source[self._used()], None
         if min(self._lengths, default=0) < longest:
-            within = torch.arange(longest, device=device) < torch.tensor(self._lengths, device=device)[:, None]
-        return self._source[self._used()], within
+            self._behind = torch.arange(longest, device=device) >= torch.tensor(self._lengths, device=device)[:, None]
 
     def _used(self) -> tuple[slice, ...]:
         used = [slice(None)] * self._source.dim()
@@ -154,8 +162,7 @@ def with_room(kept: Tensor, sizes: Mapping[int, int], used: tuple[slice, ...], m
     for dim, size in sizes.items():
         if shape[dim] < size:
             shape[dim] = max(size, int(min(2 * shape[dim], most.get(dim, inf))))
-    grown = kept.new_zeros(shape)
-    part = kept[used]
+    grown, part = kept.new_zeros(shape), kept[used]
     grown[tuple(slice(size) for size in part.shape)] = part
     return grown
 
@@ -164,12 +171,13 @@ class StepModel(nn.Module, ABC):
     """A translation model that is decoded step by step, a torch module. Rows are sentences x beam, a sentence's side by side.
 
     A step is the decoder's body (`Slots.body`) and its output layer: `project`, or for a fused output layer `products`, to
-    which it adds the bias itself (FNI-01 to 05). The output layer is called `projection` unless a subclass overrides
-    `output_layer`. A subclass also has a `forward(src, src_lengths, tgt_in) -> logits [batch, tgt_len, vocab]` for training,
-    with `tgt_in` int64 [batch, tgt_len], start token first.
+    which it adds the bias itself (FNI-01 to 05). A subclass also has a `forward(src, src_lengths, tgt_in) -> logits [batch,
+    tgt_len, vocab]` for training, with `tgt_in` int64 [batch, tgt_len], start token first.
     """
 
     architecture: Architecture
+    body: Callable[..., Any]
+    """The step up to the output layer, as the model's slots call it."""
     attends = True
     """Whether the model has attention to the source."""
 
@@ -191,8 +199,8 @@ class StepModel(nn.Module, ABC):
     @property
     def bias(self) -> Tensor:
         """The bias of the output layer, [vocab]."""
-        bias: Tensor | None = self.output_layer().bias
-        assert bias is not None, "an output layer with a bias"
+        bias = self.output_layer().bias
+        assert isinstance(bias, Tensor)
         return bias
 
     @property
@@ -202,7 +210,7 @@ class StepModel(nn.Module, ABC):
         return weight
 
     def output_layer(self) -> nn.Linear | HalfLinear:
-        """Return the layer that gives the logits."""
+        """Return the layer that gives the logits, by default `projection`."""
         layer = self.projection
         assert isinstance(layer, nn.Linear | HalfLinear)
         return layer
@@ -217,10 +225,7 @@ class StepModel(nn.Module, ABC):
 
     @abstractmethod
     def attention(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> Tensor:
-        """Return the attention weights of each step, [batch, tgt_len, src_len], which sum to 1; arguments as of `forward`.
-
-        Raises `NmtError` for a model without attention.
-        """
+        """Return the attention weights of each step, [batch, tgt_len, src_len], which sum to 1; arguments as of `forward`."""
 
     def project(self, hidden: Tensor) -> Tensor:
         """Apply the output layer: [rows, width] to logits [rows, vocab], which the caller may change."""

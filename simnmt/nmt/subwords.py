@@ -14,6 +14,8 @@ from simnmt.nmt.errors import NmtError, TrainingError, need
 
 SOURCE_TOKENIZER, TARGET_TOKENIZER = "source.model", "target.model"
 """Files of a trained model's folder."""
+UNKNOWN = "⁇"
+"""The text of an unknown word that is not replaced."""
 
 
 class Tokeniser(Protocol):
@@ -36,8 +38,13 @@ class Tokeniser(Protocol):
         """Return the text of each token; empty for marks and for tokens beyond the vocabulary."""
 
 
+def until_end(tokens: Sequence[int], eos: int) -> Sequence[int]:
+    """Return the tokens before the end mark; all without one."""
+    return tokens[: tokens.index(eos)] if eos in tokens else tokens
+
+
 class Subwords:
-    """A sentencepiece model, which converts text to token ids and back."""
+    """A sentencepiece model; a `Tokeniser`."""
 
     def __init__(self, model: bytes) -> None:
         self._pieces = need("sentencepiece").SentencePieceProcessor(model_proto=model)
@@ -56,29 +63,20 @@ class Subwords:
             raise NmtError("no sentencepiece model", path=path, remedy=remedy) from None
 
     def encode(self, texts: Iterable[str]) -> list[list[int]]:
-        """Return the token ids of each text, the end mark last."""
         encoded: list[list[int]] = self._pieces.encode(list(texts), out_type=int, add_eos=True, num_threads=1)
         return encoded
 
     def decode(self, sentences: Sequence[Sequence[int]]) -> list[str]:
-        """Return the text of each sentence, up to its end mark if it has one, without marks."""
-        kept = []
-        for tokens in map(list, sentences):
-            until_end = tokens[: tokens.index(self.eos)] if self.eos in tokens else tokens
-            kept.append([token for token in until_end if token < self.size])
+        kept = [[token for token in until_end(tokens, self.eos) if token < self.size] for tokens in sentences]
         return [text.strip() for text in self._pieces.decode(kept)] if kept else []
 
     def cut(self, text: str) -> list[str]:
-        """Return the pieces of a text as written: normalised, a blank as `▁`, without the end mark."""
         pieces: list[str] = self._pieces.encode(text, out_type=str)
         return pieces
 
     def pieces(self, tokens: Sequence[int]) -> list[str]:
-        """Return the text of each token; empty for marks and for tokens beyond the vocabulary."""
-        return [
-            "" if token >= self.size or self._pieces.is_control(token) else str(self._pieces.id_to_piece(token))
-            for token in tokens
-        ]
+        is_mark = self._pieces.is_control
+        return ["" if token >= self.size or is_mark(token) else str(self._pieces.id_to_piece(token)) for token in tokens]
 
 
 MOST_VOCABULARY_LINES = 1_000_000
@@ -92,13 +90,10 @@ def learn_vocabulary(texts: Sequence[str], size: int, *, side: str, pad: int, eo
 
     Raises `TrainingError` for a text that is too small or too varied for the size, and `NmtError` without sentencepiece.
     """
-    trainer = need("sentencepiece").SentencePieceTrainer
-    step = -(-len(texts) // MOST_VOCABULARY_LINES)
     model = io.BytesIO()
-    marks = {"pad_id": pad, "eos_id": eos, "unk_id": unk, "bos_id": -1 if start == pad else start}
     try:
-        trainer.train(
-            sentence_iterator=iter(texts[::step]),
+        need("sentencepiece").SentencePieceTrainer.train(
+            sentence_iterator=iter(texts[:: -(-len(texts) // MOST_VOCABULARY_LINES)]),
             model_writer=model,
             model_type="unigram",
             vocab_size=size,
@@ -106,10 +101,18 @@ def learn_vocabulary(texts: Sequence[str], size: int, *, side: str, pad: int, eo
             num_threads=1,  # more threads may change the order of sums, and so their last digits
             max_sentence_length=1 << 16,
             minloglevel=2,
-            **marks,
+            pad_id=pad,
+            eos_id=eos,
+            unk_id=unk,
+            bos_id=-1 if start == pad else start,
         )
     except (RuntimeError, OSError) as error:
-        raise _sentencepiece_error(error, size, side) from None
+        what, remedy = f"sentencepiece makes none: {describe_error(error)}", "look at the text, or give another --vocab"
+        if most := re.search(r"value <= (\d+)", str(error)):
+            what, remedy = "more than the text has pieces for", f"give --vocab {most[1]} or less, or more text"
+        elif (least := fewest_pieces(error)) is not None:
+            what, remedy = "less than the text has characters", f"give --vocab {least} or more"
+        raise TrainingError(f"a vocabulary of {size:,} for the {side} text: {what}", remedy=remedy) from None
     return model.getvalue()
 
 
@@ -120,15 +123,3 @@ def fewest_pieces(error: Exception) -> int | None:
     """
     least = re.search(r"smaller than required_chars\. \d+ vs (\d+)", str(error))
     return None if least is None else int(least[1])
-
-
-def _sentencepiece_error(error: Exception, size: int, side: str) -> TrainingError:
-    """Translate an error of sentencepiece, which names a line of its source, to a message with a remedy."""
-    if most := re.search(r"value <= (\d+)", str(error)):
-        what = f"a vocabulary of {size:,} is more than the {side} text has pieces for"
-        return TrainingError(what, remedy=f"give --vocab {most[1]} or less, or more text")
-    if (least := fewest_pieces(error)) is not None:
-        what = f"a vocabulary of {size:,} is less than the {side} text has characters"
-        return TrainingError(what, remedy=f"give --vocab {least} or more")
-    what = f"sentencepiece makes no vocabulary of {size:,} from the {side} text: {describe_error(error)}"
-    return TrainingError(what, remedy="look at the text, or give another --vocab")

@@ -76,7 +76,6 @@ class TorchEngine:
 
     @classmethod
     def load(cls, request: EngineRequest) -> TorchEngine:
-        """See `ServingEngine`."""
         threads = request.threads
         if request.device == "cpu":
             threads = threads or torch.get_num_threads()
@@ -94,7 +93,6 @@ class TorchEngine:
 
     @staticmethod
     def supported_types(device: str) -> list[str]:
-        """See `ServingEngine`."""
         where = torch_device(device)
         if where.type == "cuda":
             # Older GPUs emulate bfloat16, which torch's `is_bf16_supported` counts as support.

@@ -7,7 +7,7 @@ fetched from the network.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from simnmt.nmt.architecture import TransformerArchitecture
 from simnmt.nmt.errors import NmtError
-from simnmt.nmt.families import CONFIG_KEYS, FAMILIES, Family
+from simnmt.nmt.families import CONFIG_KEYS, FAMILIES
 from simnmt.nmt.linear_layers import HalfLinear
 from simnmt.nmt.step_model import Memory, Moves, Slots, StepModel, with_room
 
@@ -35,16 +35,11 @@ class TransformerModel(StepModel):
         """`hf`: the model of `transformers`; None: one with random weights and this dropout."""
         super().__init__(architecture)
         self.family, self.heads = FAMILIES[architecture.kind], architecture.heads
-        if hf is None:
-            import transformers  # takes seconds, which recurrent models do without
-
-            config = getattr(transformers, self.family.config)(**_config_keys(architecture, self.family, dropout))
-            hf = getattr(transformers, self.family.model)(config)
-        self.hf = hf
+        self.hf = hf or _random_model(architecture, dropout)
         # A source of a model of many languages begins with the token of its language, which `LineCoder` does not count.
         self.attends = not self.family.multilingual
-        if not hasattr(hf, "final_logits_bias"):
-            self.register_buffer("_no_bias", hf.lm_head.weight.new_zeros(architecture.vocab), persistent=False)
+        if not hasattr(self.hf, "final_logits_bias"):
+            self.register_buffer("_no_bias", self.hf.lm_head.weight.new_zeros(architecture.vocab), persistent=False)
 
     def start_with_language(self, language: int, *, after_start: bool = True) -> None:
         """Let every target begin with the token of its language, after the decoder's start or in its place."""
@@ -54,28 +49,25 @@ class TransformerModel(StepModel):
             self.max_positions = self.architecture.max_positions - 1
 
     def output_layer(self) -> nn.Linear | HalfLinear:
-        """See `StepModel`; `transformers` keeps the bias apart."""
         layer: nn.Linear | HalfLinear = self.hf.lm_head
         return layer
 
     @property
     def bias(self) -> Tensor:
-        """See `StepModel`."""
+        """The bias of the output layer, [vocab], which `transformers` keeps apart."""
         bias: Tensor = self.hf.final_logits_bias[0] if hasattr(self.hf, "final_logits_bias") else self._no_bias
         return bias
 
     def project(self, hidden: Tensor) -> Tensor:
-        """See `StepModel`."""
         logits: Tensor = self.hf.lm_head(hidden)
         return logits + self.hf.final_logits_bias if hasattr(self.hf, "final_logits_bias") else logits
 
     def forward(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> Tensor:
-        """See `StepModel`."""
         logits: Tensor = self._whole_pass(src, src_lengths, tgt_in).logits
         return logits
 
     def attention(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> Tensor:
-        """See `StepModel`: the mean of the heads of the last layer but one, which aligns best (Garg et al., 2019)."""
+        """Return the mean of the heads of the last layer but one, which aligns best (Garg et al., 2019)."""
         usual = self.hf.config._attn_implementation
         self.hf.set_attn_implementation("eager")  # the fast ones do not keep the weights
         try:
@@ -86,12 +78,12 @@ class TransformerModel(StepModel):
         return weights
 
     def _whole_pass(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor, **options: bool) -> Any:
-        mask = _source_mask(src, src_lengths).long()
+        mask = _source_mask(src, src_lengths)
         return self.hf(input_ids=src, attention_mask=mask, decoder_input_ids=tgt_in, use_cache=False, **options)
 
     def encode(self, src: Tensor, src_lengths: Tensor) -> Memory:
-        """See `StepModel`; the source is the keys and values of each layer, as `room` has them."""
-        mask = None if bool((src_lengths == src.shape[1]).all()) else _source_mask(src, src_lengths).long()
+        """Read the sources; the memory is the keys and values of each layer, as `room` has them."""
+        mask = None if bool((src_lengths == src.shape[1]).all()) else _source_mask(src, src_lengths)
         states = self.hf.get_encoder()(input_ids=src, attention_mask=mask).last_hidden_state
         cross = self.room(*src.shape)
         for layer, kept in zip(self.hf.model.decoder.layers, cross, strict=True):
@@ -99,14 +91,13 @@ class TransformerModel(StepModel):
             kept[1] = self._split(layer.encoder_attn.v_proj(states))
         return Memory(cross)
 
-    def slots(self, rows: int, most_rows: int | None = None) -> TransformerSlots:
-        """See `StepModel`."""
-        return TransformerSlots(self, rows, most_rows)
+    def slots(self, rows: int, most_rows: int | None = None) -> Slots:
+        return _TransformerSlots(self, rows, most_rows)
 
     def room(self, rows: int, length: int) -> Tensor:
         """Return room for keys and values, not initialised: [layers, keys and values, rows, heads, length, head width]."""
-        layers, width = self.architecture.decoder_layers, self.architecture.head_width
-        return self.bias.new_empty((layers, 2, rows, self.heads, length, width))
+        width = self.architecture.d_model // self.heads
+        return self.bias.new_empty((self.architecture.decoder_layers, 2, rows, self.heads, length, width))
 
     def body(
         self, tokens: Tensor, past: Tensor, position: int, begun: Tensor | None, cross: Tensor, within: Tensor | None
@@ -169,7 +160,7 @@ class TransformerModel(StepModel):
         return output
 
 
-class TransformerSlots(Slots):
+class _TransformerSlots(Slots):
     """The slots of a Transformer.
 
     Every step writes one column of keys and values, the same for all rows, whenever they joined. The first column of a row is
@@ -178,8 +169,7 @@ class TransformerSlots(Slots):
     """
 
     def __init__(self, model: TransformerModel, rows: int, most_rows: int | None) -> None:
-        super().__init__(model.room(rows, 0), _ROWS, most_rows)
-        self._model, self._past = model, model.room(rows, _FIRST_CAPACITY)
+        self._transformer, self._past = model, model.room(rows, _FIRST_CAPACITY)
         self._spare: Tensor | None = None
         """The output of reordering, as large as `_past`, with which it is then exchanged; made when first needed."""
         self._begun: list[int] = []
@@ -188,24 +178,20 @@ class TransformerSlots(Slots):
         """The first column that any row attends to."""
         self._clock = 0
         """The column that the next step writes."""
-        self._inputs: tuple[Tensor | None, Tensor, Tensor | None] = (None, self._source, None)
-        """First columns of the rows counted from the oldest, source and mask, as `TransformerModel.body` takes them."""
+        super().__init__(model, model.room(rows, 0), most_rows, _ROWS)
 
-    @torch.inference_mode()
     def body(self, tokens: Tensor) -> Tensor:
-        """See `Slots`."""
-        if self._clock - self._oldest == (most := self._model.architecture.max_positions):
+        position, most = self._clock - self._oldest, self._transformer.architecture.max_positions
+        if position == most:
             raise NmtError(f"a target of more than {most} tokens, the model's positions", remedy="shorten it")
         if self._clock == self._past.shape[_COLUMNS]:
             self._free_columns()
         past = self._past[:, :, : self.rows, :, self._oldest :]
-        hidden = self._model.body(tokens, past, self._clock - self._oldest, *self._inputs)
+        hidden = self._transformer.body(tokens, past, position, *self._inputs)
         self._clock += 1
         return hidden
 
-    @torch.inference_mode()
     def reorder(self, rows: Tensor) -> None:
-        """See `Slots`."""
         if self._spare is None or self._spare.shape != self._past.shape:
             self._spare = torch.empty_like(self._past)
         used = self._used_past()
@@ -213,12 +199,11 @@ class TransformerSlots(Slots):
         self._past, self._spare = self._spare, self._past
 
     def _take(self, memory: Memory, taken: Tensor) -> None:
-        """See `Slots`."""
         new = slice(len(self._begun), self.rows)
-        self._make_room(self.rows, self._past.shape[_COLUMNS])
+        self._make_room(self._past.shape[_COLUMNS])
         # Masked places must be numbers all the same: not-a-number times a weight of 0 is not a number.
         self._past[:, :, new, :, self._oldest : self._clock] = 0
-        prefix = self._model.prefix_token
+        prefix = self._transformer.prefix_token
         if prefix is not None:
             self._clock = max(self._clock, 1)
         first = self._clock - (prefix is not None)
@@ -228,10 +213,9 @@ class TransformerSlots(Slots):
             # Written into the column before the next step's.
             column, tokens = self._past[:, :, new, :, first : first + 1], torch.full((len(taken),), prefix, device=taken.device)
             _, source, within = self._inputs
-            self._model.body(tokens, column, 0, None, source[:, :, new], None if within is None else within[new])
+            self._transformer.body(tokens, column, 0, None, source[:, :, new], None if within is None else within[new])
 
     def _move(self, moves: Moves) -> None:
-        """See `Slots`."""
         moves.apply(self._past[self._used_past()], _ROWS)
         self._begun = [self._begun[row] for row in moves.rows]
         self._clock = self._clock if self._begun else 0
@@ -242,8 +226,8 @@ class TransformerSlots(Slots):
         every = slice(None)
         return every, every, slice(len(self._begun)), every, slice(self._oldest, self._clock)
 
-    def _make_room(self, rows: int, columns: int) -> None:
-        grown = with_room(self._past, {_ROWS: rows, _COLUMNS: columns}, self._used_past(), self._most)
+    def _make_room(self, columns: int) -> None:
+        grown = with_room(self._past, {_ROWS: self.rows, _COLUMNS: columns}, self._used_past(), self._most)
         if grown is not self._past:
             self._past = grown
             self._shift()
@@ -255,7 +239,7 @@ class TransformerSlots(Slots):
             self._past[:, :, : self.rows, :, :in_use] = self._past[self._used_past()].clone()
             self._shift()
         else:
-            self._make_room(self.rows, self._clock + 1)
+            self._make_room(self._clock + 1)
 
     def _shift(self) -> None:
         """Renumber the columns: the first column of the oldest row has become column 0."""
@@ -263,27 +247,34 @@ class TransformerSlots(Slots):
         self._clock, self._oldest = self._clock - self._oldest, 0
 
     def _prepare(self) -> None:
-        """Prepare the inputs of the next steps, after rows have joined or left."""
+        super()._prepare()
         self._oldest, begun = min(self._begun, default=self._clock), None
         if max(self._begun, default=0) > self._oldest:
             begun = torch.tensor([first - self._oldest for first in self._begun], device=self._past.device)
-        self._inputs = (begun, *self._active_source())
+        self._inputs = (begun, self._attended, None if self._behind is None else ~self._behind)
+        """First columns of the rows counted from the oldest, source and mask, as `TransformerModel.body` takes them."""
 
 
-def _config_keys(architecture: TransformerArchitecture, family: Family, dropout: float) -> dict[str, Any]:
-    """Return the keys of the configuration from which `transformers` builds this architecture."""
-    return {key: getattr(architecture, field) for field, key in CONFIG_KEYS.items()} | {
-        "decoder_attention_heads": architecture.heads,
-        "decoder_ffn_dim": architecture.ffn,
-        "bos_token_id": architecture.start_token if family.norm_first else None,
-        "forced_eos_token_id": None,
-        "dropout": dropout,
-        "attention_dropout": 0.0,
-        "encoder_layerdrop": 0.0,
-        "decoder_layerdrop": 0.0,
-    }
+def _random_model(architecture: TransformerArchitecture, dropout: float) -> Any:
+    import transformers  # takes seconds, which recurrent models do without
+
+    family, auto = FAMILIES[architecture.kind], cast(Any, transformers)
+    sizes = {key: getattr(architecture, field) for field, key in CONFIG_KEYS.items()}
+    config = auto.AutoConfig.for_model(
+        family.model_type,
+        **sizes,
+        decoder_attention_heads=architecture.heads,
+        decoder_ffn_dim=architecture.ffn,
+        bos_token_id=architecture.start_token if family.norm_first else None,
+        forced_eos_token_id=None,
+        dropout=dropout,
+        attention_dropout=0.0,
+        encoder_layerdrop=0.0,
+        decoder_layerdrop=0.0,
+    )
+    return auto.AutoModelForSeq2SeqLM.from_config(config)
 
 
 def _source_mask(src: Tensor, src_lengths: Tensor) -> Tensor:
-    """Return a mask, True up to the end of each source, [batch, src_len]."""
-    return torch.arange(src.shape[1], device=src.device)[None, :] < src_lengths[:, None]
+    """Return a mask, 1 up to the end of each source, int64 [batch, src_len]."""
+    return (torch.arange(src.shape[1], device=src.device)[None, :] < src_lengths[:, None]).long()

@@ -23,9 +23,9 @@ from simnmt.nmt.output_layer import Output
 from simnmt.nmt.pretrained_tokenizer import Languages, is_pretrained, load_pretrained
 from simnmt.nmt.search import Search
 from simnmt.nmt.sentence_decoder import DecodeRequest, Hypothesis, SentenceDecoder
-from simnmt.nmt.source_lines import UNKNOWN, LineCoder, SourceLine, Translation, load_subwords
+from simnmt.nmt.source_lines import LineCoder, SourceLine, Translation, load_subwords
 from simnmt.nmt.step_model import StepModel
-from simnmt.nmt.subwords import Subwords, Tokeniser
+from simnmt.nmt.subwords import UNKNOWN, Subwords, Tokeniser
 from simnmt.nmt.vocabulary.restricted_vocabulary import RestrictedVocabulary
 from simnmt.workload.text_lines import TextLines
 
@@ -190,17 +190,14 @@ class Translator(TextTranslator):
         return [line.ids for line in self.coder().lines(list(lines))]
 
     def coder(self) -> LineCoder:
-        """See `TextTranslator`."""
         model = self.model
         return LineCoder(self.source, self.target, model.unk_token, model.max_positions, self.max_len, self.keep_unknown)
 
     def decoder(self) -> Decoder:
-        """See `TextTranslator`."""
         output = Output(self.fused, self.vocabulary)
         return Decoder(self.model, self.batching or parse_batching(), Search(self.beam, scored=True), output)
 
     def attended(self, line: SourceLine, hypothesis: Hypothesis) -> Callable[[], Sequence[int]] | None:
-        """See `TextTranslator`."""
         return (lambda: attended_positions(self.model, line.ids, hypothesis.tokens)) if self.model.attends else None
 
 

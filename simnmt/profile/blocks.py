@@ -1,7 +1,7 @@
 """The cost blocks of a device profile, with their kind and the quality of their fits: execution, steps, encoder, disk, energy.
 
-How `profile inspect` prints a field, and what `profile compare` calls it, stands beside the field (`Shown`): a new quantity is
-a field here, and no other file of this room changes.
+How `profile inspect` prints a field stands beside the field (`Shown`); `profile compare` lists numbers by their keys. A new
+quantity is a field here, and no other file of this room changes.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 from typing_extensions import Self
 
+from simnmt.base.arrays import Floats
 from simnmt.base.configuration import Configuration
 from simnmt.base.errors import InputError
-from simnmt.profile.cost import CostTable, LognormalResidual, Plane, ResidualQuantiles, Seconds
+from simnmt.profile.cost import CostTable, Plane, ResidualQuantiles, Seconds
 
 
 class ProfileError(InputError):
@@ -25,16 +26,14 @@ class ProfileError(InputError):
 
 
 Kind = Literal["measured", "inferred", "synthetic"]
-MOST_WHOLE = 10**15
-"""Bound of a count, and of the magnitude of any number of an architecture."""
 Duration = Annotated[float, Field(ge=1e-12, le=1e6)]
 """Measured seconds."""
 Positive = Annotated[float, Field(ge=1e-12, le=1e18)]
 NotNegative = Annotated[float, Field(ge=0.0, le=1e18)]
+RelativeError = NotNegative
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
-RelativeError = Annotated[float, Field(ge=0.0, le=1e6)]
 RSquared = Annotated[float, Field(ge=-1e18, le=1.0)]
-Count = Annotated[int, Field(ge=1, le=MOST_WHOLE)]
+Count = Annotated[int, Field(ge=1, le=10**15)]
 Length = Annotated[int, Field(ge=0, le=10**6)]
 
 
@@ -55,9 +54,7 @@ class Shown:
     text: str = "{}"
     """Template with a place for the value, such as `{:.4g} W idle`; of a block below, what its label adds."""
     factor: float = 1.0
-    """From SI units to those of the text and the column."""
-    column: str = ""
-    """Name and unit of the value in a comparison of profiles; empty: not compared."""
+    """From SI units to those of the text."""
 
     def format(self, value: Any) -> str:
         """Return the words for a value, or for each of several."""
@@ -73,7 +70,13 @@ class Shown:
 
 MS, PERCENT, MEGA = 1e3, 1e2, 1e-6
 HELDOUT = Shown("{:.3g} % held out", PERCENT)
+HOW = Shown("judged on {}")
 NOTE = Shown()
+
+
+def shown_of(kind: type[Configuration], name: str) -> Shown | None:
+    """Return how a field is printed; None: it is not."""
+    return next((mark for mark in kind.model_fields[name].metadata if isinstance(mark, Shown)), None)
 
 
 class Block(Configuration):
@@ -82,33 +85,16 @@ class Block(Configuration):
     def lines(self, label: str) -> Iterator[tuple[str, str]]:
         """Return (label, text) lines: the fields that are known, then those of the blocks below."""
         parts, below = list[str](), list[tuple[str, str]]()
-        for shown, value in self._shown():
+        for name in type(self).model_fields:
+            shown, value = shown_of(type(self), name), getattr(self, name)
+            if shown is None or value is None or value is False or value in ((), ""):
+                continue
             if isinstance(value, Block):
                 below += value.lines(f"{label} {shown.text}")
             else:
                 parts.append(shown.format(value))
         yield label, "; ".join(parts)
         yield from below
-
-    def columns(self, place: str) -> Iterator[tuple[str, Shown, float]]:
-        """Return (place, words, value) of the numbers that a comparison lists."""
-        for name in type(self).model_fields:
-            shown, value = shown_of(type(self), name), getattr(self, name)
-            if isinstance(value, Block):
-                yield from value.columns(f"{place}.{name}")
-            elif shown is not None and shown.column and value is not None:
-                yield f"{place}.{name}", shown, value
-
-    def _shown(self) -> Iterator[tuple[Shown, Any]]:
-        for name in type(self).model_fields:
-            shown, value = shown_of(type(self), name), getattr(self, name)
-            if shown is not None and value is not None and value is not False and value not in ((), ""):
-                yield shown, value
-
-
-def shown_of(kind: type[Configuration], name: str) -> Shown | None:
-    """Return how a field is printed; None: it is not."""
-    return next((mark for mark in kind.model_fields[name].metadata if isinstance(mark, Shown)), None)
 
 
 class Quantiles(Block):
@@ -123,7 +109,7 @@ class Quantiles(Block):
     mean_s: Duration | None = None
 
     @classmethod
-    def of(cls, repeats_s: Sequence[float] | NDArray[np.float64], **fields: object) -> Self:
+    def of(cls, repeats_s: Sequence[float] | Floats, **fields: object) -> Self:
         """Return the quantiles of these repeats; `fields`: further fields of a derived class."""
         quantiles_s = np.quantile(repeats_s, (0.0, 0.25, 0.5, 0.75, 0.95)).tolist()
         known = dict(zip(("min_s", "p25_s", "median_s", "p75_s", "p95_s"), quantiles_s, strict=True))
@@ -143,13 +129,17 @@ class CellSample(Quantiles):
     sd_s: Seconds | None = None
 
 
+Mode = Literal["six_cells", "full_grid", "every_repeat", "paper", "sentences"]
+"""How an execution plane is fitted; every_repeat: the means of all repeats, disturbed ones included, of a calibration with
+gaps."""
+
+
 class ExecutionFit(Block):
     """Quality of the execution plane; an inferred plane adds other keys, such as its assumptions and the spread over seeds."""
 
     model_config = ConfigDict(extra="allow")
 
-    mode: Annotated[Literal["six_cells", "full_grid", "every_repeat", "paper", "sentences"] | None, Shown("mode {}")] = None
-    """every_repeat: the means of all repeats, disturbed ones included, of a calibration with gaps."""
+    mode: Annotated[Mode | None, Shown("mode {}")] = None
     inferences: Annotated[Count | None, Shown("{:,} inferences")] = None
     cells: Count | None = None
     quantile: Annotated[Share | None, Shown("shape of quantile {:g}")] = None
@@ -162,62 +152,33 @@ class ExecutionFit(Block):
     r2: Annotated[RSquared | None, Shown("R2 {:.5f}")] = None
     r2_of_means_per_tgt_len: Annotated[RSquared | None, Shown("of the means per target length {:.5f}")] = None
     mse_ms2: Annotated[NotNegative | None, Shown("MSE {:.4g} ms^2")] = None
-    heldout_error: Annotated[RelativeError | None, HELDOUT] = None
+    heldout_error: Annotated[NotNegative | None, HELDOUT] = None
     """Mean absolute relative error of the plane of least or median times (`quantile`), before it is multiplied by the level,
     on the same times of left-out cells. In mode paper: error of the plane itself on single inferences."""
-    heldout_how: Annotated[str | None, Shown("judged on {}")] = None
-    heldout_error_six_cells: RelativeError | None = None
-    """In mode full_grid: error of a quick calibration, judged by all cells but its six."""
-    heldout_error_of_means: Annotated[RelativeError | None, Shown("{:.3g} % on the mean times of the same cells", PERCENT)] = (
-        None
-    )
+    heldout_how: Annotated[str | None, HOW] = None
+    heldout_error_of_means: Annotated[NotNegative | None, Shown("{:.3g} % on the mean times of the same cells", PERCENT)] = None
     """Error of the profile's plane of mean times: shape and level fitted without the left-out cells, judged on the mean of
     each left-out cell's undisturbed repeats."""
     disturbed_share: Annotated[Share | None, Shown("{:.3g} % disturbed", PERCENT)] = None
     """Share of inferences left out of level, residual, R2 and MSE because the box was visibly disturbed."""
-    residual_relative_sd_all: NotNegative | None = None
-    """Relative standard deviation of the residual if those inferences had been kept."""
     condition_number: Positive | None = None
     collinear: Annotated[bool | None, Shown("lengths are collinear")] = None
 
 
-LEAST_REQUEST_S = 1e-12
-"""Least time of a request; no device is faster, and ratios of smaller times overflow."""
 MOST_RELATIVE_SD = 10.0
-
-
-def _takes_time(plane: Plane) -> Plane:
-    if plane.s_per_src_token + plane.s_per_tgt_token + max(plane.s_fixed, 0.0) < LEAST_REQUEST_S:
-        raise ValueError(f"no request would take as long as {LEAST_REQUEST_S:g} s")
-    return plane
 
 
 class Execution(Block):
     """Time of one request alone on the device."""
 
     kind: Annotated[Kind, Shown()]
-    plane: Annotated[Plane, AfterValidator(_takes_time), Shown()]
-    residual_relative_sd: Annotated[
-        float,
-        Field(ge=0.0, le=MOST_RELATIVE_SD),
-        Shown("single executions spread by {:.3g} %", PERCENT, "residual spread, %"),
-    ]
+    plane: Annotated[Plane, Shown()]
+    residual_relative_sd: Annotated[NotNegative, Shown("single executions spread by {:.3g} %", PERCENT)]
     """Standard deviation of the mean-one lognormal factor on the plane's time."""
     residual_quantiles: ResidualQuantiles | None = None
     """Measured distribution of the factor, which replaces the lognormal one, of a calibration with gaps; null: lognormal."""
     fit: Annotated[ExecutionFit, Shown("fit")] = Field(default_factory=ExecutionFit)
     samples: tuple[CellSample, ...] = ()
-
-    @property
-    def residual(self) -> LognormalResidual | ResidualQuantiles:
-        """The residual factor of single executions."""
-        return self.residual_quantiles or LognormalResidual(self.residual_relative_sd)
-
-    def columns(self, place: str) -> Iterator[tuple[str, Shown, float]]:
-        """Return the coefficients of the plane too."""
-        for name, column in (("s_per_src_token", "per src token"), ("s_per_tgt_token", "per tgt token"), ("s_fixed", "fixed")):
-            yield f"{place}.{name}", Shown(factor=MS, column=f"{column}, ms"), getattr(self.plane, name)
-        yield from super().columns(place)
 
 
 class GridBlock(Block):
@@ -229,12 +190,11 @@ class GridBlock(Block):
     seconds: tuple[tuple[Duration, ...], ...]
     judged_cells: tuple[tuple[Count, Length, Duration], ...] = ()
     """Cells (batch, length, seconds) of batch sizes that were measured only to judge, and never fitted."""
-    heldout_error: Annotated[RelativeError | None, HELDOUT] = None
+    heldout_error: Annotated[NotNegative | None, HELDOUT] = None
     """Mean absolute relative error on batch sizes that were not fitted; see `heldout_how`."""
-    heldout_how: Annotated[str | None, Shown("judged on {}")] = None
+    heldout_how: Annotated[str | None, HOW] = None
     beam: Annotated[Count, Shown("beam {}")] = 1
     """Hypotheses of each sentence; a row of the batch is a sentence with all of its hypotheses."""
-    repeats: Count | None = None
     left_out: Annotated[tuple[str, ...], Shown("left out: {}")] = ()
     notes: Annotated[tuple[str, ...], NOTE] = ()
     """How cells were obtained that were not timed directly."""
@@ -278,8 +238,6 @@ class GridBlock(Block):
     def _consistent(self) -> GridBlock:
         if [len(row) for row in self.seconds] != [len(self.lengths)] * len(self.batch):
             raise ValueError(f"seconds: {len(self.batch)} rows (batch) of {len(self.lengths)} ({self.length_name}) are needed")
-        if {batch for batch, _, _ in self.judged_cells} & set(self.batch):
-            raise ValueError("judged_cells: batch sizes that were fitted too")
         return self
 
 
@@ -315,22 +273,22 @@ class EncoderBlock(GridBlock):
 class Overhead(Block):
     """One cost beside those of the model."""
 
-    value: Annotated[Seconds | None, Shown("{:.4g} ms", MS, "ms")] = None
-    """Seconds; null if it could not be measured."""
+    value: Annotated[Seconds | None, Shown("{:.4g} ms", MS)] = None
+    """Seconds; null if it could not be measured, and a batching server counts it as 0 s."""
     kind: Annotated[Kind, Shown()]
     note: Annotated[str, NOTE] = ""
-    heldout_error: Annotated[RelativeError | None, HELDOUT] = None
+    heldout_error: Annotated[NotNegative | None, HELDOUT] = None
     """Mean absolute relative error of its fit on batch sizes that it was not fitted to."""
 
     def lines(self, label: str) -> Iterator[tuple[str, str]]:
-        """Return one line, which says so if the cost was not measured: a batching server counts it as 0 s."""
-        if self.value is not None:
-            yield from super().lines(label)
-        else:
-            yield label, f"not measured, counts as 0 s; {self.note}".removesuffix("; ")
+        """Return one line, which says so if the cost was not measured."""
+        unknown = f"not measured, counts as 0 s; {self.note}".removesuffix("; ")
+        yield from [(label, unknown)] if self.value is None else super().lines(label)
 
 
-OF_BATCHES = ("step_gap_s", "step_gap_s_per_sentence", "refill_s_fixed", "refill_s_per_sentence", "leave_s")
+GAP_NAMES = ("step_gap_s", "step_gap_s_per_sentence")
+"""The overheads that are the gap between two steps: its fixed part, and for each sentence."""
+OF_BATCHES = (*GAP_NAMES, "refill_s_fixed", "refill_s_per_sentence", "leave_s")
 """Overheads of decoding in batches, which are measured with the decode steps."""
 
 
@@ -341,8 +299,6 @@ class Overheads(Block):
     __pydantic_extra__: dict[str, Overhead]
 
     decision_s: Annotated[Overhead | None, Shown("decision")] = None
-    tokenisation_s_per_token: Annotated[Overhead | None, Shown("tokenisation, per token")] = None
-    tokenisation_s_fixed: Annotated[Overhead | None, Shown("tokenisation, fixed")] = None
     step_gap_s: Annotated[Overhead | None, Shown("gap between steps")] = None
     step_gap_s_per_sentence: Annotated[Overhead | None, Shown("gap, per sentence")] = None
     refill_s_fixed: Annotated[Overhead | None, Shown("refilling a batch")] = None
@@ -354,9 +310,9 @@ class Overheads(Block):
         """Measured costs by name, without those that were not measured."""
         return {name: part.value for name, part in self if part is not None and part.value is not None}
 
-    def times(self, factor: float) -> Overheads:
-        """Return the overheads with those of decoding in batches multiplied by one factor."""
-        known_s = {name: second for name, second in self.known_s.items() if name in OF_BATCHES}
+    def times(self, factor: float, names: Sequence[str] = OF_BATCHES) -> Overheads:
+        """Return the overheads with those of these names multiplied by one factor."""
+        known_s = {name: second for name, second in self.known_s.items() if name in names}
         return self.model_copy(
             update={name: getattr(self, name).model_copy(update={"value": factor * second}) for name, second in known_s.items()}
         )
@@ -375,9 +331,7 @@ class BeamOverrun(Block):
     """Steps of a beam search beyond its best output, counted with a trained model; timings have forced lengths."""
 
     kind: Annotated[Kind, Shown()]
-    steps_per_token: Annotated[
-        float, Field(ge=1.0, le=1000.0), Shown("{:.4g} steps a token, charged in addition", 1.0, "steps a token")
-    ]
+    steps_per_token: Annotated[float, Field(ge=1.0, le=1000.0), Shown("{:.4g} steps a token, charged in addition")]
     """Decode steps over the tokens of the output, its end counted; charged in the plane and in the steps of batches."""
     sentences: Annotated[Count | None, Shown("{:,} sentences")] = None
     note: Annotated[str, NOTE] = ""
@@ -393,10 +347,10 @@ class DiskBlock(Block):
     """Time of one read by its size: s_fixed + bytes / bytes_per_s (STI-07)."""
 
     kind: Annotated[Kind, Shown()]
-    s_fixed: Annotated[Seconds, Shown("{:.4g} ms", MS, "fixed, ms")]
-    bytes_per_s: Annotated[Positive, Shown("+ bytes / {:.4g} MB/s", MEGA, "bandwidth, MB/s")]
+    s_fixed: Annotated[Seconds, Shown("{:.4g} ms", MS)]
+    bytes_per_s: Annotated[Positive, Shown("+ bytes / {:.4g} MB/s", MEGA)]
     r2: Annotated[RSquared | None, Shown("R2 {:.4f}")] = None
-    heldout_error: Annotated[RelativeError | None, HELDOUT] = None
+    heldout_error: Annotated[NotNegative | None, HELDOUT] = None
     """Mean absolute relative error on sizes left out one by one, without the least and greatest."""
     samples: tuple[ReadSample, ...] = ()
     cold: Annotated[bool, Shown("cold")]
@@ -411,28 +365,33 @@ class EnergyBlock(Block):
     kind: Annotated[Kind, Shown()]
     source: Annotated[str, Shown("from {}")]
     """Counter that was read: `nvml`, `rapl`, `ina3221`."""
-    idle_w: Annotated[Positive | None, Shown("{:.4g} W idle", 1.0, "idle, W")] = None
-    active_w: Annotated[Positive | None, Shown("{:.4g} W active", 1.0, "active, W")] = None
+    idle_w: Annotated[Positive | None, Shown("{:.4g} W idle")] = None
+    active_w: Annotated[Positive | None, Shown("{:.4g} W active")] = None
     j_per_src_token: Annotated[NotNegative | None, Shown("{:.4g} J x source")] = None
     j_per_tgt_token: Annotated[NotNegative | None, Shown("{:.4g} J x target")] = None
     j_fixed: Annotated[Annotated[float, Field(ge=-1e9, le=1e9)] | None, Shown("{:+.4g} J")] = None
-    heldout_error: Annotated[RelativeError | None, HELDOUT] = None
+    heldout_error: Annotated[NotNegative | None, HELDOUT] = None
 
-    @model_validator(mode="after")
-    def _whole(self) -> EnergyBlock:
-        plane = (self.j_per_src_token, self.j_per_tgt_token, self.j_fixed)
-        if any(part is None for part in plane) and any(part is not None for part in plane):
-            raise ValueError("j_per_src_token, j_per_tgt_token and j_fixed go together")
-        if plane[0] is not None and plane[0] + (plane[1] or 0.0) + max(plane[2] or 0.0, 0.0) <= 0.0:
-            raise ValueError("no request would take any energy; give null for what could not be read")
-        return self
+    @property
+    def plane(self) -> Plane | None:
+        """The energy over both lengths, in joules instead of seconds; None if it was not measured per cell."""
+        if self.j_per_src_token is None or self.j_per_tgt_token is None or self.j_fixed is None:
+            return None
+        return Plane(self.j_per_src_token, self.j_per_tgt_token, self.j_fixed)
 
-    def joules(self, src_len: ArrayLike, tgt_len: ArrayLike, execution_s: ArrayLike) -> NDArray[np.float64] | None:
+    def with_plane(self, plane: Plane | None) -> EnergyBlock:
+        """Return the block with another plane in joules; itself for None."""
+        if plane is None:
+            return self
+        names = ("j_per_src_token", "j_per_tgt_token", "j_fixed")
+        coefficients = (plane.s_per_src_token, plane.s_per_tgt_token, plane.s_fixed)
+        return self.model_copy(update=dict(zip(names, coefficients, strict=True)))
+
+    def joules(self, src_len: ArrayLike, tgt_len: ArrayLike, execution_s: ArrayLike) -> Floats | None:
         """Return the joules of each execution; broadcasts over its arguments; None if nothing is known.
 
         The plane in joules if energy was measured per cell, else the active power times the execution time.
         """
-        if self.j_per_src_token is not None and self.j_per_tgt_token is not None and self.j_fixed is not None:
-            src, tgt = np.asarray(src_len, np.float64), np.asarray(tgt_len, np.float64)
-            return np.maximum(self.j_per_src_token * src + self.j_per_tgt_token * tgt + self.j_fixed, 0.0)
+        if (plane := self.plane) is not None:
+            return plane.seconds(src_len, tgt_len)
         return None if self.active_w is None else self.active_w * np.asarray(execution_s, np.float64)

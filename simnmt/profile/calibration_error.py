@@ -14,18 +14,23 @@ Not in a draw: another speed of the box in service, variants of the decoder, str
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from simnmt.base.arrays import Floats
 from simnmt.profile.blocks import CellSample, EncoderBlock, StepBlock
 from simnmt.profile.cost import Plane
 from simnmt.profile.device_profile import DeviceProfile
-from simnmt.profile.execution_fit import LEAST, LEAST_CELLS, PlaneOfMeans, bounded_least_squares, fit_plane_of_means
+from simnmt.profile.execution_fit import (
+    LEAST,
+    LEAST_CELLS,
+    Cells,
+    PlaneOfMeans,
+    bounded_least_squares,
+    fit_plane_of_means,
+)
 
 Block = TypeVar("Block", StepBlock, EncoderBlock)
 
@@ -65,27 +70,52 @@ def lacking_samples(profile: DeviceProfile) -> str:
     return ""
 
 
-@dataclass(frozen=True)
 class CalibrationError:
-    """The error of a profile's calibration, for requests of the given lengths. Raises `ValueError` if it is not known."""
+    """The error of a profile's calibration, for representative requests of the given lengths, shape (requests,), in its unit.
 
-    profile: DeviceProfile
-    src_len: ArrayLike
-    """Lengths of representative requests in the profile's unit, shape (requests,), for which the form counts."""
-    tgt_len: ArrayLike
+    Raises `ValueError` if the error is not known.
+    """
 
-    def __post_init__(self) -> None:
-        if reason := lacking_samples(self.profile):
-            raise ValueError(f"profile {self.profile.name}: {reason}")
+    def __init__(self, profile: DeviceProfile, src_len: ArrayLike, tgt_len: ArrayLike) -> None:
+        if reason := lacking_samples(profile):
+            raise ValueError(f"profile {profile.name}: {reason}")
+        self.profile = profile
+        self._src, self._tgt = np.asarray(src_len, np.float64), np.asarray(tgt_len, np.float64)
+        samples = [sample for sample in profile.execution.samples if sample.batch == 1]
+        lengths = np.array([(sample.src_len_mean or sample.src_len, sample.tgt_len) for sample in samples], np.float64)
+        repeats = [sample_times(sample) for sample in samples]
+        self._lengths, time_s = np.repeat(lengths, [len(times) for times in repeats], axis=0).T, np.concatenate(repeats)
+        self._cells = cells = Cells(self._lengths[0], self._lengths[1], time_s)
+        # Six cells of mode six_cells were fitted, the others only judged; if one of the six is missing, all were fitted.
+        ends = (lengths[:, 0].min(), lengths[:, 0].max())
+        six = profile.execution.fit.mode == "six_cells" and np.isin(cells.src, ends).sum() == 6
+        self._fitted = np.isin(self._lengths[0], ends) if six else None
+        plane = self._refit(time_s)
+        # The undisturbed repeats; all repeats where every one was disturbed.
+        counted = plane.kept | np.isnan(cells.means(time_s, plane.kept))[cells.cell_of]
+        self._mean_s, count = cells.means(time_s, counted), np.bincount(cells.cell_of, weights=counted)
+        # Deviations from a mean of n numbers are too small by sqrt(1 - 1/n).
+        scale = np.where(counted, np.sqrt(count / np.maximum(count - 1.0, 1.0))[cells.cell_of], 1.0)
+        ratios, several = 1.0 + (time_s / self._mean_s[cells.cell_of] - 1.0) * scale, (count > 1.0)[cells.cell_of]
+        if not several.any():
+            # Single repeats alone: their deviation from the plane is all that shows their noise, and the plane is their mean.
+            several, ratios = np.ones_like(several), 1.0 + plane.off
+            ratios = ratios / ratios[plane.kept].mean() if plane.kept.any() else ratios
+            self._mean_s = np.maximum(plane.plane.seconds(cells.src, cells.tgt), 1e-12)
+        self._ratios = np.maximum(ratios, 0.1)[several]
+        """Repeats over their cell's undisturbed mean, of cells with several repeats, shape (any,)."""
+        kept_ratios = np.maximum(ratios, 0.1)[several & counted]
+        self._noise = float(kept_ratios.std()) if kept_ratios.size else 0.0
+        self._within = float(np.sqrt(((kept_ratios - 1.0) ** 2).mean())) if kept_ratios.size else 0.0
+        self._nearness = self._weights()
 
     def draw(self, generator: np.random.Generator) -> DeviceProfile:
         """Return a profile that the box may have, by its calibration. Samples and the fit's quality are left out."""
-        cells, profile = self._cells, self.profile
-        time_s = cells.mean_s[cells.cell_of] * generator.choice(cells.ratios, cells.cell_of.size)
-        level = float(np.exp(self._level_sd * generator.standard_normal()))
-        refit = cells.fit(profile, time_s, keep_disturbed=bool(generator.random() < 0.5))
-        src, tgt = np.asarray(self.src_len, np.float64), np.asarray(self.tgt_len, np.float64)
-        form = self._nearness @ (1.0 + cells.means(refit.off, refit.kept))
+        cells, profile, src, tgt = self._cells, self.profile, self._src, self._tgt
+        time_s = self._mean_s[cells.cell_of] * generator.choice(self._ratios, cells.cell_of.size)
+        level = float(np.exp(self._level_sd() * generator.standard_normal()))
+        refit = self._refit(time_s, keep_disturbed=bool(generator.random() < 0.5))
+        form = self._nearness @ (1.0 + np.nan_to_num(cells.means(refit.off, refit.kept)))
         new_s = np.maximum(refit.plane.times(level).seconds(src, tgt) * form, 1e-12)
         design = np.column_stack([src, tgt, np.ones_like(src)])
         plane = Plane(*bounded_least_squares(design, new_s, (True, True, False)).tolist())
@@ -93,8 +123,7 @@ class CalibrationError:
         usual_s = float(profile.execution.plane.seconds(src, tgt).mean())
         pace = float(new_s.mean()) / usual_s if usual_s > 0.0 else 1.0
         # A refit of new noise finds the residual within cells alone.
-        within = float(np.sqrt(((cells.kept_ratios - 1.0) ** 2).mean())) if cells.kept_ratios.size else 0.0
-        scale = profile.execution.residual_relative_sd / within if within > 0.0 else 1.0
+        scale = profile.execution.residual_relative_sd / self._within if self._within > 0.0 else 1.0
         drawn = {"plane": plane, "residual_relative_sd": refit.residual_relative_sd * scale, "samples": ()}
         update: dict[str, object] = {"execution": profile.execution.model_copy(update=drawn)}
         for name in ("step", "encoder"):
@@ -104,87 +133,30 @@ class CalibrationError:
             update["overheads"] = profile.overheads.times(pace)
         return profile.model_copy(update=update)
 
-    @cached_property
-    def _cells(self) -> _Cells:
-        return _Cells.of(self.profile)
+    def _refit(self, time_s: Floats, *, keep_disturbed: bool = False) -> PlaneOfMeans:
+        """Refit the plane to repeats, as the profile's was."""
+        fit = self.profile.execution.fit
+        mode, quantile, (src, tgt) = fit.mode or "full_grid", fit.quantile or LEAST, self._lengths
+        return fit_plane_of_means(
+            src, tgt, time_s, mode=mode, quantile=quantile, fitted=self._fitted, keep_disturbed=keep_disturbed
+        )
 
-    @cached_property
     def _level_sd(self) -> float:
-        """Relative standard error of the level beyond that of independent repeats."""
+        """Return the relative standard error of the level beyond that of independent repeats."""
         count, recorded = self._cells.cell_of.size, self.profile.execution.fit.level_error
-        noise = float(self._cells.kept_ratios.std()) if self._cells.kept_ratios.size else 0.0
-        error = noise / max(count / CELLS_A_STRETCH, 2.0) ** 0.5 if recorded is None else recorded
-        return float(np.sqrt(max(error**2 - noise**2 / count, 0.0)))
+        error = self._noise / max(count / CELLS_A_STRETCH, 2.0) ** 0.5 if recorded is None else recorded
+        return float(np.sqrt(max(error**2 - self._noise**2 / count, 0.0)))
 
-    @cached_property
-    def _nearness(self) -> Floats:
-        """Weights of the cells at each request, shape (requests, cells), with sums of 1."""
-        squared: Floats = np.zeros((np.size(self.src_len), self._cells.mean_s.size))
-        for grid, lengths in ((self._cells.src_len, self.src_len), (self._cells.tgt_len, self.tgt_len)):
+    def _weights(self) -> Floats:
+        """Return weights of the cells at each request, shape (requests, cells), with sums of 1."""
+        squared: Floats = np.zeros((self._src.size, len(self._cells)))
+        for grid, lengths in ((self._cells.src, self._src), (self._cells.tgt, self._tgt)):
             low, high = np.log(np.maximum([grid.min(), grid.max()], 1.0))
             requests = np.clip(np.log(np.maximum(lengths, 1.0)), low, high)
             distance = (requests[:, None] - np.log(np.maximum(grid, 1.0))) / max((high - low) / 2.0, 1e-9)
             squared = squared + distance**2
         weights = np.exp(-0.5 * (squared - squared.min(axis=1, keepdims=True)) / NEAR**2)
-        nearness: Floats = weights / weights.sum(axis=1, keepdims=True)
-        return nearness
-
-
-@dataclass(frozen=True)
-class _Cells:
-    """Restored repeats of a calibration of single sentences; columns of shape (cells,) unless stated."""
-
-    src_len: Floats
-    tgt_len: Floats
-    fitted: NDArray[np.bool_]
-    """True for cells that the shape was fitted to; the others only judged it."""
-    cell_of: NDArray[np.int64]
-    """Cell of each repeat, shape (repeats,)."""
-    mean_s: Floats
-    """Mean of the undisturbed repeats; of all repeats where every one was disturbed."""
-    ratios: Floats
-    """Repeats over their cell's undisturbed mean, of cells with several repeats, shape (any,)."""
-    kept_ratios: Floats
-    """Those of undisturbed repeats."""
-
-    @staticmethod
-    def of(profile: DeviceProfile) -> _Cells:
-        samples = [sample for sample in profile.execution.samples if sample.batch == 1]
-        src_len = np.array([float(sample.src_len_mean or sample.src_len) for sample in samples])
-        tgt_len = np.array([float(sample.tgt_len) for sample in samples])
-        repeats = [sample_times(sample) for sample in samples]
-        cell_of, time_s = np.repeat(np.arange(len(samples)), [len(times) for times in repeats]), np.concatenate(repeats)
-        # Six cells of mode six_cells were fitted, see `calibrate.plan`; if one of them is missing, all cells were.
-        corners = (src_len == src_len.min()) | (src_len == src_len.max())
-        all_fitted = profile.execution.fit.mode != "six_cells" or int(corners.sum()) != 6
-        cells = _Cells(src_len, tgt_len, corners | all_fitted, cell_of, *[np.empty(0)] * 3)
-        plane = cells.fit(profile, time_s)
-        counted = plane.kept | (cells.means(plane.kept.astype(float))[cell_of] == 0.0)
-        mean_s, mean_of = cells.means(time_s, counted), np.bincount(cell_of, weights=counted)
-        # Deviations from a mean of n numbers are too small by sqrt(1 - 1/n).
-        scale = np.sqrt(mean_of / np.maximum(mean_of - 1.0, 1.0))[cell_of]
-        ratios = 1.0 + (time_s / mean_s[cell_of] - 1.0) * np.where(counted, scale, 1.0)
-        several = (mean_of > 1.0)[cell_of]
-        if not several.any():
-            # Single repeats alone: their deviation from the plane is all that shows their noise, and the plane is their mean.
-            several, ratios = np.ones_like(several), 1.0 + plane.off
-            ratios = ratios / ratios[plane.kept].mean() if plane.kept.any() else ratios
-            mean_s = np.maximum(plane.plane.seconds(src_len, tgt_len), 1e-12)
-        ratios = np.maximum(ratios, 0.1)
-        return _Cells(src_len, tgt_len, cells.fitted, cell_of, mean_s, ratios[several], ratios[several & counted])
-
-    def fit(self, profile: DeviceProfile, time_s: Floats, *, keep_disturbed: bool = False) -> PlaneOfMeans:
-        """Refit the plane to repeats, as the profile's was."""
-        columns, fit = (self.src_len[self.cell_of], self.tgt_len[self.cell_of], time_s), profile.execution.fit
-        how = {"mode": fit.mode or "full_grid", "quantile": fit.quantile or LEAST, "fitted": self.fitted[self.cell_of]}
-        return fit_plane_of_means(*columns, **how, keep_disturbed=keep_disturbed)  # type: ignore[arg-type]
-
-    def means(self, values: Floats, counted: NDArray[np.bool_] | None = None) -> Floats:
-        """Return the mean of the counted repeats of each cell; 0 for cells without one."""
-        weights = np.ones(values.size) if counted is None else counted.astype(np.float64)
-        sums = np.bincount(self.cell_of, weights=weights * values, minlength=self.src_len.size)
-        means: Floats = sums / np.maximum(np.bincount(self.cell_of, weights=weights, minlength=self.src_len.size), 1.0)
-        return means
+        return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
 
 def _moved(block: Block, pace: float, generator: np.random.Generator) -> Block:

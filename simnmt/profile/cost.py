@@ -10,27 +10,17 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from simnmt.base.arrays import Floats
 
-LEAST_COST_S = 1e-30
-"""Least cost that is not zero: far below every rounding error of a fit; ratios to smaller costs overflow."""
-
-
-def _zero_or_a_cost(seconds: float) -> float:
-    if 0.0 < seconds < LEAST_COST_S:
-        raise ValueError(f"{seconds:g} s is no cost: give 0, or at least {LEAST_COST_S:g}")
-    return seconds
-
-
-Seconds = Annotated[float, Field(strict=True, ge=0.0, le=10_000.0), AfterValidator(_zero_or_a_cost)]
+Seconds = Annotated[float, Field(strict=True, ge=0.0, le=10_000.0)]
 """Seconds of a token or of a request: at most three hours."""
 
 
@@ -44,7 +34,7 @@ class Plane:
     s_per_tgt_token: Seconds
     s_fixed: Annotated[float, Field(strict=True, ge=-10_000.0, le=10_000.0)]
 
-    def seconds(self, src_len: ArrayLike, tgt_len: ArrayLike) -> NDArray[np.float64]:
+    def seconds(self, src_len: ArrayLike, tgt_len: ArrayLike) -> Floats:
         """Return the seconds, never negative; broadcasts over its arguments."""
         src, tgt = np.asarray(src_len, np.float64), np.asarray(tgt_len, np.float64)
         return np.maximum(self.s_per_src_token * src + self.s_per_tgt_token * tgt + self.s_fixed, 0.0)
@@ -58,6 +48,11 @@ class Plane:
         slopes = factor * self.s_per_src_token, factor * per_tgt_token * self.s_per_tgt_token
         return Plane(*slopes, factor * self.s_fixed)
 
+    def recounted(self, times: tuple[float, float], tokens: tuple[float, float]) -> Plane:
+        """Return the plane over other counts of (source, target) lengths, which are lengths = times x counts + tokens."""
+        fixed = self.s_fixed + tokens[0] * self.s_per_src_token + tokens[1] * self.s_per_tgt_token
+        return Plane(times[0] * self.s_per_src_token, times[1] * self.s_per_tgt_token, fixed)
+
 
 @dataclass(frozen=True, slots=True)
 class LognormalResidual:
@@ -69,7 +64,7 @@ class LognormalResidual:
     relative_sd: float
     """Standard deviation of the factor; with 0 every execution lies on the plane."""
 
-    def factor(self, standard_normal: NDArray[np.float64]) -> NDArray[np.float64]:
+    def factor(self, standard_normal: Floats) -> Floats:
         """Return one positive factor per standard normal number; same shape."""
         sigma2 = math.log1p(self.relative_sd**2)
         return np.exp(math.sqrt(sigma2) * standard_normal - 0.5 * sigma2)
@@ -96,14 +91,6 @@ class ResidualQuantiles:
     factors: tuple[float, ...]
     """Factor on the plane that this share of the executions does not exceed; the first is the least, the last the greatest."""
 
-    def __post_init__(self) -> None:
-        if (
-            len(self.shares) != len(self.factors)
-            or (self.shares[0], self.shares[-1]) != (0.0, 1.0)
-            or abs(self._mean - 1.0) > 1e-6
-        ):
-            raise ValueError("shares: from 0 to 1, with a factor for each, whose mean is 1")
-
     @classmethod
     def of(cls, factors: Floats, shares: Floats = SHARES) -> ResidualQuantiles:
         """Return the quantiles of measured factors, shape (executions,), at these shares, scaled to a mean of exactly one."""
@@ -111,28 +98,12 @@ class ResidualQuantiles:
         quantiles /= float(np.diff(shares) @ (quantiles[1:] + quantiles[:-1])) / 2.0
         return cls(tuple(shares.tolist()), tuple(quantiles.tolist()))
 
-    @property
-    def _mean(self) -> float:
-        factors = np.array(self.factors)
-        return float(np.diff(self.shares) @ (factors[1:] + factors[:-1])) / 2.0
-
-    @property
-    def relative_sd(self) -> float:
-        """Standard deviation of the factor."""
-        low, high = np.array(self.factors[:-1]), np.array(self.factors[1:])
-        square = float(np.diff(self.shares) @ (low * low + low * high + high * high)) / 3.0
-        return float(max(square - self._mean**2, 0.0) ** 0.5)
-
     def factor(self, standard_normal: Floats) -> Floats:
         """Return one factor per standard normal number, at the same quantile; same shape."""
         from scipy.special import ndtr  # takes a tenth of a second to import, which most simulations do not need
 
         factor: Floats = np.interp(ndtr(standard_normal), self.shares, self.factors)
         return factor
-
-
-Sum = Callable[[int, int], float]
-"""Returns the seconds of lengths first..last, both included."""
 
 
 class LengthCost(NamedTuple):
@@ -147,21 +118,17 @@ class LengthCost(NamedTuple):
     before: Sequence[float]
     """Sum over the lengths from the first knot up to, and without, each knot."""
 
-    def sum_s(self) -> Sum:
-        """Return a function of plain numbers: the sum over the whole lengths first..last, both included; 0 if last < first."""
+    def sum_s(self, first: int, last: int) -> float:
+        """Return the sum over the whole lengths first..last, both included; 0 if last < first."""
+        return self._up_to(last + 1) - self._up_to(first) if last >= first else 0.0
+
+    def _up_to(self, end: int) -> float:
         start, value, slopes, before = self
-
-        def up_to(end: int) -> float:
-            at = bisect_right(start, end) - 1
-            if at < 0:
-                return float(value[0] * (end - start[0]))
-            many = end - start[at]
-            return float(before[at] + many * value[at] + slopes[at] * 0.5 * many * (many - 1))
-
-        def sum_of(first: int, last: int) -> float:
-            return up_to(last + 1) - up_to(first) if last >= first else 0.0
-
-        return sum_of
+        at = bisect_right(start, end) - 1
+        if at < 0:
+            return float(value[0] * (end - start[0]))
+        many = end - start[at]
+        return float(before[at] + many * value[at] + slopes[at] * 0.5 * many * (many - 1))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -210,17 +177,17 @@ class CostTable:
         seconds: Floats = value + slope * np.maximum(tokens - self.lengths[at], 0.0)
         return seconds
 
-    def sum_s(self, batch: ArrayLike, first: ArrayLike, last: ArrayLike) -> Floats:
-        """Return the sum over the whole lengths first..last, both included, at a constant batch; 0 where last < first."""
-        rows, low, high = np.broadcast_arrays(*(np.asarray(column, np.float64) for column in (batch, first, last)))
-        knots = self._knots(rows)
-        total: Floats = self._up_to(knots, np.maximum(high + 1.0, low)) - self._up_to(knots, low)
-        return total
+    def sum_s(self, batch: float, first: int, last: int) -> float:
+        """Return the sum over the whole lengths first..last, both included, at a constant batch; 0 if last < first."""
+        return self.at_batch(batch).sum_s(first, last)
 
     def at_batch(self, batch: float) -> LengthCost:
         """Return the cost of one batch size, which a simulated server keeps."""
         knots = self._knots(np.asarray(batch, np.float64))
-        return LengthCost(*(table.tolist() for table in (self.lengths, knots, self._slopes(knots), self._before(knots))))
+        slopes, many = self._slopes(knots), np.diff(self.lengths)
+        segments = many * knots[:-1] + slopes[:-1] * 0.5 * many * (many - 1.0)
+        before = np.concatenate([[0.0], np.cumsum(segments)])
+        return LengthCost(*(table.tolist() for table in (self.lengths, knots, slopes, before)))
 
     def outside(self, batch: ArrayLike, length: ArrayLike) -> NDArray[np.bool_]:
         """Return a mask of the batches and lengths outside the measured ranges, whose costs are extrapolated."""
@@ -246,22 +213,6 @@ class CostTable:
         aside = self.lengths - self.lengths.mean()
         trend = ((knots * aside).sum(axis=-1) / (aside * aside).sum())[..., None]
         return np.concatenate([np.diff(knots, axis=-1) / np.diff(self.lengths), np.maximum(trend, 0.0)], axis=-1)
-
-    def _before(self, knots: Floats) -> Floats:
-        """Return the sum over the lengths from the grid's first up to, and without, each length of the grid."""
-        many = np.diff(self.lengths)
-        segments = many * knots[..., :-1] + self._slopes(knots)[..., :-1] * 0.5 * many * (many - 1.0)
-        return np.concatenate([np.zeros_like(knots[..., :1]), np.cumsum(segments, axis=-1)], axis=-1)
-
-    def _up_to(self, knots: Floats, end: Floats) -> Floats:
-        """Return the sum over the lengths from the grid's first up to, and without, `end`; negative below the first length."""
-        at = np.searchsorted(self.lengths, end, side="right") - 1
-        inside = np.maximum(at, 0)[..., None]
-        tables = (knots, self._slopes(knots), self._before(knots))
-        value, slope, before = (np.take_along_axis(table, inside, axis=-1)[..., 0] for table in tables)
-        many = end - self.lengths[inside[..., 0]]
-        total: Floats = before + many * value + np.where(at < 0, 0.0, slope * 0.5 * many * (many - 1.0))
-        return total
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,8 +248,8 @@ class DecodingCost:
     """Source tokens under the measured steps, which decide attention's part of a step; None: unknown."""
     s_per_row_src_token: float = 0.0
     """Seconds that one more token of the longest source adds to a step for each sentence."""
-    _encoders: dict[int, Sum] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """Cached encoder sums by batch size."""
+    _encoders: dict[int, LengthCost] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """Cached costs of the encoder by batch size."""
 
     @property
     def most_batch(self) -> int:
@@ -320,15 +271,15 @@ class DecodingCost:
         """Return the seconds between two steps of `batch` sentences."""
         return self.gap_s_fixed + self.gap_s_per_sentence * batch
 
-    def steps_at(self, batch: int) -> Sum:
+    def steps_at(self, batch: int) -> Callable[[int, int], float]:
         """Return a function of plain numbers: seconds of the steps first..last and their gaps, 0 if last < first.
 
         The function is a closed form, which a server keeps for each batch size.
         """
-        usual_s, times, gap_s = self.step.at_batch(batch).sum_s(), self.mean_over_usual, self.gap_s(batch)
+        usual, times, gap_s = self.step.at_batch(batch), self.mean_over_usual, self.gap_s(batch)
 
         def with_gaps(first: int, last: int) -> float:
-            return times * usual_s(first, last) + (last - first + 1) * gap_s if last >= first else 0.0
+            return times * usual.sum_s(first, last) + (last - first + 1) * gap_s if last >= first else 0.0
 
         return with_gaps
 
@@ -341,41 +292,34 @@ class DecodingCost:
         if not src_lens:
             return 0.0
         left, longest = len(src_lens), max(src_lens)
-        padded_s = self._encoder(left)(longest, longest)
+        padded_s = self._encode_s(left, longest)
         if not self.packs or left == 1:
             return padded_s
         total_s, before = 0.0, None
         for length, alike in groupby(sorted(src_lens)):
-            seconds = self._encoder(left)
-            at = seconds(length, length)
+            at = self._encode_s(left, length)
             # Noise of neighbouring cells must not make a longer sentence cheaper.
-            total_s += at if before is None else max(at - seconds(before, before), 0.0)
+            total_s += at if before is None else max(at - self._encode_s(left, before), 0.0)
             before, left = length, left - sum(1 for _ in alike)
         return total_s + self.padding_share * max(padded_s - total_s, 0.0)
+
+    def _encode_s(self, batch: int, length: int) -> float:
+        known = self._encoders.get(batch)
+        if known is None:
+            known = self._encoders[batch] = self.encoder.at_batch(batch)
+        return known.sum_s(length, length)
 
     def refill_s(self, joining: int) -> float:
         """Return the seconds that `joining` encoded sentences take to join the batch; 0 for none."""
         return self.refill_s_fixed + self.refill_s_per_sentence * joining if joining > 0 else 0.0
 
-    def solo_s(self, src_len: ArrayLike, tgt_len: ArrayLike) -> NDArray[np.float64]:
+    def solo_s(self, src_len: ArrayLike, tgt_len: ArrayLike) -> Floats:
         """Return the seconds of one sentence alone: encoded, joined, decoded at batch 1 and dropped; broadcasts."""
         src, tgt = np.asarray(src_len, np.float64), np.asarray(tgt_len, np.float64)
-        besides_s = np.maximum(tgt, 0.0) * (self.gap_s(1) + self._sources_s(src)) + np.where(tgt > 0.0, self.leave_s, 0.0)
-        steps_s = self.mean_over_usual * self.step.sum_s(1, 0, tgt - 1.0)
-        return self.encoder.seconds(1, src) + self.refill_s(1) + steps_s + besides_s
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # The cached encoder sums are closures, which cannot be pickled.
-        return type(self), tuple(getattr(self, attribute.name) for attribute in fields(self) if attribute.init)
-
-    def _sources_s(self, src_len: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return `source_s` of batches of one, for an array of lengths."""
-        if self.src_len is None:
-            return np.zeros_like(src_len)
-        return np.maximum(self.s_per_row_src_token * (src_len - self.src_len), -0.5 * self.steps_at(1)(0, 0))
-
-    def _encoder(self, batch: int) -> Sum:
-        known = self._encoders.get(batch)
-        if known is None:
-            known = self._encoders[batch] = self.encoder.at_batch(batch).sum_s()
-        return known
+        sources_s: Floats = np.zeros_like(src)
+        if self.src_len is not None:
+            sources_s = np.maximum(self.s_per_row_src_token * (src - self.src_len), -0.5 * self.steps_at(1)(0, 0))
+        usual, (lengths, where) = self.step.at_batch(1), np.unique(tgt, return_inverse=True)
+        steps_s = np.array([usual.sum_s(0, int(length) - 1) for length in lengths])[where.reshape(tgt.shape)]
+        besides_s = np.maximum(tgt, 0.0) * (self.gap_s(1) + sources_s) + np.where(tgt > 0.0, self.leave_s, 0.0)
+        return self.encoder.seconds(1, src) + self.refill_s(1) + self.mean_over_usual * steps_s + besides_s

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from simnmt.base import VERSION
 from simnmt.base.configuration import EndOfSentence
 from simnmt.base.extension import FAULTS, Extended, Extension, ExtensionError, describe_fault
-from simnmt.profile.blocks import LEAST_REQUEST_S, Execution
+from simnmt.profile.blocks import Execution
 from simnmt.profile.cost import Plane
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.execution_fit import bounded_least_squares
@@ -109,7 +109,7 @@ def profile_of_cost(
     weight = np.sqrt(count.astype(np.float64))
     design = np.column_stack([src_len, tgt_len, np.ones(len(src_len))]) * weight[:, None]
     per_src, per_tgt, fixed = bounded_least_squares(design, seconds * weight).tolist()
-    if per_src + per_tgt + fixed < LEAST_REQUEST_S:
+    if per_src + per_tgt + fixed < 1e-12:
         raise ExtensionError(f"cost function {cost.label}: no request takes any time", remedy="return seconds above 0")
     plane = Plane(per_src, per_tgt, fixed)
     return DeviceProfile(

@@ -9,15 +9,15 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from simnmt.profile.blocks import NOTE, Block, Count, Duration, Kind, Length, Rising, Share, Shown
-from simnmt.profile.decoder_settings import FREQUENT_WORDS, DecoderSettings
+from simnmt.base.arrays import Floats
+from simnmt.profile.blocks import NOTE, Block, Count, Duration, Kind, Length, Share, Shown
+from simnmt.profile.decoder_settings import DecoderSettings
 
-Shares = Annotated[tuple[Share, ...], Field(min_length=2)]
 LEVELS = (0.0, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 1.0)
 """Levels of the stored quantiles, least and most included."""
+Shares = Annotated[tuple[Share, ...], Field(min_length=len(LEVELS), max_length=len(LEVELS))]
 
 
 class ActiveShare(Block):
@@ -27,9 +27,8 @@ class ActiveShare(Block):
     steps: Annotated[int, Field(ge=1)]
     mean: Share
     """Mean over steps of the share that a step multiplies, the union of all its rows (FVP-06)."""
-    levels: Annotated[Shares, Rising] = LEVELS
     by_step: Shares
-    """Quantiles over steps, one per level."""
+    """Quantiles over steps, one for each of `LEVELS`."""
     by_sentence: Shares | None = None
     """Quantiles, over sentences decoded alone, of a sentence's mean share; null if sentences share steps."""
     s_per_share: Annotated[float, Field(ge=0.0, le=1e3)] | None = None
@@ -37,47 +36,36 @@ class ActiveShare(Block):
 
     @classmethod
     def of(
-        cls,
-        columns: Sequence[int],
-        vocab: int,
-        *,
-        by_sentence: Sequence[float] | None = None,
-        s_per_share: float | None = None,
+        cls, columns: Sequence[int], vocab: int, *, by_sentence: Sequence[float] | None = None, s_per_share: float | None = None
     ) -> ActiveShare:
         """Return the distribution of the active columns of each step.
 
         `by_sentence`: mean share of each sentence, if sentences were decoded alone.
         """
         shares = np.asarray(columns, np.float64) / vocab
-        mean = float(np.clip(shares.mean(), shares.min(), shares.max()))  # a mean of equal shares may round past them
-        return cls(
-            vocab=vocab,
-            steps=len(shares),
-            mean=mean,
-            by_step=_quantiles(shares),
-            by_sentence=None if by_sentence is None else _quantiles(np.asarray(by_sentence, np.float64)),
-            s_per_share=s_per_share,
+        # A mean of equal shares may round past them.
+        mean = float(np.clip(shares.mean(), shares.min(), shares.max()))
+        by_step, of_sentences = (
+            None if values is None else tuple(np.quantile(np.asarray(values, np.float64), LEVELS).tolist())
+            for values in (shares, by_sentence)
         )
+        fields = {"by_step": by_step, "by_sentence": of_sentences, "s_per_share": s_per_share}
+        return cls.model_validate({"vocab": vocab, "steps": len(shares), "mean": mean} | fields)
 
-    def deviation(self, uniform: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Draw the differences of sentences' shares from their mean, by inverse transform of uniform draws in [0, 1).
+    def more_s(self, uniform: Floats) -> Floats:
+        """Draw the seconds of a step of single sentences above the mean, by inverse transform of uniform draws in [0, 1).
 
-        The expectation is 0. Between quantiles the distribution is uniform. All 0 if single sentences were not measured.
+        A step's time is linear in the active share, which is uniform between quantiles. The expectation is 0. All 0 if single
+        sentences were not measured.
         """
-        if self.by_sentence is None:
+        if self.by_sentence is None or self.s_per_share is None:
             return np.zeros_like(uniform)
-        levels, quantiles = np.array(self.levels), np.array(self.by_sentence)
-        expected = float(np.diff(levels) @ (quantiles[1:] + quantiles[:-1]) / 2.0)
-        deviation: NDArray[np.float64] = np.interp(uniform, levels, quantiles) - expected
-        return deviation
+        quantiles = np.array(self.by_sentence)
+        expected = float(np.diff(LEVELS) @ (quantiles[1:] + quantiles[:-1]) / 2.0)
+        return np.asarray(self.s_per_share * (np.interp(uniform, LEVELS, quantiles) - expected))
 
-    def describe(self) -> str:
-        """Describe the mean, as `5.1 % of 12,000 tokens active`."""
+    def __str__(self) -> str:
         return f"{100 * self.mean:.3g} % of {self.vocab:,} tokens active"
-
-
-def _quantiles(shares: NDArray[np.float64]) -> tuple[float, ...]:
-    return tuple(np.quantile(shares, LEVELS).tolist())
 
 
 STAGES = ("body_s", "product_s", "search_s")
@@ -89,10 +77,8 @@ class DecoderVariant(Block):
 
     settings: DecoderSettings
     batch: Count = 1
-    step_s: Duration
-    """The whole step: the model, choosing tokens, reordering a beam."""
     body_s: Duration
-    """Everything but product and search: recurrence, attention, bookkeeping."""
+    """Everything but product and search: recurrence, attention, reordering a beam, bookkeeping."""
     product_s: Duration
     """Product of the output layer (first stage of FNI-01)."""
     search_s: Duration
@@ -110,14 +96,18 @@ class DecoderVariant(Block):
     @classmethod
     def of(cls, settings: DecoderSettings, batch: int, *stages_s: float) -> DecoderVariant:
         """Return the variant of measured `STAGES`; a stage below the resolution of the clock counts as a nanosecond."""
-        body_s, product_s, search_s = parts_s = [max(seconds, 1e-9) for seconds in stages_s]
-        return cls(settings=settings, batch=batch, step_s=sum(parts_s), body_s=body_s, product_s=product_s, search_s=search_s)
+        body_s, product_s, search_s = (max(seconds, 1e-9) for seconds in stages_s)
+        return cls(settings=settings, batch=batch, body_s=body_s, product_s=product_s, search_s=search_s)
+
+    @property
+    def step_s(self) -> float:
+        """Seconds of the whole step."""
+        return self.body_s + self.product_s + self.search_s
 
     @property
     def shares(self) -> tuple[float, float, float]:
         """Shares of body, product and search in the step; their sum is 1 (FNI-17)."""
-        total_s = self.body_s + (self.product_s + self.search_s)
-        return self.body_s / total_s, self.product_s / total_s, self.search_s / total_s
+        return self.body_s / self.step_s, self.product_s / self.step_s, self.search_s / self.step_s
 
 
 class DecoderBlock(Block):
@@ -133,47 +123,29 @@ class DecoderBlock(Block):
 
     @model_validator(mode="after")
     def _comparable(self) -> DecoderBlock:
-        seen = [(canonical(variant.settings), variant.batch) for variant in self.variants]
-        if len(set(seen)) < len(seen):
-            settings, batch = next(pair for pair in seen if seen.count(pair) > 1)
-            raise ValueError(f"variants: {settings.describe()} at batch {batch} is listed twice")
-        lacking = [batch for _, batch in seen if (canonical(self.base), batch) not in seen]
-        if lacking:
-            raise ValueError(f"base: {self.base.describe()} is not among the variants at batch {lacking[0]}")
+        if lacking := {variant.batch for variant in self.variants} - set(self.steps(self.base)):
+            raise ValueError(f"base: {self.base.describe()} is not among the variants at batch {min(lacking)}")
         return self
-
-    @property
-    def batches(self) -> tuple[int, ...]:
-        """Batch sizes of the measured variants, rising."""
-        return tuple(sorted({variant.batch for variant in self.variants}))
 
     @property
     def measured(self) -> tuple[DecoderSettings, ...]:
         """Settings of the measured variants, each once, in the order of the block."""
         return tuple(dict.fromkeys(variant.settings for variant in self.variants))
 
+    def steps(self, settings: DecoderSettings) -> dict[int, DecoderVariant]:
+        """Return the variants with these settings by batch size, rising."""
+        alike = [variant for variant in self.variants if variant.settings == settings]
+        return {variant.batch: variant for variant in sorted(alike, key=lambda variant: variant.batch)}
+
     def lines(self, label: str) -> Iterator[tuple[str, str]]:
         """Return the steps of each variant by batch size too, with the shares of the stages, which sum to 100 % (FNI-17)."""
         yield from super().lines(label)
+        base = self.steps(self.base)
         for settings in self.measured:
             parts = []
-            for variant in self.variants:
-                if variant.settings == settings:
-                    body, product, search = (100 * share for share in variant.shares)
-                    ratio = variant.step_s / self.at(variant.batch)[canonical(self.base)].step_s
-                    active = "" if variant.active is None else f", {variant.active.describe()}"
-                    shares = f"body {body:.0f} %, product {product:.0f} %, bias, softmax and search {search:.0f} %"
-                    times = f"{1e3 * variant.step_s:.4g} ms, {ratio:.3g} times the base's"
-                    parts.append(f"batch {variant.batch}: {times} ({shares}){active}")
+            for batch, variant in self.steps(settings).items():
+                body, product, search = (100 * share for share in variant.shares)
+                shares = f"body {body:.0f} %, product {product:.0f} %, bias, softmax and search {search:.0f} %"
+                times = f"{1e3 * variant.step_s:.4g} ms, {variant.step_s / base[batch].step_s:.3g} times the base's"
+                parts.append(f"batch {batch}: {times} ({shares})" + (f", {variant.active}" if variant.active else ""))
             yield f"{label} {settings.describe()}", "; ".join(parts)
-
-    def at(self, batch: int) -> dict[DecoderSettings, DecoderVariant]:
-        """Return the variants at a batch size, by settings in canonical form."""
-        return {canonical(variant.settings): variant for variant in self.variants if variant.batch == batch}
-
-
-def canonical(settings: DecoderSettings) -> DecoderSettings:
-    """Return the one form of equivalent settings: `frequent_words` counts only where embeddings are the frequent ones."""
-    if settings.embeddings == "frequent":
-        return settings
-    return settings.model_copy(update={"frequent_words": FREQUENT_WORDS})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -11,6 +10,7 @@ from simnmt.base.configuration import Configuration
 
 FREQUENT_WORDS = 8000
 """Number of words whose products of embeddings SHARP-06 keeps if it does not keep all."""
+Words = Annotated[int, Field(ge=1, le=10**9)]
 
 
 class DecoderOptions(Configuration):
@@ -22,7 +22,7 @@ class DecoderOptions(Configuration):
     """Type of the products (SHARP-05); None: the compute type of the engine."""
     embeddings: Literal["computed", "precomputed", "frequent"] = "computed"
     """Products of embeddings kept for all words, or for the first `frequent_words` words of the vocabulary (SHARP-06)."""
-    frequent_words: Annotated[int, Field(ge=1, le=10**9)] = FREQUENT_WORDS
+    frequent_words: Words = FREQUENT_WORDS
     """Number of words with `embeddings: frequent`; ignored otherwise."""
     attention: Literal["computed", "precomputed"] = "computed"
     """Products of source states computed once per sentence instead of once per step (SHARP-07)."""
@@ -30,27 +30,22 @@ class DecoderOptions(Configuration):
     """Method that computes sigmoid and tanh (SHARP-08)."""
     merge: bool = False
     """True if hypotheses with the same recurrent state share its products (SHARP-09)."""
-    candidates: Annotated[int, Field(ge=1, le=10**9)] | None = None
+    candidates: Words | None = None
     """Number of target words in the candidate list of any sentence (SHARP-02); None: see `vocabulary`."""
     vocabulary: Literal["full", "clustered", "candidates"] = "full"
     """Tokens that the output layer multiplies: all, those of clusters of contexts (FVP-04), or the candidates listed for the
-    words of a sentence (SHARP-02). A number of `candidates` implies the last."""
+    words of a sentence (SHARP-02), however many."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _list_is_a_vocabulary(cls, options: Any) -> Any:
-        if isinstance(options, Mapping) and options.get("candidates") is not None:
-            if "vocabulary" not in options:
-                return {**options, "vocabulary": "candidates"}
-            if options["vocabulary"] in ("full", "clustered"):
-                conflict = f"candidates: {options['candidates']} beside vocabulary: {options['vocabulary']}"
-                raise ValueError(f"{conflict} contradict each other; leave one of them out")
-        return options
+    @model_validator(mode="after")
+    def _of_one_vocabulary(self) -> DecoderOptions:
+        if self.candidates is not None and self.vocabulary == "clustered":
+            raise ValueError(f"candidates: {self.candidates} beside vocabulary: clustered contradict each other")
+        return self
 
     @property
-    def exact(self) -> bool:
-        """True if every technique is an identity: translations are those of the plain decoder of this beam (XP-03)."""
-        return not self.noise and self.vocabulary == "full"
+    def restricts(self) -> bool:
+        """True if the output layer multiplies a part of the vocabulary."""
+        return self.vocabulary != "full" or self.candidates is not None
 
     @property
     def noise(self) -> tuple[str, ...]:
@@ -65,19 +60,23 @@ class DecoderOptions(Configuration):
         }
         return tuple(option for option, is_noisy in noisy.items() if is_noisy)
 
+    @property
+    def exact(self) -> bool:
+        """True if every technique is an identity: translations are those of the plain decoder of this beam (XP-03)."""
+        return not self.noise and not self.restricts
+
     def describe(self) -> str:
         """Describe the techniques: `fused, int16`; `plain` without any."""
         kept = {"precomputed": "embeddings kept", "frequent": f"{self.frequent_words:,} embeddings kept"}
-        restricted = {"clustered": "clustered vocabulary", "candidates": "candidate lists"}
-        candidates = None if self.candidates is None else f"{self.candidates:,} candidates"
+        restricted = {"clustered": "clustered vocabulary", "candidates": "candidate lists"}.get(self.vocabulary)
         techniques_used = (
-            self.fused and "fused",
+            "fused" if self.fused else None,
             self.gemm,
             kept.get(self.embeddings),
-            self.attention == "precomputed" and "attention kept",
-            self.activations != "library" and f"{self.activations} activations",
-            self.merge and "states merged",
-            candidates or restricted.get(self.vocabulary),
+            "attention kept" if self.attention == "precomputed" else None,
+            f"{self.activations} activations" if self.activations != "library" else None,
+            "states merged" if self.merge else None,
+            restricted if self.candidates is None else f"{self.candidates:,} candidates",
         )
         return ", ".join(technique for technique in techniques_used if technique) or "plain"
 
@@ -91,16 +90,6 @@ class DecoderSettings(DecoderOptions):
     beam: Annotated[int, Field(ge=1, le=1000)] = 1
     """Hypotheses of each sentence."""
 
-    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> DecoderSettings:
-        """Copy as pydantic does; adding or removing `candidates` sets `vocabulary` too."""
-        changed = dict(update or {})
-        if "candidates" in changed and "vocabulary" not in changed:
-            if changed["candidates"] is not None:
-                changed["vocabulary"] = "candidates"
-            elif self.candidates is not None:
-                changed["vocabulary"] = "full"
-        return super().model_copy(update=changed, deep=deep)
-
     def describe(self) -> str:
         """Describe the settings: `beam 5, fused`; `beam 1, plain` without techniques."""
         return f"beam {self.beam}, {super().describe()}"
@@ -112,10 +101,7 @@ IDENTITIES = ("embeddings", "attention", "merge")
 """Rungs that change no translation compared with the rung before (SHARP-06, 07, 09)."""
 
 
-def techniques(
-    embeddings: Literal["precomputed", "frequent"] = "frequent",
-    activations: Literal["library", "table", "polynomial"] = "polynomial",
-) -> dict[str, dict[str, Any]]:
+def techniques(embeddings: str = "frequent", activations: str = "polynomial") -> dict[str, dict[str, Any]]:
     """Return the changes of each rung to the settings before it, without the baseline, which changes nothing."""
     return {
         "int16": {"gemm": "int16"},
@@ -126,10 +112,10 @@ def techniques(
     }
 
 
-def ladder(base: DecoderSettings, changes: dict[str, dict[str, Any]] | None = None) -> dict[str, DecoderSettings]:
-    """Return the settings by rung, with `base` for the baseline; `changes` defaults to `techniques()`."""
+def ladder(base: DecoderSettings, changes: dict[str, dict[str, Any]]) -> dict[str, DecoderSettings]:
+    """Return the settings by rung, with `base` for the baseline, as changes add up."""
     settings_by_rung = {RUNGS[0]: base}
-    for rung, change in (techniques() if changes is None else changes).items():
+    for rung, change in changes.items():
         base = base.model_copy(update=change)
         settings_by_rung[rung] = base
     return settings_by_rung

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import model_validator
 
-from simnmt.base.configuration import Configuration, EndOfSentence, end_tokens
+from simnmt.base.configuration import Configuration, end_tokens
 from simnmt.profile.blocks import (
     BeamOverrun,
     DiskBlock,
@@ -92,7 +92,7 @@ class DeviceProfile(Configuration):
     @property
     def residual(self) -> LognormalResidual | ResidualQuantiles:
         """The residual factor of single executions."""
-        return self.execution.residual
+        return self.execution.residual_quantiles or LognormalResidual(self.execution.residual_relative_sd)
 
     @property
     def decoding_cost(self) -> DecodingCost:
@@ -138,9 +138,9 @@ class DeviceProfile(Configuration):
 
         The joules of a target token include a beam's steps beyond its best output, as the plane's slope does.
         """
-        if self.energy is None or self.energy.j_per_tgt_token is None:
-            return self.energy
-        return self.energy.model_copy(update={"j_per_tgt_token": self._steps_per_token * self.energy.j_per_tgt_token})
+        if (energy := self.energy) is None:
+            return None
+        return energy.with_plane(energy.plane and energy.plane.times(1.0, self._steps_per_token))
 
     def execution_s(
         self,
@@ -159,61 +159,39 @@ class DeviceProfile(Configuration):
             plane_s = np.maximum(plane_s + more_s_per_tgt_token * tgt_len, 0.0)
         return plane_s * self.residual.factor(standard_normal)
 
-    def counting(self, end_of_sentence: EndOfSentence) -> DeviceProfile:
-        """Return the profile for lengths that count the end-of-sentence token as `end_of_sentence` says.
+    def counted_in(self, unit: LengthUnit, src: float = 1.0, tgt: float = 1.0) -> DeviceProfile:
+        """Return the profile for lengths in a unit, one token of which is `src` or `tgt` tokens of this unit on average.
 
-        The cost of one end-of-sentence token, a beam's steps beyond its best output included, moves between the slopes and
-        the fixed parts of time and energy. Raises `ProfileError` if the profile has costs of steps, which count every token.
+        An end-of-sentence token stays one token; its cost, a beam's steps beyond its best output included, moves between the
+        slopes and the fixed parts of time and energy where lengths no longer count it. For other tokens, measured numbers
+        become inferred, and costs of steps, encoders and streaming, which are of whole tokens of this unit, are left out.
+        Raises `ProfileError` if a profile of the same tokens has costs of steps, which count every token.
         """
-        counted = self.length_unit.end_of_sentence
-        if end_of_sentence == counted:
+        own = self.length_unit
+        if unit == own:
             return self
-        if self.step is not None or self.decoder is not None or self.sti is not None:
+        execution, changed = self.execution, dict[str, object]()
+        if (unit.src, unit.tgt) != (own.src, own.tgt):
+            changed = dict.fromkeys(("step", "encoder", "decoder", "sti"))
+            kind = "inferred" if execution.kind == "measured" else execution.kind
+            execution = execution.model_copy(update={"kind": kind})
+        elif self.step is not None or self.decoder is not None or self.sti is not None:
             raise ProfileError(
-                f"lengths of profile {self.name} count {counted} of the end-of-sentence tokens, "
-                f"other devices' {end_of_sentence}",
+                f"lengths of profile {self.name} count {own.end_of_sentence} of the end-of-sentence tokens, "
+                f"other devices' {unit.end_of_sentence}",
                 remedy="state length_unit.end_of_sentence alike in the profiles of a scenario",
             )
-        src, tgt = np.subtract(end_tokens(end_of_sentence), end_tokens(counted)).tolist()
-        ranges = zip((self.valid_range.src_len, self.valid_range.tgt_len), (src, tgt), strict=True)
-        src_range, tgt_range = ((max(low + more, 0), high + more) for (low, high), more in ranges)
-        return self._recounted((1.0, 1.0), (-src, -tgt), end_of_sentence).model_copy(
-            update={"valid_range": ValidRange(src_len=src_range, tgt_len=tgt_range)}
-        )
-
-    def converted(self, src: float, tgt: float, unit: LengthUnit) -> DeviceProfile:
-        """Return the profile for lengths in another unit, one token of which is `src` or `tgt` tokens of this unit on average.
-
-        An end-of-sentence token stays one token, and is counted as before. Plane, energy and range are converted, a beam's
-        steps per token kept; costs of steps, encoders and streaming, which are of whole tokens of this unit, are left out.
-        Measured numbers become inferred.
-        """
-        counted, ranges, execution = self.length_unit.end_of_sentence, self.valid_range, self.execution
-        src_end, tgt_end = end_tokens(counted)
-        lengths = ValidRange(
-            src_len=_converted_range(ranges.src_len, src, src_end), tgt_len=_converted_range(ranges.tgt_len, tgt, tgt_end)
-        )
-        kind = "inferred" if execution.kind == "measured" else execution.kind
-        inferred = self.model_copy(update={"length_unit": unit, "execution": execution.model_copy(update={"kind": kind})})
-        # The cost of an end-of-sentence token that the lengths count is not multiplied.
-        moved = inferred._recounted((src, tgt), (src_end * (1.0 - src), tgt_end * (1.0 - tgt)), counted)
-        return moved.model_copy(update={"valid_range": lengths} | dict.fromkeys(("step", "encoder", "decoder", "sti")))
-
-    def _recounted(
-        self, times: tuple[float, float], fixed: tuple[float, float], end_of_sentence: EndOfSentence
-    ) -> DeviceProfile:
-        """Multiply the costs per (source, target) token by `times`; add those of `fixed` tokens to the fixed parts."""
-        plane, energy, fixed_tgt = self.execution.plane, self.energy, fixed[1] * self._steps_per_token
-        fixed_s = plane.s_fixed + fixed[0] * plane.s_per_src_token + fixed_tgt * plane.s_per_tgt_token
-        plane = Plane(times[0] * plane.s_per_src_token, times[1] * plane.s_per_tgt_token, fixed_s)
-        if energy is not None and energy.j_fixed is not None:
-            j_src, j_tgt = energy.j_per_src_token or 0.0, energy.j_per_tgt_token or 0.0
-            fixed_j = energy.j_fixed + fixed[0] * j_src + fixed_tgt * j_tgt
-            joules = {"j_per_src_token": times[0] * j_src, "j_per_tgt_token": times[1] * j_tgt, "j_fixed": fixed_j}
-            energy = energy.model_copy(update=joules)
-        execution = self.execution.model_copy(update={"plane": plane, "samples": ()})
-        unit = self.length_unit.model_copy(update={"end_of_sentence": end_of_sentence})
-        changed = {"length_unit": unit, "execution": execution, "energy": energy}
+        before, after = end_tokens(own.end_of_sentence), end_tokens(unit.end_of_sentence)
+        fixed = before[0] - after[0] * src, (before[1] - after[1] * tgt) * self._steps_per_token
+        energy = self.energy and self.energy.with_plane(self.energy.plane and self.energy.plane.recounted((src, tgt), fixed))
+        ranges = zip((self.valid_range.src_len, self.valid_range.tgt_len), (src, tgt), before, after, strict=True)
+        src_range, tgt_range = (_recounted_range(*facts) for facts in ranges)
+        changed |= {
+            "length_unit": unit,
+            "valid_range": ValidRange(src_len=src_range, tgt_len=tgt_range),
+            "execution": execution.model_copy(update={"plane": execution.plane.recounted((src, tgt), fixed), "samples": ()}),
+            "energy": energy,
+        }
         return self.model_copy(update=changed)
 
     def outside(self, src_len: NDArray[np.int64], tgt_len: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -229,10 +207,10 @@ class DeviceProfile(Configuration):
         )
 
 
-def _converted_range(ends: tuple[int, int], tokens: float, end: int) -> tuple[int, int]:
-    """Return the range in a unit, one token of which is `tokens` of the range's; `end` tokens that end a sentence stay.
+def _recounted_range(ends: tuple[int, int], tokens: float, before: int, after: int) -> tuple[int, int]:
+    """Return the range in a unit, one token of which is `tokens` of the range's; end-of-sentence tokens count before and after.
 
     A length that the range partly covers counts as inside.
     """
-    low, high = (max(length - end, 0) / tokens for length in ends)
-    return math.floor(low) + end if ends[0] else 0, min(math.ceil(high) + end, 10**9)
+    low, high = (max(length - before, 0) / tokens for length in ends)
+    return math.floor(low) + after if ends[0] else 0, min(math.ceil(high) + after, 10**9)

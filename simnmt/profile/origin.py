@@ -10,19 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, model_validator
 
 from simnmt.base.configuration import EndOfSentence
-from simnmt.profile.blocks import (
-    MOST_WHOLE,
-    MS,
-    PERCENT,
-    Block,
-    Count,
-    Duration,
-    Kind,
-    NotNegative,
-    Positive,
-    Quantiles,
-    Shown,
-)
+from simnmt.profile.blocks import MS, PERCENT, Block, Count, Duration, Kind, NotNegative, Positive, Quantiles, Shown
 from simnmt.profile.decoder_settings import DecoderOptions
 
 
@@ -95,7 +83,7 @@ class EngineBlock(Block):
     """Options of the sharp decoder; null: another backend."""
     weights: Annotated[Literal["random", "checkpoint"], Shown("weights: {}")] = "random"
     """Times depend on the architecture alone, translations on the weights too."""
-    clipped_weights: Annotated[int, Field(ge=0, le=MOST_WHOLE)] | None = None
+    clipped_weights: Annotated[int, Field(ge=0)] | None = None
     """Weights of the sharp decoder's model that 16-bit products would clip, whatever type its products have; null: another
     backend."""
     product_weights: Count | None = None
@@ -143,7 +131,7 @@ class EndpointBlock(Block):
     spread: Annotated[NotNegative | None, Shown("repeats spread by {:.2g} %", PERCENT)] = None
     """Median over the sentences of the interquartile range over the median of their repeats; null: one repeat."""
     round_trip: Annotated[RoundTrip, Shown("round trip")]
-    doubts: tuple[Annotated[str, Field(min_length=1, max_length=300)], ...] = ()
+    doubts: tuple[str, ...] = ()
     """Reasons to distrust the figures, one sentence each without a full stop."""
 
 
@@ -161,9 +149,9 @@ class MeasuringConditions(Block):
     """True if that is enough to disturb a measurement; null if it was not watched."""
     drift: Annotated[NotNegative | None, Shown("drift {:.3g} %", PERCENT)] = None
     """Greatest relative difference of a reading of the reference cell from the lower quartile of all its readings."""
-    disturbed_cells: Annotated[Annotated[int, Field(ge=0)] | None, Shown("disturbed cells: {}")] = None
+    disturbed_cells: Annotated[int | None, Shown("disturbed cells: {}")] = None
     """Number of cells that still had no undisturbed repeat after they were measured again."""
-    disturbed: tuple[Annotated[str, Field(min_length=1, pattern=r"\S")], ...] = ()
+    disturbed: tuple[str, ...] = ()
     """Names of these cells, such as `step 20+64 x8`: the cost model, source and target tokens, and the batch above 1."""
 
 

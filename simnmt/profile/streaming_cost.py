@@ -44,7 +44,7 @@ class ShardGeometry:
 
     @property
     def weights_per_shard(self) -> int:
-        """Weights of one shard: four matrices of width x head size per attention, and its share of both feed-forward ones."""
+        """Four matrices of width x head size per attention, and the share of both feed-forward ones."""
         attentions = 2 if self.cross_attention else 1
         return (4 * attentions * self.width + 2 * self.ffn) * self.width // self.heads
 
@@ -55,27 +55,19 @@ class ShardGeometry:
 
     @property
     def float32_bytes_per_layer(self) -> int:
-        """Bytes of a layer's weights as float32: the working buffer of an executor that computes all shards (STI-16)."""
+        """The working buffer of an executor that computes all shards (STI-16)."""
         return 4 * self.weights_per_layer
 
     def index_bytes(self, bits: int) -> int:
-        """Return the bytes of a shard's packed indices, or of its weights at 32 bits. Raises `ValueError` for other `bits`."""
-        return -(-self.weights_per_shard * _known(bits) // 8)
+        """Return the bytes of a shard's packed indices, or of its weights at 32 bits."""
+        return -(-self.weights_per_shard * bits // 8)
 
     def dictionary_bytes(self, bits: int) -> int:
         """Return the bytes of a shard's dictionary, 4 for each centroid; 0 at 32 bits."""
-        return 0 if _known(bits) == 32 else 4 << bits
-
-
-def _known(bits: int) -> int:
-    if bits not in BITS:
-        raise ValueError(f"bits: {bits} is none of {', '.join(map(str, BITS))}")
-    return bits
+        return 0 if bits == 32 else 4 << bits
 
 
 BERT_BASE = ShardGeometry(layers=12, heads=12, width=768, ffn=3072)
-
-
 Shard = tuple[int, int]
 """(layer, slice), both from 0; the numbers of a decoder's layers follow its encoder's."""
 
@@ -99,44 +91,42 @@ class TokenBucket:
 
 @dataclass(frozen=True, slots=True)
 class DecoderShards:
-    """Times of the decoder's half of an encoder-decoder model."""
+    """Times of the decoder's half of an encoder-decoder model, in seconds; tuples are by 1, 2, ... shards a layer."""
 
     geometry: ShardGeometry
-    """With cross-attention."""
     io_s: Mapping[int, float]
-    """Seconds to read one shard, by bits."""
+    """To read one shard, by bits."""
     shard_bytes: Mapping[int, int]
     """Mean record of a shard, by bits."""
     step_s: tuple[float, ...]
-    """Seconds of one layer for one token, with 1, 2, .. all of its shards."""
-    once_s: tuple[float, ...] | None = None
-    """Seconds of one layer once per request, by shards as `step_s`: unpacking, keys and values of the source; None: 0."""
+    """Of one layer for one token."""
+    once_s: tuple[float, ...] = ()
+    """Of one layer once per request: unpacking, keys and values of the source; empty: 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class StiCost:
-    """Times of a streamed model's shards and layers, as `StiBlock.cost` makes them; `StiBlock` checks the numbers.
+    """Times of a streamed model for a planner, in seconds; tuples are by 1, 2, ... shards a layer.
 
-    Times are positive and finite, more bits take no less time and memory, and each bitwidth of `BITS` has its entry.
+    Times are positive, more bits take no less time and memory, and each bitwidth of `BITS` has its entry (`StiBlock.cost`).
     """
 
     geometry: ShardGeometry
     io_s: Mapping[int, float]
-    """Seconds to read one shard from a cold disk, by bits: T_io."""
+    """To read one shard from a cold disk, by bits: T_io."""
     comp_s: Mapping[int, tuple[float, ...]]
-    """By padded length in tokens: seconds of one layer with 1, 2, .. all of its shards, unpacking included: T_comp."""
+    """By padded length in tokens: one layer, unpacking included: T_comp."""
     shard_bytes: Mapping[int, int]
     """Mean record of a shard, by bits."""
     decoder: DecoderShards | None = None
     importance: tuple[Shard, ...] | None = None
     """Every shard once, best first, the decoder's too; None: not measured."""
     embed_s: Mapping[int, float] = field(default_factory=dict)
-    """Seconds before the first layer, in which the disk reads, by the padded lengths of `comp_s`; empty: 0."""
+    """Before the first layer, while the disk reads, by the padded lengths of `comp_s`; empty: 0."""
     head_s: float = 0.0
-    """Seconds after the last layer: of an encoder once, to classify; of a decoder in every step, to choose a word."""
+    """After the last layer: of an encoder once, to classify; of a decoder in every step, to choose a word."""
     slowed: tuple[float, ...] = ()
-    """Factors, 1 or more, on the seconds of layers of 1, 2, ... shards while the disk reads, which uses the same memory and
-    cores; empty: 1."""
+    """Factors, 1 or more, on computing while the disk reads, which uses the same memory and cores; empty: 1."""
 
     @property
     def layers(self) -> int:
@@ -161,7 +151,7 @@ class StiCost:
     def t_comp(self, length: int, slices: int) -> float:
         """Return the seconds of one encoder layer of `slices` shards over `length` tokens.
 
-        Inputs are padded to the next measured length; beyond the greatest, its time grows in proportion to the length.
+        Inputs are padded to the next measured length; beyond the greatest, the time grows in proportion to the length.
         """
         padded = self._padded(length)
         return self.comp_s[padded][slices - 1] * max(1.0, length / padded)
@@ -176,13 +166,13 @@ class StiCost:
         return lengths[min(bisect_left(lengths, length), len(lengths) - 1)]
 
     def step_s(self, slices: int) -> float:
-        """Return the seconds of one decoder layer of `slices` shards for one token; 0 without a decoder."""
+        """Return the seconds of one decoder layer for one token; 0 without a decoder."""
         return 0.0 if self.decoder is None else self.decoder.step_s[slices - 1]
+
+    def once_s(self, slices: int) -> float:
+        """Return the seconds of one decoder layer once per request; 0 without a decoder."""
+        return self.decoder.once_s[slices - 1] if self.decoder is not None and self.decoder.once_s else 0.0
 
     def slowing(self, slices: int) -> float:
         """Return the factor by which reads slow layers of `slices` shards."""
         return self.slowed[slices - 1] if self.slowed else 1.0
-
-    def once_s(self, slices: int) -> float:
-        """Return the seconds of one decoder layer of `slices` shards once per request; 0 without a decoder."""
-        return 0.0 if self.decoder is None or self.decoder.once_s is None else self.decoder.once_s[slices - 1]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from simnmt.base.arrays import Floats
 from simnmt.network.traces.readings import NOUN, Trace
 from simnmt.network.traces.summary import format_facts, format_title, lost_runs, summarise, time_unit
-from simnmt.profile.blocks import EncoderBlock, StepBlock
+from simnmt.profile.blocks import CellSample, EncoderBlock, StepBlock
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.doubts import heldout_errors, profile_doubts
 from simnmt.profile.profile_summary import facts, title
@@ -25,6 +25,8 @@ MOST_LINES = 6
 TRACE_POINTS = 4_000
 """Most points of a series; its peaks and troughs are kept."""
 MOST_OUTAGES = 2_000
+QUARTILES_OF_SD = 1.349
+"""Distance of a normal law's quartiles in standard deviations."""
 
 
 def profile_panels(profile: DeviceProfile) -> list[Panel]:
@@ -52,12 +54,19 @@ def means_per_tgt_len(profile: DeviceProfile) -> tuple[Floats, Floats, Floats, F
         return total / many
 
     mean = np.array([sample.mean_s for sample in samples])
-    inner = np.array([(sample.sd_s or 0.0) ** 2 * (sample.repeats - 1) / sample.repeats for sample in samples])
+    inner = np.array([_sd_s(sample) ** 2 * (sample.repeats - 1) / sample.repeats for sample in samples])
     src = np.array([sample.src_len if sample.src_len_mean is None else sample.src_len_mean for sample in samples])
     believed = profile.of_forced_lengths.plane.seconds(src, np.array([sample.tgt_len for sample in samples]))
     middle = means(mean)
     # Variance within cells plus variance between cells, which differ in source length.
     return length.astype(np.float64), middle, np.sqrt(means(inner + (mean - middle[which]) ** 2)), means(believed)
+
+
+def _sd_s(sample: CellSample) -> float:
+    """Return the standard deviation over the repeats of a cell: as stated, else from the quartiles of a normal law, else 0."""
+    if sample.sd_s is not None or sample.p25_s is None or sample.p75_s is None:
+        return sample.sd_s or 0.0
+    return (sample.p75_s - sample.p25_s) / QUARTILES_OF_SD
 
 
 def _execution_panel(profile: DeviceProfile) -> Panel:

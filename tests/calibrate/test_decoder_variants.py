@@ -104,7 +104,7 @@ def block_of(engine: Any, settings: Settings = QUICK, most: int = 16) -> Decoder
 def test_each_beam_is_measured_fused_and_not_at_small_and_large_batches(fused: bool) -> None:
     block = block_of(Torchlike(fused=fused))
     assert block.base == DecoderSettings(fused=fused)
-    assert block.batches == (1, 4, 16)
+    assert list(block.steps(block.base)) == [1, 4, 16]
     assert {settings.describe() for settings in block.measured} == {
         "beam 1, plain", "beam 1, fused", "beam 5, plain", "beam 5, fused",
     }  # fmt: skip
@@ -114,7 +114,8 @@ def test_each_beam_is_measured_fused_and_not_at_small_and_large_batches(fused: b
         product *= BY_BLOCKS if variant.settings.fused else 1.0
         assert (variant.product_s, variant.search_s) == (pytest.approx(product), pytest.approx(search))
         assert variant.step_s == pytest.approx(body + product + search + BOOKKEEPING_S)
-    assert block_of(Torchlike(), FULL, most=24).batches == (1, 2, 4, 8, 16, 24)
+    larger = block_of(Torchlike(), FULL, most=24)
+    assert list(larger.steps(larger.base)) == [1, 2, 4, 8, 16, 24]
 
 
 def test_another_beam_of_the_calibration_is_the_base_and_measured_too() -> None:
@@ -126,7 +127,7 @@ def test_another_beam_of_the_calibration_is_the_base_and_measured_too() -> None:
 def test_ratios_of_rungs_are_exact_while_the_box_slows_down() -> None:
     """Each variant is timed in turn with the base: a box that ends at half its speed changes no ratio."""
     block = block_of(Sharplike(lambda call: 1.0 + call / 600), FULL)
-    base = block.at(1)[PLAIN]
+    base = block.steps(PLAIN)[1]
     for variant in block.variants:
         measured, expected = variant.step_s / base.step_s, sum(stages_s(variant.settings)) / sum(stages_s(PLAIN))
         assert measured == pytest.approx(expected, rel=0.02), variant.settings.describe()

@@ -36,8 +36,6 @@ def test_the_plane_is_found_and_its_held_out_error_is_small(parts: Any, mode: An
     assert fit.heldout_error < 0.025
     assert fit.r2_of_means_per_tgt_len > 0.99
     assert len(block.samples) == cells
-    assert (fit.heldout_error_six_cells is not None) == (mode == "full")
-    assert (fit.heldout_error_six_cells or 0.0) < 0.04
 
 
 def test_quick_mode_fits_six_cells_and_is_judged_by_four_others(parts: Any) -> None:
@@ -79,7 +77,6 @@ def test_step_and_encoder_costs_are_found_from_reported_or_split_times(parts: An
     assert sorted({batch for batch, _, _ in block.judged_cells}) == list(JUDGING[:4])
     assert (block.run_over_predicted is not None) == tells_steps
     assert block.position[0] == 0
-    assert block.repeats == 3, "timings, not neighbouring positions"
     truth, cost = FakeEngine(growth=0.01), block.cost
     for batch in (1, 5, 16, 64):
         for position in (10, 30, 50):

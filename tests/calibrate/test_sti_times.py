@@ -37,7 +37,7 @@ GEOMETRY = ShardGeometry(layers=3, heads=4, width=16, ffn=32)
 
 
 def test_reads_held_to_a_pace_are_never_sooner_than_it_allows(tmp_path: Path) -> None:
-    """A busy box may make them later, so that only this bound holds anywhere; T_io does not fall with the bits (STI-07)."""
+    """A busy box may make them later, so that only this bound holds anywhere."""
     with stored(made_weights(), tmp_path / "store") as store:
         reads = measure_reads(store, StiSettings(pace_bytes_per_s=PACE, repeats=1))
         for read in reads.reads:
@@ -45,8 +45,6 @@ def test_reads_held_to_a_pace_are_never_sooner_than_it_allows(tmp_path: Path) ->
             assert read.bytes == round(store.mean_size(read.bits))
             assert read.min_s >= min(sizes) / PACE
             assert read.repeats == 3
-    times = [reads.io_s[bits] for bits in BITS]
-    assert times == sorted(times)
     assert reads.paced_bytes_per_s == PACE
 
 
@@ -54,14 +52,14 @@ def test_a_disk_is_a_fixed_part_and_a_rate() -> None:
     """STI-07: of a disk that takes 0.3 ms and 80 MB/s the line says so, and explains all of it."""
     sizes = {bits: record_bytes(BERT_BASE, bits) for bits in BITS}
     read_s = {bits: [3e-4 + size / 80e6] * 3 for bits, size in sizes.items()}
-    block = reads_block(sizes, read_s, cold=True, pace=None, file_system=None)
+    block = reads_block(sizes, read_s, cold=True, pace=None)
     assert (block.s_fixed, block.bytes_per_s) == pytest.approx((3e-4, 80e6))
     assert block.r2 == pytest.approx(1.0)
 
 
 def test_a_disk_that_is_no_faster_at_small_shards_gets_no_line() -> None:
     sizes, read_s = {bits: 100 * bits for bits in BITS}, {bits: [0.002, 0.002] for bits in BITS}
-    block = reads_block(sizes, read_s, cold=True, pace=None, file_system=None)
+    block = reads_block(sizes, read_s, cold=True, pace=None)
     assert block.r2 is None
     assert block.s_fixed == pytest.approx(0.002)
 
@@ -100,7 +98,6 @@ def test_layers_are_measured_by_width_and_length_and_judged_by_whole_submodels()
         assert times.unpack_s == pytest.approx([1e-6] * 4)
         assert (times.embed_s, times.head_s) == pytest.approx((1e-6, 0.003001))
     assert compute.heldout_error is not None and compute.heldout_error < 0.002
-    assert compute.heldout_how is not None and compute.heldout_how.startswith("8 whole submodels")
 
 
 def test_the_plane_of_a_whole_classifier_is_inferred_from_its_layers() -> None:
@@ -108,7 +105,7 @@ def test_the_plane_of_a_whole_classifier_is_inferred_from_its_layers() -> None:
     settings = StiSettings(lengths=(4, 12), repeats=3)
     compute = measure_layers(encoder, random_shards(GEOMETRY, 6), settings, clock=encoder.clock)
     sizes = {bits: 100 * bits for bits in BITS}
-    io = reads_block(sizes, {bits: [1e-3] for bits in BITS}, cold=True, pace=None, file_system=None)
+    io = reads_block(sizes, {bits: [1e-3] for bits in BITS}, cold=True, pace=None)
     geometry = ShardGeometry(layers=3, heads=4, width=16, ffn=32)
     execution = inferred_execution(StiBlock(kind="measured", model="made", geometry=geometry, io=io, compute=compute))
     assert execution.plane.s_per_tgt_token == 0.0

@@ -71,7 +71,7 @@ def settings(folder: Path, **other: Any) -> Settings:
 def full(batch: int = 1, beam: int = 1, *, fused: bool = False) -> DecoderVariant:
     """A step with the whole vocabulary."""
     settings = DecoderSettings(beam=beam, fused=fused)
-    return DecoderVariant(settings=settings, batch=batch, step_s=0.010, body_s=0.004, product_s=0.005, search_s=0.001)
+    return DecoderVariant(settings=settings, batch=batch, body_s=0.004, product_s=0.005, search_s=0.001)
 
 
 @pytest.mark.parametrize("beam", [1, 2])
@@ -121,17 +121,15 @@ def test_a_trained_folder_is_calibrated_with_its_vocabulary(folder: Path, tmp_pa
     known = {variant.settings for variant in profile.decoder.variants if variant.batch == 1}
     assert {CLUSTERED, CLUSTERED.model_copy(update={"fused": True})} <= known
     assert any("one.clusters" in note for note in profile.decoder.notes)
-    choice = choose(profile.decoder, CLUSTERED, name="box")
+    choice = choose(profile, CLUSTERED)
     assert choice.how == "measured"
     assert choice.agreement is None, "no step of it was teacher-forced"
     assert choice.likeliest_active is not None
     assert choice.identical is not None
-    assert choice.alone is not None
-    assert choice.alone.active is not None
-    assert choice.alone.active.vocab == VOCAB
-    assert 0.0 < choice.alone.active.mean < 1.0
+    assert choice.active[1].vocab == VOCAB
+    assert 0.0 < choice.active[1].mean < 1.0
     variants = {(variant.settings, variant.batch): variant for variant in profile.decoder.variants}
-    for batch in profile.decoder.batches:
+    for batch in profile.decoder.steps(profile.decoder.base):
         if (CLUSTERED, batch) in variants:
             assert variants[CLUSTERED, batch].active is not None
         else:

@@ -68,7 +68,7 @@ def test_a_changed_bundle_is_used_or_refused_in_one_line(tmp_path: Path) -> None
             path.write_bytes((mutated_header if change == "header" else mutate_bytes)(content, generator))
         try:
             bundle = load_clusters(path, lively("gru"))
-            bundle.account()
+            bundle.memory()
             assert all(torch.isfinite(one.centroids.points).all() for one in bundle.sets), "centroids are not finite"
         except InputError as error:
             assert_short_lines(error)

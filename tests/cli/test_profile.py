@@ -45,7 +45,7 @@ def test_inspect_says_what_a_profile_knows(profiles: Path, simnmt: Callable[...,
         r"^  conditions .*\n  warning +1 cell of execution, step, encoder stayed disturbed", done.out, re.MULTILINE
     )
     assert said["overheads decision"] == "0.0002 ms; measured"
-    assert said["overheads tokenisation, per token"] == "not measured, counts as 0 s; no tokeniser came with the model"
+    assert said["overheads leaving a batch"] == "not measured, counts as 0 s; the engine never refills a batch"
     assert said["disk"].startswith("measured; 1 ms; + bytes / 500 MB/s; R2 1.0000") and said["disk"].endswith("; cold")
     assert said["energy"] == "measured; from rapl; 12.5 W idle; 40 W active"
     assert said["not measured"] == "decoder, sti"
@@ -102,15 +102,13 @@ def test_compare_tells_ratios_and_who_is_faster(profiles: Path, simnmt: Callable
     done = simnmt("profile", "compare", "slow.json", "fast.json")
     assert (done.status, done.err) == (0, "")
     assert "fast.json against slow.json: faster at 100 % of the common lengths" in done.out
-    assert "execution fixed, ms" in done.out and "disk bandwidth, MB/s" in done.out
+    assert "execution.plane.s_fixed" in done.out and "disk.bytes_per_s" in done.out
     found = json.loads(simnmt("profile", "compare", "slow.json", "fast.json", "--json").out)
-    against = found["against_first"][0]
-    assert against["faster_share"] == 1.0
-    assert [each for row in against["time_ratio"] for each in row] == pytest.approx([1 / 3] * 49)
-    assert against["step"]["time_ratio"] == pytest.approx([1 / 3] * 6, rel=1e-6)
-    assert against["differences"] == []
-    slow, fast = found["coefficients"]
-    assert slow["execution.s_per_tgt_token"] == pytest.approx(3 * fast["execution.s_per_tgt_token"])
+    assert found["against_first"] == [{"faster_share": 1.0, "differences": []}]
+    slow, fast = found["numbers"]
+    for number in ("execution.plane.s_per_tgt_token", "seconds of 50 + 50 tokens", "seconds of a first step, batch 8"):
+        assert slow[number] == pytest.approx(3 * fast[number])
+    assert "seconds of 100 + 100 tokens" not in slow, "outside the range"
 
 
 def test_compare_tells_where_each_is_faster_and_what_else_differs(
@@ -128,10 +126,7 @@ def test_compare_tells_where_each_is_faster_and_what_else_differs(
     far = {"src_len": (50, 60), "tgt_len": (1, 20)}
     write_profile(folder / "far.json", make_profile((0.0, 0.010, 0.0), valid_range=far))
     done = simnmt("profile", "compare", "one.json", "far.json")
-    assert (done.status, "their valid ranges share no lengths" in done.out) == (0, True)
-    assert (
-        json.loads(simnmt("profile", "compare", "one.json", "far.json", "--json").out)["against_first"][0]["time_ratio"] == []
-    )
+    assert (done.status, "far.json against one.json: no lengths in common" in done.out) == (0, True)
 
 
 def test_plot_writes_a_page_and_never_over_a_profile(profiles: Path, simnmt: Callable[..., Any]) -> None:

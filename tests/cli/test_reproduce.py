@@ -70,7 +70,7 @@ def test_a_run_that_fails_leaves_nothing(scenario: str, simnmt: Callable[..., An
     ("arguments", "complaint"),
     [
         (("--measured", "@nosuch"), "@nosuch: nothing of that name is shipped under scenarios"),
-        (("--measured", "small.yaml"), "no scenario of Table I: none of the workloads de-en, fr-en, en-zh"),
+        (("--measured", "small.yaml"), "no scenario of Table I: needs one of the workloads de-en, fr-en, en-zh"),
     ],
 )
 def test_what_cannot_be_asked_is_one_line(

@@ -166,7 +166,7 @@ def test_a_busy_box_and_a_doubtful_profile_are_warned_of(path: Path, tmp_path: P
     )
     warnings = json.loads(result.stdout)["warnings"]
     assert warnings == [
-        "sti: a held-out error of 25 % on whole submodels (measure again)",
+        "sti: a held-out error of 25 % on whole submodels, above 10 % (measure again)",
         "the box was busy: other programs used 50.0 CPUs before or after the run (repeat on a quiet box)",
     ]
     assert result.stderr.splitlines() == [f"simnmt: warning: {warning}" for warning in warnings]

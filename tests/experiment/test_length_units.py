@@ -69,7 +69,7 @@ def test_costs_per_another_token_are_converted_by_the_stated_fertility(own: Any,
 def test_the_end_of_a_sentence_stays_one_token_in_any_unit(make_profile: Callable[..., Any]) -> None:
     profile = make_profile()
     counted = profile.model_copy(update={"length_unit": LengthUnit(src="char", tgt="char", end_of_sentence="both")})
-    words = counted.converted(3.0, 5.0, LengthUnit(src="word", tgt="word"))
+    words = counted.counted_in(LengthUnit(src="word", tgt="word", end_of_sentence="both"), 3.0, 5.0)
     # Of 4 and 6 tokens in words, one of either side ends the sentence; the others make 9 and 25 characters.
     in_chars = counted.plane.seconds(np.array([9 + 1]), np.array([25 + 1]))
     assert words.plane.seconds(np.array([4]), np.array([6])) == pytest.approx(in_chars)

@@ -112,7 +112,7 @@ def test_a_device_that_batches_takes_the_mean_at_its_batch(run: Callable[..., Ru
     known = read_profile(tmp_path / "p.json").decoder
     assert known is not None
     for batch in (1, 8):
-        ratio = known.at(batch)[LISTED].step_s / known.at(batch)[DecoderSettings()].step_s
+        ratio = known.steps(LISTED)[batch].step_s / known.steps(DecoderSettings())[batch].step_s
         restricted_s, full_s = (step_s(tmp_path, batch, BATCHED, *other) for other in ((), ("devices.cloud.decoder=null",)))
         assert restricted_s == pytest.approx(ratio * full_s), batch
 

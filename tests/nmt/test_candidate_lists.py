@@ -23,10 +23,8 @@ from simnmt.nmt.subwords import (
     learn_vocabulary,
 )
 from simnmt.nmt.translation import Translator
-from simnmt.nmt.vocabulary.alignment import LexicalTable, ibm_model1
-from simnmt.nmt.vocabulary.builders import build_candidates
 from simnmt.nmt.vocabulary.bundle_file import read_bundle
-from simnmt.nmt.vocabulary.candidate_lists import CandidateLists, candidate_lists
+from simnmt.nmt.vocabulary.candidate_lists import CandidateLists, LexicalTable, build_candidates, candidate_lists, ibm_model1
 from simnmt.profile.decoder_settings import DecoderSettings
 from tests.nmt import tiny, toy_language
 
@@ -219,6 +217,6 @@ def test_ibm_model1_recovers_the_dictionary_of_a_text_and_aligns_its_articles_to
     for _ in range(400):
         source = draw.choice(np.arange(1, 29), draw.integers(2, 7), replace=False)
         pairs.append(([*source.tolist(), 0], [article, *draw.permutation(meant[source - 1]).tolist()]))
-    lists = candidate_lists(ibm_model1(pairs, src_vocab=vocab, tgt_vocab=vocab), [], count=1)
+    lists = candidate_lists(ibm_model1(pairs, src_vocab=vocab, tgt_vocab=vocab, iterations=5), [], count=1)
     assert lists.starts.tolist() == [*range(30), 29], "a token that was never seen has no list"
     assert lists.columns.tolist() == [article, *meant.tolist()]

@@ -54,7 +54,7 @@ def test_a_bundle_comes_back_as_it_was_saved(bundle: ClusterBundle, saved: Path)
         assert torch.equal(one.members, other.members) and torch.equal(one.emitted, other.emitted)
         made = ("label", "top", "sentences", "beam", "inertia", "iterations", "seed", "contexts")
         assert [getattr(one, name) for name in made] == [getattr(other, name) for name in made]
-    assert loaded.account() == bundle.account()
+    assert loaded.memory() == bundle.memory()
 
 
 def test_every_set_has_end_and_unknown_and_each_context_has_its_tokens_active(bundle: ClusterBundle) -> None:
@@ -82,20 +82,26 @@ def test_a_file_with_damage_at_any_place_is_refused(saved: Path, tmp_path: Path)
 def test_the_memory_account_equals_the_allocated_bytes(saved: Path) -> None:
     """FVP-12: centroids, norms, indices and flags of both sets, and where each set begins."""
     loaded = load_clusters(saved)
-    account = loaded.account()
+    memory = loaded.memory()
     columns = sum(cluster_set.sets.columns.numel() for cluster_set in loaded.sets)
-    assert (account.centroids, account.norms) == (4 * 16 * 9, 4 * 9 + 2 * 4 * 16)
-    assert (account.indices, account.starts, account.flags) == (4 * columns, 8 * (6 + 5), 2 * 50)
-    assert account.total == sum(cluster_set.centroids.nbytes + cluster_set.sets.nbytes for cluster_set in loaded.sets)
+    sizes = {
+        "centroids": 4 * 16 * 9,
+        "norms": 4 * 9 + 2 * 4 * 16,
+        "indices": 4 * columns,
+        "starts": 8 * (6 + 5),
+        "flags": 2 * 50,
+    }
+    assert memory == sizes
+    assert sum(memory.values()) == sum(cluster_set.centroids.nbytes + cluster_set.sets.nbytes for cluster_set in loaded.sets)
     assert loaded.model_bytes == 4 * sum(weight.numel() for weight in lively("gru").parameters())
 
 
 def test_memory_predictions_equal_the_worked_figures_of_fvp_12() -> None:
     """r = 2,000 and d = 1,024 in float16: 4.1 MB of centroids; 1,300 clusters at 2 % of 250,000 in int32: 26 MB."""
-    assert memory_account(250_000, 1_024, 2_000, 0.02).centroids == 4_096_000
-    account = memory_account(250_000, 1_024, 1_300, 0.02)
-    assert (account.indices, account.norms, account.flags) == (26_000_000, 4 * (1_300 + 1_024), 250_000)
-    assert account.total == 1_300 * 1_024 * 2 + 4 * (1_300 + 1_024) + 26_000_000 + 1_301 * 8 + 250_000
+    assert memory_account(250_000, 1_024, 2_000, 1)["centroids"] == 4_096_000
+    memory = memory_account(250_000, 1_024, 1_300, 1_300 * 5_000)
+    assert (memory["indices"], memory["norms"], memory["flags"]) == (26_000_000, 4 * (1_300 + 1_024), 250_000)
+    assert sum(memory.values()) == 1_300 * 1_024 * 2 + 4 * (1_300 + 1_024) + 26_000_000 + 1_301 * 8 + 250_000
 
 
 def test_active_shares_weigh_a_cluster_by_its_contexts_and_the_union_grows_with_the_rows(bundle: ClusterBundle) -> None:

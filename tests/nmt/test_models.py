@@ -14,7 +14,7 @@ import torch
 from huggingface_hub.utils import filter_repo_objects
 
 from simnmt.nmt.architecture import ARCHITECTURES as NAMED
-from simnmt.nmt.architecture import RecurrentArchitecture, read_architecture
+from simnmt.nmt.architecture import Architecture, RecurrentArchitecture, read_architecture
 from simnmt.nmt.checkpoint import save_checkpoint
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.hub import model_path
@@ -77,7 +77,7 @@ def test_an_architecture_is_read_from_yaml_and_json(tmp_path: Path, name: str, s
             "{kind: gru, layers: 1, hidden: 8, embedding: 8, src_vocab: 9, tgt_vocab: 9, hiden: 3}",
             "hiden: unknown key (did you mean hidden?)",
         ),
-        ("{kind: gru, layers: 1.5, hidden: 8}", "layers: Input should be a valid integer"),
+        ("{kind: gru, layers: 1.5, hidden: 8, embedding: 8, src_vocab: 9, tgt_vocab: 9}", "layers: "),
         ("kind: \x00", "no YAML"),
     ],
 )
@@ -122,39 +122,29 @@ def torch_saved(path: Path) -> None:
     torch.save({"projection.weight": torch.zeros(2)}, path)
 
 
-DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "truncated": (truncate, "damaged, or no safetensors file"),
-    "torch's own form": (torch_saved, "damaged, or no safetensors file"),
-    "a folder": (lambda path: (path.unlink(), path.mkdir()), "cannot read the weights"),
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "truncated": truncate,
+    "torch's own form": torch_saved,
+    "a folder": lambda path: (path.unlink(), path.mkdir()),
 }
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_damaged_weights_are_refused_in_one_line(tmp_path: Path, damage: str) -> None:
     save_checkpoint(tmp_path, build_model(GRU), GRU)
-    hurt, message = DAMAGES[damage]
-    hurt(tmp_path / "model.safetensors")
+    DAMAGES[damage](tmp_path / "model.safetensors")
     with pytest.raises(NmtError) as caught:
         load_model(str(tmp_path))
-    assert message in str(caught.value)
-    assert "model.safetensors" in str(caught.value)
+    assert caught.value.path == str(tmp_path / "model.safetensors")
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("other", "message"),
-    [
-        (GRU.model_copy(update={"hidden": 8}), "is needed, by architecture.json"),
-        (MARIAN, "is missing"),
-    ],
-    ids=["width", "kind"],
-)
-def test_weights_of_another_architecture_are_refused(tmp_path: Path, other: RecurrentArchitecture, message: str) -> None:
+@pytest.mark.parametrize("other", [GRU.model_copy(update={"hidden": 8}), MARIAN], ids=["width", "kind"])
+def test_weights_of_another_architecture_are_refused(tmp_path: Path, other: Architecture) -> None:
     save_checkpoint(tmp_path, build_model(GRU), GRU)
     (tmp_path / "architecture.json").write_text(other.model_dump_json(), encoding="utf-8")
-    with pytest.raises(NmtError) as caught:
+    with pytest.raises(NmtError, match="is needed" if other.kind == "gru" else "is missing"):
         load_model(str(tmp_path))
-    assert message in str(caught.value)
 
 
 @pytest.fixture
@@ -189,8 +179,9 @@ def test_code_beside_a_configuration_is_neither_run_nor_asked_about(
     fields = {"model_type": "mine", "auto_map": {"AutoConfig": "mine.MineConfig"}}
     (tmp_path / "config.json").write_text(json.dumps(fields), encoding="utf-8")
     (tmp_path / "mine.py").write_text("raise SystemExit('the code was run')", encoding="utf-8")
-    with pytest.raises(NmtError, match=r"config\.json names Python code to be run \(auto_map\), which is never done"):
+    with pytest.raises(NmtError) as caught:
         load_model(str(tmp_path))
+    assert caught.value.path == str(tmp_path)
     assert capfd.readouterr() == ("", "")
 
 
@@ -225,5 +216,5 @@ def test_an_id_is_taken_from_the_cache_or_refused_in_one_line(tmp_path: Path, mo
     assert model_path("me/cached") == str(folder)
     with pytest.raises(NmtError) as caught:
         model_path("me/not-cached")
-    assert str(caught.value).startswith("me/not-cached is not in the cache of the Hugging Face Hub, ")
+    assert caught.value.path == "me/not-cached"
     assert "\n" not in str(caught.value)

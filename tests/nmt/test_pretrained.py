@@ -224,8 +224,8 @@ def test_a_damaged_folder_is_refused_in_one_line_and_no_code_is_run(
 
 
 def test_a_new_family_is_one_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A family that differs from Marian in its name and where its layer norms stand: built, saved, read and decoded."""
-    monkeypatch.setitem(FAMILIES, "toy", replace(FAMILIES["mbart"], model_type="toy", norms_embedding=True, multilingual=False))
+    """A family that differs from mBART in its embeddings and languages: built, read and decoded."""
+    monkeypatch.setitem(FAMILIES, "toy", replace(FAMILIES["mbart"], multilingual=False))
     path = tmp_path / "toy.json"
     path.write_text(json.dumps({**MARIAN.model_dump(), "kind": "toy"}), encoding="utf-8")
     engine = load_engine(str(path), threads=1)

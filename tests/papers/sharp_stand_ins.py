@@ -21,7 +21,6 @@ SYSTEM_PRODUCTS = {"S1": 4.0, "S2": 8.0, "S3": 7.0, "S4": 8.2, "S5": 12.0, "S6":
 SOURCE_S = 0.004
 """Seconds of the source side per sentence, the same with every decoder."""
 COUNTED = {"source_recurrent": 2e5, "attention": 1e5, "activations": 1_000, "distinct_share": 0.7}
-STAGES = {"prepare_s": 0.01, "body_s": 0.06, "product_s": 0.02, "search_s": 0.01}
 
 
 def as_published(
@@ -41,7 +40,7 @@ def as_published(
         rung = decoder.removesuffix(", table")
         change = {"activations": "table"} if rung != decoder else {}
         products = 1e6 * (PRODUCTS | SYSTEM_PRODUCTS)[rung]
-        counts[decoder] = COUNTED | STAGES | {
+        counts[decoder] = COUNTED | {
             "settings": settings.get(rung, settings[RUNGS[-1]]).model_copy(update=change),
             "members": SYSTEMS.get(decoder, ("", 1))[1],
             "products": products,

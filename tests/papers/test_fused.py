@@ -237,9 +237,7 @@ def _steps(*seconds: tuple[int, float, float]) -> DecoderChoice:
     """Return a choice with steps of these batch sizes, seconds of the product and seconds of the whole step."""
     plain = DecoderSettings()
     steps = tuple(
-        DecoderVariant(
-            settings=plain, batch=batch, step_s=step_s, body_s=step_s - product_s, product_s=product_s, search_s=1e-12
-        )
+        DecoderVariant(settings=plain, batch=batch, body_s=step_s - product_s, product_s=product_s, search_s=1e-12)
         for batch, product_s, step_s in seconds
     )
     return DecoderChoice(plain, plain, steps, steps)

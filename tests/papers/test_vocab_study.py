@@ -19,31 +19,29 @@ from simnmt.nmt.vocabulary.cluster_bundle import ClusterSet
 from simnmt.nmt.vocabulary.contexts import assign, collect
 from simnmt.nmt.vocabulary.restricted_vocabulary import clustered
 from simnmt.papers.fvp import decoding
-from simnmt.papers.fvp.decoding import PLAIN, Sentences, decode, identical_share, time_methods, timed_decoding
+from simnmt.papers.fvp.decoding import PLAIN, Sentence, decode, encode, time_methods, timed_decoding
 from simnmt.papers.fvp.measure import (
     PARTS,
     DirectionContexts,
     Sizes,
-    active_of,
     by_sentence,
     cell_of,
+    chosen_of,
     clustering_of,
-    contenders,
     first_sentences,
     run_study,
 )
 from simnmt.papers.fvp.reproduction import judge
 from simnmt.papers.fvp.study import Decoded, Study
-from simnmt.papers.fvp.texts import Direction, Sample, held_out, training_sources
+from simnmt.papers.fvp.texts import Direction
 from simnmt.papers.kit.study import read_study
 from tests.nmt import toy_language
 from tests.papers.vocab_stand_ins import cell
 
 GRU = toy_language.GRU.model_copy(update={"src_vocab": 36, "tgt_vocab": 36})
 SMALL = Sizes(
-    clusters=(2, 5),
+    grid={2: (1, 2, 3), 3: (3,), 5: (1, 2)},
     tops=(1, 2),
-    fine={2: (3,), 3: (3,)},
     train_sentences=20,
     clustered_contexts=40,
     heldout_sentences=2,
@@ -121,29 +119,28 @@ def test_a_study_goes_on_with_the_parts_that_its_file_lacks(made: Path, study: S
 
 
 def test_a_file_of_another_model_or_text_is_not_added_to(made: Path, study: Study, tmp_path: Path) -> None:
-    with pytest.raises(CalibrationError, match="a study of another model, m"):
-        run_study(made / "other", [direction(made)], SMALL, out=made / "study.json")
-    changed = tmp_path / "train"
-    changed.write_text("un deux\ntrois\n" * 30)
-    texts = dataclasses.replace(direction(made), train=changed)
-    with pytest.raises(CalibrationError, match=r"a study of another text train\.one for one-other"):
-        run_study(made / "m", [texts], SMALL, out=made / "study.json")
+    texts = [direction(made), direction(made, "other-one")]
+    with pytest.raises(CalibrationError, match="a study of another model"):
+        run_study(made / "other", texts, SMALL, out=made / "study.json")
+    (tmp_path / "train").write_text("un deux\ntrois\n" * 30)
+    changed = [dataclasses.replace(texts[0], train=tmp_path / "train"), texts[1]]
+    with pytest.raises(CalibrationError, match="or of other texts"):
+        run_study(made / "m", changed, SMALL, out=made / "study.json")
     with pytest.raises(CalibrationError, match="held-out text and"):
-        run_study(made / "m", [dataclasses.replace(direction(made), train=made / "held.one")], SMALL)
+        run_study(made / "m", [dataclasses.replace(texts[0], train=made / "held.one")], SMALL)
 
 
 def test_held_out_text_chooses_with_one_half_and_reports_on_the_other(made: Path, tmp_path: Path) -> None:
-    test, development = held_out(direction(made), 1_000)
+    test, development = direction(made).held_out(1_000)
     lines, references = ((made / f"held.{side}").read_text().splitlines() for side in ("one", "other"))
-    assert [*test.sources, *development.sources] == lines and len(test.sources) == 20
-    assert [*(test.references or ()), *(development.references or ())] == references
-    assert list(held_out(direction(made), 3)[1].sources) == lines[20:23]
+    assert [*test, *development] == list(zip(lines, references, strict=True)) and len(test) == 20
+    assert [source for source, _ in direction(made).held_out(3)[1]] == lines[20:23]
     short = tmp_path / "short"
     short.write_text("un\n")
     with pytest.raises(CalibrationError, match="fewer than two sentences"):
-        held_out(dataclasses.replace(direction(made), heldout=short, references=None), 5)
+        dataclasses.replace(direction(made), heldout=short, references=None).held_out(5)
     with pytest.raises(CalibrationError, match="not as many lines"):
-        held_out(dataclasses.replace(direction(made), references=short), 5)
+        dataclasses.replace(direction(made), references=short).held_out(5)
 
 
 @pytest.fixture(scope="module")
@@ -151,9 +148,14 @@ def translator(made: Path) -> Translator:
     return Translator.load(made / "m")
 
 
+def sources(made: Path, most: int) -> list[tuple[str, None]]:
+    """Return the development half's first sentences."""
+    return [(source, None) for source, _ in direction(made).held_out(most)[1]]
+
+
 @pytest.fixture(scope="module")
 def contexts(made: Path, translator: Translator) -> DirectionContexts:
-    texts = training_sources(direction(made), 6), held_out(direction(made), 10)[1].sources
+    texts = direction(made).training_sources(6), [source for source, _ in sources(made, 10)]
     both = [by_sentence(collect(translator.model, translator.encode(lines), 3)) for lines in texts]
     return DirectionContexts(*both)
 
@@ -163,35 +165,32 @@ def sets_of(translator: Translator, contexts: DirectionContexts, clusters: int, 
     return ClusterSet.of("one-other", contexts.training, clustering, translator.model, top=top)
 
 
-def timed(
-    translator: Translator, sentences: Sentences, sets: ClusterSet, beam: int = 1, batch: int = 1, **more: Any
-) -> Decoded:
-    clusters = {"clusters": len(sets.sets), "top": sets.top, "label": "one-other", "emitted": 10}
-    return timed_decoding(translator, sentences, beam, batch, clustered(sets), 2, **clusters, **more)
+def counted(translator: Translator, contexts: DirectionContexts, clusters: int, top: int) -> Any:
+    sets = sets_of(translator, contexts, clusters, top)
+    nearest = assign(contexts.development.hidden, sets.centroids).numpy()
+    return cell_of(contexts, contexts.training, sets, nearest, "both")
+
+
+def timed(translator: Translator, sentences: list[Sentence], sets: ClusterSet, beam: int = 1, batch: int = 1) -> Decoded:
+    names: Any = {"clusters": len(sets.sets), "top": sets.top, "label": "one-other", "emitted": 10}
+    return timed_decoding(translator, sentences, beam, batch, Output(vocabulary=clustered(sets)), 2, **names)
 
 
 def test_counts_along_dense_paths_equal_those_of_clustered_decoding_of_single_sentences(
     made: Path, translator: Translator, contexts: DirectionContexts
 ) -> None:
     """A sentence is decoded alike up to its first miss, so those without one are the identical ones (FVP-08)."""
-    sets = sets_of(translator, contexts, 8, 1)
-    nearest = assign(contexts.development.hidden, sets.centroids).numpy()
-    counted = cell_of(contexts, contexts.training, sets, nearest, "both")
-    assert active_of(sets).sum(axis=1).tolist() == sets.sets.sizes().tolist()
-    decoded = timed(translator, Sentences.of(translator, Sample(held_out(direction(made), 10)[1].sources, None)), sets)
-    assert 0.0 < counted.identical < 1.0 and decoded.identical == pytest.approx(counted.identical)
+    swept = counted(translator, contexts, 8, 1)
+    decoded = timed(translator, encode(translator, sources(made, 10)), sets_of(translator, contexts, 8, 1))
+    assert 0.0 < swept.identical < 1.0 and decoded.identical == pytest.approx(swept.identical)
     assert decoded.bleu is None and decoded.token_agreement >= decoded.identical
     assert len(decoded.gains) == len(decoded.gains_over_fused) == len(decoded.layer_ratios) == 2
     assert 0.0 < decoded.layer_share < 1.0 and decoded.share_mean <= decoded.share_most
 
 
-def test_more_text_and_more_likely_tokens_miss_less(translator: Translator, contexts: DirectionContexts) -> None:
+def test_more_likely_tokens_miss_less(translator: Translator, contexts: DirectionContexts) -> None:
     """By construction: the sets of K hold those of K - 1 (FVP-08, FVP-11)."""
-    cells = []
-    for top in (1, 2, 3):
-        sets = sets_of(translator, contexts, 6, top)
-        nearest = assign(contexts.development.hidden, sets.centroids).numpy()
-        cells.append(cell_of(contexts, contexts.training, sets, nearest, "both"))
+    cells = [counted(translator, contexts, 6, top) for top in (1, 2, 3)]
     assert [cell.miss_rate for cell in cells] == sorted((cell.miss_rate for cell in cells), reverse=True)
     assert cells[0].share_mean < cells[1].share_mean < cells[2].share_mean
     assert first_sentences(contexts.training, 3).sentence.unique().tolist() == [0, 1, 2]
@@ -199,11 +198,10 @@ def test_more_text_and_more_likely_tokens_miss_less(translator: Translator, cont
 
 def test_with_all_columns_active_nothing_is_missed_and_sentences_are_the_same(made: Path, translator: Translator) -> None:
     """One cluster of every token that was ever among the likeliest 34: dense decoding, whatever the beam."""
-    training = by_sentence(collect(translator.model, translator.encode(training_sources(direction(made), 20)), 34))
+    training = by_sentence(collect(translator.model, translator.encode(direction(made).training_sources(20)), 34))
     clustering = clustering_of(training, 1, Sizes())
     everything = ClusterSet.of("a", training, clustering, translator.model, top=34)
-    lines = held_out(direction(made), 12)[0].sources
-    decoded = timed(translator, Sentences.of(translator, Sample(lines, lines)), everything, beam=2, batch=5)
+    decoded = timed(translator, encode(translator, direction(made).held_out(12)[0]), everything, beam=2, batch=5)
     assert (decoded.identical, decoded.token_agreement, decoded.miss_rate) == (1.0, 1.0, 0.0)
     assert decoded.bleu_part == decoded.bleu is not None
     assert decoded.share_mean == pytest.approx(decoded.share_most) == len(everything.sets.of(0)) / 36
@@ -213,13 +211,13 @@ def test_with_all_columns_active_nothing_is_missed_and_sentences_are_the_same(ma
 def test_decoding_in_stretches_writes_what_decoding_the_whole_text_writes(
     made: Path, translator: Translator, batch: int, least: int
 ) -> None:
-    lines = held_out(direction(made), 2)[1].sources
-    sentences = Sentences.of(translator, Sample([*lines, *lines], None)).in_batch_order(batch)
+    sentences = encode(translator, [*sources(made, 2), *sources(made, 2)])
     stretches = time_methods(translator, sentences, 1, batch, {"dense": PLAIN}, 2, least)
-    whole = [hypothesis.tokens for hypothesis in decode(translator, sentences, 1, batch).hypotheses]
-    assert stretches.tokens("dense") == whole
-    sums = stretches.frame.xs("dense", level="method")
-    assert sums.tokens.tolist() == [sum(len(tokens) + 1 for tokens in whole)] * 2 and (sums.layer_s < sums.total_s).all()
+    whole = decode(translator, sentences, 1, batch).hypotheses
+    assert stretches.hypotheses["dense"] == list(whole)
+    tokens = sum(len(hypothesis.tokens) + 1 for hypothesis in whole)
+    assert stretches.by_round["tokens", "dense"].tolist() == [tokens] * 2
+    assert (stretches.by_round["layer_share", "dense"] < 1.0).all()
 
 
 @pytest.mark.parametrize(("disturbed", "counted", "conclusive"), [(1, 3, True), (2, 4, False)])
@@ -234,27 +232,23 @@ def test_a_stretch_that_was_disturbed_with_one_method_counts_with_none(
         return frame.assign(disturbed=places)
 
     monkeypatch.setattr(decoding, "rounds", measured)
-    sentences = Sentences.of(translator, Sample(held_out(direction(made), 4)[1].sources, None))
+    sentences = encode(translator, sources(made, 4))
     timed = time_methods(translator, sentences, 1, 1, {"dense": PLAIN, "fused": Output(fused=True)}, 1, 1)
     assert timed.conclusive == conclusive
-    lengths = [len(tokens) + 1 for tokens in timed.tokens("dense")]
-    assert len(lengths) == 4 and timed.frame.tokens.tolist() == [sum(lengths[4 - counted :])] * 2
+    lengths = [len(hypothesis.tokens) + 1 for hypothesis in timed.hypotheses["dense"]]
+    assert len(lengths) == 4 and timed.by_round["tokens"].to_numpy().tolist() == [[sum(lengths[4 - counted :])] * 2]
 
 
-def test_a_cell_that_multiplies_more_is_tried_only_if_it_keeps_more_sentences() -> None:
-    """r + V' columns a row (FVP-09): 100 + 400 comes before 1,000 + 100, and what keeps 60 % is not tried."""
+def test_of_the_cells_that_keep_most_the_one_that_multiplies_least_is_chosen() -> None:
+    """r + V' columns a row (FVP-09), at most 15 % of V active."""
 
     def made_cell(clusters: int, share: float, identical: float) -> Any:
         return cell(clusters=clusters, share_mean=share, identical=identical)
 
-    good, many, poor = made_cell(100, 0.04, 0.93), made_cell(1_000, 0.01, 0.95), made_cell(100, 0.01, 0.60)
-    large, worse = made_cell(10, 0.20, 0.99), made_cell(1_500, 0.01, 0.94)
-    assert contenders([many, poor, good, large, worse], 10_000) == [good, many]
-    assert contenders([poor], 10_000) == [poor] and contenders([large], 10_000) == [large]
-
-
-def test_the_identical_share_is_of_whole_sentences() -> None:
-    assert identical_share([(1, 2), (3,)], [(1, 2), (3, 4)]) == 0.5
+    good, dear, poor, large = (
+        made_cell(*size) for size in ((100, 0.04, 0.95), (1_000, 0.01, 0.95), (50, 0.01, 0.9), (10, 0.2, 1.0))
+    )
+    assert chosen_of([dear, poor, good, large], 10_000) == good and chosen_of([large], 10_000) == large
 
 
 def test_a_file_that_is_no_study_is_refused_in_one_line(study: Study, tmp_path: Path) -> None:

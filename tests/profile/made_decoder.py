@@ -38,7 +38,7 @@ def stages_s(settings: DecoderSettings, batch: int = 1) -> tuple[float, float, f
 def variant(settings: DecoderSettings, batch: int = 1, times: float = 1.0, **more: Any) -> dict[str, Any]:
     """A variant as a profile holds it, `times` as slow as its options make it."""
     body, product, search = (times * part for part in stages_s(settings, batch))
-    parts = {"body_s": body, "product_s": product, "search_s": search, "step_s": body + product + search}
+    parts = {"body_s": body, "product_s": product, "search_s": search}
     return {"settings": settings.model_dump(), "batch": batch} | parts | more
 
 

@@ -72,7 +72,7 @@ def _content(speed: float) -> dict[str, Any]:
         "encoder": fit_grid(EncoderBlock, batch, position, encode_s, judged_batches=JUDGED).model_dump(mode="json"),
         "overheads": {
             "decision_s": {"value": 2e-7, "kind": "measured"},
-            "tokenisation_s_per_token": {"value": None, "kind": "measured", "note": "no tokeniser came with the model"},
+            "leave_s": {"value": None, "kind": "measured", "note": "the engine never refills a batch"},
         },
         "disk": fit_disk(read_s, cold=True).model_dump(mode="json"),
         "energy": {"kind": "measured", "source": "rapl", "idle_w": 12.5, "active_w": 40.0},

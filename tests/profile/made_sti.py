@@ -49,7 +49,6 @@ def sti_block(
             ],
             "repeats": 9,
             "heldout_error": 0.02,
-            "heldout_how": "whole submodels in memory",
         },
         "threads": 1,
     }

@@ -35,7 +35,6 @@ def restricted(
             {
                 "settings": settings.model_dump(),
                 "batch": batch,
-                "step_s": sum(parts.values()),
                 **parts,
                 "likeliest_active": 0.99,
                 "identical": 0.93,

@@ -30,9 +30,7 @@ def tables(draw: st.DrawFn) -> CostTable:
 @given(tables(), st.integers(1, 100), st.integers(0, 90), st.integers(0, 90))
 def test_the_closed_sum_is_the_sum_of_the_steps(table: CostTable, batch: int, first: int, many: int) -> None:
     each_s = table.seconds(batch, np.arange(first, first + many))
-    total_s = table.sum_s(batch, first, first + many - 1)
-    assert total_s == pytest.approx(each_s.sum(), rel=1e-9, abs=1e-12)
-    assert table.at_batch(batch).sum_s()(first, first + many - 1) == pytest.approx(each_s.sum(), rel=1e-9, abs=1e-12)
+    assert table.sum_s(batch, first, first + many - 1) == pytest.approx(each_s.sum(), rel=1e-9, abs=1e-12)
 
 
 @given(tables(), st.integers(1, 100), st.integers(0, 50), st.integers(0, 50), st.integers(0, 50))
@@ -89,9 +87,9 @@ def test_steps_cost_themselves_and_their_gaps() -> None:
 def test_a_server_takes_what_steps_take_on_the_average() -> None:
     """The gaps between them follow from whole runs, and contain the average already."""
     usual, average = cost().steps_at(8)(0, 9), cost(mean_over_usual=1.05).steps_at(8)(0, 9)
-    assert average - usual == pytest.approx(0.05 * float(STEP.sum_s(8, 0, 9)), rel=1e-9)
+    assert average - usual == pytest.approx(0.05 * STEP.sum_s(8, 0, 9), rel=1e-9)
     alone_s = cost(mean_over_usual=1.05).solo_s(12, 10) - cost().solo_s(12, 10)
-    assert alone_s == pytest.approx(0.05 * float(STEP.sum_s(1, 0, 9)), rel=1e-9)
+    assert alone_s == pytest.approx(0.05 * STEP.sum_s(1, 0, 9), rel=1e-9)
 
 
 def test_padded_to_the_longest_or_packed_as_sentences_end() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,6 @@ from simnmt.profile.profile_file import checked_profile
 from simnmt.profile.profile_variant import with_decoder
 from tests.profile.made_decoder import (
     BEAMS_BY_FUSED,
-    BOTH,
     EVERYTHING,
     FUSED,
     INT16,
@@ -39,16 +37,12 @@ def restricted_profile(**more: Any) -> DeviceProfile:
     return checked_profile(whole_profile() | {"decoder": block | more})
 
 
-def test_a_number_of_candidates_means_a_list() -> None:
-    """As profiles had it before a vocabulary had a name, and files of then stay as they are."""
-    listed = DecoderSettings(candidates=500)
-    assert listed.vocabulary == "candidates"
-    assert listed == DecoderSettings(candidates=500, vocabulary="candidates")
-    assert listed.model_dump()["vocabulary"] == "candidates"
-    assert DecoderSettings.model_validate_json(listed.model_dump_json()) == listed
-    assert DecoderSettings.model_validate(CLUSTERED.model_dump()) == CLUSTERED
-    assert listed.model_copy(update={"candidates": None}) == DecoderSettings()
-    assert DecoderSettings().model_copy(update={"candidates": 500}) == listed
+def test_a_number_of_candidates_means_a_list_however_its_vocabulary_is_named() -> None:
+    known = profile(decoder_block([DecoderSettings(candidates=500), DecoderSettings(candidates=500, fused=True)]))
+    wanted = DecoderSettings(candidates=500, vocabulary="candidates", fused=True)
+    assert with_decoder(known, wanted)[1].settings == DecoderSettings(candidates=500, fused=True)
+    with pytest.raises(ValueError, match="contradict"):
+        DecoderSettings(candidates=500, vocabulary="clustered")
 
 
 def test_a_restricted_vocabulary_is_not_an_identity() -> None:
@@ -69,7 +63,7 @@ def test_a_measured_vocabulary_gives_its_share_and_agreement_at_each_batch_size(
     )
     assert "99 %" in choice.fidelity and "93 %" in choice.fidelity
     assert choice.describe().endswith("; 36 % of 12,000 tokens active at batch 32")
-    told = json.loads(json.dumps(choice.as_json()))
+    told = choice.as_json()
     assert told["active_share"] == {"1": pytest.approx(0.05), "8": pytest.approx(0.12), "32": pytest.approx(0.36)}
     assert (told["identical"], told["likeliest_active"]) == (0.93, 0.99)
     assert moved.plane.s_per_tgt_token < restricted_profile().plane.s_per_tgt_token
@@ -84,18 +78,16 @@ def test_a_vocabulary_that_was_not_measured_is_refused_with_those_that_were() ->
 
 
 def test_noise_carries_its_agreement_and_identities_none() -> None:
-    """XP-03: a variant that rounds has the agreement that was measured, with the same noise and whatever identities.
-
-    The candidate list is no noise: the exact decoder has the same one.
+    """XP-03: a variant that rounds has the agreement that was measured. The candidate list is no noise: the exact decoder has
+    the same one.
     """
     for candidates in (None, 500):
-        plain, merged, int16, polynomial, both = (
-            settings.model_copy(update={"candidates": candidates}) for settings in (PLAIN, MERGED, INT16, RUNGS[3], BOTH)
+        plain, merged, int16, polynomial = (
+            settings.model_copy(update={"candidates": candidates}) for settings in (PLAIN, MERGED, INT16, RUNGS[3])
         )
-        variants = [variant(settings) for settings in (plain, merged, both, polynomial)]
-        known = with_variants(*variants, variant(int16, agreement=0.999))
-        agreement = {settings: with_decoder(known, settings)[1].agreement for settings in (merged, int16, both, polynomial)}
-        assert agreement == {merged: None, int16: 0.999, both: 0.999, polynomial: None}
+        known = with_variants(*(variant(settings) for settings in (plain, merged, polynomial)), variant(int16, agreement=0.999))
+        agreement = {settings: with_decoder(known, settings)[1].agreement for settings in (merged, int16, polynomial)}
+        assert agreement == {merged: None, int16: 0.999, polynomial: None}
         assert with_decoder(known, merged)[1].exact is (candidates is None)
 
 
@@ -118,16 +110,16 @@ COUNTS = st.lists(st.integers(0, 1000), min_size=1, max_size=50)
 @given(COUNTS, COUNTS)
 def test_draws_of_sentences_deviate_from_the_mean_by_nothing_on_the_average(columns: list[int], others: list[int]) -> None:
     """Restricting the vocabulary must cost on the average what was measured, however sentences differ."""
-    share = ActiveShare.of(columns, 1000, by_sentence=[count / 1000 for count in others])
+    share = ActiveShare.of(columns, 1000, by_sentence=[count / 1000 for count in others], s_per_share=1.0)
     every = (np.arange(20_000) + 0.5) / 20_000
-    deviation = share.deviation(every)
+    deviation = share.more_s(every)
     assert deviation.mean() == pytest.approx(0.0, abs=1e-4)
     assert np.ptp(deviation) <= (max(others) - min(others)) / 1000 + 1e-9
 
 
 def test_quantiles_are_those_of_steps_and_sentences() -> None:
-    share = ActiveShare.of(range(101), 1000, by_sentence=[0.02, 0.04])
+    share = ActiveShare.of(range(101), 1000, by_sentence=[0.02, 0.04], s_per_share=1.0)
     assert (share.steps, share.mean) == (101, pytest.approx(0.05))
     assert share.by_step == pytest.approx([level * 0.1 for level in LEVELS])
-    assert share.deviation(np.array([0.0, 0.5, 1.0])) == pytest.approx([-0.01, 0.0, 0.01])
-    assert share.describe() == "5 % of 1,000 tokens active"
+    assert share.more_s(np.array([0.0, 0.5, 1.0])) == pytest.approx([-0.01, 0.0, 0.01])
+    assert str(share) == "5 % of 1,000 tokens active"

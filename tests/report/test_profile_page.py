@@ -11,7 +11,7 @@ import pytest
 
 from simnmt.base import shipped_files
 from simnmt.profile.device_profile import DeviceProfile
-from simnmt.profile.execution_fit import cell_samples, samples_by_tgt_len
+from simnmt.profile.execution_fit import cell_samples
 from simnmt.profile.profile_file import checked_profile, read_profile
 from simnmt.report.input_pages import means_per_tgt_len, percent, profile_panels, render_profiles
 from simnmt.report.page_template import write_page
@@ -66,7 +66,7 @@ def test_of_single_inferences_summed_up_the_plane_lies_on_the_means() -> None:
     random = np.random.default_rng(4)
     src, tgt = random.integers(1, 60, 3_000), random.integers(1, 60, 3_000)
     content = whole_profile()
-    summed_up = samples_by_tgt_len(src, tgt, 0.0004 * src + 0.003 * tgt + 0.005)
+    summed_up = cell_samples(src, tgt, 0.0004 * src + 0.003 * tgt + 0.005, by_tgt_len=True)
     content["execution"]["samples"] = [sample.model_dump() for sample in summed_up]
     _, plane, means = profile_panels(checked_profile(content))[0].chart.marks
     assert len(means.x) == 59

@@ -17,7 +17,7 @@ from simnmt.calibrate.harness import Case, nothing
 from simnmt.calibrate.parts import Bench, Blocks, Cases, Part
 from simnmt.nmt.engine import Work
 from simnmt.profile.blocks import EnergyBlock
-from simnmt.profile.execution_fit import MEDIAN, fit_relative_plane, heldout_plane_error
+from simnmt.profile.execution_fit import MEDIAN, fit_relative_plane
 
 QUICK_READS: tuple[tuple[int, ...], int] = ((MB // 4, MB, 4 * MB, 16 * MB), 5)
 """Sizes in bytes, and repeats."""
@@ -109,18 +109,15 @@ def fit_energy_block(frame: pd.DataFrame, bench: Bench) -> Blocks:
         return {"energy": None}
     [idle], active = rows[rows["cell"].isna()].to_dict("records"), rows[rows["cell"].notna()]
     columns = [active[name].to_numpy() for name in ("src_len", "tgt_len", "joules")]
-    plane = fit_relative_plane(*columns, quantile=MEDIAN)
+    fitted = fit_relative_plane(*columns, quantile=MEDIAN)
     block = EnergyBlock(
         kind="measured",
         source=source,
         idle_w=float(idle["joules"] / idle["seconds"]),
         active_w=float(active["joules"].sum() / active["seconds"].sum()),
-        j_per_src_token=plane.s_per_src_token,
-        j_per_tgt_token=plane.s_per_tgt_token,
-        j_fixed=plane.s_fixed,
-        heldout_error=heldout_plane_error(*columns, quantile=MEDIAN),
+        heldout_error=fitted.heldout_error,
     )
-    return {"energy": block}
+    return {"energy": block.with_plane(fitted.plane)}
 
 
 PARTS = (

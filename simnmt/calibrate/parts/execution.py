@@ -16,18 +16,8 @@ from simnmt.calibrate.parts.step import WITHIN_S
 from simnmt.calibrate.parts.step import rounds as step_rounds
 from simnmt.calibrate.settings import CalibrationError, Settings
 from simnmt.nmt.engine import Work
-from simnmt.profile.blocks import Execution
-from simnmt.profile.execution_fit import (
-    MEDIAN,
-    Mode,
-    by_cell,
-    cell_samples,
-    fit_execution,
-    fit_relative_plane,
-    heldout_plane_error,
-    relative_error,
-    samples_by_tgt_len,
-)
+from simnmt.profile.blocks import Execution, Mode
+from simnmt.profile.execution_fit import MEDIAN, cell_samples, fit_execution, fit_relative_plane
 from simnmt.profile.origin import ValidRange
 
 ROUNDS, QUICK_ROUNDS = 7, 4
@@ -97,17 +87,13 @@ def execution_block(rows: pd.DataFrame, settings: Settings) -> Execution:
             what = f"{len(rows):,} inferences give a {side} token {1e3 * s_per_token:.3g} ms, which cannot be"
             raise CalibrationError(what, remedy="give more --inferences in another --out, on a quiet box")
     further: dict[str, object] = {}
-    if mode == "full_grid" and corners is not None:
-        further["heldout_error_six_cells"] = heldout_plane_error(*columns, fitted=corners)
     if paper:
-        plane, medians = fit_relative_plane(*columns, quantile=MEDIAN), by_cell(*columns)
+        relative = fit_relative_plane(*columns, quantile=MEDIAN)
         further["lengths"] = settings.drawn_lengths
-        further["relative_plane"] = asdict(plane) | {
-            "error": relative_error(plane.seconds(medians.first, medians.second), medians.quantile(MEDIAN)),
-            "heldout_error": heldout_plane_error(*columns, quantile=MEDIAN),
-        }
+        errors = {"error": relative.error, "heldout_error": relative.heldout_error}
+        further["relative_plane"] = asdict(relative.plane) | errors
     # Thousands of single inferences are kept by target length, as in figure 2a of C-NMT.
-    samples = (samples_by_tgt_len if paper else cell_samples)(*columns, beam=settings.beam)
+    samples = cell_samples(*columns, beam=settings.beam, by_tgt_len=paper)
     return block.model_copy(update={"fit": block.fit.model_copy(update=further), "samples": samples})
 
 

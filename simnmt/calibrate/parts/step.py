@@ -14,8 +14,7 @@ from simnmt.calibrate.cells import JUDGING, LARGE_ROUNDS, LARGE_ROWS, encoder_ce
 from simnmt.calibrate.fits import fit_grid, fit_overhead, split_totals
 from simnmt.calibrate.harness import counted
 from simnmt.calibrate.parts import Bench, Blocks, Cases, Part
-from simnmt.profile.blocks import EncoderBlock, Overhead, StepBlock
-from simnmt.profile.profile_variant import GAP_NAMES
+from simnmt.profile.blocks import GAP_NAMES, EncoderBlock, Overhead, StepBlock
 
 ROUNDS, QUICK_ROUNDS, WITHIN_S = 5, 3, 420.0
 POSITIONS = 7
@@ -76,7 +75,6 @@ def step_block(timed: pd.DataFrame, **fields: Any) -> StepBlock | None:
         *(cells[name] for name in cells),
         judged_batches=JUDGING,
         notes=notes if reported else (BY_SPLITTING,),
-        repeats=_repeats(timed),
         src_len=int(timed["src_len"].iloc[0]),
         **fields,
     )
@@ -106,7 +104,6 @@ def encoder_block(timed: pd.DataFrame, step: StepBlock | None, **fields: Any) ->
         *(cells[name] for name in cells),
         judged_batches=JUDGING,
         notes=() if reported else (BY_STEP,),
-        repeats=_repeats(timed),
         **fields,
     )
 
@@ -168,11 +165,6 @@ def _prolonged(cells: pd.DataFrame) -> tuple[pd.DataFrame, tuple[str, ...]]:
 
 def _fitted_batches(cells: pd.DataFrame) -> int:
     return len(set(cells["batch"]) - set(JUDGING))
-
-
-def _repeats(timed: pd.DataFrame) -> int:
-    """Return the least number of timings of a cell."""
-    return int(timed.groupby(["batch", "src_len", "tgt_len"]).size().min())
 
 
 def gap_overheads(steps: pd.DataFrame, encoders: pd.DataFrame) -> dict[str, Overhead]:

@@ -85,9 +85,8 @@ def measure_reads(store: ShardStore, settings: StiSettings, listener: Listener =
     in_memory = mount is not None and (mount.is_memory or mount.has_own_cache)
     sizes = {bits: round(store.mean_size(bits)) for bits in BITS}
     read_s = {bits: times[bits].tolist() for bits in BITS}
-    file_system = None if mount is None else str(mount)
     pace = settings.pace_bytes_per_s
-    return reads_block(sizes, read_s, cold=all(cold) and not in_memory, pace=pace, file_system=file_system)
+    return reads_block(sizes, read_s, cold=all(cold) and not in_memory, pace=pace)
 
 
 def shard_reads(sizes: Mapping[int, int], read_s: Mapping[int, Sequence[float]]) -> tuple[ShardReads, ...]:
@@ -95,9 +94,7 @@ def shard_reads(sizes: Mapping[int, int], read_s: Mapping[int, Sequence[float]])
     return tuple(ShardReads.of(read_s[bits], bits=bits, bytes=sizes[bits]) for bits in BITS)
 
 
-def reads_block(
-    sizes: Mapping[int, int], read_s: Mapping[int, Sequence[float]], *, cold: bool, pace: float | None, file_system: str | None
-) -> StiIo:
+def reads_block(sizes: Mapping[int, int], read_s: Mapping[int, Sequence[float]], *, cold: bool, pace: float | None) -> StiIo:
     """Return the block of shard reads, with a line over the medians; R2 is None where larger shards took no longer."""
     try:
         line = fit_disk({sizes[bits]: read_s[bits] for bits in BITS}, cold=cold)
@@ -113,7 +110,6 @@ def reads_block(
         r2=r2,
         cold=cold,
         paced_bytes_per_s=pace,
-        file_system=file_system,
     )
 
 
@@ -197,7 +193,7 @@ def measure_layers(
         )
         quantiles: dict[str, Any] = {
             name: tuple(float(np.quantile(times_s, at)) for times_s in layer_s)
-            for name, at in (("p25_s", 0.25), ("seconds", 0.5), ("p75_s", 0.75), ("p95_s", 0.95))
+            for name, at in (("p25_s", 0.25), ("seconds", 0.5), ("p75_s", 0.75))
         }
         quantiles["unpack_s"] = tuple(float(np.median(times_s)) for times_s in unpack_s)
         ends: dict[str, Any] = {name: float(rows["ends", length][name].median()) for name in ("embed_s", "head_s")}
@@ -211,7 +207,6 @@ def measure_layers(
         lengths=tuple(table),
         repeats=settings.repeats,
         heldout_error=float(np.mean(off)),
-        heldout_how=f"{len(off)} whole submodels in memory, timed in the same rounds only for this",
     )
 
 

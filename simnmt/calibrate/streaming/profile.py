@@ -150,7 +150,6 @@ def encoder_block(store: ShardStore, encoder: ElasticEncoder, settings: StiSetti
         io=reads,
         compute=compute.model_copy(update={"slowed_by_reads": slowed}),
         threads=settings.threads,
-        store_bytes=sum(record.size for record in store.records),
     )
 
 
@@ -249,7 +248,7 @@ def translator_blocks(
         kind="measured",
         model=f"random weights, {geometry.layers} + {crossed.layers} layers",
         geometry=replace(geometry, cross_attention=False),
-        io=reads_block(sizes[0], encoder_reads, cold=disk.doubt is None, pace=pace, file_system=disk.file_system),
+        io=reads_block(sizes[0], encoder_reads, cold=disk.doubt is None, pace=pace),
         compute=compute,
         decoder=decoder,
         threads=settings.threads,
@@ -343,7 +342,6 @@ def _profiled(
         sti, execution = measure()
     conditions = profile_assembly.conditions_block([before], profile_assembly.state(describe()), None, cpus)
     account = replace(account, device_name=box.board or box.cpu_model or account.device_name)
-    sti = sti.model_copy(update={"device_name": account.device_name})
     if named.into is not None:
         profile = profile_assembly.completed(
             named.into, {"sti": sti}, conditions, ["sti"], name=named.profile, device_name=named.device, tool=TOOL

@@ -6,15 +6,13 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from simnmt.base.configuration import checked_dataclass
 from simnmt.kernels.arrays import KernelError
 from simnmt.nmt.checkpoint import read_tensors, write_tensors
 from simnmt.nmt.errors import NmtError
@@ -26,14 +24,13 @@ _AGAIN = "build it again with simnmt vocab build"
 Content = TypeVar("Content")
 
 
-@dataclass(frozen=True, slots=True)
-class BundleFile:
+class BundleFile(NamedTuple):
     """The content of a bundle's file."""
 
     kind: str
     """clusters or candidates."""
     note: dict[str, Any]
-    """Facts beside the tensors, as JSON; the keys depend on the kind."""
+    """Facts beside the tensors, as JSON: the `fingerprint` of the model, and others that depend on the kind."""
     tensors: dict[str, Tensor]
 
 
@@ -66,7 +63,7 @@ def read_bundle(path: str | os.PathLike[str], kind: str | None = None) -> Bundle
         raise NmtError("damaged, or no vocabulary bundle", path=path, remedy=_AGAIN) from None
     if version != VERSION:
         raise NmtError(f"a bundle of version {version}, where {VERSION} is known", path=path, remedy=_AGAIN)
-    if sha256 != _sha256(file.kind, file.note, tensors):
+    if sha256 != _sha256(*file):
         raise NmtError("damaged: its content is not what was written", path=path, remedy=_AGAIN)
     if kind not in (None, file.kind):
         raise NmtError(f"a bundle of {file.kind}, where one of {kind} is wanted", path=path, remedy="give another")
@@ -82,15 +79,14 @@ def load_bundle(
     """
     file = read_bundle(path, kind)
     try:
-        note = {field.name: file.note[field.name] for field in fields(Fingerprint)}
-        fingerprint, content = checked_dataclass(Fingerprint, note), parse(file)
+        layer = f"{file.note['vocab']:,} target tokens of width {file.note['width']:,}"
+        another = model is not None and {**file.note, **fingerprint(model)} != file.note
+        if not another:
+            return parse(file)
     except (AttributeError, KeyError, TypeError, ValueError, KernelError):
         raise NmtError("damaged", path=path, remedy=_AGAIN) from None
-    if model is not None and fingerprint != Fingerprint.of(model):
-        layer = f"{fingerprint.vocab:,} target tokens of width {fingerprint.width:,}"
-        what = f"a bundle of another model: its output layer, of {layer}, is not this one's"
-        raise NmtError(what, path=path, remedy=_AGAIN)
-    return content
+    what = f"a bundle of another model: its output layer, of {layer}, is not this one's"
+    raise NmtError(what, path=path, remedy=_AGAIN)
 
 
 def _sha256(kind: str, note: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
@@ -104,34 +100,21 @@ def _sha256(kind: str, note: Mapping[str, Any], tensors: Mapping[str, Tensor]) -
     return digest.hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
-class Fingerprint:
-    """The identity of an output layer."""
+def fingerprint(model: StepModel) -> dict[str, Any]:
+    """Return `vocab`, `width` and `sha256` of a loaded model's output layer.
 
-    vocab: int
-    width: int
-    sha256: str
-    """Digest of its weights and bias in float32, as loaded: a conversion to another type changes it."""
-
-    @classmethod
-    def of(cls, model: StepModel) -> Fingerprint:
-        """Return the fingerprint of a loaded model."""
-        digest = hashlib.sha256()
-        for part in (model.weight, model.bias):
-            digest.update(part.detach().to("cpu", torch.float32).contiguous().numpy().tobytes())
-        vocab, width = model.weight.shape
-        return cls(vocab, width, digest.hexdigest())
+    The digest is that of weights and bias in float32, as loaded: a conversion to another type changes it.
+    """
+    digest = hashlib.sha256()
+    for part in (model.weight, model.bias):
+        digest.update(part.detach().to("cpu", torch.float32).contiguous().numpy().tobytes())
+    vocab, width = model.weight.shape
+    return {"vocab": vocab, "width": width, "sha256": digest.hexdigest()}
 
 
 def control_tokens(model: StepModel) -> tuple[int, ...]:
-    """Return the tokens of every active set, ascending: the end and the unknown word (FVP-04).
+    """Return the tokens that belong to every active set and every candidate list: the end of a sentence, and unknown.
 
     Padding and the start token are not among them: no search may choose padding, and no model writes the start token.
     """
     return tuple(sorted({model.eos_token, model.unk_token}))
-
-
-def model_bytes(model: StepModel) -> int:
-    """Return the bytes of all weights and buffers, shared ones once."""
-    sizes = {tensor.data_ptr(): tensor.numel() * tensor.element_size() for tensor in model.state_dict().values()}
-    return sum(sizes.values())

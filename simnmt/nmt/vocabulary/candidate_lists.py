@@ -1,20 +1,27 @@
-"""Candidate lists: the only target tokens that the source tokens of a sentence may become (SHARP-02)."""
+"""Candidate lists: the only target tokens that the source tokens of a sentence may become (SHARP-02), learnt by IBM model 1.
+
+In IBM model 1 each target token comes from one source token, all positions alike: p(t | s) = product over j of the mean over i
+of p(t_j | s_i), learnt by expectation maximisation (Brown et al., The Mathematics of Statistical Machine Translation, 1993).
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from simnmt.nmt.errors import NmtError
 from simnmt.nmt.step_model import StepModel
-from simnmt.nmt.vocabulary.alignment import LexicalTable
-from simnmt.nmt.vocabulary.bundle_file import BundleFile, Fingerprint, load_bundle, write_bundle
+from simnmt.nmt.vocabulary.bundle_file import BundleFile, control_tokens, fingerprint, load_bundle, write_bundle
+
+if TYPE_CHECKING:
+    from simnmt.nmt.translation import Translator
 
 KIND = "candidates"
 """The kind of these bundles."""
@@ -38,29 +45,12 @@ class CandidateLists:
     pairs: int | None = None
     """Sentence pairs from which the lists were learnt; None if they were not learnt."""
 
-    @property
-    def src_vocab(self) -> int:
-        """Source tokens of the vocabulary."""
-        return len(self.starts) - 1
-
-    @property
-    def count(self) -> int:
-        """Length of the longest list of a source token."""
-        return int(np.diff(self.starts).max())
-
-    @property
-    def nbytes(self) -> int:
-        """Return the bytes held."""
-        return sum(array.nbytes for array in (self.starts, self.columns, self.always))
-
     def list_of(self, token: int) -> NDArray[np.int32]:
         """Return the candidates of one source token, the most probable first."""
         return self.columns[int(self.starts[token]) : int(self.starts[token + 1])]
 
     def of(self, source: Iterable[int]) -> NDArray[np.int32]:
-        """Return the candidates of a sentence, ascending: at most `count` per source token, and those of all sentences
-        (SHARP-02).
-        """
+        """Return the candidates of a sentence, ascending: those of its source tokens and of all sentences (SHARP-02)."""
         return np.unique(np.concatenate([self.always, *map(self.list_of, set(source))]))
 
     def save(self, path: str | os.PathLike[str], model: StepModel, note: Mapping[str, Any] | None = None) -> None:
@@ -69,7 +59,7 @@ class CandidateLists:
         Raises `NmtError` for a file that cannot be written.
         """
         tensors = {name: torch.from_numpy(getattr(self, name)) for name in _ARRAYS}
-        write_bundle(path, KIND, {**asdict(Fingerprint.of(model)), "pairs": self.pairs, **(note or {})}, tensors)
+        write_bundle(path, KIND, {**fingerprint(model), "pairs": self.pairs, **(note or {})}, tensors)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], model: StepModel | None = None) -> CandidateLists:
@@ -83,6 +73,46 @@ class CandidateLists:
             return cls(**arrays, vocab=file.note["vocab"], pairs=file.note["pairs"])
 
         return load_bundle(path, KIND, lists_of, model)
+
+
+def build_candidates(
+    translator: Translator,
+    sources: Sequence[str],
+    targets: Sequence[str],
+    *,
+    count: int = CANDIDATES,
+    always: int = 0,
+    iterations: int = 5,
+    progress: Callable[[int], None] = lambda _: None,
+) -> CandidateLists:
+    """List the `count` most probable target tokens of each source token, by IBM model 1 of parallel lines.
+
+    `targets[i]` translates `sources[i]`; pairs with an empty side are left out. The source's end mark has no list: it is the
+    empty word of the alignment, whose target tokens the `always` most frequent ones replace, which are candidates of every
+    sentence. `progress` is called with the number of pairs done.
+
+    Raises `NmtError` without any pair, and for more candidates than the vocabulary holds.
+    """
+    model = translator.model
+    if not 1 <= count <= model.vocab or not 0 <= always <= model.vocab:
+        what = f"{count:,} candidates, and {always:,} always, with a vocabulary of {model.vocab:,}"
+        raise NmtError(what, remedy="give fewer, and 1 or more a token")
+    # Targets without their end mark, which every list has.
+    encoded = zip(translator.source.encode(sources), translator.target.encode(targets), strict=True)
+    pairs = [(source, target[:-1]) for source, target in encoded if len(source) > 1 and len(target) > 1]
+    if not pairs:
+        raise NmtError("no sentence pair to align", remedy="give parallel text")
+    table = ibm_model1(
+        pairs,
+        src_vocab=translator.source.size,
+        tgt_vocab=translator.target.size,
+        iterations=iterations,
+        progress=lambda done: progress(len(pairs) * done // iterations),
+    )
+    seen = np.bincount(np.fromiter(chain.from_iterable(target for _, target in pairs), np.int64), minlength=model.vocab)
+    frequent = np.argsort(-seen, kind="stable")[:always]
+    every = [*control_tokens(model), *frequent[seen[frequent] > 0].tolist()]
+    return candidate_lists(table, every, count=count, without=[translator.source.eos], pairs=len(pairs))
 
 
 def candidate_lists(
@@ -108,8 +138,69 @@ def candidate_lists(
     return CandidateLists(starts, targets[kept].astype(np.int32), every, table.tgt_vocab, pairs)
 
 
-def most_frequent(targets: Iterable[Sequence[int]], count: int, vocab: int) -> NDArray[np.int32]:
-    """Return the `count` most frequent tokens of the text, ascending; of equally frequent ones the lowest."""
-    seen = np.bincount(np.fromiter(chain.from_iterable(targets), np.int64), minlength=vocab)
-    some = np.argsort(-seen, kind="stable")[:count]
-    return np.sort(some[seen[some] > 0]).astype(np.int32)
+Pair = tuple[Sequence[int], Sequence[int]]
+BLOCK = 4_000_000
+"""Links of a block of sentences, which bound the memory of an iteration, about 40 bytes a link."""
+
+
+class LexicalTable(NamedTuple):
+    """p(target token | source token) without context (SHARP-02)."""
+
+    pairs: NDArray[np.int64]
+    """Source token x `tgt_vocab` + target token of each pair that the text has, ascending."""
+    probabilities: NDArray[np.float64]
+    """Those of the pairs of one source token sum to 1."""
+    src_vocab: int
+    tgt_vocab: int
+
+
+def ibm_model1(
+    pairs: Sequence[Pair], *, src_vocab: int, tgt_vocab: int, iterations: int, progress: Callable[[int], None] = lambda _: None
+) -> LexicalTable:
+    """Learn p(target token | source token) from sentence pairs without an empty side, from a uniform start.
+
+    The end mark of the sources, if they have it, is the empty word, from which target tokens come that no word gives.
+    `progress` is called with the number of iterations done.
+    """
+    block_of = np.cumsum([len(source) * len(target) for source, target in pairs]) // BLOCK
+    groups = np.split(np.arange(len(pairs)), np.flatnonzero(np.diff(block_of)) + 1)
+    blocks = [_links([pairs[at] for at in group], tgt_vocab) for group in groups]
+    different = np.unique(np.concatenate([block.pairs for block in blocks]))
+    blocks = [block._replace(links=np.searchsorted(different, block.pairs).astype(np.int32)[block.links]) for block in blocks]
+    sources = different // tgt_vocab
+    probabilities = np.full(len(different), 1.0 / tgt_vocab)
+    for done in range(iterations):
+        counts = np.zeros(len(different))
+        for block in blocks:
+            linked = probabilities[block.links]
+            linked /= np.repeat(np.add.reduceat(linked, block.begins), block.sizes)
+            counts += np.bincount(block.links, weights=linked, minlength=len(different))
+        totals = np.bincount(sources, weights=counts, minlength=src_vocab)[sources]
+        probabilities = np.divide(counts, totals, out=np.zeros(len(counts)), where=totals > 0.0)
+        progress(done + 1)
+    return LexicalTable(different, probabilities, src_vocab, tgt_vocab)
+
+
+class _Block(NamedTuple):
+    """Links of some sentences: all pairs of a source and a target position, ordered by target position."""
+
+    pairs: NDArray[np.int64]
+    """Different pairs of tokens, ascending."""
+    links: NDArray[np.int32]
+    """The pair of each link."""
+    begins: NDArray[np.int64]
+    """The first link of each target position."""
+    sizes: NDArray[np.int64]
+    """The links of each target position: one per source token."""
+
+
+def _links(text: Sequence[Pair], tgt_vocab: int) -> _Block:
+    src, tgt = (np.concatenate([np.asarray(side, np.int64) for side in sides]) for sides in zip(*text, strict=True))
+    src_len, tgt_len = np.array([(len(source), len(target)) for source, target in text]).T
+    sizes = np.repeat(src_len, tgt_len)
+    begins = np.cumsum(sizes) - sizes
+    first = np.repeat(np.cumsum(src_len) - src_len, tgt_len)
+    within = np.arange(int(sizes.sum())) - np.repeat(begins, sizes)
+    keys = src[np.repeat(first, sizes) + within] * tgt_vocab + np.repeat(tgt, sizes)
+    pairs, links = np.unique(keys, return_inverse=True)
+    return _Block(pairs, links.astype(np.int32), begins, sizes)

@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
-from functools import reduce
-from operator import add
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,11 +20,15 @@ from simnmt.base.suggestions import did_you_mean
 from simnmt.kernels.columns import Centroids, ColumnSets
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.step_model import StepModel
-from simnmt.nmt.vocabulary.bundle_file import BundleFile, Fingerprint, control_tokens, load_bundle, model_bytes, write_bundle
-from simnmt.nmt.vocabulary.memory_account import MemoryAccount, memory_account
+from simnmt.nmt.vocabulary.bundle_file import BundleFile, control_tokens, fingerprint, load_bundle, write_bundle
+from simnmt.nmt.vocabulary.contexts import BATCH, ITERATIONS, Clustering, Contexts, cluster, collect, join_contexts
+from simnmt.nmt.vocabulary.memory_account import memory_account
 
 if TYPE_CHECKING:
-    from simnmt.nmt.vocabulary.contexts import Clustering, Contexts
+    from simnmt.nmt.translation import Translator
+
+KIND = "clusters"
+"""The kind of these bundles."""
 
 
 def active_sets(labels: Tensor, top: Tensor, clusters: int, always: Iterable[int], *, vocab: int) -> ColumnSets:
@@ -38,9 +42,6 @@ def active_sets(labels: Tensor, top: Tensor, clusters: int, always: Iterable[int
     starts = torch.zeros(clusters + 1, dtype=torch.int64)
     starts[1:] = torch.bincount(pairs.div(vocab, rounding_mode="floor"), minlength=clusters).cumsum(0)
     return ColumnSets(starts, pairs.remainder(vocab).to(torch.int32), vocab)
-
-
-KIND = "clusters"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,26 +92,35 @@ class ClusterSet:
         return int(self.members.sum())
 
     @property
-    def memory(self) -> MemoryAccount:
-        """Bytes allocated (FVP-12)."""
-        clusters, width = self.centroids.points.shape
-        share = len(self.sets.columns) / (clusters * self.sets.vocab)
-        return memory_account(self.sets.vocab, width, clusters, share, self.centroids.points.element_size())
+    def memory(self) -> dict[str, int]:
+        """Bytes allocated, by part (FVP-12)."""
+        points = self.centroids.points
+        clusters, width = points.shape
+        return memory_account(self.sets.vocab, width, clusters, len(self.sets.columns), points.element_size())
+
+
+_TENSORS = ("centroids", "starts", "columns", "members", "emitted")
+"""Names of the tensors of a set in a bundle."""
+_TYPES = {"str": str, "int": int, "float": float}
+_NOTE_TYPES = {field.name: _TYPES[str(field.type)] for field in fields(ClusterSet) if field.type in _TYPES}
+"""The other fields of a set, which are in the note of a bundle."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClusterBundle:
     """All clusters of one model."""
 
-    fingerprint: Fingerprint
+    fingerprint: dict[str, Any]
     model_name: str
     model_bytes: int
+    """Bytes of all weights and buffers, shared ones once."""
     sets: tuple[ClusterSet, ...]
 
     @classmethod
     def of(cls, model: StepModel, sets: Sequence[ClusterSet], *, name: str = "") -> ClusterBundle:
         """Return the bundle of a model's sets: one or more, each with a different label."""
-        return cls(Fingerprint.of(model), name, model_bytes(model), tuple(sets))
+        sizes = {tensor.data_ptr(): tensor.numel() * tensor.element_size() for tensor in model.state_dict().values()}
+        return cls(fingerprint(model), name, sum(sizes.values()), tuple(sets))
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -123,34 +133,25 @@ class ClusterBundle:
             if len(self.sets) == 1:
                 return self.sets[0]
             raise NmtError(f"a bundle of several directions: {', '.join(self.labels)}", remedy="name one with --direction")
-        for cluster_set in self.sets:
-            if cluster_set.label == label:
-                return cluster_set
-        remedy = did_you_mean(label, self.labels, f"it has {', '.join(self.labels)}")
-        raise NmtError(f"no direction {label} in this bundle", remedy=remedy)
+        if label not in self.labels:
+            remedy = did_you_mean(label, self.labels, f"it has {', '.join(self.labels)}")
+            raise NmtError(f"no direction {label} in this bundle", remedy=remedy)
+        return self.sets[self.labels.index(label)]
 
-    def account(self) -> MemoryAccount:
-        """Return the bytes allocated for all sets (FVP-12)."""
-        return reduce(add, (cluster_set.memory for cluster_set in self.sets))
+    def memory(self) -> dict[str, int]:
+        """Return the bytes allocated for all sets, by part (FVP-12)."""
+        return dict(sum((Counter(cluster_set.memory) for cluster_set in self.sets), Counter()))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the bundle, whole or not at all; raises `NmtError`."""
         tensors: dict[str, Tensor] = {}
-        notes: list[dict[str, Any]] = []
         for number, clusters in enumerate(self.sets):
             sets = clusters.sets
             parts = (clusters.centroids.points, sets.starts, sets.columns, clusters.members, clusters.emitted)
             tensors |= {f"{number}.{name}": tensor for name, tensor in zip(_TENSORS, parts, strict=True)}
-            notes.append({name: kind(getattr(clusters, name)) for name, kind in _NOTE_TYPES.items()})
-        about_model = {"model": self.model_name, "model_bytes": self.model_bytes}
-        write_bundle(path, KIND, {**asdict(self.fingerprint), **about_model, "sets": notes}, tensors)
-
-
-_TENSORS = ("centroids", "starts", "columns", "members", "emitted")
-"""Names of the tensors of a set in a bundle."""
-_TYPES = {"str": str, "int": int, "float": float}
-_NOTE_TYPES = {field.name: _TYPES[str(field.type)] for field in fields(ClusterSet) if field.type in _TYPES}
-"""The other fields of a set, which are in the note of a bundle."""
+        notes = [{name: kind(getattr(clusters, name)) for name, kind in _NOTE_TYPES.items()} for clusters in self.sets]
+        about_model = {**self.fingerprint, "model": self.model_name, "model_bytes": self.model_bytes}
+        write_bundle(path, KIND, {**about_model, "sets": notes}, tensors)
 
 
 def load_clusters(path: str | os.PathLike[str], model: StepModel | None = None) -> ClusterBundle:
@@ -158,33 +159,64 @@ def load_clusters(path: str | os.PathLike[str], model: StepModel | None = None) 
 
     Raises `NmtError` for a file that is damaged or of another model.
     """
-
-    def bundle_of(file: BundleFile) -> ClusterBundle:
-        note = file.note
-        if (type(note["model"]), type(note["model_bytes"])) != (str, int):
-            raise ValueError("a model of other types")
-        fingerprint = Fingerprint(note["vocab"], note["width"], note["sha256"])
-        sets = [_read_set(set_note, number, file.tensors, fingerprint) for number, set_note in enumerate(note["sets"])]
-        return ClusterBundle(fingerprint, note["model"], note["model_bytes"], tuple(sets))
-
-    return load_bundle(path, KIND, bundle_of, model)
+    return load_bundle(path, KIND, _bundle_of, model)
 
 
-def _read_set(set_note: dict[str, Any], number: int, tensors: dict[str, Tensor], fingerprint: Fingerprint) -> ClusterSet:
-    centroids, starts, columns, members, emitted = (tensors[f"{number}.{name}"] for name in _TENSORS)
-    if centroids.shape != (len(starts) - 1, fingerprint.width) or len(members) != len(centroids):
-        raise ValueError("shapes")
-    if members.dtype != torch.int64 or not bool((members > 0).all()):
-        raise ValueError("a cluster without a member")
-    if {key: type(value) for key, value in set_note.items()} != _NOTE_TYPES:
+def _bundle_of(file: BundleFile) -> ClusterBundle:
+    """Return the bundle in a file; raises `ValueError` and others for content that does not fit together."""
+    note, sets = file.note, list[ClusterSet]()
+    identity = {"vocab": int, "width": int, "sha256": str}
+    _check_types(note, {**identity, "model": str, "model_bytes": int, "sets": list})
+    for number, set_note in enumerate(note["sets"]):
+        _check_types(set_note, _NOTE_TYPES)
+        centroids, starts, columns, members, emitted = (file.tensors[f"{number}.{name}"] for name in _TENSORS)
+        if centroids.shape != (len(starts) - 1, note["width"]) or len(members) != len(centroids):
+            raise ValueError("shapes")
+        if members.dtype != torch.int64 or not bool((members > 0).all()):
+            raise ValueError("a cluster without a member")
+        active = ColumnSets(starts, columns, note["vocab"])
+        sets.append(ClusterSet(**set_note, centroids=Centroids.of(centroids), sets=active, members=members, emitted=emitted))
+    return ClusterBundle({name: note[name] for name in identity}, note["model"], note["model_bytes"], tuple(sets))
+
+
+def _check_types(note: dict[str, Any], types: dict[str, type]) -> None:
+    if {key: type(value) for key, value in note.items()} != types:
         raise ValueError("a note of other types")
-    return ClusterSet(
-        **set_note,
-        centroids=Centroids.of(centroids),
-        sets=ColumnSets(starts, columns, fingerprint.vocab),
-        members=members,
-        emitted=emitted,
-    )
+
+
+def build_clusters(
+    translator: Translator,
+    texts: Mapping[str, Sequence[str]],
+    clusters: int,
+    top: int,
+    *,
+    pool: str | None = None,
+    beam: int = 1,
+    batch: int = BATCH,
+    seed: int = 1,
+    iterations: int = ITERATIONS,
+    name: str = "",
+    progress: Callable[[str, float | None], None] = lambda stage, share: None,
+) -> ClusterBundle:
+    """Build the clusters of each text by its label, or with `pool` one set of that label for all texts together (FVP-10).
+
+    `name`: of the model, for messages; `progress`: called with the present stage and the share of it that is done, None if
+    unknown. Raises the `NmtError` and `OutOfMemory` of `collect` and `cluster`.
+    """
+    if clusters < 1 or iterations < 1:  # decoding may take long
+        raise NmtError(f"{clusters:,} clusters by {iterations:,} iterations", remedy="give 1 or more of each")
+    model, collected = translator.model, dict[str, Contexts]()
+    for label, lines in texts.items():
+        report, sources = partial(progress, f"decoding {label}"), translator.encode(lines)
+        max_len = translator.max_len
+        collected[label] = collect(model, sources, top, beam=beam, batch=batch, max_len=max_len, progress=report)
+    if pool is not None:
+        collected = {pool: join_contexts(list(collected.values()))}
+    sets = []
+    for label, contexts in collected.items():
+        progress(f"clustering {label}", None)
+        sets.append(ClusterSet.of(label, contexts, cluster(contexts, clusters, seed=seed, iterations=iterations), model))
+    return ClusterBundle.of(model, sets, name=name)
 
 
 QUANTILES = {"min": 0.0, "p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}

@@ -1,4 +1,4 @@
-"""Contexts of a model and their clusters (FVP-02, FVP-03).
+"""Contexts of a model and their clusters (FVP-02 to 04, FVP-10).
 
 Contexts are outputs of the decoder's body with their likeliest tokens, recorded while a model translates unlabelled text;
 k-means of scikit-learn groups them.
@@ -19,19 +19,16 @@ from simnmt.batching import maxi
 from simnmt.kernels.arrays import KernelError
 from simnmt.kernels.columns import Centroids
 from simnmt.kernels.output_layer import fused_best
-from simnmt.nmt.decoder import Decoder
+from simnmt.nmt.decoder import decode
 from simnmt.nmt.errors import NmtError, need
 from simnmt.nmt.output_layer import NEVER
 from simnmt.nmt.search import Search
-from simnmt.nmt.sentence_decoder import DecodeRequest
 from simnmt.nmt.source_lines import target_limit
 from simnmt.nmt.step_model import StepModel
 
 BATCH = 128
-
-
-Progress = Callable[[str, float | None], None]
-"""Called with the name of the present stage and the share of it that is done; None if unknown."""
+ITERATIONS = 20
+"""Iterations of k-means, as in the paper (FVP-03)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,13 +77,13 @@ def collect(
     beam: int = 1,
     batch: int = BATCH,
     max_len: int | None = None,
-    progress: Progress | None = None,
+    progress: Callable[[float], None] = lambda share: None,
 ) -> Contexts:
     """Decode sources and record every context with its `top` likeliest tokens (FVP-02); no references are needed.
 
     `sources` are those of `Translator.encode`; a sentence without tokens is left out. `beam`: hypotheses per sentence, all of
     which are recorded; `batch`: sentences decoded together; `max_len`: most tokens of each, by default twice the source's and
-    10; `progress` is called after each finished sentence.
+    10; `progress` is called after each step with the share of the sentences that have begun.
 
     Raises `NmtError` for more tokens than the vocabulary has, for contexts that are not numbers, and without any sentence;
     `OutOfMemory`.
@@ -94,7 +91,11 @@ def collect(
     if not 1 <= top < model.vocab:
         remedy = f"give 1 to {model.vocab - 1:,}"
         raise NmtError(f"the {top:,} likeliest tokens of a vocabulary of {model.vocab:,}", remedy=remedy)
+    decoded = torch.tensor([key for key, source in enumerate(sources) if source], dtype=torch.int32)
+    if not len(decoded):
+        raise NmtError("text without a sentence", remedy="give text with one sentence a line")
     recorded: list[tuple[Tensor, Tensor, Tensor]] = []
+    begun: set[int] = set()
     allowed = torch.zeros(model.vocab, device=model.device)
     if model.pad_token != model.eos_token:
         allowed[model.pad_token] = NEVER
@@ -104,33 +105,21 @@ def collect(
             best = fused_best(logits.contiguous(), allowed, top).columns
         except KernelError as error:
             raise NmtError(f"the model's contexts are no numbers: {error}", remedy="train it again") from None
-        rows = torch.tensor(keys, dtype=torch.int32).repeat_interleave(beam)
+        rows = decoded[list(keys)].repeat_interleave(beam)
         # Copies: the model may use its own memory again in the next step.
         recorded.append((hidden.to("cpu", torch.float32, copy=True), best.to("cpu", torch.int32, copy=True), rows))
+        begun.update(keys)
+        progress(len(begun) / len(decoded))
 
+    present = [sources[key] for key in decoded.tolist()]
     batching = maxi(batch, max(batch, min(len(sources), 100 * batch)))
-    decoder = Decoder(model, batching, Search(beam), observer=record)
-    decoded = [key for key, source in enumerate(sources) if source]
-    for key in decoded:
-        most = target_limit(len(sources[key]), max_len, model.max_positions)
-        decoder.arrive(key, DecodeRequest(sources[key], max_len=most))
-    decoder.batcher.close()
-    emitted, done = {model.eos_token}, 0
-    while decoder.busy:
-        _, finished = decoder.act()
-        for _, hypothesis in finished:
-            emitted.update(hypothesis.tokens)
-        done += len(finished)
-        if progress is not None and finished:
-            progress("decoding", done / len(decoded))
-    if not recorded:
-        raise NmtError("text without a sentence", remedy="give text with one sentence a line")
+    limits = [target_limit(len(source), max_len, model.max_positions) for source in present]
+    run = decode(model, present, batching, search=Search(beam), max_len=limits, observer=record)
+    emitted = sorted({model.eos_token}.union(*(hypothesis.tokens for hypothesis in run.hypotheses)))
     hidden, tokens, sentence = (torch.cat(parts) for parts in zip(*recorded, strict=True))
-    return Contexts(hidden, tokens, sentence, torch.tensor(sorted(emitted), dtype=torch.int32), len(sources), beam)
+    return Contexts(hidden, tokens, sentence, torch.tensor(emitted, dtype=torch.int32), len(sources), beam)
 
 
-ITERATIONS = 20
-"""Iterations of k-means, as in the paper (FVP-03)."""
 ROUNDS = 20
 """Most rounds in which all empty clusters are started again; two or three are usual."""
 _PIECE, _ROWS = 1 << 24, 1 << 14

@@ -83,46 +83,46 @@ class SubsetAccount:
         """Keep the sentences `order`: new slot i is old slot `order[i]`."""
         self._active = tuple(self._active[slot] for slot in order)
 
-    def step(self, vocab: int, rows: int, columns: int, *, missed: int | None) -> None:
-        """Record a step with this number of active columns; `missed`: see there, None without an audit."""
-        self.vocab = vocab
+    def step(self, rows: int, columns: int, missed: int | None, moments_s: Sequence[float]) -> None:
+        """Record a step with this number of active columns.
+
+        `missed`: None without an audit; `moments_s`: begin and end of the three stages by the clock, if there is one.
+        """
         self.rows.append(rows)
         self.keys.append(self._active)
         self.columns.append(columns)
         if missed is not None:
             self.missed.append(missed)
-
-    def seconds(self, assign_s: float, product_s: float, search_s: float) -> None:
-        """Record the seconds of the stages of a step."""
-        self.assign_s.append(assign_s)
-        self.product_s.append(product_s)
-        self.search_s.append(search_s)
+        if self.clock is not None:
+            begin_s, assigned_s, multiplied_s, end_s = moments_s
+            self.assign_s.append(assigned_s - begin_s)
+            self.product_s.append(multiplied_s - assigned_s)
+            self.search_s.append(end_s - multiplied_s)
 
 
 _BUCKETS = 64
 """Classes of the number of active columns: evaluating the cost model takes as long as a small product."""
+Method = ProductMethod | Literal["dense"]
+"""`dense`: the product of all columns, of which the active ones are then taken."""
 
 
-class ProductChoice:
-    """The fastest product by number of rows and active columns, of which the cost model is asked once per bucket."""
+def product_choice(cost: ProductCosts | None, vocab: int, width: int) -> Callable[[int, int], Method]:
+    """Return the choice of the fastest product by active columns and rows; the cost model is asked once per bucket.
 
-    def __init__(self, cost: ProductCosts | None, vocab: int, width: int) -> None:
-        self._cost, self._vocab, self._width = cost, vocab, width
-        self._bucket = max(1, vocab // _BUCKETS)
-        self._fastest = cache(self._find_fastest)
+    Without a cost it depends on the number of rows only.
+    """
+    if cost is None:
+        return lambda columns, rows: default_method(rows)
+    bucket = max(1, vocab // _BUCKETS)
 
-    def method(self, columns: int, rows: int) -> ProductMethod | Literal["dense"]:
-        """Return the method of a product; `dense`: of all columns, of which the active ones are then taken."""
-        return default_method(rows) if self._cost is None else self._fastest(columns // self._bucket, rows)
+    @cache
+    def fastest(number: int, rows: int) -> Method:
+        columns = min(vocab, number * bucket + bucket // 2)  # the middle of the bucket
+        method = cost.method(columns, rows, width)
+        dense_s = cost.dense.seconds(rows, vocab * width, vocab)
+        return "dense" if dense_s < cost.product_s(columns, rows, width, method) else method
 
-    def _find_fastest(self, bucket: int, rows: int) -> ProductMethod | Literal["dense"]:
-        """Return the fastest method for the middle of a bucket."""
-        assert self._cost is not None, "asked for only where a cost was measured"
-        cost, columns = self._cost, min(self._vocab, bucket * self._bucket + self._bucket // 2)
-        method = cost.method(columns, rows, self._width)
-        active_s = cost.product_s(columns, rows, self._width, method)
-        dense_s = cost.dense.seconds(rows, self._vocab * self._width, self._vocab)
-        return "dense" if dense_s < active_s else method
+    return lambda columns, rows: fastest(columns // bucket, rows)
 
 
 @dataclass(frozen=True, slots=True)

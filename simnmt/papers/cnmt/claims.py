@@ -12,14 +12,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
+from typing import Any
 
 import numpy as np
 
 from simnmt.papers.cnmt.table_one import CELLS, LABELS, NETWORKS, PAPER, TRANSFORMER, WORKLOADS, Cell, TableRun, name_cell
 from simnmt.papers.kit.claims import (
-    FAILS,
-    HOLDS,
-    UNCLEAR,
     UNKNOWN,
     Claim,
     ClaimRecord,
@@ -34,8 +32,8 @@ from simnmt.papers.kit.claims import (
     judge,
     of_paper,
 )
-from simnmt.profile.blocks import CellSample
 from simnmt.profile.device_profile import DeviceProfile
+from simnmt.report.input_pages import means_per_tgt_len
 from simnmt.results.number_text import percent_interval
 from simnmt.results.statistics import Estimate
 from simnmt.workload.length_table import LengthTable
@@ -67,116 +65,82 @@ def _percent(effect: Estimate, unit: str = "%") -> str:
     return percent_interval(effect.mean, effect.low, effect.high, unit=unit)
 
 
+def _least(effects: Mapping[Any, Estimate]) -> Any:
+    return min(effects, key=lambda key: effects[key].mean)
+
+
 def _oracle_is_least(run: TableRun) -> Result:
-    margins = {
-        (cell, policy): run.excess(cell, policy, "oracle")
-        for cell in run.cells("oracle")
-        for policy in ("edge", "cloud", "naive", "cnmt")
-        if (*cell, policy) in run.by_replication_s
-    }
+    pairs = [(cell, policy) for policy in (*DEVICES, "naive", "cnmt") for cell in run.cells("oracle", policy)]
+    margins = {(cell, policy): run.excess(cell, policy, "oracle") for cell, policy in pairs}
     if not margins:
         raise Undecided("no row of the oracle and of another policy")
-    (cell, policy), least = min(margins.items(), key=lambda item: item[1].mean)
-    effects: dict[str, list[float]] = {}
-    for (at, _), margin in margins.items():
-        effects.setdefault(name_cell(at), []).append(margin.mean)
-
-    def ours(verdicts: Mapping[str, str]) -> str:
-        where = f"{LABELS[policy]}, {name_cell(cell)}"
-        return f"in {[*verdicts.values()].count(HOLDS)} of {len(verdicts)} cells, least margin {_percent(least)} ({where})"
-
-    theorem = "a theorem back to back on one RTT clock: it holds for every request, so that chance has no part in it"
-    return Result({name: min(means) for name, means in effects.items()}, ours, words=theorem)
+    effects = {
+        name_cell(cell): min(margin.mean for (at, _), margin in margins.items() if at == cell) for cell in run.cells("oracle")
+    }
+    cell, policy = _least(margins)
+    where = f"{LABELS[policy]}, {name_cell(cell)}"
+    return Result(effects, words="", facts={"least": _percent(margins[cell, policy]), "where": where})
 
 
-def _least_saving(
-    savings: Mapping[Cell, Estimate], effects: Mapping[str, Effect], words: str = "in every cell looked at"
-) -> Result:
-    """Return the result with the number of cells where the claim holds."""
-    cell, least = min(savings.items(), key=lambda item: item[1].mean)
-
-    def ours(verdicts: Mapping[str, str]) -> str:
-        count = [*verdicts.values()].count(HOLDS)
-        return f"in {count} of {len(savings)} cells, least saving {_percent(least)} ({name_cell(cell)})"
-
-    return Result(effects, ours, words=words)
+def _savings(run: TableRun, cells: Collection[Cell], *baselines: str) -> Result:
+    """Return C-NMT's savings against all of the baselines."""
+    effects = {
+        name_cell(cell): Several([partial(run.saving, cell, "cnmt", baseline) for baseline in baselines]) for cell in cells
+    }
+    savings = {(cell, baseline): run.saving(cell, "cnmt", baseline) for cell in cells for baseline in baselines}
+    least = _least(savings)
+    return Result(effects, facts={"least": _percent(savings[least]), "where": name_cell(least[0])})
 
 
 def _beats_both_devices(run: TableRun) -> Result:
-    cells = run.cells("cnmt", *DEVICES, without=run.idle)
+    cells = run.cells("cnmt", *DEVICES, idle=False)
     if not cells:
         raise Undecided("needs rows of edge, cloud and cnmt in a cell where each device wins some requests")
-    savings = {
-        cell: min((run.saving(cell, "cnmt", device) for device in DEVICES), key=lambda saving: saving.mean) for cell in cells
-    }
-    effects = {name_cell(cell): Several([partial(run.saving, cell, "cnmt", device) for device in DEVICES]) for cell in cells}
-    return _least_saving(savings, effects, "below both in every cell looked at")
+    return _savings(run, cells, *DEVICES)
 
 
 def _beats_naive(run: TableRun) -> Result:
     cells = run.cells("cnmt", "naive")
     if len(cells) < len(CELLS):
         raise Undecided("needs rows of naive and cnmt in all six cells")
-    effects = {name_cell(cell): partial(run.saving, cell, "cnmt", "naive") for cell in cells}
-    savings = {cell: run.saving(cell, "cnmt", "naive") for cell in cells}
-    return _least_saving(savings, effects)
+    return _savings(run, cells, "naive")
 
 
 def _gains_follow_the_network(run: TableRun) -> Result:
-    cells = run.cells("cnmt", *DEVICES, without=run.idle)
-    gains: list[str] = []
-    effects: dict[str, Several] = {}
-    differences: list[Estimate] = []
+    cells, gains = run.cells("cnmt", *DEVICES, idle=False), []
+    effects: dict[str, Effect] = {}
+    differences: dict[Any, Estimate] = {}
     for workload in WORKLOADS:
-        slower, faster = ((workload, network) for network in NETWORKS)
-        if slower not in cells or faster not in cells:
+        slower, faster = both = [(workload, network) for network in NETWORKS]
+        if not {*both} <= {*cells}:
             continue
-        server, gateway = (
-            "/".join(f"{run.saving(cell, 'cnmt', device).mean:.2f}" for cell in (slower, faster))
-            for device in ("cloud", "edge")
-        )
+        server, gateway = ("/".join(f"{run.saving(cell, 'cnmt', name).mean:.2f}" for cell in both) for name in DEVICES[::-1])
         gains.append(f"{workload.upper()} Server {server}, GW {gateway}")
         # A gain is a negative excess: the larger gain on CP1 is the larger excess on CP2.
         pairs = ((faster, slower, "cloud"), (slower, faster, "edge"))
         effects[workload.upper()] = Several([partial(run.larger, *pair) for pair in pairs])
-        differences += [run.larger(*pair) for pair in pairs]
+        differences |= {pair: run.larger(*pair) for pair in pairs}
     if not effects:
         raise Undecided("needs both networks of a data set, and each device winning some requests on both")
-    least = min(differences, key=lambda difference: difference.mean)
-    clear = (
-        "the slower CP1 favours the gateway, the faster CP2 the server; nearly a theorem where the networks differ in hardly "
-        "more than their level, so this tests little"
-    )
-    ours = f"{'; '.join(gains)} (% on CP1/CP2); least difference {_percent(least, 'points')}"
-    return Result(effects, ours, words=clear)
+    least = _percent(differences[_least(differences)], "points")
+    return Result(effects, words="", facts={"gains": "; ".join(gains), "least": least})
 
 
 def _gap_larger_for_the_transformer(run: TableRun) -> Result:
-    cells = run.cells("cnmt", "oracle", without=run.idle)
+    cells = run.cells("cnmt", "oracle", idle=False)
     gaps = {cell: run.excess(cell, "cnmt", "oracle") for cell in cells}
     transformer = [cell for cell in cells if cell[0] == TRANSFORMER]
     recurrent = [cell for cell in cells if cell[0] != TRANSFORMER]
     if not transformer or not recurrent:
         raise Undecided("needs EN-ZH and a recurrent model beside it")
     least, greatest = min(transformer, key=lambda cell: gaps[cell].mean), max(recurrent, key=lambda cell: gaps[cell].mean)
-    difference = run.larger(least, greatest, "oracle")
     by_lengths, cause = _lengths_explain(run)
-
-    def why(verdicts: Mapping[str, str]) -> str:
-        text = (
-            f"EN-ZH's least gap, {gaps[least].mean:.2f} %, is {'' if difference.mean > 0.0 else 'not '}above the greatest of "
-            f"the others, {gaps[greatest].mean:.2f} %: difference {_percent(difference, 'points')}"
-        )
-        if verdicts["order"] == HOLDS:
-            text += ", beyond the noise of the replications as in all other pairs of cells"
-        elif verdicts["order"] == UNCLEAR:
-            text += ", but within the noise of the replications"
-        if verdicts["order"] != FAILS and by_lengths is False:
-            return f"{text}{cause}, which is not the paper's cause: that EN-ZH's lengths are harder to predict"
-        return text + cause
-
+    why = (
+        f"EN-ZH's least gap {gaps[least].mean:.2f} %, the greatest of the others {gaps[greatest].mean:.2f} %: difference "
+        f"{_percent(run.larger(least, greatest, 'oracle'), 'points')}{cause}"
+    )
     pairs = Several([partial(run.larger, *pair, "oracle") for pair in product(transformer, recurrent)])
-    lengths = Undecided("", needed=True) if by_lengths is None else by_lengths
+    lengths: Effect = Undecided("", needed=True) if by_lengths is None else by_lengths
     ours = ", ".join(f"{name_cell(cell)} {_percent(gap)}" for cell, gap in gaps.items())
     return Result({"order": pairs, "lengths": lengths}, ours, why, words=None)
 
@@ -188,7 +152,9 @@ def _lengths_explain(run: TableRun) -> tuple[bool | None, str]:
         return None, "; the cause of the gap was not analysed"
     largest = {cell: min(changes, key=changes.__getitem__) for cell, changes in parts.items()}
     shares = ", ".join(f"{name_cell(cell)} {-parts[cell][source]:.2f} % by {source}" for cell, source in largest.items())
-    return all(source == "length regression" for source in largest.values()), f"; most of the gap: {shares}"
+    by_lengths = set(largest.values()) == {"length regression"}
+    remark = "" if by_lengths else ", which is not the paper's cause: that EN-ZH's lengths are harder to predict"
+    return by_lengths, f"; most of the gap: {shares}{remark}"
 
 
 def _largest_savings(run: TableRun) -> Result:
@@ -200,10 +166,10 @@ def _largest_savings(run: TableRun) -> Result:
     for cell in run.cells("cnmt", *DEVICES):
         candidates.setdefault(cell[0].upper(), []).extend((cell, device) for device in DEVICES)
     # In points of the Server column, as the paper counts its 21 % (CNMT-20).
-    ahead_points = {}
-    for cell in run.cells("cnmt", "naive", "cloud"):
-        naive_s, cnmt_s, cloud_s = (run.total_s(cell, policy) or 0.0 for policy in ("naive", "cnmt", "cloud"))
-        ahead_points[cell] = 100.0 * (naive_s - cnmt_s) / cloud_s
+    ahead_points = {
+        cell: 100.0 * (run.total_s(cell, "naive") - run.total_s(cell, "cnmt")) / run.total_s(cell, "cloud")
+        for cell in run.cells("cnmt", "naive", "cloud")
+    }
     if not ahead_points or not candidates:
         raise Undecided("needs rows of edge, cloud, naive and cnmt")
     at_best = {
@@ -218,7 +184,7 @@ def _largest_savings(run: TableRun) -> Result:
         name: Several([partial(run.saving, cell, "cnmt", baseline) for cell, baseline in pairs], any_will_do=True)
         for name, pairs in candidates.items()
     }
-    return Result(effects, ours, words="the sign is the claim; sizes depend on the devices")
+    return Result(effects, ours)
 
 
 TABLE_CLAIMS: list[Claim[TableRun]] = of_paper(
@@ -236,62 +202,28 @@ TABLE_CLAIMS: list[Claim[TableRun]] = of_paper(
 
 # Claims on devices.
 
-QUARTILES_OF_SD = 1.349
-"""Distance of a normal law's quartiles in standard deviations."""
 
+def time_over_length(profile: DeviceProfile) -> dict[str, Any] | None:
+    """Return the mean measured times per target length and the line through them (figure 2a), ms.
 
-@dataclass(frozen=True, slots=True)
-class TimeOverLength:
-    """Mean measured execution times per target length, and the line through them (figure 2a)."""
-
-    workload: str
-    device: str
-    profile: DeviceProfile
-    tgt_len: tuple[int, ...]
-    mean_ms: tuple[float, ...]
-    sd_ms: tuple[float, ...]
-    """Standard deviation of single inferences, over the source lengths and the repeats of each."""
-    ms_per_token: float
-    ms_fixed: float
-    r2: float
-    """Coefficient of determination of the line for the means."""
-    mse_ms2: float
-
-    @property
-    def published(self) -> Mapping[str, float] | None:
-        """R2 and mean squared error that the paper prints for its own device; None for other models."""
-        return PAPER.table("figure-2a").row(self.device) if self.workload == TRANSFORMER else None
-
-
-def time_over_length(profile: DeviceProfile, workload: str = "", device: str = "") -> TimeOverLength | None:
-    """Return the means per target length and their line; None if the samples have fewer than three target lengths."""
-    samples = [sample for sample in profile.execution.samples if sample.batch == 1]
-    lengths = sorted({sample.tgt_len for sample in samples})
-    if len(lengths) < 3:
+    `sd_ms`: standard deviation of single inferences, over source lengths and repeats; `r2`: coefficient of determination of the
+    line for the means. None if the samples have fewer than three target lengths.
+    """
+    if len({sample.tgt_len for sample in profile.execution.samples if sample.batch == 1}) < 3:
         return None
-    means, deviations = [], []
-    for length in lengths:
-        cells = [sample for sample in samples if sample.tgt_len == length]
-        repeats = [sample.repeats for sample in cells]
-        cell_ms, within_ms = (
-            1e3 * np.array(values) for values in zip(*((cell.mean_s, _sd_s(cell)) for cell in cells), strict=True)
-        )
-        means.append(float(np.average(cell_ms, weights=repeats)))
-        deviations.append(float(np.sqrt(np.average((cell_ms - means[-1]) ** 2 + within_ms**2, weights=repeats))))
-    slope, offset = (float(number) for number in np.polyfit(lengths, means, 1))
-    mse = float(np.mean((np.array(means) - (slope * np.array(lengths) + offset)) ** 2))
-    spread = float(np.var(means))
-    r2 = 1.0 - mse / spread if spread > 0 else 0.0
-    return TimeOverLength(workload, device, profile, tuple(lengths), tuple(means), tuple(deviations), slope, offset, r2, mse)
-
-
-def _sd_s(sample: CellSample) -> float:
-    """Return the standard deviation over the repeats of a cell: as stated, else from the quartiles, else 0."""
-    if sample.sd_s is not None:
-        return sample.sd_s
-    if sample.p25_s is None or sample.p75_s is None:
-        return 0.0
-    return (sample.p75_s - sample.p25_s) / QUARTILES_OF_SD
+    lengths, means_s, sds_s, _ = means_per_tgt_len(profile)
+    means_ms = 1e3 * means_s
+    slope, offset = (float(number) for number in np.polyfit(lengths, means_ms, 1))
+    mse, spread = float(np.mean((means_ms - (slope * lengths + offset)) ** 2)), float(np.var(means_ms))
+    return {
+        "tgt_len": lengths.astype(int).tolist(),
+        "mean_ms": means_ms.tolist(),
+        "sd_ms": (1e3 * sds_s).tolist(),
+        "ms_per_token": slope,
+        "ms_fixed": offset,
+        "r2": 1.0 - mse / spread if spread > 0 else 0.0,
+        "mse_ms2": mse,
+    }
 
 
 @dataclass(frozen=True)
@@ -308,29 +240,29 @@ class Profiles(Facts):
         kinds = [profile.execution.kind for pair in self.pairs.values() for profile in pair]
         return basis_of(kinds) if kinds else "measured"
 
-    def lines(self) -> list[TimeOverLength]:
-        """Return the measured means per target length of all profiles that hold samples."""
-        lines = [
-            time_over_length(profile, workload, device)
-            for workload, pair in self.pairs.items()
-            for device, profile in zip(("gateway", "cloud"), pair, strict=True)
-        ]
-        return [line for line in lines if line is not None]
+    def lines(self) -> list[dict[str, Any]]:
+        """Return the measured means per target length of all profiles that hold samples, beside the printed figures."""
+        rows = []
+        for workload, pair in self.pairs.items():
+            for device, profile in zip(("gateway", "cloud"), pair, strict=True):
+                if (line := time_over_length(profile)) is not None:
+                    names = {"workload": workload, "device": device, "profile": profile.name, "box": profile.device.name}
+                    printed = PAPER.table("figure-2a").row(device) if workload == TRANSFORMER else {}
+                    theirs = {f"published_{key}": printed.get(key) for key in ("r2", "mse_ms2")}
+                    rows.append(names | {"model": profile.model.name, "kind": profile.execution.kind} | line | theirs)
+        return rows
 
     def r2_of_means(self) -> Result:
         """Return R2 by data set as the gateway's profile states it, else from its samples."""
-        by_workload: dict[str, Effect] = {}
+        r2: dict[str, float] = {}
         for workload, (gateway, _) in self.pairs.items():
-            r2, line = gateway.execution.fit.r2_of_means_per_tgt_len, time_over_length(gateway)
-            if r2 is not None:
-                by_workload[workload.upper()] = r2
-            elif line is not None:
-                by_workload[workload.upper()] = line.r2
-        if not by_workload:
+            stated, line = gateway.execution.fit.r2_of_means_per_tgt_len, time_over_length(gateway) or {}
+            if (value := line.get("r2") if stated is None else stated) is not None:
+                r2[workload.upper()] = value
+        if not r2:
             raise Undecided("no profile at hand holds samples over several target lengths")
         # Rounded down, so that only a perfect fit prints as 1.
-        ours = ", ".join(f"{name} {math.floor(1e4 * r2) / 1e4:.4f}" for name, r2 in by_workload.items())  # type: ignore[operator]
-        return Result(by_workload, ours, words="each target token is one more decoding step")
+        return Result(r2, ", ".join(f"{name} {math.floor(1e4 * value) / 1e4:.4f}" for name, value in r2.items()))
 
     def flat_encoder(self) -> Result:
         """Return a source token's cost over a target token's of the Transformers measured on a GPU."""
@@ -341,8 +273,7 @@ class Profiles(Facts):
         }
         if not ratios:
             raise Undecided("needs a profile of the Transformer measured on a CUDA device")
-        why = "a GPU takes all source tokens at once, and the target tokens one after another"
-        return Result(ratios, why=why, words=None)
+        return Result(ratios, words=None)
 
     def recurrent_encoders(self) -> Result:
         """Return by how much a source token's share of a target token's cost is larger with recurrent models."""
@@ -350,14 +281,8 @@ class Profiles(Facts):
         recurrent = [ratio for workload, ratio in ratios.items() if workload != TRANSFORMER]
         if not recurrent or TRANSFORMER not in ratios:
             raise Undecided("needs the Transformer and a recurrent model beside it")
-        holds = min(recurrent) > ratios[TRANSFORMER]
-        why = (
-            "a recurrent encoder steps through the words as its decoder does"
-            if holds
-            else "not on this gateway: without a parallel device the Transformer's encoder, too, takes time for every source "
-            "token, and a recurrent decoder's step is dear by its product with the whole vocabulary, which no encoder has"
-        )
-        return Result(holds, ", ".join(f"{workload.upper()} {ratio:.4f}" for workload, ratio in ratios.items()), why)
+        ours = ", ".join(f"{workload.upper()} {ratio:.4f}" for workload, ratio in ratios.items())
+        return Result(min(recurrent) > ratios[TRANSFORMER], ours)
 
     def decisions(self) -> Result:
         """Return the time of a decision over the faster device's mean inference time."""
@@ -371,7 +296,7 @@ class Profiles(Facts):
                 shares[workload.upper()] = decision_s / mean_s
         if not shares:
             raise Undecided("no gateway profile at hand holds the time of a decision")
-        return Result(shares, words="the rule is a few multiplications; against the faster device's mean time")
+        return Result(shares)
 
 
 def _src_over_tgt(profile: DeviceProfile) -> float:

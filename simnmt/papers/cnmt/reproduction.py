@@ -105,10 +105,6 @@ def report(parts: Sequence[Part], profiles: Profiles) -> Report:
     differences = [abs(cell["inferred_percent"] - cell["published_percent"]) for cell in cells]
     by_part = {part.name: {doubt["profile"] for doubt in doubtful_profiles(part.cells)} for part in parts}
     doubts = doubtful_profiles(cell for part in parts for cell in part.cells)
-    keys = (
-        "workload device profile=profile.name box=profile.device.name model=profile.model.name kind=profile.execution.kind "
-        "tgt_len mean_ms sd_ms ms_per_token ms_fixed r2 mse_ms2 published_r2=published.r2 published_mse_ms2=published.mse_ms2"
-    )
     return Report(
         PAPER,
         [record for part in parts for record in part.claims],
@@ -117,7 +113,7 @@ def report(parts: Sequence[Part], profiles: Profiles) -> Report:
             PAPER.shown_table("implied", implied_rows()),
             ratios,
             PAPER.shown_table("networks", network_rows(parts), name=lambda row: name_cell((row["workload"], row["network"]))),
-            PAPER.shown_table("times", [record(line, keys) for line in lines]),
+            PAPER.shown_table("times", lines),
         ],
         figures(lines, parts),
         [f"{part.name.capitalize()} profiles: {note}" for part in parts for note in part.notes],
@@ -145,7 +141,7 @@ def reproduce(
     ] = MEASURED,
     requests: Annotated[int | None, typer.Option(metavar="N", help="Requests per run of the table.", min=1)] = None,
     jobs: int = 1,
-    progress: Progress | None = None,
+    progress: Progress = lambda done, whole: None,
 ) -> Report:
     """Replay Table I on the inferred profiles and on measured ones; for the arguments see `replays`."""
     return report(*replays(measured, requests=requests, jobs=jobs, progress=progress))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from statistics import fmean
@@ -66,11 +66,11 @@ def implied_ratios(cell: Cell) -> dict[str, tuple[float, float]]:
 
 def implied_rows() -> list[Row]:
     """Return the six rows of CNMT-16, in the table's order."""
-    rows = []
+    rows: list[Row] = []
     for cell in CELLS:
         ratios = implied_ratios(cell)
-        both = {"server": ratios["cloud"], "oracle": ratios["oracle"]}
-        rows.append({"workload": cell[0], "network": cell[1], **both, "naive": ratios["naive"][0], "cnmt": ratios["cnmt"][0]})
+        twice, once = {"server": ratios["cloud"], "oracle": ratios["oracle"]}, {key: ratios[key][0] for key in POLICIES}
+        rows.append({"workload": cell[0], "network": cell[1], **twice, **once})
     return rows
 
 
@@ -97,37 +97,34 @@ class TableRun(Facts):
         **named: str,
     ) -> TableRun:
         """Read a run's rows, its gap analysis and its totals by replication; leave out all cells that Table I lacks."""
-        by_replication_s: dict[RunName, Sequence[float]] = {}
-        shares: dict[Cell, float | None] = {}
-        for row in rows:
-            name = (row["workload"], row["network"], row["policy"])
-            if name[:2] in CELLS and name[2] in ALL_POLICIES:
-                by_replication_s[name] = (totals_s or {}).get(name, (float(row["total_latency_s"]),))
-                if row["policy"] == "oracle":
-                    shares[name[:2]] = row.get("offloaded_share")
+        by_name = {(row["workload"], row["network"], row["policy"]): row for row in rows}
+        by_name = {name: row for name, row in by_name.items() if name[:2] in CELLS and name[2] in ALL_POLICIES}
         gap_percent: dict[Cell, dict[str, float]] = {}
-        for row in gaps:
-            if row["removed"] not in ("nothing", "everything"):
-                gap_percent.setdefault((row["workload"], row["network"]), {})[row["removed"]] = row["change_percent"]
-        return cls(by_replication_s, shares, gap_percent, **named)
+        for gap in gaps:
+            if gap["removed"] not in ("nothing", "everything"):
+                gap_percent.setdefault((gap["workload"], gap["network"]), {})[gap["removed"]] = gap["change_percent"]
+        return cls(
+            {name: (totals_s or {}).get(name, (float(row["total_latency_s"]),)) for name, row in by_name.items()},
+            {name[:2]: row.get("offloaded_share") for name, row in by_name.items() if name[2] == "oracle"},
+            gap_percent,
+            **named,
+        )
 
-    @property
-    def idle(self) -> set[Cell]:
-        """The cells where the oracle uses a single device, so that nothing can be gained."""
-        return {cell for cell, share in self.oracle_share.items() if share in (0.0, 1.0)}
+    def cells(self, *policies: str, idle: bool = True) -> list[Cell]:
+        """Return the cells that have totals of all these policies, in the table's order.
 
-    def cells(self, *policies: str, without: Collection[Cell] = ()) -> list[Cell]:
-        """Return the cells that have totals of all these policies, in the table's order."""
+        Without `idle` those are left out where the oracle uses a single device, so that nothing can be gained.
+        """
         return [
             cell
             for cell in CELLS
-            if cell not in without and all((*cell, policy) in self.by_replication_s for policy in policies)
+            if all((*cell, policy) in self.by_replication_s for policy in policies)
+            and (idle or self.oracle_share.get(cell) not in (0.0, 1.0))
         ]
 
-    def total_s(self, cell: Cell, policy: str) -> float | None:
-        """Return the mean total time of the replications; None without any."""
-        values = self.by_replication_s.get((*cell, policy))
-        return fmean(values) if values else None
+    def total_s(self, cell: Cell, policy: str) -> float:
+        """Return the mean total time of the replications."""
+        return fmean(self.by_replication_s[(*cell, policy)])
 
     def excess(self, cell: Cell, policy: str, baseline: str, confidence: float = CONFIDENCE) -> Estimate:
         """Return by how many percent of the baseline's total time the policy takes more."""
@@ -150,16 +147,18 @@ class TableRun(Facts):
 
     def change_percent(self, workload: str, network: str, policy: str, baseline: str) -> float | None:
         """Return a cell of our Table I; None without totals of both."""
-        policy_s, baseline_s = (self.total_s((workload, network), name) for name in (policy, baseline))
-        return None if policy_s is None or not baseline_s else 100 * (policy_s / baseline_s - 1)
+        cell = workload, network
+        if cell not in self.cells(policy, baseline):
+            return None
+        return 100 * (self.total_s(cell, policy) / self.total_s(cell, baseline) - 1)
 
     def ratios(self) -> dict[RunName, float]:
         """Return the total times over that of the gateway alone, of Table I's order; 24 of a whole run."""
         return {
-            (*cell, policy): ours_s / gateway_s
-            for cell in self.cells("edge")
+            (*cell, policy): self.total_s(cell, policy) / self.total_s(cell, "edge")
+            for cell in CELLS
             for policy in ("cloud", "oracle", "naive", "cnmt")
-            if (ours_s := self.total_s(cell, policy)) is not None and (gateway_s := self.total_s(cell, "edge"))
+            if cell in self.cells("edge", policy)
         }
 
 

@@ -156,7 +156,7 @@ def fused_decoders(profiles: Sequence[DeviceProfile]) -> tuple[list[Decoder], li
                 left_out.append(f"Left out: {profile.name}, beam {beam}: {error.what}.")
                 continue
             # The steps of the base may be known for larger batches than the variants, and batches decide speeds.
-            batch = min(BATCH, max(profile.decoder.batches), *(cost.most_batch for cost in costs))
+            batch = min(BATCH, max(profile.decoder.steps(profile.decoder.base)), *(cost.most_batch for cost in costs))
             doubts = _doubts(profile, "decoder")
             known += [
                 Decoder(profile.name, moved, cost, batch, doubts, choice)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -24,30 +24,11 @@ from simnmt.nmt.output_layer import Output
 from simnmt.nmt.translation import Translator
 from simnmt.nmt.vocabulary.cluster_bundle import ClusterSet
 from simnmt.nmt.vocabulary.contexts import Clustering, Contexts, assign, cluster, collect, join_contexts
-from simnmt.nmt.vocabulary.restricted_vocabulary import RestrictedVocabulary, clustered, with_measured_cost
-from simnmt.papers.fvp.decoding import (
-    PLAIN,
-    Sentences,
-    bleu_of,
-    decode,
-    identical_share,
-    time_methods,
-    timed_decoding,
-    tokens_per_s,
-)
-from simnmt.papers.fvp.published import LEAST_IDENTICAL, MOST_ACTIVE, MOST_BLEU_CHANGE
-from simnmt.papers.fvp.study import (
-    Cell,
-    Decoded,
-    Knowledge,
-    Part,
-    PartRun,
-    Speed,
-    StudiedModel,
-    Study,
-    format_clusters,
-)
-from simnmt.papers.fvp.texts import Direction, Sample, held_out, sha256_of, training_sources
+from simnmt.nmt.vocabulary.restricted_vocabulary import clustered, with_measured_cost
+from simnmt.papers.fvp.decoding import PLAIN, Sentence, encode, identical_share, time_methods, timed_decoding
+from simnmt.papers.fvp.published import MOST_ACTIVE
+from simnmt.papers.fvp.study import Cell, Clusters, Decoded, Knowledge, Part, PartRun, Speed, StudiedModel, Study
+from simnmt.papers.fvp.texts import Direction, sha256_of
 from simnmt.papers.kit.study import TOOL, part_run, read_study, write_study
 
 PARTS: tuple[Part, ...] = get_args(Part)
@@ -57,18 +38,24 @@ Say = Callable[[str], None]
 CONTEXT_BATCH = 128
 """Sentences decoded together for contexts: 1.3 times as fast on one thread as 64."""
 LIBRARIES = ("torch", "numpy", "scikit-learn", "sacrebleu", "sentencepiece")
+TOPS = (1, 3, 5)
+"""K of the paper's grid (FVP-11)."""
+FINE = dict.fromkeys((50, 100, 200, 300, 500, 1_000), (5, 10, 20))
+"""K by r beside the paper's grid, where quality is sought: few clusters with many tokens each miss least."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
     """How much of a study is measured; by default the paper's grid (FVP-10, FVP-11)."""
 
-    clusters: Sequence[int] = tuple(range(100, 2_001, 100))
-    tops: Sequence[int] = (1, 3, 5)
-    fine: Mapping[int, Sequence[int]] = field(
-        default_factory=lambda: dict.fromkeys((50, 100, 200, 300, 500, 1_000), (5, 10, 20))
+    grid: Mapping[int, Sequence[int]] = field(
+        default_factory=lambda: {
+            r: sorted({*(TOPS if r >= 100 else ()), *FINE.get(r, ())}) for r in (50, *range(100, 2_001, 100))
+        }
     )
-    """K by r beside this grid, where quality is sought: few clusters with many tokens each miss least."""
+    """The values of K by r."""
+    tops: Sequence[int] = TOPS
+    """The values of K of all parts but the sweep."""
     train_sentences: int = 100_000
     """Sentences whose contexts are clustered: about 900,000 contexts of short sentences."""
     clustered_contexts: int = 100_000
@@ -84,23 +71,12 @@ class Sizes:
     speed_clusters: Sequence[int] = (100, 300, 500, 900, 1_300, 2_000)
     speed_sentences: int = 300
     rounds: int = 3
-    tried_sentences: int = 1_000
-    """Sentences of the development half on which r and K are chosen."""
     quick: bool = False
-
-    @property
-    def grid(self) -> dict[int, list[int]]:
-        """Return every r of the sweep with its values of K, both ascending."""
-        tops: dict[int, set[int]] = {clusters: set(self.tops) for clusters in self.clusters}
-        for clusters, more in self.fine.items():
-            tops.setdefault(clusters, set()).update(more)
-        return {clusters: sorted(tops[clusters]) for clusters in sorted(tops)}
 
 
 QUICK = Sizes(
     quick=True,
-    clusters=(50, 100, 200),
-    fine={},
+    grid=dict.fromkeys((50, 100, 200), TOPS),
     train_sentences=2_000,
     clustered_contexts=20_000,
     heldout_sentences=100,
@@ -139,7 +115,7 @@ def run_study(
                     continue
                 say(f"{label}: {part}")
                 entries = tuple(bench.measured(part, label, study))
-                run = part_run(PartRun, threads, LIBRARIES, part=part, labels=(label,), notes=bench.notes(label))
+                run = part_run(PartRun, threads, LIBRARIES, part=part, labels=(label,))
                 changed = {part: (*getattr(study, part), *entries), "runs": (*study.runs, run), "tool": TOOL}
                 study = study.model_copy(update=changed)
                 if out is not None:
@@ -150,48 +126,33 @@ def run_study(
 def _studied(folder: Path, translator: Translator) -> StudiedModel:
     model: Any = translator.model
     vocab, width = model.weight.shape
-    return StudiedModel(
-        name=folder.resolve().name,
-        kind=model.architecture.kind,
-        sha256=sha256_of(folder / WEIGHTS_FILE),
-        vocab=vocab,
-        width=width,
-        parameters=sum(parameter.numel() for parameter in model.parameters()),
-    )
+    parameters, name = sum(parameter.numel() for parameter in model.parameters()), folder.resolve().name
+    sha256, kind = sha256_of(folder / WEIGHTS_FILE), model.architecture.kind
+    return StudiedModel(name=name, kind=kind, sha256=sha256, vocab=vocab, width=width, parameters=parameters)
 
 
 def _begun(model: StudiedModel, directions: Sequence[Direction], sizes: Sizes, out: Path | None) -> Study:
-    """Return the study in the file `out`, or a new one, with the texts of these directions."""
-    texts = [text for direction in directions for text in direction.studied()]
-    train = {text.sha256: text for text in texts if text.role == "train"}
-    for text in texts:
-        if text.role == "heldout" and text.sha256 in train:
-            problem = f"{text.name} is {text.label}'s held-out text and {train[text.sha256].label}'s training text"
-            raise CalibrationError(problem, remedy="hold out sentences that clusters are not made of")
+    """Return the study in the file `out`, or a new one, of these texts."""
+    texts = tuple(text for direction in directions for text in direction.studied())
+    train = {text.sha256 for text in texts if text.role == "train"}
+    if both := [text.name for text in texts if text.role == "heldout" and text.sha256 in train]:
+        problem = f"{both[0]} is held-out text and training text"
+        raise CalibrationError(problem, remedy="hold out sentences that clusters are not made of")
     if out is None or not out.exists():
-        return Study(tool=TOOL, quick=sizes.quick, model=model, texts=tuple(texts))
+        return Study(tool=TOOL, quick=sizes.quick, model=model, texts=texts)
     study = read_study(out, Study)
-    if study.model.sha256 != model.sha256:
-        raise CalibrationError(f"a study of another model, {study.model.name}", path=out, remedy="choose another file")
-    known = {(text.label, text.role): text for text in texts}
-    for before in study.texts:
-        if known.pop((before.label, before.role), before).sha256 != before.sha256:
-            problem = f"a study of another text {before.name} for {before.label}"
-            raise CalibrationError(problem, path=out, remedy="choose another file")
-    return study.model_copy(update={"texts": (*study.texts, *known.values())})
+    if (study.model.sha256, study.texts) != (model.sha256, texts):
+        raise CalibrationError(
+            f"a study of another model than {model.name}, or of other texts", path=out, remedy="choose another file"
+        )
+    return study
 
 
-@dataclass(frozen=True, slots=True)
-class DirectionContexts:
+class DirectionContexts(NamedTuple):
     """Contexts of dense greedy decoding of one direction's texts, sentence by sentence."""
 
     training: Contexts
     development: Contexts
-
-    @property
-    def emitted(self) -> int:
-        """Return the number of distinct tokens that dense decoding wrote for both texts."""
-        return len(torch.unique(torch.cat((self.training.emitted, self.development.emitted))))
 
 
 def by_sentence(contexts: Contexts) -> Contexts:
@@ -213,14 +174,6 @@ def clustering_of(contexts: Contexts, clusters: int, sizes: Sizes, seed: int = 1
     return replace(clustering, labels=assign(contexts.hidden, Centroids.of(clustering.centroids)))
 
 
-def active_of(sets: ClusterSet) -> NDArray[np.bool_]:
-    """Return the active sets as truth values, shape (clusters, vocab)."""
-    starts = sets.sets.starts.numpy()
-    active = np.zeros((len(starts) - 1, sets.sets.vocab), dtype=bool)
-    active[np.repeat(np.arange(len(starts) - 1), np.diff(starts)), sets.sets.columns.numpy()] = True
-    return active
-
-
 def cell_of(
     contexts: DirectionContexts, training: Contexts, sets: ClusterSet, nearest: NDArray[np.int64], knowledge: Knowledge
 ) -> Cell:
@@ -228,8 +181,9 @@ def cell_of(
 
     `training`: the contexts that were clustered; `nearest`: cluster of each step of the development half.
     """
-    active, development = active_of(sets), contexts.development
-    columns, vocab = active.sum(axis=1), active.shape[1]
+    development, vocab, columns = contexts.development, sets.sets.vocab, sets.sets.sizes().numpy()
+    active = np.zeros((len(columns), vocab), dtype=bool)
+    active[np.repeat(np.arange(len(columns)), columns), sets.sets.columns.numpy()] = True
     hit = active[nearest, development.top[:, 0].long().numpy()]
     _, sentence = np.unique(development.sentence.numpy(), return_inverse=True)
     return Cell(
@@ -242,28 +196,19 @@ def cell_of(
         share_mean=float(columns[nearest].mean()) / vocab,
         share_most=float(columns[nearest].max()) / vocab,
         set_most=float(columns.max()) / vocab,
-        emitted=contexts.emitted,
+        emitted=len(torch.unique(torch.cat([part.emitted for part in contexts]))),
         miss_rate=float(1.0 - hit.mean()),
         identical=float((np.bincount(sentence, weights=~hit) == 0).mean()),
     )
 
 
-def columns_of(cell: Cell, vocab: int) -> float:
-    """Return r + V', the mean columns that a row is multiplied with at batch 1, centroids included (FVP-09)."""
-    return cell.clusters + cell.share_mean * vocab
+def chosen_of(swept: Sequence[Cell], vocab: int) -> Cell:
+    """Return the cell that keeps most sentences with at most 15 % of V active on average.
 
-
-def contenders(swept: Sequence[Cell], vocab: int) -> list[Cell]:
-    """Return the cells worth decoding, in rising order both of products and of greedily identical sentences.
-
-    Leaves out cells with more than 15 % of V active on average, and those that multiply more than another without keeping more.
+    Of equals the one that multiplies least: a row at batch 1 with r + V' columns, centroids included (FVP-09).
     """
-    within = [cell for cell in swept if cell.share_mean <= MOST_ACTIVE] or list(swept)
-    front: list[Cell] = []
-    for cell in sorted(within, key=lambda cell: (columns_of(cell, vocab), -cell.identical, cell.clusters)):
-        if not front or cell.identical > front[-1].identical:
-            front.append(cell)
-    return [cell for cell in front if cell.identical >= LEAST_IDENTICAL] or front[-1:]
+    within = [cell for cell in swept if cell.share_mean <= MOST_ACTIVE] or swept
+    return min(within, key=lambda cell: (-cell.identical, cell.clusters + cell.share_mean * vocab))
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,129 +221,88 @@ class _Bench:
     say: Say
     _contexts: dict[str, DirectionContexts] = field(default_factory=dict)
 
-    def measured(self, part: Part, label: str, study: Study) -> Iterator[Cell | Decoded | Speed]:
+    def measured(self, part: Part, label: str, study: Study) -> Iterator[Clusters]:
         """Measure a part of a direction; the chosen clusters are those of the study's sweep."""
+        sizes, contexts = self.sizes, self.contexts(label)
+        training = contexts.training
         if part == "chosen":
             return self.decodings(label, [cell for cell in study.sweep if cell.label == label])
         if part == "speeds":
             return self.speeds(label)
-        return self.cells(part, label)
-
-    def notes(self, label: str) -> tuple[str, ...]:
-        """Describe what was sampled."""
-        contexts, seen = self._contexts.get(label), self.sizes.clustered_contexts
-        if contexts is None or len(contexts.training) <= seen:
-            return ()
-        return (
-            f"k-means saw {seen:,} of {len(contexts.training):,} contexts, drawn at random; the others joined their nearest "
-            "centroid, and active sets are made of all.",
-        )
+        if part == "sweep":  # every r and K of the grid (FVP-11)
+            return self.cells(label, [(training, "both", *cell) for cell in sizes.grid.items()])
+        if part == "volume":  # growing text (FVP-08)
+            lengths = [max(1, training.sentences >> halvings) for halvings in reversed(range(sizes.volumes))]
+            volumes = [first_sentences(training, length) for length in lengths]
+            return self.cells(label, [(text, "both", r, sizes.tops) for text in volumes for r in sizes.volume_clusters])
+        # Of one direction, and of all directions into its target (FVP-10).
+        pooled = join_contexts([self.contexts(other).training for other in self.directions])
+        known: list[tuple[Contexts, Knowledge]] = [(training, "both"), (pooled, "target")]
+        return self.cells(label, [(*both, r, sizes.tops) for r in sizes.language_clusters for both in known])
 
     def contexts(self, label: str) -> DirectionContexts:
         """Return the contexts of a direction's texts; decode them on first use."""
         if label not in self._contexts:
-            sizes, top = self.sizes, max(top for tops in self.sizes.grid.values() for top in tops)
+            direction, top, model = self.directions[label], max(map(max, self.sizes.grid.values())), self.translator.model
+            development = [source for source, _ in direction.held_out(self.sizes.heldout_sentences)[1]]
             both = []
-            for lines in (training_sources(self.directions[label], sizes.train_sentences), self.held_out(label)[1].sources):
+            for lines in (direction.training_sources(self.sizes.train_sentences), development):
                 self.say(f"{label}: decoding {len(lines):,} sentences")
                 sources, max_len = self.translator.encode(lines), self.translator.max_len
-                both.append(by_sentence(collect(self.translator.model, sources, top, batch=CONTEXT_BATCH, max_len=max_len)))
+                both.append(by_sentence(collect(model, sources, top, batch=CONTEXT_BATCH, max_len=max_len)))
             self._contexts[label] = DirectionContexts(*both)
         return self._contexts[label]
 
-    def held_out(self, label: str) -> tuple[Sample, Sample]:
-        """Return the halves of a direction's held-out text."""
-        return held_out(self.directions[label], self.sizes.heldout_sentences)
+    def test_sentences(self, label: str) -> list[Sentence]:
+        """Return the first half of a direction's held-out text."""
+        return encode(self.translator, self.directions[label].held_out(self.sizes.heldout_sentences)[0])
 
-    def clusterings(self, part: Part, label: str) -> Iterator[tuple[int, Sequence[int], Contexts, Knowledge]]:
-        """Yield r, the values of K and the contexts of every clustering of a part, and what is known of their languages."""
-        sizes, training = self.sizes, self.contexts(label).training
-        if part == "sweep":  # every r and K of the grid (FVP-11)
-            for clusters, tops in sizes.grid.items():
-                yield clusters, tops, training, "both"
-        elif part == "volume":  # growing text (FVP-08)
-            for halvings in reversed(range(sizes.volumes)):
-                beginning = first_sentences(training, max(1, training.sentences >> halvings))
-                for clusters in sizes.volume_clusters:
-                    yield clusters, sizes.tops, beginning, "both"
-        else:  # of one direction and of all directions into its target (FVP-10)
-            pooled = join_contexts([self.contexts(other).training for other in self.directions])
-            for clusters in sizes.language_clusters:
-                yield clusters, sizes.tops, training, "both"
-                yield clusters, sizes.tops, pooled, "target"
-
-    def cells(self, part: Part, label: str) -> Iterator[Cell]:
-        """Yield the cells of every clustering of a part, one for each K."""
-        contexts, model = self.contexts(label), self.translator.model
-        for clusters, tops, training, knowledge in self.clusterings(part, label):
+    def cells(self, label: str, tried: Sequence[tuple[Contexts, Knowledge, int, Sequence[int]]]) -> Iterator[Cell]:
+        """Yield a cell for each clustering (contexts, what is known of their languages, r) and each of its values of K."""
+        contexts = self.contexts(label)
+        for training, knowledge, clusters, tops in tried:
             self.say(f"{label}: {clusters:,} clusters")
             clustering = clustering_of(training, clusters, self.sizes)
             nearest = assign(contexts.development.hidden, Centroids.of(clustering.centroids)).numpy()
             for top in tops:
-                sets = ClusterSet.of(label, training, clustering, model, top=top)
+                sets = ClusterSet.of(label, training, clustering, self.translator.model, top=top)
                 yield cell_of(contexts, training, sets, nearest, knowledge)
 
-    def choice(self, label: str, swept: Sequence[Cell]) -> tuple[Cell, RestrictedVocabulary]:
-        """Return, of the cells that multiply least, the first that keeps enough with every search, else the last."""
-        training, model, cost = self.contexts(label).training, self.translator.model, None
-        sentences = Sentences.of(self.translator, self.held_out(label)[1])
-        sentences = sentences.at(range(min(self.sizes.tried_sentences, len(sentences.sources))))
-        dense = {search: self.tokens(sentences, search, PLAIN) for search in self.sizes.searches}
-        for cell in contenders(swept, model.vocab):
-            self.say(f"{label}: {format_clusters(cell.clusters, cell.top)}")
-            clustering = clustering_of(training, cell.clusters, self.sizes)
-            part = clustered(ClusterSet.of(label, training, clustering, model, top=cell.top))
-            cost = cost or with_measured_cost(part, model).cost
-            part = replace(part, cost=cost)
-            output = Output(vocabulary=part)
-            if all(self.is_good(sentences, dense[search], self.tokens(sentences, search, output)) for search in dense):
-                break
-        return cell, part
-
-    def tokens(self, sentences: Sentences, search: tuple[int, int], output: Output) -> list[tuple[int, ...]]:
-        """Return the tokens of a decoding by sentence."""
-        return [hypothesis.tokens for hypothesis in decode(self.translator, sentences, *search, output).hypotheses]
-
-    def is_good(self, sentences: Sentences, dense: Sequence[Any], part: Sequence[Any]) -> bool:
-        """Return True if enough of the sentences are identical, and BLEU is near enough."""
-        before, after = (bleu_of(self.translator, sentences, tokens) for tokens in (dense, part))
-        near = before is None or after is None or abs(after - before) <= MOST_BLEU_CHANGE
-        return near and identical_share(dense, part) >= LEAST_IDENTICAL
+    def output(self, label: str, clustering: Clustering, top: int) -> Output:
+        """Return the output layer with these clusters, by the fastest products on this box."""
+        sets = ClusterSet.of(label, self.contexts(label).training, clustering, self.translator.model, top=top)
+        return Output(vocabulary=with_measured_cost(clustered(sets), self.translator.model))
 
     def decodings(self, label: str, swept: Sequence[Cell]) -> Iterator[Decoded]:
         """Decode the test half with the chosen clusters and each search, in turn with all of the vocabulary (FVP-16)."""
-        cell, part = self.choice(label, swept)
-        sample = Sentences.of(self.translator, self.held_out(label)[0])
+        cell = chosen_of(swept, self.translator.model.vocab)
+        output = self.output(label, clustering_of(self.contexts(label).training, cell.clusters, self.sizes), cell.top)
+        sample = self.test_sentences(label)
         names: dict[str, Any] = {"label": label, "emitted": cell.emitted, "clusters": cell.clusters, "top": cell.top}
         for beam, batch in self.sizes.searches:
             self.say(f"{label}: decoding with beam {beam}, batch {batch}")
-            yield timed_decoding(self.translator, sample, beam, batch, part, self.sizes.rounds, **names)
+            yield timed_decoding(self.translator, sample, beam, batch, output, self.sizes.rounds, **names)
 
     def speeds(self, label: str) -> Iterator[Speed]:
         """Time decoding at many r and K, in turn with all of the vocabulary (figure 3)."""
-        sizes, training, model = self.sizes, self.contexts(label).training, self.translator.model
-        methods = {"dense": PLAIN}
-        measured: dict[str, dict[str, Any]] = {}
+        sizes = self.sizes
+        cells, methods = list[Clusters](), {"dense": PLAIN}
         for clusters in sizes.speed_clusters:
-            clustering = clustering_of(training, clusters, sizes)
+            clustering = clustering_of(self.contexts(label).training, clusters, sizes)
             for top in sizes.tops:
-                name = format_clusters(clusters, top)
-                sets = ClusterSet.of(label, training, clustering, model, top=top)
-                methods[name] = Output(vocabulary=with_measured_cost(clustered(sets), model))
-                measured[name] = {"label": label, "clusters": clusters, "top": top}
-        sample = Sentences.of(self.translator, self.held_out(label)[0])
-        sample = sample.at(range(min(sizes.speed_sentences, len(sample.sources))))
+                cells.append(Clusters(label=label, clusters=clusters, top=top))
+                methods[cells[-1].method] = self.output(label, clustering, top)
+        sample = self.test_sentences(label)[: sizes.speed_sentences]
         for beam, batch in sizes.searches:
-            sentences = sample.in_batch_order(batch)
-            self.say(f"{label}: speed of {len(measured)} cluster sets, beam {beam}, batch {batch}")
-            timed = time_methods(self.translator, sentences, beam, batch, methods, sizes.rounds)
-            for name, names in measured.items():
+            self.say(f"{label}: speed of {len(cells)} cluster sets, beam {beam}, batch {batch}")
+            timed = time_methods(self.translator, sample, beam, batch, methods, sizes.rounds)
+            for cell in cells:
                 yield Speed(
-                    **names,
+                    **cell.model_dump(),
                     beam=beam,
                     batch=batch,
-                    sentences=len(sentences.sources),
-                    identical=identical_share(timed.tokens("dense"), timed.tokens(name)),
+                    sentences=len(sample),
+                    identical=identical_share(timed.hypotheses["dense"], timed.hypotheses[cell.method]),
                     conclusive=timed.conclusive,
-                    ratios=timed.ratios(tokens_per_s, name, "dense"),
+                    ratios=timed.ratios("tokens_per_s", cell.method, "dense"),
                 )

@@ -6,7 +6,8 @@ Needs no torch: `simnmt reproduce vocab` reads it. `measure.py` measures it, dir
 from __future__ import annotations
 
 from statistics import median
-from typing import Annotated, Literal
+from types import SimpleNamespace
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -15,8 +16,12 @@ from simnmt.papers.kit import study
 from simnmt.papers.kit.claims import end_to_end
 from simnmt.papers.kit.study import AboveZero, Positive, Share
 
+Row = SimpleNamespace
+"""A row, with an attribute for each column."""
 Ratios = Annotated[tuple[AboveZero, ...], Field(min_length=1)]
 """One a round."""
+PERCENTS = {"gain": "measured", "low": "least", "high": "greatest"}
+"""By column of percentages more than plain decoding, the column of ratios."""
 Part = Literal["sweep", "volume", "by_language", "chosen", "speeds"]
 Knowledge = Literal["both", "target"]
 
@@ -33,13 +38,9 @@ class StudiedModel(Configuration):
 
 
 class StudiedText(Configuration):
-    """A text, one sentence a line.
-
-    Role `train`: sources that clusters are made of; `heldout`: other sources; `references`: their translations.
-    """
+    """A text of a direction: sources that clusters are made of, other sources, or translations of those."""
 
     label: str
-    """Direction."""
     role: Literal["train", "heldout", "references"]
     name: str
     sha256: str
@@ -59,6 +60,11 @@ class Clusters(Configuration):
     label: str
     clusters: Positive
     top: Positive
+
+    @property
+    def method(self) -> str:
+        """Their name."""
+        return f"{self.clusters:,} clusters, K = {self.top}"
 
 
 class Cell(Clusters):
@@ -86,6 +92,20 @@ class Cell(Clusters):
     identical: Share
 
 
+class Speed(Clusters):
+    """Speed-up of real decoding with one search, by r and K, over plain decoding (figure 3, FVP-11)."""
+
+    beam: Positive
+    batch: Positive
+    sentences: Positive
+    identical: Share
+    """Share of sentences that are those of dense decoding."""
+    conclusive: bool
+    """Enough stretches of the rounds were undisturbed; else no verdict rests on times."""
+    ratios: Ratios
+    """Of tokens per second."""
+
+
 class Decoded(Clusters):
     """Decoding of held-out text with one search: plain, with the fused output layer, and with clusters (FVP-08, 16, 20)."""
 
@@ -96,7 +116,7 @@ class Decoded(Clusters):
     """Share of sentences that are those of dense decoding; `token_agreement`: of tokens."""
     token_agreement: Share
     conclusive: bool
-    """Enough stretches of the rounds were undisturbed; else no verdict rests on times."""
+    """See `Speed`."""
     bleu: float | None
     bleu_part: float | None
     tokens_per_s: AboveZero
@@ -120,67 +140,10 @@ class Decoded(Clusters):
     gains: Ratios
     """Tokens per second over those of plain decoding, not a ratio of seconds: both may write different numbers of tokens."""
     gains_over_fused: Ratios
+    """The same over the fused output layer: the gain of leaving columns out alone."""
     layer_ratios: Ratios
     """Speed-up of the output layer of a step, the choice of columns included."""
     layer_ratios_over_fused: Ratios
-
-    @property
-    def measured(self) -> float:
-        """Speed-up end to end in tokens per second: the median of the rounds."""
-        return median(self.gains)
-
-    @property
-    def measured_over_fused(self) -> float:
-        """The same over the fused output layer: the gain of leaving columns out alone."""
-        return median(self.gains_over_fused)
-
-    @property
-    def layer_ratio(self) -> float:
-        """Speed-up of the output layer of a step: the median of the rounds."""
-        return median(self.layer_ratios)
-
-    @property
-    def layer_ratio_over_fused(self) -> float:
-        """The same over the fused output layer."""
-        return median(self.layer_ratios_over_fused)
-
-    @property
-    def predicted(self) -> float:
-        """Speed-up end to end that Amdahl's law predicts from `layer_share` and `layer_ratio` (FVP-20)."""
-        return end_to_end(self.layer_share, self.layer_ratio)
-
-    @property
-    def bleu_change(self) -> float | None:
-        """Change of BLEU in points; None without references."""
-        return None if self.bleu is None or self.bleu_part is None else self.bleu_part - self.bleu
-
-    @property
-    def method(self) -> str:
-        """The clusters."""
-        return format_clusters(self.clusters, self.top)
-
-
-class Speed(Clusters):
-    """Speed-up of real decoding by r and K over plain decoding, in tokens per second (figure 3, FVP-11)."""
-
-    beam: Positive
-    batch: Positive
-    sentences: Positive
-    identical: Share
-    """Share of sentences that are those of dense decoding."""
-    conclusive: bool
-    """Enough stretches of the rounds were undisturbed; else no verdict rests on times."""
-    ratios: Ratios
-
-    @property
-    def gain(self) -> float:
-        """The median of `ratios`, less 1: 0.25 is 25 % more."""
-        return median(self.ratios) - 1.0
-
-
-def format_clusters(clusters: int, top: int) -> str:
-    """Format the number of clusters and K."""
-    return f"{clusters:,} clusters, K = {top}"
 
 
 class Study(Configuration):
@@ -207,3 +170,40 @@ class Study(Configuration):
     def name(self) -> str:
         """Name of the model."""
         return self.model.name
+
+    def rows(self, part: Part) -> list[Row]:
+        """Return the rows of a part with what follows from each: names, medians of the rounds, and Amdahl's prediction.
+
+        `measured`: speed-up end to end in tokens per second; `predicted`: what Amdahl's law predicts for it from `layer_share`
+        and `layer_ratio` (FVP-20); `bleu_change`: in points, None without references.
+        """
+        return [Row(**self._row(entry)) for entry in getattr(self, part)]
+
+    def _row(self, entry: Clusters) -> dict[str, Any]:
+        row = entry.model_dump() | {"model": self.name, "vocab": self.model.vocab, "way": entry.method, "kind": "measured"}
+        row["name"] = f"{self.name}, {entry.label}"
+        row["agreement"] = f"not exact: {100 * row['identical']:.1f} % of the sentences the same"  # XP-03
+        if isinstance(entry, Speed | Decoded):
+            ratios = entry.ratios if isinstance(entry, Speed) else entry.gains
+            row |= {"measured": median(ratios), "least": min(ratios), "greatest": max(ratios)}
+            row |= {f"{name}_percent": 100 * (row[key] - 1.0) for name, key in PERCENTS.items()}
+        if isinstance(entry, Cell | Decoded):
+            row["share_of_emitted"] = entry.share_mean * self.model.vocab / entry.emitted
+        if isinstance(entry, Cell):
+            row["known"] = "both languages" if entry.knowledge == "both" else "the target alone"
+        if isinstance(entry, Decoded):
+            layer_ratio = median(entry.layer_ratios)
+            predicted = end_to_end(entry.layer_share, layer_ratio)
+            row |= {
+                "name": f"{self.name}, {entry.label}, {entry.method}",
+                "agreement": f"{row['agreement']}, {100 * entry.token_agreement:.2f} % of the tokens",
+                "rows": entry.beam * entry.batch,
+                "measured_over_fused": median(entry.gains_over_fused),
+                "layer_ratio": layer_ratio,
+                "layer_ratio_over_fused": median(entry.layer_ratios_over_fused),
+                "predicted": predicted,
+                "off": predicted / row["measured"] - 1.0,
+                "bleu_change": None if entry.bleu is None or entry.bleu_part is None else entry.bleu_part - entry.bleu,
+                "operation_limit": 1.0 / (entry.share_mean + entry.clusters / self.model.vocab),
+            }
+        return row

@@ -6,23 +6,19 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from simnmt.base.errors import InputError
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.papers.fvp.study import StudiedText
 from simnmt.workload.text_lines import TextLines
 
-_REMEDY = "give a text, one sentence a line"
+Pair = tuple[str, str | None]
+"""A sentence, and its translation if there are references."""
 
 
 @dataclass(frozen=True, slots=True)
 class Direction:
-    """The texts of one language direction, one sentence a line.
-
-    The second half of the held-out text chooses r and K, and the first half is decoded with them: the reported figures of the
-    chosen cell come from other sentences than those that chose it.
-    """
+    """The texts of one language direction, one sentence a line."""
 
     label: str
     train: Path
@@ -41,79 +37,53 @@ class Direction:
             if path is not None
         ]
 
+    def training_sources(self, most: int) -> list[str]:
+        """Return the first `most` training sentences that are not empty."""
+        return [line for line in _lines(self.train) if line.strip()][:most]
 
-def directions_of(*, text: Sequence[str], heldout: Sequence[str], references: Sequence[str] = ()) -> list[Direction]:
+    def held_out(self, most: int) -> tuple[list[Pair], list[Pair]]:
+        """Return at most `most` sentences of each half of the held-out text, without empty ones.
+
+        The second half chooses r and K, and the first half is decoded with them: the reported figures of the chosen cell come
+        from other sentences than those that chose it. Raises `CalibrationError` for fewer than two sentences, and for
+        references of another length.
+        """
+        lines = _lines(self.heldout)
+        references: Sequence[str | None] = [None] * len(lines) if self.references is None else _lines(self.references)
+        if len(references) != len(lines):
+            remedy = "give one translation a line, in the order of the text"
+            raise CalibrationError(f"not as many lines as {self.heldout}", path=self.references, remedy=remedy)
+        kept = [pair for pair in zip(lines, references, strict=True) if all(text is None or text.strip() for text in pair)]
+        if len(kept) < 2:
+            raise CalibrationError("fewer than two sentences", path=self.heldout, remedy="give a text, one sentence a line")
+        half = (len(kept) + 1) // 2
+        return kept[:half][:most], kept[half:][:most]
+
+
+def directions_of(*, text: Sequence[str], heldout: Sequence[str], references: Sequence[str]) -> list[Direction]:
     """Return the directions of files, each given as LABEL=FILE.
 
-    Raises `InputError` for another form or a repeated label, and if a direction lacks one of its two sources, or references
+    Raises `InputError` for another form, a label given twice, and if a direction lacks one of its two sources, or references
     their source.
     """
-    options = {"--text": text, "--heldout": heldout, "--references": references}
-    files = {option: _by_label(option, given) for option, given in options.items()}
-    if set(files["--text"]) != set(files["--heldout"]):
-        named = [", ".join(sorted(files[option])) or "nothing" for option in ("--text", "--heldout")]
+    train, held, translations = (
+        dict(_labelled(option, file) for file in files)
+        for option, files in (("--text", text), ("--heldout", heldout), ("--references", references))
+    )
+    twice = len(train) + len(held) + len(translations) < len(text) + len(heldout) + len(references)
+    if twice or train.keys() != held.keys() or not translations.keys() <= train.keys():
+        what = f"--text of {', '.join(train) or 'nothing'}, --heldout of {', '.join(held) or 'nothing'}"
+        what += f", --references of {', '.join(translations)}" if translations else ""
         remedy = "give both for each direction: --text fr-en=FILE --heldout fr-en=FILE"
-        raise InputError(f"--text of {named[0]} and --heldout of {named[1]}", remedy=remedy)
-    train, held, translations = files.values()
-    if unknown := set(translations) - set(train):
-        what = f"--references of {', '.join(sorted(unknown))}, which --text does not name"
-        raise InputError(what, remedy="use the same labels")
+        raise InputError(f"{what}: not the same directions, or one twice", remedy=remedy)
     return [Direction(label, train[label], held[label], translations.get(label)) for label in train]
 
 
-def _by_label(option: str, given: Sequence[str]) -> dict[str, Path]:
-    """Return the files by label, the part before `=`."""
-    paths: dict[str, Path] = {}
-    for pair in given:
-        label, equals, path = pair.partition("=")
-        if not (label and equals and path):
-            raise InputError(f"{option} {pair}: no LABEL=FILE", remedy=f"name the direction first: {option} fr-en={pair}")
-        if label in paths:
-            raise InputError(f"{option}: {label} twice", remedy="give one file a direction")
-        paths[label] = Path(path)
-    return paths
-
-
-class Sample(NamedTuple):
-    """Some sentences of a text, with their translations if there are any."""
-
-    sources: Sequence[str]
-    references: Sequence[str] | None
-
-
-def training_sources(direction: Direction, most: int) -> Sequence[str]:
-    """Return the first `most` training sentences that are not empty."""
-    return _sample(_pairs(direction.train, None), 0, most).sources
-
-
-def held_out(direction: Direction, most: int) -> tuple[Sample, Sample]:
-    """Return the first half of the held-out text for tests and the second for development, at most `most` lines of each."""
-    pairs = _pairs(direction.heldout, direction.references)
-    half = (len(pairs) + 1) // 2
-    return _sample(pairs, 0, min(half, most)), _sample(pairs, half, min(len(pairs) - half, most))
-
-
-def _sample(pairs: Sequence[tuple[str, str | None]], first: int, count: int) -> Sample:
-    part = pairs[first : first + count]
-    references = [target for _, target in part if target is not None]
-    return Sample([source for source, _ in part], references or None)
-
-
-def _pairs(sources: Path, targets: Path | None) -> list[tuple[str, str | None]]:
-    """Return the lines of a text that are not empty, each with its translation, which must not be empty, or with None.
-
-    Raises `CalibrationError` for texts of different lengths and for fewer than two sentences, and what reading raises.
-    """
-    lines = _lines(sources)
-    translations = [None] * len(lines) if targets is None else _lines(targets)
-    if len(translations) != len(lines):
-        remedy = "give one translation a line, in the order of the text"
-        raise CalibrationError(f"not as many lines as {sources}", path=targets, remedy=remedy)
-    pairs = zip(lines, translations, strict=True)
-    kept = [(source, target) for source, target in pairs if source.strip() and (target is None or target.strip())]
-    if len(kept) < 2:
-        raise CalibrationError("fewer than two sentences", path=sources, remedy=_REMEDY)
-    return kept
+def _labelled(option: str, file: str) -> tuple[str, Path]:
+    label, _, path = file.partition("=")
+    if not (label and path):
+        raise InputError(f"{option} {file}: no LABEL=FILE", remedy=f"name the direction first: {option} fr-en={file}")
+    return label, Path(path)
 
 
 def _lines(path: Path) -> list[str]:

@@ -87,8 +87,6 @@ Effect = bool | float | Sequence[bool] | Sequence[float] | Estimate | Callable[[
 interval of any confidence (wider where several effects may decide), or the reason why nothing decides."""
 Effects = Effect | Mapping[str, Effect]
 """One effect, or one a case, such as a rung or a data set."""
-Text = str | Callable[[Mapping[str, str]], str]
-"""A text, or how the verdicts by case make it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,16 +94,16 @@ class Result:
     """Our result on a claim, where the effect alone does not say everything."""
 
     effects: Effects
-    ours: Text | None = None
+    ours: str | None = None
     """Our figures; None: the paper's data have the words, or else the effects in the claim's form."""
-    why: Text = ""
+    why: str = ""
     """The reason; empty: the paper's data have the words, if there are any."""
     words: str | None = "in every case looked at"
     """Opens the reason if all cases are clear; else it lists those that are not. None: the reason lists no case."""
     basis: str = ""
     """How our numbers are known, if not as the facts are."""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """Values that fill the words of the paper's data."""
+    """Values that fill the words of the paper's data, beside `cases` and the number of them that are `holding`."""
 
 
 def _list_cases(words: str, verdicts: Mapping[str, str], undecided: Mapping[str, Undecided]) -> str:
@@ -296,11 +294,12 @@ class Claim(Generic[F]):
         listed = "" if several else "; ".join(map(str, undecided.values()))
         if several and result.words is not None:
             listed = _list_cases(result.words, verdicts, undecided)
-        ours, explanation = (text(verdicts) if callable(text) else text for text in (result.ours, result.why))
+        values = {"cases": len(cases), "holding": [*verdicts.values()].count(HOLDS), **result.facts}
+        ours, explanation = result.ours, result.why
         if ours is None:
-            ours = self.ours.format_map(result.facts) or format_effects(cases, self.form)
+            ours = (self.ours and not undecided and self.ours.format_map(values)) or format_effects(cases, self.form)
         if not explanation and (several or not undecided):
-            explanation = self.why.format_map(result.facts)
+            explanation = self.why.format_map(values)
         why = "; ".join(filter(None, [facts.setting, listed, explanation]))
         basis = result.basis or (max(reason.basis for reason in undecided.values()) if undecided and verdict == UNKNOWN else "")
         head = (self.identifier, self.claim, self.published)

@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from simnmt.base.errors import InputError
-from simnmt.papers.kit.claims import quartiles
 from simnmt.papers.kit.figures import Figure, Row, Rows, curve, figure_of, line_chart
 from simnmt.papers.kit.rendering import Report, derived_table, record
 from simnmt.papers.sharp.claims import (
     BASELINE,
-    INT16,
     LADDER,
     PAPER,
     RUNGS,
@@ -29,14 +27,12 @@ from simnmt.papers.sharp.claims import (
     printed_over,
     product_rows,
 )
-from simnmt.report.table import Table, TableCell
-from simnmt.report.typography import DASH, significant, typeset_interval
+from simnmt.report.table import Table
+from simnmt.report.typography import significant
 
 if TYPE_CHECKING:
     from simnmt.calibrate.sharp_agreement import RungAgreement
     from simnmt.calibrate.sharp_speeds import SharpSpeeds
-
-STAGES = ("prepare", "body", "product", "search")
 
 
 def decoder_row(speeds: SharpSpeeds, decoder: str, first: str) -> dict[str, Any]:
@@ -63,29 +59,15 @@ def ladder_rows(speeds: SharpSpeeds, agreements: Sequence[RungAgreement]) -> lis
         printed["translations"] = exact if LADDER[rung, "exact"] else "adds noise"
         for decoder, before in {ladder[place]: ladder[place - 1] for ladder in ladders}.items():
             settings = speeds.counts["settings"][decoder]
-            exact_settings = settings.model_copy(update={"candidates": None})
-            low, step, high = quartiles(speeds.ratios(decoder, before)) if place else (None, None, None)
             measured = decoder_row(speeds, decoder, BASELINE) | {
                 "activations": settings.activations,
-                "ms_per_word": 1e3 * speeds.word_s(decoder),
-                "distinct_share": float(speeds.counts["distinct_share"][decoder]),
                 "decoder_factor": speeds.ratio(decoder, BASELINE, search=True),
-                "step": step,
-                "step_low": low,
-                "step_high": high,
+                "step": speeds.ratio(decoder, before) if place else None,
                 "predicted_factor": float(predicted[decoder]),
-                "settings": settings.describe(),
-                "exact": exact_settings.exact,
-                "agreement": shares.get(exact_settings),
+                "agreement": shares.get(settings.model_copy(update={"candidates": None})),
             }
             rows.append(printed | measured)
     return rows
-
-
-def _step_cell(row: Row) -> TableCell:
-    if row["step"] is None:
-        return TableCell(DASH)
-    return TableCell(*typeset_interval(row["step"], row["step_low"], row["step_high"], signs="minus", most=3))
 
 
 def system_rows(speeds: SharpSpeeds) -> list[Row]:
@@ -100,14 +82,17 @@ def system_rows(speeds: SharpSpeeds) -> list[Row]:
     return rows
 
 
-def stage_rows(speeds: SharpSpeeds) -> list[Row]:
-    """Return where a word's time goes, in milliseconds; without compiled kernels no stage was timed, and there is no row."""
-    decoders = [*speeds.ladder("polynomial"), *speeds.setting.systems] if speeds.level else []
-    seconds = speeds.counts.assign(source_s=speeds.sources.median())
+def agreement_rows(agreements: Sequence[RungAgreement]) -> list[Row]:
+    """Return what each rung changes on a trained model."""
+    keys = "rung=key exact=settings.exact tokens tokens_same_share=share sentences sentences_same distinct_share bleu"
     return [
-        {"of": decoder, "settings": seconds["settings"][decoder].describe()}
-        | {f"{stage}_ms": 1e3 * float(seconds[f"{stage}_s"][decoder]) / speeds.setting.tgt_len for stage in ("source", *STAGES)}
-        for decoder in decoders
+        record(agreement, keys)
+        | {
+            "settings": agreement.settings.describe(),
+            "so_far": "exact" if agreement.settings.exact else "not exact",
+            "same_of": f"{agreement.sentences_same:,} of {agreement.sentences:,}",
+        }
+        for agreement in agreements
     ]
 
 
@@ -115,68 +100,48 @@ def product_figure(rows: Rows) -> Figure:
     """Return figure 1."""
     heads = {"int16_us": "16 bits", "float32_us": "float32, packed", "torch_us": "torch", "numpy_us": "numpy"}
     charts = {}
-    for name, cold in (("weights in the cache", False), ("weights from memory", True)):
-        shown = [row for row in rows if row["cold"] == cold]
+    for weights in ("in the cache", "from memory"):
+        shown = [row for row in rows if row["weights"] == weights]
         ratios = ", ".join(f"{row['over_library']:.2f} at {row['batch']}" for row in shown)
         reading = f"16 bits over the faster library: {ratios}. Published: 2 to 3 at 2 to 8."
         curves = [curve(head, shown, "batch", itemgetter(key)) for key, head in heads.items()]
-        charts[name] = line_chart("batch", "microseconds", reading, curves)
+        charts[f"weights {weights}"] = line_chart("batch", "microseconds", reading, curves)
     title = "Figure 1: 16-bit and 32-bit products by batch"
     note = "Weights of 1024 by 1024, one thread. The paper's curve is not in its text."
     return figure_of("figure-1-drawn", title, "Time of one product by batch", charts, note=note)
 
 
-def all_tables(speeds: SharpSpeeds, agreements: Sequence[RungAgreement]) -> list[Table]:
-    """Return every table, in the order of the page."""
-    keys = "rung=key exact=settings.exact tokens tokens_same_share=share sentences sentences_same distinct_share bleu"
-    kept = [record(agreement, keys) | {"settings": agreement.settings.describe()} for agreement in agreements]
+def report(speeds: SharpSpeeds, agreements: Sequence[RungAgreement] = (), *, quick: bool = False) -> Report:
+    """Return the reproduction for JSON, terminal and page."""
     activations = [{"way": method, "ns": 1e9 * seconds} for method, seconds in speeds.activations.median().items()]
-    return [
+    products = product_rows(speeds)
+    tables: list[Table] = [
         PAPER.shown_table(
-            "table-1",
-            ladder_rows(speeds, agreements),
-            cells={"step": _step_cell},
-            source=lambda row: f"source {significant(row['source_ms'], 3)} ms",
+            "table-1", ladder_rows(speeds, agreements), source=lambda row: f"source {significant(row['source_ms'], 3)} ms"
         ),
-        PAPER.shown_table("amdahl", [amdahl(speeds)], rung=lambda _: LADDER[INT16, "name"]),
-        PAPER.shown_table(
-            "agreement",
-            kept,
-            so_far=lambda row: "exact" if row["exact"] else "not exact",
-            same_of=lambda row: f"{row['sentences_same']:,} of {row['sentences']:,}",
-        ),
-        PAPER.shown_table("stages", stage_rows(speeds)),
+        PAPER.shown_table("amdahl", [amdahl(speeds)]),
+        PAPER.shown_table("agreement", agreement_rows(agreements)),
         PAPER.shown_table("table-2", system_rows(speeds)),
         PAPER.table("context").shown(),
-        PAPER.shown_table(
-            "figure-1", product_rows(speeds), weights=lambda row: "from memory" if row["cold"] else "in the cache"
-        ),
+        PAPER.shown_table("figure-1", products),
         PAPER.shown_table("activations", activations),
         derived_table(derived()),
     ]
-
-
-def report(speeds: SharpSpeeds, agreements: Sequence[RungAgreement] = (), *, quick: bool = False) -> Report:
-    """Return the reproduction for JSON, terminal and page."""
-    tables = all_tables(speeds, agreements)
-    messages = [rung.clipping.warning() for rung in agreements if rung.clipping is not None]
-    warnings = list(dict.fromkeys(filter(None, messages)))
+    clipped = [rung.clipping.warning() for rung in agreements if rung.clipping is not None]
+    warnings = list(dict.fromkeys(filter(None, clipped)))
     without = "No compiled kernels: the fallback in numpy ran, whose times are no test of the paper's techniques."
     notes = [f"Compiled kernels: {speeds.level}." if speeds.level else without]
     notes += [f"The trained model: {warning}." for warning in warnings]
     if quick:
-        notes.append(
-            "A quick look: fewer rounds, some of the systems and of figure 1's batches, and a smaller vocabulary, whose "
-            "embeddings are in the cache more often."
-        )
+        notes.append("A quick look: fewer rounds, systems and batches, and a smaller vocabulary, more of it in the cache.")
+    rounds = int(speeds.sentences[speeds.setting.systems[0]].count())
     return Report(
         PAPER,
         all_claims(speeds, agreements, quick=quick),
         tables,
-        [product_figure(table.rows) for table in tables if table.id == "figure-1"],
+        [product_figure(products)],
         notes,
-        values=record(speeds.setting, "beam src_len tgt_len candidates")
-        | {"vocab": speeds.vocab, "rounds": int(speeds.sentences[speeds.setting.systems[0]].count())},
+        values=record(speeds.setting, "beam src_len tgt_len candidates") | {"vocab": speeds.vocab, "rounds": rounds},
         more={"level": speeds.level},
         warnings=warnings,
     )
@@ -204,7 +169,7 @@ def reproduce(
     """Time the ladder, the stacks and the ensembles of the paper on one thread of this box.
 
     `progress` is called before each step with the steps done, all steps and the name of the next one. Raises `InputError` for
-    `model` without `text`, `text` without `model`, and `references` without both.
+    `model` without `text` or without compiled kernels, `text` without `model`, and `references` without both.
     """
     if (model is None) != (text is None):
         raise InputError("a trained model and a text go together", remedy="give both --model and --text, or neither")
@@ -213,7 +178,10 @@ def reproduce(
     # Imported here, so that the published tables need no torch.
     from simnmt.calibrate.sharp_agreement import sharp_agreement
     from simnmt.calibrate.sharp_speeds import QUICK, Setting, sharp_speeds
+    from simnmt.kernels.native_library import native
 
+    if model is not None and native() is None:
+        raise InputError("only compiled kernels have the noise of the rungs", remedy="leave --model and --text out")
     setting = QUICK if quick else Setting()
     if rounds is not None:
         setting = replace(setting, rounds=rounds)

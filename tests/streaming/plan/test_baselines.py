@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simnmt.papers.sti.study_run import paper_boards
+from simnmt.papers.sti.study import GPU, PROCESSOR
+from simnmt.papers.sti.study_run import device_cost
 from simnmt.profile.streaming_cost import BITS, StiCost
 from simnmt.streaming.plan.plan_summary import contestants, in_memory, load_and_execute, standard_pipeline
 from simnmt.streaming.plan.presets import PRESETS, preset
@@ -100,12 +101,11 @@ def test_presets_have_the_shapes_that_sti_24_tells_of() -> None:
 def test_there_is_one_model_of_each_board() -> None:
     """The planner's presets are the boards that studies stand on, for shards of BERT's size (STI-20, STI-21)."""
     order = tuple((layer, piece) for layer in range(12) for piece in range(12))
-    studied = {device.name: cost for device, cost in paper_boards(12, 12, order)}
-    for name, device in (("@odroid-sti", "processor, 1 MB"), ("@jetson-sti", "GPU, 5 MB")):
-        shipped = preset(name)
+    for name, device in (("@odroid-sti", PROCESSOR), ("@jetson-sti", GPU)):
+        shipped, studied = preset(name), device_cost(device, 12, 12, order)
         assert shipped is not None
-        assert shipped.cost.io_s == studied[device].io_s
-        assert [*shipped.cost.comp_s.values()] == [*studied[device].comp_s.values()]
+        assert shipped.cost.io_s == studied.io_s
+        assert [*shipped.cost.comp_s.values()] == [*studied.comp_s.values()]
     processor = preset("@odroid-sti")
     assert processor is not None
     assert processor.cost.t_comp(128, 12) == pytest.approx(0.095)
