@@ -57,10 +57,6 @@ def _copy_rate(size_bytes: int, rounds: int) -> float:
     return repeats * size_bytes / float(harness.rounds(cases, rounds, least_s=0.02)["seconds"].min())
 
 
-class UnmeasurableKernel(InputError):
-    """The one requested kernel cannot be measured by this command on this box."""
-
-
 @dataclass(frozen=True, slots=True)
 class Result:
     """One kernel in one case against one baseline."""
@@ -103,14 +99,11 @@ def bench(
     """Measure all kernels that can run here, or one.
 
     `threads`: for the output layer, unpacking and all baselines; the other kernels use one. Raises `InputError` for more
-    threads than CPUs, `UnknownKernel`, and `UnmeasurableKernel` for one kernel that cannot be measured here.
+    threads than CPUs, and `UnknownKernel`.
     """
     kernels = registry.KERNELS if only is None else (registry.kernel(only),)
     if threads > (cpus := os.cpu_count() or 1):
         raise InputError(f"{threads} threads: this box has {cpus} CPUs", remedy="give no more threads than CPUs")
-    if only is not None and kernels[0].device == "cuda":
-        what = f"{only} needs a CUDA device and Triton: this measures on the CPU"
-        raise UnmeasurableKernel(what, remedy="run `python -m benchmarks.kernels_cuda` where both are")
     say("the box: copies")
     roofline, results = measure_roofline(threads), list[Result]()
     with library_threads(threads):

@@ -214,8 +214,6 @@ def profile(
     folder: Annotated[
         Path | None, option("DIR", "With --model: where the shards would lie. [default: the profile's folder]")
     ] = None,
-    name: Annotated[str | None, option("NAME", "Name of the profile. [default: the file's]")] = None,
-    device_name: Annotated[str | None, option("NAME", "Name of the box. [default: its processor]")] = None,
     unit: Annotated[
         str | None, option("UNIT", "What a token is. [default: the store's sentencepiece model; else subword]")
     ] = None,
@@ -234,7 +232,7 @@ def profile(
     need("torch")
     from simnmt.calibrate.calibration import refuse_unwritable
     from simnmt.calibrate.settings import STI_LENGTHS, STI_MODEL_LENGTHS, StiSettings, lengths_up_to
-    from simnmt.calibrate.streaming.profile import ProfileNames, profile_model, profile_store
+    from simnmt.calibrate.streaming.profile import Destination, profile_model, profile_store
     from simnmt.profile import profile_summary
     from simnmt.profile.profile_file import read_profile, write_profile
     from simnmt.streaming.store import ShardStore
@@ -252,7 +250,7 @@ def profile(
     refuse_unwritable(out, "--out")
     before = None if into is None else read_profile(profile_path(into))
     settings = partial(chosen, context, StiSettings, pace_bytes_per_s=pace)
-    named, journal = ProfileNames(name or out.stem, device_name, unit, before), Path(f"{out}.importance.jsonl")
+    named, journal = Destination(out.stem, unit, before), Path(f"{out}.importance.jsonl")
     with progress_bar() as bar:
         if store is not None:
             with _journalled(journal, task is not None), ShardStore.open(store) as opened:

@@ -350,7 +350,7 @@ class SubsetOutput(FusedOutput):
         super().__init__(model, banned)
         self._vocabulary, self._subset = vocabulary, vocabulary.begin()
         self._weight = model.weight.detach()
-        self._choice = product_choice(vocabulary.cost, *self._weight.shape)
+        self._choice = product_choice(vocabulary.cost, len(self._weight))
         if vocabulary.account is not None:
             vocabulary.account.vocab = model.vocab
         self.leave([])

@@ -31,7 +31,7 @@ def fake(target: float, error: float = 0.0, memory: Memory = "beyond") -> Kernel
     took_s = {"ours": 2.0, "slow run": 9.0, "fast run": 6.0}
     runs = {name: lambda second=second: {"seconds": second} for name, second in took_s.items()}
     case = Case("a case", memory, runs, (comparison,))
-    return Kernel("fake", "m", "FNI-00", "r", "b", "c", ("theirs", "-"), lambda threads: iter([case]))
+    return Kernel("fake", "m", "FNI-00", "b", ("theirs", "-"), lambda threads: iter([case]))
 
 
 @pytest.mark.parametrize(("target", "error", "reached"), [(3.0, 0.5, True), (3.1, 0.5, False), (3.0, 0.6, False)])

@@ -19,14 +19,12 @@ from simnmt.calibrate.streaming.measurements import (
     DecoderLayers,
     measure_layers,
     measure_reads,
-    random_shards,
     reads_block,
-    record_bytes,
     slowed_by_reads,
 )
-from simnmt.calibrate.streaming.profile import inferred_execution, translator_blocks
+from simnmt.calibrate.streaming.profile import inferred_execution, random_shards, record_bytes, translator_blocks
 from simnmt.nmt.architecture import TransformerArchitecture
-from simnmt.profile.streaming_block import StiBlock
+from simnmt.profile.streaming_block import ShardReads, StiBlock
 from simnmt.profile.streaming_cost import BERT_BASE, BITS, ShardGeometry
 from simnmt.streaming.errors import StoreError
 from simnmt.streaming.store import SHARDS
@@ -51,15 +49,14 @@ def test_reads_held_to_a_pace_are_never_sooner_than_it_allows(tmp_path: Path) ->
 def test_a_disk_is_a_fixed_part_and_a_rate() -> None:
     """STI-07: of a disk that takes 0.3 ms and 80 MB/s the line says so, and explains all of it."""
     sizes = {bits: record_bytes(BERT_BASE, bits) for bits in BITS}
-    read_s = {bits: [3e-4 + size / 80e6] * 3 for bits, size in sizes.items()}
-    block = reads_block(sizes, read_s, cold=True, pace=None)
+    reads = tuple(ShardReads.of([3e-4 + size / 80e6] * 3, bits=bits, bytes=size) for bits, size in sizes.items())
+    block = reads_block(reads, cold=True, pace=None)
     assert (block.s_fixed, block.bytes_per_s) == pytest.approx((3e-4, 80e6))
     assert block.r2 == pytest.approx(1.0)
 
 
 def test_a_disk_that_is_no_faster_at_small_shards_gets_no_line() -> None:
-    sizes, read_s = {bits: 100 * bits for bits in BITS}, {bits: [0.002, 0.002] for bits in BITS}
-    block = reads_block(sizes, read_s, cold=True, pace=None)
+    block = reads_block(tuple(ShardReads.of([0.002], bits=bits, bytes=100 * bits) for bits in BITS), cold=True, pace=None)
     assert block.r2 is None
     assert block.s_fixed == pytest.approx(0.002)
 
@@ -104,8 +101,7 @@ def test_the_plane_of_a_whole_classifier_is_inferred_from_its_layers() -> None:
     encoder: Any = _Timed()
     settings = StiSettings(lengths=(4, 12), repeats=3)
     compute = measure_layers(encoder, random_shards(GEOMETRY, 6), settings, clock=encoder.clock)
-    sizes = {bits: 100 * bits for bits in BITS}
-    io = reads_block(sizes, {bits: [1e-3] for bits in BITS}, cold=True, pace=None)
+    io = reads_block(tuple(ShardReads.of([1e-3], bits=bits, bytes=100 * bits) for bits in BITS), cold=True, pace=None)
     geometry = ShardGeometry(layers=3, heads=4, width=16, ffn=32)
     execution = inferred_execution(StiBlock(kind="measured", model="made", geometry=geometry, io=io, compute=compute))
     assert execution.plane.s_per_tgt_token == 0.0

@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib.metadata import version
+from itertools import product
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 
 from simnmt.base import VERSION
-from simnmt.base.compile import cpu_name
-from simnmt.base.suggestions import did_you_mean
 from simnmt.calibrate import profile_assembly
 from simnmt.calibrate.box import describe
 from simnmt.calibrate.calibration import check_threads
@@ -38,12 +37,10 @@ from simnmt.calibrate.streaming.measurements import (
     measure_decoder,
     measure_layers,
     measure_reads,
-    random_shards,
     reads_block,
-    record_bytes,
-    shard_reads,
     slowed_by_reads,
 )
+from simnmt.kernels.unpack import OUTLIER_SHARE, PackedWeights
 from simnmt.nmt.architecture import ARCHITECTURES, TransformerArchitecture, read_architecture
 from simnmt.nmt.devices import torch_threads
 from simnmt.nmt.engine import EngineAccount
@@ -53,10 +50,11 @@ from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.doubts import profile_doubts
 from simnmt.profile.execution_fit import nonnegative_line
 from simnmt.profile.origin import LengthUnit, ValidRange
-from simnmt.profile.streaming_block import StiBlock, StiImportance
+from simnmt.profile.streaming_block import ShardReads, StiBlock, StiImportance
 from simnmt.profile.streaming_cost import BITS, ShardGeometry
 from simnmt.streaming.encoder import ElasticEncoder, EncoderConfiguration, random_resident
 from simnmt.streaming.evaluation import Evaluator
+from simnmt.streaming.shards import record_size
 from simnmt.streaming.store import ShardStore
 from simnmt.streaming.texts import PIECES_FILE, Task
 from simnmt.workload.length_units import unit_of_content
@@ -68,26 +66,42 @@ UNIT = "subword"
 """Unit of models without a sentencepiece model that could name it, as in `simnmt calibrate`."""
 LOW, HIGH = 2, 32
 """Bits of all shards, and of the one that is raised; no bitwidth between them is measured (STI-28)."""
-NOTE = "reads of the records' sizes in a file of their own, which the system may read ahead; 0.15 % outliers assumed"
+NOTES = (
+    "reads of the records' sizes in a file of their own, which the system may read ahead, and none faster than a pace; 0.15 % "
+    "outliers assumed",
+)
 
 
 @dataclass(frozen=True, slots=True)
-class ProfileNames:
-    """Names of profile and box, the unit of the lengths, and the profile that gets the block."""
+class Destination:
+    """The name of the new profile, the unit of its lengths, and the profile that gets the block instead."""
 
-    profile: str
-    device: str | None = None
-    """Name of the box; None: the processor and its threads."""
+    name: str
     unit: str | None = None
-    """Unit of both sides; None: a piece of the store's sentencepiece model, named by its content, else `UNIT`. A profile that
-    gets the block keeps its unit, and another unit is refused."""
+    """None: a piece of the store's sentencepiece model, named by its content, else `UNIT`."""
     into: DeviceProfile | None = None
+
+    def check(self, unit: str | None, *, translates: bool) -> None:
+        """Raise `CalibrationError` for a profile of another kind of model, or with costs per token of another unit.
+
+        `unit`: of the measured model, None if unknown; costs are not converted.
+        """
+        if self.into is None:
+            return
+        if (self.into.plane.s_per_tgt_token > 0.0) is not translates:
+            what = f"--into: {self.into.name} and the streamed model do not both translate"
+            raise CalibrationError(what, remedy="name a profile of the same model")
+        units = {self.into.length_unit.src, *([self.into.length_unit.tgt] if translates else [])}
+        if unit is not None and units != {unit}:
+            other = (units - {unit}).pop()
+            what = f"--into: {self.into.name} has costs per token of unit {other}, this model is measured in {unit}"
+            raise CalibrationError(what, remedy=f"give --unit {shlex.quote(other)} if both are the same tokens")
 
 
 def profile_store(
     store: ShardStore,
     settings: StiSettings,
-    named: ProfileNames,
+    destination: Destination,
     journal: str | os.PathLike[str],
     *,
     task: Task | None = None,
@@ -98,14 +112,11 @@ def profile_store(
     `task`: measure importance too, and keep it in `journal` meanwhile. Raises `CalibrationError`, `StreamingError`,
     `StoreError`.
     """
+    configuration, resident = store.configuration, store.resident()
     check_classifier(store, settings, task)
     pieces = store.beside().get(PIECES_FILE)
-    unit = named.unit or (None if pieces is None else unit_of_content(pieces))
-    _check_into(named, unit, translates=False)
-    configuration, resident = store.configuration, store.resident()
-    weights: Literal["random", "checkpoint"] = "random" if store.index.random else "checkpoint"
-    model, classes = store.index.origin or store.kind, max(2, configuration.classes)
-    account = _account(settings, model, asdict(configuration), classes, weights)
+    unit = destination.unit or (None if pieces is None else unit_of_content(pieces))
+    destination.check(unit, translates=False)
 
     def measure() -> tuple[StiBlock, Execution]:
         encoder = ElasticEncoder(configuration, resident)
@@ -122,7 +133,9 @@ def profile_store(
         return block, inferred_execution(block)
 
     ranges = ValidRange(src_len=(1, configuration.positions), tgt_len=(0, ANY_LENGTH))
-    return _profiled(measure, settings, account, named, ranges, unit or UNIT)
+    model: dict[str, Any] = {"model": store.index.origin or store.kind, "architecture": asdict(configuration)}
+    model |= {"vocab": max(2, configuration.classes), "weights": "random" if store.index.random else "checkpoint"}
+    return _profiled(measure, settings, model, destination, ranges, unit)
 
 
 def check_classifier(store: ShardStore, settings: StiSettings, task: Task | None) -> None:
@@ -137,7 +150,7 @@ def encoder_block(store: ShardStore, encoder: ElasticEncoder, settings: StiSetti
     """Measure the block `sti` of a store on this box, without importance. Raises `CalibrationError`, `StoreError`."""
     check_bits(store)
     geometry = store.geometry
-    every = [(layer, piece) for layer in range(geometry.layers) for piece in range(geometry.heads)]
+    every = product(range(geometry.layers), range(geometry.heads))
     shards = {shard: store.read(store.record(*shard, UNPACKED_BITS)) for shard in every}
     reads = measure_reads(store, settings, listener)
     compute = measure_layers(encoder, shards, settings, listener)
@@ -161,11 +174,10 @@ def measure_importance(
     The journal keeps every evaluation at once, and an interrupted measurement resumes from it. Raises `CalibrationError` for a
     journal of another store, task or set of examples, and one that cannot be written.
     """
-    layers, slices = evaluator.geometry.layers, evaluator.geometry.heads
+    layers, slices = range(evaluator.geometry.layers), range(evaluator.geometry.heads)
     # The top layer first: the layers below it equal the base's, and are not computed again.
-    shards = [(layer, piece) for layer in reversed(range(layers)) for piece in range(slices)]
-    low = dict.fromkeys(shards, LOW)
-    submodels = {"base": low} | {f"{layer}.{piece}": low | {(layer, piece): HIGH} for layer, piece in shards}
+    low = dict.fromkeys(product(reversed(layers), slices), LOW)
+    submodels = {"base": low} | {f"{layer}.{piece}": low | {(layer, piece): HIGH} for layer, piece in low}
     header = {"importance": 1, "fingerprint": fingerprint, "task_sha256": task.sha256, "examples": len(evaluator)}
     with nullcontext() if journal_path is None else closing(Journal(journal_path, header)) as journal:
         scores: dict[str, list[float]] = {} if journal is None else dict(journal.findings)
@@ -176,8 +188,9 @@ def measure_importance(
                 scores[name] = [result.accuracy, result.mean_log_likelihood]
                 if journal is not None:
                     journal.finding(name, scores[name])
-    table = [[scores[f"{layer}.{piece}"] for piece in range(slices)] for layer in range(layers)]
-    accuracy, likelihood = (tuple(tuple(score[part] for score in row) for row in table) for part in (0, 1))
+    accuracy, likelihood = (
+        tuple(tuple(scores[f"{layer}.{piece}"][part] for piece in slices) for layer in layers) for part in (0, 1)
+    )
     return StiImportance(
         task=Path(task.path).name,
         task_sha256=task.sha256,
@@ -190,26 +203,23 @@ def measure_importance(
 
 
 def profile_model(
-    model: str, folder: str | os.PathLike[str], settings: StiSettings, named: ProfileNames, *, listener: Listener
+    model: str, folder: str | os.PathLike[str], settings: StiSettings, destination: Destination, *, listener: Listener
 ) -> tuple[DeviceProfile, list[str]]:
     """Measure a translating Transformer, by name or file, with random weights, as if streamed from the disk of `folder`.
 
     Returns the profile and its warnings. Raises `NmtError` for an unknown model, `CalibrationError`, `DiskError`.
     """
-    if model not in ARCHITECTURES and not Path(model).is_file():
-        remedy = did_you_mean(model, ARCHITECTURES, "name marian, or a file with the sizes of a Transformer")
-        raise CalibrationError(f"--model: no model called {model}", remedy=remedy)
     architecture = ARCHITECTURES[model] if model in ARCHITECTURES else read_architecture(model)
     if not isinstance(architecture, TransformerArchitecture):
         raise CalibrationError(f"--model: {model} is no Transformer: it has no heads to cut it by", remedy="name marian")
     settings.within(architecture.max_positions)
     if len(settings.lengths) < 2:
         raise CalibrationError("--lengths: one length does not determine a plane", remedy="give two or more, as in 8,16,32")
-    _check_into(named, named.unit, translates=True)
-    account = _account(settings, model, architecture.model_dump(mode="json"), architecture.vocab, "random")
+    destination.check(destination.unit, translates=True)
     ranges = ValidRange(src_len=(1, architecture.max_positions), tgt_len=(1, architecture.max_positions))
     measure = partial(translator_blocks, architecture, folder, settings, listener)
-    return _profiled(measure, settings, account, named, ranges, named.unit or UNIT)
+    about = {"model": model, "architecture": architecture.model_dump(mode="json"), "vocab": architecture.vocab}
+    return _profiled(measure, settings, about | {"weights": "random"}, destination, ranges, destination.unit)
 
 
 def translator_blocks(
@@ -220,15 +230,22 @@ def translator_blocks(
     `folder`: folder on the disk of the shards. Reads have the sizes of records, in a temporary file: no model is sharded.
     Raises `CalibrationError` for sizes that cannot be cut, `DiskError` for a folder without a disk.
     """
-    geometry, crossed = _geometry(model), _geometry(model, decoder=True)
-    sizes = [{bits: record_bytes(half, bits) for bits in BITS} for half in (geometry, crossed)]
-    every = [size for by_bits in sizes for size in by_bits.values()]
-    disk = measure_disk(folder, every, READS * settings.repeats, seed=settings.seed)
-    pace = settings.pace_bytes_per_s
+    try:
+        geometry = ShardGeometry(model.encoder_layers, model.heads, model.d_model, model.ffn)
+    except ValueError as error:
+        raise CalibrationError(f"--model: {error}", remedy="name a model whose heads divide it") from None
+    crossed = replace(geometry, layers=model.decoder_layers, cross_attention=True)
+    sizes = [[record_bytes(half, bits) for bits in BITS] for half in (geometry, crossed)]
+    disk = measure_disk(folder, [size for half in sizes for size in half], READS * settings.repeats, seed=settings.seed)
     # As in the executor, a paced read ends when a disk of that rate would have ended it, or later.
-    least_s = {size: 0.0 if pace is None else size / pace for size in every}
-    read_s = {size: [max(second, least_s[size]) for second in times_s] for size, times_s in disk.read_s.items()}
-    encoder_reads, decoder_reads = ({bits: read_s[size] for bits, size in by_bits.items()} for by_bits in sizes)
+    least_s_per_byte = 0.0 if settings.pace_bytes_per_s is None else 1.0 / settings.pace_bytes_per_s
+    encoder_reads, decoder_reads = (
+        tuple(
+            ShardReads.of(np.maximum(disk.read_s[size], size * least_s_per_byte), bits=bits, bytes=size)
+            for bits, size in zip(BITS, of_half, strict=True)
+        )
+        for of_half in sizes
+    )
     configuration = EncoderConfiguration(
         kind="elastic",
         layers=model.encoder_layers,
@@ -243,30 +260,33 @@ def translator_blocks(
     )
     encoder = ElasticEncoder(configuration, random_resident(configuration, torch.Generator().manual_seed(0)))
     compute = measure_layers(encoder, random_shards(geometry, UNPACKED_BITS, settings.seed), settings, listener)
-    decoder, source_token_s = measure_decoder(crossed, shard_reads(sizes[1], decoder_reads), model.vocab, settings, listener)
+    decoder, source_token_s = measure_decoder(crossed, decoder_reads, model.vocab, settings, listener)
     block = StiBlock(
         kind="measured",
         model=f"random weights, {geometry.layers} + {crossed.layers} layers",
-        geometry=replace(geometry, cross_attention=False),
-        io=reads_block(sizes[0], encoder_reads, cold=disk.doubt is None, pace=pace),
+        geometry=geometry,
+        io=reads_block(encoder_reads, cold=disk.doubt is None, pace=settings.pace_bytes_per_s),
         compute=compute,
         decoder=decoder,
         threads=settings.threads,
         resident_bytes=resident_bytes(model),
-        notes=(NOTE, *([] if pace is None else ["no read is counted faster than the pace"])),
+        notes=NOTES,
     )
     return block, inferred_execution(block, source_token_s)
 
 
-def _geometry(model: TransformerArchitecture, *, decoder: bool = False) -> ShardGeometry:
-    layers = model.decoder_layers if decoder else model.encoder_layers
-    try:
-        geometry = ShardGeometry(layers, model.heads, model.d_model, model.ffn, cross_attention=decoder)
-    except ValueError as error:
-        raise CalibrationError(f"--model: {error}", remedy="name a model whose heads divide it") from None
-    if geometry.width // geometry.heads * geometry.width % 8 or geometry.ffn // geometry.heads * geometry.width % 8:
-        raise CalibrationError("--model: shards would begin within a byte", remedy="take a width that 8 divides")
-    return geometry
+def record_bytes(geometry: ShardGeometry, bits: int) -> int:
+    """Return the bytes of the record of a random shard."""
+    weights = geometry.weights_per_shard
+    return record_size(weights, bits, 0 if bits == 32 else round(OUTLIER_SHARE * weights))
+
+
+def random_shards(geometry: ShardGeometry, bits: int, seed: int = 0) -> dict[tuple[int, int], PackedWeights]:
+    """Draw all shards of a model, by layer and slice."""
+    return {
+        shard: PackedWeights.random(bits, geometry.weights_per_shard, seed=seed + number)
+        for number, shard in enumerate(product(range(geometry.layers), range(geometry.heads)))
+    }
 
 
 def resident_bytes(model: TransformerArchitecture) -> int:
@@ -275,8 +295,7 @@ def resident_bytes(model: TransformerArchitecture) -> int:
     Static positions are computed, not stored.
     """
     width = model.d_model
-    encoder = 4 * width + model.ffn + width + 2 * 2 * width
-    decoder = 8 * width + model.ffn + width + 3 * 2 * width
+    encoder, decoder = 9 * width + model.ffn, 15 * width + model.ffn
     return 4 * (model.vocab * (width + 1) + model.encoder_layers * encoder + model.decoder_layers * decoder)
 
 
@@ -286,53 +305,30 @@ def inferred_execution(block: StiBlock, source_token_s: float = 0.0) -> Executio
     `source_token_s`: seconds in which a decoder layer computes keys and values of one source token.
     """
     times, decoder = block.compute.lengths, block.decoder
-    longest, spread = times[-1], 0.0
-    if longest.p25_s is not None and longest.p75_s is not None:
-        spread = (longest.p75_s[-1] - longest.p25_s[-1]) / 1.349 / longest.seconds[-1]
-    head_s = sum(at.head_s or 0.0 for at in times) / len(times) if decoder is None else 0.0
     length = np.array([at.length for at in times], np.float64)
     layer_s = np.array([at.seconds[-1] - (at.unpack_s or at.seconds)[-1] for at in times])
-    encoder_s = np.array([at.embed_s or 0.0 for at in times]) + block.geometry.layers * layer_s
-    if len(times) < 2:
-        fixed, slope = float(encoder_s[0]), 0.0
-    else:
-        fixed, slope = nonnegative_line(length, encoder_s, 1.0 / encoder_s)
+    encoder_s = np.array([at.embed_s for at in times]) + block.geometry.layers * layer_s
+    fixed, slope = nonnegative_line(length, encoder_s, 1.0 / encoder_s)
     of_token_s = 0.0
-    if decoder is not None:
+    if decoder is None:
+        fixed += sum(at.head_s for at in times) / len(times)
+    else:
         slope += decoder.layers * source_token_s
-        of_token_s = decoder.layers * decoder.step_s[-1] + (decoder.output_s or 0.0)
-    plane = Plane(s_per_src_token=slope, s_per_tgt_token=of_token_s, s_fixed=fixed + head_s)
-    return Execution(kind="inferred", plane=plane, residual_relative_sd=min(spread, MOST_RELATIVE_SD))
-
-
-def _check_into(named: ProfileNames, unit: str | None, *, translates: bool) -> None:
-    """Raise `CalibrationError` for a profile of another kind of model, or with costs per token of another unit.
-
-    `unit`: of the measured model, None if unknown; costs are not converted.
-    """
-    if named.into is None:
-        return
-    is_translator = named.into.plane.s_per_tgt_token > 0.0
-    if is_translator is not translates:
-        kinds = ("a model that translates", "a classifier") if is_translator else ("a classifier", "a model that translates")
-        what = f"--into: {named.into.name} is the profile of {kinds[0]}, the streamed model is {kinds[1]}"
-        raise CalibrationError(what, remedy="leave --into out, or name a profile of the same model")
-    units = named.into.length_unit
-    known = (units.src, units.tgt) if translates else (units.src,)
-    others = [other for other in known if other != unit]
-    if unit is not None and others:
-        what = f"--into: {named.into.name} has costs per token of unit {others[0]}, this model is measured in {unit}"
-        remedy = f"leave --into out, or give --unit {shlex.quote(others[0])} if both are the same tokens"
-        raise CalibrationError(what, remedy="leave --unit out, or --into" if named.unit else remedy)
+        of_token_s = decoder.layers * decoder.step_s[-1] + decoder.output_s
+    longest = times[-1]
+    quartiles_s = (longest.p75_s or longest.seconds)[-1] - (longest.p25_s or longest.seconds)[-1]
+    plane = Plane(s_per_src_token=slope, s_per_tgt_token=of_token_s, s_fixed=fixed)
+    spread = min(quartiles_s / 1.349 / longest.seconds[-1], MOST_RELATIVE_SD)
+    return Execution(kind="inferred", plane=plane, residual_relative_sd=spread)
 
 
 def _profiled(
     measure: Callable[[], tuple[StiBlock, Execution]],
     settings: StiSettings,
-    account: EngineAccount,
-    named: ProfileNames,
+    model: dict[str, Any],
+    destination: Destination,
     ranges: ValidRange,
-    unit: str,
+    unit: str | None,
 ) -> tuple[DeviceProfile, list[str]]:
     """Measure the blocks on this box; return the profile with its conditions, and its warnings."""
     box = describe()
@@ -341,41 +337,25 @@ def _profiled(
     with pinned(settings.threads) as cpus:
         sti, execution = measure()
     conditions = profile_assembly.conditions_block([before], profile_assembly.state(describe()), None, cpus)
-    account = replace(account, device_name=box.board or box.cpu_model or account.device_name)
-    if named.into is not None:
-        profile = profile_assembly.completed(
-            named.into, {"sti": sti}, conditions, ["sti"], name=named.profile, device_name=named.device, tool=TOOL
-        )
+    name, into = destination.name, destination.into
+    if into is not None:
+        profile = profile_assembly.completed(into, {"sti": sti}, conditions, ["sti"], name=name, device_name=None, tool=TOOL)
     else:
+        account = EngineAccount(
+            **model,
+            backend="simnmt",
+            compute_type="float32",
+            device="cpu",
+            device_name=box.board or box.cpu_model or box.machine,
+            threads=settings.threads,
+            versions={"torch": version("torch")},
+        )
+        source = f"{account.model}, {profile_assembly.describe_weights(account)}, streamed in shards"
         # A classifier emits nothing, and its lengths count all tokens that it reads.
-        end: Literal["both", "none"] = "both" if ranges.tgt_len[0] > 0 else "none"
+        units = LengthUnit(src=unit or UNIT, tgt=unit or UNIT, end_of_sentence="both" if ranges.tgt_len[0] else "none")
+        blocks = {"valid_range": ranges, "execution": execution, "sti": sti, "conditions": conditions}
         profile = profile_assembly.new_profile(
-            named.profile,
-            account.model,
-            account,
-            box,
-            LengthUnit(src=unit, tgt=unit, end_of_sentence=end),
-            {"valid_range": ranges, "execution": execution, "sti": sti, "conditions": conditions},
-            device_name=named.device,
-            source=f"{account.model}, {profile_assembly.describe_weights(account)}, streamed in shards",
-            tool=TOOL,
+            name, account.model, account, box, units, blocks, device_name=None, source=source, tool=TOOL
         )
     remarks = profile_assembly.remarks(conditions.governor, None, on_cpu=True)
     return profile, [*(doubt.message for doubt in profile_doubts(profile)), *remarks]
-
-
-def _account(
-    settings: StiSettings, model: str, architecture: Mapping[str, Any], vocab: int, weights: Literal["random", "checkpoint"]
-) -> EngineAccount:
-    return EngineAccount(
-        backend="simnmt",
-        model=model,
-        architecture=dict(architecture),
-        weights=weights,
-        compute_type="float32",
-        device="cpu",
-        device_name=cpu_name(),
-        threads=settings.threads,
-        versions={"torch": version("torch")},
-        vocab=vocab,
-    )
