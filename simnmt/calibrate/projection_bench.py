@@ -10,7 +10,7 @@ from pydantic import Field
 
 from simnmt.base.configuration import Configuration
 from simnmt.calibrate.settings import read_measurement
-from simnmt.kernels.projection_cost import ProductCosts, ProductMethod, StageCost
+from simnmt.kernels.projection_cost import PRODUCT_METHODS, ProductCosts, ProductMethod, StageCost
 from simnmt.profile.blocks import Kind
 
 Count = Annotated[int, Field(ge=1)]
@@ -35,13 +35,13 @@ class LayerCost(ProductCosts):
     vocab: Count
     width: Count
     assign: StageCost
-    """The nearest centroid of each row. Numbers: clusters x width; columns: clusters."""
+    """The nearest centroid of each row; columns: clusters."""
     union: StageCost
-    """The union of the rows' sets. Numbers: V; columns: indices in these sets."""
+    """The union of the rows' sets; columns: indices in these sets."""
     scatter: StageCost
-    """Logits to their places among V, all others -inf. Numbers: V; columns: active columns."""
+    """Logits to their places among V, all others -inf; columns: active columns."""
     search: StageCost
-    """Bias, softmax and search in one pass. Numbers: columns searched."""
+    """Bias, softmax and search in one pass; columns: those searched."""
 
     def step_s(
         self, columns: int, rows: int, clusters: int, *, scatter: bool = False, method: ProductMethod | None = None
@@ -51,23 +51,20 @@ class LayerCost(ProductCosts):
         `rows`: sentences x beam; `scatter`: search V, as published, else the active columns alone (XP-02); `method`: None for
         the faster one.
         """
-        searched = self.vocab if scatter else columns
-        return (
-            self.assign.seconds(rows, clusters * self.width, clusters)
-            + self.union.seconds(rows, self.vocab, columns if rows == 1 else OVERLAP * columns)
-            + self.product_s(columns, rows, self.width, method)
-            + (self.scatter.seconds(rows, self.vocab, columns) if scatter else 0.0)
-            + self.search.seconds(rows, searched, searched)
-        )
+        step_s = self.assign.seconds(rows, clusters) + self.product_s(columns, rows, method)
+        step_s += self.union.seconds(rows, columns if rows == 1 else OVERLAP * columns)
+        if scatter:
+            step_s += self.scatter.seconds(rows, columns)
+        return step_s + self.search.seconds(rows, self.vocab if scatter else columns)
 
     def dense_s(self, rows: int) -> float:
         """Return the seconds of one step with all columns."""
-        return self.dense.seconds(rows, self.vocab * self.width, self.vocab) + self.search.seconds(rows, self.vocab, self.vocab)
+        return self.dense.seconds(rows, self.vocab) + self.search.seconds(rows, self.vocab)
 
     def break_even(self, rows: int, clusters: int, *, scatter: bool = False) -> float | None:
         """Return the share of V above which dense is faster: 0 if it always is, None if it is not even at all of V."""
         dense_s, shares = self.dense_s(rows), []
-        for method in ("row_wise", "gather"):
+        for method in PRODUCT_METHODS:
             # Every stage is linear in the active columns, so two points determine the intersection with dense.
             none_s, all_s = (
                 self.step_s(columns, rows, clusters, scatter=scatter, method=method) for columns in (0, self.vocab)

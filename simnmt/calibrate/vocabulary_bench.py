@@ -170,29 +170,21 @@ def active_steps(layer: Layer, step: Step, method: ProductMethod, logits: Tensor
 
 COLD = ("assign", *PRODUCT_METHODS)
 """Stages whose numbers are in memory, or in the last cache if it holds the weights; others find theirs in the nearer caches."""
-Stage = tuple[str, float, float, Run]
-"""A stage, its numbers and columns as in `StagePoint`, and its run."""
+Stage = tuple[str, int, Run]
+"""A stage, its columns as in `StagePoint`, and its run."""
 
 
-def common_stages(layer: Layer, rows: int) -> Iterator[Stage]:
-    """Yield the stages that active columns do not change: the search of V, and the centroids, a quarter of them and all."""
-    (vocab, width), clusters = layer.weight.shape, len(layer.centroids)
-    products = torch.zeros(rows, vocab, dtype=layer.weight.dtype, device=layer.weight.device)
-    yield "search", vocab, vocab, partial(search, products, layer.bias)
-    for count in sorted({max(1, clusters // 4), clusters}):
-        centroids = Centroids.of(layer.centroids.points[:count])
-        hidden = layer.centroids.points[torch.arange(rows) % count]
-        yield "assign", count * width, count, partial(centroids.nearest, hidden)
-
-
-def step_stages(layer: Layer, step: Step, logits: Tensor) -> Iterator[Stage]:
-    """Yield the other stages of a step; `logits` receives scattered products."""
-    (vocab, width), count = layer.weight.shape, len(step.columns)
+def stages_of(layer: Layer, step: Step, logits: Tensor) -> list[Stage]:
+    """Return all stages of a step with active columns; `logits` receives scattered products."""
+    vocab, count = len(layer.weight), len(step.columns)
     multiply = partial(gathered_products, layer.weight, step.hidden, step.columns, out=step.out)
-    yield from ((method, count * width, count, partial(multiply, method=method)) for method in PRODUCT_METHODS)
-    yield "union", vocab, step.indices, partial(step.sets.union, step.chosen)
-    yield "scatter", vocab, count, partial(scatter, step.out, step.columns, vocab, layer.bias, logits)
-    yield "search", count, count, lambda: search(step.out, layer.bias[step.columns])
+    return [
+        ("assign", len(layer.centroids), partial(layer.centroids.nearest, step.hidden)),
+        *((method, count, partial(multiply, method=method)) for method in PRODUCT_METHODS),
+        ("union", step.indices, partial(step.sets.union, step.chosen)),
+        ("scatter", count, partial(scatter, step.out, step.columns, vocab, layer.bias, logits)),
+        ("search", count, lambda: search(step.out, layer.bias[step.columns])),
+    ]
 
 
 def vocabulary_bench(
@@ -258,29 +250,27 @@ def _measure(layer: Layer, setting: Setting, rows: int, points: dict[str, list[S
     fitted = dict.fromkeys(setting.heldout_shares, False)
     if rows in setting.rows:
         fitted |= dict.fromkeys(setting.shares, True)
-    logits = torch.empty(rows, vocab, device=device)
+    logits = torch.zeros(rows, vocab, device=device)
     steps = {share: random_step(layer, rows, share) for share in fitted}
     dense = dense_steps(layer, next(iter(steps.values())).hidden)
     whole: dict[Any, Run] = {"dense": dense[fastest(dense)]}
-    stages: dict[tuple[float | None, int], Stage] = {(None, at): stage for at, stage in enumerate(common_stages(layer, rows))}
+    stages: dict[Any, Stage] = {"search": ("search", vocab, partial(search, logits.to(layer.weight.dtype), layer.bias))}
     methods: dict[float, ProductMethod] = {}
     for share, step in steps.items():
-        of_step = list(step_stages(layer, step, logits))
-        stages |= {(share, at): stage for at, stage in enumerate(of_step)}
-        methods[share] = fastest({name: run for name, _, _, run in of_step if name in PRODUCT_METHODS})
+        of_step = {(share, name): (name, columns, run) for name, columns, run in stages_of(layer, step, logits)}
+        stages |= of_step
+        methods[share] = fastest({name: run for name, _, run in of_step.values() if name in PRODUCT_METHODS})
         whole |= {(share, name): run for name, run in active_steps(layer, step, methods[share], logits).items()}
-    cases: dict[Any, Case] = {key: Case(run, flush if name in COLD else None) for key, (name, _, _, run) in stages.items()}
+    cases: dict[Any, Case] = {key: Case(run, flush if name in COLD else None) for key, (name, _, run) in stages.items()}
     frame = rounds(cases | {key: Case(run, flush) for key, run in whole.items()}, setting.rounds, clock=clock)
     median_s = {key: float(np.median(times_s)) for key, times_s in by_round(frame).items()}
-    timed: dict[float | None, dict[str, StagePoint]] = {}
-    for key, (name, numbers, columns, _) in stages.items():
-        point = timed.setdefault(key[0], {})[name] = StagePoint(rows, numbers, columns, median_s[key])
-        if fitted.get(key[0] or 0.0, rows in setting.rows):
-            points.setdefault(name, []).append(point)
-    # Only whole steps multiply all columns; the time of their search is small and is subtracted.
-    dense_s = max(median_s["dense"] - timed[None]["search"].seconds, LEAST_S)
     if rows in setting.rows:
-        points.setdefault("dense", []).append(StagePoint(rows, vocab * width, vocab, dense_s))
+        for key, (name, columns, _) in stages.items():
+            if key == "search" or fitted[key[0]]:
+                points.setdefault(name, []).append(StagePoint(rows, columns, median_s[key]))
+        # Only whole steps multiply all columns; the time of their search is small and is subtracted.
+        dense_s = max(median_s["dense"] - median_s["search"], LEAST_S)
+        points.setdefault("dense", []).append(StagePoint(rows, vocab, dense_s))
     for share, step in steps.items():
         yield StepTime(
             vocab=vocab,
@@ -289,7 +279,7 @@ def _measure(layer: Layer, setting: Setting, rows: int, points: dict[str, list[S
             columns=len(step.columns),
             fitted=fitted[share],
             method=methods[share],
-            stages_s={name: point.seconds for name, point in (timed[None] | timed[share]).items()},
+            stages_s={name: median_s[share, name] for name, _, _ in stages_of(layer, step, logits)},
             dense_s=median_s["dense"],
             columns_s=median_s[share, "columns"],
             ratio=ratio(frame, "dense", (share, "columns")).value,

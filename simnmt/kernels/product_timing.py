@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from functools import partial
@@ -22,7 +21,7 @@ SHARES = (0.02, 0.15)
 MOST_NUMBERS = 1 << 22
 """Most weights of active columns: of a larger layer smaller shares are timed."""
 MOST_DENSE = 1 << 24
-"""Most weights of all columns: of a larger layer the first columns are timed."""
+"""Most weights of all columns: of a larger layer the first columns are timed, in proportion."""
 ROWS_OF_MOST = 16
 """Rows above which proportionally fewer weights are taken, because the arithmetic then takes the time."""
 PIECE = 1_024
@@ -55,8 +54,7 @@ def measure_products(
         fewer, hidden = max(1.0, rows / ROWS_OF_MOST), torch.randn(rows, width, generator=generator)
         if dense is None:
             count = min(vocab, max(1, int(MOST_DENSE / fewer / width)))
-            out = torch.empty(rows, count, dtype=weight.dtype)
-            whole = dense_products(weight[:count], hidden.to(weight.dtype), out)
+            whole = dense_products(weight[:count], hidden.to(weight.dtype), torch.empty(rows, count, dtype=weight.dtype))
             timed += [("dense", rows, count, run) for run in whole.values()]
         else:
             timed.append(("dense", rows, vocab, partial(dense, hidden)))
@@ -78,14 +76,11 @@ def measure_products(
             begin_s = clock()
             run()
             if number:
-                so_far_s = least_s[name].get((rows, count), math.inf)
-                least_s[name][rows, count] = min(so_far_s, clock() - begin_s)
-    return ProductCosts(
-        **{
-            name: fit_stage(StagePoint(rows, count * width, count, seconds) for (rows, count), seconds in of_sizes.items())
-            for name, of_sizes in least_s.items()
-        }
-    )
+                seconds = clock() - begin_s
+                least_s[name][rows, count] = min(least_s[name].get((rows, count), seconds), seconds)
+    least_s["dense"] = {(rows, vocab): seconds * vocab / count for (rows, count), seconds in least_s["dense"].items()}
+    points = {name: [StagePoint(*size, seconds) for size, seconds in sizes.items()] for name, sizes in least_s.items()}
+    return ProductCosts(**{name: fit_stage(of_stage) for name, of_stage in points.items()})
 
 
 def dense_products(weight: Tensor, hidden: Tensor, out: Tensor) -> dict[str, Callable[[], Tensor]]:

@@ -55,10 +55,10 @@ def drawn(vocab: int, width: int, clusters: int, share: float, always: Sequence[
     return MadeClusters(Centroids.of(points), sets_of([active.nonzero()[:, 0].tolist() for active in chosen], vocab))
 
 
-def made_cost(**s_per_number: float) -> ProductCosts:
-    """Nothing costs anything but what is named, in proportion to the weights that it reads."""
+def made_cost(**s_per_column: float) -> ProductCosts:
+    """Nothing costs anything but what is named, in proportion to its columns."""
 
     def stage(name: str) -> StageCost:
-        return StageCost(rows=(1,), fixed_s=(0.0,), s_per_number=(s_per_number.get(name, 0.0),), s_per_column=(0.0,))
+        return StageCost(rows=(1,), fixed_s=(0.0,), s_per_column=(s_per_column.get(name, 0.0),))
 
     return ProductCosts(row_wise=stage("row_wise"), gather=stage("gather"), dense=stage("dense"))

@@ -84,7 +84,7 @@ def test_worked_example_of_fvp_07() -> None:
     assert best.columns.tolist() == [[1, 4, 3]]
     assert best.log_probs.exp()[0].tolist() == pytest.approx([0.499203, 0.334626, 0.166170], abs=5e-7)
     assert (best.log_probs.exp() >= dense[0, best.columns]).all()
-    assert layer.likeliest(layer.project(hidden, 0)).tolist() == [1]
+    assert layer.likeliest(layer.project(hidden, 0), False)[0].tolist() == [1]
 
 
 @st.composite
@@ -126,8 +126,9 @@ def test_neither_padding_nor_the_end_of_a_forced_sentence_is_chosen() -> None:
     banned = BannedTokens(model)
     banned.update([Limit(3), Limit(3, True)], 1)
     layer = output(model, listed(MadeLists([[0, 1, 4, 5]], 6)), banned, [[0], [0]])
-    assert layer.likeliest(layer.project(table[:2], 0)).tolist() == [1, 4]
-    tokens, log_probs = layer.likeliest_scored(layer.project(table[:2], 1))
+    assert layer.likeliest(layer.project(table[:2], 0), False)[0].tolist() == [1, 4]
+    tokens, log_probs = layer.likeliest(layer.project(table[:2], 1), True)
+    assert log_probs is not None
     assert tokens.tolist() == [1, 4]
     # The end, 4 and 5 are left to the first; 4 and 5 to the second.
     expected = [-log(1 + exp(-2) + exp(-9)), -log(1 + exp(-7))]
@@ -136,12 +137,12 @@ def test_neither_padding_nor_the_end_of_a_forced_sentence_is_chosen() -> None:
 
 def test_the_product_depends_on_rows_only_or_on_the_measured_cost(monkeypatch: pytest.MonkeyPatch) -> None:
     """Row by row up to some hundred rows, whatever the columns; by a cost's leave also dense, once about half are active."""
-    usual = product_choice(None, 640, 8)
+    usual = product_choice(None, 640)
     for columns in (5, 320, 640):
         assert [usual(columns, rows) for rows in (1, 40, 127, 128, 500)] == [*["row_wise"] * 3, *["gather"] * 2]
     cost = made_cost(row_wise=2.0, gather=3.0, dense=1.0)
-    choice = product_choice(cost, 640, 8)
+    choice = product_choice(cost, 640)
     assert [choice(columns, 1) for columns in (5, 290, 340, 640)] == [*["row_wise"] * 2, *["dense"] * 2]
-    assert product_choice(made_cost(row_wise=2.0, gather=1.5, dense=1.0), 640, 8)(100, 1) == "gather"
+    assert product_choice(made_cost(row_wise=2.0, gather=1.5, dense=1.0), 640)(100, 1) == "gather"
     monkeypatch.setattr(ProductCosts, "method", lambda *_: pytest.fail("asked again of as many, as far as it matters"))
     assert choice(293, 1) == "row_wise"

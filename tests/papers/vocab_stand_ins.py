@@ -120,9 +120,9 @@ def step(share: float = 0.06, ratio: float = 11.0, rows: int = 1, **changed: Any
     return StepTime(**(fields | changed))
 
 
-def stage(fixed_s: float = 0.0, s_per_number: float = 0.0, s_per_column: float = 0.0) -> StageCost:
+def stage(fixed_s: float = 0.0, s_per_column: float = 0.0) -> StageCost:
     """Of any number of rows."""
-    return StageCost(rows=(1,), fixed_s=(fixed_s,), s_per_number=(s_per_number,), s_per_column=(s_per_column,))
+    return StageCost(rows=(1,), fixed_s=(fixed_s,), s_per_column=(s_per_column,))
 
 
 def cost(**stages: StageCost) -> LayerCost:

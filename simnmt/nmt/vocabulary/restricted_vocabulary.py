@@ -106,7 +106,7 @@ Method = ProductMethod | Literal["dense"]
 """`dense`: the product of all columns, of which the active ones are then taken."""
 
 
-def product_choice(cost: ProductCosts | None, vocab: int, width: int) -> Callable[[int, int], Method]:
+def product_choice(cost: ProductCosts | None, vocab: int) -> Callable[[int, int], Method]:
     """Return the choice of the fastest product by active columns and rows; the cost model is asked once per bucket.
 
     Without a cost it depends on the number of rows only.
@@ -118,9 +118,9 @@ def product_choice(cost: ProductCosts | None, vocab: int, width: int) -> Callabl
     @cache
     def fastest(number: int, rows: int) -> Method:
         columns = min(vocab, number * bucket + bucket // 2)  # the middle of the bucket
-        method = cost.method(columns, rows, width)
-        dense_s = cost.dense.seconds(rows, vocab * width, vocab)
-        return "dense" if dense_s < cost.product_s(columns, rows, width, method) else method
+        method = cost.method(columns, rows)
+        dense_s = cost.dense.seconds(rows, vocab)
+        return "dense" if dense_s < cost.product_s(columns, rows, method) else method
 
     return lambda columns, rows: fastest(columns // bucket, rows)
 
