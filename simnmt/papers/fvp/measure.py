@@ -304,5 +304,5 @@ class _Bench:
                     sentences=len(sample),
                     identical=identical_share(timed.hypotheses["dense"], timed.hypotheses[cell.method]),
                     conclusive=timed.conclusive,
-                    ratios=timed.ratios("tokens_per_s", cell.method, "dense"),
+                    gains=timed.ratios("tokens_per_s", cell.method, "dense"),
                 )
