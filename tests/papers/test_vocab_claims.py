@@ -11,7 +11,7 @@ from simnmt.base import shipped_files
 from simnmt.base.errors import InputError
 from simnmt.calibrate.projection_bench import ProjectionBench
 from simnmt.calibrate.settings import CalibrationError
-from simnmt.papers.fvp.printed_claims import bench_claims
+from simnmt.papers.fvp.published import bench_claims
 from simnmt.papers.fvp.reproduction import judge, reproduce
 from simnmt.papers.fvp.study import Study
 from simnmt.papers.fvp.study_claims import study_claims
