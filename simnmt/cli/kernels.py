@@ -29,10 +29,10 @@ def kernels(context: typer.Context, as_json: AsJson = False) -> None:
             raise typer.BadParameter(f"give it after {context.invoked_subcommand}", param_hint="--json")
         return
     with named_if_missing("models"):
-        from simnmt.kernels.registry import listing
+        from simnmt.kernels.registry import format_listing, listing
 
     kernel_list = listing()
-    print_result(as_json, kernel_list.as_json, kernel_list.text)
+    print_result(as_json, lambda: kernel_list, lambda: format_listing(kernel_list))
 
 
 @app.command()

@@ -99,13 +99,8 @@ class Kernel:
     meaning: str
     source: str
     """Ids of the requirements."""
-    reference: str
-    """What the tests compare it with."""
     bound: str
     """Bound of its error against the reference, in words; a case gives it in numbers."""
-    cost: str
-    """Bytes and operations, in words."""
     baselines: tuple[str, str]
     cases: Callable[..., Iterator[Case]]
     """Yields the cases for a number of threads, and of given sizes; builds each in its turn, because not all may fit memory."""
-    device: str = "cpu"

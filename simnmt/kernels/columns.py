@@ -7,73 +7,49 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from simnmt.kernels.arrays import KernelError
 from simnmt.kernels.native_library import native
 from simnmt.kernels.output_layer import fused_argmax
 from simnmt.kernels.projection_cost import ProductMethod
-from simnmt.kernels.tensor_checks import (
-    ANY_SIZE,
-    REAL_TYPES,
-    check_beside,
-    check_columns,
-    check_tensor,
-    raise_for_column,
-)
+from simnmt.kernels.tensor_checks import ANY_SIZE, REAL_TYPES, check_beside, check_columns, check_tensor
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class ColumnSets:
-    """r sets of columns of one vocabulary; set i is `columns[starts[i]:starts[i + 1]]`.
+    """r sets of columns of one vocabulary; set i is `columns[starts[i]:starts[i + 1]]`."""
 
-    Raises `KernelError` for tensors of other types, for a set that is empty or not ascending, and for a column outside the
-    vocabulary.
-    """
+    def __init__(self, starts: Tensor, columns: Tensor, vocab: int) -> None:
+        """Keep sets.
 
-    starts: Tensor
-    """int64 [r + 1]: 0, then the end of each set. Always on the CPU."""
-    columns: Tensor
-    """int32 [n], ascending within each set, on any device; unions are made on this device."""
-    vocab: int
-    _flags: Tensor = field(init=False, repr=False)
-    _lock: threading.Lock = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        check_tensor("starts", self.starts, (torch.int64,), (ANY_SIZE,))
-        check_tensor("columns", self.columns, (torch.int32,), (ANY_SIZE,))
-        object.__setattr__(self, "starts", _owned(self.starts).cpu())
-        object.__setattr__(self, "columns", _owned(self.columns))
-        self._check()
-        with torch.inference_mode(False):  # tensors made in that mode can be written to only in that mode
-            object.__setattr__(self, "_flags", torch.zeros(self.vocab, dtype=torch.uint8, device=self.columns.device))
-        object.__setattr__(self, "_lock", threading.Lock())
-
-    def _check(self) -> None:
-        starts, columns = self.starts, self.columns
-        sound = (
-            len(starts) > 1 and int(starts[0]) == 0 and int(starts[-1]) == columns.numel() and bool((starts.diff() > 0).all())
-        )
+        `starts`: int64 [r + 1], 0, then the end of each set; kept on the CPU. `columns`: int32 [n], ascending within each set,
+        on any device, on which unions are made. Raises `KernelError` for tensors of other types, for a set that is empty or not
+        ascending, and for a column outside the vocabulary.
+        """
+        check_tensor("starts", starts, (torch.int64,), (ANY_SIZE,))
+        check_tensor("columns", columns, (torch.int32,), (ANY_SIZE,))
+        self.starts, self.columns, self.vocab = _owned(starts).cpu(), _owned(columns), vocab
+        sound = len(starts) > 1 and int(starts[0]) == 0 and int(starts[-1]) == len(columns) and bool((starts.diff() > 0).all())
         if sound:
-            rising = torch.ones(columns.numel(), dtype=torch.bool, device=columns.device)
+            rising = torch.ones(len(columns), dtype=torch.bool, device=columns.device)
             rising[1:] = columns[1:] > columns[:-1]
             rising[starts[:-1].to(columns.device)] = True
-            sound = bool(rising.all()) and int(columns.min()) >= 0 and int(columns.max()) < self.vocab
+            sound = bool(rising.all()) and int(columns.min()) >= 0 and int(columns.max()) < vocab
         if not sound:
-            raise KernelError(f"sets of columns are not all filled, ascending, and within a vocabulary of {self.vocab}")
+            raise KernelError(f"sets of columns are not all filled, ascending, and within a vocabulary of {vocab}")
+        with torch.inference_mode(False):  # tensors made in that mode can be written to only in that mode
+            self._flags = torch.zeros(vocab, dtype=torch.uint8, device=columns.device)
+        self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self.starts) - 1
 
     def of(self, index: int) -> Tensor:
-        """Return the columns of one set, int32, without a copy. Raises `KernelError` for an unknown set."""
-        if not 0 <= index < len(self):
-            raise KernelError(f"set {index} is not among the {len(self)}")
+        """Return the columns of one set, int32, without a copy."""
         return self.columns[int(self.starts[index]) : int(self.starts[index + 1])]
 
     def sizes(self) -> Tensor:
@@ -86,16 +62,12 @@ class ColumnSets:
         Empty for k = 0; for one set its slice, without a copy. Raises `KernelError` for an unknown set.
         """
         check_tensor("chosen", chosen, (torch.int64,), (ANY_SIZE,))
-        distinct = sorted(set(chosen.tolist()))
-        if not distinct:
-            return self.columns[:0]
-        first, last = distinct[0], distinct[-1]
-        if first < 0 or last >= len(self):
-            raise KernelError(f"set {first if first < 0 else last} is not among the {len(self)}")
-        return self.of(first) if first == last else self._union_of(np.array(distinct))
-
-    def _union_of(self, distinct: NDArray[np.int64]) -> Tensor:
-        starts = self.starts.numpy()
+        sets = sorted(set(chosen.tolist()))
+        if sets and (sets[0] < 0 or sets[-1] >= len(self)):
+            raise KernelError(f"sets {sets[0]} to {sets[-1]} are not all among the {len(self)}")
+        if len(sets) < 2:
+            return self.of(sets[0]) if sets else self.columns[:0]
+        starts, distinct = self.starts.numpy(), np.array(sets)
         firsts, ends = starts[distinct], starts[distinct + 1]
         with self._lock:  # the flags are shared: two threads would set each other's
             kernels = native() if self.columns.is_cpu else None
@@ -173,9 +145,7 @@ class Centroids:
         if not len(products):
             return torch.empty(0, dtype=torch.int64, device=hidden.device)
         try:
-            if products.is_cpu:
-                return fused_argmax(products, self.half_norms)
-            return lowest_argmax(products + self.half_norms)
+            return (fused_argmax if products.is_cpu else _torch_argmax)(products, self.half_norms)
         except KernelError:
             broken = (~hidden.isfinite()).any(1).nonzero()
             if not broken.numel():
@@ -185,7 +155,7 @@ class Centroids:
     def _products(self, hidden: Tensor) -> Tensor:
         count, width = self.points.shape
         check_tensor("hidden", hidden, REAL_TYPES, (ANY_SIZE, width))
-        check_beside("hidden", hidden, "the centroids", self.points)
+        check_beside("hidden", hidden, self.points)
         hidden = hidden.detach().float() - self.mean
         if self.points.dtype != torch.float32:  # a product in half precision is rounded, and another point could seem nearest
             parts = (self.points[first : first + _WIDENED].float() for first in range(0, count, _WIDENED))
@@ -204,16 +174,13 @@ class Centroids:
         return sum(tensor.untyped_storage().nbytes() for tensor in (self.points, self.half_norms, self.mean))
 
 
-def lowest_argmax(scores: Tensor) -> Tensor:
-    """Return the column of each row's maximum, the lowest among equals, which torch's argmax on CUDA does not guarantee.
-
-    Raises `KernelError` for a row with NaN or +inf, and for a row of only -inf.
-    """
-    places = torch.arange(scores.shape[1], device=scores.device)
+def _torch_argmax(products: Tensor, bias: Tensor) -> Tensor:
+    """Return the result of `fused_argmax`; torch's own argmax on CUDA does not guarantee the lowest among equals."""
+    scores = products + bias
     most = scores.max(1, keepdim=True).values
     if not bool(most.isfinite().all()):
         raise KernelError("a row has NaN, +inf, or nothing but -inf")
-    return torch.where(scores == most, places, scores.shape[1]).min(1).values
+    return torch.where(scores == most, torch.arange(scores.shape[1], device=scores.device), scores.shape[1]).min(1).values
 
 
 def _output(out: Tensor | None, rows: int, columns: int, beside: Tensor) -> Tensor:
@@ -221,19 +188,13 @@ def _output(out: Tensor | None, rows: int, columns: int, beside: Tensor) -> Tens
     if out is None:
         return torch.empty((rows, columns), dtype=torch.float32, device=beside.device)
     check_tensor("out", out, (torch.float32,), (rows, columns))
-    check_beside("out", out, "what it is made from", beside)
+    check_beside("out", out, beside)
     return out
 
 
 def _native_for(*tensors: Tensor) -> ctypes.CDLL | None:
     """Return the compiled kernels if all tensors are float32 on the CPU."""
     return native() if all(tensor.is_cpu and tensor.dtype == torch.float32 for tensor in tensors) else None
-
-
-def multiplied(gathered: Tensor, hidden: Tensor) -> Tensor:
-    """Return `hidden` @ gathered.T by torch: in float32 on the CPU, in the weight's type on CUDA, which sums in float32."""
-    kind = gathered.dtype if gathered.is_cuda else torch.float32
-    return hidden.to(kind) @ gathered.to(kind).T
 
 
 GATHERED_FROM_ROWS = 128
@@ -274,21 +235,22 @@ def gathered_products(
     vocab, width = weight.shape
     hidden_at = check_tensor("hidden", hidden, REAL_TYPES, (ANY_SIZE, width))
     columns_at = check_tensor("columns", columns, (torch.int32,), (ANY_SIZE,))
-    check_beside("hidden", hidden, "weight", weight)
-    check_beside("columns", columns, "weight", weight)
+    check_beside("hidden", hidden, weight)
+    check_beside("columns", columns, weight)
     rows, count = hidden.shape[0], columns.shape[0]
     out = _output(out, rows, count, hidden)
     kernels = _native_for(weight, hidden)
     if kernels is None:
         check_columns(columns, vocab)
-        return out.copy_(multiplied(weight.detach().index_select(0, columns), hidden.detach()))
+        kind = weight.dtype if weight.is_cuda else torch.float32  # a GPU sums halves in float32
+        return out.copy_(hidden.detach().to(kind) @ weight.detach().index_select(0, columns).to(kind).T)
     arguments = weight_at, vocab, width, columns_at, count, hidden_at, rows
     if method == "row_wise":
         unsound = kernels.simnmt_row_wise(*arguments, out.data_ptr())
     else:
         scratch = torch.empty(kernels.simnmt_gathered_scratch(width, rows))
         unsound = kernels.simnmt_gathered(*arguments, scratch.data_ptr(), out.data_ptr())
-    raise_for_column(unsound, columns, vocab)
+    check_columns(columns, vocab, unsound)
     return out
 
 
@@ -306,17 +268,17 @@ def scatter(
     """
     columns_at = check_tensor("columns", columns, (torch.int32,), (ANY_SIZE,))
     products_at = check_tensor("products", products, (torch.float32,), (ANY_SIZE, len(columns)))
-    check_beside("columns", columns, "products", products)
+    check_beside("columns", columns, products)
     bias_at = None
     if bias is not None:
         bias_at = check_tensor("bias", bias, (torch.float32,), (vocab,))
-        check_beside("bias", bias, "products", products)
+        check_beside("bias", bias, products)
     rows = products.shape[0]
     out = _output(out, rows, vocab, products)
     kernels = _native_for(products)
     if kernels is not None:
         unsound = kernels.simnmt_scatter(products_at, rows, columns_at, len(columns), vocab, bias_at, out.data_ptr())
-        raise_for_column(unsound, columns, vocab)
+        check_columns(columns, vocab, unsound)
         return out
     check_columns(columns, vocab)
     placed = products.detach() if bias is None else products.detach() + bias.detach()[columns]

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 from collections.abc import Iterator
+from functools import partial, reduce
 
 import torch
 from torch import Tensor
 
 from simnmt.base.compile import KERNEL_LIBRARY, c_declarations
-from simnmt.kernels.cases import Case, Comparison, Kernel, Memory, Run, last_cache_bytes, target_at
+from simnmt.kernels.cases import Case, Comparison, Kernel, Run, last_cache_bytes, target_at
 from simnmt.kernels.native_library import native, share
-from simnmt.kernels.output_reference import (
-    ROWS_AT_ONCE,
-    Best,
-    Partial,
-    check_arguments,
-    combine,
-    reference_best,
-    refuse_row,
-)
+from simnmt.kernels.output_reference import ROWS_AT_ONCE, Best, Partial, check_arguments, combine, reference_best, refuse_row
 
 LEAST_OF_A_THREAD = 1 << 17
 """Elements below which work is not divided among threads: handing work to a thread costs some 20 us."""
@@ -56,8 +48,12 @@ def fused_best(products: Tensor, bias: Tensor | None, count: int, *, threads: in
     if kernels is None:
         return reference_best(products, bias, count)
     parts = parts_of(products, threads, count)
-    if _divides_columns(products, parts):
-        return _best_by_columns(kernels, products, bias, count, parts)
+    if parts > 1 and products.shape[0] < ROWS_OF_A_THREAD * parts:
+        whole, columns, values = _by_columns(kernels, products, bias, count, parts)
+        # Stable, and the parts are in the order of their columns: among equal values the lowest column stays first.
+        values, order = torch.cat(list(values), dim=1).sort(dim=1, descending=True, stable=True)
+        columns = torch.cat(list(columns), dim=1).gather(1, order)
+        return Best(columns[:, :count].contiguous(), values[:, :count].contiguous(), whole.total.log())
     best = Best.empty(products.shape[0], count)
     _search(kernels, products, bias, count, *best, None, None, row_parts=parts)
     return best
@@ -77,8 +73,8 @@ def fused_argmax(products: Tensor, bias: Tensor | None, *, threads: int = 1) -> 
     if kernels is None:
         return reference_best(products, bias, 1).columns[:, 0]
     parts = parts_of(products, threads, 1)
-    if _divides_columns(products, parts):
-        return _argmax_of(_by_columns(kernels, products, bias, 1, parts, with_sum=False)[0], products, bias)
+    if parts > 1 and products.shape[0] < ROWS_OF_A_THREAD * parts:
+        return _by_columns(kernels, products, bias, 1, parts, with_sum=False)[0].column
     columns = torch.empty(products.shape[0], dtype=torch.int64)
     _search(kernels, products, bias, 1, columns, None, None, None, None, row_parts=parts)
     return columns
@@ -87,10 +83,6 @@ def fused_argmax(products: Tensor, bias: Tensor | None, *, threads: int = 1) -> 
 def parts_of(products: Tensor, threads: int, count: int) -> int:
     """Return the number of parts of the work: one for each thread that gets enough elements and at least `count` columns."""
     return 1 if threads == 1 else max(1, min(threads, products.numel() // LEAST_OF_A_THREAD, products.shape[1] // count))
-
-
-def _divides_columns(products: Tensor, parts: int) -> bool:
-    return parts > 1 and products.shape[0] < ROWS_OF_A_THREAD * parts
 
 
 _SharedSearch = c_declarations(KERNEL_LIBRARY.folder / "output_layer.c").SharedSearch
@@ -125,33 +117,20 @@ def _search(
         raise refuse_row(products, bias, broken)
 
 
-def _best_by_columns(kernels: ctypes.CDLL, products: Tensor, bias: Tensor | None, count: int, parts: int) -> Best:
-    """Select the best among the best of each part of the columns, and combine the sums of the parts (FNI-04)."""
-    whole, columns, values = _by_columns(kernels, products, bias, count, parts, with_sum=True)
-    _argmax_of(whole, products, bias)
-    # Stable, and the parts are in the order of their columns: among equal values the lowest column stays first.
-    values, order = torch.cat(list(values), dim=1).sort(dim=1, descending=True, stable=True)
-    columns = torch.cat(list(columns), dim=1).gather(1, order)
-    return Best(columns[:, :count].contiguous(), values[:, :count].contiguous(), whole.total.log())
-
-
 def _by_columns(
-    kernels: ctypes.CDLL, products: Tensor, bias: Tensor | None, count: int, parts: int, *, with_sum: bool
+    kernels: ctypes.CDLL, products: Tensor, bias: Tensor | None, count: int, parts: int, *, with_sum: bool = True
 ) -> tuple[Partial, Tensor, Tensor]:
-    """Return the rows' maxima and sums, and the best columns and values of each part of the columns, [parts, rows, count]."""
+    """Return the rows' combined maxima and sums (FNI-04), and the best columns and values of each part of the columns,
+    [parts, rows, count]."""
     rows = products.shape[0]
     columns, values = torch.empty((parts, rows, count), dtype=torch.int64), torch.empty((parts, rows, count))
     maximum, total = torch.empty((parts, rows)), torch.zeros((parts, rows))
     _search(kernels, products, bias, count, columns, values, None, maximum, total if with_sum else None, column_parts=parts)
-    partials = (Partial(maximum[part], total[part], columns[part, :, 0]) for part in range(parts))
-    return functools.reduce(combine, partials), columns, values
-
-
-def _argmax_of(whole: Partial, products: Tensor, bias: Tensor | None) -> Tensor:
+    whole = reduce(combine, (Partial(maximum[part], total[part], columns[part, :, 0]) for part in range(parts)))
     empty = (whole.maximum == -torch.inf).nonzero()
     if empty.numel():
         raise refuse_row(products, bias, int(empty[0]))
-    return whole.column
+    return whole, columns, values
 
 
 VOCAB = 85_000
@@ -167,76 +146,62 @@ BEYOND_CACHE_ROWS = 512
 
 
 def best_cases(threads: int, vocab: int = VOCAB) -> Iterator[Case]:
-    """Yield all batches at beams 1 and 5, and more data than a cache holds."""
-    for rows, count in SIZES:
-        yield _best_case(rows, count, threads, vocab, target=target_at(avx512=5.0, avx2=4.0))
-    yield _best_case(BEYOND_CACHE_ROWS, 1, threads, vocab, copy_alone=True)
+    """Yield all batches at beams 1 and 5, and more data than a cache holds, whose target is a share of the copy's bandwidth."""
+    for rows, count in (*SIZES, (BEYOND_CACHE_ROWS, 1)):
+        products, bias = _random_products(rows, vocab)
+        fused = partial(fused_best, products, bias, count, threads=threads)
+        source = torch.zeros((products.numel() + vocab) // 2)
+        runs: dict[str, Run] = {COPY: partial(torch.ones_like(source).copy_, source)}
+        targets, overwritten = {COPY: target_at(avx512=0.6, avx2=0.6)}, products
+        if rows < BEYOND_CACHE_ROWS:
+            overwritten = products.clone()
+            runs = {IN_PLACE: in_place(overwritten, bias, count), **runs}
+            targets = {IN_PLACE: target_at(avx512=5.0, avx2=4.0)}
+        error = best_error(fused(), products, bias), LOG_PROB_BOUND
+        yield _case(count, products, {"fused": fused, **runs}, targets, error, overwritten)
 
 
 def argmax_cases(threads: int, vocab: int = VOCAB) -> Iterator[Case]:
     """Yield all batches at beam 1."""
-    for batch in BATCHES:
-        yield _argmax_case(batch, threads, vocab)
+    for rows in BATCHES:
+        products, bias = _random_products(rows, vocab)
+        overwritten, columns = products.clone(), torch.empty(rows, dtype=torch.int64)
+        runs: dict[str, Run] = {
+            "argmax": partial(fused_argmax, products, bias, threads=threads),
+            IN_PLACE: in_place(overwritten, bias, 1),
+            ARGMAX_IN_PLACE: partial(_argmax_in_place, overwritten, bias, columns),
+        }
+        # In float32, as the sums that are compared: after rounding, the best column in float64 may be another.
+        logits, best = products + bias, fused_argmax(products, bias, threads=threads)
+        error = float((logits.max(1).values - logits.gather(1, best[:, None])[:, 0]).max()), 0.0
+        yield _case(1, products, runs, {IN_PLACE: target_at(avx512=7.0, avx2=7.0)}, error, overwritten)
 
 
-def _best_case(
-    rows: int,
+def _case(
     count: int,
-    threads: int,
-    vocab: int,
-    *,
-    target: float | None = None,
-    copy_alone: bool = False,
+    products: Tensor,
+    runs: dict[str, Run],
+    targets: dict[str, float | None],
+    error: tuple[float, float],
+    overwritten: Tensor,
 ) -> Case:
-    """`target`: ratio to torch in place, which `copy_alone` leaves out: its target is a share of the copy's bandwidth."""
-    products, bias = _random_products(rows, vocab)
-    bytes_moved = _bytes_moved(products)
-    fused = functools.partial(fused_best, products, bias, count, threads=threads)
-    error, source = best_error(fused(), products, bias), torch.zeros(bytes_moved // 8)
-    against = functools.partial(Comparison, "fused", bytes_moved=bytes_moved, error=error, error_bound=LOG_PROB_BOUND)
-    runs: dict[str, Run] = {"fused": fused, COPY: functools.partial(torch.ones_like(source).copy_, source)}
-    comparisons = [against(COPY, target=target_at(avx512=0.6, avx2=0.6) if copy_alone else None)]
-    before = dict[str, Run]()
-    if not copy_alone:
-        overwritten = products.clone()
-        runs[IN_PLACE] = in_place(overwritten, bias, count)
-        before[IN_PLACE] = functools.partial(overwritten.copy_, products)
-        comparisons.insert(0, against(IN_PLACE, target=target))
-    return Case(_text(rows, count, vocab), _memory(bytes_moved), runs, tuple(comparisons), before)
+    """Return the case of our run, the first, against the others; runs in place begin with `overwritten` as `products`.
 
-
-def _argmax_case(rows: int, threads: int, vocab: int) -> Case:
-    products, bias = _random_products(rows, vocab)
-    overwritten, columns = products.clone(), torch.empty(rows, dtype=torch.int64)
-    argmax = functools.partial(fused_argmax, products, bias, threads=threads)
-    # In float32, as the sums that are compared: after rounding, the best column in float64 may be another.
-    logits = products + bias
-    error = float((logits.max(1).values - logits.gather(1, argmax()[:, None])[:, 0]).max())
-    bytes_moved = _bytes_moved(products)
-    runs: dict[str, Run] = {
-        "argmax": argmax,
-        IN_PLACE: in_place(overwritten, bias, 1),
-        ARGMAX_IN_PLACE: lambda: torch.argmax(overwritten.add_(bias), 1, out=columns),
-    }
-    # Restoring leaves the products in the cache, as the product before the search does.
-    before = dict.fromkeys((IN_PLACE, ARGMAX_IN_PLACE), functools.partial(overwritten.copy_, products))
-    against = functools.partial(Comparison, "argmax", bytes_moved=bytes_moved, error=error)
-    comparisons = against(IN_PLACE, target=target_at(avx512=7.0, avx2=7.0)), against(ARGMAX_IN_PLACE)
-    return Case(_text(rows, 1, vocab), _memory(bytes_moved), runs, comparisons, before)
-
-
-def _bytes_moved(products: Tensor) -> int:
-    """Return the bytes of all products and biases, each read once: 2 V elements per hypothesis without a cache (FNI-02)."""
+    `error`: of our run, and its bound.
+    """
+    ours, *baselines = runs
     rows, vocab = products.shape
-    return 4 * (rows + 1) * vocab
+    bytes_moved = 4 * (rows + 1) * vocab  # all products and biases once: 2 V elements per hypothesis without a cache (FNI-02)
+    against = partial(Comparison, ours, bytes_moved=bytes_moved, error=error[0], error_bound=error[1])
+    comparisons = tuple(against(name, target=targets.get(name)) for name in baselines)
+    # Restoring leaves the products in the cache, as the product before the search does.
+    before = {name: partial(overwritten.copy_, products) for name in baselines if name != COPY}
+    text = f"{rows} row{'s' if rows > 1 else ''}, best {count}, V {vocab:,}"
+    return Case(text, "hot" if bytes_moved <= last_cache_bytes() else "beyond", runs, comparisons, before)
 
 
-def _memory(bytes_moved: int) -> Memory:
-    return "hot" if bytes_moved <= last_cache_bytes() else "beyond"
-
-
-def _text(rows: int, count: int, vocab: int) -> str:
-    return f"{rows} row{'s' if rows > 1 else ''}, best {count}, V {vocab:,}"
+def _argmax_in_place(products: Tensor, bias: Tensor, columns: Tensor) -> None:
+    torch.argmax(products.add_(bias), 1, out=columns)
 
 
 def _random_products(rows: int, vocab: int) -> tuple[Tensor, Tensor]:
@@ -285,9 +250,7 @@ KERNELS = [
         name="fused_best",
         meaning="bias, softmax and the best n columns of each row in one pass",
         source="FNI-03, FNI-05",
-        reference="kernels.output_reference.reference_best",
         bound="1e-5 of a log-probability; the same columns, the lowest of equals",
-        cost="reads V products a row and V biases; 2 V elements (FNI-02)",
         baselines=(IN_PLACE, COPY),
         cases=best_cases,
     ),
@@ -295,21 +258,8 @@ KERNELS = [
         name="fused_argmax",
         meaning="bias and the best column of each row, without its probability",
         source="FNI-06",
-        reference="kernels.output_reference.reference_best",
         bound="none: the same column, the lowest of equals",
-        cost="reads V products a row and V biases; 2 V elements",
         baselines=(IN_PLACE, ARGMAX_IN_PLACE),
         cases=argmax_cases,
-    ),
-    Kernel(
-        name="triton_best",
-        meaning="fused_best and fused_argmax on a GPU, in float32, float16 and bfloat16 (kernels/triton_output.py)",
-        source="FNI-03 to FNI-06",
-        reference="torch in float64",
-        bound="1e-6 of a row's log-sum, relative; the same columns",
-        cost="reads V products a row and V biases",
-        baselines=("torch's own sequence, in one graph", COPY),
-        cases=lambda threads: iter(()),
-        device="cuda",
     ),
 ]

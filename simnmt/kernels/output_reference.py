@@ -72,7 +72,7 @@ def check_arguments(
         raise KernelError(f"the best {count} of {columns} columns by {threads} threads: 1 to {columns} can be had")
     if bias is not None:
         check_tensor("bias", bias, (torch.float64 if products.dtype == torch.float64 else torch.float32,), (columns,))
-        check_beside("bias", bias, "products", products)
+        check_beside("bias", bias, products)
 
 
 def refuse_row(products: Tensor, bias: Tensor | None, row: int) -> KernelError:

@@ -1,4 +1,4 @@
-"""Checks of the tensors that are handed to a kernel: type, shape, device, and memory."""
+"""Checks of the tensors that are handed to a kernel: type, shape, and memory."""
 
 from __future__ import annotations
 
@@ -27,30 +27,25 @@ def check_tensor(name: str, tensor: Tensor, types: Sequence[torch.dtype], shape:
                 return tensor.data_ptr()
     except (AttributeError, RuntimeError):  # RuntimeError: a sparse or nested tensor, or one under a transformation
         raise KernelError(f"{name}: a dense torch tensor is needed") from None
-    wanted_shape = ", ".join("any" if size is ANY_SIZE else str(size) for size in shape)
-    kinds = " or ".join(str(dtype).removeprefix("torch.") for dtype in types)
-    given_type = str(tensor.dtype).removeprefix("torch.")
-    raise KernelError(f"{name} is {given_type} {list(given)}: contiguous {kinds} [{wanted_shape}] is needed")
+    sizes = ", ".join("any" if size is ANY_SIZE else str(size) for size in shape)
+    raise KernelError(f"{name} is {tensor.dtype} {list(given)}: contiguous {' or '.join(map(str, types))} [{sizes}] is needed")
 
 
-def check_beside(name: str, tensor: Tensor, other_name: str, other: Tensor) -> None:
+def check_beside(name: str, tensor: Tensor, other: Tensor) -> None:
     """Raise `KernelError` if two tensors are on different devices."""
     if not (tensor.is_cpu and other.is_cpu) and tensor.device != other.device:
-        raise KernelError(f"{name} on {tensor.device} and {other_name} on {other.device}: both must be on one device")
+        raise KernelError(f"{name} on {tensor.device}, but the other tensors on {other.device}")
 
 
-def check_columns(columns: Tensor, vocab: int) -> None:
-    """Raise `KernelError` for columns on the CPU that are not ascending or not within the vocabulary.
+def check_columns(columns: Tensor, vocab: int, unsound: int | None = None) -> None:
+    """Raise `KernelError` for columns that are not ascending or not within the vocabulary.
 
-    On CUDA the indexing by torch checks them.
+    `unsound`: the index of an invalid column, which a kernel returned, -1 if all are valid; None: torch looks for it, but on
+    CUDA, where indexing does.
     """
-    if columns.is_cpu and columns.numel():
-        unsound = (columns < 0) | (columns >= vocab)
-        unsound[1:] |= columns[1:] <= columns[:-1]
-        raise_for_column(int(unsound.nonzero()[0]) if bool(unsound.any()) else -1, columns, vocab)
-
-
-def raise_for_column(unsound: int, columns: Tensor, vocab: int) -> None:
-    """Raise `KernelError` if `unsound`, which a kernel returned, is the index of an invalid column; -1: all are valid."""
-    if unsound >= 0:
+    if unsound is None and columns.is_cpu and columns.numel():
+        invalid = (columns < 0) | (columns >= vocab)
+        invalid[1:] |= columns[1:] <= columns[:-1]
+        unsound = int(invalid.nonzero()[0]) if bool(invalid.any()) else -1
+    if unsound is not None and unsound >= 0:
         raise KernelError(f"column {int(columns[unsound])} is not among the {vocab} of the vocabulary, or not ascending")

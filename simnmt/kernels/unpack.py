@@ -64,13 +64,9 @@ class PackedWeights:
 
     def check(self, needed: int) -> None:
         """Raise `KernelError` for arrays that do not fit together, and for codes of fewer than `needed` weights."""
-        checked("codes", self.codes, np.uint8, (None,))
-        if self.bits not in (*PACKED_BITS, WHOLE_BITS):
-            raise KernelError(f"{self.bits} bits: one of {', '.join(map(str, PACKED_BITS))} or {WHOLE_BITS}")
-        held = self.codes.size * 8 // self.bits
-        if needed > held:
-            size = f"{self.codes.size:,} bytes hold {held:,} weights"
-            raise KernelError(f"codes of {size} of {self.bits} bits, not {needed:,}")
+        codes = checked("codes", self.codes, np.uint8, (None,)).size * 8
+        if self.bits not in (*PACKED_BITS, WHOLE_BITS) or needed > codes // self.bits:
+            raise KernelError(f"{self.codes.size:,} bytes hold no {needed:,} weights of {self.bits} bits")
         if self.bits == WHOLE_BITS:
             return
         checked("centroids", self.centroids, np.float32, (1 << self.bits,))
@@ -87,15 +83,10 @@ def unpack(packed: PackedWeights, out: Float32, places: Sequence[Place] | NDArra
     numpy computes the same result. Raises `KernelError` for arrays that do not fit together.
     """
     rows = np.ascontiguousarray(places, dtype=np.int64).reshape(-1, 3)
-    if rows.size and int(rows.min()) < 0:
-        raise KernelError("places: neither a weight nor an element before the first, nor a negative number of them")
-    misplaced = rows[rows[:, 0] % ALIGNED != 0, 0]
-    if misplaced.size:
-        raise KernelError(f"places: weight {int(misplaced[0])} is within a byte, not at its beginning")
-    packed.check(int((rows[:, 0] + rows[:, 2]).max(initial=0)))
     reached = int((rows[:, 1] + rows[:, 2]).max(initial=0))
-    if reached > checked_out("out", out, (out.size,)).size:
-        raise KernelError(f"places reach to {reached:,} of an out of {out.size:,}")
+    if reached > checked_out("out", out, (out.size,)).size or int(rows.min(initial=0)) < 0 or (rows[:, 0] % ALIGNED).any():
+        raise KernelError(f"places reach to {reached:,} of an out of {out.size:,}, before its first element, or within a byte")
+    packed.check(int((rows[:, 0] + rows[:, 2]).max(initial=0)))
     kernels = native()
     if kernels is None:
         reference(packed, out, rows)
@@ -194,10 +185,9 @@ def _unpack_case(text: str, memory: Memory, weights: int, count: int, threads: i
     comparisons = []
     for bits in PACKED_BITS:
         shards = [PackedWeights.random(bits, weights, seed=1 + number) for number in range(count)]
-        ours = f"{bits} bits"
+        ours, theirs = f"{bits} bits", f"{bits} bits, {TORCH}"
         pieces = [unpack_run(shard, out, start) for shard, start in zip(shards, starts, strict=True)]
         runs[ours] = partial(at_once, [one_after_another(pieces[part::threads]) for part in range(min(threads, count))])
-        theirs = f"{ours}, {TORCH}"
         by_torch = [torch_unpack_run(shard, torch.from_numpy(out)[start:]) for shard, start in zip(shards, starts, strict=True)]
         runs[theirs] = one_after_another(by_torch)
         bytes_moved = count * (4 * weights + weights * bits // ALIGNED)
@@ -211,12 +201,10 @@ def _unpack_case(text: str, memory: Memory, weights: int, count: int, threads: i
 
 
 def _unpack_error(packed: PackedWeights) -> float:
-    """Return the largest difference of a weight from the result of numpy, bit by bit."""
-    unpacked = np.empty(packed.weights, np.float32)
+    """Return the largest difference of a weight from the result of numpy."""
+    unpacked, wanted = np.empty(packed.weights, np.float32), np.empty(packed.weights, np.float32)
     unpack_run(packed, unpacked)()
-    stream = np.unpackbits(packed.codes, bitorder="little").reshape(packed.weights, packed.bits)
-    wanted = packed.centroids[stream @ (1 << np.arange(packed.bits))]
-    wanted[packed.outlier_at] = packed.outlier_values
+    reference(packed, wanted, np.array([[0, 0, packed.weights]]))
     return float(np.abs(unpacked - wanted).max())
 
 
@@ -225,9 +213,7 @@ KERNELS = [
         name="unpack",
         meaning="a shard's codes of 2 to 6 bits to float32 weights in their places, outliers laid over them",
         source="STI-06",
-        reference="kernels.unpack.reference, and numpy, bit by bit",
         bound="none: the same weights",
-        cost="reads bits / 8 bytes and writes 4 bytes a weight",
         baselines=(TORCH, FEWEST_BITS),
         cases=unpack_cases,
     )

@@ -83,10 +83,13 @@ MOST_VOCABULARY_LINES = 1_000_000
 """Most lines from which a vocabulary is learnt, spread evenly over a longer text."""
 
 
-def learn_vocabulary(texts: Sequence[str], size: int, *, side: str, pad: int, eos: int, unk: int, start: int) -> bytes:
+def learn_vocabulary(
+    texts: Sequence[str], size: int, *, side: str, pad: int, eos: int, unk: int, start: int, at_most: bool = False
+) -> bytes:
     """Learn a unigram model of exactly `size` pieces and return it serialised; the same lines give the same bytes.
 
-    `side`: the name of the text in messages. The four ids are those of the marks; `start` may be `pad`.
+    `side`: the name of the text in messages. The four ids are those of the marks; `start` may be `pad`. `at_most`: take fewer
+    pieces where the text has no more.
 
     Raises `TrainingError` for a text that is too small or too varied for the size, and `NmtError` without sentencepiece.
     """
@@ -105,21 +108,13 @@ def learn_vocabulary(texts: Sequence[str], size: int, *, side: str, pad: int, eo
             eos_id=eos,
             unk_id=unk,
             bos_id=-1 if start == pad else start,
+            **({"hard_vocab_limit": False} if at_most else {}),
         )
     except (RuntimeError, OSError) as error:
         what, remedy = f"sentencepiece makes none: {describe_error(error)}", "look at the text, or give another --vocab"
         if most := re.search(r"value <= (\d+)", str(error)):
             what, remedy = "more than the text has pieces for", f"give --vocab {most[1]} or less, or more text"
-        elif (least := fewest_pieces(error)) is not None:
-            what, remedy = "less than the text has characters", f"give --vocab {least} or more"
+        elif least := re.search(r"smaller than required_chars\. \d+ vs (\d+)", str(error)):
+            what, remedy = "less than the text has characters", f"give --vocab {least[1]} or more"
         raise TrainingError(f"a vocabulary of {size:,} for the {side} text: {what}", remedy=remedy) from None
     return model.getvalue()
-
-
-def fewest_pieces(error: Exception) -> int | None:
-    """Return the smallest vocabulary that sentencepiece accepts, from its refusal of a smaller one; None for other errors.
-
-    The figure is at the end of a message that names a line of the library's source and may be long.
-    """
-    least = re.search(r"smaller than required_chars\. \d+ vs (\d+)", str(error))
-    return None if least is None else int(least[1])

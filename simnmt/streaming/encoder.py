@@ -9,6 +9,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Annotated, Literal
 
 import torch
@@ -16,7 +17,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
-from simnmt.base.configuration import checked_dataclass
+from simnmt.nmt.checkpoint import check_tensors
 from simnmt.profile.streaming_cost import ShardGeometry
 from simnmt.streaming.errors import StreamingError
 from simnmt.streaming.shards import SEGMENTS, LayerBuffer, LayerWeights
@@ -70,82 +71,68 @@ class EncoderConfiguration:
         """Sizes of the layers that are cut into shards."""
         return ShardGeometry(layers=self.layers, heads=self.heads, width=self.width, ffn=self.ffn)
 
-    @classmethod
-    def from_json(
-        cls, document: object, path: str | os.PathLike[str] | None = None, *, remedy: str = REMEDY
-    ) -> EncoderConfiguration:
-        """Return the configuration of a JSON object; raises `StreamingError` with the name of a wrong field."""
-        try:
-            return checked_dataclass(cls, document)
-        except ValueError as error:
-            raise StreamingError(f"no configuration of an encoder: {error}", path=path, remedy=remedy) from None
-
     def matrix_shape(self, name: str) -> tuple[int, int]:
         """Return the shape of one of `SEGMENTS`; rows are outputs."""
         return self.ffn if name == "ffn_in" else self.width, self.ffn if name == "ffn_out" else self.width
 
 
+@dataclass(frozen=True)
 class EncoderWeights:
     """Tensors of a classifier: `layer(i)` gives matrices that are cut into shards, `resident` holds all other tensors.
 
-    `resident` names: `embeddings.word`, `embeddings.position`, `embeddings.type`, `embeddings.norm.{weight,bias}`,
+    `resident` names, all float32: `embeddings.word`, `embeddings.position`, `embeddings.type`, `embeddings.norm.{weight,bias}`,
     `layers.I.{q,k,v,o,ffn_in,ffn_out}.bias`, `layers.I.{norm_attention,norm_ffn}.{weight,bias}`,
     `final_norm.{weight,bias}` (pre-norm), `head.{weight,bias}` (the dense layer, if any), `classifier.{weight,bias}`.
     """
 
-    def __init__(
-        self,
-        configuration: EncoderConfiguration,
-        resident: Mapping[str, Tensor],
-        layer: Callable[[int], LayerWeights],
-        *,
-        origin: str = "",
-        random: bool = False,
-    ) -> None:
-        """Keep the tensors; `origin`: name of the model, `random`: True for untrained weights."""
-        self.configuration = configuration
-        self.geometry = configuration.geometry
-        self.resident = {name: tensor.detach().to(torch.float32).contiguous() for name, tensor in resident.items()}
-        self.origin, self.random = origin, random
-        self._layer = layer
-        self._fingerprint: str | None = None
-
-    def layer(self, index: int) -> LayerWeights:
-        """Return the matrices of layer `index`, counted from 0."""
-        if not 0 <= index < self.geometry.layers:
-            raise IndexError(index)
-        return self._layer(index)
+    configuration: EncoderConfiguration
+    resident: Mapping[str, Tensor]
+    layer: Callable[[int], LayerWeights]
+    """Returns the matrices of a layer, counted from 0."""
+    origin: str = ""
+    """Name of the model."""
+    random: bool = False
+    """True for untrained weights."""
 
     @property
+    def geometry(self) -> ShardGeometry:
+        """Sizes of the layers that are cut into shards."""
+        return self.configuration.geometry
+
+    @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of configuration and tensors, in hexadecimal."""
-        if self._fingerprint is None:
-            digest = hashlib.sha256(repr(sorted(asdict(self.configuration).items())).encode())
-            tensors = {name: self.resident[name] for name in sorted(self.resident)}
-            for index in range(-1, self.geometry.layers):
-                if index >= 0:
-                    tensors = {f"{index}.{name}": tensor for name, tensor in self.layer(index)._asdict().items()}
-                for name, tensor in tensors.items():
-                    digest.update(f"{name}{tuple(tensor.shape)}".encode())
-                    digest.update(tensor.detach().to(torch.float32).contiguous().numpy().data)
-            self._fingerprint = digest.hexdigest()
-        return self._fingerprint
+        digest = hashlib.sha256(repr(sorted(asdict(self.configuration).items())).encode())
+        tensors = {name: self.resident[name] for name in sorted(self.resident)}
+        for index in range(-1, self.configuration.layers):
+            if index >= 0:
+                tensors = {f"{index}.{name}": tensor for name, tensor in self.layer(index)._asdict().items()}
+            for name, tensor in tensors.items():
+                digest.update(f"{name}{tuple(tensor.shape)}".encode())
+                digest.update(tensor.detach().to(torch.float32).contiguous().numpy().data)
+        return digest.hexdigest()
 
 
-def check_resident(
-    configuration: EncoderConfiguration, resident: Mapping[str, Tensor], path: str | os.PathLike[str] | None = None
+def check_encoder_tensors(
+    configuration: EncoderConfiguration,
+    tensors: Mapping[str, Tensor],
+    path: str | os.PathLike[str] | None = None,
+    *,
+    matrices: bool = False,
 ) -> None:
-    """Raise `StreamingError` for a tensor that is missing, unknown, not float32 or of another shape."""
-    shapes = dict(_shapes(configuration, resident))
-    for name, shape in shapes.items():
-        tensor = resident.get(name)
-        if tensor is None:
-            raise StreamingError(f"lacks the encoder's {name}", path=path, remedy=REMEDY)
-        if tuple(tensor.shape) != shape or tensor.dtype != torch.float32:
-            what = f"{name} is {list(tensor.shape)} {tensor.dtype}, where the encoder needs {list(shape)} torch.float32"
-            raise StreamingError(what, path=path, remedy=REMEDY)
-    if unknown := sorted(set(resident) - set(shapes)):
-        raise StreamingError(f"holds {unknown[0]}, which the encoder has not", path=path, remedy=REMEDY)
+    """Raise `StreamingError` for a resident tensor, or one of the `matrices`, that is missing, unknown or of another shape."""
+    shapes = dict(_shapes(configuration, tensors))
+    if matrices:
+        shapes |= {name: configuration.matrix_shape(name.split(".")[2]) for name in matrix_names(configuration)}
+    try:
+        check_tensors(tensors, shapes)
+    except ValueError as error:
+        raise StreamingError(f"not the tensors of its encoder: {error}", path=path, remedy=REMEDY) from None
+
+
+def matrix_names(configuration: EncoderConfiguration) -> list[str]:
+    """Return the names of all matrices in a file of weights, by layer."""
+    return [f"layers.{layer}.{name}.weight" for layer in range(configuration.layers) for name in SEGMENTS]
 
 
 def random_resident(configuration: EncoderConfiguration, generator: torch.Generator, scale: float = 1.0) -> dict[str, Tensor]:
@@ -195,7 +182,7 @@ class ElasticEncoder:
 
     def __init__(self, configuration: EncoderConfiguration, resident: Mapping[str, Tensor]) -> None:
         """Check and keep the tensors of `EncoderWeights.resident`; raises `StreamingError` if they do not fit."""
-        check_resident(configuration, resident)
+        check_encoder_tensors(configuration, resident)
         self.configuration = configuration
         self.geometry = configuration.geometry
         self._resident = resident
@@ -217,7 +204,9 @@ class ElasticEncoder:
         positions = resident["embeddings.position"][begin : begin + token_ids.shape[1]]
         hidden = functional.embedding(token_ids, resident["embeddings.word"]) + positions
         if "embeddings.type" in resident:
-            hidden = hidden + resident["embeddings.type"][self._types(token_ids)]
+            # Tokens after the first separator are of the second type; padding too, which has no effect.
+            marks = (token_ids == (-1 if configuration.separator_token is None else configuration.separator_token)).long()
+            hidden = hidden + resident["embeddings.type"][((marks.cumsum(1) - marks) >= 1).long()]
         return self.drop_vectors(self._normed(hidden, "embeddings.norm") if configuration.norm == "post" else hidden)
 
     def layer(self, hidden: Tensor, mask: Tensor, layer_index: int, slices: Sequence[int], buffer: LayerBuffer) -> Tensor:
@@ -267,13 +256,6 @@ class ElasticEncoder:
         if configuration.head_activation is not None:
             pooled = _ACTIVATIONS[configuration.head_activation](self._linear(pooled, "head"))
         return self._linear(self.drop_vectors(pooled), "classifier")
-
-    def _types(self, token_ids: Tensor) -> Tensor:
-        separator = self.configuration.separator_token
-        if separator is None:
-            return torch.zeros_like(token_ids)
-        marks = (token_ids == separator).long()
-        return ((marks.cumsum(1) - marks) >= 1).long()  # padding has the second type too, which has no effect
 
     def _normed(self, hidden: Tensor, name: str) -> Tensor:
         weight, bias = self._resident[f"{name}.weight"], self._resident[f"{name}.bias"]

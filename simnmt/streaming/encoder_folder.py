@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,11 +18,12 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
+from simnmt.base.configuration import checked_dataclass
 from simnmt.base.errors import describe_error
 from simnmt.base.files import MOST_MODEL_BYTES, check_model_folder, read_bounded, written_whole
 from simnmt.nmt.checkpoint import TRAINING_FILE, WEIGHTS_FILE, TensorFileError, read_tensors, write_tensors
 from simnmt.nmt.errors import need
-from simnmt.streaming.encoder import EncoderConfiguration, EncoderWeights, check_resident, random_resident
+from simnmt.streaming.encoder import EncoderConfiguration, EncoderWeights, check_encoder_tensors, matrix_names, random_resident
 from simnmt.streaming.errors import StreamingError
 from simnmt.streaming.shards import SEGMENTS, LayerWeights
 from simnmt.streaming.texts import PIECES_FILE, TOKENIZER_FILES, HuggingFaceTokenizer, Pieces, Tokenizer
@@ -54,21 +56,20 @@ def load_encoder(model: str | os.PathLike[str], *, seed: int = 1) -> LoadedEncod
     if (path / TRAINING_FILE).is_file():
         raise StreamingError("its training has not ended", path=path, remedy="give its simnmt sti train again")
     if path.is_dir():
-        return load_hugging_face(path, seed=seed)
+        return _load_hugging_face(path, seed)
     if os.fspath(model) in PRESETS:
-        return LoadedEncoder(bert_base(seed=seed), None, ("0", "1"))
+        return LoadedEncoder(_bert_base(seed), None, ("0", "1"))
     remedy = f"name a folder that simnmt sti train wrote or one of transformers, or {', '.join(PRESETS)}"
     raise StreamingError("no such model", path=model, remedy=remedy)
 
 
 def save_encoder(folder: Path, weights: EncoderWeights, account: Mapping[str, Any]) -> None:
     """Write a trained encoder and its account; `encoder.json`, which marks the folder, comes last. Raises `StreamingError`."""
-    tensors = dict(weights.resident)
-    for index in range(weights.geometry.layers):
-        tensors |= {f"layers.{index}.{name}.weight": tensor for name, tensor in weights.layer(index)._asdict().items()}
+    layers = (matrix for index in range(weights.configuration.layers) for matrix in weights.layer(index))
+    matrices = dict(zip(matrix_names(weights.configuration), layers, strict=True))
     configuration = {"schema_version": VERSION, **asdict(weights.configuration)}
     try:
-        write_tensors(folder / WEIGHTS_FILE, tensors)
+        write_tensors(folder / WEIGHTS_FILE, {**weights.resident, **matrices})
         for name, content in ((TRAINING_FILE, account), (ENCODER_FILE, configuration)):
             with written_whole(folder / name) as partial:
                 text = json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False)
@@ -81,7 +82,7 @@ def _load_elastic(path: Path) -> LoadedEncoder:
     document = _read_json(path / ENCODER_FILE)
     if document.pop("schema_version", None) != VERSION:
         raise StreamingError(f"not an encoder of version {VERSION}", path=path / ENCODER_FILE, remedy=_AGAIN)
-    configuration = EncoderConfiguration.from_json(document, path / ENCODER_FILE)
+    configuration = _configuration(document, path / ENCODER_FILE)
     try:
         tensors, _ = read_tensors(path / WEIGHTS_FILE)
         pieces = Pieces(read_bounded(path / PIECES_FILE, MOST_MODEL_BYTES))
@@ -89,23 +90,31 @@ def _load_elastic(path: Path) -> LoadedEncoder:
         raise _unusable(path, error) from None
     except TensorFileError:
         raise StreamingError("damaged, or no safetensors file", path=path / WEIGHTS_FILE, remedy=_AGAIN) from None
-
-    def matrix(index: int, name: str) -> Tensor:
-        tensor = tensors.pop(f"layers.{index}.{name}.weight", None)
-        if tensor is None or tuple(tensor.shape) != configuration.matrix_shape(name):
-            what = f"layers.{index}.{name}.weight is missing or of another shape"
-            raise StreamingError(what, path=path / WEIGHTS_FILE, remedy=_AGAIN)
-        return tensor
-
-    matrices = [LayerWeights(*(matrix(index, name) for name in SEGMENTS)) for index in range(configuration.layers)]
-    check_resident(configuration, tensors, path / WEIGHTS_FILE)
-    if pieces.size != configuration.vocabulary:
-        raise StreamingError("weights and vocabulary are of two models", path=path, remedy=_AGAIN)
+    check_encoder_tensors(configuration, tensors, path / WEIGHTS_FILE, matrices=True)
     names = _read_json(path / TRAINING_FILE).get("label_names")
-    if not isinstance(names, list) or len(set(map(str, names))) != configuration.classes:
-        raise StreamingError(f"no label_names of {configuration.classes} classes", path=path / TRAINING_FILE, remedy=_AGAIN)
-    weights = EncoderWeights(configuration, tensors, matrices.__getitem__, origin=os.fspath(path))
-    return LoadedEncoder(weights, pieces, tuple(map(str, names)))
+    if (
+        not isinstance(names, list)
+        or len(set(map(str, names))) != configuration.classes
+        or pieces.size != configuration.vocabulary
+    ):
+        raise StreamingError("weights, vocabulary and label_names are of two models", path=path, remedy=_AGAIN)
+    return LoadedEncoder(_encoder_of(configuration, tensors, os.fspath(path)), pieces, tuple(map(str, names)))
+
+
+def _encoder_of(
+    configuration: EncoderConfiguration, tensors: dict[str, Tensor], origin: str, *, random: bool = False
+) -> EncoderWeights:
+    """Return the encoder of all its tensors by name; the matrices are taken out of `tensors`."""
+    matrices = [tensors.pop(name) for name in matrix_names(configuration)]
+    layers = [LayerWeights(*matrices[at : at + len(SEGMENTS)]) for at in range(0, len(matrices), len(SEGMENTS))]
+    return EncoderWeights(configuration, tensors, layers.__getitem__, origin, random)
+
+
+def _configuration(document: object, path: Path) -> EncoderConfiguration:
+    try:
+        return checked_dataclass(EncoderConfiguration, document)
+    except ValueError as error:
+        raise StreamingError(f"no configuration of an encoder: {error}", path=path, remedy="name another folder") from None
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -124,7 +133,7 @@ def _unusable(path: Path, error: Exception) -> StreamingError:
     return StreamingError(f"cannot be used: {getattr(error, 'strerror', None) or error}", path=path, remedy=_AGAIN)
 
 
-def bert_base(*, seed: int = 1) -> EncoderWeights:
+def _bert_base(seed: int) -> EncoderWeights:
     """Return BERT-base with random weights, drawn layer by layer: for measuring speed and size, not accuracy."""
     configuration = EncoderConfiguration("bert", 12, 12, 768, 3072, 30_522, 512, 2, separator_token=102)
 
@@ -133,49 +142,39 @@ def bert_base(*, seed: int = 1) -> EncoderWeights:
 
     def layer(index: int) -> LayerWeights:
         drawn = generator(index)
-        shapes = map(configuration.matrix_shape, SEGMENTS)
-        return LayerWeights(*(0.02 * torch.randn(shape, generator=drawn) for shape in shapes))
+        return LayerWeights(*(0.02 * torch.randn(configuration.matrix_shape(name), generator=drawn) for name in SEGMENTS))
 
     resident = random_resident(configuration, generator(999), 0.02)
     return EncoderWeights(configuration, resident, layer, origin="bert-base", random=True)
 
 
-_BERT_PARTS = {
-    "q": "attention.self.query",
-    "k": "attention.self.key",
-    "v": "attention.self.value",
-    "o": "attention.output.dense",
-    "norm_attention": "attention.output.LayerNorm",
-    "ffn_in": "intermediate.dense",
-    "ffn_out": "output.dense",
-    "norm_ffn": "output.LayerNorm",
-}
-_DISTIL_PARTS = {
-    "q": "attention.q_lin",
-    "k": "attention.k_lin",
-    "v": "attention.v_lin",
-    "o": "attention.out_lin",
-    "norm_attention": "sa_layer_norm",
-    "ffn_in": "ffn.lin1",
-    "ffn_out": "ffn.lin2",
-    "norm_ffn": "output_layer_norm",
-}
-_ROBERTA_HEAD = ("classifier.dense", "classifier.out_proj")
-_NAMES = {
-    "bert": ("bert.encoder.layer", _BERT_PARTS, "bert.pooler.dense", "classifier"),
-    "roberta": ("roberta.encoder.layer", _BERT_PARTS, *_ROBERTA_HEAD),
-    "camembert": ("roberta.encoder.layer", _BERT_PARTS, *_ROBERTA_HEAD),
-    "distilbert": ("distilbert.transformer.layer", _DISTIL_PARTS, "pre_classifier", "classifier"),
-}
-"""By kind of model: names in `transformers` of a layer, of the matrices and norms in it, of the dense layer before the
-classifier, and of the classifier."""
+_RENAMED = tuple(
+    (re.compile(theirs), ours)
+    for theirs, ours in (
+        (r"^(bert|roberta|distilbert)\.(encoder\.layer|transformer\.layer)\.", "layers."),
+        (r"^(bert|roberta|distilbert)\.embeddings\.", "embeddings."),
+        (r"\.(word|position)_embeddings\.weight$", r".\1"),
+        (r"\.token_type_embeddings\.weight$", ".type"),
+        (r"^embeddings\.LayerNorm", "embeddings.norm"),
+        (r"\.attention\.(self\.query|q_lin)\.", ".q."),
+        (r"\.attention\.(self\.key|k_lin)\.", ".k."),
+        (r"\.attention\.(self\.value|v_lin)\.", ".v."),
+        (r"\.attention\.(output\.dense|out_lin)\.", ".o."),
+        (r"\.(attention\.output\.LayerNorm|sa_layer_norm)\.", ".norm_attention."),
+        (r"\.(intermediate\.dense|ffn\.lin1)\.", ".ffn_in."),
+        (r"\.(output\.dense|ffn\.lin2)\.", ".ffn_out."),
+        (r"\.(output\.LayerNorm|output_layer_norm)\.", ".norm_ffn."),
+        (r"^(bert\.pooler\.dense|pre_classifier|classifier\.dense)\.", "head."),
+        (r"^classifier\.out_proj\.", "classifier."),
+    )
+)
+"""Names in `transformers` of BERT, RoBERTa, CamemBERT and DistilBERT, and ours, replaced in this order."""
 
 
-def load_hugging_face(path: Path, *, seed: int = 1) -> LoadedEncoder:
+def _load_hugging_face(path: Path, seed: int) -> LoadedEncoder:
     """Return the classifier in a folder of `transformers`; runs no code of the folder and never reads from the network.
 
-    Without a file of weights, they are drawn with `seed` and marked as random. Raises `StreamingError` for an unknown kind of
-    model, for weights that are damaged or lack the pooler or the classifier, and for sizes that heads do not divide.
+    Without a file of weights, they are drawn with `seed` and marked as random.
     """
     need("transformers")
     from transformers import AutoConfig
@@ -193,36 +192,33 @@ def load_hugging_face(path: Path, *, seed: int = 1) -> LoadedEncoder:
             # Explicit: without a value, transformers asks the user whether to run code of the folder.
             config = AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
         tokenizer = HuggingFaceTokenizer(files) if files.keys() - {"config.json", "tokenizer_config.json"} else None
-    except StreamingError as error:  # an error without the path
-        raise StreamingError(error.what, path=path) from None
     except Exception as error:  # many kinds of errors
-        what = f"no configuration of transformers: {describe_error(error)}"
+        what = error.what if isinstance(error, StreamingError) else f"no configuration: {describe_error(error)}"
         raise StreamingError(what, path=path, remedy=_CLASSIFIER) from None
     configuration = _configuration_of(config, path, None if tokenizer is None else tokenizer.separator)
     if sorted(config.id2label) != list(range(configuration.classes)):
         raise StreamingError("id2label does not number the classes from 0 without gaps", path=path)
     random = not any(path.glob("model.safetensors*")) and not any(path.glob("pytorch_model.bin*"))
-    weights = _taken(_load_model(path, config, seed if random else None), configuration, os.fspath(path), random)
-    check_resident(configuration, weights.resident, path)
-    return LoadedEncoder(weights, tokenizer, tuple(str(config.id2label[index]) for index in range(configuration.classes)))
+    tensors = {}
+    for name, tensor in _load_model(path, config, seed if random else None).state_dict().items():
+        for theirs, ours in _RENAMED:
+            name = theirs.sub(ours, name)
+        if not name.endswith("_ids"):  # numbers of positions and types, kept as buffers
+            tensors[name] = tensor.detach().float().contiguous()
+    check_encoder_tensors(configuration, tensors, path, matrices=True)
+    names = tuple(str(config.id2label[index]) for index in range(configuration.classes))
+    return LoadedEncoder(_encoder_of(configuration, tensors, os.fspath(path), random=random), tokenizer, names)
 
 
 def _configuration_of(config: Any, path: Path, separator: int | None) -> EncoderConfiguration:
     kind = config.model_type
-    if kind not in _NAMES:
-        raise StreamingError(f"holds a model of type {kind}", path=path, remedy=_CLASSIFIER)
     distil, roberta = kind == "distilbert", kind in ("roberta", "camembert")
-    activation = config.activation if distil else config.hidden_act
-    for unusable, what in (
-        (activation not in ("gelu", "relu"), f"its feed-forward activation is {activation}, neither gelu nor relu"),
-        (getattr(config, "position_embedding_type", None) not in (None, "absolute"), "its positions are not absolute"),
-        (getattr(config, "is_decoder", False), "it is a decoder, which reads from left to right"),
-        (config.num_labels < 2, "its head has one output, a number and no class"),
-        (roberta and config.pad_token_id is None, "no pad_token_id, from which its positions are counted"),
-    ):
-        if unusable:
-            raise StreamingError(what, path=path, remedy=_CLASSIFIER)
-    offset = config.pad_token_id + 1 if roberta else 0
+    if kind != "bert" and not distil and not roberta:
+        raise StreamingError(f"holds a model of type {kind}", path=path, remedy=_CLASSIFIER)
+    if getattr(config, "is_decoder", False) or getattr(config, "position_embedding_type", None) not in (None, "absolute"):
+        raise StreamingError("a decoder, or positions that are not absolute", path=path, remedy=_CLASSIFIER)
+    padding = config.pad_token_id or 0
+    offset = padding + 1 if roberta else 0
     fields = {
         "kind": kind,
         "layers": config.num_hidden_layers,
@@ -232,14 +228,14 @@ def _configuration_of(config: Any, path: Path, separator: int | None) -> Encoder
         "vocabulary": config.vocab_size,
         "positions": config.max_position_embeddings - offset,
         "classes": config.num_labels,
-        "activation": activation,
+        "activation": config.activation if distil else config.hidden_act,
         "norm_epsilon": 1e-12 if distil else config.layer_norm_eps,
         "head_activation": "relu" if distil else "tanh",
-        "padding_token": config.pad_token_id or 0,
+        "padding_token": padding,
         "separator_token": separator if kind == "bert" and config.type_vocab_size > 1 else None,
         "position_offset": offset,
     }
-    return EncoderConfiguration.from_json(fields, path, remedy="correct its config.json, or name another folder")
+    return _configuration(fields, path)
 
 
 def _load_model(path: Path, config: Any, seed: int | None) -> Any:
@@ -272,26 +268,3 @@ def _load_model(path: Path, config: Any, seed: int | None) -> Any:
         what = f"the weights lack {lacking[0]}"
         raise StreamingError(what, path=path, remedy="fine-tune the model on a classification task first")
     return model
-
-
-def _taken(model: Any, configuration: EncoderConfiguration, origin: str, random: bool) -> EncoderWeights:
-    """Return the tensors of a transformers model under our names."""
-    layer, parts, head, classifier = _NAMES[configuration.kind]
-    state = {name: tensor.detach() for name, tensor in model.state_dict().items()}
-    at = f"{layer.partition('.')[0]}.embeddings"
-    resident = {
-        "embeddings.word": state[f"{at}.word_embeddings.weight"],
-        "embeddings.position": state[f"{at}.position_embeddings.weight"],
-    }
-    if f"{at}.token_type_embeddings.weight" in state:
-        resident["embeddings.type"] = state[f"{at}.token_type_embeddings.weight"]
-    dense = {"embeddings.norm": f"{at}.LayerNorm", "classifier": classifier, "head": head}
-    layers: list[LayerWeights] = []
-    for index in range(configuration.layers):
-        theirs = {ours: f"{layer}.{index}.{name}" for ours, name in parts.items()}
-        layers.append(LayerWeights(**{name: state[f"{theirs[name]}.weight"].float() for name in SEGMENTS}))
-        resident |= {f"layers.{index}.{name}.bias": state[f"{theirs[name]}.bias"] for name in SEGMENTS}
-        dense |= {f"layers.{index}.{name}": theirs[name] for name in ("norm_attention", "norm_ffn")}
-    for ours, name in dense.items():
-        resident |= {f"{ours}.{kind}": state[f"{name}.{kind}"] for kind in ("weight", "bias")}
-    return EncoderWeights(configuration, resident, layers.__getitem__, origin=origin, random=random)

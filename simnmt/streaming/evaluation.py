@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import groupby
 
 import numpy as np
@@ -56,12 +56,7 @@ class Evaluator:
 
     Bottom layers that a submodel shares with the submodel before are not computed again.
 
-    Args:
-        token_ids: one sequence per example.
-        labels: the class of each example.
-
-    Raises:
-        StreamingError: for labels that are no class of the model.
+    Raises `StreamingError` for labels that are no class of the model.
     """
 
     def __init__(
@@ -74,6 +69,7 @@ class Evaluator:
         kept_bytes: int = KEPT_BYTES,
         threads: int = 1,
     ) -> None:
+        """`token_ids`, `labels`: a sequence and a class per example."""
         configuration = encoder.configuration
         self._labels = np.asarray(labels, np.int64)
         if not 0 <= self._labels.min() <= self._labels.max() < configuration.classes:
@@ -94,7 +90,8 @@ class Evaluator:
             self._embedded = [encoder.embed(*batch) for batch in self._inputs]
         self._below: list[tuple[LayerShards, list[Tensor] | None]] = []
         """Shards and output of each layer of the last submodel; None for an output if memory was short."""
-        self._buffers: OrderedDict[tuple[int, LayerShards], LayerBuffer] = OrderedDict()
+        layers = kept_bytes // store.geometry.float32_bytes_per_layer
+        self._unpacked = lru_cache(max(1, layers))(self._unpack)  # most submodels share most layers
 
     def __len__(self) -> int:
         return len(self._labels)
@@ -127,23 +124,17 @@ class Evaluator:
         return self._judged(hidden)
 
     def _computed(self, hidden: list[Tensor], layer: int, shards: LayerShards) -> list[Tensor]:
-        buffer, slices = self._buffer(layer, shards), [piece for piece, _ in shards]
+        buffer, slices = self._unpacked(layer, shards), [piece for piece, _ in shards]
         self.layers_computed += 1
         return [
             self._encoder.layer(of_batch, mask, layer, slices, buffer)
             for of_batch, (_, mask) in zip(hidden, self._inputs, strict=True)
         ]
 
-    def _buffer(self, layer: int, shards: LayerShards) -> LayerBuffer:
-        """Return the unpacked shards of a layer, which are kept while there is room: most submodels share most layers."""
-        buffer = self._buffers.get((layer, shards))
-        if buffer is None:
-            buffer = self._buffers[layer, shards] = LayerBuffer(self.geometry, len(shards))
-            packed = [self._store.read(self._store.record(layer, piece, bits)) for piece, bits in shards]
-            unpack_into(buffer, packed, threads=self._threads)
-            while sum(kept.array.nbytes for kept in self._buffers.values()) > self._kept_bytes and len(self._buffers) > 1:
-                self._buffers.popitem(last=False)
-        self._buffers.move_to_end((layer, shards))
+    def _unpack(self, layer: int, shards: LayerShards) -> LayerBuffer:
+        buffer = LayerBuffer(self.geometry, len(shards))
+        packed = [self._store.read(self._store.record(layer, piece, bits)) for piece, bits in shards]
+        unpack_into(buffer, packed, threads=self._threads)
         return buffer
 
     def _judged(self, hidden: list[Tensor]) -> Evaluation:

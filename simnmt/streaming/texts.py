@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from simnmt.base.errors import describe_error
 from simnmt.base.files import MOST_TEXT_BYTES, read_bounded
 from simnmt.nmt.errors import need
-from simnmt.nmt.subwords import fewest_pieces
+from simnmt.nmt.subwords import learn_vocabulary
 from simnmt.streaming.errors import StreamingError
 
 Text = str | tuple[str, str]
@@ -64,43 +63,39 @@ class Task:
 def read_task(path: str | os.PathLike[str], *, label_names: Sequence[str] | None = None) -> Task:
     """Return the task in a file of tab-separated lines with a header, unquoted; raises `StreamingError` with the line.
 
-    Args:
-        label_names: names of the model's classes, in their order; names such as `LABEL_0` mean numbers. None to take the
-            labels in the file: 0 to the greatest if all are whole numbers, else in alphabetical order.
+    `label_names`: names of the model's classes, in their order; names such as `LABEL_0` mean numbers. None to take the labels
+    in the file: 0 to the greatest if all are whole numbers, else in alphabetical order.
     """
 
-    def fault(what: str, line: int, remedy: str = "") -> StreamingError:
-        return StreamingError(what, path=path, line=line, remedy=remedy or None)
+    def fault(what: str, line: int, remedy: str | None = None) -> StreamingError:
+        return StreamingError(what, path=path, line=line, remedy=remedy)
 
     try:
         content = read_bounded(path, MOST_TEXT_BYTES, pipes=True)
+        lines = content.decode("utf-8-sig").removesuffix("\n").split("\n")
     except OSError as error:
         raise StreamingError(f"cannot be read: {error.strerror or error}", path=path) from None
-    try:
-        lines = content.decode("utf-8-sig").removesuffix("\n").split("\n")
     except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise fault("not UTF-8", line, "convert the file to UTF-8") from None
+        raise fault("not UTF-8", content.count(b"\n", 0, error.start) + 1, "convert the file to UTF-8") from None
     header, *rows = [line.removesuffix("\r").split("\t") for line in lines]
     columns = max((names for names in TEXT_COLUMNS if set(names) <= set(header)), key=len, default=())
-    if not columns or LABEL_COLUMN not in header:
+    if not columns or LABEL_COLUMN not in header or not rows:
         remedy = "begin the file with a header: sentence<TAB>label, or sentence1<TAB>sentence2<TAB>label"
-        raise fault(f"the header has no column {'label' if columns else 'sentence'}", 1, remedy)
-    if not rows:
-        raise fault("no example below the header", 1)
+        lacking = "label" if columns else "sentence"
+        raise fault("no example below the header" if LABEL_COLUMN in header and columns else f"no column {lacking}", 1, remedy)
     texts: list[Text] = []
     labels: list[str] = []
     for number, row in enumerate(rows, start=2):
         if len(row) != len(header):
             raise fault(f"{len(row)} fields where the header has {len(header)}", number, "separate the columns by one tab")
-        parts = [row[header.index(name)].strip() for name in columns]
-        if not all(parts):
-            raise fault("no text", number, "leave the line out")
+        fields = {name: value.strip() for name, value in zip(header, row, strict=True)}
+        for name in (*columns, LABEL_COLUMN):
+            if not fields[name]:
+                raise fault("no label" if name == LABEL_COLUMN else "no text", number, "leave the line out")
+        parts = [fields[name] for name in columns]
         texts.append((parts[0], parts[1]) if len(parts) == 2 else parts[0])
-        labels.append(row[header.index(LABEL_COLUMN)].strip())
-        if not labels[-1]:
-            raise fault("no label", number, "give every example its class")
-    names = tuple(label_names) if label_names is not None else _label_names(labels, path)
+        labels.append(fields[LABEL_COLUMN])
+    names = _names_of(labels, path) if label_names is None else tuple(label_names)
     classes = {name: index for index, name in enumerate(names)}
     if all(name == f"LABEL_{index}" for index, name in enumerate(names)):
         classes |= {str(index): index for index in range(len(names))}
@@ -111,17 +106,13 @@ def read_task(path: str | os.PathLike[str], *, label_names: Sequence[str] | None
     return Task(os.fspath(path), tuple(texts), indices, names, hashlib.sha256(content).hexdigest())
 
 
-def _label_names(labels: Sequence[str], path: str | os.PathLike[str]) -> tuple[str, ...]:
+def _names_of(labels: Sequence[str], path: str | os.PathLike[str]) -> tuple[str, ...]:
     names = tuple(sorted(set(labels)))
     if all(label.isascii() and label.isdigit() and str(int(label)) == label for label in names):
-        greatest = max(map(int, names))
-        if greatest >= MOST_CLASSES:
-            what = f"the label {greatest} would make {greatest + 1} classes"
-            line = labels.index(str(greatest)) + 2
-            raise StreamingError(what, path=path, line=line, remedy="number the classes from 0 without gaps")
-        names = tuple(str(index) for index in range(greatest + 1))
-    if len(names) < 2:
-        raise StreamingError(f"every label is {names[0]}", path=path, remedy="give examples of two classes")
+        names = tuple(map(str, range(min(max(map(int, names)), MOST_CLASSES) + 1)))
+    if not 2 <= len(names) <= MOST_CLASSES:
+        remedy = f"give 2 to {MOST_CLASSES:,} classes, numbered from 0 without gaps if by numbers"
+        raise StreamingError(f"number of classes: {len(names):,}", path=path, remedy=remedy)
     return names
 
 
@@ -183,32 +174,11 @@ class Pieces:
 def learn_pieces(texts: Sequence[Text], size: int) -> Pieces:
     """Return a unigram vocabulary of at most `size` pieces, fewer where the text has no more.
 
-    The same lines give the same bytes. Raises `StreamingError` for a size that does not hold the text's characters.
+    The same lines give the same bytes. Raises `TrainingError` for a size that does not hold the text's characters.
     """
     lines = [part for text in texts for part in ((text,) if isinstance(text, str) else text)]
-    model = io.BytesIO()
-    try:
-        need("sentencepiece").SentencePieceTrainer.train(
-            sentence_iterator=iter(lines),
-            model_writer=model,
-            model_type="unigram",
-            vocab_size=size,
-            hard_vocab_limit=False,
-            character_coverage=0.9998,
-            num_threads=1,  # with more, the order of sums and so their last digits may differ
-            minloglevel=2,
-            pad_id=PADDING,
-            unk_id=UNKNOWN,
-            bos_id=BEGIN,
-            eos_id=END,
-        )
-    except (RuntimeError, OSError) as error:
-        least = fewest_pieces(error)
-        if least is not None:
-            what = f"a vocabulary of {size:,} is less than the text has characters"
-            raise StreamingError(what, remedy=f"give --vocab {least} or more") from None
-        raise StreamingError(f"no vocabulary of {size:,} pieces: {describe_error(error)}") from None
-    return Pieces(model.getvalue())
+    marks = {"pad": PADDING, "unk": UNKNOWN, "start": BEGIN, "eos": END}
+    return Pieces(learn_vocabulary(lines, size, side="task's", at_most=True, **marks))
 
 
 class HuggingFaceTokenizer:

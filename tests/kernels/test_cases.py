@@ -24,7 +24,6 @@ SMALL: dict[str, dict[str, Any]] = {
     "fused_best": {"vocab": 203},
     "fused_argmax": {"vocab": 203},
     "unpack": {"weights": 480},
-    "triton_best": {},
 }
 
 
@@ -43,13 +42,12 @@ def test_a_kernel_keeps_its_bound_in_every_case(name: str) -> None:
             assert comparison.bytes_moved > 0
             assert 0.0 <= comparison.error <= comparison.error_bound, case.text
             baselines.add(comparison.baseline)
-    assert not baselines or set(kernel(name).baselines) <= baselines
-    assert baselines or kernel(name).device == "cuda"
+    assert set(kernel(name).baselines) <= baselines
 
 
 @needs_compiled
 def test_a_new_kernel_is_a_module_and_its_c(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    names = "'toy', 'meaning', 'FNI-00', 'reference', 'bound', 'cost', ('one', 'other')"
+    names = "'toy', 'meaning', 'FNI-00', 'bound', ('one', 'other')"
     code = f"from simnmt.kernels.cases import Kernel\nKERNELS = [Kernel({names}, lambda threads: iter(()))]\n"
     (tmp_path / "toy.py").write_text(code)
     monkeypatch.setattr(simnmt.kernels, "__path__", [*simnmt.kernels.__path__, str(tmp_path)])

@@ -193,7 +193,7 @@ def test_a_failed_or_refused_write_leaves_nothing_behind(tmp_path: Path) -> None
         return WEIGHTS.layer(index)
 
     broken = EncoderWeights(WEIGHTS.configuration, WEIGHTS.resident, layer)
-    broken._fingerprint = WEIGHTS.fingerprint
+    vars(broken)["fingerprint"] = WEIGHTS.fingerprint  # broken before it is needed
     with pytest.raises(StoreError):
         write_store(broken, tmp_path / "store")
     assert list(tmp_path.iterdir()) == []

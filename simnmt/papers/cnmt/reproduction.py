@@ -28,7 +28,7 @@ from simnmt.papers.cnmt.table_one import (
     table_cells,
 )
 from simnmt.papers.kit.rendering import Report, record
-from simnmt.report.table import Column, Table, TableCell
+from simnmt.report.table import Column, Table
 from simnmt.results.run import doubtful_profiles
 
 
@@ -37,22 +37,16 @@ def change_table(parts: Sequence[Part]) -> Table:
     rows: list[dict[str, Any]] = []
     for printed in TABLE.rows:
         workload, policy = printed["workload"], printed["policy"]
-        head = {"name": f"{workload.upper()} {LABELS[policy]}", "workload": workload}
-        rows.append({"origin": "published", **head, **printed})
+        name = f"{workload.upper()} {LABELS[policy]}"
+        rows.append({"origin": "published", "name": name, **printed})
         for part in parts:
+            kind = ", ".join(part.shown_kinds.get(workload, ["not at hand"]))
             changes = {
                 f"{network} {baseline}": part.run.change_percent(workload, network, policy, baseline)
                 for network, baseline in product(NETWORKS, BASELINES)
             }
-            rows.append({"origin": part.name, **head, **changes})
-    kinds = {part.name: part.shown_kinds for part in parts}
-
-    def origin(row: Mapping[str, Any]) -> TableCell:
-        shown = ["published"] if row["origin"] == "published" else kinds[row["origin"]].get(row["workload"], ["not at hand"])
-        kind = ", ".join(shown)
-        return TableCell("" if row["origin"] == kind else row["origin"], kind=kind)
-
-    return PAPER.shown_table("table-one", rows, cells={"origin": origin})
+            rows.append({"origin": kind, "name": name if kind == part.name else f"{name}, {part.name}", **changes})
+    return PAPER.shown_table("table-one", rows)
 
 
 def cell_rows(parts: Sequence[Part]) -> list[dict[str, Any]]:
@@ -80,19 +74,22 @@ def ratio_table(parts: Sequence[Part]) -> Table:
         "ratios",
         rows,
         *(Column(part.name, part.key, digits=4) for part in others),
-        name=lambda row: f"{name_cell((row['workload'], row['network']))} {LABELS[row['policy']]}",
+        name=lambda row: f"{_cell_name(row)} {LABELS[row['policy']]}",
         two_ways=lambda row: " | ".join(f"{ratio:.4f}" for ratio in dict.fromkeys(row["published"])),
     )
     return replace(table, note=f"Mean absolute error of the inferred fit: {describe_errors(rows)}. {table.note}")
+
+
+def _cell_name(row: Mapping[str, Any]) -> str:
+    return name_cell((row["workload"], row["network"]))
 
 
 def network_rows(parts: Sequence[Part]) -> list[dict[str, Any]]:
     """Return, by data set and network of each part, the mean RTT with its source and the share that the oracle sends away."""
     keys = "workload network mean_rtt_ms=series.mean_s*1e3 kind=series.kind source=series.source"
     return [
-        {"profiles": part.name}
+        {"profiles": part.name, "oracle_offloaded_share": part.run.oracle_share.get((cell.workload, cell.network))}
         | record(cell, keys)
-        | {"oracle_offloaded_share": part.run.oracle_share.get((cell.workload, cell.network))}
         for part in parts
         for cell in part.cells
     ]
@@ -100,10 +97,9 @@ def network_rows(parts: Sequence[Part]) -> list[dict[str, Any]]:
 
 def report(parts: Sequence[Part], profiles: Profiles) -> Report:
     """Return the reproduction for JSON, terminal and page; `profiles`: those that were measured."""
-    lines = profiles.lines()
-    ratios, cells = ratio_table(parts), cell_rows(parts)
-    differences = [abs(cell["inferred_percent"] - cell["published_percent"]) for cell in cells]
-    by_part = {part.name: {doubt["profile"] for doubt in doubtful_profiles(part.cells)} for part in parts}
+    lines, ratios, cells = profiles.lines(), ratio_table(parts), cell_rows(parts)
+    difference = fmean(abs(cell["inferred_percent"] - cell["published_percent"]) for cell in cells)
+    doubtful = {part.name: {doubt["profile"] for doubt in doubtful_profiles(part.cells)} for part in parts}
     doubts = doubtful_profiles(cell for part in parts for cell in part.cells)
     return Report(
         PAPER,
@@ -112,7 +108,7 @@ def report(parts: Sequence[Part], profiles: Profiles) -> Report:
             change_table(parts),
             PAPER.shown_table("implied", implied_rows()),
             ratios,
-            PAPER.shown_table("networks", network_rows(parts), name=lambda row: name_cell((row["workload"], row["network"]))),
+            PAPER.shown_table("networks", network_rows(parts), name=_cell_name),
             PAPER.shown_table("times", lines),
         ],
         figures(lines, parts),
@@ -122,15 +118,14 @@ def report(parts: Sequence[Part], profiles: Profiles) -> Report:
             "parts": [{"name": part.name, "key": part.key, "kinds": part.shown_kinds} for part in parts],
             "mean_absolute_error": mean_absolute_errors(ratios.rows),
             "doubts": [
-                {"parts": [name for name, names in by_part.items() if doubt["profile"] in names]} | doubt for doubt in doubts
+                {"parts": [name for name, names in doubtful.items() if doubt["profile"] in names]} | doubt for doubt in doubts
             ],
         },
         pictures=[schematic()],
         remarks=[
-            f"mean absolute difference of the inferred over {len(differences)} cells: {fmean(differences):.2f} points",
+            f"mean absolute difference of the inferred over {len(cells)} cells: {difference:.2f} points",
             f"mean absolute error of the inferred: {describe_errors(ratios.rows)}",
         ],
-        explain=True,
     )
 
 

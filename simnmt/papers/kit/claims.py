@@ -21,7 +21,6 @@ from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 
-from simnmt.base.errors import InputError
 from simnmt.papers.kit.paper import Paper, Unmeasured
 from simnmt.results.statistics import CONFIDENCE, Estimate
 
@@ -296,10 +295,10 @@ class Claim(Generic[F]):
             listed = _list_cases(result.words, verdicts, undecided)
         values = {"cases": len(cases), "holding": [*verdicts.values()].count(HOLDS), **result.facts}
         ours, explanation = result.ours, result.why
-        if ours is None:
-            ours = (self.ours and not undecided and self.ours.format_map(values)) or format_effects(cases, self.form)
-        if not explanation and (several or not undecided):
-            explanation = self.why.format_map(values)
+        if several or not undecided:
+            ours = (self.ours.format_map(values) or None) if ours is None else ours
+            explanation = explanation or self.why.format_map(values)
+        ours = format_effects(cases, self.form) if ours is None else ours
         why = "; ".join(filter(None, [facts.setting, listed, explanation]))
         basis = result.basis or (max(reason.basis for reason in undecided.values()) if undecided and verdict == UNKNOWN else "")
         head = (self.identifier, self.claim, self.published)
@@ -319,9 +318,6 @@ def of_paper(paper: Paper, claims: Iterable[Claim[F]]) -> list[Claim[F]]:
 
     In the claim `{low}` and `{high}` stand for the bounds of the judge, so that a bound is written once.
     """
-    claims = list(claims)
-    if absent := [claim.identifier for claim in claims if claim.identifier not in paper.claims]:
-        raise InputError(f"claims: no {', '.join(absent)}", path=paper.path)
     with_words = []
     for claim in claims:
         words = paper.claims[claim.identifier]._asdict()
@@ -414,10 +410,11 @@ def describe_verdicts(records: Iterable[ClaimRecord]) -> str:
     )
 
 
-def format_claims(records: Sequence[ClaimRecord], *, explain: bool = False) -> str:
-    """Return a line per claim, with the reason beside our figures if `explain`, and how many hold."""
-    lines = []
-    for record in (record for claim in by_claim(records) for record in claim):
-        evidence = "; ".join(filter(None, [record.ours, record.why])) if explain else record.ours or record.why
-        lines.append(f"{record.verdict.capitalize()}: {record.id}. {record.claim} ({evidence}).")
+def format_claims(records: Sequence[ClaimRecord]) -> str:
+    """Return a line per claim, with our figures or else the reason, and how many hold."""
+    lines = [
+        f"{record.verdict.capitalize()}: {record.id}. {record.claim} ({record.ours or record.why})."
+        for claim in by_claim(records)
+        for record in claim
+    ]
     return "\n".join([*lines, f"{describe_verdicts(records)}."])

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from simnmt.report.charts import DASHES, SYMBOLS, Axis, Chart, Control, Mark, Panel, Values, plain, series_colour, short
 from simnmt.report.page_template import Section
@@ -56,8 +56,7 @@ def figure_of(
     return Figure(name, title, [Panel(name, heading, f"{title}: {heading}", draw, controls, across=True)], note, before)
 
 
-@dataclass(frozen=True, slots=True)
-class Curve:
+class Curve(NamedTuple):
     """A line, or points."""
 
     name: str
@@ -86,44 +85,6 @@ def line_chart(
     return Chart(marks, Axis(x, log=linear is not True), Axis(y, log=not linear, span=span, from_zero=span is None), reading)
 
 
-def bars(
-    names: Sequence[str], unit: str, reading: str, series: Mapping[str, Sequence[float | None]], *, stacked: bool = False
-) -> Chart:
-    """Return groups of bars, one group a name and one bar a series; `reading` is the sentence below them."""
-    marks = [
-        _bars(names, place, name, heights, unit, labelled=not stacked) for place, (name, heights) in enumerate(series.items())
-    ]
-    return _bar_chart(marks, unit, reading, stacked=stacked)
-
-
-def estimate_bars(bars: Iterable[tuple[str, str, Estimate]], unit: str, reading: str) -> Chart:
-    """Return groups of bars with whiskers; a bar is the name of its group, the name of its series, and its value."""
-    bars = list(bars)
-    groups = list(dict.fromkeys(group for group, _, _ in bars))
-    series: dict[str, list[Estimate]] = {}
-    for _, name, estimate in bars:
-        series.setdefault(name, []).append(estimate)
-    marks = []
-    for place, (name, items) in enumerate(series.items()):
-        means, low, high = ([getattr(item, key) for item in items] for key in ("mean", "low", "high"))
-        marks.append(_bars(groups, place, name, means, unit, low=low, high=high, labelled=True))
-    return _bar_chart(marks, unit, reading)
-
-
-def _bars(names: Sequence[str], place: int, name: str, heights: Values, unit: str, **style: Any) -> Mark:
-    text = ["" if value is None else significant(value, 3) for value in heights] if style["labelled"] else None
-    colour, hover = series_colour(place), f"%{{y:.4~g}} {plain(unit)}"
-    groups = [plain(group).replace(", ", "<br>") for group in names]
-    pattern = PATTERNS[place % len(PATTERNS)]
-    return Mark("bars", groups, heights, short(name, 40), colour, pattern=pattern, text=text, hover=hover, **style)
-
-
-def _bar_chart(marks: Sequence[Mark], unit: str, reading: str, *, stacked: bool = False) -> Chart:
-    tops = [value for mark in marks for value in (mark.high or mark.y) if value is not None]
-    span = None if stacked else (min(0.0, 1.14 * min(tops, default=0.0)), 1.14 * max(0.0, *tops, 1e-9))
-    return Chart(marks, Axis(), Axis(unit, span=span, from_zero=True), reading, stacked=stacked)
-
-
 def line_series(name: str, x: Values, y: Values, place: int, *, mode: str = "lines+markers") -> Mark:
     """Return the line at `place` with its own colour, dash and symbol; `mode`: as in plotly."""
     symbol = SYMBOLS[place % len(SYMBOLS)] if "markers" in mode else ""
@@ -131,6 +92,43 @@ def line_series(name: str, x: Values, y: Values, place: int, *, mode: str = "lin
         "line" if "lines" in mode else "points", x, y, short(name, 40), series_colour(place), DASHES[place % len(DASHES)], 1.8,
         symbol, 6.0 if "lines" in mode else 9.0,
     )  # fmt: skip
+
+
+def bars(
+    names: Sequence[str],
+    unit: str,
+    reading: str,
+    series: Mapping[str, Sequence[float | None]],
+    *,
+    stacked: bool = False,
+    spans: Mapping[str, Sequence[tuple[float | None, float | None]]] | None = None,
+) -> Chart:
+    """Return groups of bars, one group a name and one bar a series; `reading` is the sentence below them.
+
+    `spans`: ends of the whiskers of each series.
+    """
+    groups, hover = [plain(name).replace(", ", "<br>") for name in names], f"%{{y:.4~g}} {plain(unit)}"
+    marks = []
+    for place, (name, heights) in enumerate(series.items()):
+        text = None if stacked else ["" if value is None else significant(value, 3) for value in heights]
+        low, high = (list(ends) for ends in zip(*spans[name], strict=True)) if spans else (None, None)
+        mark = Mark("bars", groups, heights, short(name, 40), series_colour(place), low=low, high=high, hover=hover, text=text)
+        marks.append(replace(mark, pattern=PATTERNS[place % len(PATTERNS)]))
+    tops = [value for mark in marks for value in (mark.high or mark.y) if value is not None]
+    span = None if stacked else (min(0.0, 1.14 * min(tops, default=0.0)), 1.14 * max(0.0, *tops, 1e-9))
+    return Chart(marks, Axis(), Axis(unit, span=span, from_zero=True), reading, stacked=stacked)
+
+
+def estimate_bars(rows: Iterable[tuple[str, str, Estimate]], unit: str, reading: str) -> Chart:
+    """Return groups of bars with whiskers; a bar is the name of its group, the name of its series, and its value."""
+    names: dict[str, None] = {}
+    series: dict[str, list[Estimate]] = {}
+    for name, of_series, estimate in rows:
+        names[name] = None
+        series.setdefault(of_series, []).append(estimate)
+    heights = {name: [item.mean for item in items] for name, items in series.items()}
+    spans = {name: [(item.low, item.high) for item in items] for name, items in series.items()}
+    return bars(list(names), unit, reading, heights, spans=spans)
 
 
 def grouped(rows: Iterable[T], *keys: str, order: str | Callable[[T], Any] | None = None) -> dict[tuple[Any, ...], list[T]]:

@@ -12,7 +12,6 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -21,7 +20,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from simnmt.base.configuration import Configuration, describe_validation_error
 from simnmt.base.errors import InputError, short_repr
-from simnmt.report.table import Column, Table, TableCell, read_value
+from simnmt.report.table import Column, Table, read_value
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -34,7 +33,6 @@ ABSENT = "-"
 
 Cell = str | bool | int | float
 Row = Mapping[str, Any]
-_COLUMN_FIELDS = {field.name for field in fields(Column)}
 
 
 class PrintedColumn(Configuration):
@@ -87,14 +85,11 @@ class PrintedTable(Configuration):
         ]
 
     def row(self, *names: Any) -> Row:
-        """Return the row with these values in its first columns."""
-        for row in self.rows:
-            if [*row.values()][: len(names)] == [*names]:
-                return row
-        raise InputError(f"table {self.id}: no row {', '.join(map(str, names))}", path=self.path)
+        """Return the row with these values in its first columns; an empty one if there is none."""
+        return next((row for row in self.rows if [*row.values()][: len(names)] == [*names]), {})
 
     def __getitem__(self, place: tuple[Any, ...]) -> Any:
-        """Return a cell by the values of the row's first columns and the name of a column."""
+        """Return a cell by the values of the row's first columns and the name of a column; raises `InputError` for none."""
         *names, column = place
         cell = self.row(*names).get(column)
         if cell is None:
@@ -107,8 +102,7 @@ class PrintedTable(Configuration):
 
     def beside(self, *names: Any) -> dict[str, Any]:
         """Return the shown cells of a row by the keys that they have in rows of ours; None if there is no such row."""
-        row = next((row for row in self.rows if [*row.values()][: len(names)] == [*names]), {})
-        return {column.key: row.get(column.name) for column in self.columns if column.head}
+        return {column.key: self.row(*names).get(column.name) for column in self.columns if column.head}
 
     @property
     def columns_beside(self) -> list[Column]:
@@ -122,10 +116,8 @@ class PrintedTable(Configuration):
 
 
 class ShownTable(Configuration):
-    """A table of ours: its title, note and columns; the rows are the code's."""
+    """The layout of a table of ours; the rows are the code's."""
 
-    id: str
-    path: str
     title: str
     note: str = ""
     small: str | None = None
@@ -135,36 +127,6 @@ class ShownTable(Configuration):
     columns: tuple[dict[str, Any] | Literal["published"], ...]
     """Each the fields of `report.table.Column`, whose readers are keys of the rows; `published`: the shown columns of the
     printed table of the same id, if rows of ours hold `PrintedTable.beside`."""
-
-    def of(
-        self,
-        rows: Sequence[Any],
-        printed: PrintedTable | None,
-        more: Sequence[Column],
-        cells: Mapping[str, Callable[[Any], TableCell]],
-        readers: Mapping[str, Callable[[Any], Any]],
-    ) -> Table:
-        """Return the table with these rows."""
-        columns: list[Column] = []
-        for column in self.columns:
-            if isinstance(column, str):
-                columns += [] if printed is None else printed.columns_beside
-            elif {"head", "value"} <= column.keys() <= _COLUMN_FIELDS:
-                texts = {field: readers.get(column[field], column[field]) for field in ("value", "small") if field in column}
-                columns.append(Column(**(column | texts), cell=cells.get(column["value"])))
-            else:
-                raise InputError(f"shown.{self.id}: a column of {', '.join(column)}", path=self.path)
-        keys = {item.value.split(".")[0] for item in columns if isinstance(item.value, str)}
-        if rows and isinstance(rows[0], Mapping) and (absent := keys.difference(*rows)):
-            raise InputError(f"shown.{self.id}: no {', '.join(absent)} in its rows", path=self.path)
-        key = self.published
-
-        def is_published(row: Any) -> bool:
-            return key == "all" or (key is not None and read_value(row, key) == "published")
-
-        columns += more
-        small = readers.get(self.small, self.small) if self.small else None
-        return Table(self.title, columns, rows, self.note, id=self.id, small=small, published=is_published)
 
 
 class Unmeasured(Configuration):
@@ -221,33 +183,32 @@ class Paper(Configuration):
 
     def __getitem__(self, name: str) -> Any:
         """Return a single printed figure."""
-        if name not in self.values:
-            raise InputError(f"values: no {name}", path=self.path)
         return self.values[name]
 
     def table(self, name: str) -> PrintedTable:
         """Return a printed table by its id."""
-        if name not in self.tables:
-            raise InputError(f"tables: no {name}", path=self.path)
         return self.tables[name]
 
-    def shown_table(
-        self,
-        name: str,
-        rows: Sequence[Any],
-        /,
-        *more: Column,
-        cells: Mapping[str, Callable[[Any], TableCell]] | None = None,
-        **readers: Callable[[Any], Any],
-    ) -> Table:
+    def shown_table(self, name: str, rows: Sequence[Any], /, *more: Column, **readers: Callable[[Any], Any]) -> Table:
         """Return a table of ours by its id, with these rows.
 
-        `more`: further columns. `cells`: by value of a column, how it makes its cells on the page. `readers`: functions of a
-        row, by the names that columns use in place of a key.
+        `more`: further columns. `readers`: functions of a row, by the names that columns use in place of a key.
         """
-        if name not in self.shown:
-            raise InputError(f"shown: no {name}", path=self.path)
-        return self.shown[name].of(rows, self.tables.get(name), more, cells or {}, readers)
+        layout = self.shown[name]
+        columns: list[Column] = []
+        for column in layout.columns:
+            if isinstance(column, str):
+                columns += self.tables[name].columns_beside
+            else:
+                texts = {field: readers.get(column[field], column[field]) for field in ("value", "small") if field in column}
+                columns.append(Column(**(column | texts)))
+
+        def is_published(row: Any) -> bool:
+            key = layout.published
+            return key == "all" or (key is not None and read_value(row, key) == "published")
+
+        small = readers.get(layout.small, layout.small) if layout.small else None
+        return Table(layout.title, [*columns, *more], rows, layout.note, id=name, small=small, published=is_published)
 
 
 @cache
@@ -257,9 +218,8 @@ def read_paper(name: str, folder: Path = FOLDER) -> Paper:
     shown = f"simnmt/papers/data/{path.name}" if folder == FOLDER else os.fspath(path)
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
-        for tables in (content.get("tables", {}), content.get("shown", {})):
-            for key, table in tables.items():
-                table |= {"id": key, "path": shown}
+        for key, table in content.get("tables", {}).items():
+            table |= {"id": key, "path": shown}
         return Paper.model_validate_json(json.dumps({"path": shown, **content}))
     except (OSError, tomllib.TOMLDecodeError) as error:
         raise InputError(f"cannot be read: {error}", path=shown) from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 from simnmt.papers.kit.claims import HOLDS, UNKNOWN, ClaimRecord, by_claim, describe_verdicts, format_claims, outcome
 from simnmt.papers.kit.figures import Figure
@@ -38,8 +38,6 @@ class Report:
     """Sentences for the terminal, after its tables."""
     warnings: Sequence[str] = ()
     """What the command line warns of."""
-    explain: bool = False
-    """The terminal, too, has the reason of each verdict beside our figures."""
 
     @property
     def all_notes(self) -> list[str]:
@@ -65,31 +63,29 @@ class Report:
     def text(self) -> str:
         """Return the tables that are for a terminal, the remarks, and a line for each claim."""
         tables = [table.to_text() for table in self.tables if table.id in self.paper.terminal and table.rows]
-        return "\n\n".join([*tables, *self.remarks, format_claims(self.claims, explain=self.explain)])
+        return "\n\n".join([*tables, *self.remarks, format_claims(self.claims)])
 
     def page(self) -> str:
         """Return the page, to be written as UTF-8: an open summary, and below it everything else, folded."""
-        doubts = self.more.get("doubts", ())
+        doubts, matrix = self.more.get("doubts", ()), matrix_table(self.claims)
         claims = [claim for claim in by_claim(self.claims) if claim[0].identifier in self.paper.main_claims]
         summary = self.more.get("summary", "").splitlines() or [*self.paper.summary]
         verdicts = describe_verdicts(self.claims)
         summary += [] if any(verdicts in line for line in summary) else [f"{verdicts}."]
-        shown = [table for table in self.tables if table.columns and table.rows]
+        shown = {table.id: table for table in self.tables if table.columns and table.rows}
         main = [figure for figure in self.figures if figure.id in self.paper.main_figures]
-        by_table: dict[str, list[Section]] = {table.id: [] for table in shown}
-        alone: list[Section] = []
-        for figure in self.figures:
-            if figure not in main:
-                by_table.get(figure.place, alone).append(figure.section(folded=None if figure.place in by_table else True))
-        matrix = matrix_table(self.claims)
+        others = [figure for figure in self.figures if figure not in main]
         sections = [
             Section("Summary", "summary", summary, tables=[main_claims_table(claims)] if claims else []),
             *doubt_sections(doubts),
             *(figure.section() for figure in main),
-            *([_folded(replace(matrix, note=self.paper.matrix_note), "verdicts-by-device")] if len(matrix.columns) > 2 else []),
+            *([_folded(replace(matrix, note=self.paper.matrix_note))] if len(matrix.columns) > 2 else []),
             _folded(claims_table(self.claims, doubts)),
-            *(replace(_folded(table), parts=by_table[table.id]) for table in shown),
-            *alone,
+            *(
+                replace(_folded(table), parts=[figure.section() for figure in others if figure.place == name])
+                for name, table in shown.items()
+            ),
+            *(figure.section(folded=True) for figure in others if figure.place not in shown),
             *self.pictures,
             Section("The paper's setting", "setting", facts=[*self.paper.setting.items()], folded=True),
             Section("Slips of the paper", "slips", notes=self.paper.slips, folded=True),
@@ -99,10 +95,8 @@ class Report:
 
 
 def row_record(row: Any) -> dict[str, Any]:
-    """Return the row's JSON: its method `record`, a mapping's items, or a dataclass's fields."""
-    if isinstance(row, Mapping):
-        return dict(row)
-    return row.record() if hasattr(row, "record") else asdict(row)
+    """Return the row's JSON: a mapping's items, or a dataclass's fields."""
+    return dict(row) if isinstance(row, Mapping) else asdict(row)
 
 
 def record(row: Any, keys: str) -> dict[str, Any]:
@@ -127,12 +121,13 @@ def record(row: Any, keys: str) -> dict[str, Any]:
     return values
 
 
-def _folded(table: Table, name: str = "") -> Section:
+def _folded(table: Table) -> Section:
     note = [table.note] if table.note else []
-    return Section(table.title, name or table.id, note, tables=[replace(table, note="")], folded=True)
+    return Section(table.title, table.id, note, tables=[replace(table, note="")], folded=True)
 
 
-class Derived(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Derived:
     """A figure that follows from printed ones."""
 
     what: str
@@ -140,10 +135,6 @@ class Derived(NamedTuple):
     unit: str
     meaning: str
     """The quantity that the figure is compared with, or its basis."""
-
-    def record(self) -> dict[str, Any]:
-        """Return the figure as the JSON document holds it."""
-        return self._asdict()
 
 
 def derived_table(rows: Sequence[Derived]) -> Table:
@@ -204,4 +195,9 @@ def matrix_table(records: Sequence[ClaimRecord]) -> Table:
         for claim in claims
     ]
     columns = [Column(device, itemgetter(device), outcome=itemgetter(device), words=True) for device in devices]
-    return Table("Verdicts by device", [Column("claim", "claim", small="identifier", words=True), *columns], rows, id="matrix")
+    return Table(
+        "Verdicts by device",
+        [Column("claim", "claim", small="identifier", words=True), *columns],
+        rows,
+        id="verdicts-by-device",
+    )
