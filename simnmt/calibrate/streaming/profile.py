@@ -35,7 +35,6 @@ from simnmt.calibrate.streaming.measurements import (
     measure_decoder,
     measure_layers,
     measure_reads,
-    slowed_by_reads,
 )
 from simnmt.nmt.architecture import ARCHITECTURES, TransformerArchitecture, read_architecture
 from simnmt.nmt.devices import torch_threads
@@ -51,6 +50,7 @@ from simnmt.profile.streaming_cost import BITS, ShardGeometry
 from simnmt.streaming.encoder import ElasticEncoder, EncoderConfiguration
 from simnmt.streaming.encoder_folder import random_weights
 from simnmt.streaming.evaluation import Evaluator
+from simnmt.streaming.pipeline import ShardReader
 from simnmt.streaming.store import ShardStore, write_store
 from simnmt.streaming.texts import PIECES_FILE, Task
 from simnmt.workload.length_units import unit_of_content
@@ -145,16 +145,14 @@ def encoder_block(store: ShardStore, encoder: ElasticEncoder, settings: StiSetti
     geometry = store.geometry
     every = product(range(geometry.layers), range(geometry.heads))
     shards = {shard: store.read(store.record(*shard, UNPACKED_BITS)) for shard in every}
-    reads = measure_reads(store, settings, listener)
-    compute = measure_layers(encoder, shards, settings, listener)
-    slowed = slowed_by_reads(encoder, store, shards, settings, listener)
+    reader = ShardReader(store, settings.pace_bytes_per_s)
     return StiBlock(
         kind="measured",
         model=store.index.origin or store.kind,
         fingerprint=store.fingerprint,
         geometry=replace(geometry, cross_attention=False),
-        io=reads,
-        compute=compute.model_copy(update={"slowed_by_reads": slowed}),
+        io=measure_reads(reader, settings, listener),
+        compute=measure_layers(encoder, shards, reader, settings, listener),
         threads=settings.threads,
     )
 
