@@ -14,10 +14,9 @@ from ctranslate2.converters.transformers import BartLoader
 
 from simnmt.base.compile import cpu_name
 from simnmt.batching import Batching
-from simnmt.nmt.architecture import Architecture
 from simnmt.nmt.engine import EngineAccount, EngineRequest, Timing, Work, random_sources
 from simnmt.nmt.errors import NmtError, within_memory
-from simnmt.nmt.families import FAMILIES
+from simnmt.nmt.families import FAMILIES, Family
 from simnmt.nmt.models import LoadedModel, load_model
 from simnmt.nmt.sentence_decoder import MOST_TARGET_TOKENS, DecodeRequest, Hypothesis, WholeBatchDecoder
 from simnmt.nmt.step_model import check_lengths
@@ -44,7 +43,7 @@ class CTranslate2Engine:
         self._suppressed = None if pad == eos else [[str(pad)]]
         kind, _, index = device.partition(":")
         with tempfile.TemporaryDirectory(prefix="simnmt-ctranslate2-") as folder:
-            convert(model, Path(folder))
+            _convert(model, Path(folder))
             # The translator reads all weights when it is made, so that the folder can be removed.
             self._translator: ctranslate2.Translator | None = ctranslate2.Translator(
                 folder,
@@ -54,19 +53,21 @@ class CTranslate2Engine:
                 inter_threads=1,
                 intra_threads=threads or 0,
             )
+        is_named = kind == "cuda" and int(index or 0) < torch.cuda.device_count()
+        gpu_name = torch.cuda.get_device_name(int(index or 0)) if is_named else "GPU"
         self.account = EngineAccount.of(
             loaded,
             backend="ctranslate2",
             compute_type=self._translator.compute_type,
             device=device,
-            device_name=_gpu_name(int(index or 0)) if kind == "cuda" else cpu_name(),
+            device_name=gpu_name if kind == "cuda" else cpu_name(),
             threads=threads,
             versions={"ctranslate2": ctranslate2.__version__},
         )
 
     @staticmethod
     def supported_types(device: str) -> list[str]:
-        """See `ServingEngine`; int16 is fast only with Intel's MKL, and offered only with it."""
+        """Return the compute types; int16 is fast only with Intel's MKL, and offered only with it."""
         kind = device.partition(":")[0]
         if kind == "cuda" and not ctranslate2.get_cuda_device_count():
             raise NmtError(f"CTranslate2 sees no {device} here", remedy="use cpu, or install a driver with CUDA")
@@ -75,65 +76,61 @@ class CTranslate2Engine:
 
     @classmethod
     def load(cls, request: EngineRequest) -> CTranslate2Engine:
-        device, threads, compute_type = request.device, request.threads, request.compute_type or "float32"
-        loaded = load_model(request.model, seed=request.seed)
-        if device == "cpu":
-            threads = threads or torch.get_num_threads()
-        return within_memory(device, lambda: cls(loaded, device, threads, compute_type, request.seed))
+        device, loaded = request.device, load_model(request.model, seed=request.seed)
+        threads = request.threads or torch.get_num_threads() if device == "cpu" else None
+        return within_memory(device, lambda: cls(loaded, device, threads, request.compute_type or "float32", request.seed))
 
     def run(self, work: Work) -> Timing:
         check_lengths(self._architecture.max_positions, work.src_len, work.tgt_len)
-        sources = [[str(token) for token in source] for source in random_sources(work, self._architecture, self._seed)]
-        start = time.perf_counter()
-        within_memory(self.account.device, lambda: self.translate(sources, beam=work.beam, forced_len=work.tgt_len))
-        return Timing(time.perf_counter() - start, None, None)
+        sources = random_sources(work, self._architecture, self._seed)
+        begin_s = time.perf_counter()
+        self.translate(sources, beam=work.beam, forced_len=work.tgt_len)
+        return Timing(time.perf_counter() - begin_s, None, None)
 
     def sentence_decoder(self, batching: Batching, beam: int) -> WholeBatchDecoder:
-        """Return a decoder of whole batches. Raises `NmtError` for batches that are refilled."""
-
         def decode(requests: Sequence[DecodeRequest]) -> list[Hypothesis]:
-            forced = {request.forced_len for request in requests}
-            if len(forced) > 1:
+            forced_len = requests[0].forced_len
+            if any(request.forced_len != forced_len for request in requests):
                 remedy = "decode one sentence at a time, or with torch"
                 raise NmtError("CTranslate2 forces one length for a whole batch", remedy=remedy)
-            sources = [[str(token) for token in request.source] for request in requests]
-            (forced_len,) = forced
             most = max(request.max_len or MOST_TARGET_TOKENS for request in requests)
-            outputs = within_memory(
-                self.account.device, lambda: self.translate(sources, beam=beam, forced_len=forced_len, max_len=most)
-            )
+            sources = [request.source for request in requests]
+            outputs = self.translate(sources, beam=beam, forced_len=forced_len, max_len=most)
             return [
-                Hypothesis(tuple(map(int, tokens[: request.max_len])), None, len(tokens) + (forced_len is None))
+                Hypothesis(tuple(tokens[: request.max_len]), None, len(tokens) + (forced_len is None))
                 for tokens, request in zip(outputs, requests, strict=True)
             ]
 
         return WholeBatchDecoder(decode, batching)
 
     def translate(
-        self, sources: list[list[str]], *, beam: int, forced_len: int | None = None, max_len: int = 200
-    ) -> list[list[str]]:
+        self, sources: Sequence[Sequence[int]], *, beam: int, forced_len: int | None = None, max_len: int = 200
+    ) -> list[list[int]]:
         """Return the best hypothesis of each source, of exactly `forced_len` or up to `max_len` tokens, all in one batch."""
-        if self._translator is None:
+        translator = self._translator
+        if translator is None:
             raise NmtError("this engine is closed", remedy="load it again")
-        results = self._translator.translate_batch(
-            sources,
-            beam_size=beam,
-            min_decoding_length=0 if forced_len is None else forced_len,
-            max_decoding_length=max_len if forced_len is None else forced_len,
-            max_input_length=0,
-            suppress_sequences=self._suppressed,
+        results = within_memory(
+            self.account.device,
+            lambda: translator.translate_batch(
+                [[str(token) for token in source] for source in sources],
+                beam_size=beam,
+                min_decoding_length=0 if forced_len is None else forced_len,
+                max_decoding_length=max_len if forced_len is None else forced_len,
+                max_input_length=0,
+                suppress_sequences=self._suppressed,
+            ),
         )
-        return [result.hypotheses[0] for result in results]
+        return [[int(token) for token in result.hypotheses[0]] for result in results]
 
     def close(self) -> None:
-        """See `Engine`; no run afterwards."""
         self._translator = None
 
 
-def convert(model: TransformerModel, folder: Path) -> None:
+def _convert(model: TransformerModel, folder: Path) -> None:
     """Write a model in CTranslate2's format, in float32, which it converts when loading."""
     architecture, vocabulary = model.architecture, [str(token) for token in range(model.vocab)]
-    spec = _Bart(architecture).get_model_spec(model.hf)
+    spec = _Bart(FAMILIES[architecture.kind]).get_model_spec(model.hf)
     spec.register_source_vocabulary(vocabulary)
     spec.register_target_vocabulary(vocabulary)
     spec.config.unk_token = str(architecture.unk_token)
@@ -152,21 +149,14 @@ class _Bart(BartLoader):  # type: ignore[misc]  # an untyped library
     the target; only published Marian models are so.
     """
 
-    def __init__(self, architecture: Architecture) -> None:
+    def __init__(self, family: Family) -> None:
         super().__init__()
-        self._family = FAMILIES[architecture.kind]
+        self._family = family
 
     def get_model_spec(self, model: Any) -> Any:
-        """Return the weights under CTranslate2's names."""
-        config = model.config
-        config.normalize_before = self._family.norm_first
-        config.normalize_embedding = self._family.norms_embedding
+        model.config.normalize_before = self._family.norm_first
+        model.config.normalize_embedding = self._family.norms_embedding
         return super().get_model_spec(model)
 
     def set_position_encodings(self, spec: Any, module: Any) -> None:
-        """Set the vectors of the positions from 0."""
         spec.encodings = self._family.positions(module)
-
-
-def _gpu_name(index: int) -> str:
-    return torch.cuda.get_device_name(index) if index < torch.cuda.device_count() else "GPU"

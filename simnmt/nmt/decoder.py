@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby, repeat
+from itertools import groupby
 from typing import TypeVar
 
 import numpy as np
@@ -64,7 +64,7 @@ class Decoder(SentenceDecoder):
         """
         super().__init__(batching)
         self._model, self._capacity, self._mark, self._observer = model, batching.size, mark or (lambda: None), observer
-        self._search_of: Callable[[], SlotSearch] = lambda: (BeamSearch if search.beam > 1 else GreedySearch)(
+        self._new_search: Callable[[], SlotSearch] = lambda: (BeamSearch if search.beam > 1 else GreedySearch)(
             model, search, output
         )
         self._encoded: dict[int, EncodedSentence] = {}
@@ -75,14 +75,11 @@ class Decoder(SentenceDecoder):
     def active(self) -> int:
         return len(self._keys)
 
-    def withdraw(self, key: int) -> bool:
-        return key not in self._encoded and super().withdraw(key)
-
     def holds(self, key: int) -> bool:
         return key in self.waiting or key in self._keys
 
     def act(self, now_s: float = 0.0) -> tuple[Encode | Join | None, Finished]:
-        """See `SentenceDecoder`.
+        """Do what the batcher says next, or take a step; return the move and the finished sentences.
 
         After `OutOfMemory` the sentences of the move are gone, and after that of a join or a step all active ones; the others
         go on.
@@ -117,8 +114,7 @@ class Decoder(SentenceDecoder):
         model = self._model
         src, lengths = pad([request.source for request in requests], model.pad_token)
         check_lengths(model.max_positions, src.shape[1], 0)
-        device = str(model.device)
-        memory = within_memory(device, lambda: model.encode(src.to(model.device), lengths.to(model.device)))
+        memory = within_memory(str(model.device), lambda: model.encode(src.to(model.device), lengths.to(model.device)))
         return [EncodedSentence(memory, row, request) for row, request in enumerate(requests)]
 
     @torch.inference_mode()
@@ -130,12 +126,11 @@ class Decoder(SentenceDecoder):
         """
         if self.active + len(sentences) > self._capacity:
             raise ValueError(f"{len(sentences)} sentences join {self.active} where {self._capacity} fit")
-        limits = [self._limit(sentence.request) for sentence in sentences]
-        joining = [at for at, limit in enumerate(limits) if limit.steps]
-        if joining:
-            new_keys, taken = [keys[at] for at in joining], [sentences[at] for at in joining]
-            self._or_drop_all(lambda: self._take(new_keys, taken, [limits[at] for at in joining]))
-        return [(key, Hypothesis((), None)) for key, limit in zip(keys, limits, strict=True) if not limit.steps]
+        joining = list(zip(keys, sentences, [self._limit(sentence.request) for sentence in sentences], strict=True))
+        finished = [(key, Hypothesis((), None)) for key, _, limit in joining if not limit.steps]
+        if joining := [part for part in joining if part[2].steps]:
+            self._or_drop_all(lambda: self._take(joining))
+        return finished
 
     @torch.inference_mode()
     def step(self) -> Finished:
@@ -151,23 +146,24 @@ class Decoder(SentenceDecoder):
         self._src_lens: list[int] = []
         self._slots: Slots | None = None
         """Made when the first sentence joins, since they may not fit in memory."""
-        self._search = self._search_of()
+        self._search = self._new_search()
 
     def _limit(self, request: DecodeRequest) -> Limit:
-        positions, forced = self._model.max_positions, request.forced_len
-        if forced is not None:
-            check_lengths(positions, 0, forced)
-            _check_least("forced_len", forced, 0)
-            return Limit(int(forced), True, request.source)
-        most = MOST_TARGET_TOKENS if request.max_len is None else request.max_len
-        _check_least("max_len", most, 1)
-        return Limit(int(most if positions is None else min(most, positions)), False, request.source)
+        positions, is_forced = self._model.max_positions, request.forced_len is not None
+        most = next(length for length in (request.forced_len, request.max_len, MOST_TARGET_TOKENS) if length is not None)
+        if most < (least := 0 if is_forced else 1):
+            name = "forced_len" if is_forced else "max_len"
+            raise NmtError(f"{name} must be at least {least} (got {most})", remedy=f"give {least} or more")
+        if is_forced:
+            check_lengths(positions, 0, most)
+        return Limit(int(most if positions is None else min(most, positions)), is_forced, request.source)
 
-    def _take(self, keys: Sequence[int], sentences: Sequence[EncodedSentence], limits: Sequence[Limit]) -> None:
+    def _take(self, joining: Sequence[tuple[int, EncodedSentence, Limit]]) -> None:
         beam = self._search.beam
         if self._slots is None:
             # Room for these sentences only: the capacity may be far more than ever join.
-            self._slots = self._model.slots(len(sentences) * beam, self._capacity * beam)
+            self._slots = self._model.slots(len(joining) * beam, self._capacity * beam)
+        keys, sentences, limits = zip(*joining, strict=True)
         for _, together in groupby(sentences, key=lambda sentence: id(sentence.memory)):
             group = list(together)
             src_lens = [len(sentence.request.source) for sentence in group]
@@ -204,11 +200,6 @@ class Decoder(SentenceDecoder):
             raise
 
 
-def _check_least(name: str, tokens: int, least: int) -> None:
-    if tokens < least:
-        raise NmtError(f"{name} must be at least {least} (got {tokens})", remedy=f"give {least} or more")
-
-
 @dataclass(frozen=True, slots=True)
 class BatchedRun:
     """Translations of many sentences and the time they took; the parts sum to the total."""
@@ -224,10 +215,6 @@ class BatchedRun:
     refill_s: float
     """Seconds of all joins."""
     total_s: float
-    encodings: int
-    """Encoder calls."""
-    refills: int
-    """Joins."""
     subset: SubsetAccount | None = None
     """Active columns by step and by sentence (its index among the sources); None for the whole vocabulary."""
 
@@ -259,16 +246,15 @@ def decode(
 
     Raises `NmtError` for lengths beyond the model's positions and `OutOfMemory`.
     """
-    count = len(sources)
-    most = [max_len] * count if isinstance(max_len, int) else max_len
     if output.vocabulary is not None and output.vocabulary.account is None:
         output = replace(output, vocabulary=replace(output.vocabulary, account=SubsetAccount()))
-    decoder = Decoder(model, batching, search, output, observer=observer)
-    for key, request in enumerate(zip(sources, repeat(None, count) if forced_lens is None else forced_lens, most, strict=True)):
+    decoder, count = Decoder(model, batching, search, output, observer=observer), len(sources)
+    most = [max_len] * count if isinstance(max_len, int) else max_len
+    for key, request in enumerate(zip(sources, [None] * count if forced_lens is None else forced_lens, most, strict=True)):
         decoder.arrive(key, DecodeRequest(*request))
     decoder.batcher.close()
     hypotheses: dict[int, Hypothesis] = {}
-    active, steps_s, encodings_s, refills_s = list[int](), list[float](), list[float](), list[float]()
+    active, steps_s, encode_s, refill_s = list[int](), list[float](), 0.0, 0.0
     begin = before = clock()
     while decoder.busy:
         sentences = decoder.active
@@ -277,18 +263,20 @@ def decode(
         if move is not None and model.device.type == "cuda":
             torch.cuda.synchronize(model.device)  # a step waits for its tokens in any case
         now = clock()
+        took_s, before = now - before, now
         if move is None:
             active.append(sentences)
-        (steps_s if move is None else encodings_s if isinstance(move, Encode) else refills_s).append(now - before)
-        before = now
+            steps_s.append(took_s)
+        elif isinstance(move, Encode):
+            encode_s += took_s
+        else:
+            refill_s += took_s
     return BatchedRun(
         tuple(hypotheses[key] for key in range(count)),
         np.asarray(active, np.int64),
         np.asarray(steps_s, np.float64),
-        sum(encodings_s),
-        sum(refills_s),
+        encode_s,
+        refill_s,
         before - begin,
-        len(encodings_s),
-        len(refills_s),
         None if output.vocabulary is None else output.vocabulary.account,
     )

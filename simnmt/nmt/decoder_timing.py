@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from simnmt.batching import mini
-from simnmt.nmt.decoder import Decoder, EncodedSentence
+from simnmt.nmt.decoder import Decoder
 from simnmt.nmt.output_layer import BannedTokens, FusedOutput, Limit, Output, PlainOutput, largest, largest_sums, log_softmax_
 from simnmt.nmt.search import Search
 from simnmt.nmt.sentence_decoder import DecodeRequest
@@ -23,7 +22,7 @@ from simnmt.nmt.step_model import StepModel, check_lengths
 EARLY_TOKENS, GUEST_TOKENS, LATE_TOKENS = 6, 4, 5
 """Forced lengths: of the sentence that joins one step before the guests, of the guests, and of those that join after them."""
 
-
+Clock = Callable[[], float]
 Timer = Callable[[], dict[str, float]]
 """Runs an experiment once and returns its seconds by name; callers repeat it in rounds."""
 
@@ -35,7 +34,7 @@ def joining_timer(
     *,
     beam: int,
     output: Output = Output(),  # noqa: B008 - frozen
-    clock: Callable[[], float] = perf_counter,
+    clock: Clock = perf_counter,
 ) -> Timer:
     """Return a timer of the first `joining` sources as they join the others in one step, and leave before them in one step.
 
@@ -80,33 +79,27 @@ def time_steps_in_turn(
     steps: int,
     beam: int,
     output: Output = Output(),  # noqa: B008 - frozen
-    clock: Callable[[], float] = perf_counter,
+    clock: Clock = perf_counter,
 ) -> list[tuple[float, float]]:
     """Return the seconds of the model's part of each step of both batches, which alternate; the first step is left out.
 
     At every other position the second batch goes first. Raises the errors of `Decoder`.
     """
-    decoders = []
-    for sources in (first, second):
-        decoder, marks = _timed_decoder(model, len(sources), beam, output, clock)
-        encoded: list[EncodedSentence] = decoder.encode([DecodeRequest(source, steps) for source in sources])
-        decoder.join(encoded, range(len(sources)))
-        decoders.append((decoder, marks))
+    timed = [_timed_decoder(model, len(sources), beam, output, clock) for sources in (first, second)]
+    for (decoder, _), sources in zip(timed, (first, second), strict=True):
+        decoder.join(decoder.encode([DecodeRequest(source, steps) for source in sources]), range(len(sources)))
     pairs = []
     for position in range(steps):
         took_s = [0.0, 0.0]
         for turn in (0, 1) if position % 2 else (1, 0):
-            decoder, marks = decoders[turn]
-            marks.clear()
+            decoder, marks = timed[turn]
             decoder.step()
-            took_s[turn] = marks[1] - marks[0]
+            took_s[turn] = marks[-1] - marks[-2]
         pairs.append((took_s[0], took_s[1]))
     return pairs[1:]
 
 
-def _timed_decoder(
-    model: StepModel, size: int, beam: int, output: Output, clock: Callable[[], float]
-) -> tuple[Decoder, list[float]]:
+def _timed_decoder(model: StepModel, size: int, beam: int, output: Output, clock: Clock) -> tuple[Decoder, list[float]]:
     """Return a decoder, and the list to which it appends the time before and after the model's part of each step."""
     marks: list[float] = []
     return Decoder(model, mini(size), Search(beam), output, mark=lambda: marks.append(clock())), marks
@@ -122,9 +115,7 @@ SRC_LEN, MOST_CALLS = 25, 40
 
 
 @torch.inference_mode()
-def stage_timer(
-    model: StepModel, batch: int, beam: int, *, src_len: int = SRC_LEN, clock: Callable[[], float] = perf_counter
-) -> Timer:
+def stage_timer(model: StepModel, batch: int, beam: int, *, src_len: int = SRC_LEN, clock: Clock = perf_counter) -> Timer:
     """Return a timer of `STAGES` in steps of `batch` sentences of `src_len` source tokens, which are forced to go on.
 
     Each call is a step, of which there are at most `MOST_CALLS`. A greedy search computes no probabilities, as in the engine.
@@ -137,66 +128,59 @@ def stage_timer(
     slots.join(model.encode(src, torch.full((batch,), src_len, device=model.device)), range(batch), [src_len] * batch, beam)
     banned = BannedTokens(model)
     banned.update([Limit(MOST_CALLS, True)] * batch, beam)
-    plain, fused = PlainOutput(model, banned), _TimedFusedOutput(model, banned, clock)
+    plain, fused = PlainOutput(model, banned), _TimedFusedOutput(model, banned)
+    fused.clock = clock
     tokens = torch.full((batch * beam,), model.eos_token, device=model.device)
     scores = torch.zeros((batch, beam), device=model.device)
 
     @torch.inference_mode()
     def once() -> dict[str, float]:
-        lap = _stopwatch(clock)
+        before_s = clock()
+
+        def lap() -> float:
+            nonlocal before_s
+            now_s = clock()
+            took_s, before_s = now_s - before_s, now_s
+            return took_s
+
         hidden = slots.body(tokens)
-        body_s = lap()
+        seconds = {"body": lap()}
         next(model.products(hidden))
-        product_s = lap()
+        seconds["product"] = lap()
         logits = plain.project(hidden, best)
-        with_bias_s = lap()
+        seconds["bias"] = lap() - seconds["product"]
         logits = log_softmax_(logits) if best else logits
-        softmax_s = lap() if best else 0.0
+        seconds["softmax"] = lap() if best else 0.0
         banned.ban(logits)
         if beam > 1:
             largest_sums(logits, scores, 2 * beam)
         else:
             largest(logits)
-        search_s = lap()
+        seconds["search"] = lap()
         del logits  # the decoder never holds two of them
         fused.product_s = 0.0
         lap()
-        projected: Any = fused.project(hidden, best)
+        projected = fused.project(hidden, best)
         if beam > 1:
             fused.largest_sums(projected, scores, 2 * beam)
-        fused_s = lap() - fused.product_s
-        seconds = (body_s, product_s, with_bias_s - product_s, softmax_s, search_s, fused.product_s, fused_s)
-        return dict(zip(STAGES, seconds, strict=True))
+        fused_s = lap()
+        return seconds | {"fused_product": fused.product_s, "fused": fused_s - fused.product_s}
 
     return once
-
-
-def _stopwatch(clock: Callable[[], float]) -> Callable[[], float]:
-    """Return a function that returns the seconds since its last call."""
-    before = clock()
-
-    def lap() -> float:
-        nonlocal before
-        now = clock()
-        lap_s, before = now - before, now
-        return lap_s
-
-    return lap
 
 
 class _TimedFusedOutput(FusedOutput):
     """A fused output layer that sums up the seconds of its products."""
 
-    def __init__(self, model: StepModel, banned: BannedTokens, clock: Callable[[], float]) -> None:
-        super().__init__(model, banned)
-        self._clock, self.product_s = clock, 0.0
+    clock: Clock
+    product_s = 0.0
 
     def _products(self, hidden: Tensor) -> Iterator[tuple[int, Tensor]]:
         blocks = super()._products(hidden)
         while True:
-            lap = _stopwatch(self._clock)
+            begin_s = self.clock()
             block = next(blocks, None)
-            self.product_s += lap()
+            self.product_s += self.clock() - begin_s
             if block is None:
                 return
             yield block

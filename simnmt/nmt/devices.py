@@ -1,4 +1,4 @@
-"""Names of devices (cpu, cuda, cuda:1), torch's threads, versions of libraries, and the processor's name and features."""
+"""Names of devices (cpu, cuda, cuda:1), torch's threads, versions of libraries, and the processor's features."""
 
 from __future__ import annotations
 
@@ -27,21 +27,14 @@ def torch_device(name: str) -> torch.device:
     import torch  # here, so that `full_device_name` needs no torch
 
     device = torch.device(full_device_name(name))
-    if device.type == "cuda":
-        if not torch.cuda.is_available():
-            raise NmtError(f"torch sees no {device} here", remedy="use cpu, or install a torch with CUDA")
-        if (device.index or 0) >= torch.cuda.device_count():
-            raise NmtError(f"torch sees {torch.cuda.device_count()} GPU here, and no {device}", remedy="use cuda:0")
+    if device.type == "cuda" and (device.index or 0) >= (count := torch.cuda.device_count()):
+        raise NmtError(f"torch sees {count} GPUs here, and no {device}", remedy="use cpu, or install a torch with CUDA")
     return device
-
-
-_BFLOAT16 = {"avx512_bf16", "amx_bf16", "bf16"}
-"""Linux' names of the instructions, the last on ARM."""
 
 
 def has_bfloat16() -> bool:
     """Return whether the processor has instructions for bfloat16; otherwise libraries emulate it, slower than float32."""
-    return not _BFLOAT16.isdisjoint(cpu_features())
+    return not {"avx512_bf16", "amx_bf16", "bf16"}.isdisjoint(cpu_features())  # Linux' names, the last on ARM
 
 
 @contextmanager

@@ -41,11 +41,6 @@ class Work:
     beam: int = 1
     """Hypotheses per sentence; 1 is greedy search."""
 
-    def __post_init__(self) -> None:
-        for name in ("src_len", "tgt_len", "batch", "beam"):
-            if getattr(self, name) < 1:
-                raise NmtError(f"{name}: {getattr(self, name)} where 1 is the least")
-
 
 @dataclass(frozen=True, slots=True)
 class EngineRequest:
@@ -140,14 +135,14 @@ class Engine(Protocol):
         """
 
     def close(self) -> None:
-        """Free memory and temporary files; may be called again."""
+        """Free memory; no run afterwards."""
 
 
 class ServingEngine(Engine, Protocol):
     """An engine of a backend, which can also translate sentences as they arrive."""
 
     takes: ClassVar[frozenset[str]]
-    """Fields of `EngineRequest` that it follows, beside those that every engine does."""
+    """Of the last five fields of `EngineRequest` those that it follows."""
 
     @classmethod
     def load(cls, request: EngineRequest) -> ServingEngine:
@@ -169,9 +164,6 @@ def supported_types(backend: str, device: str) -> list[str]:
     return _engine_class(backend).supported_types(device)
 
 
-_OPTIONS = ("fused", "vocabulary", "direction", "decoder", "languages")
-
-
 def load_engine(model: str, *, backend: str = "torch", **settings: Any) -> ServingEngine:
     """Load a model onto a device; `settings`: the other fields of `EngineRequest`.
 
@@ -181,12 +173,10 @@ def load_engine(model: str, *, backend: str = "torch", **settings: Any) -> Servi
     if backend not in BACKENDS:
         raise NmtError(f"no backend {backend}", remedy=f"one of {', '.join(BACKENDS)}")
     if request.threads is not None and (request.threads < 1 or request.device != "cpu"):
-        below = f"threads: {request.threads} where 1 is the least"
-        what = below if request.threads < 1 else f"threads are of the CPU, not of {request.device}"
-        raise NmtError(what, remedy="leave threads out")
+        raise NmtError(f"{request.threads} threads on {request.device}", remedy="give 1 or more, and only for cpu")
     try:
         engine = _engine_class(backend)
-        for option in _OPTIONS:
+        for option in ("fused", "vocabulary", "direction", "decoder", "languages"):
             if getattr(request, option) and option not in engine.takes:
                 raise NmtError(f"the backend {backend} has no option {option}", remedy=f"leave {option} out")
         if request.direction is not None and request.vocabulary is None:

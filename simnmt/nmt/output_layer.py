@@ -14,7 +14,6 @@ alone many numbers at a time: `amax` first finds the blocks that can hold the la
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
@@ -51,11 +50,12 @@ class BannedTokens:
     """Tokens that are never chosen: padding, and the end token of a sentence of forced length."""
 
     def __init__(self, model: StepModel) -> None:
-        self.pad, self.eos, self._device = model.pad_token, model.eos_token, model.device
+        self.pad, self.eos, self._device, self._bias = model.pad_token, model.eos_token, model.device, model.bias
+        self._masked: Tensor | None = None
         self.all_forced = False
         """Whether every active sentence has a forced length."""
-        self.columns: Tensor | None = None
-        """Tokens banned in every row; a new tensor whenever they change."""
+        self._columns: Tensor | None = None
+        """Tokens banned in every row."""
         self.ends: Tensor | None = None
         """Mask of the rows whose end token is banned, [rows]; None if that holds for all rows or for none."""
 
@@ -63,33 +63,25 @@ class BannedTokens:
         """Follow a change of the active sentences."""
         forced = [limit.forced for limit in limits]
         before, self.all_forced = self.all_forced, all(forced)
-        if self.columns is None or before != self.all_forced:
+        if self._columns is None or before != self.all_forced:
             columns = {self.pad} - {self.eos} | ({self.eos} if self.all_forced else set())
-            self.columns = torch.tensor(sorted(columns), dtype=torch.int64, device=self._device)
+            self._columns, self._masked = torch.tensor(sorted(columns), dtype=torch.int64, device=self._device), None
         mixed = any(forced) and not self.all_forced
         self.ends = torch.tensor(forced, device=self._device).repeat_interleave(beam) if mixed else None
 
     def ban(self, logits: Tensor) -> None:
         """Set the logits of banned tokens to minus infinity, in place."""
-        if self.columns is not None:
-            logits.index_fill_(1, self.columns, NEVER)
+        if self._columns is not None:
+            logits.index_fill_(1, self._columns, NEVER)
         if self.ends is not None:
             logits[:, self.eos].masked_fill_(self.ends, NEVER)
 
-
-class MaskedBias:
-    """The bias of a model's output layer, minus infinity for tokens that are banned in every row."""
-
-    def __init__(self, model: StepModel, banned: BannedTokens) -> None:
-        self._banned = banned
-        self._bias = self._masked = model.bias.detach().float().contiguous()
-        self._columns: Tensor | None = None
-
-    def now(self) -> Tensor:
-        """Return the present bias, float32 [vocab]; the same tensor until the banned tokens change."""
-        columns = self._banned.columns
-        if columns is not None and columns is not self._columns:
-            self._columns, self._masked = columns, self._bias.index_fill(0, columns, NEVER)
+    @property
+    def bias(self) -> Tensor:
+        """The bias of the model's output layer, float32 [vocab], minus infinity for tokens that are banned in every row."""
+        if self._masked is None:
+            bias = self._bias.detach().float().contiguous()
+            self._masked = bias if self._columns is None else bias.index_fill(0, self._columns, NEVER)
         return self._masked
 
 
@@ -109,7 +101,9 @@ def largest(logits: Tensor) -> Tensor:
     if _is_small(logits):
         return logits.argmax(dim=1)
     columns = _block_columns(_block_maxima(logits).argmax(dim=1, keepdim=True))
-    return columns.gather(1, _values_at(logits, columns).argmax(dim=1, keepdim=True))[:, 0]
+    last = logits.shape[1] - 1
+    values = logits.gather(1, columns.clamp(max=last)).masked_fill_(columns > last, NEVER)
+    return columns.gather(1, values.argmax(dim=1, keepdim=True))[:, 0]
 
 
 def largest_sums(log_probs: Tensor, scores: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -155,49 +149,8 @@ def _block_columns(blocks: Tensor) -> Tensor:
     return blocks * _BLOCK + torch.arange(_BLOCK, device=blocks.device)
 
 
-def _values_at(values: Tensor, columns: Tensor) -> Tensor:
-    """Return the values of these columns; minus infinity for columns beyond the last."""
-    last = values.shape[1] - 1
-    selected = values.gather(1, columns.clamp(max=last))
-    return selected.masked_fill_(columns > last, NEVER) if (last + 1) % _BLOCK else selected
-
-
 Projected = Any
 """The input of the search; only the output layer that made it knows its type, and uses it up."""
-
-
-class OutputLayer(ABC):
-    """From the output of the decoder's body to the best tokens, none of which is banned."""
-
-    def join(self, keys: Sequence[int], sources: Sequence[Sequence[int]]) -> None:  # noqa: B027 - most ignore it
-        """Append sentences with these source tokens; `keys`: the caller's names of them."""
-
-    def leave(self, order: Sequence[int]) -> None:  # noqa: B027 - most ignore it
-        """Keep the sentences `order`: new slot i is old slot `order[i]`."""
-
-    @abstractmethod
-    def project(self, hidden: Tensor, best: int) -> Projected:
-        """Compute the model's part, from [rows, width].
-
-        `best`: the number of tokens of each row that will be asked for with their log-probabilities; 0: only the likeliest
-        token, without its log-probability.
-        """
-
-    @abstractmethod
-    def likeliest(self, projected: Projected) -> Tensor:
-        """Return the token with the largest logit of each row, the first of equals, int64 [rows] (FNI-06)."""
-
-    @abstractmethod
-    def likeliest_scored(self, projected: Projected) -> tuple[Tensor, Tensor]:
-        """Return the tokens of `likeliest` with their log-probabilities, float32 [rows]."""
-
-    @abstractmethod
-    def largest_sums(self, projected: Projected, scores: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Return for each sentence the largest sums of row score and token log-probability, in descending order.
-
-        `scores`: [sentences, beam]. Returns the sums, their rows within the sentence and their tokens, each [sentences, count].
-        If `project` was asked for fewer tokens of each row, these are the best sums of those tokens.
-        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,31 +162,51 @@ class Output:
     vocabulary: RestrictedVocabulary | None = None
     """The only columns that are multiplied; None: all."""
 
-    def layer(self, model: StepModel, banned: BannedTokens) -> OutputLayer:
+    def layer(self, model: StepModel, banned: BannedTokens) -> PlainOutput:
         """Return the output layer of a new decoder."""
         if self.vocabulary is not None:
             return SubsetOutput(model, banned, self.vocabulary)
         return (FusedOutput if self.fused else PlainOutput)(model, banned)
 
 
-class PlainOutput(OutputLayer):
-    """Torch's own operations over all logits, one after the other: the baseline of the fused layer."""
+class PlainOutput:
+    """From the output of the decoder's body to the best tokens, none of which is banned.
+
+    Torch's own operations over all logits, one after the other: the baseline of the fused layer.
+    """
 
     def __init__(self, model: StepModel, banned: BannedTokens) -> None:
         self._model, self._banned = model, banned
 
-    def project(self, hidden: Tensor, best: int) -> Tensor:
+    def join(self, keys: Sequence[int], sources: Sequence[Sequence[int]]) -> None:
+        """Append sentences with these source tokens; `keys`: the caller's names of them."""
+
+    def leave(self, order: Sequence[int]) -> None:
+        """Keep the sentences `order`: new slot i is old slot `order[i]`."""
+
+    def project(self, hidden: Tensor, best: int) -> Projected:
+        """Compute the model's part, from [rows, width].
+
+        `best`: the number of tokens of each row that will be asked for with their log-probabilities; 0: only the likeliest
+        token, without its log-probability.
+        """
         return self._model.project(hidden)
 
-    def likeliest(self, projected: Tensor) -> Tensor:
+    def likeliest(self, projected: Projected, scored: bool) -> tuple[Tensor, Tensor | None]:
+        """Return the token with the largest logit of each row, the first of equals, int64 [rows] (FNI-06).
+
+        Beside it its log-probability, float32 [rows], if `scored`.
+        """
         self._banned.ban(projected)
-        return largest(projected)
+        tokens = largest(projected)
+        return tokens, log_softmax_(projected).gather(1, tokens[:, None])[:, 0] if scored else None
 
-    def likeliest_scored(self, projected: Tensor) -> tuple[Tensor, Tensor]:
-        tokens = self.likeliest(projected)
-        return tokens, log_softmax_(projected).gather(1, tokens[:, None])[:, 0]
+    def largest_sums(self, projected: Projected, scores: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Return for each sentence the largest sums of row score and token log-probability, in descending order.
 
-    def largest_sums(self, projected: Tensor, scores: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
+        `scores`: [sentences, beam]. Returns the sums, their rows within the sentence and their tokens, each [sentences, count].
+        If `project` was asked for fewer tokens of each row, these are the best sums of those tokens.
+        """
         self._banned.ban(projected)
         return largest_sums(log_softmax_(projected), scores, count)
 
@@ -243,48 +216,31 @@ _LEAST_COLUMNS, _BLOCK_VALUES = 8_192, 2**20
 search has a fixed cost; longer blocks of many rows leave the cache."""
 
 
-class FusedOutput(OutputLayer):
-    """Bias, softmax and search in one pass; the tokens and, to rounding, the scores of `PlainOutput`. See `OutputLayer`.
+class FusedOutput(PlainOutput):
+    """Bias, softmax and search in one pass; the tokens and, to rounding, the scores of `PlainOutput`.
 
     `project` does all the work but the choice among the rows of a beam, which takes only the best of each row (FNI-05).
     Raises `NmtError` if the logits of a row are not numbers (FNI-07).
     """
 
-    def __init__(self, model: StepModel, banned: BannedTokens) -> None:
-        self._model, self._banned = model, banned
-        self._bias = MaskedBias(model, banned)
-
-    def project(self, hidden: Tensor, best: int) -> Best | Tensor:
-        """See `OutputLayer`; for a `best` of 0 these are the tokens themselves."""
-        bias, block_bests, ends = self._bias.now(), list[Best](), self._banned.ends
+    def project(self, hidden: Tensor, best: int) -> Best:
+        bias, ends, eos, blocks = self._banned.bias, self._banned.ends, self._banned.eos, list[Best]()
         for first, products in self._products(hidden):
             columns = products.shape[1]
-            if ends is not None and 0 <= self._banned.eos - first < columns:
-                products[:, self._banned.eos - first].masked_fill_(ends, NEVER)
-            block_bias = bias[first : first + columns]
-            if best:
-                block_best = _best_of(products, block_bias, best)
-            else:
-                best_columns = _argmax(products, block_bias)[:, None]
-                values = products.gather(1, best_columns).float() + block_bias[best_columns]
-                block_best = Best(best_columns, values, torch.zeros_like(values[:, 0]))
-            if first:
-                block_best = Best(block_best.columns + first, block_best.values, block_best.log_total)
-            block_bests.append(block_best)
-        whole = block_bests[0] if len(block_bests) == 1 else _merge_blocks(block_bests, best)
-        return whole if best else whole.columns[:, 0]
+            if ends is not None and 0 <= eos - first < columns:
+                products[:, eos - first].masked_fill_(ends, NEVER)
+            block = _best_of(products, bias[first : first + columns], best, valued=columns < len(bias))
+            blocks.append(Best(block.columns + first, block.values, block.log_total) if first else block)
+        return blocks[0] if len(blocks) == 1 else _merge_blocks(blocks, best)
 
     def _products(self, hidden: Tensor) -> Iterator[tuple[int, Tensor]]:
         return self._model.products(hidden, _block(hidden))
 
-    def likeliest(self, projected: Tensor) -> Tensor:
-        return projected
-
-    def likeliest_scored(self, projected: Best) -> tuple[Tensor, Tensor]:
-        return projected.columns[:, 0], projected.log_probs[:, 0]
+    def likeliest(self, projected: Best, scored: bool) -> tuple[Tensor, Tensor | None]:
+        return projected.columns[:, 0], projected.log_probs[:, 0] if scored else None
 
     def largest_sums(self, projected: Best, scores: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
-        """See `OutputLayer`; if there are fewer than `count` sums, the rest are minus infinity."""
+        """Return the largest sums as `PlainOutput` does; if there are fewer than `count`, the rest are minus infinity."""
         sentences, columns_per_row = len(scores), projected.columns.shape[1]
         sums = (projected.log_probs + scores.view(-1, 1)).view(sentences, -1)
         if (short := count - sums.shape[1]) > 0:
@@ -302,27 +258,17 @@ def _block(hidden: Tensor) -> int | None:
     return max(_LEAST_COLUMNS, _BLOCK_VALUES // rows) if rows > 1 and hidden.device.type == "cpu" else None
 
 
-def _best_of(products: Tensor, bias: Tensor, count: int) -> Best:
-    """Return the `count` best of each row, or all that it holds."""
+def _best_of(products: Tensor, bias: Tensor, count: int, *, valued: bool = False) -> Best:
+    """Return the `count` best of each row, or all that it holds; of `count` 0 the best column, its value only if `valued`."""
+    threads = torch.get_num_threads() if products.is_cpu else 1
     try:
-        return fused_best(products, bias, min(count, products.shape[1]), threads=_threads(products))
+        if count:
+            return fused_best(products, bias, min(count, products.shape[1]), threads=threads)
+        columns = fused_argmax(products, bias, threads=threads)[:, None]
     except KernelError as error:
-        raise _no_choice(error) from None
-
-
-def _argmax(products: Tensor, bias: Tensor) -> Tensor:
-    try:
-        return fused_argmax(products, bias, threads=_threads(products))
-    except KernelError as error:
-        raise _no_choice(error) from None
-
-
-def _threads(products: Tensor) -> int:
-    return torch.get_num_threads() if products.is_cpu else 1
-
-
-def _no_choice(error: KernelError) -> NmtError:
-    return NmtError(f"the model's outputs are no numbers to choose among: {error}")
+        raise NmtError(f"the model's outputs are no numbers to choose among: {error}") from None
+    values = products.gather(1, columns).float() + bias[columns] if valued else products.new_empty(0)
+    return Best(columns, values, torch.zeros_like(values[:, 0]) if valued else values)
 
 
 def _merge_blocks(blocks: list[Best], count: int) -> Best:
@@ -340,7 +286,7 @@ def _merge_blocks(blocks: list[Best], count: int) -> Best:
 
 
 class SubsetOutput(FusedOutput):
-    """A fused output layer over the active columns; all other tokens are impossible. See `OutputLayer`.
+    """A fused output layer over the active columns; all other tokens are impossible.
 
     If fewer tokens are active than are asked for, the rest are end tokens with a sum of minus infinity. Raises `NmtError` for
     a row without a token to choose, and for logits that are not numbers.
@@ -348,7 +294,7 @@ class SubsetOutput(FusedOutput):
 
     def __init__(self, model: StepModel, banned: BannedTokens, vocabulary: RestrictedVocabulary) -> None:
         super().__init__(model, banned)
-        self._vocabulary, self._subset = vocabulary, vocabulary.begin()
+        self._vocabulary, self._subset, self._account = vocabulary, vocabulary.begin(), vocabulary.account
         self._weight = model.weight.detach()
         self._choice = product_choice(vocabulary.cost, len(self._weight))
         if vocabulary.account is not None:
@@ -357,32 +303,27 @@ class SubsetOutput(FusedOutput):
 
     def join(self, keys: Sequence[int], sources: Sequence[Sequence[int]]) -> None:
         self._subset.join(sources)
-        if self._vocabulary.account is not None:
-            self._vocabulary.account.join(keys)
+        if self._account is not None:
+            self._account.join(keys)
 
     def leave(self, order: Sequence[int]) -> None:
         self._subset.leave(order)
-        if self._vocabulary.account is not None:
-            self._vocabulary.account.leave(order)
+        if self._account is not None:
+            self._account.leave(order)
 
-    def project(self, hidden: Tensor, best: int) -> Best | Tensor:
-        """See `OutputLayer`; for a `best` of 0 these are the tokens themselves."""
-        account, hidden = self._vocabulary.account, hidden.contiguous()
+    def project(self, hidden: Tensor, best: int) -> Best:
+        account, hidden = self._account, hidden.contiguous()
         clock = account.clock if account is not None and account.clock else lambda: 0.0
         begin_s = clock()
         columns = self._subset.columns(hidden)
         assigned_s = clock()
         products = self._multiplied(hidden, columns)
         multiplied_s = clock()
-        bias = self._bias.now().index_select(0, columns)
+        bias = self._banned.bias.index_select(0, columns)
         if (ends := self._banned.ends) is not None:
             products.masked_fill_(ends[:, None] & (columns == self._banned.eos), NEVER)
-        projected: Best | Tensor
-        if best:
-            chosen = _best_of(products, bias, best)
-            projected = Best(columns[chosen.columns].long(), chosen.values, chosen.log_total)
-        else:
-            projected = columns[_argmax(products, bias)].long()
+        chosen = _best_of(products, bias, best)
+        projected = Best(columns[chosen.columns].long(), chosen.values, chosen.log_total)
         if account is not None:
             moments_s = begin_s, assigned_s, multiplied_s, clock()
             missed = self._missed(hidden, columns) if self._vocabulary.audit else None

@@ -24,7 +24,7 @@ class Search:
     scored: bool = False
     """Whether a greedy search computes scores, which take a softmax (FNI-06); a beam always does."""
     length_penalty: float = 1.0
-    """See `Hypothesis.score`."""
+    """The power of the number of tokens by which a score is divided."""
 
 
 @dataclass(slots=True)
@@ -95,17 +95,16 @@ class GreedySearch(SlotSearch):
         return self._output.project(hidden, int(self._scored))
 
     def choose(self, projected: Projected) -> list[tuple[int, Hypothesis]]:
+        self.tokens, log_probs = self._output.likeliest(projected, self._scored)
         words: Sequence[int]
-        if self._scored:
-            self.tokens, log_probs = self._output.likeliest_scored(projected)
+        if log_probs is None:
+            words = self.tokens.tolist()
+        else:
             # One transfer: a token is exact in float64.
             pairs = torch.stack((self.tokens.double(), log_probs.double()), dim=1).tolist()
             for sentence, (_, log_prob) in zip(self._sentences, pairs, strict=True):
                 sentence.score += log_prob
             words = [int(word) for word, _ in pairs]
-        else:
-            self.tokens = self._output.likeliest(projected)
-            words = self.tokens.tolist()
         done = []
         for slot, (word, sentence) in enumerate(zip(words, self._sentences, strict=True)):
             if word != self._eos:
@@ -159,35 +158,30 @@ class BeamSearch(SlotSearch):
         self._rows = _BeamRows(*map(torch.cat, zip(self._rows, new, strict=True)))
 
     def project(self, hidden: Tensor) -> Projected:
-        """See `SlotSearch`.
-
-        Of one row at most `beam` candidates stay open and one ends, so that the best beam + 1 hold all that can be chosen.
-        """
+        # Of one row at most `beam` candidates stay open and one ends: the best beam + 1 hold all that can be chosen.
         return self._output.project(hidden, self.beam + (not self._banned.all_forced))
 
     def choose(self, projected: Projected) -> list[tuple[int, Hypothesis]]:
         before = self._rows
         candidates, parents, words = self._output.largest_sums(projected, before.scores, self._candidates)
-        kept_scores, kept_ends, length = before.kept_scores, before.kept_ends, before.steps + 1.0
+        kept, length = (before.kept_scores, before.kept_ends), before.steps + 1.0
         penalty = length if self._length_penalty == 1.0 else (length.double() ** self._length_penalty).float()
         if not self._banned.all_forced:
             ending = words == self._eos
             ended = candidates.masked_fill(~ending, NEVER)[:, : self.beam]
-            ends = before.steps * self.beam + parents[:, : self.beam]
-            kept_scores, kept_ends = _best_kept(kept_scores, kept_ends, ended / penalty, ends)
+            kept = _best_kept(*kept, ended / penalty, before.steps * self.beam + parents[:, : self.beam])
             candidates = candidates.masked_fill_(ending, NEVER)
         scores, order = candidates.topk(self.beam, dim=1)
         words, parents = words.gather(1, order), parents.gather(1, order)
-        done = scores[:, :1] / penalty <= kept_scores[:, -1:]
+        done = scores[:, :1] / penalty <= kept[0][:, -1:]
         at_limit = [len(sentence.path) + 1 == sentence.limit.steps for sentence in self._sentences]
         if any(at_limit):
             closed = done | ~torch.tensor(at_limit, device=self._device)[:, None]
             # An open hypothesis is its own parent one step later.
-            ends = length * self.beam + self._row_numbers
-            kept_scores, kept_ends = _best_kept(kept_scores, kept_ends, scores.masked_fill(closed, NEVER) / penalty, ends)
-        self.tokens, self._rows = words.view(-1), _BeamRows(scores, parents, kept_scores, kept_ends, length)
+            kept = _best_kept(*kept, scores.masked_fill(closed, NEVER) / penalty, length * self.beam + self._row_numbers)
+        self.tokens, self._rows = words.view(-1), _BeamRows(scores, parents, *kept, length)
         # One transfer: float64 holds each of these exactly.
-        parts = (words, parents, kept_scores[:, :1], kept_ends[:, :1], done)
+        parts = (words, parents, kept[0][:, :1], kept[1][:, :1], done)
         rows_of = torch.cat([part.double() for part in parts], dim=1).tolist()
         finished = []
         for slot, (row, sentence, last) in enumerate(zip(rows_of, self._sentences, at_limit, strict=True)):

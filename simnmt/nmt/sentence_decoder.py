@@ -101,7 +101,7 @@ class WholeBatchDecoder(SentenceDecoder):
         self._decode = decode
 
     def act(self, now_s: float = 0.0) -> tuple[Encode | Join | None, Finished]:
-        """See `SentenceDecoder`; the sentences of a batch that raises are gone."""
+        """Decode the next batch; the sentences of a batch that raises are gone."""
         move = self.batcher.next(0, now_s)
         if not isinstance(move, Join):
             return move, []

@@ -40,14 +40,13 @@ class TorchEngine:
 
     `threads` is torch's setting for the whole process, made again before each run, so that several engines of one process keep
     their own. Torch's inter-operator threads are left alone: torch fixes their number at the first parallel work, and nothing
-    here uses them.
+    here uses them. Every method raises `OutOfMemory`, after which the engine is still usable.
     """
 
     takes: ClassVar[frozenset[str]] = frozenset(("fused", "vocabulary", "direction", "languages"))
 
-    def __init__(self, loaded: LoadedModel, threads: int | None, compute_type: str, request: EngineRequest) -> None:
-        device = torch_device(request.device)
-        part = None
+    def __init__(self, loaded: LoadedModel, threads: int | None, request: EngineRequest) -> None:
+        device, compute_type, part = torch_device(request.device), request.compute_type or "float32", None
         if request.vocabulary is not None:
             # Before the weights change their type: the bundle has the fingerprint of the weights in the file.
             from simnmt.nmt.vocabulary.restricted_vocabulary import load_vocabulary, with_measured_cost
@@ -76,9 +75,7 @@ class TorchEngine:
 
     @classmethod
     def load(cls, request: EngineRequest) -> TorchEngine:
-        threads = request.threads
-        if request.device == "cpu":
-            threads = threads or torch.get_num_threads()
+        threads = request.threads or torch.get_num_threads() if request.device == "cpu" else None
 
         def load() -> TorchEngine:
             if threads is not None and request.vocabulary is not None:
@@ -87,7 +84,7 @@ class TorchEngine:
                 loaded = load_model(request.model, seed=request.seed)
             else:
                 loaded, _ = load_pretrained(Path(request.model), request.languages)
-            return cls(loaded, threads, request.compute_type or "float32", request)
+            return cls(loaded, threads, request)
 
         return within_memory(request.device, load)
 
@@ -100,8 +97,6 @@ class TorchEngine:
         return ["float32", *(["bfloat16"] if has_bfloat16() else []), *([HALF_WEIGHTS] if has_half_weights() else [])]
 
     def run(self, work: Work) -> Timing:
-        """See `Engine`."""
-
         def timed(model: TranslationModel) -> Timing:
             check_lengths(model.max_positions, work.src_len, work.tgt_len)
             requests = [DecodeRequest(source, work.tgt_len) for source in self._sources(work)]
@@ -122,31 +117,25 @@ class TorchEngine:
         return self._measure(timed)
 
     def sentence_decoder(self, batching: Batching, beam: int) -> Decoder:
-        """See `ServingEngine`. Raises `NmtError` once closed."""
         return self._measure(lambda model: Decoder(model, batching, Search(beam), self._output))
 
     def joining_timer(self, joining: int, others: int, *, src_len: int, beam: int) -> Timer:
-        """Return a timer of encoded sentences that join others in the decoder, and leave it (FNI-10).
-
-        Both raise `OutOfMemory`, after which the engine is still usable.
-        """
-        sources = self._sources(Work(src_len, 1, joining + others, beam))
-        make, output, clock = decoder_timing.joining_timer, self._output, self._now_s
-        return self._timer(lambda model: make(model, sources, joining, beam=beam, output=output, clock=clock))
+        """Return a timer of encoded sentences that join others in the decoder, and leave it (FNI-10)."""
+        sources, make = self._sources(Work(src_len, 1, joining + others, beam)), decoder_timing.joining_timer
+        return self._timer(lambda model: make(model, sources, joining, beam=beam, output=self._output, clock=self._now_s))
 
     def in_turn_s(self, first: Work, second: Work) -> list[tuple[float, float]]:
         """Return the seconds of the alternating steps of both works; see `time_steps_in_turn`. Raises the errors of `run`."""
-        steps, beam, timed = first.tgt_len, first.beam, decoder_timing.time_steps_in_turn
+        options, timed = {"steps": first.tgt_len, "beam": first.beam}, decoder_timing.time_steps_in_turn
 
         def measure(model: TranslationModel) -> list[tuple[float, float]]:
-            check_lengths(model.max_positions, max(first.src_len, second.src_len), steps)
-            both = self._sources(first), self._sources(second)
-            return timed(model, *both, steps=steps, beam=beam, output=self._output, clock=self._now_s)
+            check_lengths(model.max_positions, max(first.src_len, second.src_len), first.tgt_len)
+            return timed(model, self._sources(first), self._sources(second), output=self._output, clock=self._now_s, **options)
 
         return self._measure(measure)
 
     def encoding_s(self, src_lens: Sequence[int]) -> float:
-        """Return the seconds of encoding sentences of these lengths together, as in `run`. Raises as `joining_timer`."""
+        """Return the seconds of encoding sentences of these lengths together, as in `run`."""
         requests = [DecodeRequest(self._sources(Work(src_len, 1))[0]) for src_len in src_lens]
 
         def timed(model: TranslationModel) -> float:
@@ -157,12 +146,11 @@ class TorchEngine:
         return self._measure(timed)
 
     def stage_timer(self, batch: int, beam: int, *, src_len: int = decoder_timing.SRC_LEN) -> Timer:
-        """Return a timer of the stages of one decode step, both plain and fused. Raises as `joining_timer`."""
-        make, clock = decoder_timing.stage_timer, self._now_s
-        return self._timer(lambda model: make(model, batch, beam, src_len=src_len, clock=clock))
+        """Return a timer of the stages of one decode step, both plain and fused."""
+        make = decoder_timing.stage_timer
+        return self._timer(lambda model: make(model, batch, beam, src_len=src_len, clock=self._now_s))
 
     def close(self) -> None:
-        """See `Engine`; no run afterwards."""
         self._model = None
         if self._device.type == "cuda":
             torch.cuda.empty_cache()

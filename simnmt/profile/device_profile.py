@@ -7,7 +7,7 @@ measured on the device, inferred from published figures, or synthetic.
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal, NoReturn
+from typing import Annotated, Final, Literal, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,7 @@ from simnmt.profile.origin import Conditions, Device, EndpointBlock, EngineBlock
 from simnmt.profile.streaming_block import StiBlock
 from simnmt.profile.streaming_cost import StiCost
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION: Final = 2
 """Version of the file's schema."""
 PACKING = ("gru", "bilstm", "attentional")
 """Kinds of architecture whose encoders are given packed sequences, and pay `padding_share` of the padding at most."""

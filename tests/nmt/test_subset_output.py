@@ -84,7 +84,7 @@ def test_worked_example_of_fvp_07() -> None:
     assert best.columns.tolist() == [[1, 4, 3]]
     assert best.log_probs.exp()[0].tolist() == pytest.approx([0.499203, 0.334626, 0.166170], abs=5e-7)
     assert (best.log_probs.exp() >= dense[0, best.columns]).all()
-    assert layer.likeliest(layer.project(hidden, 0)).tolist() == [1]
+    assert layer.likeliest(layer.project(hidden, 0), False)[0].tolist() == [1]
 
 
 @st.composite
@@ -126,8 +126,9 @@ def test_neither_padding_nor_the_end_of_a_forced_sentence_is_chosen() -> None:
     banned = BannedTokens(model)
     banned.update([Limit(3), Limit(3, True)], 1)
     layer = output(model, listed(MadeLists([[0, 1, 4, 5]], 6)), banned, [[0], [0]])
-    assert layer.likeliest(layer.project(table[:2], 0)).tolist() == [1, 4]
-    tokens, log_probs = layer.likeliest_scored(layer.project(table[:2], 1))
+    assert layer.likeliest(layer.project(table[:2], 0), False)[0].tolist() == [1, 4]
+    tokens, log_probs = layer.likeliest(layer.project(table[:2], 1), True)
+    assert log_probs is not None
     assert tokens.tolist() == [1, 4]
     # The end, 4 and 5 are left to the first; 4 and 5 to the second.
     expected = [-log(1 + exp(-2) + exp(-9)), -log(1 + exp(-7))]

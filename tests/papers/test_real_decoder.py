@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from simnmt.nmt.models import LoadedModel, load_model
-from simnmt.nmt.output_layer import MaskedBias
+from simnmt.nmt.output_layer import BannedTokens
 from simnmt.papers.fni import real_decoder
 from simnmt.papers.fni.real_decoder import fused_speeds
 
@@ -48,5 +48,5 @@ def test_a_fused_layer_without_the_bias_is_detected(model: str, monkeypatch: pyt
 
     monkeypatch.setattr(real_decoder, "load_model", with_bias)
     assert all(row["equal"] == 6 for row in fused_speeds(model, 6, (1, 2), rounds=1, batch=3))
-    monkeypatch.setattr(MaskedBias, "now", lambda masked: torch.zeros_like(masked._bias))
+    monkeypatch.setattr(BannedTokens, "bias", property(lambda banned: torch.zeros_like(banned._bias)))
     assert all(row["disagreements"] > 0 for row in fused_speeds(model, 6, (1, 2), rounds=1, batch=3))
