@@ -144,7 +144,7 @@ def verdicts(records: list[ClaimRecord]) -> dict[str, str]:
 def test_lengths_as_published_hold_and_need_no_device() -> None:
     records = judge(LENGTH_CLAIMS, [lengths()])
     assert set(verdicts(records).values()) == {"holds"} and len(records) == 7
-    assert not any(record.record()["hardware_dependent"] for record in records)
+    assert not any(record.device for record in records)
 
 
 @pytest.mark.parametrize(
