@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from pathlib import Path
 
 from simnmt.base.packages import install_command
 from simnmt.calibrate import box
@@ -49,16 +49,8 @@ class EnergyMeter:
             return None
 
 
-class FoundMeter(NamedTuple):
-    """A meter, or the obstacles to it."""
-
-    meter: EnergyMeter | None
-    obstacles: tuple[str, ...] = ()
-    """For each source that failed: its name, the reason, and the remedy in parentheses."""
-
-
-def find_energy_meter(device: str) -> FoundMeter:
-    """Open the first counter of `device` ("cpu" or "cuda:N") that moves, or return the obstacle to each source.
+def find_energy_meter(device: str) -> tuple[EnergyMeter | None, str]:
+    """Open the first counter of `device` ("cpu" or "cuda:N") that moves; without one, return what hinders each source.
 
     On a Jetson both devices are on the module's rails, and get the same counter.
     """
@@ -67,10 +59,9 @@ def find_energy_meter(device: str) -> FoundMeter:
     for open_source in (_open_rapl if kind == "cpu" else partial(_open_nvml, int(number or 0)), _open_ina3221):
         meter = open_source()
         if isinstance(meter, EnergyMeter):
-            return FoundMeter(meter)
-        if meter is not None:
-            obstacles.append(meter)
-    return FoundMeter(None, tuple(obstacles))
+            return meter, ""
+        obstacles.append(meter)
+    return None, "; ".join(filter(None, obstacles))
 
 
 def joules_since(read_uj: Callable[[], int], range_uj: int | None = None) -> Callable[[], float]:
@@ -92,33 +83,6 @@ def joules_since(read_uj: Callable[[], int], range_uj: int | None = None) -> Cal
     return total_j
 
 
-class SampledPower(threading.Thread):
-    """The joules of a power that is sampled every `SAMPLE_S`, and linear from each sample to the next."""
-
-    def __init__(self, read_w: Callable[[], float]) -> None:
-        super().__init__(name="simnmt-power", daemon=True)
-        self._read_w, self._ended, self._joules = read_w, threading.Event(), 0.0
-        self._last_s, self._last_w = time.perf_counter(), read_w()
-        self.start()
-
-    def run(self) -> None:
-        with suppress(OSError, ValueError):  # the thread ends, which `total_j` reports
-            while not self._ended.wait(SAMPLE_S):
-                now_s, now_w = time.perf_counter(), self._read_w()
-                self._joules += (now_s - self._last_s) * (now_w + self._last_w) / 2
-                self._last_s, self._last_w = now_s, now_w
-
-    def total_j(self) -> float:
-        """Return the joules up to the last sample. Raises `OSError` after a failed sample."""
-        if not self.is_alive():
-            raise OSError("the power could not be read")
-        return self._joules
-
-    def close(self) -> None:
-        self._ended.set()
-        self.join()
-
-
 def _moves(total_j: Callable[[], float]) -> bool:
     """Return whether a counter changes within `STILL_S`: one that does not would give 0 J for everything."""
     for _ in range(25):
@@ -134,17 +98,21 @@ def _open_rapl() -> EnergyMeter | str:
     packages = {zone: name for zone, name in zones.items() if name.startswith("package")}
     if not packages:
         return (
-            "rapl: the system shows no /sys/class/powercap/intel-rapl:*, as virtual machines, containers and Arm boxes do not "
-            "(on an x86 box itself: sudo modprobe intel_rapl_msr)"
+            "rapl: no counters, as in virtual machines, containers and Arm boxes (on an x86 box: sudo modprobe intel_rapl_msr)"
         )
 
-    def read_uj(zone: Any) -> int:
+    def read_uj(zone: Path) -> int:
         return int((zone / "energy_uj").read_text(encoding="ascii"))
 
     try:
         counters = [joules_since(partial(read_uj, zone), box.system_number(zone / "max_energy_range_uj")) for zone in packages]
-        if not _moves(lambda: sum(counter() for counter in counters)):
-            return "rapl: the counters do not move, as in some virtual machines (measure energy on the hardware itself)"
+        meter = EnergyMeter(
+            source="rapl",
+            scope=f"processor packages, without memory modules, disks and fans ({', '.join(packages.values())})",
+            resolution_s=1e-3,
+            total_j=lambda: sum(counter() for counter in counters),
+        )
+        return meter if _moves(meter.total_j) else "rapl: the counters do not move, as in some virtual machines"
     except PermissionError:
         # https://www.intel.com/content/www/us/en/security-center/advisory/intel-sa-00389.html
         return (
@@ -153,8 +121,6 @@ def _open_rapl() -> EnergyMeter | str:
         )
     except (OSError, ValueError) as error:
         return f"rapl: a counter cannot be read: {error}"
-    scope = f"processor packages, without memory modules, disks and fans ({', '.join(packages.values())})"
-    return EnergyMeter("rapl", scope, 1e-3, lambda: sum(counter() for counter in counters))
 
 
 def _open_nvml(index: int) -> EnergyMeter | str:
@@ -165,7 +131,12 @@ def _open_nvml(index: int) -> EnergyMeter | str:
         return f"nvml: nvidia-ml-py is not installed ({install_command('nvidia')})"
     try:
         pynvml.nvmlInit()
-        handle = _nvml_handle(pynvml, index)
+        if pynvml.nvmlDeviceGetCount() == 1:
+            handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+        else:  # NVML and CUDA number several GPUs differently; torch knows the identifier of each
+            import torch
+
+            handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{torch.cuda.get_device_properties(index).uuid}")
         total_j = joules_since(lambda: 1_000 * int(pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)))
         if not _moves(total_j):
             return f"nvml: the counter of cuda:{index} does not move"
@@ -174,40 +145,55 @@ def _open_nvml(index: int) -> EnergyMeter | str:
     return EnergyMeter("nvml", "the GPU with its memory and circuits", 0.1, total_j, close=pynvml.nvmlShutdown)
 
 
-def _nvml_handle(nvml: Any, index: int) -> Any:
-    """Return NVML's handle of CUDA's GPU. Both number several GPUs differently; torch knows the identifier of each."""
-    if nvml.nvmlDeviceGetCount() == 1:
-        return nvml.nvmlDeviceGetHandleByIndex(0)
-    import torch
-
-    return nvml.nvmlDeviceGetHandleByUUID(f"GPU-{torch.cuda.get_device_properties(index).uuid}")
-
-
 SUPPLIES = ("VDD_IN", "POM_5V_IN")
 """Rails that feed all other rails: of Orin NX and Nano, Xavier NX, TX2, and of the first Nano."""
 FED = {"VDDQ_VDD2_1V8AO": "VIN_SYS_5V0"}
 """Rails that another rail feeds (AGX Orin: Jetson Linux developer guide 36.4.3, software-based power consumption modeling)."""
 
 
-def _open_ina3221() -> EnergyMeter | str | None:
-    """Return the meter of the rails whose sum is the module's power, each joule counted once; None without such a monitor."""
+def _open_ina3221() -> EnergyMeter | str:
+    """Return the meter of the rails whose sum is the module's power, each joule counted once; empty without such a monitor."""
     rails = {}
     for chip in box.ROOT.glob("sys/class/hwmon/hwmon*"):
         for channel in (1, 2, 3) if box.system_text(chip / "name") == "ina3221" else ():  # those above are sums of these
-            name = box.system_text(chip / f"in{channel}_label")
-            if name and name != "NC" and box.system_number(chip / f"in{channel}_enable") != 0:
+            if (name := box.system_text(chip / f"in{channel}_label")) and name != "NC":
                 rails[name] = (chip / f"in{channel}_input", chip / f"curr{channel}_input")
-    if not rails:
-        return None
     names = [name for name in SUPPLIES if name in rails] or [name for name in rails if FED.get(name) not in rails]
+    if not names:
+        return ""
 
     def read_w() -> float:
         """Return the power, of files in mV and mA."""
-        files = (rails[name] for name in names)
-        return sum(int(voltage.read_text()) * int(current.read_text()) / 1e6 for voltage, current in files)
+        return sum(int(rails[name][0].read_text()) * int(rails[name][1].read_text()) / 1e6 for name in names)
 
     try:
-        power = SampledPower(read_w)
+        power = _SampledPower(read_w)
     except (OSError, ValueError) as error:
         return f"ina3221: {error} (sudo chmod a+r that folder's *_input files)"
     return EnergyMeter("ina3221", f"the module ({', '.join(sorted(names))})", SAMPLE_S, power.total_j, power.close)
+
+
+class _SampledPower(threading.Thread):
+    """The joules of a power that is sampled every `SAMPLE_S`, and linear from each sample to the next."""
+
+    def __init__(self, read_w: Callable[[], float]) -> None:
+        super().__init__(name="simnmt-power", daemon=True)
+        self._read_w, self._ended, self._joules = read_w, threading.Event(), 0.0
+        self._last_s, self._last_w = time.perf_counter(), read_w()
+        self.start()
+
+    def run(self) -> None:
+        with suppress(OSError, ValueError):  # the thread ends, which `total_j` reports
+            while not self._ended.wait(SAMPLE_S):
+                now_s, now_w = time.perf_counter(), self._read_w()
+                self._joules += (now_s - self._last_s) * (self._last_w + now_w) / 2.0
+                self._last_s, self._last_w = now_s, now_w
+
+    def total_j(self) -> float:
+        if not self.is_alive():
+            raise OSError("the power could not be read")
+        return self._joules
+
+    def close(self) -> None:
+        self._ended.set()
+        self.join()

@@ -24,7 +24,7 @@ from simnmt.calibrate.sharp_models import RandomModel, operations_per_word, rand
 from simnmt.kernels.activations import Activation, activate
 from simnmt.kernels.arrays import huge_pages
 from simnmt.kernels.cases import last_cache_bytes
-from simnmt.kernels.native_library import native, processor
+from simnmt.kernels.native_library import processor
 from simnmt.kernels.packed_products import PackedMatrix
 from simnmt.kernels.sharp.decoder import SharpDecoder, SourceEncoder, decode_ensemble
 from simnmt.kernels.sharp.model import Float32
@@ -78,8 +78,8 @@ class SharpSpeeds:
     from the fifth rung on `activations, table` and `merge, table`), and the systems.
     """
 
-    level: str | None
-    """Level of the compiled kernels; None if the fallback ran."""
+    level: str
+    """The processor and the level of the compiled kernels."""
     setting: Setting
     vocab: int
     cache_bytes: int
@@ -129,7 +129,7 @@ def _ladder(setting: Setting, activations: Activation) -> dict[str, DecoderSetti
 
 
 def sharp_speeds(setting: Setting | None = None, progress: Progress | None = None) -> SharpSpeeds:
-    """Measure all parts, in some minutes with the paper's sizes."""
+    """Measure all parts, in some minutes with the paper's sizes. Raises `KernelError` without compiled kernels."""
     setting, progress = setting or Setting(), progress or (lambda done, whole, what: None)
     with library_threads(1):
         progress(0, len(STEPS), STEPS[0])
@@ -144,7 +144,7 @@ def sharp_speeds(setting: Setting | None = None, progress: Progress | None = Non
         timed.append(_timed({key: (rungs["merge"], models[name], count) for key, (name, count) in systems.items()}, setting))
     sentences, sources, counts = zip(*timed, strict=True)
     return SharpSpeeds(
-        level=None if native() is None else processor(),
+        level=processor(),
         setting=setting,
         vocab=models[LADDER_MODEL].target.vocab,
         cache_bytes=last_cache_bytes(),
@@ -178,11 +178,11 @@ def _weight_copies(weight: Float32, cold: bool) -> dict[tuple[str, bool], list[A
     pages: a pass over weights on small pages takes longer.
     """
     count = -(-2 * last_cache_bytes() // (2 * weight.size)) if cold else 1
-    halved, first = range(-(-count // 2)), PackedMatrix.of(weight, 1.0)
-    others = [PackedMatrix.of(weight, 1.0, scales=first.scales) for _ in range(count - 1)]
+    halved, first = range(-(-count // 2)), PackedMatrix(weight, 1.0)
+    others = [PackedMatrix(weight, 1.0, scales=first.scales) for _ in range(count - 1)]
     copies: dict[tuple[str, bool], list[Any]] = {
         ("int16", False): [first, *others],
-        ("float32", False): [PackedMatrix.of(weight) for _ in halved],
+        ("float32", False): [PackedMatrix(weight) for _ in halved],
     }
     for turned in (False, True):
         arrays = [huge_pages(weight.size, np.float32).reshape(weight.shape) for _ in halved]

@@ -20,7 +20,7 @@ from simnmt.experiment.targets import Conversion, Decoding, Target
 from simnmt.network.configuration import load_network
 from simnmt.profile.blocks import ProfileError
 from simnmt.profile.calibration_error import CalibrationError, lacking_samples
-from simnmt.profile.custom import CostFunction, CustomDevice, profile_of_cost
+from simnmt.profile.custom import CustomDevice, profile_of_cost
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.doubts import profile_doubts
 from simnmt.profile.origin import LengthUnit
@@ -117,10 +117,10 @@ class _CaseReader:
                 return profile.profile
             return self.cache.get((profile, self.base), lambda: read_profile(PROFILE_FILE.path(profile, self.base)))
 
-    def cost(self, device: str) -> CostFunction | None:
+    def cost(self, device: str) -> CustomDevice | None:
         """Return the cost function of a device; None if it has a profile."""
         profile = self.scenario.profile_of(device, self.workload)
-        return profile.cost if isinstance(profile, CustomDevice) and profile.profile is None else None
+        return profile if isinstance(profile, CustomDevice) and profile.profile is None else None
 
     def fitted_profile(self, device: str, table: LengthTable) -> DeviceProfile:
         """Return a profile fitted to the cost function of a device on the pairs of the workload."""

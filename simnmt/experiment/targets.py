@@ -11,7 +11,7 @@ from simnmt.base.arrays import Floats
 from simnmt.devices import Batched, Streamed
 from simnmt.experiment.streaming_setup import StreamedDevice
 from simnmt.profile.cost import DecodingCost
-from simnmt.profile.custom import CostFunction
+from simnmt.profile.custom import CustomDevice
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.profile_variant import DecoderChoice
 from simnmt.workload.length_table import LengthTable
@@ -58,7 +58,7 @@ class Target:
     """How its model is streamed from the disk; None if the model stays in memory."""
     conversion: Conversion | None = None
     """How its profile was converted to the workload's unit; None if both count alike."""
-    cost: CostFunction | None = None
+    cost: CustomDevice | None = None
     """A user's cost function of requests alone, to which the profile's plane is a fit; None if the plane is charged."""
 
     @property

@@ -14,6 +14,7 @@ from typing import Any, TypeVar, cast
 from simnmt.base.compile import KERNEL_LIBRARY, cpu_name
 from simnmt.base.errors import InputError
 from simnmt.base.suggestions import did_you_mean
+from simnmt.kernels.arrays import KernelError
 
 VARIABLE = "SIMNMT_KERNELS"
 """Environment variable that names the build to use (`native`, `avx2`, `portable`), or `none`."""
@@ -35,6 +36,14 @@ def native() -> ctypes.CDLL | None:
     `KernelBuildError` for an unknown build.
     """
     return None if _reference_only else _opened()
+
+
+def compiled() -> ctypes.CDLL:
+    """Return the compiled kernels. Raises `KernelError` if there are none."""
+    kernels = native()
+    if kernels is None:
+        raise KernelError("this needs compiled kernels: install with a C compiler")
+    return kernels
 
 
 @functools.cache

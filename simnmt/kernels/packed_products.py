@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simnmt.kernels.arrays import KernelError, checked, checked_out, huge_pages
-from simnmt.kernels.native_library import native
+from simnmt.kernels.native_library import compiled
 from simnmt.profile.doubts import clipped_weights_message
 
 WEIGHT_LIMIT = 1.0
@@ -151,37 +151,24 @@ def _most(weight: Float32, scale: float) -> tuple[int, int]:
     return magnitude, row_sum
 
 
-@dataclass(frozen=True, slots=True)
 class PackedMatrix:
     """Weights [out, in] in the order of one pass: clipped to [-1, 1] in 16 bits, or in float32 (SHARP-05).
 
     The float32 form is the baseline that shows the gain of 16 bits alone.
     """
 
-    outputs: int
-    inner: int
-    scales: Scales | None
-    """None: float32."""
-    packed: NDArray[Any]
-    """Panels for the compiled kernels, or [in, out] for numpy."""
-    address: int
-    _kernels: ctypes.CDLL | None
-
-    @classmethod
-    def of(cls, weight: Float32, input_limit: float | None = None, *, scales: Scales | None = None) -> PackedMatrix:
+    def __init__(self, weight: Float32, input_limit: float | None = None, *, scales: Scales | None = None) -> None:
         """Pack weights, in 16 bits for inputs within `input_limit`, in float32 for None.
 
-        `scales`: the result of `choose_scales` for the same weights, if at hand. Raises `KernelError` for a wrong array.
+        `scales`: the result of `choose_scales` for the same weights, if at hand. Raises `KernelError` for a wrong array, and
+        without compiled kernels.
         """
-        outputs, inner = checked_weight(weight).shape
+        self.outputs, self.inner = checked_weight(weight).shape
         if input_limit is not None and scales is None:
             scales = choose_scales(weight, input_limit)
-        kernels, rows = native(), weight if scales is None else scales.quantise_weight(weight)
-        if kernels is None:
-            # Sums below 2^31 of products below 2^30 are exact in float64, in any order.
-            return cls(outputs, inner, scales, rows.T.astype(np.float32 if scales is None else np.float64), 0, None)
-        packed = packed_panels(kernels, rows)
-        return cls(outputs, inner, scales, packed, packed.ctypes.data, kernels)
+        self.scales, self._kernels = scales, compiled()
+        self._packed = packed_panels(self._kernels, weight if scales is None else scales.quantise_weight(weight))
+        self.address: int = self._packed.ctypes.data
 
     def multiply(self, x: Float32, out: Float32 | None = None) -> Float32:
         """Return `x` @ weight.T, [rows, out]; 16-bit products clip `x` [rows, in] to the limit.
@@ -190,23 +177,15 @@ class PackedMatrix:
         """
         rows = checked("x", x, np.float32, (None, self.inner)).shape[0]
         out, scales = checked_out("out", out, (rows, self.outputs)), self.scales
-        if self._kernels is not None:
-            scratch = np.empty(rows * (self.inner + 1), np.float32 if scales is None else np.int16)
-            factors = x.ctypes.data, rows, self.address, self.outputs, self.inner
-            if scales is None:
-                self._kernels.simnmt_product_float32(*factors, scratch.ctypes.data, out.ctypes.data)
-                return out
+        scratch = np.empty(rows * (self.inner + 1), np.float32 if scales is None else np.int16)
+        factors = x.ctypes.data, rows, self.address, self.outputs, self.inner
+        if scales is None:
+            self._kernels.simnmt_product_float32(*factors, scratch.ctypes.data, out.ctypes.data)
+        else:
             number = scales.input, scales.input_limit, scales.rescale
-            if self._kernels.simnmt_product_int16(*factors, *number, scratch.ctypes.data, out.ctypes.data):
-                return out
-        elif scales is None:
-            np.matmul(x, self.packed, out=out)
-            return out
-        elif not np.isnan(x).any():
-            sums = scales.quantise_input(x).astype(np.float64) @ self.packed
-            np.multiply(sums.astype(np.float32), np.float32(scales.rescale), out=out)
-            return out
-        raise KernelError(f"x holds NaN in row {int(np.isnan(x).any(axis=1).argmax())}")
+            if not self._kernels.simnmt_product_int16(*factors, *number, scratch.ctypes.data, out.ctypes.data):
+                raise KernelError(f"x holds NaN in row {int(np.isnan(x).any(axis=1).argmax())}")
+        return out
 
 
 def packed_panels(kernels: ctypes.CDLL, rows: NDArray[Any]) -> NDArray[Any]:

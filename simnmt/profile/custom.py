@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -14,7 +13,7 @@ from simnmt.base.configuration import EndOfSentence
 from simnmt.base.extension import FAULTS, Extended, Extension, ExtensionError, describe_fault
 from simnmt.profile.blocks import Execution
 from simnmt.profile.cost import Plane
-from simnmt.profile.device_profile import DeviceProfile
+from simnmt.profile.device_profile import SCHEMA_VERSION, DeviceProfile
 from simnmt.profile.execution_fit import bounded_least_squares
 from simnmt.profile.origin import Device, LengthUnit, Model, Provenance, ValidRange
 
@@ -26,32 +25,6 @@ VOCABULARY = 50_000
 """Words of the vocabulary that decides the bytes of a token on the link, which a cost function does not state."""
 
 
-@dataclass(frozen=True, slots=True)
-class CostFunction:
-    """A user's cost function, with its seconds checked."""
-
-    extension: Extension
-
-    @property
-    def label(self) -> str:
-        """Its name in messages and pages."""
-        return self.extension.label
-
-    def seconds(self, src_len: Tokens, tgt_len: NDArray[Any]) -> Seconds:
-        """Return the seconds of requests alone, shape (requests,). Raises `ExtensionError`."""
-        value: Any = self.extension.value
-        function = self.extension.make() if isinstance(value, type) else partial(value, **self.extension.parameters)
-        try:
-            seconds = np.broadcast_to(np.asarray(function(src_len, tgt_len), dtype=np.float64), src_len.shape)
-        except FAULTS as error:
-            raise self.extension.fault(f"cost function {self.label} raised {describe_fault(error)}") from error
-        if not (np.isfinite(seconds).all() and (seconds >= 0.0).all()):
-            at = int(np.argmin(np.isfinite(seconds) & (seconds >= 0.0)))
-            what = f"cost function {self.label} returned {seconds[at]} s for {src_len[at]} and {tgt_len[at]} tokens"
-            raise self.extension.fault(what, "return finite seconds from 0 on")
-        return seconds
-
-
 class CustomDevice(Extended):
     """The configuration of a device whose costs a user brings."""
 
@@ -59,20 +32,28 @@ class CustomDevice(Extended):
     def profile(self) -> DeviceProfile | None:
         """The device profile that was brought; None for a cost function."""
         value = self.extension.value
-        if isinstance(value, DeviceProfile):
-            return value
-        if _is_cost(self.extension):
-            return None
+        if isinstance(value, DeviceProfile) or _is_cost(self.extension):
+            return value if isinstance(value, DeviceProfile) else None
         made = self.extension.make()
         if not isinstance(made, DeviceProfile):
             what = f"{self.kind} returned a {type(made).__name__}, which is no DeviceProfile"
             raise ExtensionError(what, remedy="return one, or take the parameters src_len and tgt_len and return seconds")
         return made
 
-    @property
-    def cost(self) -> CostFunction:
-        """The cost function."""
-        return CostFunction(self.extension)
+    def seconds(self, src_len: Tokens, tgt_len: NDArray[Any]) -> Seconds:
+        """Return the seconds of requests alone by the cost function, shape (requests,). Raises `ExtensionError`."""
+        extension, value = self.extension, self.extension.value
+        function: Any = extension.make() if isinstance(value, type) else partial(value, **extension.parameters)
+        try:
+            seconds = np.broadcast_to(np.asarray(function(src_len, tgt_len), dtype=np.float64), src_len.shape)
+        except FAULTS as error:
+            raise extension.fault(f"cost function {extension.label} raised {describe_fault(error)}") from error
+        sound = np.isfinite(seconds) & (seconds >= 0.0)
+        if not sound.all():
+            at = int(np.argmin(sound))
+            what = f"cost function {extension.label} returned {seconds[at]} s for {src_len[at]} and {tgt_len[at]} tokens"
+            raise extension.fault(what, "return finite seconds from 0 on")
+        return seconds
 
 
 def custom_device(extension: Extension) -> CustomDevice:
@@ -88,37 +69,31 @@ def custom_device(extension: Extension) -> CustomDevice:
 def _is_cost(extension: Extension) -> bool:
     value = extension.value
     if isinstance(value, type):
-        return "__call__" in vars(value) or any("__call__" in vars(base) for base in value.__mro__[:-1])
+        return any("__call__" in vars(base) for base in value.__mro__[:-1])
     return callable(value) and (extension.code is None or all(map(extension.takes, GIVEN)))
 
 
 def profile_of_cost(
-    cost: CostFunction, src_len: Tokens, tgt_len: Tokens, count: Tokens, unit: tuple[str, str], ends: EndOfSentence
+    device: CustomDevice, src_len: Tokens, tgt_len: Tokens, count: Tokens, unit: tuple[str, str], ends: EndOfSentence
 ) -> DeviceProfile:
     """Return a profile whose plane is fitted to a cost function on pairs of lengths, for what needs a plane.
 
-    Args:
-        cost: the function.
-        src_len, tgt_len, count: the pairs, and how often each occurs, shape (pairs,).
-        unit: source and target unit of the lengths.
-        ends: which lengths count the end-of-sentence token.
-
-    Raises `ExtensionError` if no request takes any time.
+    `src_len`, `tgt_len`, `count`: the pairs, and how often each occurs, shape (pairs,); `unit`: source and target unit of the
+    lengths; `ends`: which lengths count the end-of-sentence token. Raises `ExtensionError` if no request takes any time.
     """
-    seconds = cost.seconds(src_len, tgt_len)
+    label, seconds = device.extension.label, device.seconds(src_len, tgt_len)
     weight = np.sqrt(count.astype(np.float64))
     design = np.column_stack([src_len, tgt_len, np.ones(len(src_len))]) * weight[:, None]
-    per_src, per_tgt, fixed = bounded_least_squares(design, seconds * weight).tolist()
-    if per_src + per_tgt + fixed < 1e-12:
-        raise ExtensionError(f"cost function {cost.label}: no request takes any time", remedy="return seconds above 0")
-    plane = Plane(per_src, per_tgt, fixed)
+    coefficients = bounded_least_squares(design, seconds * weight).tolist()
+    if sum(coefficients) < 1e-12:
+        raise ExtensionError(f"cost function {label}: no request takes any time", remedy="return seconds above 0")
     return DeviceProfile(
-        schema_version=2,
-        name=cost.label,
-        device=Device(name=cost.label),
+        schema_version=SCHEMA_VERSION,
+        name=label,
+        device=Device(name=label),
         model=Model(name="cost function", vocab=VOCABULARY),
         length_unit=LengthUnit(src=unit[0], tgt=unit[1], end_of_sentence=ends),
         valid_range=ValidRange(src_len=(0, 10**9), tgt_len=(0, 10**9)),
-        execution=Execution(kind="synthetic", plane=plane, residual_relative_sd=0.0),
+        execution=Execution(kind="synthetic", plane=Plane(*coefficients), residual_relative_sd=0.0),
         provenance=Provenance(source="a cost function in Python", date="", tool=f"simnmt {VERSION}"),
     )

@@ -36,8 +36,6 @@ LENGTHS = "@de-en-news"
 """Shipped length table over which a sentence alone is compared with the plane."""
 FIRST_STEPS = 12
 """Positions at which variants are measured: those of short translations."""
-CHANCE_Z = 1.645
-"""One-sided 95 %: an accuracy within this many standard errors of the commonest class's share shows nothing learnt."""
 ERRING = {
     "step": "times of decoding steps at other batch sizes",
     "encoder": "times of encoding at other batch sizes",
@@ -46,9 +44,8 @@ ERRING = {
     "gap": "gaps between two steps at other batch sizes",
 }
 """What errs if the held-out error of a cost model is large."""
-Facts = dict[str, Any]
-Values = Iterator[tuple[str, float, Facts]]
-"""Names of rules, each with the value that casts doubt where it is above the rule's bound, and facts that fill its words."""
+Value = tuple[str, float, dict[str, Any]]
+"""Name of a rule, the value that casts doubt where it is above the rule's bound, and facts that fill the rule's words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +67,6 @@ def profile_doubts(profile: DeviceProfile, cost_models: Sequence[str] = COST_MOD
     """Return all doubts about these cost models of a profile, conditions first.
 
     `beam`: beam of the search, if a variant of the profile's decoder is chosen; None for the profile's beam.
-
-    Example:
-        >>> from simnmt.profile import profile_doubts, read_profile
-        >>> from simnmt.base.shipped_files import find
-        >>> [doubt.source for doubt in profile_doubts(read_profile(find("calibration", "@tx2-marian")))]
-        []
     """
     values = [_of_sessions(profile), _of_execution(profile), _of_batches(profile), _of_header(profile, beam)]
     doubts = _doubts(*values, *([] if profile.sti is None else [_of_streaming(profile.sti)]))
@@ -88,11 +79,11 @@ def sti_doubts(block: StiBlock) -> list[Doubt]:
 
 
 @cache
-def _rules() -> dict[str, Facts]:
+def _rules() -> dict[str, dict[str, Any]]:
     return tomllib.loads((Path(__file__).parent / "doubts.toml").read_text(encoding="utf-8"))
 
 
-def _doubts(*values: Values) -> list[Doubt]:
+def _doubts(*values: Iterator[Value]) -> list[Doubt]:
     doubts = []
     for name, value, facts in itertools.chain(*values):
         rule = _rules()[name]
@@ -109,95 +100,77 @@ def heldout_errors(profile: DeviceProfile) -> dict[str, float | None]:
 
     `execution` is of the least times, `execution_of_means` of the mean times.
     """
-    fit, gap = profile.execution.fit, profile.overheads and profile.overheads.step_gap_s
+    fit, gap = profile.execution.fit, profile.overheads.get("step_gap_s")
     errors = {"execution": fit.heldout_error, "execution_of_means": fit.heldout_error_of_means}
     parts = {name: getattr(profile, name) for name in ("step", "encoder", "disk", "energy")}
     parts |= {"gap": gap, "sti": profile.sti and profile.sti.compute}
     return errors | {name: part and part.heldout_error for name, part in parts.items()}
 
 
-def _of_sessions(profile: DeviceProfile) -> Values:
+def _of_sessions(profile: DeviceProfile) -> Iterator[Value]:
     """Return busy boxes, cells that stayed disturbed, and large drifts, in which repeats may hide worse."""
-    for models, state in _sessions(profile):
+    for state, models in _sessions(profile):
         measuring = format_list(models)
         message = busy_message(state.others_cpus, f"measuring {measuring}")
         yield "busy", state.busy or False, {"models": models, "message": message}
         named = [name for name in (cell.split()[0] for cell in state.disturbed) if name in models]
         # If a profile names no cells, the count is of all cells of the session.
         count = len(named) if state.disturbed else state.disturbed_cells or 0
-        of = tuple(dict.fromkeys(named)) or tuple(name for name in models if name in ("execution", "step", "encoder"))
+        of = list(dict.fromkeys(named)) or [name for name in models if name in ("execution", "step", "encoder")]
         cells = f"{count} cell{'s' * (count > 1)} of {', '.join(of)}"
         moved = "" if state.drift is None else f": the reference cell moved by up to {100 * state.drift:.0f} %"
         yield "disturbed_cells", count, {"models": of, "cells": cells, "moved": moved}
-        if not count:
-            yield "drift", state.drift or 0.0, {"models": models, "measuring": measuring}
+        yield "drift", 0.0 if count else state.drift or 0.0, {"models": models, "measuring": measuring}
 
 
-def _sessions(profile: DeviceProfile) -> list[tuple[tuple[str, ...], MeasuringConditions]]:
+def _sessions(profile: DeviceProfile) -> list[tuple[MeasuringConditions, list[str]]]:
     """Return the measuring sessions, first to last, each with the cost models that were last measured in it."""
-    if profile.conditions is None:
+    if (first := profile.conditions) is None:
         return []
-    blocks = ((name, getattr(profile, name)) for name in COST_MODELS)
-    remaining = [name for name, block in blocks if block is not None and getattr(block, "kind", "measured") == "measured"]
-    sessions = list[tuple[tuple[str, ...], MeasuringConditions]]()
-    for later in reversed(profile.conditions.later):
+    blocks = {name: getattr(profile, name) for name in COST_MODELS}
+    last = {name: 0 for name, block in blocks.items() if block and getattr(block, "kind", "measured") == "measured"}
+    for number, later in enumerate(first.later, 1):
         # The part `step` measures the encoder too.
-        parts = [*later.parts, *(["encoder"] if "step" in later.parts else [])]
-        sessions.insert(0, (tuple(name for name in remaining if name in parts), later))
-        remaining = [name for name in remaining if name not in parts]
-    sessions.insert(0, (tuple(remaining), profile.conditions))
-    return [(models, state) for models, state in sessions if models]
+        last |= {name: number for name in last if name in later.parts or (name == "encoder" and "step" in later.parts)}
+    sessions = enumerate((first, *first.later))
+    return [(state, models) for number, state in sessions if (models := [name for name in last if last[name] == number])]
 
 
-def _of_execution(profile: DeviceProfile) -> Values:
+def _of_execution(profile: DeviceProfile) -> Iterator[Value]:
     """Return medians that were fitted, a mean far above them or the least, disturbed executions, and the greater error."""
     fit = profile.execution.fit
     if profile.execution.kind == "measured":
-        level, share, longer = fit.level or 1.0, fit.disturbed_share or 0.0, _disturbance(profile)
+        level, usual = fit.level or 1.0, "medians" if fit.quantile else "undisturbed time"
         yield "medians", fit.quantile or 0.0, {}
-        usual = "medians" if fit.quantile else "undisturbed time"
         yield "level", level, {"higher": 100 * (level - 1), "usual": usual, "less": 100 * (1 - 1 / level)}
-        effect = f"executions disturbed as in the calibration take {100 * longer:.0f} % more time than this run charges"
-        yield "disturbed_executions", share, {"effect": effect if longer > 0.1 else ""}
+        yield "disturbed_executions", fit.disturbed_share or 0.0, {}
     error, of_means = fit.heldout_error or 0.0, fit.heldout_error_of_means or 0.0
     of = " on mean times" if of_means > error else ""
     yield _error("execution", max(error, of_means), "times of single requests of other lengths", of)
 
 
-def _error(block: str, error: float | None, erring: str, of: str = "", what: str = "") -> tuple[str, float, Facts]:
-    return "errs", error or 0.0, {"block": block, "what": what or block, "of": of, "erring": erring}
+def _error(block: str, error: float | None, erring: str, of: str = "") -> Value:
+    source, what = ("step", "gap between steps") if block == "gap" else (block, block)
+    return "errs", error or 0.0, {"block": source, "what": what, "of": of, "erring": erring}
 
 
-def _disturbance(profile: DeviceProfile) -> float:
-    """Return the relative difference of the mean time of all repeats, disturbed ones included, from the plane; 0 if unknown."""
-    samples = [sample for sample in profile.execution.samples if sample.batch == 1]
-    plane_s = sum(
-        sample.repeats * float(profile.plane.seconds(sample.src_len_mean or sample.src_len, sample.tgt_len))
-        for sample in samples
-    )
-    return sum(sample.repeats * sample.mean_s for sample in samples) / plane_s - 1.0 if plane_s > 0.0 else 0.0
-
-
-def _of_batches(profile: DeviceProfile) -> Values:
+def _of_batches(profile: DeviceProfile) -> Iterator[Value]:
     """Return held-out errors of the other blocks, and parts that contradict the plane or each other."""
     errors = heldout_errors(profile)
-    for name, erring in ERRING.items():
-        block, what = ("step", "gap between steps") if name == "gap" else (name, name)
-        yield _error(block, errors[name], erring, what=what)
+    yield from (_error(name, errors[name], erring) for name, erring in ERRING.items())
     apart = alone_vs_plane(profile) or 0.0
     yield "alone", abs(apart), {"signed": 100 * apart}
     for batch, ratio in sorted(against_step(profile).items(), key=lambda pair: -abs(math.log(pair[1])))[:1]:
         yield "decoder_at_another_pace", max(ratio, 1 / ratio), {"ratio": ratio, "batch": batch}
 
 
-def _of_header(profile: DeviceProfile, beam: int | None) -> Values:
+def _of_header(profile: DeviceProfile, beam: int | None) -> Iterator[Value]:
     """Return steps of a beam that are not charged, weights that 16-bit products clip, and what a service hides."""
     engine, endpoint = profile.engine, profile.endpoint
     calibrated = 1 if engine is None else engine.beam
-    beam = beam or calibrated
     # Only the steps of the calibrated beam are charged.
-    if profile.beam_overrun is None or beam != calibrated:
-        yield "uncounted_beam", beam, {"beam": beam}
+    if profile.beam_overrun is None or beam not in (None, calibrated):
+        yield "uncounted_beam", beam or calibrated, {"beam": beam or calibrated}
     if engine is not None and engine.clipped_weights and engine.product_weights:
         in_engine = engine.compute_type == "int16"
         in_variants = any(settings.gemm == "int16" for settings in (profile.decoder.measured if profile.decoder else ()))
@@ -213,7 +186,7 @@ def _of_header(profile: DeviceProfile, beam: int | None) -> Values:
         yield from (("recorded", 1.0, {"message": message}) for message in endpoint.doubts)
 
 
-def _of_streaming(block: StiBlock) -> Values:
+def _of_streaming(block: StiBlock) -> Iterator[Value]:
     r2, ranks = block.io.r2, block.importance
     yield _error("sti", block.compute.heldout_error, "computing times of submodels", " on whole submodels")
     if block.kind == "measured":
@@ -229,7 +202,7 @@ def chance_level_message(accuracy: float, majority: float, examples: int, task: 
     `accuracy` and `majority` are shares of `examples`. A better model exceeds the commonest class by more than chance explains
     (one-sided, 95 %), or by half of the rest, which a few examples can show too.
     """
-    noise = CHANCE_Z * (majority * (1.0 - majority) / examples) ** 0.5
+    noise = 1.645 * (majority * (1.0 - majority) / examples) ** 0.5
     if accuracy > majority + min(noise, (1.0 - majority) / 2.0):
         return None
     shown = f"right on {100 * accuracy:.1f} % of {task}, whose commonest class alone gives {100 * majority:.1f} %"
@@ -238,10 +211,9 @@ def chance_level_message(accuracy: float, majority: float, examples: int, task: 
 
 def clipped_weights_message(clipped: int, weights: int) -> str | None:
     """Return the warning of weights that 16-bit products clip to [-1, 1]; None if they clip none (SHARP-05)."""
-    if not clipped:
-        return None
     share = f"{clipped:,} of {weights:,} weights ({100 * clipped / weights:.2g} %)"
-    return f"{share} lie beyond [-1, 1], where 16-bit products clip them: translations may differ (compare with float32)"
+    where = "lie beyond [-1, 1], where 16-bit products clip them: translations may differ (compare with float32)"
+    return f"{share} {where}" if clipped else None
 
 
 def busy_message(others_cpus: float | None, activity: str) -> str:

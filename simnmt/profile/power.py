@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from pydantic import Field, ValidationInfo, field_validator
-from pydantic_core import PydanticCustomError
+from numpy.typing import ArrayLike
+from pydantic import Field, model_validator
 
-from simnmt.base.configuration import Configuration
+from simnmt.base.arrays import Floats
+from simnmt.base.configuration import Configuration, misfit
 from simnmt.profile.blocks import EnergyBlock
 
 Watts = Annotated[float, Field(ge=0.0, le=1e7)]
@@ -25,22 +25,19 @@ class PowerConfiguration(Configuration):
     busy_w: Watts
     """Power of a box that executes on all its workers, or batches; with fewer busy workers it is in proportion."""
 
-    @field_validator("busy_w")
-    @classmethod
-    def _is_not_below_idle(cls, busy_w: float, info: ValidationInfo) -> float:
-        if busy_w < info.data.get("idle_w", 0.0):
-            what = f"{busy_w:g} W while busy is less than the {info.data['idle_w']:g} W while idle (give as much or more)"
-            raise PydanticCustomError("busy_below_idle", what)
-        return busy_w
+    @model_validator(mode="after")
+    def _busy_is_not_below_idle(self) -> PowerConfiguration:
+        if self.busy_w < self.idle_w:
+            raise misfit("busy_w", f"{self.busy_w:g} W while busy is less than the {self.idle_w:g} W while idle")
+        return self
 
 
 @dataclass(frozen=True, slots=True)
 class BoxPower:
-    """The power of one box."""
+    """The power of one box; `busy_w`: while it executes on all its workers, or batches."""
 
     idle_w: float
     busy_w: float
-    """While it executes on all its workers, or batches."""
     kind: str
     """How the numbers are known: `given` in the scenario, or the kind of the profile's block `energy`."""
 
@@ -56,14 +53,12 @@ class BoxPower:
 
 @dataclass(frozen=True, slots=True)
 class RequestCost:
-    """What one request costs, in joules or in money: linear in its execution time and its tokens."""
+    """What one request costs, in joules or in money: linear in its seconds of execution and its source and target tokens."""
 
     per_s: float = 0.0
-    """For each second of its execution."""
     per_token: float = 0.0
-    """For each source and target token."""
 
-    def of(self, src_len: ArrayLike, tgt_len: ArrayLike, execution_s: ArrayLike) -> NDArray[np.float64]:
+    def of(self, src_len: ArrayLike, tgt_len: ArrayLike, execution_s: ArrayLike) -> Floats:
         """Return the cost of each request; broadcasts over its arguments."""
         src, tgt, seconds = (np.asarray(column, np.float64) for column in (src_len, tgt_len, execution_s))
         return np.asarray(self.per_s * seconds + self.per_token * (src + tgt))

@@ -16,11 +16,7 @@ from simnmt.base.files import read_bounded, written_whole
 from simnmt.profile.blocks import ProfileError
 from simnmt.profile.device_profile import SCHEMA_VERSION, DeviceProfile
 
-_PART_OF_SCENARIO = re.compile(r"^(?: *[\"'])?(?:workloads|policies)[\"']?\s*:", re.MULTILINE)
-"""A key that every scenario has, and no profile."""
 _LOG = logging.getLogger("simnmt.profile")
-
-_MEND = "correct the file, or make the profile again"
 
 
 def read_profile(path: str | os.PathLike[str]) -> DeviceProfile:
@@ -28,12 +24,12 @@ def read_profile(path: str | os.PathLike[str]) -> DeviceProfile:
     try:
         text = read_bounded(path).decode("utf-8")
     except OSError as error:
-        raise ProfileError(
-            f"cannot read the profile: {error.strerror}", path=path, remedy="name a readable file, or a shipped one as @name"
-        ) from None
+        remedy = "name a readable file, or a shipped one as @name"
+        raise ProfileError(f"cannot read the profile: {error.strerror}", path=path, remedy=remedy) from None
     except UnicodeDecodeError as error:
         raise ProfileError(f"no UTF-8 text at byte {error.start}", path=path, remedy="a profile is a JSON file") from None
-    if _PART_OF_SCENARIO.search(text):
+    # A key that every scenario has, and no profile.
+    if re.search(r"^(?: *[\"'])?(?:workloads|policies)[\"']?\s*:", text, re.MULTILINE):
         remedy = "name a JSON file that simnmt calibrate wrote, or a shipped profile as @name"
         raise ProfileError("this is a scenario, no device profile", path=path, remedy=remedy)
     profile = _checked(text, path)
@@ -43,16 +39,12 @@ def read_profile(path: str | os.PathLike[str]) -> DeviceProfile:
 
 def checked_profile(content: Mapping[str, Any]) -> DeviceProfile:
     """Return the checked profile of plain JSON content; raises `ProfileError` naming the key."""
-    try:
-        text = json.dumps(content, allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise ProfileError(f"not JSON content: {error}") from None
-    return _checked(text, None)
+    return _checked(json.dumps(content), None)
 
 
 def write_profile(path: str | os.PathLike[str], profile: DeviceProfile) -> None:
     """Write a profile whole or not at all; raises `ProfileError` if the file cannot be written."""
-    content = profile.model_dump(mode="json", exclude_none=True)
+    content = {name: block for name, block in profile.model_dump(mode="json", exclude_none=True).items() if block != {}}
     # Objects and lists without others in them take one line.
     text = re.sub(r"[\[{][^\[\]{}]*[\]}]", lambda leaf: re.sub(r"\n *", " ", leaf[0]), json.dumps(content, indent=1))
     try:
@@ -67,17 +59,14 @@ def _checked(text: str, path: str | os.PathLike[str] | None) -> DeviceProfile:
         return DeviceProfile.model_validate_json(text)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
-    key, what, remedy = ".".join(map(str, first["loc"])), message_of(first), _MEND
-    line = column = None
+    key, what, remedy, line, column = ".".join(map(str, first["loc"])), message_of(first), "correct the file", None, None
     if first["type"] == "json_invalid":
         what, _, place = what.removeprefix("Invalid JSON: ").partition(" at line ")
-        line, column = (int(number) for number in place.split(" column "))
+        line, column = map(int, place.split(" column "))
         what = f"no JSON: {what}"
     elif key == "schema_version":
         version = None if first["type"] == "missing" else first["input"]
-        what = f"{version!r:.40} where this simnmt reads {SCHEMA_VERSION}"
-        remedy = "calibrate again with this version"
+        what, remedy = f"{version!r:.40} where this simnmt reads {SCHEMA_VERSION}", "calibrate again with this version"
     elif first["type"] == "extra_forbidden":
         what, remedy = "unknown key here", "remove it"
-    message = f"{key}: {what}" if key else what
-    raise ProfileError(message, path=path, line=line, column=column, remedy=remedy)
+    raise ProfileError(f"{key}: {what}" if key else what, path=path, line=line, column=column, remedy=remedy)

@@ -14,20 +14,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base.arrays import Floats
-from simnmt.profile.blocks import GAP_NAMES, Kind, ProfileError, StepBlock
+from simnmt.profile.blocks import GAP_NAMES, Kind, ProfileError, StepBlock, overheads_times
 from simnmt.profile.decoder_block import ActiveShare, DecoderBlock, DecoderVariant
 from simnmt.profile.decoder_settings import FREQUENT_WORDS, DecoderOptions, DecoderSettings
 from simnmt.profile.device_profile import DeviceProfile
 
-_FACTS = ("how", "exact", "rounding", "agreement", "identical", "likeliest_active")
+SHARES = ("agreement", "identical", "likeliest_active")
 
 
 @dataclass(frozen=True, slots=True)
 class DecoderChoice:
     """A variant of a profile's decoder: the origin of its times, and its agreement with the exact decoder (SHARP-10).
 
-    The exact decoder has the same beam and candidates. The shares are the least over the measured batch sizes; None: exact, or
-    not measured.
+    The exact decoder has the same beam and candidates.
     """
 
     settings: DecoderSettings
@@ -42,25 +41,6 @@ class DecoderChoice:
     """Seconds of a target token by the profile's plane over the seconds of the measured step at batch 1."""
 
     @property
-    def agreement(self) -> float | None:
-        """Share of equal target tokens."""
-        return self._least("agreement")
-
-    @property
-    def identical(self) -> float | None:
-        """Share of equal sentences."""
-        return self._least("identical")
-
-    @property
-    def likeliest_active(self) -> float | None:
-        """Share of a restricted decoder's rows and steps whose likeliest token was active."""
-        return self._least("likeliest_active")
-
-    def _least(self, share: str) -> float | None:
-        known = (getattr(step, share) for step in self.steps)
-        return min((value for value in known if value is not None), default=None)
-
-    @property
     def how(self) -> Literal["base", "measured"]:
         """The origin of its times: those of the profile, or of the variant."""
         return "base" if self.settings == self.base else "measured"
@@ -69,6 +49,12 @@ class DecoderChoice:
     def exact(self) -> bool:
         """True if translations are those of the plain decoder of the same beam in float32 (XP-03)."""
         return self.settings.exact and self.rounding is None
+
+    @property
+    def shares(self) -> dict[str, float | None]:
+        """The `SHARES` that were measured, least over the batch sizes; None: exact, or not measured."""
+        known = {name: [getattr(step, name) for step in self.steps] for name in SHARES}
+        return {name: min((share for share in of if share is not None), default=None) for name, of in known.items()}
 
     @property
     def ratios(self) -> dict[int, float]:
@@ -97,12 +83,10 @@ class DecoderChoice:
         if not noise:
             text = "exact" if rounding is None else f"exact but for rounding in {rounding}"
         else:
-            known = []
-            if self.likeliest_active is not None:
-                known.append(f"likeliest token of all active in {_percent(self.likeliest_active)} of its own steps")
-            shares = {"tokens": self.agreement, "sentences": self.identical}
-            if alike := [f"{_percent(share)} of {unit}" for unit, share in shares.items() if share is not None]:
-                known.append(f"{' and '.join(alike)} as the exact decoder's")
+            tokens, sentences, likeliest = (self.shares[name] for name in SHARES)
+            alike = [f"{_percent(share)} of {of}" for share, of in ((tokens, "tokens"), (sentences, "sentences")) if share]
+            known = [] if likeliest is None else [f"likeliest token of all active in {_percent(likeliest)} of its own steps"]
+            known += [f"{' and '.join(alike)} as the exact decoder's"] if alike else []
             text = ", ".join(known) or f"not exact ({', '.join(noise)}), agreement not measured"
             text += "" if rounding is None else f", rounding in {rounding} aside"
         return text if self.settings.candidates is None else f"{text}, among its candidates"
@@ -115,20 +99,21 @@ class DecoderChoice:
         return summary if self.settings.beam == self.base.beam else f"{summary} (the profile is of beam {self.base.beam})"
 
     def describe(self) -> str:
-        """Describe the variant in one sentence without a full stop."""
+        """Describe the variant in one sentence without a full stop, with its steps over the base's."""
         if self.how == "base":
-            return f"{self.short}, with which the profile's costs were measured"
+            return self.short
         times = ", ".join(f"{ratio:.3g} at batch {batch}" for batch, ratio in self.ratios.items())
         summary = f"{self.short}; a decode step over that of {self.base.describe()}: {times}"
-        if self.settings.beam != self.base.beam:
-            summary += f"; refilling, and what a longer source adds, as with beam {self.base.beam}"
         return "; ".join([summary, *(f"{share} at batch {batch}" for batch, share in self.active.items())])
 
     def as_json(self) -> dict[str, Any]:
         """Return plain numbers in SI units."""
         return {
             "settings": self.settings.model_dump(mode="json"),
-            **{name: getattr(self, name) for name in _FACTS},
+            "how": self.how,
+            "exact": self.exact,
+            "rounding": self.rounding,
+            **self.shares,
             "step_over_base": {str(batch): ratio for batch, ratio in self.ratios.items()},
             "active_share": {str(batch): share.mean for batch, share in self.active.items()},
         }
@@ -240,10 +225,8 @@ def _moved(profile: DeviceProfile, choice: DecoderChoice) -> DeviceProfile:
         options = None if engine.decoder is None else DecoderOptions(**settings.model_dump(exclude={"beam"}))
         changed["engine"] = engine.model_copy(update={"beam": settings.beam, "fused": settings.fused, "decoder": options})
     if profile.step is not None:
-        gaps = {} if profile.overheads is None else profile.overheads.known_s
-        changed["step"] = _moved_step(profile.step, gaps, choice, kind)
-        if profile.overheads is not None:
-            changed["overheads"] = profile.overheads.times(0.0, GAP_NAMES)
+        changed["step"] = _moved_step(profile.step, profile.overheads_s, choice, kind)
+        changed["overheads"] = overheads_times(profile.overheads, 0.0, GAP_NAMES)
     if settings.beam != choice.base.beam:
         changed["beam_overrun"] = None  # unknown for another beam
     if energy is not None and energy.j_per_tgt_token is not None:

@@ -12,6 +12,7 @@ from simnmt.calibrate.sharp_models import random_candidates, random_models
 from simnmt.calibrate.sharp_speeds import Setting, rung_settings
 from simnmt.nmt.architecture import SHARP_MODELS, AttentionalArchitecture
 from simnmt.profile.decoder_settings import RUNGS, DecoderSettings
+from tests.kernels.implementations import needs_compiled
 
 SMALL = AttentionalArchitecture(
     kind="attentional", hidden=16, embedding=8, source_layers=1, source_hidden=8, src_vocab=36, tgt_vocab=36
@@ -37,6 +38,7 @@ def test_random_models_and_candidates_have_the_sizes_of_the_paper() -> None:
     assert len(set(candidates.tolist())) == 100 and 0 in candidates and (candidates < 400).mean() == 0.95
 
 
+@needs_compiled
 def test_all_parts_are_timed_with_their_counted_operations(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SHARP_MODELS, "small", SMALL)
     monkeypatch.setattr(sharp_speeds, "LADDER_MODEL", "small")

@@ -123,9 +123,8 @@ def test_a_trained_folder_is_calibrated_with_its_vocabulary(folder: Path, tmp_pa
     assert any("one.clusters" in note for note in profile.decoder.notes)
     choice = choose(profile, CLUSTERED)
     assert choice.how == "measured"
-    assert choice.agreement is None, "no step of it was teacher-forced"
-    assert choice.likeliest_active is not None
-    assert choice.identical is not None
+    assert choice.shares["agreement"] is None, "no step of it was teacher-forced"
+    assert choice.shares["likeliest_active"] is not None and choice.shares["identical"] is not None
     assert choice.active[1].vocab == VOCAB
     assert 0.0 < choice.active[1].mean < 1.0
     variants = {(variant.settings, variant.batch): variant for variant in profile.decoder.variants}

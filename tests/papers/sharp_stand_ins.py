@@ -28,7 +28,6 @@ def as_published(
     table: Mapping[str, float] | None = None,
     systems: Mapping[str, float] | None = None,
     int16_us: float = 40.0,
-    level: str | None = "avx512",
 ) -> SharpSpeeds:
     """Return speeds with the paper's words a second, or those given by key; a library's product takes 100 us at any batch."""
     printed = {row["key"]: float(row["words_per_s"]) for row in (*PRINTED_LADDER.rows, *PRINTED_SYSTEMS.rows)}
@@ -49,7 +48,7 @@ def as_published(
     product_us = {"int16": int16_us, "float32": 80.0, "torch": 100.0, "numpy": 120.0}
     activation_ns = {"library": 10.0, "table": 1.0, "polynomial": 0.5}
     return SharpSpeeds(
-        level=level,
+        level="avx512",
         setting=SETTING,
         vocab=80_000,
         cache_bytes=2**25,

@@ -6,7 +6,6 @@ from statistics import fmean
 
 import pytest
 
-from simnmt.papers.fvp.printed_claims import printed_claims
 from simnmt.papers.fvp.published import (
     CELLS,
     PAPER,
@@ -20,6 +19,7 @@ from simnmt.papers.fvp.published import (
     of_model,
     operation_limit,
     parameters,
+    printed_claims,
 )
 
 

@@ -58,7 +58,7 @@ def test_the_base_is_the_profile_itself() -> None:
     calibrated = profile()
     moved, choice = with_decoder(calibrated, PLAIN)
     assert (moved, choice.how) == (calibrated, "base")
-    assert choice.describe() == "decoder beam 1, plain: as calibrated, exact, with which the profile's costs were measured"
+    assert choice.describe() == "decoder beam 1, plain: as calibrated, exact"
 
 
 def test_between_batch_sizes_the_times_of_variant_and_base_are_interpolated() -> None:

@@ -55,12 +55,8 @@ def test_a_restricted_vocabulary_is_not_an_identity() -> None:
 
 def test_a_measured_vocabulary_gives_its_share_and_agreement_at_each_batch_size() -> None:
     moved, choice = with_decoder(restricted_profile(), CLUSTERED)
-    assert (choice.how, choice.agreement, choice.likeliest_active, choice.identical) == (
-        "measured",
-        None,
-        0.99,
-        0.93,
-    )
+    assert choice.how == "measured"
+    assert choice.shares == {"agreement": None, "identical": 0.93, "likeliest_active": 0.99}
     assert "99 %" in choice.fidelity and "93 %" in choice.fidelity
     assert choice.describe().endswith("; 36 % of 12,000 tokens active at batch 32")
     told = choice.as_json()
@@ -86,7 +82,7 @@ def test_noise_carries_its_agreement_and_identities_none() -> None:
             settings.model_copy(update={"candidates": candidates}) for settings in (PLAIN, MERGED, INT16, RUNGS[3])
         )
         known = with_variants(*(variant(settings) for settings in (plain, merged, polynomial)), variant(int16, agreement=0.999))
-        agreement = {settings: with_decoder(known, settings)[1].agreement for settings in (merged, int16, polynomial)}
+        agreement = {settings: with_decoder(known, settings)[1].shares["agreement"] for settings in (merged, int16, polynomial)}
         assert agreement == {merged: None, int16: 0.999, polynomial: None}
         assert with_decoder(known, merged)[1].exact is (candidates is None)
 

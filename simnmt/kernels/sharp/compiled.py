@@ -44,7 +44,7 @@ class _Packed:
         """Pack weights [out, in] for inputs up to `limit`; an empty structure for None."""
         if weight is None:
             return c.sharp_matrix()
-        packed = PackedMatrix.of(weight, limit if self._int16 else None)
+        packed = PackedMatrix(weight, limit if self._int16 else None)
         self._held.append(packed)
         scales = (1.0, 1.0) if packed.scales is None else (packed.scales.input, packed.scales.rescale)
         return c.sharp_matrix(packed.address, packed.outputs, packed.inner, limit, *scales)

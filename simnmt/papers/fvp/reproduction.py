@@ -13,12 +13,10 @@ import typer
 
 from simnmt.base.errors import InputError
 from simnmt.calibrate.projection_bench import ProjectionBench, read_bench
-from simnmt.papers.fvp.printed_claims import bench_claims, name_of, printed_claims
-from simnmt.papers.fvp.published import BEST, MODELS, PAPER, QUALITY, derived, fit, implied_share, means, memory, of_model
-from simnmt.papers.fvp.published import operation_limit as limit_of
+from simnmt.papers.fvp import published
+from simnmt.papers.fvp.published import BEST, MODELS, PAPER, QUALITY, bench_claims, name_of, printed_claims
 from simnmt.papers.fvp.study import Part, Study
 from simnmt.papers.fvp.study_claims import NEEDS, study_claims
-from simnmt.papers.fvp.texts import directions_of
 from simnmt.papers.kit.figures import Curve, Figure, Rows, curve, figure_of, grouped, labelled_groups, line_chart
 from simnmt.papers.kit.rendering import Report, derived_table, record
 from simnmt.papers.kit.study import read_distinct, read_studies, shipped_measurements
@@ -40,10 +38,10 @@ def judge(studies: Sequence[Study] = (), benches: Sequence[ProjectionBench] = ()
     printed = [
         _named(row.model, row.direction, 2, 20)
         | record(row, "active_percent us ratio")
-        | {"line_us": fit(model).fixed_us + fit(model).us_per_percent * row.active_percent}
-        | {"operation_limit": limit_of(row), "implied_share": implied_share(row)}
+        | {"line_us": published.line_us(row)}
+        | {"operation_limit": published.operation_limit(row), "implied_share": published.implied_share(row)}
         for model in MODELS
-        for row in of_model(model)
+        for row in published.of_model(model)
     ]
     quality: dict[int, list[dict[str, Any]]] = {1: [], 2: []}
     for cell in QUALITY:
@@ -56,8 +54,8 @@ def judge(studies: Sequence[Study] = (), benches: Sequence[ProjectionBench] = ()
         _table("table-2", [*printed, *(row | record(row, OUR_TABLE_2) for row in chosen)]),
         _table("table-3", [*quality[1], *chosen]),
         _table("table-4", quality[2]),
-        _table("averages", [vars(row) for row in means()]),
-        _table("table-5", [vars(row) for row in memory()]),
+        _table("averages", [vars(row) for row in published.means()]),
+        _table("table-5", [vars(row) for row in published.memory()]),
         _table("table-6", table_6),
         _table("amdahl", chosen),
         _table("figure-2", languages),
@@ -66,7 +64,7 @@ def judge(studies: Sequence[Study] = (), benches: Sequence[ProjectionBench] = ()
         _table("figure-3", speeds),
         _table("bench", [row for bench in benches for row in _steps(bench)]),
         _table("studied", [row for study in studies for row in _studied(study)]),
-        derived_table(derived()),
+        derived_table(published.derived()),
     ]
     figures = [draw(rows) for draw, rows in ((_languages, languages), (_fastest, speeds)) if rows]
     notes = [] if studies else [f"Published figures alone: what is ours {NEEDS}."]
@@ -109,22 +107,19 @@ def reproduce(
     With a model and its texts, that model is studied instead; the one named file of `studies` then keeps the study, and what it
     holds is not measured again. Raises `InputError` for a model without texts, and for texts without a model.
     """
-    directions = directions_of(text=text or (), heldout=heldout or (), references=references or ())
     bench_files = shipped_measurements("vocabulary", "bench") if benches is None else benches
     layers = read_distinct(bench_files, read_bench, name_of, "measurements")
     if model is None:
-        if directions or quick:
-            option = "--text" if directions else "--quick"
-            raise InputError(f"{option} without a model to study", remedy="give --model FOLDER as well")
+        if text or heldout or references or quick:
+            raise InputError("texts or --quick without a model to study", remedy="give --model FOLDER as well")
         return judge(read_studies(shipped_measurements("vocabulary", "study") if studies is None else studies, Study), layers)
-    if not directions:
-        remedy = "give both for each direction: --text fr-en=FILE --heldout fr-en=FILE"
-        raise InputError("--model without --text and --heldout", remedy=remedy)
     if studies and len(studies) > 1:
         raise InputError("more than one --study beside --model", remedy="give the one file that its study is kept in")
     # Here, since reading alone needs no torch.
+    from simnmt.papers.fvp.decoding import directions_of
     from simnmt.papers.fvp.measure import QUICK, Sizes, run_study
 
+    directions = directions_of(text=text or (), heldout=heldout or (), references=references or ())
     sizes = QUICK if quick else Sizes()
     return judge([run_study(model, directions, sizes, out=studies[0] if studies else None, say=say)], layers)
 

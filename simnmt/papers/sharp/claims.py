@@ -17,7 +17,6 @@ import pandas as pd
 from simnmt.papers.kit import claims as kit
 from simnmt.papers.kit.claims import Claim, ClaimRecord, Effect, Effects, Facts, Printed, Result, Undecided, quartiles
 from simnmt.papers.kit.paper import read_paper
-from simnmt.papers.kit.rendering import Derived
 
 if TYPE_CHECKING:
     from simnmt.calibrate.sharp_agreement import RungAgreement
@@ -33,8 +32,6 @@ BLEU_KEPT = kit.Bound(-0.02, 0.02, strict=True)
 DISTINCT = kit.between(PAPER["unique_share"] - 0.10, PAPER["unique_share"] + 0.10)
 ORDER = (("S1",), ("S3",), ("S2", "S4"), ("S5", "S6"), ("S7",))
 """Systems by speed, in groups of about the same speed (SHARP-15's accept)."""
-FC_SCALE = (1024 / 768) ** 2
-"""Cost of a fully connected layer of 1024 over one of 768."""
 
 
 # What follows from the printed figures.
@@ -57,26 +54,6 @@ def implied_baselines() -> tuple[tuple[float, float], tuple[float, float]]:
     }
     odd = ranges.pop(PAPER["odd_factor"])
     return (max(low for low, _ in ranges.values()), min(high for _, high in ranges.values())), odd
-
-
-def derived() -> list[Derived]:
-    """Return the figures that follow from Table 2 (SHARP-13, 14, 15, 17)."""
-    word_ms = {row["key"]: 1e3 / row["words_per_s"] for row in SYSTEMS.rows}
-    bleu = {row["key"]: row["bleu"] for row in SYSTEMS.rows}
-    fc_ms = {"S4 and S3": (word_ms["S4"] - word_ms["S3"]) / 4, "S6 and S4": (word_ms["S6"] - word_ms["S4"]) / 8}
-    gru_ms, gru = word_ms["S2"] - word_ms["S1"], "a 1024-GRU layer over a 1024-FC layer, FC from"
-    speeds = [("E1", 2, "S4", "two members in sequence: 1"), ("E2", 3, "S4", "three members in sequence: 1")]
-    speeds += [("E1", 1, "S7", "over 3 times, by the text"), ("S4", 1, "S2", "similar cost, by the text")]
-    gains = [("S4", "S1", "1.2, by the text"), ("S2", "S1", "half of it, by the text"), ("E1", "S4", "0.9, by the text")]
-    return [
-        *(Derived(f"one 768-FC layer, from {pair}", ms, "ms", "SHARP-13") for pair, ms in fc_ms.items()),
-        *(Derived(f"{gru} {pair}", gru_ms / (ms * FC_SCALE), "times", "6 by matrices") for pair, ms in fc_ms.items()),
-        *(
-            Derived(f"{one}'s speed over {other}'s, times {members}", members * printed_over(one, other), "times", meaning)
-            for one, members, other, meaning in speeds
-        ),
-        *(Derived(f"BLEU of {one} over {other}", bleu[one] - bleu[other], "points", meaning) for one, other, meaning in gains),
-    ]
 
 
 # What counting predicts.
@@ -201,7 +178,7 @@ class Box(Facts):
         Without the source side, which is the same in all four. A round in which noise leaves a layer no time does not count.
         """
         search_s = (self.speeds.sentences - self.speeds.sources)[["S1", "S2", "S3", "S4"]].dropna()
-        gru_s, fc_s = search_s["S2"] - search_s["S1"], (search_s["S4"] - search_s["S3"]) / 4 * FC_SCALE
+        gru_s, fc_s = search_s["S2"] - search_s["S1"], (search_s["S4"] - search_s["S3"]) / 4 * (1024 / 768) ** 2
         ratios = (gru_s / fc_s)[(gru_s > 0) & (fc_s > 0)].tolist()
         if 2 * len(ratios) <= len(search_s):
             return Undecided(f"noise leaves a layer no time in {len(search_s) - len(ratios)} of {len(search_s)} rounds")
@@ -283,10 +260,10 @@ MODEL_CLAIMS: list[Claim[Trained]] = kit.of_paper(
 def all_claims(speeds: SharpSpeeds, agreements: Sequence[RungAgreement] = (), *, quick: bool = False) -> list[ClaimRecord]:
     """Return the record of every claim.
 
-    A `quick` look, or one without compiled kernels, decides no claim on speed. `agreements`: of each rung on a trained model.
+    A `quick` look decides no claim on speed. `agreements`: of each rung on a trained model.
     """
     measured = kit.judge(BOX_CLAIMS, [Box(speeds, agreements)])
-    if why := "a quick look" if quick else "" if speeds.level else "without compiled kernels":
-        measured = [replace(item, verdict=kit.UNKNOWN, why=f"{why}, which decides nothing") for item in measured]
+    if quick:
+        measured = [replace(item, verdict=kit.UNKNOWN, why="a quick look, which decides nothing") for item in measured]
     trained, printed = kit.judge(MODEL_CLAIMS, [Trained(agreements)]), kit.judge(PRINTED_CLAIMS, [Printed()])
     return [*measured, *printed, *trained, *kit.unmeasured(PAPER.unmeasured)]

@@ -12,7 +12,7 @@ import typer
 
 from simnmt.base.errors import InputError
 from simnmt.papers.kit.figures import Figure, Row, Rows, curve, figure_of, line_chart
-from simnmt.papers.kit.rendering import Report, derived_table, record
+from simnmt.papers.kit.rendering import Report, record
 from simnmt.papers.sharp.claims import (
     BASELINE,
     LADDER,
@@ -21,7 +21,6 @@ from simnmt.papers.sharp.claims import (
     SYSTEMS,
     all_claims,
     amdahl,
-    derived,
     predicted_over,
     predictions,
     printed_over,
@@ -125,13 +124,10 @@ def report(speeds: SharpSpeeds, agreements: Sequence[RungAgreement] = (), *, qui
         PAPER.table("context").shown(),
         PAPER.shown_table("figure-1", products),
         PAPER.shown_table("activations", activations),
-        derived_table(derived()),
     ]
     clipped = [rung.clipping.warning() for rung in agreements if rung.clipping is not None]
     warnings = list(dict.fromkeys(filter(None, clipped)))
-    without = "No compiled kernels: the fallback in numpy ran, whose times are no test of the paper's techniques."
-    notes = [f"Compiled kernels: {speeds.level}." if speeds.level else without]
-    notes += [f"The trained model: {warning}." for warning in warnings]
+    notes = [f"Compiled kernels: {speeds.level}.", *(f"The trained model: {warning}." for warning in warnings)]
     if quick:
         notes.append("A quick look: fewer rounds, systems and batches, and a smaller vocabulary, more of it in the cache.")
     rounds = int(speeds.sentences[speeds.setting.systems[0]].count())
@@ -169,7 +165,7 @@ def reproduce(
     """Time the ladder, the stacks and the ensembles of the paper on one thread of this box.
 
     `progress` is called before each step with the steps done, all steps and the name of the next one. Raises `InputError` for
-    `model` without `text` or without compiled kernels, `text` without `model`, and `references` without both.
+    `model` without `text`, `text` without `model`, `references` without both, and without compiled kernels.
     """
     if (model is None) != (text is None):
         raise InputError("a trained model and a text go together", remedy="give both --model and --text, or neither")
@@ -180,8 +176,8 @@ def reproduce(
     from simnmt.calibrate.sharp_speeds import QUICK, Setting, sharp_speeds
     from simnmt.kernels.native_library import native
 
-    if model is not None and native() is None:
-        raise InputError("only compiled kernels have the noise of the rungs", remedy="leave --model and --text out")
+    if native() is None:
+        raise InputError("the sharp decoder is timed with compiled kernels", remedy="install with a C compiler")
     setting = QUICK if quick else Setting()
     if rounds is not None:
         setting = replace(setting, rounds=rounds)
