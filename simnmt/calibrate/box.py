@@ -90,8 +90,9 @@ class BoxDescription:
 
 def describe() -> BoxDescription:
     """Describe this box."""
-    processor, memory = _lscpu(), psutil.virtual_memory()
-    allowed = allowed_cpus()
+    processor, memory, allowed = _lscpu(), psutil.virtual_memory(), allowed_cpus()
+    governors = map(system_text, sorted(ROOT.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor")))
+    quota, period = [*(system_text("sys/fs/cgroup/cpu.max") or "max").split(), ""][:2]
     return BoxDescription(
         machine=platform.machine(),
         system=f"{platform.system()} {platform.release()}",
@@ -101,14 +102,14 @@ def describe() -> BoxDescription:
         logical_cores=psutil.cpu_count(),
         allowed_cpus=allowed,
         allowed_cores=len(set(map(core_of, allowed))),
-        cpu_quota=_cpu_quota(),
+        cpu_quota=None if quota == "max" else int(quota) / int(period),
         simd=tuple(name for name in SIMD if name in processor.get("Flags", "").split()),
         memory_bytes=memory.total,
         memory_available_bytes=min(memory.available, system_number("sys/fs/cgroup/memory.max") or memory.available),
-        governor=_governor(),
+        governor="+".join(dict.fromkeys(filter(None, governors))) or None,
         frequency_mhz=frequency_mhz(),
         load_average=psutil.getloadavg(),
-        virtualisation=_virtualisation(processor),
+        virtualisation=_virtualisation(processor.get("Hypervisor vendor")),
     )
 
 
@@ -163,26 +164,14 @@ def frequency_mhz() -> float | None:
     return round(sum(clock.current for clock in ours) / len(ours), 1) if ours else None
 
 
-def _governor() -> str | None:
-    files = sorted(ROOT.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor"))
-    return "+".join(dict.fromkeys(filter(None, map(system_text, files)))) or None
-
-
-def _cpu_quota() -> float | None:
-    """Return the quota, in CPUs, of the root of control groups, which in a container is the container."""
-    quota, *period = (system_text("sys/fs/cgroup/cpu.max") or "max").split()
-    return int(quota) / int(period[0]) if quota != "max" and period else None
-
-
-def _virtualisation(processor: dict[str, str]) -> str | None:
+def _virtualisation(hypervisor: str | None) -> str | None:
     """Describe the virtual machine and the container: `virtual machine (KVM); container (docker)`."""
-    hypervisor = processor.get("Hypervisor vendor")
     groups = system_text("proc/1/cgroup") or ""
     marks = {"docker": (ROOT / ".dockerenv").exists(), "podman": (ROOT / "run/.containerenv").exists()}
     marks |= {name: name in groups for name in ("kubepods", "lxc", "containerd")}
-    hints = [f"virtual machine ({hypervisor})"] if hypervisor else []
-    hints += [f"container ({name})" for name, is_present in marks.items() if is_present][:1]
-    return "; ".join(hints) or None
+    container = next((name for name, is_present in marks.items() if is_present), None)
+    hints = {"virtual machine": hypervisor, "container": container}
+    return "; ".join(f"{kind} ({name})" for kind, name in hints.items() if name) or None
 
 
 def _jetson() -> str | None:

@@ -27,6 +27,9 @@ SIZES_BYTES = tuple(int(mb * MB) for mb in (0.25, 0.5, 1, 2, 4, 8, 16, 32))
 REPEATS = 9
 PACED_CHUNK_BYTES = 64 * 1024
 ALIGN_BYTES = 4096
+IN_MEMORY = ("tmpfs", "ramfs", "devtmpfs", "hugetlbfs")
+OWN_CACHE = ("zfs", "nfs", "nfs4", "9p", "virtiofs", "fuse", "fuseblk", "cifs", "smb3", "ceph")
+"""File systems that keep files outside the page cache, often on another machine."""
 
 
 class DiskError(InputError):
@@ -34,12 +37,10 @@ class DiskError(InputError):
 
 
 class Mount(NamedTuple):
-    """A mounted file system."""
+    """A mounted file system: its type, such as ext4, and its device."""
 
     kind: str
-    """Its type, such as ext4."""
     source: str
-    """Its device."""
 
     def __str__(self) -> str:
         return f"{self.kind} on {self.source}"
@@ -47,13 +48,12 @@ class Mount(NamedTuple):
     @property
     def is_memory(self) -> bool:
         """True if there is no disk behind it."""
-        return self.kind in ("tmpfs", "ramfs", "devtmpfs", "hugetlbfs")
+        return self.kind in IN_MEMORY
 
     @property
     def has_own_cache(self) -> bool:
-        """True if it keeps files outside the page cache, often on another machine."""
-        kinds = ("zfs", "nfs", "nfs4", "9p", "virtiofs", "fuse", "fuseblk", "cifs", "smb3", "ceph")
-        return self.kind.partition(".")[0] in kinds
+        """True if dropping files from the page cache does not make reads cold."""
+        return self.kind.partition(".")[0] in OWN_CACHE
 
 
 def mount_of(folder: str | os.PathLike[str]) -> Mount | None:
@@ -62,6 +62,21 @@ def mount_of(folder: str | os.PathLike[str]) -> Mount | None:
     mounts = [part for part in psutil.disk_partitions(all=True) if real.is_relative_to(part.mountpoint)]
     best = max(reversed(mounts), key=lambda part: len(part.mountpoint), default=None)
     return None if best is None else Mount(best.fstype, best.device)
+
+
+def refuse_unfit(folder: str | os.PathLike[str]) -> Mount | None:
+    """Return the mount of the folder. Raises `DiskError` if there is no disk behind it that can be measured."""
+    mount = mount_of(folder)
+    if not hasattr(os, "posix_fadvise"):
+        raise DiskError("cold reads need Linux: this system cannot drop files from memory")
+    if not Path(folder).is_dir():
+        raise DiskError("no such folder", path=folder)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise DiskError("the folder is not writable", path=folder, remedy="name one on the disk to be measured")
+    if mount is not None and mount.is_memory:
+        what = f"{mount.kind} is memory: there is no disk behind this folder"
+        raise DiskError(what, path=folder, remedy="name a folder on the disk to be measured")
+    return mount
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +107,7 @@ def measure_disk(
     """
     from simnmt.calibrate import harness  # imports pandas, which doctor does not need
 
-    sizes = sorted(set(sizes_bytes))
-    file_bytes = 4 * sizes[-1]
-    mount = refuse_unfit(folder)
-    drawn = random.Random(seed)
+    mount, sizes, drawn = refuse_unfit(folder), sorted(set(sizes_bytes)), random.Random(seed)
     left_pages: list[int | None] = []
     buffer = memoryview(bytearray(os.urandom(1) * sizes[-1]))  # written to, so that its pages exist
     try:
@@ -106,7 +118,7 @@ def measure_disk(
             os.fsync(file.fileno())
 
             def drop(size: int) -> None:
-                file.seek(drawn.randrange((file_bytes - size) // ALIGN_BYTES + 1) * ALIGN_BYTES)
+                file.seek(drawn.randrange((4 * sizes[-1] - size) // ALIGN_BYTES + 1) * ALIGN_BYTES)
                 left_pages.append(page_cache.drop(file.fileno()))
 
             def read(size: int) -> dict[str, float]:
@@ -117,55 +129,24 @@ def measure_disk(
             frame = harness.rounds(cases, repeats, name="disk", shuffle=seed, listener=listener or harness.Silent)
     except OSError as error:
         raise DiskError(error.strerror or str(error), path=folder) from None
-    return DiskReads(
-        read_s={size: times_s.tolist() for size, times_s in harness.by_round(frame).items()},
-        doubt=_doubt(mount, left_pages),
-        file_system=None if mount is None else str(mount),
-    )
-
-
-def refuse_unfit(folder: str | os.PathLike[str]) -> Mount | None:
-    """Return the mount of the folder. Raises `DiskError` if there is no disk behind it that can be measured."""
-    if not hasattr(os, "posix_fadvise"):
-        raise DiskError("cold reads need Linux: this system cannot drop files from memory")
-    if not Path(folder).is_dir():
-        raise DiskError("no such folder", path=folder)
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise DiskError("the folder is not writable", path=folder, remedy="name one on the disk to be measured")
-    mount = mount_of(folder)
-    if mount is not None and mount.is_memory:
-        remedy = "name a folder on the disk to be measured"
-        raise DiskError(f"{mount.kind} is memory: there is no disk behind this folder", path=folder, remedy=remedy)
-    return mount
+    doubt = "parts of the file may not have left the memory before each read" if any(left != 0 for left in left_pages) else None
+    if mount is not None and mount.has_own_cache:
+        doubt = f"{mount.kind} has a separate cache, which cannot be emptied from here"
+    read_s = {size: times_s.tolist() for size, times_s in harness.by_round(frame).items()}
+    return DiskReads(read_s, doubt, None if mount is None else str(mount))
 
 
 def _timed_read(file: IO[bytes], buffer: memoryview, pace: float | None) -> float:
     """Return the seconds of one read into an existing buffer."""
-    if pace is None:
-        begin_s = time.perf_counter()
-        _fill(file, buffer)
-        return time.perf_counter() - begin_s
     from simnmt.profile.streaming_cost import TokenBucket  # imports numpy, which doctor does not need
 
-    bucket = TokenBucket(pace)
+    bucket, chunk_bytes = (None, len(buffer)) if pace is None else (TokenBucket(pace), PACED_CHUNK_BYTES)
     begin_s = time.perf_counter()
-    for start in range(0, len(buffer), PACED_CHUNK_BYTES):
-        chunk = buffer[start : start + PACED_CHUNK_BYTES]
-        end_s = bucket.end_s(time.perf_counter(), len(chunk))
-        _fill(file, chunk)
-        time.sleep(max(end_s - time.perf_counter(), 0.0))
+    for start in range(0, len(buffer), chunk_bytes):
+        chunk = buffer[start : start + chunk_bytes]
+        end_s = 0.0 if bucket is None else bucket.end_s(time.perf_counter(), len(chunk))
+        while chunk:
+            chunk = chunk[file.readinto(chunk) :]  # type: ignore[attr-defined]
+        if bucket is not None:
+            time.sleep(max(end_s - time.perf_counter(), 0.0))
     return time.perf_counter() - begin_s
-
-
-def _fill(file: IO[bytes], buffer: memoryview) -> None:
-    while buffer:
-        buffer = buffer[file.readinto(buffer) :]  # type: ignore[attr-defined]
-
-
-def _doubt(mount: Mount | None, left_pages: Sequence[int | None]) -> str | None:
-    """Return the reason why reads may not have been cold, if any; `left_pages`: in memory before each read, None: unknown."""
-    if mount is not None and mount.has_own_cache:
-        return f"{mount.kind} has a separate cache, which cannot be emptied from here"
-    if any(pages != 0 for pages in left_pages):
-        return "parts of the file may not have left the memory before each read"
-    return None

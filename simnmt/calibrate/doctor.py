@@ -36,13 +36,12 @@ class Finding:
 
 def examine(folder: str | os.PathLike[str] = ".") -> tuple[BoxDescription, list[Finding]]:
     """Return this box and the findings; `folder`: place of disk reads. Missing parts give findings, not exceptions."""
-    others_cpus = processor_use.others_cpus()  # first, because loading the libraries is a load too
+    others_cpus = processor_use.others_cpus() or 0.0  # first, because loading the libraries is a load too
     box, gpus = describe(), torch_gpus()
     engines = [engine_finding("torch", "models", device) for device in ("cpu", *gpus)]
     engines += [engine_finding("ctranslate2", "ctranslate2", device) for device in ("cpu", "cuda")]
-    findings = [*hardware_findings(box), load_finding(box, others_cpus), *dict.fromkeys(engines), gpu_finding(gpus)]
-    findings += [*map(energy_finding, ["cpu", *gpus]), disk_finding(folder)]
-    return box, findings
+    findings = [*hardware_findings(box, others_cpus), *dict.fromkeys(engines), gpu_finding(gpus)]
+    return box, [*findings, *map(energy_finding, ["cpu", *gpus]), disk_finding(folder)]
 
 
 SMALL_MEMORY_BYTES = 2_000_000_000
@@ -50,9 +49,12 @@ SMALL_MEMORY_BYTES = 2_000_000_000
 INT8_UNITS = {"avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm"}
 
 
-def hardware_findings(box: BoxDescription) -> Iterator[Finding]:
-    """Yield findings on threads, vector units, memory, clock and neighbours."""
-    model = " ".join(filter(None, [box.cpu_model or box.machine, f"in {box.board}" if box.board else None]))
+def hardware_findings(box: BoxDescription, others_cpus: float) -> Iterator[Finding]:
+    """Yield findings on threads, vector units, memory, clock, load and neighbours.
+
+    `others_cpus`: CPUs' worth of time that other programs use.
+    """
+    model = (box.cpu_model or box.machine) + (f" in {box.board}" if box.board else "")
     cores = f", {box.allowed_cores} cores" if box.allowed_cores else ""
     yield Finding("can", "threads", f"{_counted(box.usable_cpus, 'thread')} at once: {model}{cores}")
     if box.logical_cores and len(box.allowed_cpus) < box.logical_cores:
@@ -61,12 +63,8 @@ def hardware_findings(box: BoxDescription) -> Iterator[Finding]:
         what = f"a control group grants {box.cpu_quota:g} CPUs' worth of time: work is paused when that is used up"
         yield Finding("warning", "threads", what, "give the container whole CPUs, such as docker run --cpuset-cpus=0-3")
 
-    if not box.simd:
-        yield Finding("warning", "simd", "no vector extension is known: expect slow products")
-    else:
-        int8 = "" if INT8_UNITS & set(box.simd) else "; no instructions for int8 products"
-        yield Finding("can", "simd", ", ".join(box.simd) + int8)
-
+    int8 = "" if INT8_UNITS & set(box.simd) else "; no instructions for int8 products"
+    yield Finding("can" if box.simd else "warning", "simd", (", ".join(box.simd) or "no vector extension is known") + int8)
     free_bytes = box.memory_available_bytes or 0
     if free_bytes < SMALL_MEMORY_BYTES:
         what = f"{free_bytes / 1e9:.1f} GB free: large batches will not fit, and are left out"
@@ -86,19 +84,17 @@ def hardware_findings(box: BoxDescription) -> Iterator[Finding]:
     if box.jetson is not None:
         what = f"Jetson, {box.jetson}: CPU, GPU and memory clocks depend on it"
         yield Finding("warning", "clock", what, "choose by sudo nvpmodel -m N, then hold with sudo jetson_clocks")
+
+    cpus = processor_use.counted_cpus(box)
+    used = f"others use {others_cpus:.2f} of {_counted(cpus, 'CPU')}"
+    if processor_use.is_busy(others_cpus, box):
+        remedy = f"wait until it is below {processor_use.QUIET_SHARE * cpus:.1f}: see top"
+        yield Finding("warning", "load", f"{used}: other programs will disturb the times", remedy)
+    else:
+        yield Finding("can", "load", f"{used}: quiet")
     if box.virtualisation:
         what = f"{box.virtualisation}: neighbours on the same hardware are invisible"
         yield Finding("warning", "box", what, "compare two calibrations of different hours")
-
-
-def load_finding(box: BoxDescription, others_cpus: float | None) -> Finding:
-    """Return whether other programs load the box; `others_cpus`: CPUs' worth of time that they use."""
-    cpus, others_cpus = processor_use.counted_cpus(box), others_cpus or 0.0
-    what = f"others use {others_cpus:.2f} of {_counted(cpus, 'CPU')}"
-    if processor_use.is_busy(others_cpus, box):
-        remedy = f"wait until it is below {processor_use.QUIET_SHARE * cpus:.1f}: see top"
-        return Finding("warning", "load", f"{what}: other programs will disturb the times", remedy)
-    return Finding("can", "load", f"{what}: quiet")
 
 
 def torch_gpus() -> dict[str, str]:
@@ -139,7 +135,7 @@ def energy_finding(device: str) -> Finding:
     """Return the energy counter of a device, or the reasons why it has none."""
     meter, obstacles = find_energy_meter(device)
     if meter is None:
-        return Finding("cannot", "energy", f"{device}: {'; '.join(obstacles)}")
+        return Finding("cannot", "energy", f"{device}: {obstacles}")
     meter.close()
     return Finding("can", "energy", f"{device}: {meter.source}, {meter.scope}")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,6 @@ from simnmt.calibrate.calibration import TOOL, Calibrated, kept_journal, kept_se
 from simnmt.calibrate.endpoint_apis import APIS, MOST_TOKENS, Endpoint, refused
 from simnmt.calibrate.harness import Case, Listener, Silent, nothing, rounds
 from simnmt.calibrate.journal import Journal
-from simnmt.calibrate.processor_use import BusyWatch
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.profile.blocks import Execution, Quantiles
 from simnmt.profile.device_profile import DeviceProfile
@@ -92,15 +91,8 @@ def calibrate_endpoint(
 ) -> Calibrated:
     """Measure a running service through HTTP and write its device profile to `out`.
 
-    Each round is kept at once in `OUT.journal.jsonl`; the same call after an interruption resumes from there.
-
-    Args:
-        settings: the service, its text, and how to measure.
-        out: path of the profile.
-        name: name of the profile; by default that of the file.
-        device_name: name of the device; by default the service's host and port.
-        listener: receives messages and progress.
-        replaces_journal: begin anew where the journal holds measurements of other settings, instead of refusing it.
+    Each round is kept at once in `OUT.journal.jsonl`; the same call after an interruption resumes from there. Arguments as for
+    `simnmt.calibrate.calibration.calibrate`; the device is called by the service's host and port by default.
 
     Raises:
         InputError: with the measurements so far kept in the journal.
@@ -108,18 +100,17 @@ def calibrate_endpoint(
     path = Path(out)
     refuse_unwritable(path, "--out")
     sentences, box, replaced = choose_sentences(settings), describe(), path.exists()
-    digest = hashlib.sha256("\n".join(sentences).encode()).hexdigest()[:16]
     facts = {name: str(value) for name, value in asdict(settings).items() if name not in ("text", "ca_file")}
-    header = {"endpoint": facts | {"sentences": digest}, "box": {"cpu_model": box.cpu_model}, "simnmt": VERSION}
+    facts["sentences"] = hashlib.sha256("\n".join(sentences).encode()).hexdigest()[:16]
+    header = {"endpoint": facts, "box": {"cpu_model": box.cpu_model}, "simnmt": VERSION}
     with kept_journal(path, header, listener, replaces=replaces_journal) as journal:
         sessions, endpoint = kept_sessions(journal, box), settings.connect()
         try:
-            frame = _Measuring(settings, endpoint, sentences).measure(journal, listener)
+            requests = _requests(settings, endpoint, sentences, journal, listener)
         except ServiceError as error:
             raise refused(error, settings.url) from None
-        after = profile_assembly.state(box)
-        conditions = profile_assembly.conditions_block(sessions, after, None, [])
-        profile = _profile(settings, EndpointTimes(frame), endpoint.echo_name, name or path.stem, device_name)
+        conditions = profile_assembly.conditions_block(sessions, profile_assembly.state(box), None, [])
+        profile = _profile(settings, ServiceTimes(requests), endpoint.echo_name, name or path.stem, device_name)
         profile = checked_profile(profile.model_copy(update={"conditions": conditions}).model_dump(mode="json"))
         write_profile(path, profile)
         journal.remove()
@@ -142,110 +133,79 @@ def choose_sentences(settings: EndpointSettings) -> list[str]:
     return [lines[rank] for rank in np.linspace(0, len(lines) - 1, number).round().astype(int)]
 
 
-class _NoWatch(BusyWatch):
-    """Sees no other process: a service on this box would count as one."""
+def _requests(
+    settings: EndpointSettings, endpoint: Endpoint, sentences: Sequence[str], journal: Journal, listener: Listener
+) -> pd.DataFrame:
+    """Send each sentence by itself, after an echo, in rounds; return one row per request, `case` being the sentence's number.
 
-    def others_cpus(self) -> None:
-        return None
+    An echo is a request that translates nothing; its seconds are NaN if the service answers none.
+    """
+    (_, count_src), (_, count_tgt) = unit_and_counter(settings.src_unit, "src"), unit_and_counter(settings.tgt_unit, "tgt")
+    echoes = True
 
-
-class _Measuring:
-    """Sends sentences one after another, each after an echo: a request that translates nothing."""
-
-    def __init__(self, settings: EndpointSettings, endpoint: Endpoint, sentences: Sequence[str]) -> None:
-        self._settings, self._endpoint, self._sentences = settings, endpoint, sentences
-        self._counts = unit_and_counter(settings.src_unit, "src")[1], unit_and_counter(settings.tgt_unit, "tgt")[1]
-        self._loop = asyncio.new_event_loop()
-        self._echoes = True
-
-    def measure(self, journal: Journal, listener: Listener) -> pd.DataFrame:
-        """Return one row per request: `case` (the sentence's number), `seconds`, and what `_request` returns."""
-        quick = self._settings.quick
-        cases = {number: Case(partial(self._request, number), prepare=nothing) for number in range(len(self._sentences))}
+    async def begin() -> None:
+        nonlocal echoes
+        await endpoint.__aenter__()
         try:
-            self._loop.run_until_complete(self._begin())
-            return rounds(
-                cases,
-                QUICK_ROUNDS if quick else ROUNDS,
-                QUICK_WITHIN_S if quick else WITHIN_S,
-                journal=journal,
-                name="endpoint",
-                shuffle=self._settings.seed,
-                watch=_NoWatch,
-                listener=listener,
-            )
-        finally:
-            self._loop.run_until_complete(self._endpoint.__aexit__())
-            self._loop.close()
-
-    async def _begin(self) -> None:
-        """Open the client, check the service and warm it up."""
-        await self._endpoint.__aenter__()
-        try:
-            await self._endpoint.check()
+            await endpoint.check()
         except ServiceError as error:
             if error.status not in (404, 405):
                 raise
-            self._echoes = False
+            echoes = False
         for _ in range(WARM_UP):
             # A text of its own: a service that remembers translations must not know a sentence that counts.
-            await self._endpoint.ask(" ".join(self._sentences[:2]))
+            await endpoint.ask(" ".join(sentences[:2]))
 
-    def _request(self, number: int) -> Mapping[str, float]:
-        return self._loop.run_until_complete(self._one(number))
-
-    async def _one(self, number: int) -> Mapping[str, float]:
-        text = self._sentences[number]
-        echo_s = await self._endpoint.echo() if self._echoes else np.nan
-        reply = await self._endpoint.ask(text)
+    async def request(text: str) -> dict[str, float]:
+        echo_s = await endpoint.echo() if echoes else np.nan
+        reply = await endpoint.ask(text)
         if not reply.text.strip():
-            what = f"{self._settings.url} answered {shorten(text, 40)!r} with an empty translation"
+            what = f"{settings.url} answered {shorten(text, 40)!r} with an empty translation"
             remedy = "correct --source, --target or --model: a translation's length is part of the measurement"
             raise CalibrationError(what, remedy=remedy)
-        count_src, count_tgt = self._counts
-        return {
-            "seconds": reply.received_s - reply.sent_s,
-            "echo_s": echo_s,
-            "src_len": count_src(text),
-            "tgt_len": count_tgt(reply.text),
-            "thinks": reply.thinks,
-            "is_cut": reply.is_cut,
-        }
+        lengths = {"src_len": count_src(text), "tgt_len": count_tgt(reply.text)}
+        flags = {"thinks": reply.thinks, "is_cut": reply.is_cut}
+        return {"seconds": reply.received_s - reply.sent_s, "echo_s": echo_s, **lengths, **flags}
+
+    def run(text: str) -> dict[str, float]:
+        return loop.run_until_complete(request(text))
+
+    loop = asyncio.new_event_loop()
+    try:
+        loop.run_until_complete(begin())
+        return rounds(
+            {number: Case(partial(run, text), prepare=nothing) for number, text in enumerate(sentences)},
+            QUICK_ROUNDS if settings.quick else ROUNDS,
+            QUICK_WITHIN_S if settings.quick else WITHIN_S,
+            journal=journal,
+            name="endpoint",
+            shuffle=settings.seed,
+            watch=None,  # a service on this box would count as another program
+            listener=listener,
+        )
+    finally:
+        loop.run_until_complete(endpoint.__aexit__())
+        loop.close()
 
 
-class EndpointTimes:
+class ServiceTimes:
     """What requests one after another say about a service: which of them count, and the round trip that is taken off."""
 
     def __init__(self, requests: pd.DataFrame) -> None:
         self.requests = requests
-        self.remembers = _remembers(requests)
+        first_s, echo_s = requests.groupby("case")["seconds"].first(), requests["echo_s"].median()
+        later_s = requests.groupby("case")["seconds"].apply(lambda seconds: seconds.iloc[1:].min())
+        nearly_all = (later_s / first_s).quantile(0.9)
+        # A service that was cold is slow at first too, but then still takes the time of its model.
+        self.remembers = bool(nearly_all < 0.1 if np.isnan(echo_s) else nearly_all < 0.3 and later_s.median() < 3.0 * echo_s)
+        """Whether nearly every sentence was later answered far faster than at first, and about as fast as an echo: then only
+        first requests count."""
         counted = requests.drop_duplicates("case") if self.remembers else requests
-        echo_s = requests["echo_s"].median()
         shortest_s = counted.groupby("case")["seconds"].median().min()
-        self.separates_round_trip = bool(echo_s < (1.0 - LEAST_SHARE) * shortest_s)
-        """Whether an echo is shorter than every sentence. One that is not measures something else than the round trip."""
-        self.round_trip_s = float(echo_s) if self.separates_round_trip else 0.0
+        # An echo that is no shorter than every sentence measures something else than the round trip.
+        self.round_trip_s = float(echo_s) if echo_s < (1.0 - LEAST_SHARE) * shortest_s else 0.0
         execution_s = (counted["seconds"] - self.round_trip_s).clip(lower=LEAST_SHARE * counted["seconds"])
         self.counted = counted.assign(execution_s=execution_s)
-
-    def round_trip(self, echo_name: str) -> RoundTrip:
-        """Return the echoes, and what of them is taken off."""
-        echoes_s = self.requests["echo_s"].dropna().tolist()
-        return RoundTrip(
-            how="echo" if self.separates_round_trip else "included",
-            echo=echo_name if echoes_s else "",
-            seconds=Quantiles.of(echoes_s) if echoes_s else None,
-            taken_off_s=self.round_trip_s,
-        )
-
-    def mean_s(self) -> float:
-        """Return the mean over the sentences of the time of each."""
-        return float(self.counted.groupby("case")["execution_s"].median().mean())
-
-    def spread(self) -> float | None:
-        """Return the median over the sentences of the interquartile range over the median of their repeats."""
-        low, middle, high = (self.counted.groupby("case")["execution_s"].quantile(share) for share in (0.25, 0.5, 0.75))
-        return None if self.remembers else float(((high - low) / middle).median())
 
     def execution(self) -> Execution:
         """Return the block `execution`: the plane of the least times at the level of the median request.
@@ -261,66 +221,52 @@ class EndpointTimes:
         samples = cell_samples(src_len, tgt_len, seconds)
         return execution.model_copy(update={"plane": least.times(level), "fit": fit, "samples": samples})
 
-
-def _remembers(requests: pd.DataFrame) -> bool:
-    """Return whether the service remembers translations, so that only the first request of each sentence counts.
-
-    Nearly every sentence was later answered far faster than at first, and about as fast as an echo. A service that was cold is
-    slow at first too, but then still takes the time of its model.
-    """
-    by_sentence = requests.groupby("case")["seconds"]
-    later_s = by_sentence.apply(lambda seconds: seconds.iloc[1:].min())
-    nearly_all = (later_s / by_sentence.first()).quantile(0.9)
-    echo_s = requests["echo_s"].median()
-    return bool(nearly_all < 0.1 if np.isnan(echo_s) else nearly_all < 0.3 and later_s.median() < 3.0 * echo_s)
+    def doubts(self, *, collinear: bool) -> tuple[str, ...]:
+        """Return the reasons to distrust the figures."""
+        requests = self.requests
+        cut, long = requests["is_cut"].sum(), (requests["tgt_len"] > 3.0 * requests["src_len"] + 20).sum()
+        doubts = {
+            "repeated sentences were answered far faster: the service remembers translations, so that only the first request "
+            "of each sentence counts": self.remembers,
+            "the model thinks before it translates: a part of the times, not of the lengths (turn thinking off at the "
+            "service)": requests["thinks"].any(),
+            f"{cut} of {len(requests)} answers are cut at the limit of {MOST_TOKENS:,} tokens": cut,
+            f"{long} of {len(requests)} answers are implausibly long for a translation (see what the service answers)": long,
+            "source and target lengths do not vary independently: their slopes are not known (give other text)": collinear,
+        }
+        return tuple(doubt for doubt, holds in doubts.items() if holds)
 
 
 def _profile(
-    settings: EndpointSettings, times: EndpointTimes, echo_name: str, name: str, device_name: str | None
+    settings: EndpointSettings, times: ServiceTimes, echo_name: str, name: str, device_name: str | None
 ) -> DeviceProfile:
     src_len, tgt_len = ((int(times.counted[side].min()), int(times.counted[side].max())) for side in ("src_len", "tgt_len"))
-    execution, trip = times.execution(), times.round_trip(echo_name)
-    network = "network included" if trip.how == "included" else f"round trip of {1e3 * trip.taken_off_s:.3g} ms taken off"
+    src_unit, tgt_unit = unit_and_counter(settings.src_unit, "src")[0], unit_and_counter(settings.tgt_unit, "tgt")[0]
+    execution, echoes_s = times.execution(), times.requests["echo_s"].dropna().tolist()
+    network = f"round trip of {1e3 * times.round_trip_s:.3g} ms taken off" if times.round_trip_s else "network included"
     source = f"measured through HTTP, {network}: {settings.api} at {settings.url}, sentences of {Path(settings.text).name}"
     block = EndpointBlock(
         kind="measured",
-        api=settings.api,
-        url=settings.url,
-        source=settings.source,
-        target=settings.target,
+        **{key: getattr(settings, key) for key in ("api", "url", "source", "target")},
         sentences=times.requests["case"].nunique(),
         requests=len(times.requests),
-        mean_s=times.mean_s(),
-        spread=times.spread(),
-        round_trip=trip,
-        doubts=tuple(_doubts(times, collinear=bool(execution.fit.collinear))),
+        mean_s=float(times.counted.groupby("case")["execution_s"].median().mean()),
+        round_trip=RoundTrip(
+            how="echo" if times.round_trip_s else "included",
+            echo=echo_name if echoes_s else "",
+            seconds=Quantiles.of(echoes_s) if echoes_s else None,
+            taken_off_s=times.round_trip_s,
+        ),
+        doubts=times.doubts(collinear=bool(execution.fit.collinear)),
     )
     return DeviceProfile.model_construct(
         schema_version=2,
         name=name,
         device=Device(name=device_name or f"endpoint {urlsplit(settings.url).netloc}"),
         model=Model(name=settings.model or settings.api, vocab=VOCAB),
-        length_unit=LengthUnit(
-            src=unit_and_counter(settings.src_unit, "src")[0], tgt=unit_and_counter(settings.tgt_unit, "tgt")[0]
-        ),
+        length_unit=LengthUnit(src=src_unit, tgt=tgt_unit),
         valid_range=ValidRange(src_len=src_len, tgt_len=tgt_len),
         execution=execution,
         endpoint=block,
         provenance=Provenance(source=source, date=profile_assembly.now(), tool=TOOL),
     )
-
-
-def _doubts(times: EndpointTimes, *, collinear: bool) -> list[str]:
-    requests = times.requests
-    cut, long = requests["is_cut"].sum(), (requests["tgt_len"] > 3.0 * requests["src_len"] + 20).sum()
-    doubts = {
-        "repeated sentences were answered far faster: the service remembers translations, so that only the first request of "
-        "each sentence counts": times.remembers,
-        "the model thinks before it translates: a part of the times, not of the lengths (turn thinking off at the service)": (
-            requests["thinks"].any()
-        ),
-        f"{cut} of {len(requests)} answers are cut at the limit of {MOST_TOKENS:,} tokens": cut,
-        f"{long} of {len(requests)} answers are implausibly long for a translation (see what the service answers)": long,
-        "source and target lengths do not vary independently: their slopes cannot be told apart (give other text)": collinear,
-    }
-    return [doubt for doubt, holds in doubts.items() if holds]

@@ -12,13 +12,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from pathlib import Path
 
 from simnmt.base.packages import install_command
 from simnmt.calibrate import box
 
-STILL_S = 0.25
-"""Seconds after which a counter counts as not moving: RAPL counts every millisecond, NVML every 20 to 100 ms."""
 SAMPLE_S = 0.02
 """Seconds between two samples of a Jetson's power. The chip averages over a few to some tens of milliseconds."""
 
@@ -49,28 +47,31 @@ class EnergyMeter:
             return None
 
 
-class FoundMeter(NamedTuple):
-    """A meter, or the obstacles to it."""
-
-    meter: EnergyMeter | None
-    obstacles: tuple[str, ...] = ()
-    """For each source that failed: its name, the reason, and the remedy in parentheses."""
-
-
-def find_energy_meter(device: str) -> FoundMeter:
-    """Open the first counter of `device` ("cpu" or "cuda:N") that moves, or return the obstacle to each source.
+def find_energy_meter(device: str) -> tuple[EnergyMeter | None, str]:
+    """Open the first counter of `device` ("cpu" or "cuda:N"); without one, return what hinders each source.
 
     On a Jetson both devices are on the module's rails, and get the same counter.
     """
     kind, _, number = device.partition(":")
+    sources = {"rapl": _open_rapl} if kind == "cpu" else {"nvml": partial(_open_nvml, int(number or 0))}
     obstacles = []
-    for open_source in (_open_rapl if kind == "cpu" else partial(_open_nvml, int(number or 0)), _open_ina3221):
-        meter = open_source()
-        if isinstance(meter, EnergyMeter):
-            return FoundMeter(meter)
-        if meter is not None:
-            obstacles.append(meter)
-    return FoundMeter(None, tuple(obstacles))
+    for name, open_source in (sources | {"ina3221": _open_ina3221}).items():
+        try:
+            return open_source(), ""
+        except PermissionError as error:  # noqa: PERF203
+            # RAPL can leak secrets: CVE-2020-8694. The permission lasts until the next boot.
+            obstacles.append(f"{name}: only root may read {error.filename} (sudo chmod a+r it)")
+        except ImportError:
+            obstacles.append(f"{name}: nvidia-ml-py is not installed ({install_command('nvidia')})")
+        except _NoCounterError as error:
+            obstacles += [f"{name}: {error}"] if name != "ina3221" else []
+        except Exception as error:  # NVML has a class for each error; Pascal and earlier, and integrated GPUs, have no counter
+            obstacles.append(f"{name}: it cannot be read: {error}")
+    return None, "; ".join(obstacles)
+
+
+class _NoCounterError(Exception):
+    """The box has no such counter."""
 
 
 def joules_since(read_uj: Callable[[], int], range_uj: int | None = None) -> Callable[[], float]:
@@ -92,7 +93,62 @@ def joules_since(read_uj: Callable[[], int], range_uj: int | None = None) -> Cal
     return total_j
 
 
-class SampledPower(threading.Thread):
+def _open_rapl() -> EnergyMeter:
+    """Return the meter of the processor packages. Zones below them are parts, `psys` contains them, `mmio` repeats them."""
+    zones = {zone: box.system_text(zone / "name") or "" for zone in sorted(box.ROOT.glob("sys/class/powercap/intel-rapl:*"))}
+    packages = {zone: name for zone, name in zones.items() if name.startswith("package")}
+    if not packages:
+        raise _NoCounterError("no counters, as on virtual machines and Arm boxes (else: sudo modprobe intel_rapl_msr)")
+
+    def counter(zone: Path) -> Callable[[], float]:
+        return joules_since(lambda: int((zone / "energy_uj").read_text()), box.system_number(zone / "max_energy_range_uj"))
+
+    counters = list(map(counter, packages))
+    scope = f"processor packages, without memory modules, disks and fans ({', '.join(packages.values())})"
+    return EnergyMeter("rapl", scope, 1e-3, lambda: sum(total_j() for total_j in counters))
+
+
+def _open_nvml(index: int) -> EnergyMeter:
+    """Return the meter of `cuda:index`, a counter of Volta and later cards."""
+    import pynvml
+
+    pynvml.nvmlInit()
+    if pynvml.nvmlDeviceGetCount() == 1:
+        handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+    else:  # NVML and CUDA number several GPUs differently; torch knows the identifier of each
+        import torch
+
+        handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{torch.cuda.get_device_properties(index).uuid}")
+    total_j = joules_since(lambda: 1_000 * int(pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)))
+    return EnergyMeter("nvml", "the GPU with its memory and circuits", 0.1, total_j, close=pynvml.nvmlShutdown)
+
+
+SUPPLIES = ("VDD_IN", "POM_5V_IN")
+"""Rails that feed all other rails: of Orin NX and Nano, Xavier NX, TX2, and of the first Nano."""
+FED = {"VDDQ_VDD2_1V8AO": "VIN_SYS_5V0"}
+"""Rails that another rail feeds (AGX Orin: Jetson Linux developer guide 36.4.3, software-based power consumption modeling)."""
+
+
+def _open_ina3221() -> EnergyMeter:
+    """Return the meter of the rails whose sum is the module's power, each joule counted once."""
+    rails = {}
+    for chip in box.ROOT.glob("sys/class/hwmon/hwmon*"):
+        for channel in (1, 2, 3) if box.system_text(chip / "name") == "ina3221" else ():  # those above are sums of these
+            if (name := box.system_text(chip / f"in{channel}_label")) and name != "NC":
+                rails[name] = (chip / f"in{channel}_input", chip / f"curr{channel}_input")
+    names = [name for name in SUPPLIES if name in rails] or [name for name in rails if FED.get(name) not in rails]
+    if not names:
+        raise _NoCounterError
+
+    def read_w() -> float:
+        """Return the power, of files in mV and mA."""
+        return sum(int(rails[name][0].read_text()) * int(rails[name][1].read_text()) / 1e6 for name in names)
+
+    power = _SampledPower(read_w)
+    return EnergyMeter("ina3221", f"the module ({', '.join(sorted(names))})", SAMPLE_S, power.total_j, power.close)
+
+
+class _SampledPower(threading.Thread):
     """The joules of a power that is sampled every `SAMPLE_S`, and linear from each sample to the next."""
 
     def __init__(self, read_w: Callable[[], float]) -> None:
@@ -105,11 +161,10 @@ class SampledPower(threading.Thread):
         with suppress(OSError, ValueError):  # the thread ends, which `total_j` reports
             while not self._ended.wait(SAMPLE_S):
                 now_s, now_w = time.perf_counter(), self._read_w()
-                self._joules += (now_s - self._last_s) * (now_w + self._last_w) / 2
+                self._joules += (now_s - self._last_s) * (self._last_w + now_w) / 2.0
                 self._last_s, self._last_w = now_s, now_w
 
     def total_j(self) -> float:
-        """Return the joules up to the last sample. Raises `OSError` after a failed sample."""
         if not self.is_alive():
             raise OSError("the power could not be read")
         return self._joules
@@ -117,97 +172,3 @@ class SampledPower(threading.Thread):
     def close(self) -> None:
         self._ended.set()
         self.join()
-
-
-def _moves(total_j: Callable[[], float]) -> bool:
-    """Return whether a counter changes within `STILL_S`: one that does not would give 0 J for everything."""
-    for _ in range(25):
-        time.sleep(STILL_S / 25)
-        if total_j() > 0.0:
-            return True
-    return False
-
-
-def _open_rapl() -> EnergyMeter | str:
-    """Return the meter of the processor packages. Zones below them are parts, `psys` contains them, `mmio` repeats them."""
-    zones = {zone: box.system_text(zone / "name") or "" for zone in sorted(box.ROOT.glob("sys/class/powercap/intel-rapl:*"))}
-    packages = {zone: name for zone, name in zones.items() if name.startswith("package")}
-    if not packages:
-        return (
-            "rapl: the system shows no /sys/class/powercap/intel-rapl:*, as virtual machines, containers and Arm boxes do not "
-            "(on an x86 box itself: sudo modprobe intel_rapl_msr)"
-        )
-
-    def read_uj(zone: Any) -> int:
-        return int((zone / "energy_uj").read_text(encoding="ascii"))
-
-    try:
-        counters = [joules_since(partial(read_uj, zone), box.system_number(zone / "max_energy_range_uj")) for zone in packages]
-        if not _moves(lambda: sum(counter() for counter in counters)):
-            return "rapl: the counters do not move, as in some virtual machines (measure energy on the hardware itself)"
-    except PermissionError:
-        # https://www.intel.com/content/www/us/en/security-center/advisory/intel-sa-00389.html
-        return (
-            "rapl: only root may read the counters, since they can leak secrets, CVE-2020-8694 "
-            "(sudo chmod a+r /sys/class/powercap/intel-rapl:*/energy_uj, which lasts until the next boot)"
-        )
-    except (OSError, ValueError) as error:
-        return f"rapl: a counter cannot be read: {error}"
-    scope = f"processor packages, without memory modules, disks and fans ({', '.join(packages.values())})"
-    return EnergyMeter("rapl", scope, 1e-3, lambda: sum(counter() for counter in counters))
-
-
-def _open_nvml(index: int) -> EnergyMeter | str:
-    """Return the meter of `cuda:index`, a counter of Volta and later cards."""
-    try:
-        import pynvml
-    except ImportError:
-        return f"nvml: nvidia-ml-py is not installed ({install_command('nvidia')})"
-    try:
-        pynvml.nvmlInit()
-        handle = _nvml_handle(pynvml, index)
-        total_j = joules_since(lambda: 1_000 * int(pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)))
-        if not _moves(total_j):
-            return f"nvml: the counter of cuda:{index} does not move"
-    except Exception as error:  # Pascal and earlier, and integrated GPUs, have no counter
-        return f"nvml: no energy of cuda:{index}: {error}"
-    return EnergyMeter("nvml", "the GPU with its memory and circuits", 0.1, total_j, close=pynvml.nvmlShutdown)
-
-
-def _nvml_handle(nvml: Any, index: int) -> Any:
-    """Return NVML's handle of CUDA's GPU. Both number several GPUs differently; torch knows the identifier of each."""
-    if nvml.nvmlDeviceGetCount() == 1:
-        return nvml.nvmlDeviceGetHandleByIndex(0)
-    import torch
-
-    return nvml.nvmlDeviceGetHandleByUUID(f"GPU-{torch.cuda.get_device_properties(index).uuid}")
-
-
-SUPPLIES = ("VDD_IN", "POM_5V_IN")
-"""Rails that feed all other rails: of Orin NX and Nano, Xavier NX, TX2, and of the first Nano."""
-FED = {"VDDQ_VDD2_1V8AO": "VIN_SYS_5V0"}
-"""Rails that another rail feeds (AGX Orin: Jetson Linux developer guide 36.4.3, software-based power consumption modeling)."""
-
-
-def _open_ina3221() -> EnergyMeter | str | None:
-    """Return the meter of the rails whose sum is the module's power, each joule counted once; None without such a monitor."""
-    rails = {}
-    for chip in box.ROOT.glob("sys/class/hwmon/hwmon*"):
-        for channel in (1, 2, 3) if box.system_text(chip / "name") == "ina3221" else ():  # those above are sums of these
-            name = box.system_text(chip / f"in{channel}_label")
-            if name and name != "NC" and box.system_number(chip / f"in{channel}_enable") != 0:
-                rails[name] = (chip / f"in{channel}_input", chip / f"curr{channel}_input")
-    if not rails:
-        return None
-    names = [name for name in SUPPLIES if name in rails] or [name for name in rails if FED.get(name) not in rails]
-
-    def read_w() -> float:
-        """Return the power, of files in mV and mA."""
-        files = (rails[name] for name in names)
-        return sum(int(voltage.read_text()) * int(current.read_text()) / 1e6 for voltage, current in files)
-
-    try:
-        power = SampledPower(read_w)
-    except (OSError, ValueError) as error:
-        return f"ina3221: {error} (sudo chmod a+r that folder's *_input files)"
-    return EnergyMeter("ina3221", f"the module ({', '.join(sorted(names))})", SAMPLE_S, power.total_j, power.close)

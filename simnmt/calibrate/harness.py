@@ -26,10 +26,11 @@ from __future__ import annotations
 
 import gc
 import math
+import operator
 import os
 import random
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol
@@ -118,7 +119,7 @@ def rounds(
     shuffle: int | None = None,
     again: bool = True,
     clock: Callable[[], float] = perf_counter,
-    watch: Callable[[], BusyWatch] | None = None,
+    watch: Callable[[], BusyWatch] | None = BusyWatch,
     listener: Listener = Silent,
 ) -> pd.DataFrame:
     """Time all cases in `n` rounds by the rules of this module.
@@ -134,7 +135,7 @@ def rounds(
         shuffle: seed of a new random order in each round.
         again: False: disturbed stretches are not measured again.
         clock: seconds; on a GPU a clock that waits for it.
-        watch: begins to watch the CPUs; None: `BusyWatch`.
+        watch: begins to watch the CPUs; None: they are not watched.
         listener: receives messages and progress.
 
     Returns:
@@ -147,197 +148,155 @@ def rounds(
         >>> bool(ratio(frame, "reverse", "plain").value > 0.0)
         True
     """
-    if n < 1 or not cases:
-        raise ValueError("give at least one round and one case")
-    by_name = {key: case if isinstance(case, Case) else Case(case) for key, case in cases.items()}
-    work = None if reference is None else reference if isinstance(reference, Case) else Case(reference)
-    measuring = _Measuring(by_name, work, journal, name, clock, watch or BusyWatch, listener)
+    measuring = _Measuring(cases, reference, journal, name, clock, watch, listener)
     for number in range(MOST_ROUNDS * n if least_s else n):
-        if number >= n and min(measuring.timed_s) >= least_s:
+        if number >= n and min(measuring.timed_s.values()) >= least_s:
             break
         if number >= LEAST_ROUNDS and measuring.spent_s * (number + 1) / number > within_s:
             listener.say(f"{name}: {number} rounds took {measuring.spent_s:.0f} s, and further ones are left out")
             break
-        order = [key for key, case in by_name.items() if case.most_rounds is None or number < case.most_rounds]
+        order = [key for key, case in measuring.cases.items() if case.most_rounds is None or number < case.most_rounds]
         if shuffle is None:
             first = number % len(order) if order else 0
             order = order[first:] + order[:first]
         else:
             random.Random(f"{shuffle} {name} {number}").shuffle(order)
-        measuring.measure_round(number, order, left=max(n - number - 1, 0))
+        for place, key in enumerate(order, start=1):
+            done = number + place / len(order)
+            measuring.measure(number, key, ends_round=place == len(order), share=done / max(n, number + 1))
     measuring.close_stretch()
     if again:
         measuring.repeat_disturbed()
     return measuring.frame()
 
 
-@dataclass(slots=True)
-class _Stretch:
-    """Calls between two looks at the box."""
-
-    number: int
-    attempt: int = 0
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    """`round`, `case` (the place in the mapping of cases), `seconds`, and the numbers that a case returned."""
-    reference_s: list[float] = field(default_factory=list)
-    """Before and after; empty without reference work."""
-    others_cpus: float | None = None
-
-    @property
-    def seconds(self) -> float:
-        return sum(row["seconds"] or 0.0 for row in self.rows)
-
-
 class _Measuring:
-    """The state of one call of `rounds`."""
+    """The state of one call of `rounds`.
+
+    A stretch is what the journal keeps: `number`, `attempt`, `rows` (`round`, `case` as the place among the cases, `seconds`,
+    and what a case returned), `reference_s` (the readings before and after) and `others_cpus`.
+    """
 
     def __init__(
         self,
-        cases: dict[Any, Case],
-        reference: Case | None,
+        cases: Mapping[Any, Case | Run],
+        reference: Case | Run | None,
         journal: Journal | None,
         name: str,
         clock: Callable[[], float],
-        watch: Callable[[], BusyWatch],
+        watch: Callable[[], BusyWatch] | None,
         listener: Listener,
     ) -> None:
-        self._cases, self._places = cases, {key: place for place, key in enumerate(cases)}
-        self._reference, self._journal, self._name = reference, journal, name
-        self._clock, self._watch, self._listener = clock, watch, listener
-        self._left_out: set[Any] = set()
-        self._prepared = False
-        self._stretches = list(self._kept_stretches())
-        self._replayed = deque(row for stretch in self._stretches if not stretch.attempt for row in stretch.rows)
+        self.cases = {key: case if isinstance(case, Case) else Case(case) for key, case in cases.items()}
+        self._reference = reference if reference is None or isinstance(reference, Case) else Case(reference)
+        self._journal, self._name, self._clock, self._watch, self._listener = journal, name, clock, watch, listener
+        self._keys, self._places = list(self.cases), {key: place for place, key in enumerate(self.cases)}
+        findings = {} if journal is None else journal.findings
+        self._stretches = [record for key, record in findings.items() if key.startswith(f"{name} stretch ")]
+        self._replayed = deque(row for stretch in self._stretches if not stretch["attempt"] for row in stretch["rows"])
         """Rows of the first attempts that the journal holds, taken in order instead of calls."""
-        self._open: _Stretch | None = None
+        self._open: dict[str, Any] | None = None
         self._watching: BusyWatch | None = None
+        self._left_out, self._prepared = set[Any](), False
         self.spent_s = 0.0
         """Seconds of the first attempts, of all sessions: decisions must not depend on the place of an interruption."""
-        self.timed_s = [0.0] * len(cases)
+        self.timed_s = dict.fromkeys(self.cases, 0.0)
         """The part of each case; infinite for one that is left out."""
 
-    def _kept_stretches(self) -> Iterator[_Stretch]:
-        for key, record in (self._journal.findings if self._journal is not None else {}).items():
-            if key.startswith(f"{self._name} stretch "):
-                yield _Stretch(**record)
+    def measure(self, number: int, key: Any, *, ends_round: bool, share: float) -> None:
+        """Measure a case once in this round, or take it from the journal; `share`: of all calls, this one included."""
+        if self._journal is not None and self._replayed:
+            row = self._replayed.popleft()
+            if (row["round"], row["case"]) != (number, self._places[key]):
+                what, remedy = f"the journal has other works than {self._name}", "choose another --out, or remove the journal"
+                raise CalibrationError(what, path=self._journal.path, remedy=remedy)
+            if row["seconds"] is None:
+                self._left_out.add(key)
+        else:
+            row = self._call(number, key)
+        self.spent_s += row["seconds"] or 0.0
+        self.timed_s[key] += math.inf if row["seconds"] is None else row["seconds"]
+        stretch = self._open or {"rows": []}
+        may_end = ends_round or (self._reference is not None and len(stretch["rows"]) >= STRETCH_CALLS)
+        if may_end and _seconds(stretch) >= STRETCH_S:
+            self.close_stretch()
+            self._listener.measured(self._name, self.spent_s, self.spent_s / share - self.spent_s)
 
-    def measure_round(self, number: int, order: list[Any], left: int) -> None:
-        """Measure one round; `left`: rounds that will follow."""
-        for place, key in enumerate(order, start=1):
-            row = self._replay(number, key) if self._replayed else self._first_call(number, key)
-            self.spent_s += row["seconds"] or 0.0
-            self.timed_s[row["case"]] += math.inf if row["seconds"] is None else row["seconds"]
-            done = number + place / len(order)
-            stretch = self._open
-            if stretch is None:
-                continue
-            ends = place == len(order) or (self._reference is not None and len(stretch.rows) >= STRETCH_CALLS)
-            if ends and stretch.seconds >= STRETCH_S:
-                self.close_stretch()
-                self._listener.measured(self._name, self.spent_s, self.spent_s / done * (number + 1 + left - done))
-
-    def _replay(self, number: int, key: Any) -> dict[str, Any]:
-        row = self._replayed.popleft()
-        if (row["round"], row["case"]) != (number, self._places[key]):
-            raise CalibrationError(
-                f"the journal has other works than {self._name} of these settings",
-                path=None if self._journal is None else self._journal.path,
-                remedy="choose another --out, or remove the journal",
-            )
-        if row["seconds"] is None:
-            self._left_out.add(key)
+    def _call(self, number: int, key: Any) -> dict[str, Any]:
+        """Time a case in the open stretch; without one, in the next."""
+        stretch = self._open or self._begin(sum(not stretch["attempt"] for stretch in self._stretches))
+        timed = self._within_memory(key, lambda: self._timed(self.cases[key])) or {"seconds": None}
+        row = {"round": number, "case": self._places[key], **timed}
+        stretch["rows"].append(row)
         return row
 
-    def _first_call(self, number: int, key: Any) -> dict[str, Any]:
-        if self._open is None:
-            self._open = self._begin(_Stretch(sum(not stretch.attempt for stretch in self._stretches)))
-        row = {"round": number, "case": self._places[key], **self._timed_case(key)}
-        self._open.rows.append(row)
-        return row
-
-    def _begin(self, stretch: _Stretch) -> _Stretch:
+    def _begin(self, number: int, attempt: int = 0) -> dict[str, Any]:
         """Look at the box before a stretch. The reading after the stretch before is still fresh."""
+        readings = self._stretches[-1]["reference_s"][-1:] if self._prepared else []
         if not self._prepared:
-            self._prepare()
-        if self._reference is not None:
-            fresh = self._stretches[-1].reference_s[-1:] if self._watching is not None else []
-            stretch.reference_s = fresh or [self._reading()]
-        self._watching = self._watch()
-        return stretch
+            self._prepared = True
+            if self._reference is not None:
+                (self._reference.prepare or self._reference.run)()
+            for key, case in self.cases.items():
+                self._within_memory(key, case.prepare or (lambda case=case: self._timed(case)))
+        self._open = {"number": number, "attempt": attempt, "rows": [], "reference_s": readings or self._readings()}
+        self._watching = None if self._watch is None else self._watch()
+        return self._open
 
     def close_stretch(self) -> None:
-        """Look at the box after the open stretch and keep it."""
+        """Look at the box after the open stretch, if there is one, and keep it."""
         stretch, self._open = self._open, None
         if stretch is None:
             return
-        assert self._watching is not None
-        if stretch.seconds >= STRETCH_S:
-            stretch.others_cpus = self._watching.others_cpus()
-        if self._reference is not None:
-            stretch.reference_s.append(self._reading())
+        watching = self._watching if _seconds(stretch) >= STRETCH_S else None
+        stretch["others_cpus"] = None if watching is None else watching.others_cpus()
+        stretch["reference_s"] = [*stretch["reference_s"], *self._readings()]
         self._stretches.append(stretch)
         if self._journal is not None:
-            record = {name: getattr(stretch, name) for name in _Stretch.__dataclass_fields__}
-            self._journal.finding(f"{self._name} stretch {stretch.number}.{stretch.attempt}", record)
+            self._journal.finding(f"{self._name} stretch {stretch['number']}.{stretch['attempt']}", stretch)
 
     def repeat_disturbed(self) -> None:
         """Measure disturbed stretches again, within the bounds of the module."""
-        first = [stretch for stretch in self._stretches if not stretch.attempt]
+        first = [stretch for stretch in self._stretches if not stretch["attempt"]]
         within_s = min(self.spent_s, max(AGAIN_S, AGAIN_SHARE * self.spent_s))
-        spent_s = 0.0
         for attempt in range(1, MOST_ATTEMPTS):
-            disturbed = self._disturbed()
-            calm = {
-                stretch.number for stretch, is_disturbed in zip(self._stretches, disturbed, strict=True) if not is_disturbed
-            }
-            kept = {stretch.number for stretch in self._stretches if stretch.attempt == attempt}
-            again = [stretch for stretch in first if stretch.number not in calm | kept]
-            again_s = sum(stretch.seconds for stretch in again)
-            spent_s += again_s + sum(stretch.seconds for stretch in self._stretches if stretch.attempt == attempt)
+            looked_at = zip(self._stretches, self._disturbed(), strict=True)
+            done = {stretch["number"] for stretch, disturbed in looked_at if not disturbed or stretch["attempt"] == attempt}
+            again = [stretch for stretch in first if stretch["number"] not in done]
+            repeated_s, again_s = sum(map(_seconds, self._stretches)) - self.spent_s, sum(map(_seconds, again))
             if not again:
                 continue
             disturbance = f"{self._name}: {len(again)} of {len(first)} stretches were disturbed"
-            if spent_s > within_s:
+            if repeated_s + again_s > within_s:
                 self._listener.say(f"{disturbance}; measuring them again would take another {again_s:.0f} s")
                 return
             self._listener.say(f"{disturbance}, and are measured again")
-            keys = list(self._cases)
             for stretch in again:
-                self._open = self._begin(_Stretch(stretch.number, attempt))
-                for row in stretch.rows:
-                    timed = self._timed_case(keys[row["case"]])
-                    self._open.rows.append({"round": row["round"], "case": row["case"], **timed})
+                self._begin(stretch["number"], attempt)
+                for row in stretch["rows"]:
+                    self._call(row["round"], self._keys[row["case"]])
                 self.close_stretch()
 
     def _disturbed(self) -> list[bool]:
-        readings = [reading for stretch in self._stretches for reading in stretch.reference_s]
+        readings = [reading for stretch in self._stretches for reading in stretch["reference_s"]]
         usual_s = float(np.quantile(readings, 0.25)) if readings else 0.0
         quiet = QUIET_SHARE * (os.cpu_count() or 1)
         return [
-            (stretch.others_cpus or 0.0) > quiet
-            or any(abs(reading / usual_s - 1.0) > BOUND for reading in stretch.reference_s if usual_s > 0.0)
+            (stretch["others_cpus"] or 0.0) > quiet
+            or any(abs(reading / usual_s - 1.0) > BOUND for reading in stretch["reference_s"] if usual_s > 0.0)
             for stretch in self._stretches
         ]
 
-    def _prepare(self) -> None:
-        self._prepared = True
-        if self._reference is not None:
-            (self._reference.prepare or self._reference.run)()
-        for key, case in self._cases.items():
-            self._within_memory(key, case.prepare or (lambda case=case: self._timed(case)))
-
-    def _reading(self) -> float:
-        assert self._reference is not None
-        return min(float(self._timed(self._reference)["seconds"]) for _ in range(READINGS))
-
-    def _timed_case(self, key: Any) -> dict[str, Any]:
-        return self._within_memory(key, lambda: self._timed(self._cases[key])) or {"seconds": None}
+    def _readings(self) -> list[float]:
+        """Return the present reading of the reference work; none without one."""
+        reference = self._reference
+        return [] if reference is None else [min(float(self._timed(reference)["seconds"]) for _ in range(READINGS))]
 
     def _within_memory(self, key: Any, call: Callable[[], Any]) -> Any:
         """Return the result of a call; None for a case that does not fit into memory, or is as large as one that does not."""
-        size = self._cases[key].size
-        others = [self._cases[other].size for other in self._left_out]
-        if key in self._left_out or any(size and other and _reaches(size, other) for other in others):
+        size = self.cases[key].size
+        others = [self.cases[other].size for other in self._left_out]
+        if key in self._left_out or any(size and other and all(map(operator.ge, size, other)) for other in others):
             self._left_out.add(key)
             return None
         try:
@@ -365,23 +324,18 @@ class _Measuring:
 
     def frame(self) -> pd.DataFrame:
         """Return all rows."""
-        keys = list(self._cases)
         rows = []
         for stretch, disturbed in zip(self._stretches, self._disturbed(), strict=True):
-            look = {
-                "attempt": stretch.attempt,
-                "stretch": stretch.number,
-                "reference_s": tuple(stretch.reference_s),
-                "others_cpus": stretch.others_cpus,
-                "disturbed": disturbed,
-            }
-            rows += [{**row, "case": keys[row["case"]], **look, **self._cases[keys[row["case"]]].about} for row in stretch.rows]
-        frame = pd.DataFrame(rows)
-        return frame.astype({"seconds": float, "others_cpus": float})
+            look = {"attempt": stretch["attempt"], "stretch": stretch["number"], "reference_s": tuple(stretch["reference_s"])}
+            look |= {"others_cpus": stretch["others_cpus"], "disturbed": disturbed}
+            for row in stretch["rows"]:
+                key = self._keys[row["case"]]
+                rows.append({**row, "case": key, **look, **self.cases[key].about})
+        return pd.DataFrame(rows).astype({"seconds": float, "others_cpus": float})
 
 
-def _reaches(size: tuple[int, ...], other: tuple[int, ...]) -> bool:
-    return all(ours >= theirs for ours, theirs in zip(size, other, strict=True))
+def _seconds(stretch: Mapping[str, Any]) -> float:
+    return sum(row["seconds"] or 0.0 for row in stretch["rows"])
 
 
 def counted(frame: pd.DataFrame, *, every: bool = False) -> pd.DataFrame:
@@ -406,7 +360,7 @@ def by_round(frame: pd.DataFrame, *cases: Hashable, column: str = "seconds") -> 
     there are others.
     """
     rows = counted(frame, every=True)
-    wanted = list(dict.fromkeys(rows["case"])) if not cases else list(cases)
+    wanted = list(cases) or list(dict.fromkeys(rows["case"]))
     by_number: dict[int, dict[Any, tuple[float, bool]]] = {}
     for number, case, value, disturbed in zip(*(rows[name] for name in ("round", "case", column, "disturbed")), strict=True):
         by_number.setdefault(number, {})[case] = value, disturbed
@@ -416,24 +370,20 @@ def by_round(frame: pd.DataFrame, *cases: Hashable, column: str = "seconds") -> 
 
 
 class Ratio(NamedTuple):
-    """How many times as long one case takes as another."""
+    """How many times as long one case takes as another: the median over the rounds, and their quartiles."""
 
     value: float
-    """Median of the ratios of each round: a round on a slow box changes it little."""
     low: float
-    """Lower quartile of the rounds."""
     high: float
-    """Upper quartile."""
     rounds: int
     """Rounds that count."""
 
 
 def ratio(frame: pd.DataFrame, a: Hashable, b: Hashable) -> Ratio:
-    """Return how many times as long `a` takes as `b`, with the spread over the rounds."""
+    """Return how many times as long `a` takes as `b`: of each round, so that one on a slow box changes it little."""
     times = by_round(frame, a, b)
-    by_number = times[a] / times[b]
-    low, value, high = np.quantile(by_number, (0.25, 0.5, 0.75)).tolist()
-    return Ratio(value, low, high, len(by_number))
+    low, value, high = np.quantile(times[a] / times[b], (0.25, 0.5, 0.75)).tolist()
+    return Ratio(value, low, high, len(times[a]))
 
 
 def matrix_reference(rows: int = 4_096, columns: int = 512, repeats: int = 25) -> Run:
@@ -441,9 +391,7 @@ def matrix_reference(rows: int = 4_096, columns: int = 512, repeats: int = 25) -
 
     The matrix does not fit into the private cache of a core, so that neighbours on shared caches and memory change the time.
     """
-    drawn = np.random.default_rng(0)
-    matrix, vector = drawn.standard_normal((rows, columns), np.float32), drawn.standard_normal(columns, np.float32)
-    out = np.empty(rows, np.float32)
+    matrix, vector, out = np.ones((rows, columns), np.float32), np.ones(columns, np.float32), np.empty(rows, np.float32)
 
     def work() -> None:
         for _ in range(repeats):

@@ -17,40 +17,32 @@ from simnmt.kernels.cases import Case, Kernel, Memory, Run, last_cache_bytes, on
 from simnmt.kernels.native_library import processor
 from simnmt.nmt.devices import library_threads
 
-SIZES_BYTES = tuple(2**power for power in range(18, 25, 2))
-"""Sizes of the copies within the cache: 256 KiB to 16 MiB."""
+CACHED_BYTES = 2**18
+ROUNDS, ROOFLINE_ROUNDS = 15, 7
+LEAST_S = 0.1
+"""Least time for which each run is timed; a short one gets more rounds than requested."""
 
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """Rates of one box, each the best of a few runs."""
+    """Rates of copies on one box, each the best of a few runs; bytes read and bytes written both count, as in STREAM."""
 
-    threads: int
-    """Threads of the copies."""
     cache_bytes: int
     """Size of the last-level cache; data beyond it are several times as large."""
-    copies: tuple[tuple[int, float], ...]
-    """(bytes read and written, bytes/s) of copies that fit into the cache, ascending; the last one fills it."""
+    cached_bytes_per_s: float
     copy_bytes_per_s: float
-    """Rate of a copy larger than the cache; bytes read and bytes written both count, as in STREAM."""
+    """Rate of a copy larger than the cache."""
 
-    def bytes_per_s(self, size_bytes: float) -> float:
-        """Return the rate of a copy of this size, in the cache that holds it or in memory."""
-        if size_bytes > self.cache_bytes:
-            return self.copy_bytes_per_s
-        return next((rate for size, rate in self.copies if size_bytes <= size), self.copies[-1][1])
+    def least_s(self, bytes_moved: int) -> float:
+        """Return the least time to move so many bytes, within the cache if they fit."""
+        return bytes_moved / (self.copy_bytes_per_s if bytes_moved > self.cache_bytes else self.cached_bytes_per_s)
 
 
-def measure_roofline(threads: int = 1, rounds: int = 7) -> Roofline:
+def measure_roofline(threads: int = 1, rounds: int = ROOFLINE_ROUNDS) -> Roofline:
     """Measure the rates in one or two seconds."""
     cache_bytes = last_cache_bytes()
     with library_threads(threads):
-        return Roofline(
-            threads=threads,
-            cache_bytes=cache_bytes,
-            copies=tuple((size, _copy_rate(size, rounds)) for size in (*SIZES_BYTES, cache_bytes) if size <= cache_bytes),
-            copy_bytes_per_s=_copy_rate(8 * cache_bytes, rounds),
-        )
+        return Roofline(cache_bytes, *(_copy_rate(size, rounds) for size in (CACHED_BYTES, 8 * cache_bytes)))
 
 
 def _copy_rate(size_bytes: int, rounds: int) -> float:
@@ -62,16 +54,7 @@ def _copy_rate(size_bytes: int, rounds: int) -> float:
     }
     repeats = max(1, 2**21 // size_bytes)
     cases = {name: one_after_another([copy] * repeats) for name, copy in copies.items()}
-    return repeats * size_bytes / _least_s(cases, rounds)
-
-
-def _least_s(cases: dict[str, Run], rounds: int) -> float:
-    return float(harness.rounds(cases, rounds, least_s=0.02)["seconds"].min())
-
-
-ROUNDS = 15
-LEAST_S = 0.1
-"""Least time for which each run is timed; a short one gets more rounds than requested."""
+    return repeats * size_bytes / float(harness.rounds(cases, rounds, least_s=0.02)["seconds"].min())
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +73,7 @@ class Result:
     reached: bool | None
     """True if the ratio reaches the target and the error is within its bound."""
     roofline_share: float
-    """Least time under the box's copy bandwidth, over ours. It may exceed 1 for a kernel that only reads,
-    since reading is cheaper than copying."""
+    """Least time under the box's copy bandwidth, over ours; above 1 for a kernel that only reads, which is cheaper."""
     median_us: float
     baseline_us: float
     memory: Memory
@@ -116,36 +98,32 @@ def bench(
 ) -> BenchReport:
     """Measure all kernels that can run here, or one.
 
-    `threads`: for the output layer, unpacking and all baselines; the other kernels use one. Raises `InputError` for rounds or
-    threads out of range, and `UnknownKernel`.
+    `threads`: for the output layer, unpacking and all baselines; the other kernels use one. Raises `InputError` for more
+    threads than CPUs, and `UnknownKernel`.
     """
-    kernels = [registry.kernel(only)] if only is not None else list(registry.KERNELS)
-    if rounds < 1 or threads < 1:
-        raise InputError(f"{rounds} rounds, {threads} threads: give one or more of each")
-    if threads > (os.cpu_count() or 1):
-        raise InputError(f"{threads} threads: this box has {os.cpu_count() or 1} CPUs", remedy="give no more threads than CPUs")
+    kernels = registry.KERNELS if only is None else (registry.kernel(only),)
+    if threads > (cpus := os.cpu_count() or 1):
+        raise InputError(f"{threads} threads: this box has {cpus} CPUs", remedy="give no more threads than CPUs")
     say("the box: copies")
-    roofline = measure_roofline(threads)
-    results: list[Result] = []
+    roofline, results = measure_roofline(threads), list[Result]()
     with library_threads(threads):
         for measured_kernel in kernels:
             for case in measured_kernel.cases(threads):
                 say(f"{measured_kernel.name}: {case.text}")
-                results += measure_case(measured_kernel, case, roofline, rounds)
+                results += measure_case(measured_kernel, case, roofline, rounds, threads)
     return BenchReport(processor(), threads, roofline, tuple(results))
 
 
-def measure_case(kernel: Kernel, case: Case, roofline: Roofline, rounds: int) -> Iterator[Result]:
+def measure_case(kernel: Kernel, case: Case, roofline: Roofline, rounds: int, threads: int) -> Iterator[Result]:
     """Yield the results of one case."""
     warm = case.memory != "beyond"
     runs = {name: harness.Case(run, case.before.get(name), warm) for name, run in case.runs.items()}
     frame = harness.rounds(runs, rounds, least_s=LEAST_S)
-    median_s = {name: float(np.median(times_s)) for name, times_s in harness.by_round(frame).items()}
+    median_us = {name: 1e6 * float(np.median(times_s)) for name, times_s in harness.by_round(frame).items()}
     for comparison in case.comparisons:
-        target = comparison.target if roofline.threads == 1 else None
-        fastest = min(comparison.baseline_runs or (comparison.baseline,), key=median_s.__getitem__)
-        ratio, ours_s = harness.ratio(frame, fastest, comparison.ours), median_s[comparison.ours]
-        least_s = comparison.bytes_moved / roofline.bytes_per_s(comparison.bytes_moved)
+        target = comparison.target if threads == 1 else None
+        fastest = min(comparison.baseline_runs or (comparison.baseline,), key=median_us.__getitem__)
+        ratio, ours_us = harness.ratio(frame, fastest, comparison.ours), median_us[comparison.ours]
         yield Result(
             kernel=kernel.name,
             case=", ".join(filter(None, [case.text, comparison.what])),
@@ -154,9 +132,9 @@ def measure_case(kernel: Kernel, case: Case, roofline: Roofline, rounds: int) ->
             ratio=ratio.value,
             target=target,
             reached=None if target is None else ratio.value >= target and comparison.error <= comparison.error_bound,
-            roofline_share=least_s / ours_s,
-            median_us=1e6 * ours_s,
-            baseline_us=1e6 * median_s[fastest],
+            roofline_share=1e6 * roofline.least_s(comparison.bytes_moved) / ours_us,
+            median_us=ours_us,
+            baseline_us=median_us[fastest],
             memory=case.memory,
             rounds=ratio.rounds,
             error=comparison.error,

@@ -201,11 +201,6 @@ class Execution:
         return sum(layer.bytes_read for layer in self.layers)
 
     @property
-    def compute_s(self) -> float:
-        """Seconds of unpacking and forward passes, over all layers."""
-        return sum(layer.compute_s for layer in self.layers)
-
-    @property
     def timeline(self) -> Timeline:
         """The measured timeline, comparable to the predicted one."""
         rows = [(layer.io_begin_s, layer.io_end_s, layer.begin_s, layer.end_s, layer.wait_s) for layer in self.layers]
@@ -218,15 +213,8 @@ class Execution:
         return {name: getattr(self, name) for name in names} | {"layers": [asdict(layer) for layer in self.layers]}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Loaded:
-    """The shards of a layer in memory; times in seconds since the execution began."""
-
-    packed: dict[Shard, PackedWeights]
-    """Shards in slice order."""
-    begin_s: float
-    end_s: float
-    bytes_read: int
+Loaded = tuple[dict[Shard, PackedWeights], float, float, int]
+"""Shards of a layer in slice order, begin and end of their reads in seconds since the execution began, and bytes read."""
 
 
 class Pipeline:
@@ -248,7 +236,6 @@ class Pipeline:
         cold: bool = True,
         filled: bool = True,
         threads: int = 1,
-        clock: Callable[[], float] = time.perf_counter,
         working: LayerBuffer | None = None,
     ) -> None:
         """Prepare a plan for execution.
@@ -259,13 +246,11 @@ class Pipeline:
             filled: fill the buffer now with the preloaded shards of the plan. Otherwise the execution reads all shards that
                 the buffer lacks, as in a cold start or a later turn.
             threads: threads for unpacking and for torch.
-            clock: clock in seconds.
             working: buffer for one layer of the plan's width, to use again; None for a new one.
         """
         check_plan(plan, store)
         self.store, self.encoder, self.plan, self.buffer = store, encoder, plan, buffer
-        self.reader = ShardReader(store, pace_bytes_per_s, clock)
-        self.cold, self.threads, self._clock = cold, threads, clock
+        self.reader, self.cold, self.threads = ShardReader(store, pace_bytes_per_s), cold, threads
         if working is None:
             working = LayerBuffer(store.geometry, plan.slices_per_layer)
             working.array.fill(0.0)  # allocates its pages before the clock runs
@@ -279,32 +264,51 @@ class Pipeline:
 
         `in_turn`: read all shards before all computing, as Load&Exec (STI-19). Raises `StoreError` for a damaged record.
         """
+        encoder, layers, kept = self.encoder, list[LayerExecution](), dict[Shard, PackedWeights]()
         with torch.inference_mode(), torch_threads(self.threads), ThreadPoolExecutor(1, "simnmt-shards") as reading:
             reading.submit(int).result()  # starts the thread before the clock runs
             cold = self.cold and self.reader.drop_cache()
-            begin_s, stopped = self._clock(), threading.Event()
+            begin_s, stopped = time.perf_counter(), threading.Event()
 
             def now_s() -> float:
-                return self._clock() - begin_s
+                return time.perf_counter() - begin_s
 
             self.reader.begin()
-            jobs = {layer: self._begin_load(layer, reading, stopped, now_s) for layer in self.plan.layer_indices}
+            jobs = [self._begin_load(layer, reading, stopped, now_s) for layer in self.plan.layer_indices]
             try:
-                return self._executed(jobs, now_s, token_ids, mask, in_turn=in_turn, cold=cold)
+                hidden = encoder.embed(token_ids, mask)
+                embed_s = free_s = now_s()
+                if in_turn:
+                    wait(jobs)
+                staying = longest_prefix(self._sizes, self.buffer.capacity_bytes)
+                for index, job in zip(self.plan.layer_indices, jobs, strict=True):
+                    packed, io_begin_s, io_end_s, bytes_read = job.result()
+                    start_s = now_s()
+                    unpack_into(self.working, list(packed.values()), threads=self.threads)
+                    unpacked_s = now_s()
+                    hidden = encoder.layer(hidden, mask, index, [piece for _, piece in packed], self.working)
+                    end_s = now_s()
+                    moments_s = (start_s, start_s - free_s, unpacked_s - start_s, end_s - unpacked_s)
+                    layers.append(LayerExecution(index, io_begin_s, io_end_s, *moments_s, bytes_read))
+                    free_s = end_s
+                    kept |= {shard: weights for shard, weights in packed.items() if shard in staying}
+                logits = encoder.logits(hidden, mask)
+                latency_s = now_s()
+                self.buffer.keep(kept)
+                return Execution(logits, tuple(layers), embed_s, latency_s - free_s, latency_s, cold)
             finally:
                 stopped.set()
-                for job in jobs.values():
+                for job in jobs:
                     job.cancel()
-                wait(jobs.values())
+                wait(jobs)
 
     def _begin_load(
         self, layer: int, reading: ThreadPoolExecutor, stopped: threading.Event, now_s: Callable[[], float]
-    ) -> Future[_Loaded]:
+    ) -> Future[Loaded]:
         bits = {shard: self.plan.bits[shard] for shard in self.plan.shards_of(layer)}
-        held = {shard: self.buffer.get(shard, width) for shard, width in bits.items()}
-        there = {shard: packed for shard, packed in held.items() if packed is not None}
+        there = {shard: packed for shard, width in bits.items() if (packed := self.buffer.get(shard, width)) is not None}
 
-        def load() -> _Loaded:
+        def load() -> Loaded:
             began_s, read, packed = now_s(), 0, dict[Shard, PackedWeights]()
             for shard, width in bits.items():
                 if stopped.is_set():
@@ -314,56 +318,14 @@ class Pipeline:
                 else:
                     packed[shard] = self.reader.read(shard, width)
                     read += self.store.record(*shard, width).size
-            return _Loaded(packed, began_s, now_s(), read)
+            return packed, began_s, now_s(), read
 
         if len(there) < len(bits):
             return reading.submit(load)
         # A layer in memory needs no job: the hand-over would take longer than a small layer.
-        job: Future[_Loaded] = Future()
-        job.set_result(_Loaded(there, 0.0, 0.0, 0))
+        job: Future[Loaded] = Future()
+        job.set_result((there, 0.0, 0.0, 0))
         return job
-
-    def _executed(
-        self,
-        jobs: dict[int, Future[_Loaded]],
-        now_s: Callable[[], float],
-        token_ids: Tensor,
-        mask: Tensor,
-        *,
-        in_turn: bool,
-        cold: bool,
-    ) -> Execution:
-        hidden = self.encoder.embed(token_ids, mask)
-        embed_s = free_s = now_s()
-        if in_turn:
-            for job in jobs.values():
-                job.result()
-        layers, kept, staying = [], dict[Shard, PackedWeights](), longest_prefix(self._sizes, self.buffer.capacity_bytes)
-        for index in self.plan.layer_indices:
-            loaded = jobs.pop(index).result()
-            start_s = now_s()
-            unpack_into(self.working, list(loaded.packed.values()), threads=self.threads)
-            unpacked_s = now_s()
-            hidden = self.encoder.layer(hidden, mask, index, [piece for _, piece in loaded.packed], self.working)
-            end_s = now_s()
-            layers.append(
-                LayerExecution(
-                    layer=index,
-                    io_begin_s=loaded.begin_s,
-                    io_end_s=loaded.end_s,
-                    begin_s=start_s,
-                    wait_s=start_s - free_s,
-                    unpack_s=unpacked_s - start_s,
-                    forward_s=end_s - unpacked_s,
-                    bytes_read=loaded.bytes_read,
-                )
-            )
-            free_s = end_s
-            kept |= {shard: packed for shard, packed in loaded.packed.items() if shard in staying}
-        logits = self.encoder.logits(hidden, mask)
-        latency_s = now_s()
-        self.buffer.keep(kept)
-        return Execution(logits, tuple(layers), embed_s, latency_s - free_s, latency_s, cold)
 
 
 def load_then_run(

@@ -79,16 +79,8 @@ class Turn:
     kept_bytes: int
     """Bytes in the buffer after the turn."""
 
-    @property
-    def executed_plan(self) -> StreamingPlan:
-        """The plan with the shards that the buffer held before the turn as preloaded, and its predicted times."""
-        plan = _with_contents(self.plan, self.held)
-        return replace(plan, latency_s=self.predicted.latency_s, stall_s=self.predicted.stall_s)
-
-
-def _with_contents(plan: StreamingPlan, held: Mapping[Shard, int]) -> StreamingPlan:
-    """Return the plan with the shards as preloaded that a buffer holds with their planned bits."""
-    return replace(plan, preloaded=frozenset(shard for shard, bits in plan.bits.items() if held.get(shard) == bits))
+    executed_plan: StreamingPlan
+    """The plan with the shards that the buffer held before the turn as preloaded, and its predicted times."""
 
 
 def run_engagement(
@@ -140,7 +132,9 @@ def run_engagement(
         )
         preload.capacity_bytes = engaged.capacity_bytes
         execution = pipeline.run(token_ids, mask)
-        predicted = timeline_of(_with_contents(plan, held), cost, token_ids.shape[1])
-        yield Turn(plan, held, held_bytes, predicted, execution, preload.size_bytes)
+        executed = replace(plan, preloaded=frozenset(shard for shard, bits in plan.bits.items() if held.get(shard) == bits))
+        predicted = timeline_of(executed, cost, token_ids.shape[1])
+        executed = replace(executed, latency_s=predicted.latency_s, stall_s=predicted.stall_s)
+        yield Turn(plan, held, held_bytes, predicted, execution, preload.size_bytes, executed)
     preload.capacity_bytes = engaged.preload_bytes
     preload.evict()

@@ -12,9 +12,8 @@ import pytest
 
 from simnmt.calibrate import box as box_module
 from simnmt.calibrate import calibration as run_module
-from simnmt.calibrate import harness, processor_use
+from simnmt.calibrate import processor_use
 from simnmt.calibrate.calibration import Calibrated, calibrate, measure
-from simnmt.calibrate.energy import FoundMeter
 from simnmt.calibrate.harness import counted
 from simnmt.calibrate.parts import Bench
 from simnmt.calibrate.parts import box as box_parts
@@ -22,18 +21,11 @@ from simnmt.calibrate.settings import Settings
 from tests.calibrate.engines import BOX, QUICK, FakeEngine, disk_samples
 
 
-class Unwatched:
-    """Sees no other process."""
-
-    def others_cpus(self) -> float:
-        return 0.0
-
-
 @pytest.fixture(autouse=True)
 def nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever else computes while these tests run: they are not watched, nor is the clock."""
     monkeypatch.setattr(processor_use, "others_cpus", lambda: 0.0)
-    monkeypatch.setattr(harness, "BusyWatch", Unwatched)
+    monkeypatch.setattr(processor_use.BusyWatch, "others_cpus", lambda watch: 0.0)
     monkeypatch.setattr(box_module, "frequency_mhz", lambda: None)
 
 
@@ -46,7 +38,7 @@ def box(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
     put()
     monkeypatch.setattr(box_parts, "measure_disk", disk_samples)
-    monkeypatch.setattr(box_parts, "find_energy_meter", lambda device: FoundMeter(None, ("rapl: no counter",)))
+    monkeypatch.setattr(box_parts, "find_energy_meter", lambda device: (None, "rapl: no counter"))
     return put
 
 

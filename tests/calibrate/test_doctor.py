@@ -27,7 +27,7 @@ SERVER = BoxDescription(
 
 
 def statuses(described: BoxDescription, topic: str) -> list[str]:
-    return [finding.status for finding in hardware_findings(described) if finding.topic == topic]
+    return [finding.status for finding in hardware_findings(described, 0.0) if finding.topic == topic]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from simnmt.calibrate.calibration import Calibrated
-from simnmt.calibrate.endpoint import EndpointSettings, EndpointTimes, calibrate_endpoint
+from simnmt.calibrate.endpoint import EndpointSettings, ServiceTimes, calibrate_endpoint
 from simnmt.calibrate.journal import journal_path
 from simnmt.calibrate.settings import CalibrationError
 from tests.calibrate.endpoint_stub import FIXED_S, SRC_S, TGT_S, StubService, stub_service, translation
@@ -70,7 +70,7 @@ def requests(noise: Callable[[], float], echo_s: float = 0.001, rounds: int = 20
 
 def test_the_plane_is_at_the_level_of_the_median_request() -> None:
     random = np.random.default_rng(3)
-    times = EndpointTimes(requests(lambda: random.uniform(0.97, 1.03)))
+    times = ServiceTimes(requests(lambda: random.uniform(0.97, 1.03)))
     plane = times.execution().plane
     assert times.round_trip_s == 0.001 and not times.remembers
     assert plane.s_per_tgt_token == pytest.approx(TGT_S, rel=0.02)
@@ -79,17 +79,17 @@ def test_the_plane_is_at_the_level_of_the_median_request() -> None:
 
 def test_an_echo_that_is_longer_than_a_sentence_is_not_taken_off() -> None:
     frame = requests(lambda: 1.0).assign(echo_s=0.2)
-    times = EndpointTimes(frame)
-    assert (times.separates_round_trip, times.round_trip_s) == (False, 0.0)
+    times = ServiceTimes(frame)
+    assert times.round_trip_s == 0.0
     assert times.execution().plane.s_per_tgt_token == pytest.approx(TGT_S, rel=0.02)
 
 
 def test_a_service_that_remembers_is_known_by_its_later_answers_and_no_cold_one_is_taken_for_it() -> None:
     first = requests(lambda: 1.0, rounds=1)
-    remembered = EndpointTimes(pd.concat([first, first.assign(seconds=0.0012), first.assign(seconds=0.0013)]))
-    assert remembered.remembers and len(remembered.counted) == len(LINES) and remembered.spread() is None
+    remembered = ServiceTimes(pd.concat([first, first.assign(seconds=0.0012), first.assign(seconds=0.0013)]))
+    assert remembered.remembers and len(remembered.counted) == len(LINES)
     cold = pd.concat([first.assign(seconds=20.0 * first["seconds"]), first, first])
-    assert not EndpointTimes(cold).remembers
+    assert not ServiceTimes(cold).remembers
 
 
 def test_an_interrupted_calibration_goes_on_and_asks_no_finished_round_twice(calibrated: Any, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 import pytest
 from typer.testing import CliRunner
@@ -16,14 +16,13 @@ from simnmt.kernels import registry
 from simnmt.kernels.cases import Case, Comparison, Kernel, Memory
 from simnmt.kernels.registry import UnknownKernel, kernel
 
-ROOFLINE = Roofline(1, 1000, ((100, 50.0), (1000, 20.0)), 10.0)
+ROOFLINE = Roofline(1000, 20.0, 10.0)
 
 
 def test_a_box_has_copy_rates(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(benching, "last_cache_bytes", lambda: 2**20)
     roofline = measure_roofline(1, rounds=1)
-    assert [size for size, _ in roofline.copies] == [2**18, 2**20, 2**20]
-    assert min(roofline.copy_bytes_per_s, *(rate for _, rate in roofline.copies)) > 1e7
+    assert min(roofline.copy_bytes_per_s, roofline.cached_bytes_per_s) > 1e7
     json.dumps(asdict(roofline), allow_nan=False)
 
 
@@ -41,7 +40,7 @@ def test_a_result_has_its_target_and_whether_it_was_reached(
 ) -> None:
     """A kernel that is beyond its error bound reaches nothing, however fast it is."""
     monkeypatch.setattr(registry, "KERNELS", (fake(target, error),))
-    monkeypatch.setattr(benching, "measure_roofline", lambda *arguments: Roofline(1, 10, ((10, 1.0),), 1000.0))
+    monkeypatch.setattr(benching, "measure_roofline", lambda *arguments: Roofline(10, 1.0, 1000.0))
     [result] = asdict(bench(rounds=2))["results"]
     assert result == {
         "kernel": "fake",
@@ -63,8 +62,9 @@ def test_a_result_has_its_target_and_whether_it_was_reached(
 
 def test_targets_hold_for_one_thread_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "KERNELS", (fake(1e9),))
-    monkeypatch.setattr(benching, "measure_roofline", lambda *arguments: replace(ROOFLINE, threads=2))
-    [result] = bench(rounds=1).results
+    monkeypatch.setattr(benching, "measure_roofline", lambda *arguments: ROOFLINE)
+    monkeypatch.setattr(benching.os, "cpu_count", lambda: 2)
+    [result] = bench(rounds=1, threads=2).results
     assert (result.target, result.reached) == (None, None)
 
 
@@ -73,8 +73,6 @@ def test_a_misspelt_kernel_is_refused_with_the_nearest_name() -> None:
         kernel("fused_bst")
     with pytest.raises(UnknownKernel, match="known: fused_best"):
         bench("qqq")
-    with pytest.raises(InputError, match="one or more"):
-        bench("unpack", rounds=0)
     with pytest.raises(InputError, match="no more threads than CPUs"):
         bench("unpack", threads=100_000)
 

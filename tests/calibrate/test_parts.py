@@ -13,7 +13,7 @@ import pytest
 
 from simnmt.calibrate import parts as parts_room
 from simnmt.calibrate.calibration import measure
-from simnmt.calibrate.energy import EnergyMeter, FoundMeter
+from simnmt.calibrate.energy import EnergyMeter
 from simnmt.calibrate.fits import fit_grid
 from simnmt.calibrate.harness import rounds
 from simnmt.calibrate.parts import Bench
@@ -189,7 +189,7 @@ class Burning(FakeEngine):
 def energy_of(monkeypatch: pytest.MonkeyPatch, engine: Burning, total_j: Callable[[], float]) -> Bench:
     """Measure the energy of an engine with this meter, whose counter is coarse."""
     meter = EnergyMeter("rapl", "the package", 0.1, total_j)
-    monkeypatch.setattr(box_parts, "find_energy_meter", lambda device: FoundMeter(meter))
+    monkeypatch.setattr(box_parts, "find_energy_meter", lambda device: (meter, ""))
     monkeypatch.setattr(box_parts, "time", SimpleNamespace(sleep=engine.rest, perf_counter=lambda: engine.now_s))
     costs = Bench(replace(QUICK, parts=("energy",)), engine)
     measure(costs, None)

@@ -12,15 +12,20 @@ import pytest
 
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.papers.kit.study import read_study, write_study
-from simnmt.papers.sti.study import DEVICES, GPU, PARTS, PROCESSOR, Study, packed, unpacked
-from simnmt.papers.sti.study_run import LENGTH, StudySettings, baselines, device_cost, measure, study_classifier
+from simnmt.papers.sti.plans import GPU, LENGTH, PROCESSOR, Planner, StudySettings, submodels
+from simnmt.papers.sti.study import Study, packed, unpacked
+from simnmt.papers.sti.study_run import SAVED_EVERY, measure, study_classifier
 from simnmt.profile.streaming_cost import BERT_BASE, Shard
 from simnmt.streaming.encoder import EncoderWeights
 from simnmt.streaming.evaluation import Evaluation
 from simnmt.streaming.store import write_store
 from simnmt.streaming.texts import learn_pieces
-from tests.papers.sti_stand_ins import GEOMETRY, ORDER, Imagined, begun, bench, study
+from tests.papers.sti_stand_ins import ORDER, SETTINGS, Imagined, begun, studied, study
 from tests.streaming.made_encoder import made_weights
+
+LAYERS, SLICES = 6, 4
+LAYER_BYTES = 4 * (4 * 256 + 2 * 1024) * 256
+"""Of four slices of BERT's size."""
 
 
 def test_a_study_is_read_as_it_was_written_with_the_answer_to_every_example(tmp_path: Path) -> None:
@@ -43,7 +48,7 @@ def test_a_file_that_is_no_study_is_refused(change: dict[str, Any], tmp_path: Pa
 def test_the_boards_costs_are_the_papers_own_times_of_a_layer() -> None:
     """STI-20, STI-21: 339 ms over 95 ms; a GPU's layer of 12 takes 0.7 % longer than one of 3; 0.13 of it all is 150 ms."""
     order = tuple((layer, piece) for layer in range(12) for piece in range(12))
-    cost, of_gpu = (device_cost(device, 12, 12, order) for device in (PROCESSOR, GPU))
+    cost, of_gpu = (device.cost(12, 12, order) for device in (PROCESSOR, GPU))
     assert 12 * cost.t_io(32) == pytest.approx(0.339) and cost.t_comp(LENGTH, 12) == pytest.approx(0.095)
     assert of_gpu.t_comp(LENGTH, 12) / of_gpu.t_comp(LENGTH, 3) == pytest.approx(1.007, abs=1e-4)
     assert PROCESSOR.preload_share * 12 * BERT_BASE.float32_bytes_per_layer == pytest.approx(1e6)
@@ -52,30 +57,26 @@ def test_the_boards_costs_are_the_papers_own_times_of_a_layer() -> None:
 
 def test_every_point_waits_as_its_plan_says() -> None:
     """STI-12, STI-19, STI-23: STI computes no fewer shards than a StdPL in time, and holds no more than its buffer."""
-    grid = study().frame("grid")
-    assert (grid["misses"] == (grid["latency_s"] > grid["deadline_s"] * (1 + 1e-9))).all()
+    grid = studied().grid
+    assert (grid["misses"] == (grid["latency_ms"] > grid["deadline_ms"] * (1 + 1e-9))).all()
     in_memory = grid[grid["method"].str.startswith("PreloadModel")]
-    assert (in_memory["stall_s"] == 0.0).all() and (in_memory["io_busy_ms"] == 0.0).all()
+    assert (in_memory["stall_ms"] == 0.0).all() and (in_memory["io_busy_ms"] == 0.0).all()
     plans = grid[(grid["method"] == "STI") & (grid["preload_share"] == 0.0)]
     pipelines = grid[grid["method"].str.startswith("StdPL") & ~grid["misses"]]
     pairs = pipelines.merge(plans, on=["device", "deadline_share"], suffixes=("", "_planned"))
     assert len(pairs) == len(pipelines) > 0 and (pairs["shards"] <= pairs["shards_planned"]).all()
-    whole_bytes = GEOMETRY.layers * 4 * (4 * 256 + 2 * 1024) * 256
     buffered = grid[grid["preload_share"].notna()]
-    assert (buffered["held_bytes"] <= buffered["preload_share"] * whole_bytes + 1).all()
+    assert (1e6 * buffered["held_mb"] <= buffered["preload_share"] * LAYERS * LAYER_BYTES + 1).all()
 
 
 def test_the_whole_model_in_memory_counts_as_a_whole_and_executions_unpack_one_layer() -> None:
     """STI-23: what PreloadModel holds does not shrink with its submodel; Load&Exec unpacks all layers before it computes."""
-    cost = device_cost(DEVICES[0], GEOMETRY.layers, GEOMETRY.heads, ORDER)
-    least, most = ({rival.method: rival for rival in baselines(cost, deadline_s)} for deadline_s in (0.05, 5.0))
-    for rivals in (least, most):
-        assert rivals["PreloadModel-32"].memory.preload_bytes == 24 * cost.bytes_of(32)
-    assert len(least["PreloadModel-32"].plan.bits) < len(most["PreloadModel-32"].plan.bits)
-    for method, rival in most.items():
-        layers = {"Load&Exec": rival.plan.layers, "PreloadModel-32": 0}.get(method, 1)
-        layer_bytes = rival.plan.slices_per_layer * 4 * cost.geometry.weights_per_shard
-        assert rival.plan.layers > 1 and rival.memory.working_bytes == layers * layer_bytes
+    for method, points in studied().grid.groupby("method"):
+        layers = {"Load&Exec": points["layers"], "PreloadModel-32": 0}.get(str(method), 1)
+        layer_mb = 1e-6 * LAYER_BYTES * points["slices"] / SLICES
+        assert np.allclose(points["working_mb"], layers * layer_mb)
+    whole = studied().grid.query("method == 'PreloadModel-32'")
+    assert np.allclose(whole["held_mb"], 1e-6 * LAYERS * LAYER_BYTES) and whole["shards"].nunique() > 1
 
 
 class Breaking(Imagined):
@@ -91,31 +92,24 @@ class Breaking(Imagined):
         return super().evaluate(bits)
 
 
-def test_a_stopped_study_continues_with_the_missing_parts(tmp_path: Path) -> None:
+def test_a_stopped_study_continues_with_the_missing_answers(tmp_path: Path) -> None:
     out = tmp_path / "study.json"
     with pytest.raises(KeyboardInterrupt):
-        measure(begun(), bench(Breaking(15)), out=out)
-    held = read_study(out, Study)
-    assert [run.part for run in held.runs] == ["uniform"] and not held.grid
-    whole = measure(held, bench(), out=out)
-    assert [run.part for run in whole.runs] == list(PARTS) and read_study(out, Study) == whole
-    assert all(getattr(whole, part) == getattr(study(), part) for part in PARTS)
+        measure(begun(), Breaking(SAVED_EVERY + 3), SETTINGS, out=out)
+    held, rest = read_study(out, Study), Imagined()
+    assert len(held.answers) == SAVED_EVERY
+    whole = measure(held, rest, SETTINGS, out=out)
+    assert rest.calls == 1 + len(whole.answers) - SAVED_EVERY
+    assert whole.answers == study().answers and read_study(out, Study) == whole
 
 
-def test_importance_and_chance_raise_equally_many_shards_and_a_submodel_is_evaluated_once() -> None:
-    """STI-24: equal IO; the same seed draws the same orders."""
-    asked: list[Mapping[Shard, int]] = []
-
-    class Listening(Imagined):
-        def evaluate(self, bits: Mapping[Shard, int]) -> Evaluation:
-            asked.append(bits)
-            return super().evaluate(bits)
-
-    measured = measure(begun(), bench(Listening()))
-    assert len({frozenset(bits.items()) for bits in asked}) == len(asked)
-    raised = {sum(width == 6 for width in bits.values()) for bits in asked if set(bits.values()) == {2, 6}}
-    assert {case.raised for case in measured.upgrades} == {2, 6} <= raised
-    assert measured.upgrades == study().upgrades
+def test_importance_and_chance_raise_equally_many_shards_by_orders_that_are_drawn_alike() -> None:
+    """STI-24: equal IO."""
+    planner = Planner(LAYERS, SLICES, ORDER, SETTINGS)
+    rows = [row for row in planner.rows("upgrades") if row["order"] != "none"]
+    assert all(list(row["bits"].values()).count(6) == row["raised"] for row in rows)
+    assert {row["raised"] for row in rows} == {2, 6}
+    assert submodels(planner).keys() == submodels(planner).keys() == study().answers.keys()
 
 
 TEXTS = ["a fine film", "a dull film", "fine and warm", "dull and cold", "warm film", "cold film and dull"] * 3
@@ -142,20 +136,19 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def test_a_real_store_is_studied_and_its_study_continued(places: tuple[Path, Path], tmp_path: Path) -> None:
     """The whole model at 32 bits agrees with itself, and a second call finds nothing left to measure."""
     out, apart = tmp_path / "s.json", places[1].with_name("ranking.tsv")
-    parts: list[str] = []
+    done: list[float] = []
 
-    def progress(done: float, total: int, title: str) -> None:
-        parts.append(title)
+    def progress(count: float, total: int, title: str) -> None:
+        done.append(count)
 
     measured = study_classifier(*places, settings=SMALL, importance_task=apart, out=out, progress=progress)
-    assert len(parts) == 4 and measured.name == "tiny on films"
+    assert measured.name == "tiny on films" and len(done) == len(measured.answers)
     ranked = measured.importance
     assert (ranked.task, ranked.examples, ranked.shared, len(ranked.order)) == ("ranking.tsv", 3, 1, 8)
     assert (measured.model.layers, measured.model.heads, measured.task.examples) == (2, 4, 18)
-    whole = next(entry for entry in measured.uniform if (entry.layers, entry.slices, entry.bits) == (2, 4, 32))
-    assert whole.agreement == 1.0
+    assert measured.answers["ffff/ffff"].agreement == 1.0
     assert study_classifier(*places, settings=SMALL, out=out, progress=progress) == measured
-    assert len(parts) == 4 and [path.name for path in tmp_path.iterdir()] == ["s.json"]
+    assert len(done) == len(measured.answers) and [path.name for path in tmp_path.iterdir()] == ["s.json"]
     with pytest.raises(CalibrationError):
         study_classifier(places[0], apart, settings=SMALL, out=out)
 

@@ -7,8 +7,9 @@ from functools import cache
 
 import numpy as np
 
-from simnmt.papers.sti.study import ImportanceOrder, StudiedClassifier, StudiedTask, Study, scaled
-from simnmt.papers.sti.study_run import Judge, StudyBench, StudySettings, measure
+from simnmt.papers.sti.plans import Studied, StudySettings, scaled
+from simnmt.papers.sti.study import ImportanceOrder, StudiedClassifier, StudiedTask, Study
+from simnmt.papers.sti.study_run import measure
 from simnmt.profile.streaming_cost import Shard, ShardGeometry
 from simnmt.streaming.evaluation import Evaluation
 
@@ -47,11 +48,6 @@ class Imagined:
         return Evaluation(right.astype(np.int64), right, np.where(right, -0.2, -1.5))
 
 
-def bench(imagined: Imagined | None = None, settings: StudySettings = SETTINGS) -> StudyBench:
-    """On the boards' costs."""
-    return StudyBench(ORDER, Judge(imagined or Imagined()), GEOMETRY.layers, GEOMETRY.heads, settings)
-
-
 def begun(name: str = "small") -> Study:
     """Nothing is measured yet."""
     return Study(
@@ -59,10 +55,17 @@ def begun(name: str = "small") -> Study:
         model=StudiedClassifier(name=name, sha256="a" * 64, layers=6, heads=4, width=48),
         task=StudiedTask(name="sst2.tsv", sha256="b" * 64, examples=EXAMPLES, largest_class=0.51),
         importance=ImportanceOrder(order=ORDER, task="ranking.tsv", task_sha256="c" * 64, examples=24, shared=3),
+        answers={},
     )
 
 
 @cache
 def study(name: str = "small", *, flat: bool = False) -> Study:
-    """All parts of it."""
-    return measure(begun(name), bench(Imagined(flat)))
+    """All answers of it."""
+    return measure(begun(name), Imagined(flat), SETTINGS)  # type: ignore[arg-type]
+
+
+@cache
+def studied(flat: bool = False) -> Studied:
+    """The study with its plans."""
+    return Studied.of(study(flat=flat), SETTINGS)

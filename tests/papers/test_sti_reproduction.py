@@ -13,13 +13,14 @@ from simnmt.base.errors import InputError
 from simnmt.cli.reproduce import app
 from simnmt.papers.kit.claims import FAILS, HOLDS, UNKNOWN
 from simnmt.papers.kit.rendering import Report
-from simnmt.papers.kit.study import read_studies, write_study
+from simnmt.papers.kit.study import read_studies, shipped_measurements, write_study
 from simnmt.papers.sti import reproduction
 from simnmt.papers.sti.claims import all_claims
 from simnmt.papers.sti.pipeline import PipelineMeasurement, read_pipeline
+from simnmt.papers.sti.plans import Studied
 from simnmt.papers.sti.reproduction import describe_study
 from simnmt.papers.sti.study import Study
-from tests.papers.sti_stand_ins import study
+from tests.papers.sti_stand_ins import SETTINGS, begun, studied, study
 
 
 def pipeline(**changed: Any) -> dict[str, Any]:
@@ -38,7 +39,7 @@ def pipeline(**changed: Any) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def report() -> Report:
     """The reproduction of one study."""
-    return reproduction.report([study()], PipelineMeasurement.model_validate(pipeline()))
+    return reproduction.report([studied()], PipelineMeasurement.model_validate(pipeline()))
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +83,7 @@ def test_gains_in_time_come_first_and_gains_over_all_deadlines_follow(
 
 def test_every_row_on_answers_states_its_agreement_with_the_whole_model(rows: dict[str, list[dict[str, Any]]]) -> None:
     """XP-03."""
-    for name in ("grid", "sizes", "upgrades"):
+    for name in ("grid", "sizes"):
         assert rows[name] and all(0.0 <= row["agreement"] <= 1.0 for row in rows[name])
 
 
@@ -133,11 +134,17 @@ def test_contradictory_options_are_refused(options: dict[str, Any]) -> None:
 
 
 def test_the_command_writes_page_and_json(tmp_path: Path) -> None:
-    write_study(tmp_path / "study.json", study())
+    shipped = str(shipped_measurements("sti", "study")[0])
     (tmp_path / "pipeline.json").write_text(json.dumps(pipeline()))
-    options = ["--study", str(tmp_path / "study.json"), "--pipeline", str(tmp_path / "pipeline.json")]
+    options = ["--study", shipped, "--pipeline", str(tmp_path / "pipeline.json")]
     done = CliRunner().invoke(app, ["sti", *options, "--out", str(tmp_path / "out"), "--json"])
     assert done.exit_code == 0, done.output
     printed = json.loads(done.stdout)
-    assert printed["models"][0]["study"] == "small on sst2" and (tmp_path / "out" / "report.html").exists()
+    assert [model["study"] for model in printed["models"]] == ["references on references-test"]
+    assert (tmp_path / "out" / "report.html").exists()
     assert json.loads((tmp_path / "out" / "reproduction.json").read_text())["claims"] == printed["claims"]
+
+
+def test_a_study_that_lacks_a_planned_submodel_is_refused() -> None:
+    with pytest.raises(InputError):
+        Studied.of(begun(), SETTINGS)

@@ -12,13 +12,13 @@ from simnmt.papers.sti import reproduction
 from simnmt.papers.sti.pipeline import PipelineMeasurement
 from simnmt.report.typography import signed
 from tests.browser import part_of
-from tests.papers.sti_stand_ins import study
+from tests.papers.sti_stand_ins import studied
 from tests.papers.test_sti_reproduction import pipeline
 
 
 @pytest.fixture(scope="module")
 def report() -> Report:
-    return reproduction.report([study()], PipelineMeasurement.model_validate(pipeline()))
+    return reproduction.report([studied()], PipelineMeasurement.model_validate(pipeline()))
 
 
 @pytest.fixture(scope="module")

@@ -63,7 +63,7 @@ def energy_cases(bench: Bench) -> Cases:
     """Return a rest of the device, and each corner cell repeated for so long that the counter's resolution does not matter."""
     bench.meter, obstacles = find_energy_meter(bench.engine.account.device)
     if bench.meter is None:
-        bench.remarks.append(f"no energy: {'; '.join(obstacles)}")
+        bench.remarks.append(f"no energy: {obstacles}")
         bench.add({"energy": None})
         return {}
     span_s = max(1.0 if bench.quick else 3.0, RESOLUTIONS * bench.meter.resolution_s)

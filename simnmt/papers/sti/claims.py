@@ -26,8 +26,8 @@ from simnmt.papers.kit.claims import (
     unmeasured,
 )
 from simnmt.papers.sti.pipeline import PIPELINE_CLAIMS, OfPipeline, PipelineMeasurement
+from simnmt.papers.sti.plans import DEVICES, GPU, PROCESSOR, Studied
 from simnmt.papers.sti.printed import BASELINES, PAPER, PRINTED_CLAIMS
-from simnmt.papers.sti.study import DEVICES, GPU, PROCESSOR, Study
 from simnmt.results.statistics import CONFIDENCE, Estimate
 
 NEEDS = "needs a study of a trained classifier: give --study, or --store and --task"
@@ -119,21 +119,17 @@ def raised_gain(upgrades: pd.DataFrame) -> Estimate:
 class OfStudy(Facts):
     """A study, which claims about a part of it are judged on."""
 
-    study: Study
+    studied: Studied
 
     @property
     def device(self) -> str:  # type: ignore[override]
         """The model and its task."""
-        return self.study.name
-
-    def lacks(self, need: str) -> Undecided | None:
-        """Return that the study has not this part."""
-        return None if getattr(self.study, need) else Undecided(f"the study has no part `{need}`", "needs --study")
+        return self.studied.study.name
 
     def rises(self) -> Result:
         """Return the gain of the most over the fewest bits, layers and slices, the other two as in the whole model."""
-        uniform, model = self.study.frame("uniform"), self.study.model
-        whole = {"bits": 32, "layers": model.layers, "slices": model.heads}
+        uniform, model = self.studied.uniform, self.studied.study.model
+        whole = {"uniform_bits": 32, "layers": model.layers, "slices": model.heads}
         effects: dict[str, Effect] = {}
         texts = []
         for name in whole:
@@ -141,12 +137,14 @@ class OfStudy(Facts):
             line = uniform[(uniform[[*others]] == others).all(axis=1)].sort_values(name)
             difference = gain(line["right"].tail(1), line["right"].head(1))
             effects[name] = rise(difference)
-            texts.append(f"{name} from {line[name].iloc[0]} to {line[name].iloc[-1]}: {format_gain(difference)}")
+            texts.append(
+                f"{name.removeprefix('uniform_')} from {line[name].iloc[0]} to {line[name].iloc[-1]}: {format_gain(difference)}"
+            )
         return Result(effects, "; ".join(texts), "one of them at a time, the others as in the whole model", words=None)
 
     def importance(self) -> Result:
         """Return the gain of raising by importance over raising as many shards at random."""
-        upgrades = self.study.frame("upgrades")
+        upgrades = self.studied.upgrades
         gains = {case: raised_gain(rows) for case, rows in upgrades.groupby(CASE, sort=False)}
         by_case = [
             f"{layers} x {slices}, {raised} to {bits} bits: {format_gain(difference)}"
@@ -154,14 +152,14 @@ class OfStudy(Facts):
         ]
         overall, orders = raised_gain(upgrades), (upgrades["order"] == "random").sum() / len(gains)
         why = f"{'; '.join(by_case)}; {orders:.0f} random orders each, all else at 2 bits"
-        if self.study.ranked_on_judged:
+        if self.studied.study.ranked_on_judged:
             why += "; the order was found on the same examples, as in the paper"
         return Result(overall, format_gain(overall), why)
 
     def sizes(self) -> Result:
         """Return the gain of the largest preload buffer over the smallest, by device and deadline."""
         gains, texts, falls = [], [], 0
-        for _, line in self.study.frame("sizes").sort_values("preload_share").groupby(["device", "deadline_share"]):
+        for _, line in self.studied.sizes.sort_values("preload_share").groupby(["device", "deadline_share"]):
             gains.append(gain(line["right"].tail(1), line["right"].head(1)))
             texts.append(f"{line['device'].iloc[0]}, {format_shares(line['deadline_share'].head(1))}: {format_gain(gains[-1])}")
             falls += int((line["accuracy"].diff() < 0.0).sum())
@@ -172,7 +170,7 @@ class OfStudy(Facts):
 
     def shapes(self) -> Result:
         """Return the submodels of the devices whose computation grows most and least with slices."""
-        grid = self.study.frame("grid")
+        grid = self.studied.grid
         buffered = grid[(grid["method"] == "STI") & (grid["preload_share"] > 0.0)]
         plans = {device.name: buffered[buffered["device"] == device.name] for device in (PROCESSOR, GPU)}
         if any(points.empty for points in plans.values()):
@@ -195,12 +193,12 @@ class OnDevice(OfStudy):
     @property
     def device(self) -> str:  # type: ignore[override]
         """The model with its task, and the device."""
-        return f"{self.study.name}, {self.on}"
+        return f"{self.studied.study.name}, {self.on}"
 
     @cached_property
     def points(self) -> pd.DataFrame:
         """The part `grid` on this device."""
-        grid = self.study.frame("grid")
+        grid = self.studied.grid
         return grid[grid["device"] == self.on]
 
     def against(self, second: str, first: str = "STI") -> pd.DataFrame:
@@ -291,40 +289,40 @@ class OnDevice(OfStudy):
 STUDY_CLAIMS: list[Claim[OfStudy]] = of_paper(
     PAPER,
     [
-        Claim("STI-24 (h)", value=OfStudy.shapes, needs="grid"),
-        Claim("STI-27", value=OfStudy.rises, holds=above(0.0), needs="uniform"),
-        Claim("STI-24 (e)", value=OfStudy.importance, holds=at_least(-ROUNDING), needs="upgrades"),
-        Claim("STI-24 (f)", value=OfStudy.sizes, needs="sizes"),
+        Claim("STI-24 (h)", value=OfStudy.shapes),
+        Claim("STI-27", value=OfStudy.rises, holds=above(0.0)),
+        Claim("STI-24 (e)", value=OfStudy.importance, holds=at_least(-ROUNDING)),
+        Claim("STI-24 (f)", value=OfStudy.sizes),
     ],
 )
 DEVICE_CLAIMS: list[Claim[OnDevice]] = of_paper(
     PAPER,
     [
-        Claim("STI-22 (a)", value=lambda on: on.accuracy("Load&Exec"), holds=at_least(-ROUNDING), needs="grid"),
-        Claim("STI-22 (b)", value=lambda on: on.accuracy("StdPL-32"), holds=at_least(-ROUNDING), needs="grid"),
-        Claim("STI-22 (c)", value=lambda on: on.accuracy("StdPL-2"), holds=at_least(-ROUNDING), needs="grid"),
-        Claim("STI-22 (d)", value=lambda on: on.accuracy("StdPL-6"), holds=at_least(-ROUNDING), needs="grid"),
-        Claim("STI-22 (e)", value=lambda on: on.accuracy("PreloadModel-32"), holds=at_least(-WITHIN - ROUNDING), needs="grid"),
-        Claim("STI-22 (f)", value=OnDevice.deadlines, needs="grid"),
-        Claim("STI-24 (d)", value=OnDevice.buffer, holds=above(0.0), needs="grid"),
-        Claim("STI-24 (g)", value=OnDevice.tight, needs="grid"),
-        Claim("STI-23 (c)", value=OnDevice.memory, holds=at_least(PAPER["least_order"]), needs="grid"),
-        Claim("STI-24 (a)", value=lambda on: on.work("PreloadModel-32"), holds=between(1 - EQUAL, 1 + EQUAL), needs="grid"),
-        Claim("STI-24 (b)", value=lambda on: on.work("Load&Exec", "StdPL-32"), holds=above(1.0), needs="grid"),
-        Claim("STI-24 (c)", value=lambda on: on.work("StdPL-2", "StdPL-6"), holds=above(1.0), needs="grid"),
-        Claim("STI-25", value=OnDevice.busy, needs="grid"),
+        Claim("STI-22 (a)", value=lambda on: on.accuracy("Load&Exec"), holds=at_least(-ROUNDING)),
+        Claim("STI-22 (b)", value=lambda on: on.accuracy("StdPL-32"), holds=at_least(-ROUNDING)),
+        Claim("STI-22 (c)", value=lambda on: on.accuracy("StdPL-2"), holds=at_least(-ROUNDING)),
+        Claim("STI-22 (d)", value=lambda on: on.accuracy("StdPL-6"), holds=at_least(-ROUNDING)),
+        Claim("STI-22 (e)", value=lambda on: on.accuracy("PreloadModel-32"), holds=at_least(-WITHIN - ROUNDING)),
+        Claim("STI-22 (f)", value=OnDevice.deadlines),
+        Claim("STI-24 (d)", value=OnDevice.buffer, holds=above(0.0)),
+        Claim("STI-24 (g)", value=OnDevice.tight),
+        Claim("STI-23 (c)", value=OnDevice.memory, holds=at_least(PAPER["least_order"])),
+        Claim("STI-24 (a)", value=lambda on: on.work("PreloadModel-32"), holds=between(1 - EQUAL, 1 + EQUAL)),
+        Claim("STI-24 (b)", value=lambda on: on.work("Load&Exec", "StdPL-32"), holds=above(1.0)),
+        Claim("STI-24 (c)", value=lambda on: on.work("StdPL-2", "StdPL-6"), holds=above(1.0)),
+        Claim("STI-25", value=OnDevice.busy),
     ],
 )
 
 
-def all_claims(studies: Sequence[Study], pipeline: PipelineMeasurement | None) -> list[ClaimRecord]:
+def all_claims(studies: Sequence[Studied], pipeline: PipelineMeasurement | None) -> list[ClaimRecord]:
     """Return every verdict: by each study, by the pipeline, and by the printed figures."""
     devices = [OnDevice(study, device.name) for study in studies for device in DEVICES]
     no_study = Undecided(NEEDS, "needs --study")
     no_pipeline = Undecided("needs a file of `python -m benchmarks.sti_pipeline --out FILE`", "needs --pipeline")
     return [
         *judge(DEVICE_CLAIMS, devices, no_study),
-        *judge(STUDY_CLAIMS, [OfStudy(study) for study in studies], no_study),
+        *judge(STUDY_CLAIMS, list(map(OfStudy, studies)), no_study),
         *judge(PIPELINE_CLAIMS, [] if pipeline is None else [OfPipeline(pipeline)], no_pipeline),
         *judge(PRINTED_CLAIMS, [Printed()]),
         *unmeasured(PAPER.unmeasured),

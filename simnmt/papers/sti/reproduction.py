@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from itertools import product
 from math import floor
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,21 +15,20 @@ from simnmt.base.errors import InputError
 from simnmt.papers.kit.figures import Curve, Figure, Row, Rows, curve, figure_of, grouped, labelled_groups, line_chart
 from simnmt.papers.kit.rendering import Report, derived_table
 from simnmt.papers.kit.study import read_studies, shipped_measurements
-from simnmt.papers.sti.claims import CASE, NEEDS, all_claims, gain, in_points, in_time, paired, raised_gain, ratio
+from simnmt.papers.sti.claims import NEEDS, all_claims, gain, in_points, in_time, paired, ratio
 from simnmt.papers.sti.pipeline import PipelineMeasurement, read_pipeline
+from simnmt.papers.sti.plans import DEVICES, METHODS, PLANNED, Studied
 from simnmt.papers.sti.printed import BASELINES, BOARDS, DERIVED, GAINS, LOADED_FIRST, PAPER, PIPELINE
-from simnmt.papers.sti.study import DEVICES, METHODS, Part, Study
+from simnmt.papers.sti.study import Study
 from simnmt.report.charts import Chart
 from simnmt.report.page_template import Section
 from simnmt.report.pipelines import DrawnPipeline, pipeline_svg
-from simnmt.report.table import Column, Table
+from simnmt.report.table import Table
 from simnmt.streaming.plan.timeline import Work, load_then_run, timeline
 
 IN_MEMORY = ("PreloadModel-32", "PreloadModel-6")
 DRAWN_SHARE = 0.175
 """The deadline that is drawn, or the nearest that a study has: the paper's 200 ms where a layer takes 95 ms."""
-INTERNAL = ["right", "load_s", "comp_s", "deadline_s", "latency_s", "stall_s", "held_bytes", "working_bytes", "shards"]
-"""Columns of points that the document leaves out, or has in other units."""
 
 
 def _gain_columns(pairs: pd.DataFrame | None, suffix: str = "") -> Row:
@@ -42,7 +41,7 @@ def _gain_columns(pairs: pd.DataFrame | None, suffix: str = "") -> Row:
     return dict(zip([f"{name}{suffix}" for name in names], (*values, 0 if pairs is None else len(pairs)), strict=True))
 
 
-def gains_table(studies: Sequence[Study]) -> Table:
+def gains_table(studies: Sequence[Studied]) -> Table:
     """Return the points that STI gains over each other method, printed and ours."""
     nothing = {**_gain_columns(None, "_in_time"), "deadlines_in_time": None, **_gain_columns(None)}
     rows: list[Row] = [
@@ -52,17 +51,14 @@ def gains_table(studies: Sequence[Study]) -> Table:
         for board, column in BOARDS.items()
         for method in BASELINES
     ]
-    for study in studies:
-        grid = study.frame("grid")
-        for device in DEVICES if len(grid) else ():
-            for method in METHODS[1:]:
-                pairs = paired(grid[grid["device"] == device.name], method)
-                rows.append(
-                    {"kind": "inferred", "study": study.name, "device": device.name, "method": method}
-                    | {**_gain_columns(in_time(pairs), "_in_time"), **_gain_columns(pairs)}
-                    | {"missed": int(pairs["misses"].sum()), "missed_other": int(pairs["misses_other"].sum())}
-                    | {"shards_ratio": ratio(pairs, "shards")}
-                )
+    for studied, device, method in product(studies, DEVICES, METHODS[1:]):
+        pairs = paired(studied.grid[studied.grid["device"] == device.name], method)
+        rows.append(
+            {"kind": "inferred", "study": studied.study.name, "device": device.name, "method": method}
+            | {**_gain_columns(in_time(pairs), "_in_time"), **_gain_columns(pairs)}
+            | {"missed": int(pairs["misses"].sum()), "missed_other": int(pairs["misses_other"].sum())}
+            | {"shards_ratio": ratio(pairs, "shards")}
+        )
     return PAPER.shown_table(
         "gains",
         rows,
@@ -78,51 +74,10 @@ def _method(row: Row) -> str:
     return f"{row['method']}{buffer}"
 
 
-def _size(deadline: str, row: Row) -> str:
-    size: str = row["sizes"].get(deadline, "")
-    return size
-
-
-def submodels_table(grid: Rows) -> Table:
-    """Return n x m by method and deadline, instead of the lost Table 6."""
-    rows = []
-    for (study, device, method, preload), group in grouped(grid, "study", "device", "method", "preload_share").items():
-        means = pd.DataFrame(group)[["accuracy", "held_mb", "working_mb"]].mean().to_dict()
-        sizes = {f"{100 * row['deadline_share']:g}": f"{row['layers']} x {row['slices']}" for row in group}
-        row = {"study": study, "device": device, "method": method, "preload_share": preload, "sizes": sizes, **means}
-        rows.append(row | {"missed": sum(row["misses"] for row in group)})
-    deadlines = sorted({at for row in rows for at in row["sizes"]}, key=float)
-    columns = [Column(f"{at} %", partial(_size, at)) for at in deadlines]
-    return PAPER.shown_table("submodels", rows, *columns, method_shown=_method)
-
-
-def upgrades_table(studies: Sequence[Study]) -> Table:
-    """Return shards raised by importance and at random, instead of the lost Table 7."""
-    rows: list[Row] = []
-    for study in studies:
-        for case, raised in study.frame("upgrades").groupby(CASE, sort=False) if study.upgrades else ():
-            by_order = {order: entries["accuracy"] for order, entries in raised.groupby("order")}
-            by_chance, best = by_order["random"], raised[raised["order"] == "importance"].iloc[0]
-            rows.append(
-                dict(zip(CASE, case, strict=True))
-                | dict(zip(("gain", "low", "high"), in_points(raised_gain(raised)), strict=True))
-                | {"study": study.name, "agreement": best["agreement"], "base": by_order["none"].iloc[0]}
-                | {"best": best["accuracy"], "random_mean": by_chance.mean(), "orders": len(by_chance)}
-                | {"random_least": by_chance.min(), "random_most": by_chance.max()}
-                | {"beaten": int((by_chance <= best["accuracy"]).sum())}
-            )
-    return PAPER.shown_table(
-        "upgrades",
-        rows,
-        size=lambda row: f"{row['layers']} x {row['slices']}",
-        no_better=lambda row: f"{row['beaten']} of {row['orders']}",
-    )
-
-
-def point_rows(studies: Sequence[Study], part: Part) -> Rows:
-    """Return the rows of a part of all studies, without the answers."""
-    frames = [study.frame(part).drop(columns=INTERNAL) for study in studies if getattr(study, part)]
-    rows: Any = pd.concat(frames).astype(object).to_dict("records") if frames else []
+def point_rows(frames: Sequence[pd.DataFrame]) -> Rows:
+    """Return the rows of a part of all studies, without the answers and the times of each layer."""
+    shown = [frame.drop(columns=["right", "load_s", "comp_s", "shards"]).astype(object) for frame in frames]
+    rows: Any = pd.concat(shown).to_dict("records") if shown else []
     return [{key: None if value != value else value for key, value in row.items()} for row in rows]
 
 
@@ -143,8 +98,7 @@ def memory_figure(grid: Rows, sizes: Rows) -> Figure:
             if row["method"] not in IN_MEMORY and not row["held_mb"]:
                 name = _method(row) + (", late" if row["misses"] else "")
                 lines.append(Curve(name, [min(held), max(held)], [100 * row["accuracy"]] * 2, "lines"))
-        reading = f"Under {first['deadline_ms']:,.0f} ms. Methods that hold nothing between executions are level lines. "
-        reading += "Working buffers come on top: see the table."
+        reading = f"Under {first['deadline_ms']:,.0f} ms. Methods that hold nothing between executions are level lines."
         values = [value for drawn in lines for value in drawn.y]
         span = (5.0 * floor(min(values) / 5.0) - 1.0, min(100.5, max(values) + 2.0))
         return line_chart("parameters held, MB", "accuracy, %", reading, lines, linear="y", span=span)
@@ -166,22 +120,22 @@ def memory_figure(grid: Rows, sizes: Rows) -> Figure:
     )
 
 
-def pipelines(studies: Sequence[Study]) -> list[Section]:
+def pipelines(studies: Sequence[Studied]) -> list[Section]:
     """Return pictures of the paper's pipeline, and of the pipelines of each device under one deadline (figure 8)."""
     drawn = [DrawnPipeline("pipeline", PIPELINE), DrawnPipeline("load, then run", LOADED_FIRST)]
     name = "Published: six layers of DistilBERT"
     parts = [Section(name, picture=pipeline_svg(name, drawn))]
-    for study in studies:
-        for device, points in grouped(study.grid, "device").items():
-            at = min((point.deadline_share for point in points), key=lambda share: abs(share - DRAWN_SHARE))
+    for studied in studies:
+        for device, points in studied.grid.groupby("device", sort=False):
+            at = min(points["deadline_share"], key=lambda share: abs(share - DRAWN_SHARE))
             drawn = []
-            for point in (point for point in points if point.deadline_share == at):
-                held = f", {point.held_bytes / 1e6:.3g} MB" if point.preload_share and point.held_bytes else ""
+            for point in points[points["deadline_share"] == at].itertuples():
+                held = f", {point.held_mb:.3g} MB" if point.method in PLANNED and point.held_mb else ""
                 run = load_then_run if point.method == "Load&Exec" else timeline
-                times = run(point.load_s, Work([point.comp_s] * len(point.load_s)))
+                times = run(point.load_s, Work([point.comp_s] * point.layers))
                 drawn.append(DrawnPipeline(f"{point.method}, {point.layers} x {point.slices}{held}", times))
-            name = f"{study.name}, {device[0]}, {100 * at:g} % of the whole computation"
-            parts.append(Section(name, picture=pipeline_svg(name, drawn, points[0].deadline_s)))
+            name = f"{studied.study.name}, {device}, {100 * at:g} % of the whole computation"
+            parts.append(Section(name, picture=pipeline_svg(name, drawn, 1e-3 * point.deadline_ms)))
     note = (
         "Above what the disk reads, below what the processor computes and how long it waits; a box for each layer, a line for "
         "the deadline; MB: preloaded. Figure 8 itself is not in the source text."
@@ -203,25 +157,24 @@ def describe_study(study: Study) -> str:
     )
 
 
-def report(studies: Sequence[Study], pipeline: PipelineMeasurement | None) -> Report:
+def report(studies: Sequence[Studied], pipeline: PipelineMeasurement | None) -> Report:
     """Return the reproduction for JSON, terminal and page."""
-    grid, sizes = point_rows(studies, "grid"), point_rows(studies, "sizes")
+    grid, sizes = (point_rows([getattr(studied, part) for studied in studies]) for part in ("grid", "sizes"))
+    measured = [studied.study for studied in studies]
     about: Any = {"tool": True, "model": True, "task": True, "importance": {"task", "task_sha256", "examples", "shared"}}
     return Report(
         PAPER,
         all_claims(studies, pipeline),
         [
             gains_table(studies),
-            submodels_table(grid),
-            upgrades_table(studies),
             PAPER.shown_table("sizes", sizes),
             derived_table(DERIVED),
             PAPER.table("lost").shown(),
             PAPER.shown_table("grid", grid),
         ],
         [memory_figure(grid, sizes)] if grid else [],
-        [describe_study(study) for study in studies] or [f"Published figures alone; a result of ours {NEEDS}."],
-        more={"models": [{"study": study.name, **study.model_dump(mode="json", include=about)} for study in studies]},
+        [describe_study(study) for study in measured] or [f"Published figures alone; a result of ours {NEEDS}."],
+        more={"models": [{"study": study.name, **study.model_dump(mode="json", include=about)} for study in measured]},
         pictures=pipelines(studies),
     )
 
@@ -256,11 +209,13 @@ def reproduce(
     if store is None or task is None:
         if store or task or importance_task:
             raise InputError("one of --store and --task is missing", remedy="give --store DIR --task FILE.tsv together")
-        return report(read_studies(studies or shipped_measurements("sti", "study"), Study), measured)
+        paths = studies or shipped_measurements("sti", "study")
+        return report([Studied.of(study) for study in read_studies(paths, Study)], measured)
     if studies and len(studies) > 1:
         raise InputError("more than one --study beside --store", remedy="give the one file that its study is kept in")
     # Here, since reading a study needs no torch.
     from simnmt.papers.sti.study_run import study_classifier
 
     out = studies[0] if studies else None
-    return report([study_classifier(store, task, importance_task=importance_task, out=out, progress=progress)], measured)
+    study = study_classifier(store, task, importance_task=importance_task, out=out, progress=progress)
+    return report([Studied.of(study)], measured)

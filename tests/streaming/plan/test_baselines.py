@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simnmt.papers.sti.study import GPU, PROCESSOR
-from simnmt.papers.sti.study_run import device_cost
+from simnmt.papers.sti.plans import GPU, PROCESSOR
 from simnmt.profile.streaming_cost import BITS, StiCost
 from simnmt.streaming.plan.plan_summary import contestants, in_memory, load_and_execute, standard_pipeline
 from simnmt.streaming.plan.presets import PRESETS, preset
@@ -102,7 +101,7 @@ def test_there_is_one_model_of_each_board() -> None:
     """The planner's presets are the boards that studies stand on, for shards of BERT's size (STI-20, STI-21)."""
     order = tuple((layer, piece) for layer in range(12) for piece in range(12))
     for name, device in (("@odroid-sti", PROCESSOR), ("@jetson-sti", GPU)):
-        shipped, studied = preset(name), device_cost(device, 12, 12, order)
+        shipped, studied = preset(name), device.cost(12, 12, order)
         assert shipped is not None
         assert shipped.cost.io_s == studied.io_s
         assert [*shipped.cost.comp_s.values()] == [*studied.comp_s.values()]
