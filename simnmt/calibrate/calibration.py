@@ -23,7 +23,7 @@ from simnmt.calibrate.parts import Bench, groups
 from simnmt.calibrate.processor_use import pinned
 from simnmt.calibrate.settings import CalibrationError, Settings
 from simnmt.nmt.engine import Engine, EngineAccount, load_engine
-from simnmt.profile.blocks import Overheads, ProfileError
+from simnmt.profile.blocks import ProfileError
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.doubts import profile_doubts
 from simnmt.profile.origin import LengthUnit, MeasuringConditions
@@ -146,7 +146,7 @@ def measure(bench: Bench, journal: Journal | None) -> pd.DataFrame | None:
             # Stretches of another group have other numbers.
             beside_reference.append(frame.assign(stretch=frame["stretch"].map(lambda at, group=number: (group, at))))
     if bench.overheads:
-        bench.blocks["overheads"] = Overheads(**bench.overheads)
+        bench.blocks["overheads"] = bench.overheads
     return pd.concat(beside_reference) if beside_reference else None
 
 

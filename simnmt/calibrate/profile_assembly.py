@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from simnmt.base.configuration import Configuration
 from simnmt.calibrate import processor_use
 from simnmt.calibrate.box import BoxDescription
 from simnmt.calibrate.harness import counted
 from simnmt.nmt.engine import EngineAccount
-from simnmt.profile.blocks import Overheads
+from simnmt.profile.blocks import overheads_times
 from simnmt.profile.decoder_settings import DecoderOptions
 from simnmt.profile.device_profile import SCHEMA_VERSION, DeviceProfile
 from simnmt.profile.doubts import alone_vs_plane, busy_message
@@ -34,8 +33,8 @@ from simnmt.profile.profile_file import checked_profile
 STEADY_GOVERNORS = ("performance", "userspace")
 _ACCOUNT = ("backend", "compute_type", "device", "device_name", "threads", "fused", "weights", "architecture", "versions")
 """Fields of an engine's account that `engine` of a profile has too."""
-Blocks = Mapping[str, Configuration | None]
-"""Measured blocks of a profile by name; None for a block that could not be measured."""
+Blocks = Mapping[str, Any]
+"""Measured blocks of a profile by name, `overheads` as a mapping; None for a block that could not be measured."""
 CELL = ["cell", "src_len", "tgt_len", "batch"]
 
 
@@ -155,13 +154,11 @@ def completed(
     Date, tool and conditions of the new blocks are added to `conditions.later`. A given name replaces the profile's. Overheads
     of parts that are not measured now stay.
     """
-    if isinstance(measured := blocks.get("overheads"), Overheads) and before.overheads is not None:
-        merged = {name: getattr(measured, name) for name in measured.model_fields_set}
-        blocks = {**blocks, "overheads": before.overheads.model_copy(update=merged)}
     earlier = before.conditions or Conditions()
     later = LaterConditions(**conditions.model_dump(exclude={"later", "gap_s"}), parts=tuple(parts), date=now(), tool=tool)
     update: dict[str, object] = {
         **blocks,
+        "overheads": {**before.overheads, **blocks.get("overheads", {})},
         "name": name or before.name,
         "device": before.device.model_copy(update={"name": device_name or before.device.name}),
         "conditions": earlier.model_copy(update={"later": (*earlier.later, later)}),
@@ -185,7 +182,7 @@ def with_batches_at_pace(profile: DeviceProfile) -> DeviceProfile:
     changed: dict[str, object] = {
         "step": step.times(pace),
         "encoder": encoder.times(pace),
-        "overheads": None if profile.overheads is None else profile.overheads.times(pace),
+        "overheads": overheads_times(profile.overheads, pace),
         "provenance": profile.provenance.model_copy(update={"source": source}),
     }
     return profile.model_copy(update=changed)

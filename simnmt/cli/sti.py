@@ -211,9 +211,6 @@ def profile(
     into: Annotated[Path | None, option("FILE|@NAME", "Profile to add the costs to; the rest of it is kept.")] = None,
     repeats: Annotated[int | None, option("N", "Repeats of each layer's width; thrice for reads. [default: 9]")] = None,
     threads: Annotated[int | None, option("T", "CPU threads. [default: 1]")] = None,
-    folder: Annotated[
-        Path | None, option("DIR", "With --model: where the shards would lie. [default: the profile's folder]")
-    ] = None,
     unit: Annotated[
         str | None, option("UNIT", "What a token is. [default: the store's sentencepiece model; else subword]")
     ] = None,
@@ -242,8 +239,6 @@ def profile(
         raise typer.BadParameter("name a shard store, or the sizes of a translator with --model, and not both")
     if store is None and task is not None:
         raise typer.BadParameter("random weights are worth nothing on a task", param_hint="--task")
-    if store is not None and folder is not None:
-        raise typer.BadParameter("a store is read where it lies", param_hint="--folder")
     if is_standard(out):
         raise typer.BadParameter("evaluations are kept beside the profile: name a file", param_hint="--out")
     check_output(out, force, task)
@@ -259,7 +254,7 @@ def profile(
                 device_profile, warnings = profile_store(opened, of_store, named, journal, task=examples, listener=bar)
         else:
             assert model is not None
-            place = folder or out.absolute().parent
+            place = out.absolute().parent
             of_model = settings(lengths=lengths or STI_MODEL_LENGTHS)
             device_profile, warnings = profile_model(model, place, of_model, named, listener=bar)
     write_profile(out, device_profile)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from simnmt.base.text_tables import format_table
-from simnmt.profile.blocks import Block, ExecutionFit, Shown, shown_of
+from simnmt.profile.blocks import OF_BATCHES, Block, ExecutionFit, Shown, shown_of
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.doubts import COST_MODELS, LENGTHS, against_step, alone_vs_plane, heldout_errors, profile_doubts
 from simnmt.profile.profile_variant import choose
@@ -67,10 +67,12 @@ def facts(profile: DeviceProfile) -> list[tuple[str, str]]:
     """Return (label, text) lines of each block, its fields as `Shown` says; a block's doubts follow it as `warning`."""
     doubts, lines = profile_doubts(profile), list[tuple[str, str]]()
     for name, shown, block in _blocks(profile):
-        lines += [(label, text) for label, text in block.lines(shown.text) if text]
+        parts = block.items() if isinstance(block, Mapping) else [("", block)]
+        for key, part in parts:
+            lines += [(label, text) for label, text in part.lines(f"{shown.text} {key.replace('_', ' ')}".rstrip()) if text]
         lines += _derived(name, profile)
         lines += [("warning", doubt.message) for doubt in doubts if doubt.source == name]
-    missing = [name for name in COST_MODELS if getattr(profile, name) is None]
+    missing = [name for name in COST_MODELS if not getattr(profile, name)]
     return [*lines, *([("not measured", ", ".join(missing))] if missing else [])]
 
 
@@ -78,6 +80,8 @@ def _derived(name: str, profile: DeviceProfile) -> Iterator[tuple[str, str]]:
     """Return lines about a block that follow from several blocks."""
     if name == "encoder" and (apart := alone_vs_plane(profile)) is not None:
         yield "sentence alone", f"{100 * apart:+.2f} % by steps against the plane, mean over {LENGTHS}"
+    if name == "overheads" and (unknown := [part for part in OF_BATCHES if part not in profile.overheads]):
+        yield name, f"not measured, count as 0 s: {', '.join(unknown)}"
     if name == "decoder" and profile.decoder is not None:
         choices = (choose(profile, settings) for settings in profile.decoder.measured)
         yield "decoder fidelity", "; ".join(f"{choice.settings}: {choice.fidelity}" for choice in choices)
@@ -85,9 +89,9 @@ def _derived(name: str, profile: DeviceProfile) -> Iterator[tuple[str, str]]:
             yield "decoder against step", f"measured steps of {profile.decoder.base} over step and gap: {ratios}"
 
 
-def _blocks(profile: DeviceProfile) -> list[tuple[str, Shown, Block]]:
+def _blocks(profile: DeviceProfile) -> list[tuple[str, Shown, Block | Mapping[str, Block]]]:
     named = ((name, shown_of(DeviceProfile, name), getattr(profile, name)) for name in DeviceProfile.model_fields)
-    return [(name, shown, block) for name, shown, block in named if shown is not None and block is not None]
+    return [(name, shown, block) for name, shown, block in named if shown is not None and block]
 
 
 SENTENCES = (10, 20, 50, 100)
@@ -105,12 +109,14 @@ def numbers(profile: DeviceProfile) -> dict[str, float]:
     if profile.step is not None:
         steps = zip(profile.step.batch, profile.step.seconds, strict=True)
         found |= {f"seconds of a first step, batch {batch}": row[0] for batch, row in steps}
-    blocks = {name: block for name in _COSTS if (block := getattr(profile, name)) is not None}
+    blocks = {name: getattr(profile, name) for name in _COSTS}
     blocks["execution"] = profile.execution.model_copy(update={"plane": profile.plane, "fit": ExecutionFit()})
-    return found | dict(_floats("", {name: block.model_dump() for name, block in blocks.items()}))
+    return found | dict(_floats("", blocks))
 
 
 def _floats(place: str, content: Any) -> Iterator[tuple[str, float]]:
+    if isinstance(content, Block):
+        content = content.model_dump()
     if isinstance(content, float):
         yield place, content
     elif isinstance(content, Mapping):

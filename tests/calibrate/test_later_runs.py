@@ -69,7 +69,7 @@ def test_single_parts_complete_a_profile_of_the_same_engine(measured: Any) -> No
     for kept in ("execution", "valid_range", "engine", "step"):
         assert getattr(done, kept) == getattr(whole, kept)
     assert done.disk is not None
-    assert done.overheads.step_gap_s == whole.overheads.step_gap_s
+    assert done.overheads["step_gap_s"] == whole.overheads["step_gap_s"]
     assert done.conditions.drift == whole.conditions.drift, "of the execution that is still in the profile"
     (later,) = done.conditions.later
     assert (later.parts, later.governor) == (("disk", "overheads"), "performance")
@@ -96,7 +96,7 @@ def test_steps_measured_again_bring_their_gap_and_refilling_and_touch_nothing_el
         assert getattr(done, kept) == getattr(whole, kept)
     assert (done.execution.fit, done.execution.samples) == (whole.execution.fit, whole.execution.samples)
     assert done.execution.plane == whole.execution.plane
-    assert done.overheads.decision_s == whole.overheads.decision_s
+    assert done.overheads["decision_s"] == whole.overheads["decision_s"]
     cost = done.decoding_cost
     pace = cost.leave_s / 0.001
     assert pace > 2.0, "whole executions were slower by their gap, and that is told"

@@ -98,7 +98,7 @@ def test_profiles_of_one_box_and_model_are_one_device_with_a_decoder_per_measure
         profile("five", beam=5),
         profile("alpha"),
         profile("again"),
-        profile("beta", box="another box", overheads=None),
+        profile("beta", box="another box", overheads={}),
     ]
     known = decoders(profiles)
     assert [(decoder.device, decoder.beam, decoder.profile.name) for decoder in known] == [
@@ -215,7 +215,7 @@ def test_seeds_with_different_signs_give_no_verdict() -> None:
 
 
 def test_refill_costs_that_were_not_measured_decide_nothing() -> None:
-    outcomes = verdicts(judge(SPEED_CLAIMS, [device(overheads=None)]))
+    outcomes = verdicts(judge(SPEED_CLAIMS, [device(overheads={})]))
     assert {bare for bare, verdict in outcomes.items() if verdict == "not measurable here"} == {
         *(f"FNI-16 ({letter})" for letter in "cdefg"), "FNI-10",
     }  # fmt: skip

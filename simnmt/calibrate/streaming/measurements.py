@@ -303,7 +303,7 @@ def measure_decoder(
     """Time a decoder step at each width, and choosing one of `vocabulary` tokens.
 
     The time of all layers, with weights from memory, is divided by their number. Also returns the seconds in which one layer
-    computes keys and values of one source token.
+    computes keys and values of one source token. `reads`: of a shard.
     """
     widths, size = range(1, geometry.heads + 1), geometry.weights_per_shard
     shard = PackedWeights.random(UNPACKED_BITS, size, seed=settings.seed)

@@ -16,31 +16,27 @@ from functools import partial
 from importlib.metadata import version
 from itertools import product
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-import torch
 
 from simnmt.base import VERSION
 from simnmt.calibrate import profile_assembly
 from simnmt.calibrate.box import describe
 from simnmt.calibrate.calibration import check_threads
-from simnmt.calibrate.disk import measure_disk
 from simnmt.calibrate.harness import Listener
 from simnmt.calibrate.journal import Journal
 from simnmt.calibrate.processor_use import pinned
 from simnmt.calibrate.settings import CalibrationError, StiSettings
 from simnmt.calibrate.streaming.measurements import (
-    READS,
     UNPACKED_BITS,
     check_bits,
     measure_decoder,
     measure_layers,
     measure_reads,
-    reads_block,
     slowed_by_reads,
 )
-from simnmt.kernels.unpack import OUTLIER_SHARE, PackedWeights
 from simnmt.nmt.architecture import ARCHITECTURES, TransformerArchitecture, read_architecture
 from simnmt.nmt.devices import torch_threads
 from simnmt.nmt.engine import EngineAccount
@@ -52,10 +48,10 @@ from simnmt.profile.execution_fit import nonnegative_line
 from simnmt.profile.origin import LengthUnit, ValidRange
 from simnmt.profile.streaming_block import ShardReads, StiBlock, StiImportance
 from simnmt.profile.streaming_cost import BITS, ShardGeometry
-from simnmt.streaming.encoder import ElasticEncoder, EncoderConfiguration, random_resident
+from simnmt.streaming.encoder import ElasticEncoder, EncoderConfiguration
+from simnmt.streaming.encoder_folder import random_weights
 from simnmt.streaming.evaluation import Evaluator
-from simnmt.streaming.shards import record_size
-from simnmt.streaming.store import ShardStore
+from simnmt.streaming.store import ShardStore, write_store
 from simnmt.streaming.texts import PIECES_FILE, Task
 from simnmt.workload.length_units import unit_of_content
 
@@ -66,10 +62,7 @@ UNIT = "subword"
 """Unit of models without a sentencepiece model that could name it, as in `simnmt calibrate`."""
 LOW, HIGH = 2, 32
 """Bits of all shards, and of the one that is raised; no bitwidth between them is measured (STI-28)."""
-NOTES = (
-    "reads of the records' sizes in a file of their own, which the system may read ahead, and none faster than a pace; 0.15 % "
-    "outliers assumed",
-)
+DECODER_READS = "reads of the decoder's larger shards follow from those of the encoder by the line over their bytes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,68 +218,50 @@ def profile_model(
 def translator_blocks(
     model: TransformerArchitecture, folder: str | os.PathLike[str], settings: StiSettings, listener: Listener
 ) -> tuple[StiBlock, Execution]:
-    """Measure the blocks `sti` and `execution` of a profile.
+    """Measure the blocks `sti` and `execution` of a profile, with the encoder in a temporary store in `folder`.
 
-    `folder`: folder on the disk of the shards. Reads have the sizes of records, in a temporary file: no model is sharded.
-    Raises `CalibrationError` for sizes that cannot be cut, `DiskError` for a folder without a disk.
+    Raises `CalibrationError` or `StoreError` for sizes that cannot be cut, and `StoreError` for a full disk.
     """
     try:
         geometry = ShardGeometry(model.encoder_layers, model.heads, model.d_model, model.ffn)
     except ValueError as error:
         raise CalibrationError(f"--model: {error}", remedy="name a model whose heads divide it") from None
+    weights = random_weights(
+        EncoderConfiguration(
+            kind="elastic",
+            layers=model.encoder_layers,
+            heads=model.heads,
+            width=model.d_model,
+            ffn=model.ffn,
+            vocabulary=model.vocab,
+            positions=model.max_positions,
+            classes=2,
+            activation="relu" if model.activation == "relu" else "gelu",  # GELU replaces Swish, at equal cost
+            head_activation=None,
+        ),
+        f"random weights, {model.encoder_layers} + {model.decoder_layers} layers",
+    )
+    with TemporaryDirectory(dir=folder) as place:
+        write_store(weights, Path(place, "store"))
+        with ShardStore.open(Path(place, "store")) as store:
+            block = encoder_block(store, ElasticEncoder.of(weights), settings, listener)
     crossed = replace(geometry, layers=model.decoder_layers, cross_attention=True)
-    sizes = [[record_bytes(half, bits) for bits in BITS] for half in (geometry, crossed)]
-    disk = measure_disk(folder, [size for half in sizes for size in half], READS * settings.repeats, seed=settings.seed)
-    # As in the executor, a paced read ends when a disk of that rate would have ended it, or later.
-    least_s_per_byte = 0.0 if settings.pace_bytes_per_s is None else 1.0 / settings.pace_bytes_per_s
-    encoder_reads, decoder_reads = (
-        tuple(
-            ShardReads.of(np.maximum(disk.read_s[size], size * least_s_per_byte), bits=bits, bytes=size)
-            for bits, size in zip(BITS, of_half, strict=True)
+    larger = crossed.weights_per_shard / geometry.weights_per_shard - 1.0
+    more_s = {read.bits: larger * read.bytes / block.io.bytes_per_s for read in block.io.reads}
+    reads = tuple(
+        ShardReads(
+            bits=read.bits,
+            bytes=round((1.0 + larger) * read.bytes),
+            repeats=read.repeats,
+            min_s=read.min_s + more_s[read.bits],
+            median_s=read.median_s + more_s[read.bits],
         )
-        for of_half in sizes
+        for read in block.io.reads
     )
-    configuration = EncoderConfiguration(
-        kind="elastic",
-        layers=model.encoder_layers,
-        heads=model.heads,
-        width=model.d_model,
-        ffn=model.ffn,
-        vocabulary=model.vocab,
-        positions=model.max_positions,
-        classes=2,
-        activation="relu" if model.activation == "relu" else "gelu",  # GELU replaces Swish, at equal cost
-        head_activation=None,
-    )
-    encoder = ElasticEncoder(configuration, random_resident(configuration, torch.Generator().manual_seed(0)))
-    compute = measure_layers(encoder, random_shards(geometry, UNPACKED_BITS, settings.seed), settings, listener)
-    decoder, source_token_s = measure_decoder(crossed, decoder_reads, model.vocab, settings, listener)
-    block = StiBlock(
-        kind="measured",
-        model=f"random weights, {geometry.layers} + {crossed.layers} layers",
-        geometry=geometry,
-        io=reads_block(encoder_reads, cold=disk.doubt is None, pace=settings.pace_bytes_per_s),
-        compute=compute,
-        decoder=decoder,
-        threads=settings.threads,
-        resident_bytes=resident_bytes(model),
-        notes=NOTES,
-    )
+    decoder, source_token_s = measure_decoder(crossed, reads, model.vocab, settings, listener)
+    more = {"fingerprint": None, "decoder": decoder, "resident_bytes": resident_bytes(model), "notes": (DECODER_READS,)}
+    block = block.model_copy(update=more)
     return block, inferred_execution(block, source_token_s)
-
-
-def record_bytes(geometry: ShardGeometry, bits: int) -> int:
-    """Return the bytes of the record of a random shard."""
-    weights = geometry.weights_per_shard
-    return record_size(weights, bits, 0 if bits == 32 else round(OUTLIER_SHARE * weights))
-
-
-def random_shards(geometry: ShardGeometry, bits: int, seed: int = 0) -> dict[tuple[int, int], PackedWeights]:
-    """Draw all shards of a model, by layer and slice."""
-    return {
-        shard: PackedWeights.random(bits, geometry.weights_per_shard, seed=seed + number)
-        for number, shard in enumerate(product(range(geometry.layers), range(geometry.heads)))
-    }
 
 
 def resident_bytes(model: TransformerArchitecture) -> int:

@@ -292,8 +292,7 @@ class Profiles(Facts):
         """Return the time of a decision over the faster device's mean inference time."""
         shares: dict[str, Effect] = {}
         for workload, pair in self.pairs.items():
-            overheads, table = pair[0].overheads, self.lengths[workload]
-            decision_s = None if overheads is None or overheads.decision_s is None else overheads.decision_s.value
+            decision_s, table = pair[0].overheads_s.get("decision_s"), self.lengths[workload]
             if decision_s is not None:
                 times_s = [profile.plane.seconds(table.src_len, table.tgt_len) for profile in pair]
                 mean_s = min(float(np.average(time_s, weights=table.count)) for time_s in times_s)
