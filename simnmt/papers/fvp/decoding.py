@@ -94,30 +94,20 @@ class Direction:
         return kept[:half][:most], kept[half:][:most]
 
 
-def directions_of(*, text: Sequence[str], heldout: Sequence[str], references: Sequence[str]) -> list[Direction]:
-    """Return the directions of files, each given as LABEL=FILE.
+def directions_of(texts: Iterable[str]) -> list[Direction]:
+    """Return the directions of texts given as LABEL=TRAIN,HELDOUT[,REFERENCES].
 
-    Raises `InputError` for another form, a label given twice, and if a direction lacks one of its two sources, or references
-    their source.
+    Raises `InputError` for another form and for a label given twice.
     """
-    train, held, translations = (
-        dict(_labelled(option, file) for file in files)
-        for option, files in (("--text", text), ("--heldout", heldout), ("--references", references))
-    )
-    twice = len(train) + len(held) + len(translations) < len(text) + len(heldout) + len(references)
-    if twice or not train or train.keys() != held.keys() or not translations.keys() <= train.keys():
-        what = f"--text of {', '.join(train) or 'nothing'}, --heldout of {', '.join(held) or 'nothing'}"
-        what += f", --references of {', '.join(translations)}" if translations else ""
-        remedy = "give both for each direction: --text fr-en=FILE --heldout fr-en=FILE"
-        raise InputError(f"{what}: not the same directions, or one twice", remedy=remedy)
-    return [Direction(label, train[label], held[label], translations.get(label)) for label in train]
-
-
-def _labelled(option: str, file: str) -> tuple[str, Path]:
-    label, _, path = file.partition("=")
-    if not (label and path):
-        raise InputError(f"{option} {file}: no LABEL=FILE", remedy=f"name the direction first: {option} fr-en={file}")
-    return label, Path(path)
+    directions: dict[str, Direction] = {}
+    for text in texts:
+        label, _, files = text.partition("=")
+        paths = [Path(file) for file in files.split(",") if file]
+        if not label or label in directions or len(paths) not in (2, 3):
+            what = f"--text {text}: no LABEL=TRAIN,HELDOUT[,REFERENCES], or of a label given twice"
+            raise InputError(what, remedy="name the direction and its files: --text fr-en=train.fr,heldout.fr,heldout.en")
+        directions[label] = Direction(label, *paths)
+    return list(directions.values())
 
 
 def _lines(path: Path) -> list[str]:

@@ -6,13 +6,15 @@ These rest on printed figures, on the shapes of the paper's models, and on measu
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from statistics import fmean
 from types import SimpleNamespace as Row
+from typing import Any
 
 import numpy as np
 
 from simnmt.calibrate.projection_bench import BAR_SIZE, BARS, FIT_WITHIN, ProjectionBench
+from simnmt.nmt.vocabulary.memory_account import memory_account
 from simnmt.papers.kit.claims import (
     Claim,
     ClaimRecord,
@@ -47,56 +49,58 @@ MOST_BLEU_CHANGE = 0.2
 MOST_MEMORY = 0.02
 """Largest share of the model's memory that clusters may add in the preset (FVP-18's accept)."""
 
-PROJECTION = [Row(**row, ratio=DEFAULT_US[row["model"]] / row["us"]) for row in PAPER.table("table-2").rows]
-"""Table 2, with the speed-up over the projection without clusters (FVP-15)."""
-QUALITY = [Row(**row, bleu_change=row["clustered"] - row["baseline"]) for row in PAPER.table("quality").rows]
-"""Tables 3 and 4, averages included."""
-CELLS = [cell for cell in QUALITY if cell.row in DIRECTIONS]
-"""Cells of single directions."""
 PRESETS = {model: Row(**shapes) for model, shapes in PAPER["presets"].items()}
 """The shapes of the paper's two models (FVP-13)."""
 
 
-def of_model(model: str) -> list[Row]:
-    """Return the rows of Table 2 of a model."""
-    return [row for row in PROJECTION if row.model == model]
+def _published(row: Mapping[str, Any], direction: str) -> Row:
+    """Return a row on translations with its names and its agreement (XP-03)."""
+    same = f"about {100 * PAPER['identical']:.0f} % the same (section 3.4)" if row["model"] == "m3" else "not printed"
+    return Row(**row, name=f"{MODELS[row['model']]}, {direction}", kind="published", agreement=f"not exact: {same}")
 
 
-def fit(model: str) -> Row:
-    """Fit a line through the six rows of a model in Table 2 by least squares (FVP-09).
+QUALITY = [_published(row, row["row"]) for row in PAPER.table("quality").rows]
+"""Tables 3 and 4, averages included."""
+for _cell in QUALITY:
+    _cell.bleu_change = _cell.bleu_part - _cell.bleu
+CELLS = [cell for cell in QUALITY if cell.row in DIRECTIONS]
+"""Cells of single directions."""
 
-    `fixed_us`, `us_per_percent`, `r_squared`; `break_even`: percentage of active columns above which the default is faster.
+
+def _projection(model: str) -> tuple[list[Row], Row]:
+    """Return Table 2 of a model with what follows from each row, and the line through its six rows by least squares (FVP-09).
+
+    Of a row `ratio` to the projection without clusters (FVP-15); `line_us` by the line; `operation_limit`, d V over d (r + V'),
+    the ratio of multiply-adds (FVP-09); `implied_share` of the whole time, by Table 3's gain at beam 2 and the ratio (FVP-20).
+    Of the line `break_even`: percentage of active columns above which the default is faster.
     """
-    percent, us = (np.array([getattr(row, name) for row in of_model(model)]) for name in ("active_percent", "us"))
-    slope, fixed = (float(value) for value in np.polyfit(percent, us, 1))
+    rows = [_published(row, row["direction"]) for row in PAPER.table("table-2").rows if row["model"] == model]
+    percent, us = (np.array([getattr(row, name) for row in rows]) for name in ("active_percent", "us"))
+    vocab, default_us = PRESETS[model].vocab, DEFAULT_US[model]
+    slope, fixed = np.polyfit(percent, us, 1).tolist()
     r_squared = float(np.corrcoef(percent, us)[0, 1] ** 2)
-    return Row(fixed_us=fixed, us_per_percent=slope, r_squared=r_squared, break_even=(DEFAULT_US[model] - fixed) / slope)
+    for row in rows:
+        row.beam, row.batch, row.ratio = 2, 20, default_us / row.us
+        row.line_us, row.operation_limit = (
+            fixed + slope * row.active_percent,
+            vocab / (TYPICAL + vocab * row.active_percent / 100.0),
+        )
+        gain = PAPER.table("quality")[model, row.direction, 1, 2, "gain_percent"]
+        row.implied_share = share_needed(1.0 + gain / 100.0, row.ratio)
+    break_even = (default_us - fixed) / slope
+    return rows, Row(fixed_us=fixed, us_per_percent=slope, r_squared=r_squared, break_even=break_even)
 
 
-def line_us(row: Row) -> float:
-    """Return the time of a row of Table 2 by its model's line."""
-    line = fit(row.model)
-    return float(line.fixed_us + line.us_per_percent * row.active_percent)
-
-
-def operation_limit(row: Row, clusters: int = TYPICAL) -> float:
-    """Return the ratio of multiply-adds without and with clusters: d V over d (r + V') (FVP-09)."""
-    vocab = PRESETS[row.model].vocab
-    return float(vocab / (clusters + vocab * row.active_percent / 100.0))
-
-
-def implied_share(row: Row) -> float:
-    """Return the share of the whole time in the projection that Table 3's gain at beam 2 and its ratio imply (FVP-20)."""
-    gain = PAPER.table("quality")[row.model, row.direction, 1, 2, "gain_percent"]
-    return share_needed(1.0 + gain / 100.0, row.ratio)
+PROJECTION = {model: _projection(model)[0] for model in MODELS}
+"""Rows of Table 2 by model; `LINES`: the line through them."""
+LINES = {model: _projection(model)[1] for model in MODELS}
 
 
 def derived() -> list[Derived]:
-    """Return means of Table 2 and its fitted line (FVP-09, FVP-15)."""
+    """Return means of Table 2 and its fitted lines (FVP-09, FVP-15)."""
     figures = []
-    for model, name in MODELS.items():
-        rows, line = of_model(model), fit(model)
-        default = f"default: {DEFAULT_US[model] / 100.0:.1f}"
+    for model, rows in PROJECTION.items():
+        line, default = LINES[model], f"default: {DEFAULT_US[model] / 100.0:.1f}"
         beyond = "beyond all columns: by the line clusters always win"
         above = "active columns above which the line says that the default wins"
         of_this_model = (
@@ -106,13 +110,13 @@ def derived() -> list[Derived]:
             ("time per percent of the columns", line.us_per_percent, "us", default),
             ("break-even", line.break_even, "%", beyond if line.break_even > 100.0 else above),
         )
-        figures += [Derived(f"{name}: {what}", *value) for what, *value in of_this_model]
+        figures += [Derived(f"{MODELS[model]}: {what}", *value) for what, *value in of_this_model]
     vocabularies = PRESETS["dense"].vocab / PRESETS["m3"].vocab
     ratio = DEFAULT_US["dense"] / DEFAULT_US["m3"]
     return [*figures, Derived("default times, Dense over M3", ratio, "times", f"vocabularies: {vocabularies:.2f}")]
 
 
-WHAT = {"baseline": ("BLEU", 0.0151), "clustered": ("BLEU with clusters", 0.0151), "gain_percent": ("gain, %", 0.0751)}
+WHAT = {"bleu": ("BLEU", 0.0151), "bleu_part": ("BLEU with clusters", 0.0151), "gain_percent": ("gain, %", 0.0751)}
 """Words for the figures of Tables 3 and 4, and how far a printed average may be off: a BLEU 0.01, a gain 0.05 more than its
 rounding, as means of rounded values may."""
 
@@ -133,9 +137,8 @@ def means() -> list[Row]:
             values, printed = [getattr(other, key) for other in same], getattr(cell, key)
             both = {"simple": fmean(values), "by sentences": float(np.average(values, weights=weights))}
             follows = next((name for name, mean in both.items() if abs(mean - printed) <= allowed), "neither")
-            name = f"{MODELS[cell.model]}, {cell.row}"
             figures = {"printed": printed, "simple": both["simple"], "by_sentences": both["by sentences"], "follows": follows}
-            averages.append(Row(**vars(cell) | {"name": name, "table": 2 + cell.set, "key": key, "what": what} | figures))
+            averages.append(Row(**vars(cell) | {"table": 2 + cell.set, "key": key, "what": what} | figures))
     return averages
 
 
@@ -156,9 +159,6 @@ def memory() -> list[Row]:
 
     The presets have figure 4's shares at 1,300 and, for K = 1, at 2,000 clusters; the paper prints them for cluster 0 alone.
     """
-    # Here, so that the published tables need no more than their digits.
-    from simnmt.nmt.vocabulary.memory_account import memory_account
-
     rows = []
     for row in PAPER.table("table-5").rows:
         sizes = {"model_mb": 1e3 * row["baseline_gb"], "more_mb": 1e3 * (row["clustered_gb"] - row["baseline_gb"])}
@@ -181,16 +181,16 @@ def memory() -> list[Row]:
 
 def _printed() -> Iterator[tuple[str, bool, str, str]]:
     """Yield each claim that printed figures decide: whether it holds, our figures and why. Spans end before rounding."""
-    active = [row.active_percent for row in of_model("dense")]
+    active = [row.active_percent for row in PROJECTION["dense"]]
     ours = f"{fmean(active):.2f} %, at most {max(active):.2f} %"
     yield "FVP-21 (a)", abs(fmean(active) - 12.39) < 0.005, ours, "12.39 % is the value of EsEn alone"
-    ratios = [row.ratio for row in PROJECTION]
-    spans = ", ".join(f"{name} {format_span([row.ratio for row in of_model(model)])}" for model, name in MODELS.items())
-    yield "FVP-21 (b)", _within(2.35, 2.65, ratios), format_span(ratios), f"{spans}, by Table 2"
-    beyond = [row for row in PROJECTION if row.active_percent > 100 * MOST_ACTIVE + 0.5]
+    ratios = [row.ratio for row in chain(*PROJECTION.values())]
+    spans = [f"{MODELS[model]} {format_span([row.ratio for row in rows])}" for model, rows in PROJECTION.items()]
+    yield "FVP-21 (b)", _within(2.35, 2.65, ratios), format_span(ratios), f"{', '.join(spans)}, by Table 2"
+    beyond = [row for row in chain(*PROJECTION.values()) if row.active_percent > 100 * MOST_ACTIVE + 0.5]
     ours = "; ".join(f"{MODELS[row.model]} {row.direction} {row.active_percent:.2f} %" for row in beyond)
     yield "FVP-21 (c)", not beyond, ours, "in Table 2; half a point allowed"
-    shares = {name: [100 * implied_share(row) for row in of_model(model)] for model, name in MODELS.items()}
+    shares = {MODELS[model]: [100 * row.implied_share for row in rows] for model, rows in PROJECTION.items()}
     ours = "; ".join(f"{name} {format_span(of, '.0f')} %, mean {fmean(of):.0f} %" for name, of in shares.items())
     why = "implied at beam 2, batch 20, by Table 2's ratios and Table 3's gains; 3 points allowed"
     yield "FVP-20 (a)", min(map(min, shares.values())) >= 100 * PAPER["projection_share"] - 3.0, ours, why
