@@ -45,6 +45,7 @@ COMMANDS: Mapping[str, str] = {
     "calibrate --max-concurrency": "leave it out, and set workers of the device to what you know of the service",
     "reproduce cnmt --find-network": "set rtt_mean_ms of the networks in your scenario, and see what the oracle offloads",
     "sti plan --exact": "compare with --fill, or with another deadline",
+    "sti profile --folder": "write the profile to that folder",
     "sti profile --name": "name the file of --out so",
     "sti profile --device-name": "edit the profile",
     "reproduce sti --importance-on-task": "give the file of --task as --importance-task too",

@@ -17,8 +17,6 @@ from pathlib import Path
 from simnmt.base.packages import install_command
 from simnmt.calibrate import box
 
-STILL_S = 0.25
-"""Seconds after which a counter counts as not moving: RAPL counts every millisecond, NVML every 20 to 100 ms."""
 SAMPLE_S = 0.02
 """Seconds between two samples of a Jetson's power. The chip averages over a few to some tens of milliseconds."""
 
@@ -50,18 +48,30 @@ class EnergyMeter:
 
 
 def find_energy_meter(device: str) -> tuple[EnergyMeter | None, str]:
-    """Open the first counter of `device` ("cpu" or "cuda:N") that moves; without one, return what hinders each source.
+    """Open the first counter of `device` ("cpu" or "cuda:N"); without one, return what hinders each source.
 
     On a Jetson both devices are on the module's rails, and get the same counter.
     """
     kind, _, number = device.partition(":")
+    sources = {"rapl": _open_rapl} if kind == "cpu" else {"nvml": partial(_open_nvml, int(number or 0))}
     obstacles = []
-    for open_source in (_open_rapl if kind == "cpu" else partial(_open_nvml, int(number or 0)), _open_ina3221):
-        meter = open_source()
-        if isinstance(meter, EnergyMeter):
-            return meter, ""
-        obstacles.append(meter)
-    return None, "; ".join(filter(None, obstacles))
+    for name, open_source in (sources | {"ina3221": _open_ina3221}).items():
+        try:
+            return open_source(), ""
+        except PermissionError as error:  # noqa: PERF203
+            # RAPL can leak secrets: CVE-2020-8694. The permission lasts until the next boot.
+            obstacles.append(f"{name}: only root may read {error.filename} (sudo chmod a+r it)")
+        except ImportError:
+            obstacles.append(f"{name}: nvidia-ml-py is not installed ({install_command('nvidia')})")
+        except _NoCounterError as error:
+            obstacles += [f"{name}: {error}"] if name != "ina3221" else []
+        except Exception as error:  # NVML has a class for each error; Pascal and earlier, and integrated GPUs, have no counter
+            obstacles.append(f"{name}: it cannot be read: {error}")
+    return None, "; ".join(obstacles)
+
+
+class _NoCounterError(Exception):
+    """The box has no such counter."""
 
 
 def joules_since(read_uj: Callable[[], int], range_uj: int | None = None) -> Callable[[], float]:
@@ -83,65 +93,33 @@ def joules_since(read_uj: Callable[[], int], range_uj: int | None = None) -> Cal
     return total_j
 
 
-def _moves(total_j: Callable[[], float]) -> bool:
-    """Return whether a counter changes within `STILL_S`: one that does not would give 0 J for everything."""
-    for _ in range(25):
-        time.sleep(STILL_S / 25)
-        if total_j() > 0.0:
-            return True
-    return False
-
-
-def _open_rapl() -> EnergyMeter | str:
+def _open_rapl() -> EnergyMeter:
     """Return the meter of the processor packages. Zones below them are parts, `psys` contains them, `mmio` repeats them."""
     zones = {zone: box.system_text(zone / "name") or "" for zone in sorted(box.ROOT.glob("sys/class/powercap/intel-rapl:*"))}
     packages = {zone: name for zone, name in zones.items() if name.startswith("package")}
     if not packages:
-        return (
-            "rapl: no counters, as in virtual machines, containers and Arm boxes (on an x86 box: sudo modprobe intel_rapl_msr)"
-        )
+        raise _NoCounterError("no counters, as on virtual machines and Arm boxes (else: sudo modprobe intel_rapl_msr)")
 
-    def read_uj(zone: Path) -> int:
-        return int((zone / "energy_uj").read_text(encoding="ascii"))
+    def counter(zone: Path) -> Callable[[], float]:
+        return joules_since(lambda: int((zone / "energy_uj").read_text()), box.system_number(zone / "max_energy_range_uj"))
 
-    try:
-        counters = [joules_since(partial(read_uj, zone), box.system_number(zone / "max_energy_range_uj")) for zone in packages]
-        meter = EnergyMeter(
-            source="rapl",
-            scope=f"processor packages, without memory modules, disks and fans ({', '.join(packages.values())})",
-            resolution_s=1e-3,
-            total_j=lambda: sum(counter() for counter in counters),
-        )
-        return meter if _moves(meter.total_j) else "rapl: the counters do not move, as in some virtual machines"
-    except PermissionError:
-        # https://www.intel.com/content/www/us/en/security-center/advisory/intel-sa-00389.html
-        return (
-            "rapl: only root may read the counters, since they can leak secrets, CVE-2020-8694 "
-            "(sudo chmod a+r /sys/class/powercap/intel-rapl:*/energy_uj, which lasts until the next boot)"
-        )
-    except (OSError, ValueError) as error:
-        return f"rapl: a counter cannot be read: {error}"
+    counters = list(map(counter, packages))
+    scope = f"processor packages, without memory modules, disks and fans ({', '.join(packages.values())})"
+    return EnergyMeter("rapl", scope, 1e-3, lambda: sum(total_j() for total_j in counters))
 
 
-def _open_nvml(index: int) -> EnergyMeter | str:
+def _open_nvml(index: int) -> EnergyMeter:
     """Return the meter of `cuda:index`, a counter of Volta and later cards."""
-    try:
-        import pynvml
-    except ImportError:
-        return f"nvml: nvidia-ml-py is not installed ({install_command('nvidia')})"
-    try:
-        pynvml.nvmlInit()
-        if pynvml.nvmlDeviceGetCount() == 1:
-            handle = pynvml.nvmlDeviceGetHandleByIndex(0)
-        else:  # NVML and CUDA number several GPUs differently; torch knows the identifier of each
-            import torch
+    import pynvml
 
-            handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{torch.cuda.get_device_properties(index).uuid}")
-        total_j = joules_since(lambda: 1_000 * int(pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)))
-        if not _moves(total_j):
-            return f"nvml: the counter of cuda:{index} does not move"
-    except Exception as error:  # Pascal and earlier, and integrated GPUs, have no counter
-        return f"nvml: no energy of cuda:{index}: {error}"
+    pynvml.nvmlInit()
+    if pynvml.nvmlDeviceGetCount() == 1:
+        handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+    else:  # NVML and CUDA number several GPUs differently; torch knows the identifier of each
+        import torch
+
+        handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{torch.cuda.get_device_properties(index).uuid}")
+    total_j = joules_since(lambda: 1_000 * int(pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)))
     return EnergyMeter("nvml", "the GPU with its memory and circuits", 0.1, total_j, close=pynvml.nvmlShutdown)
 
 
@@ -151,8 +129,8 @@ FED = {"VDDQ_VDD2_1V8AO": "VIN_SYS_5V0"}
 """Rails that another rail feeds (AGX Orin: Jetson Linux developer guide 36.4.3, software-based power consumption modeling)."""
 
 
-def _open_ina3221() -> EnergyMeter | str:
-    """Return the meter of the rails whose sum is the module's power, each joule counted once; empty without such a monitor."""
+def _open_ina3221() -> EnergyMeter:
+    """Return the meter of the rails whose sum is the module's power, each joule counted once."""
     rails = {}
     for chip in box.ROOT.glob("sys/class/hwmon/hwmon*"):
         for channel in (1, 2, 3) if box.system_text(chip / "name") == "ina3221" else ():  # those above are sums of these
@@ -160,16 +138,13 @@ def _open_ina3221() -> EnergyMeter | str:
                 rails[name] = (chip / f"in{channel}_input", chip / f"curr{channel}_input")
     names = [name for name in SUPPLIES if name in rails] or [name for name in rails if FED.get(name) not in rails]
     if not names:
-        return ""
+        raise _NoCounterError
 
     def read_w() -> float:
         """Return the power, of files in mV and mA."""
         return sum(int(rails[name][0].read_text()) * int(rails[name][1].read_text()) / 1e6 for name in names)
 
-    try:
-        power = _SampledPower(read_w)
-    except (OSError, ValueError) as error:
-        return f"ina3221: {error} (sudo chmod a+r that folder's *_input files)"
+    power = _SampledPower(read_w)
     return EnergyMeter("ina3221", f"the module ({', '.join(sorted(names))})", SAMPLE_S, power.total_j, power.close)
 
 

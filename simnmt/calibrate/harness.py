@@ -191,13 +191,13 @@ class _Measuring:
         self._reference = reference if reference is None or isinstance(reference, Case) else Case(reference)
         self._journal, self._name, self._clock, self._watch, self._listener = journal, name, clock, watch, listener
         self._keys, self._places = list(self.cases), {key: place for place, key in enumerate(self.cases)}
-        self._left_out, self._prepared = set[Any](), False
         findings = {} if journal is None else journal.findings
         self._stretches = [record for key, record in findings.items() if key.startswith(f"{name} stretch ")]
         self._replayed = deque(row for stretch in self._stretches if not stretch["attempt"] for row in stretch["rows"])
         """Rows of the first attempts that the journal holds, taken in order instead of calls."""
         self._open: dict[str, Any] | None = None
         self._watching: BusyWatch | None = None
+        self._left_out, self._prepared = set[Any](), False
         self.spent_s = 0.0
         """Seconds of the first attempts, of all sessions: decisions must not depend on the place of an interruption."""
         self.timed_s = dict.fromkeys(self.cases, 0.0)
@@ -213,43 +213,44 @@ class _Measuring:
             if row["seconds"] is None:
                 self._left_out.add(key)
         else:
-            stretch = self._open or self._begin(sum(not stretch["attempt"] for stretch in self._stretches))
-            row = self._call(stretch, number, key)
+            row = self._call(number, key)
         self.spent_s += row["seconds"] or 0.0
         self.timed_s[key] += math.inf if row["seconds"] is None else row["seconds"]
-        if self._open is None:
-            return
-        may_end = ends_round or (self._reference is not None and len(self._open["rows"]) >= STRETCH_CALLS)
-        if may_end and _seconds(self._open) >= STRETCH_S:
+        stretch = self._open or {"rows": []}
+        may_end = ends_round or (self._reference is not None and len(stretch["rows"]) >= STRETCH_CALLS)
+        if may_end and _seconds(stretch) >= STRETCH_S:
             self.close_stretch()
             self._listener.measured(self._name, self.spent_s, self.spent_s / share - self.spent_s)
 
-    def _begin(self, number: int, attempt: int = 0) -> dict[str, Any]:
-        """Look at the box before a stretch. The reading after the stretch before is still fresh."""
-        stretch = {"number": number, "attempt": attempt, "rows": [], "reference_s": [], "others_cpus": None}
-        fresh = self._stretches[-1]["reference_s"][-1:] if self._prepared else []
-        if not self._prepared:
-            self._prepare()
-        if self._reference is not None:
-            stretch["reference_s"] = fresh or [self._reading(self._reference)]
-        self._watching, self._open = None if self._watch is None else self._watch(), stretch
-        return stretch
-
-    def _call(self, stretch: dict[str, Any], number: int, key: Any) -> dict[str, Any]:
+    def _call(self, number: int, key: Any) -> dict[str, Any]:
+        """Time a case in the open stretch; without one, in the next."""
+        stretch = self._open or self._begin(sum(not stretch["attempt"] for stretch in self._stretches))
         timed = self._within_memory(key, lambda: self._timed(self.cases[key])) or {"seconds": None}
         row = {"round": number, "case": self._places[key], **timed}
         stretch["rows"].append(row)
         return row
+
+    def _begin(self, number: int, attempt: int = 0) -> dict[str, Any]:
+        """Look at the box before a stretch. The reading after the stretch before is still fresh."""
+        readings = self._stretches[-1]["reference_s"][-1:] if self._prepared else []
+        if not self._prepared:
+            self._prepared = True
+            if self._reference is not None:
+                (self._reference.prepare or self._reference.run)()
+            for key, case in self.cases.items():
+                self._within_memory(key, case.prepare or (lambda case=case: self._timed(case)))
+        self._open = {"number": number, "attempt": attempt, "rows": [], "reference_s": readings or self._readings()}
+        self._watching = None if self._watch is None else self._watch()
+        return self._open
 
     def close_stretch(self) -> None:
         """Look at the box after the open stretch, if there is one, and keep it."""
         stretch, self._open = self._open, None
         if stretch is None:
             return
-        if self._watching is not None and _seconds(stretch) >= STRETCH_S:
-            stretch["others_cpus"] = self._watching.others_cpus()
-        if self._reference is not None:
-            stretch["reference_s"] = [*stretch["reference_s"], self._reading(self._reference)]
+        watching = self._watching if _seconds(stretch) >= STRETCH_S else None
+        stretch["others_cpus"] = None if watching is None else watching.others_cpus()
+        stretch["reference_s"] = [*stretch["reference_s"], *self._readings()]
         self._stretches.append(stretch)
         if self._journal is not None:
             self._journal.finding(f"{self._name} stretch {stretch['number']}.{stretch['attempt']}", stretch)
@@ -271,9 +272,9 @@ class _Measuring:
                 return
             self._listener.say(f"{disturbance}, and are measured again")
             for stretch in again:
-                repeated = self._begin(stretch["number"], attempt)
+                self._begin(stretch["number"], attempt)
                 for row in stretch["rows"]:
-                    self._call(repeated, row["round"], self._keys[row["case"]])
+                    self._call(row["round"], self._keys[row["case"]])
                 self.close_stretch()
 
     def _disturbed(self) -> list[bool]:
@@ -286,15 +287,10 @@ class _Measuring:
             for stretch in self._stretches
         ]
 
-    def _prepare(self) -> None:
-        self._prepared = True
-        if self._reference is not None:
-            (self._reference.prepare or self._reference.run)()
-        for key, case in self.cases.items():
-            self._within_memory(key, case.prepare or (lambda case=case: self._timed(case)))
-
-    def _reading(self, reference: Case) -> float:
-        return min(float(self._timed(reference)["seconds"]) for _ in range(READINGS))
+    def _readings(self) -> list[float]:
+        """Return the present reading of the reference work; none without one."""
+        reference = self._reference
+        return [] if reference is None else [min(float(self._timed(reference)["seconds"]) for _ in range(READINGS))]
 
     def _within_memory(self, key: Any, call: Callable[[], Any]) -> Any:
         """Return the result of a call; None for a case that does not fit into memory, or is as large as one that does not."""
@@ -364,7 +360,7 @@ def by_round(frame: pd.DataFrame, *cases: Hashable, column: str = "seconds") -> 
     there are others.
     """
     rows = counted(frame, every=True)
-    wanted = list(dict.fromkeys(rows["case"])) if not cases else list(cases)
+    wanted = list(cases) or list(dict.fromkeys(rows["case"]))
     by_number: dict[int, dict[Any, tuple[float, bool]]] = {}
     for number, case, value, disturbed in zip(*(rows[name] for name in ("round", "case", column, "disturbed")), strict=True):
         by_number.setdefault(number, {})[case] = value, disturbed
@@ -374,24 +370,20 @@ def by_round(frame: pd.DataFrame, *cases: Hashable, column: str = "seconds") -> 
 
 
 class Ratio(NamedTuple):
-    """How many times as long one case takes as another."""
+    """How many times as long one case takes as another: the median over the rounds, and their quartiles."""
 
     value: float
-    """Median of the ratios of each round: a round on a slow box changes it little."""
     low: float
-    """Lower quartile of the rounds."""
     high: float
-    """Upper quartile."""
     rounds: int
     """Rounds that count."""
 
 
 def ratio(frame: pd.DataFrame, a: Hashable, b: Hashable) -> Ratio:
-    """Return how many times as long `a` takes as `b`, with the spread over the rounds."""
+    """Return how many times as long `a` takes as `b`: of each round, so that one on a slow box changes it little."""
     times = by_round(frame, a, b)
-    by_number = times[a] / times[b]
-    low, value, high = np.quantile(by_number, (0.25, 0.5, 0.75)).tolist()
-    return Ratio(value, low, high, len(by_number))
+    low, value, high = np.quantile(times[a] / times[b], (0.25, 0.5, 0.75)).tolist()
+    return Ratio(value, low, high, len(times[a]))
 
 
 def matrix_reference(rows: int = 4_096, columns: int = 512, repeats: int = 25) -> Run:
@@ -399,9 +391,7 @@ def matrix_reference(rows: int = 4_096, columns: int = 512, repeats: int = 25) -
 
     The matrix does not fit into the private cache of a core, so that neighbours on shared caches and memory change the time.
     """
-    drawn = np.random.default_rng(0)
-    matrix, vector = drawn.standard_normal((rows, columns), np.float32), drawn.standard_normal(columns, np.float32)
-    out = np.empty(rows, np.float32)
+    matrix, vector, out = np.ones((rows, columns), np.float32), np.ones(columns, np.float32), np.empty(rows, np.float32)
 
     def work() -> None:
         for _ in range(repeats):

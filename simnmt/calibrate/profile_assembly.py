@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from simnmt.base.configuration import Configuration
 from simnmt.calibrate import processor_use
 from simnmt.calibrate.box import BoxDescription
 from simnmt.calibrate.harness import counted
 from simnmt.nmt.engine import EngineAccount
-from simnmt.profile.blocks import Overheads
+from simnmt.profile.blocks import overheads_times
 from simnmt.profile.decoder_settings import DecoderOptions
 from simnmt.profile.device_profile import SCHEMA_VERSION, DeviceProfile
 from simnmt.profile.doubts import alone_vs_plane, busy_message
@@ -34,8 +33,8 @@ from simnmt.profile.profile_file import checked_profile
 STEADY_GOVERNORS = ("performance", "userspace")
 _ACCOUNT = ("backend", "compute_type", "device", "device_name", "threads", "fused", "weights", "architecture", "versions")
 """Fields of an engine's account that `engine` of a profile has too."""
-Blocks = Mapping[str, Configuration | None]
-"""Measured blocks of a profile by name; None for a block that could not be measured."""
+Blocks = Mapping[str, Any]
+"""Measured blocks of a profile by name, `overheads` as a mapping; None for a block that could not be measured."""
 CELL = ["cell", "src_len", "tgt_len", "batch"]
 
 
@@ -52,26 +51,25 @@ def state(box: BoxDescription) -> MeasuringConditions:
 
 
 def conditions_block(
-    sessions: Sequence[MeasuringConditions],
+    before: MeasuringConditions,
     after: MeasuringConditions,
     frame: pd.DataFrame | None,
     pinned_cpus: Sequence[int],
     gap_s: float | None = None,
 ) -> Conditions:
-    """Return `conditions` of a profile: the state before each session and after the last, and the drift of the reference.
+    """Return `conditions` of a profile: the state before and after the measurement, and the drift of the reference work.
 
     `frame`: rows that were measured beside reference work; None if there are none.
     """
-    states = [*sessions, after]
-    drift = {} if frame is None else _drift(frame)
+    states, drift = (before, after), {} if frame is None else _drift(frame)
     return Conditions(
-        load_average=max((state.load_average for state in sessions if isinstance(state.load_average, float)), default=None),
+        load_average=before.load_average,
         governor=after.governor,
         frequency_mhz=tuple(state.frequency_mhz for state in states if isinstance(state.frequency_mhz, float)) or None,
         others_cpus=max((state.others_cpus for state in states if state.others_cpus is not None), default=None),
         busy=any(state.busy for state in states),
         gap_s=gap_s,
-        **{"sessions": len(sessions), "load_average_after": after.load_average, "pinned_cpus": list(pinned_cpus)} | drift,
+        **{"load_average_after": after.load_average, "pinned_cpus": list(pinned_cpus)} | drift,
     )
 
 
@@ -99,15 +97,10 @@ def busy_warnings(states: Sequence[MeasuringConditions], activity: str) -> list[
     return [busy_message(max(state.others_cpus or 0.0 for state in states), activity)] if is_busy else []
 
 
-def remarks(governor: str | None, frame: pd.DataFrame | None, *, on_cpu: bool) -> list[str]:
-    """Return remarks on a new profile beside its doubts: an unsteady governor, and cells that were left out."""
-    messages = []
-    if on_cpu and governor is not None and not set(governor.split("+")) <= set(STEADY_GOVERNORS):
-        messages.append(f"the clock governor is {governor}: under performance, times vary less")
-    if frame is not None:
-        for cell, rows in frame[frame["seconds"].isna()].drop_duplicates(CELL).groupby("cell"):
-            messages.append(f"{cell}: {len(rows)} cells from batch {rows['batch'].min()} on were left out: out of memory")
-    return messages
+def remarks(governor: str | None, *, on_cpu: bool) -> list[str]:
+    """Return a remark on an unsteady governor, if any."""
+    is_steady = governor is None or set(governor.split("+")) <= set(STEADY_GOVERNORS)
+    return [f"the clock governor is {governor}: under performance, times vary less"] if on_cpu and not is_steady else []
 
 
 def new_profile(
@@ -155,13 +148,11 @@ def completed(
     Date, tool and conditions of the new blocks are added to `conditions.later`. A given name replaces the profile's. Overheads
     of parts that are not measured now stay.
     """
-    if isinstance(measured := blocks.get("overheads"), Overheads) and before.overheads is not None:
-        merged = {name: getattr(measured, name) for name in measured.model_fields_set}
-        blocks = {**blocks, "overheads": before.overheads.model_copy(update=merged)}
     earlier = before.conditions or Conditions()
     later = LaterConditions(**conditions.model_dump(exclude={"later", "gap_s"}), parts=tuple(parts), date=now(), tool=tool)
     update: dict[str, object] = {
         **blocks,
+        "overheads": {**before.overheads, **blocks.get("overheads", {})},
         "name": name or before.name,
         "device": before.device.model_copy(update={"name": device_name or before.device.name}),
         "conditions": earlier.model_copy(update={"later": (*earlier.later, later)}),
@@ -185,7 +176,7 @@ def with_batches_at_pace(profile: DeviceProfile) -> DeviceProfile:
     changed: dict[str, object] = {
         "step": step.times(pace),
         "encoder": encoder.times(pace),
-        "overheads": None if profile.overheads is None else profile.overheads.times(pace),
+        "overheads": overheads_times(profile.overheads, pace),
         "provenance": profile.provenance.model_copy(update={"source": source}),
     }
     return profile.model_copy(update=changed)

@@ -159,7 +159,7 @@ def _unmeasured_batch_costs(target: Target) -> list[str]:
     profile, decoding = target.profile, target.decoding
     if decoding is None:
         return []
-    known = {} if profile.overheads is None else profile.overheads.known_s
+    known = profile.overheads_s
     gap, gap_per_sentence = "step_gap_s" in known, "step_gap_s_per_sentence" in known
     parts = {
         "the gap between two steps": gap or gap_per_sentence,

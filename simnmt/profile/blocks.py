@@ -97,6 +97,12 @@ class Block(Configuration):
         yield from below
 
 
+class CostBlock(Block):
+    """A cost, with the way in which it is known."""
+
+    kind: Annotated[Kind, Shown()]
+
+
 class Quantiles(Block):
     """Quantiles of the repeats of one measurement."""
 
@@ -168,10 +174,9 @@ class ExecutionFit(Block):
 MOST_RELATIVE_SD = 10.0
 
 
-class Execution(Block):
+class Execution(CostBlock):
     """Time of one request alone on the device."""
 
-    kind: Annotated[Kind, Shown()]
     plane: Annotated[Plane, Shown()]
     residual_relative_sd: Annotated[NotNegative, Shown("single executions spread by {:.3g} %", PERCENT)]
     """Standard deviation of the mean-one lognormal factor on the plane's time."""
@@ -181,10 +186,9 @@ class Execution(Block):
     samples: tuple[CellSample, ...] = ()
 
 
-class GridBlock(Block):
+class GridBlock(CostBlock):
     """A cost of steps or encoders: seconds by batch size and one length, bilinear between the cells."""
 
-    kind: Annotated[Kind, Shown()]
     batch: Annotated[tuple[Count, ...], Field(min_length=1), Rising]
     """Sentences; one row of `seconds` each."""
     seconds: tuple[tuple[Duration, ...], ...]
@@ -270,12 +274,11 @@ class EncoderBlock(GridBlock):
     copies); null: not measured."""
 
 
-class Overhead(Block):
+class Overhead(CostBlock):
     """One cost beside those of the model."""
 
     value: Annotated[Seconds | None, Shown("{:.4g} ms", MS)] = None
     """Seconds; null if it could not be measured, and a batching server counts it as 0 s."""
-    kind: Annotated[Kind, Shown()]
     note: Annotated[str, NOTE] = ""
     heldout_error: Annotated[NotNegative | None, HELDOUT] = None
     """Mean absolute relative error of its fit on batch sizes that it was not fitted to."""
@@ -290,47 +293,20 @@ GAP_NAMES = ("step_gap_s", "step_gap_s_per_sentence")
 """The overheads that are the gap between two steps: its fixed part, and for each sentence."""
 OF_BATCHES = (*GAP_NAMES, "refill_s_fixed", "refill_s_per_sentence", "leave_s")
 """Overheads of decoding in batches, which are measured with the decode steps."""
+Overheads = Mapping[str, Overhead]
+"""Costs beside those of the model by name (CNMT-12): `decision_s`, those of batches, and others, which no simulation uses."""
 
 
-class Overheads(Block):
-    """Costs beside those of the model (CNMT-12); a part of a calibration may add further ones, which no simulation uses."""
-
-    model_config = ConfigDict(extra="allow")
-    __pydantic_extra__: dict[str, Overhead]
-
-    decision_s: Annotated[Overhead | None, Shown("decision")] = None
-    step_gap_s: Annotated[Overhead | None, Shown("gap between steps")] = None
-    step_gap_s_per_sentence: Annotated[Overhead | None, Shown("gap, per sentence")] = None
-    refill_s_fixed: Annotated[Overhead | None, Shown("refilling a batch")] = None
-    refill_s_per_sentence: Annotated[Overhead | None, Shown("refilling, per sentence")] = None
-    leave_s: Annotated[Overhead | None, Shown("leaving a batch")] = None
-
-    @property
-    def known_s(self) -> dict[str, float]:
-        """Measured costs by name, without those that were not measured."""
-        return {name: part.value for name, part in self if part is not None and part.value is not None}
-
-    def times(self, factor: float, names: Sequence[str] = OF_BATCHES) -> Overheads:
-        """Return the overheads with those of these names multiplied by one factor."""
-        known_s = {name: second for name, second in self.known_s.items() if name in names}
-        return self.model_copy(
-            update={name: getattr(self, name).model_copy(update={"value": factor * second}) for name, second in known_s.items()}
-        )
-
-    def lines(self, label: str) -> Iterator[tuple[str, str]]:
-        """Return one line for each cost, and one for the costs of batches that nobody measured."""
-        _, *below = super().lines(label)
-        yield from below
-        for name, part in (self.model_extra or {}).items():
-            yield from part.lines(f"{label} {name.replace('_', ' ')}")
-        if missing := [name for name in OF_BATCHES if getattr(self, name) is None]:
-            yield label, f"not measured, counts as 0 s: {', '.join(missing)}"
+def overheads_times(overheads: Overheads, factor: float, names: Sequence[str] = OF_BATCHES) -> dict[str, Overhead]:
+    """Return the overheads, those of these names multiplied by one factor."""
+    known_s = {name: part.value for name, part in overheads.items() if name in names and part.value is not None}
+    slower = {name: overheads[name].model_copy(update={"value": factor * second}) for name, second in known_s.items()}
+    return {**overheads, **slower}
 
 
-class BeamOverrun(Block):
+class BeamOverrun(CostBlock):
     """Steps of a beam search beyond its best output, counted with a trained model; timings have forced lengths."""
 
-    kind: Annotated[Kind, Shown()]
     steps_per_token: Annotated[float, Field(ge=1.0, le=1000.0), Shown("{:.4g} steps a token, charged in addition")]
     """Decode steps over the tokens of the output, its end counted; charged in the plane and in the steps of batches."""
     sentences: Annotated[Count | None, Shown("{:,} sentences")] = None
@@ -343,10 +319,9 @@ class ReadSample(Quantiles):
     bytes: Count
 
 
-class DiskBlock(Block):
+class DiskBlock(CostBlock):
     """Time of one read by its size: s_fixed + bytes / bytes_per_s (STI-07)."""
 
-    kind: Annotated[Kind, Shown()]
     s_fixed: Annotated[Seconds, Shown("{:.4g} ms", MS)]
     bytes_per_s: Annotated[Positive, Shown("+ bytes / {:.4g} MB/s", MEGA)]
     r2: Annotated[RSquared | None, Shown("R2 {:.4f}")] = None
@@ -359,10 +334,9 @@ class DiskBlock(Block):
     """Rate of a slower storage to be imitated, which no read exceeds."""
 
 
-class EnergyBlock(Block):
+class EnergyBlock(CostBlock):
     """Electric power and energy of executions; a quantity that could not be read is null, never 0."""
 
-    kind: Annotated[Kind, Shown()]
     source: Annotated[str, Shown("from {}")]
     """Counter that was read: `nvml`, `rapl`, `ina3221`."""
     idle_w: Annotated[Positive | None, Shown("{:.4g} W idle")] = None

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from simnmt.base.arrays import Floats
-from simnmt.profile.blocks import CellSample, EncoderBlock, StepBlock
+from simnmt.profile.blocks import CellSample, EncoderBlock, StepBlock, overheads_times
 from simnmt.profile.cost import Plane
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.execution_fit import (
@@ -129,8 +129,7 @@ class CalibrationError:
         for name in ("step", "encoder"):
             if (block := getattr(profile, name)) is not None:
                 update[name] = _moved(block, pace, generator)
-        if profile.overheads is not None:
-            update["overheads"] = profile.overheads.times(pace)
+        update["overheads"] = overheads_times(profile.overheads, pace)
         return profile.model_copy(update=update)
 
     def _refit(self, time_s: Floats, *, keep_disturbed: bool = False) -> PlaneOfMeans:

@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from simnmt.base.configuration import Configuration, end_tokens
 from simnmt.profile.blocks import (
@@ -20,7 +20,7 @@ from simnmt.profile.blocks import (
     EncoderBlock,
     EnergyBlock,
     Execution,
-    Overheads,
+    Overhead,
     ProfileError,
     Shown,
     StepBlock,
@@ -62,7 +62,8 @@ class DeviceProfile(Configuration):
     beam_overrun: Annotated[BeamOverrun | None, Shown("beam")] = None
     """Steps of a beam beyond its best output; null: greedy, or not measured and not charged."""
     decoder: Annotated[DecoderBlock | None, Shown("decoder")] = None
-    overheads: Annotated[Overheads | None, Shown("overheads")] = None
+    overheads: Annotated[dict[str, Overhead], Shown("overheads")] = Field(default_factory=dict)
+    """Costs beside those of the model by name (CNMT-12)."""
     disk: Annotated[DiskBlock | None, Shown("disk")] = None
     sti: Annotated[StiBlock | None, Shown("sti")] = None
     energy: Annotated[EnergyBlock | None, Shown("energy")] = None
@@ -104,7 +105,7 @@ class DeviceProfile(Configuration):
             self._lacks("step", "costs of decode steps")
         if self.encoder is None:
             self._lacks("encoder", "costs of encoding")
-        known_s = {} if self.overheads is None else self.overheads.known_s
+        known_s = self.overheads_s
         steps_per_token = self._steps_per_token
         return DecodingCost(
             step=self.step.cost,
@@ -123,9 +124,14 @@ class DeviceProfile(Configuration):
         )
 
     @property
+    def overheads_s(self) -> dict[str, float]:
+        """Measured overheads by name, without those that were not measured."""
+        return {name: part.value for name, part in self.overheads.items() if part.value is not None}
+
+    @property
     def knows_refills(self) -> bool:
         """True if the costs of sentences that join a batch were measured."""
-        return self.overheads is not None and {"refill_s_fixed", "refill_s_per_sentence"} <= self.overheads.known_s.keys()
+        return {"refill_s_fixed", "refill_s_per_sentence"} <= self.overheads_s.keys()
 
     @property
     def sti_cost(self) -> StiCost:

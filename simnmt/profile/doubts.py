@@ -100,7 +100,7 @@ def heldout_errors(profile: DeviceProfile) -> dict[str, float | None]:
 
     `execution` is of the least times, `execution_of_means` of the mean times.
     """
-    fit, gap = profile.execution.fit, profile.overheads and profile.overheads.step_gap_s
+    fit, gap = profile.execution.fit, profile.overheads.get("step_gap_s")
     errors = {"execution": fit.heldout_error, "execution_of_means": fit.heldout_error_of_means}
     parts = {name: getattr(profile, name) for name in ("step", "encoder", "disk", "energy")}
     parts |= {"gap": gap, "sti": profile.sti and profile.sti.compute}

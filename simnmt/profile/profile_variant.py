@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base.arrays import Floats
-from simnmt.profile.blocks import GAP_NAMES, Kind, ProfileError, StepBlock
+from simnmt.profile.blocks import GAP_NAMES, Kind, ProfileError, StepBlock, overheads_times
 from simnmt.profile.decoder_block import ActiveShare, DecoderBlock, DecoderVariant
 from simnmt.profile.decoder_settings import FREQUENT_WORDS, DecoderOptions, DecoderSettings
 from simnmt.profile.device_profile import DeviceProfile
@@ -225,10 +225,8 @@ def _moved(profile: DeviceProfile, choice: DecoderChoice) -> DeviceProfile:
         options = None if engine.decoder is None else DecoderOptions(**settings.model_dump(exclude={"beam"}))
         changed["engine"] = engine.model_copy(update={"beam": settings.beam, "fused": settings.fused, "decoder": options})
     if profile.step is not None:
-        gaps = {} if profile.overheads is None else profile.overheads.known_s
-        changed["step"] = _moved_step(profile.step, gaps, choice, kind)
-        if profile.overheads is not None:
-            changed["overheads"] = profile.overheads.times(0.0, GAP_NAMES)
+        changed["step"] = _moved_step(profile.step, profile.overheads_s, choice, kind)
+        changed["overheads"] = overheads_times(profile.overheads, 0.0, GAP_NAMES)
     if settings.beam != choice.base.beam:
         changed["beam_overrun"] = None  # unknown for another beam
     if energy is not None and energy.j_per_tgt_token is not None:

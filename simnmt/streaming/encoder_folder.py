@@ -58,7 +58,7 @@ def load_encoder(model: str | os.PathLike[str], *, seed: int = 1) -> LoadedEncod
     if path.is_dir():
         return _load_hugging_face(path, seed)
     if os.fspath(model) in PRESETS:
-        return LoadedEncoder(_bert_base(seed), None, ("0", "1"))
+        return LoadedEncoder(random_weights(BERT_BASE, "bert-base", seed), None, ("0", "1"))
     remedy = f"name a folder that simnmt sti train wrote or one of transformers, or {', '.join(PRESETS)}"
     raise StreamingError("no such model", path=model, remedy=remedy)
 
@@ -133,9 +133,11 @@ def _unusable(path: Path, error: Exception) -> StreamingError:
     return StreamingError(f"cannot be used: {getattr(error, 'strerror', None) or error}", path=path, remedy=_AGAIN)
 
 
-def _bert_base(seed: int) -> EncoderWeights:
-    """Return BERT-base with random weights, drawn layer by layer: for measuring speed and size, not accuracy."""
-    configuration = EncoderConfiguration("bert", 12, 12, 768, 3072, 30_522, 512, 2, separator_token=102)
+BERT_BASE = EncoderConfiguration("bert", 12, 12, 768, 3072, 30_522, 512, 2, separator_token=102)
+
+
+def random_weights(configuration: EncoderConfiguration, origin: str, seed: int = 0) -> EncoderWeights:
+    """Return an encoder with random weights, drawn layer by layer: for measuring speed and size, not accuracy."""
 
     def generator(number: int) -> torch.Generator:
         return torch.Generator().manual_seed(seed * 1_000 + number)
@@ -145,7 +147,7 @@ def _bert_base(seed: int) -> EncoderWeights:
         return LayerWeights(*(0.02 * torch.randn(configuration.matrix_shape(name), generator=drawn) for name in SEGMENTS))
 
     resident = random_resident(configuration, generator(999), 0.02)
-    return EncoderWeights(configuration, resident, layer, origin="bert-base", random=True)
+    return EncoderWeights(configuration, resident, layer, origin=origin, random=True)
 
 
 _RENAMED = tuple(

@@ -83,7 +83,7 @@ def test_gains_in_time_come_first_and_gains_over_all_deadlines_follow(
 
 def test_every_row_on_answers_states_its_agreement_with_the_whole_model(rows: dict[str, list[dict[str, Any]]]) -> None:
     """XP-03."""
-    for name in ("grid", "sizes", "upgrades"):
+    for name in ("grid", "sizes"):
         assert rows[name] and all(0.0 <= row["agreement"] <= 1.0 for row in rows[name])
 
 

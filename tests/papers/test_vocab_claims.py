@@ -11,7 +11,7 @@ from simnmt.base import shipped_files
 from simnmt.base.errors import InputError
 from simnmt.calibrate.projection_bench import ProjectionBench
 from simnmt.calibrate.settings import CalibrationError
-from simnmt.papers.fvp.printed_claims import bench_claims
+from simnmt.papers.fvp.published import bench_claims
 from simnmt.papers.fvp.reproduction import judge, reproduce
 from simnmt.papers.fvp.study import Study
 from simnmt.papers.fvp.study_claims import study_claims
@@ -130,21 +130,12 @@ def test_a_group_of_one_cell_neither_makes_nor_spoils_a_trend() -> None:
     assert verdicts(level)["FVP-11 (a)"] == "not distinguishable"
 
 
-def test_a_prediction_that_no_gain_would_also_pass_is_marked_as_no_test() -> None:
+def test_a_prediction_that_no_gain_would_also_pass_is_no_test() -> None:
     """FVP-20, as with the fused output layer."""
     trivial = decoded(ratio=1.05, predicted=1.06)
-    (record,) = (record for record in study_claims([study(chosen=(trivial,))]) if record.identifier == "FVP-20 (g)")
-    assert record.verdict == "not distinguishable" and "no test of it" in record.why
+    assert verdicts(study(chosen=(trivial,)))["FVP-20 (g)"] == "not distinguishable"
     assert verdicts(study(chosen=(trivial, decoded())))["FVP-20 (g)"] == "holds"
     assert verdicts(study(chosen=(decoded(ratio=1.05, predicted=1.3),)))["FVP-20 (g)"] == "does not hold"
-
-
-def test_a_rise_of_bleu_differs_and_is_no_loss() -> None:
-    """FVP-08."""
-    (record,) = (
-        record for record in study_claims([study(chosen=(decoded(bleu_part=30.3),))]) if record.identifier == "FVP-08 (b)"
-    )
-    assert "0 of 1 cells lose more, 1 gain more" in record.why and "+0.30" in record.ours
 
 
 def test_searches_that_did_not_alternate_differ_only_if_no_round_overlaps() -> None:

@@ -6,30 +6,27 @@ from statistics import fmean
 
 import pytest
 
-from simnmt.papers.fvp.printed_claims import printed_claims
 from simnmt.papers.fvp.published import (
     CELLS,
+    LINES,
     PAPER,
     PRESETS,
     PROJECTION,
     QUALITY,
-    fit,
-    implied_share,
     means,
     memory,
-    of_model,
-    operation_limit,
     parameters,
+    printed_claims,
 )
 
 
 def test_the_ratios_and_means_of_table_2() -> None:
     """FVP-15."""
-    ratios = [round(row.ratio, 2) for row in PROJECTION]
+    ratios = [round(row.ratio, 2) for rows in PROJECTION.values() for row in rows]
     assert ratios == [3.13, 3.15, 3.11, 2.07, 2.62, 2.40, 2.78, 2.75, 2.63, 2.60, 2.76, 2.81]
     by_model = {
-        model: [[getattr(row, name) for row in of_model(model)] for name in ("active_percent", "us", "ratio")]
-        for model in PRESETS
+        model: [[getattr(row, name) for row in rows] for name in ("active_percent", "us", "ratio")]
+        for model, rows in PROJECTION.items()
     }
     assert [f"{fmean(values):.2f}" for values in by_model["dense"]] == ["9.86", "269.03", "2.74"]
     assert [f"{fmean(values):.2f}" for values in by_model["m3"]] == ["13.78", "220.51", "2.72"]
@@ -38,7 +35,7 @@ def test_the_ratios_and_means_of_table_2() -> None:
 @pytest.mark.parametrize(("model", "fixed", "slope", "r2"), [("dense", 150.3, 12.05, 0.992), ("m3", 165.2, 4.02, 0.85)])
 def test_the_line_through_table_2(model: str, fixed: float, slope: float, r2: float) -> None:
     """FVP-09, and its break-even: Dense loses beyond 47 % active, M3 nowhere by its line."""
-    line = fit(model)
+    line = LINES[model]
     assert (round(line.fixed_us, 1), round(line.us_per_percent, 2)) == (fixed, slope)
     assert line.r_squared == pytest.approx(r2, abs=0.005)
     assert line.fixed_us + line.us_per_percent * line.break_even == pytest.approx({"dense": 720.0, "m3": 600.0}[model])
@@ -47,13 +44,13 @@ def test_the_line_through_table_2(model: str, fixed: float, slope: float, r2: fl
 
 def test_limits_by_counting() -> None:
     """FVP-09: 5.8 to 14.0 times (Dense), 5.8 to 7.3 (M3), with 2,000 clusters."""
-    spans = {model: [round(operation_limit(row), 1) for row in of_model(model)] for model in PRESETS}
+    spans = {model: [round(row.operation_limit, 1) for row in rows] for model, rows in PROJECTION.items()}
     assert (min(spans["dense"]), max(spans["dense"])) == (5.8, 14.0) and (min(spans["m3"]), max(spans["m3"])) == (5.8, 7.3)
 
 
 def test_the_share_of_the_projection_that_gains_imply() -> None:
     """FVP-20: 14 to 26 %, mean 19 (Dense); 8 to 13, mean 11 (M3)."""
-    shares = {model: sorted(100 * implied_share(row) for row in of_model(model)) for model in PRESETS}
+    shares = {model: sorted(100 * row.implied_share for row in rows) for model, rows in PROJECTION.items()}
     assert [round(share) for share in (shares["dense"][0], shares["dense"][-1], sum(shares["dense"]) / 6)] == [14, 26, 19]
     assert [round(share) for share in (shares["m3"][0], shares["m3"][-1], sum(shares["m3"]) / 6)] == [8, 13, 11]
 
@@ -80,18 +77,18 @@ def test_which_printed_averages_follow_from_their_rows() -> None:
     assert len(averages) == 36
     neither = {key for key, average in averages.items() if average.follows == "neither"}
     assert neither == {
-        ("dense", "XE", 1, 1, "baseline"),
-        ("m3", "XE", 1, 2, "clustered"),
-        ("m3", "XE", 2, 2, "clustered"),
+        ("dense", "XE", 1, 1, "bleu"),
+        ("m3", "XE", 1, 2, "bleu_part"),
+        ("m3", "XE", 2, 2, "bleu_part"),
     }
     weighted = {key for key, average in averages.items() if average.follows == "by sentences"}
     assert {key[:3] for key in weighted} == {("dense", "EX", 1)} and len(weighted) == 5
     assert averages["dense", "EX", 1, 1, "gain_percent"].follows == "simple"
-    meant = averages["m3", "XE", 2, 2, "clustered"]
+    meant = averages["m3", "XE", 2, 2, "bleu_part"]
     assert (meant.printed, round(meant.simple, 2)) == (47.81, 48.14)
-    odd = averages["dense", "XE", 1, 1, "baseline"]
+    odd = averages["dense", "XE", 1, 1, "bleu"]
     assert (round(odd.simple, 2), round(odd.by_sentences, 2)) == (44.89, 44.82)
-    repeated = averages["m3", "XE", 1, 2, "clustered"]
+    repeated = averages["m3", "XE", 1, 2, "bleu_part"]
     assert (repeated.printed, f"{repeated.simple:.2f}", f"{repeated.by_sentences:.2f}") == (49.90, "50.00", "50.05")
 
 

@@ -19,7 +19,7 @@ from simnmt.nmt.vocabulary.cluster_bundle import ClusterSet
 from simnmt.nmt.vocabulary.contexts import assign, collect
 from simnmt.nmt.vocabulary.restricted_vocabulary import clustered
 from simnmt.papers.fvp import decoding
-from simnmt.papers.fvp.decoding import PLAIN, Sentence, decode, encode, time_methods, timed_decoding
+from simnmt.papers.fvp.decoding import PLAIN, Direction, Sentence, decode, encode, time_methods, timed_decoding
 from simnmt.papers.fvp.measure import (
     PARTS,
     DirectionContexts,
@@ -33,7 +33,6 @@ from simnmt.papers.fvp.measure import (
 )
 from simnmt.papers.fvp.reproduction import judge
 from simnmt.papers.fvp.study import Decoded, Study
-from simnmt.papers.fvp.texts import Direction
 from simnmt.papers.kit.study import read_study
 from tests.nmt import toy_language
 from tests.papers.vocab_stand_ins import cell

@@ -51,7 +51,7 @@ def speed(label: str, clusters: int, top: int, gain: float, *, conclusive: bool 
     """Return a speed in three rounds."""
     ratios = tuple((1.0 + gain) * noise for noise in (1.0, 1.002, 0.998))
     return Speed(
-        label=label, clusters=clusters, top=top, beam=1, batch=1, sentences=300, ratios=ratios, identical=0.925,
+        label=label, clusters=clusters, top=top, beam=1, batch=1, sentences=300, gains=ratios, identical=0.925,
         conclusive=conclusive,
     )  # fmt: skip
 

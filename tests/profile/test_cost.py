@@ -184,10 +184,10 @@ def test_recurrent_encoders_are_given_packed_sequences(kind: str | None, packs: 
 
 
 def test_unmeasured_overheads_count_as_zero_and_the_summary_shows_it() -> None:
-    profile = checked_profile(whole_profile() | {"overheads": None})
+    profile = checked_profile(whole_profile() | {"overheads": {}})
     decoding = profile.decoding_cost
     assert decoding.gap_s(64) == decoding.refill_s(64) == decoding.leave_s == 0.0
     assert "overheads" in dict(facts(profile))["not measured"]
     lines = dict(facts(checked_profile(profile_with(step_gap_s=1e-4))))
-    assert lines["overheads gap between steps"] == "0.1 ms; measured"
-    assert "counts as 0 s: step_gap_s_per_sentence, refill_s_fixed" in lines["overheads"]
+    assert lines["overheads step gap s"] == "measured; 0.1 ms"
+    assert "count as 0 s: step_gap_s_per_sentence, refill_s_fixed" in lines["overheads"]

@@ -72,8 +72,7 @@ class Decoder:
     def refills_known(self) -> bool:
         """True if both costs of topping up were measured: of joining a batch, and of each sentence between two steps."""
         names = ("step_gap_s_per_sentence", "refill_s_fixed", "refill_s_per_sentence")
-        overheads = [getattr(self.profile.overheads, name, None) for name in names]
-        gap, *joining = (overhead is not None and overhead.value is not None for overhead in overheads)
+        gap, *joining = (name in self.profile.overheads_s for name in names)
         return gap and any(joining)
 
     def prolonged(self, test_set: str) -> float:

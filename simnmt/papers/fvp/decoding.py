@@ -1,4 +1,4 @@
-"""Decode real text with all of the vocabulary and with a part of it: quality, active shares, speed (FVP-08, FVP-16).
+"""Read text and decode it with all of the vocabulary and with a part of it: quality, active shares, speed (FVP-08, FVP-16).
 
 The harness times the text stretch by stretch, a fraction of a second in which the methods take turns, so that a disturbance
 of the box costs a stretch and not a round.
@@ -7,16 +7,18 @@ of the box costs a stretch and not a round.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from math import ceil
+from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pandas as pd
 
+from simnmt.base.errors import InputError
 from simnmt.batching import mini
 from simnmt.calibrate.decoder_speeds import watched
 from simnmt.calibrate.harness import Case, counted, matrix_reference, nothing, rounds
@@ -32,8 +34,9 @@ from simnmt.nmt.sentence_decoder import Hypothesis
 from simnmt.nmt.source_lines import LONGEST_SOURCE
 from simnmt.nmt.translation import Translator
 from simnmt.nmt.vocabulary.restricted_vocabulary import SubsetAccount
-from simnmt.papers.fvp.study import Decoded
-from simnmt.papers.fvp.texts import Pair
+from simnmt.papers.fvp.study import Decoded, StudiedText
+from simnmt.results.run_directory import sha256
+from simnmt.workload.text_lines import TextLines
 
 WARMING = 20
 """Sentences decoded with each method before timing starts."""
@@ -43,6 +46,74 @@ PLAIN = Output()
 """All of the vocabulary: projection, softmax and search one after the other."""
 LEAST_CALM = 2 / 3
 """Share of the stretches of all rounds that must be undisturbed for times to decide anything."""
+Pair = tuple[str, str | None]
+"""A sentence, and its translation if there are references."""
+
+
+@dataclass(frozen=True, slots=True)
+class Direction:
+    """The texts of one language direction, one sentence a line."""
+
+    label: str
+    train: Path
+    """Sources that clusters are made of."""
+    heldout: Path
+    """Other sources."""
+    references: Path | None = None
+    """Translations of `heldout`, for BLEU."""
+
+    def studied(self) -> list[StudiedText]:
+        """Return every text that a study reads, with its role, SHA-256 and line count."""
+        files = {"train": self.train, "heldout": self.heldout, "references": self.references}
+        named = [(role, path, len(_lines(path))) for role, path in files.items() if path is not None]
+        return [
+            StudiedText(label=self.label, role=role, name=path.name, sha256=sha256(path), lines=lines)  # type: ignore[arg-type]
+            for role, path, lines in named
+        ]
+
+    def training_sources(self, most: int) -> list[str]:
+        """Return the first `most` training sentences that are not empty."""
+        return [line for line in _lines(self.train) if line.strip()][:most]
+
+    def held_out(self, most: int) -> tuple[list[Pair], list[Pair]]:
+        """Return at most `most` sentences of each half of the held-out text, without empty ones.
+
+        The second half chooses r and K, and the first half is decoded with them: the reported figures of the chosen cell come
+        from other sentences than those that chose it. Raises `CalibrationError` for fewer than two sentences, and for
+        references of another length.
+        """
+        lines = _lines(self.heldout)
+        references: Sequence[str | None] = [None] * len(lines) if self.references is None else _lines(self.references)
+        if len(references) != len(lines):
+            remedy = "give one translation a line, in the order of the text"
+            raise CalibrationError(f"not as many lines as {self.heldout}", path=self.references, remedy=remedy)
+        kept = [pair for pair in zip(lines, references, strict=True) if all(text is None or text.strip() for text in pair)]
+        if len(kept) < 2:
+            raise CalibrationError("fewer than two sentences", path=self.heldout, remedy="give a text, one sentence a line")
+        half = (len(kept) + 1) // 2
+        return kept[:half][:most], kept[half:][:most]
+
+
+def directions_of(texts: Iterable[str]) -> list[Direction]:
+    """Return the directions of texts given as LABEL=TRAIN,HELDOUT[,REFERENCES].
+
+    Raises `InputError` for another form and for a label given twice.
+    """
+    directions: dict[str, Direction] = {}
+    for text in texts:
+        label, _, files = text.partition("=")
+        paths = [Path(file) for file in files.split(",") if file]
+        if not label or label in directions or len(paths) not in (2, 3):
+            what = f"--text {text}: no LABEL=TRAIN,HELDOUT[,REFERENCES], or of a label given twice"
+            raise InputError(what, remedy="name the direction and its files: --text fr-en=train.fr,heldout.fr,heldout.en")
+        directions[label] = Direction(label, *paths)
+    return list(directions.values())
+
+
+def _lines(path: Path) -> list[str]:
+    return list(TextLines(path, kept="all", pipes=False))
+
+
 Sentence = tuple[Sequence[int], str | None]
 """The tokens of a source as the model reads it, and its translation if there are references."""
 

@@ -25,11 +25,11 @@ from simnmt.nmt.translation import Translator
 from simnmt.nmt.vocabulary.cluster_bundle import ClusterSet
 from simnmt.nmt.vocabulary.contexts import Clustering, Contexts, assign, cluster, collect, join_contexts
 from simnmt.nmt.vocabulary.restricted_vocabulary import clustered, with_measured_cost
-from simnmt.papers.fvp.decoding import PLAIN, Sentence, encode, identical_share, time_methods, timed_decoding
+from simnmt.papers.fvp.decoding import PLAIN, Direction, Sentence, encode, identical_share, time_methods, timed_decoding
 from simnmt.papers.fvp.published import MOST_ACTIVE
 from simnmt.papers.fvp.study import Cell, Clusters, Decoded, Knowledge, Part, PartRun, Speed, StudiedModel, Study
-from simnmt.papers.fvp.texts import Direction, sha256_of
 from simnmt.papers.kit.study import TOOL, part_run, read_study, write_study
+from simnmt.results.run_directory import sha256
 
 PARTS: tuple[Part, ...] = get_args(Part)
 """Measured one by one; the last two time real decoding and need a quiet box."""
@@ -127,8 +127,8 @@ def _studied(folder: Path, translator: Translator) -> StudiedModel:
     model: Any = translator.model
     vocab, width = model.weight.shape
     parameters, name = sum(parameter.numel() for parameter in model.parameters()), folder.resolve().name
-    sha256, kind = sha256_of(folder / WEIGHTS_FILE), model.architecture.kind
-    return StudiedModel(name=name, kind=kind, sha256=sha256, vocab=vocab, width=width, parameters=parameters)
+    checksum, kind = sha256(folder / WEIGHTS_FILE), model.architecture.kind
+    return StudiedModel(name=name, kind=kind, sha256=checksum, vocab=vocab, width=width, parameters=parameters)
 
 
 def _begun(model: StudiedModel, directions: Sequence[Direction], sizes: Sizes, out: Path | None) -> Study:
@@ -304,5 +304,5 @@ class _Bench:
                     sentences=len(sample),
                     identical=identical_share(timed.hypotheses["dense"], timed.hypotheses[cell.method]),
                     conclusive=timed.conclusive,
-                    ratios=timed.ratios("tokens_per_s", cell.method, "dense"),
+                    gains=timed.ratios("tokens_per_s", cell.method, "dense"),
                 )

@@ -13,12 +13,20 @@ import typer
 
 from simnmt.base.errors import InputError
 from simnmt.calibrate.projection_bench import ProjectionBench, read_bench
-from simnmt.papers.fvp.printed_claims import bench_claims, name_of, printed_claims
-from simnmt.papers.fvp.published import BEST, MODELS, PAPER, QUALITY, derived, fit, implied_share, means, memory, of_model
-from simnmt.papers.fvp.published import operation_limit as limit_of
+from simnmt.papers.fvp.published import (
+    BEST,
+    PAPER,
+    PROJECTION,
+    QUALITY,
+    bench_claims,
+    derived,
+    means,
+    memory,
+    name_of,
+    printed_claims,
+)
 from simnmt.papers.fvp.study import Part, Study
 from simnmt.papers.fvp.study_claims import NEEDS, study_claims
-from simnmt.papers.fvp.texts import directions_of
 from simnmt.papers.kit.figures import Curve, Figure, Rows, curve, figure_of, grouped, labelled_groups, line_chart
 from simnmt.papers.kit.rendering import Report, derived_table, record
 from simnmt.papers.kit.study import read_distinct, read_studies, shipped_measurements
@@ -37,23 +45,13 @@ def judge(studies: Sequence[Study] = (), benches: Sequence[ProjectionBench] = ()
         return [vars(row) for study in studies for row in study.rows(part)]
 
     chosen, speeds, languages = rows_of("chosen"), rows_of("speeds"), rows_of("by_language")
-    printed = [
-        _named(row.model, row.direction, 2, 20)
-        | record(row, "active_percent us ratio")
-        | {"line_us": fit(model).fixed_us + fit(model).us_per_percent * row.active_percent}
-        | {"operation_limit": limit_of(row), "implied_share": implied_share(row)}
-        for model in MODELS
-        for row in of_model(model)
-    ]
-    quality: dict[int, list[dict[str, Any]]] = {1: [], 2: []}
-    for cell in QUALITY:
-        names = _named(cell.model, cell.row, cell.beam, cell.batch)
-        quality[cell.set].append(names | record(cell, "bleu_change gain_percent bleu=baseline bleu_part=clustered"))
+    quality = {number: [vars(cell) for cell in QUALITY if cell.set == number] for number in (1, 2)}
+    projection = [vars(row) for rows in PROJECTION.values() for row in rows]
     table_6 = [dict(row) | {"difference": row["clustered"] - row["baseline"]} for row in PAPER.table("table-6").rows]
     tables = [
         PAPER.table("table-1").shown(),
         _table("real", chosen),
-        _table("table-2", [*printed, *(row | record(row, OUR_TABLE_2) for row in chosen)]),
+        _table("table-2", [*projection, *(row | record(row, OUR_TABLE_2) for row in chosen)]),
         _table("table-3", [*quality[1], *chosen]),
         _table("table-4", quality[2]),
         _table("averages", [vars(row) for row in means()]),
@@ -87,13 +85,11 @@ def reproduce(
         Path | None, typer.Option(metavar="FOLDER", help="A trained model to study: an hour or more, minutes with --quick.")
     ] = None,
     text: Annotated[
-        list[str] | None, typer.Option(metavar="LABEL=FILE", help="Sources to make clusters of, a direction each; repeatable.")
-    ] = None,
-    heldout: Annotated[
-        list[str] | None, typer.Option(metavar="LABEL=FILE", help="Other sources, to judge by; repeatable.")
-    ] = None,
-    references: Annotated[
-        list[str] | None, typer.Option(metavar="LABEL=FILE", help="A translation of each of these, for BLEU.")
+        list[str] | None,
+        typer.Option(
+            metavar="LABEL=TRAIN,HELDOUT[,REFERENCES]",
+            help="Texts of a direction: sources to make clusters of, others to judge by, and their translations; repeatable.",
+        ),
     ] = None,
     benches: Annotated[
         list[Path] | None,
@@ -106,27 +102,21 @@ def reproduce(
 ) -> Report:
     """Return the paper's statements beside studies and benches, by default the shipped ones.
 
-    With a model and its texts, that model is studied instead; the one named file of `studies` then keeps the study, and what it
+    With a model and its texts, that model is studied instead; the first file of `studies` then keeps the study, and what that
     holds is not measured again. Raises `InputError` for a model without texts, and for texts without a model.
     """
-    directions = directions_of(text=text or (), heldout=heldout or (), references=references or ())
     bench_files = shipped_measurements("vocabulary", "bench") if benches is None else benches
     layers = read_distinct(bench_files, read_bench, name_of, "measurements")
-    if model is None:
-        if directions or quick:
-            option = "--text" if directions else "--quick"
-            raise InputError(f"{option} without a model to study", remedy="give --model FOLDER as well")
+    if bool(model) != bool(text) or (quick and not model):
+        raise InputError("--model, --text and --quick need each other", remedy="give --model FOLDER --text LABEL=TRAIN,HELDOUT")
+    if model is None or text is None:
         return judge(read_studies(shipped_measurements("vocabulary", "study") if studies is None else studies, Study), layers)
-    if not directions:
-        remedy = "give both for each direction: --text fr-en=FILE --heldout fr-en=FILE"
-        raise InputError("--model without --text and --heldout", remedy=remedy)
-    if studies and len(studies) > 1:
-        raise InputError("more than one --study beside --model", remedy="give the one file that its study is kept in")
     # Here, since reading alone needs no torch.
+    from simnmt.papers.fvp.decoding import directions_of
     from simnmt.papers.fvp.measure import QUICK, Sizes, run_study
 
     sizes = QUICK if quick else Sizes()
-    return judge([run_study(model, directions, sizes, out=studies[0] if studies else None, say=say)], layers)
+    return judge([run_study(model, directions_of(text), sizes, out=studies[0] if studies else None, say=say)], layers)
 
 
 def _table(name: str, rows: Rows) -> Table:
@@ -138,13 +128,6 @@ def _table(name: str, rows: Rows) -> Table:
         keys |= {column["value"], *column.get("interval", ()), *([column["small"]] if "small" in column else [])}
     keys &= {key for row in rows for key in row}
     return PAPER.shown_table(name, [{key: row.get(key) for key in sorted(keys)} for row in rows])
-
-
-def _named(model: str, row: str, beam: int, batch: int) -> dict[str, Any]:
-    """Return the fields that name a published row and its agreement."""
-    same = f"about {100 * PAPER['identical']:.0f} % the same (section 3.4)" if model == "m3" else "not printed"
-    names = {"kind": "published", "name": f"{MODELS[model]}, {row}", "beam": beam, "batch": batch}
-    return names | {"agreement": f"not exact: {same}"}
 
 
 def _steps(bench: ProjectionBench) -> Rows:

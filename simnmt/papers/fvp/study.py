@@ -20,8 +20,6 @@ Row = SimpleNamespace
 """A row, with an attribute for each column."""
 Ratios = Annotated[tuple[AboveZero, ...], Field(min_length=1)]
 """One a round."""
-PERCENTS = {"gain": "measured", "low": "least", "high": "greatest"}
-"""By column of percentages more than plain decoding, the column of ratios."""
 Part = Literal["sweep", "volume", "by_language", "chosen", "speeds"]
 Knowledge = Literal["both", "target"]
 
@@ -93,7 +91,7 @@ class Cell(Clusters):
 
 
 class Speed(Clusters):
-    """Speed-up of real decoding with one search, by r and K, over plain decoding (figure 3, FVP-11)."""
+    """Real decoding with one search, by r and K, in turn with plain decoding (figure 3, FVP-11)."""
 
     beam: Positive
     batch: Positive
@@ -102,21 +100,15 @@ class Speed(Clusters):
     """Share of sentences that are those of dense decoding."""
     conclusive: bool
     """Enough stretches of the rounds were undisturbed; else no verdict rests on times."""
-    ratios: Ratios
-    """Of tokens per second."""
+    gains: Ratios
+    """Tokens per second over those of plain decoding, not a ratio of seconds: both may write different numbers of tokens."""
 
 
-class Decoded(Clusters):
-    """Decoding of held-out text with one search: plain, with the fused output layer, and with clusters (FVP-08, 16, 20)."""
+class Decoded(Speed):
+    """Decoding of held-out text: plain, with the fused output layer, and with the chosen clusters (FVP-08, 16, 20)."""
 
-    beam: Positive
-    batch: Positive
-    sentences: Positive
-    identical: Share
-    """Share of sentences that are those of dense decoding; `token_agreement`: of tokens."""
     token_agreement: Share
-    conclusive: bool
-    """See `Speed`."""
+    """Share of tokens that are those of dense decoding."""
     bleu: float | None
     bleu_part: float | None
     tokens_per_s: AboveZero
@@ -137,10 +129,8 @@ class Decoded(Clusters):
     """Share of V that a step multiplies for all of its rows together."""
     share_most: Share
     emitted: Positive
-    gains: Ratios
-    """Tokens per second over those of plain decoding, not a ratio of seconds: both may write different numbers of tokens."""
     gains_over_fused: Ratios
-    """The same over the fused output layer: the gain of leaving columns out alone."""
+    """`gains` over the fused output layer: the gain of leaving columns out alone."""
     layer_ratios: Ratios
     """Speed-up of the output layer of a step, the choice of columns included."""
     layer_ratios_over_fused: Ratios
@@ -183,10 +173,10 @@ class Study(Configuration):
         row = entry.model_dump() | {"model": self.name, "vocab": self.model.vocab, "way": entry.method, "kind": "measured"}
         row["name"] = f"{self.name}, {entry.label}"
         row["agreement"] = f"not exact: {100 * row['identical']:.1f} % of the sentences the same"  # XP-03
-        if isinstance(entry, Speed | Decoded):
-            ratios = entry.ratios if isinstance(entry, Speed) else entry.gains
-            row |= {"measured": median(ratios), "least": min(ratios), "greatest": max(ratios)}
-            row |= {f"{name}_percent": 100 * (row[key] - 1.0) for name, key in PERCENTS.items()}
+        if isinstance(entry, Speed):
+            gains = {"gain": median(entry.gains), "low": min(entry.gains), "high": max(entry.gains)}
+            row |= {"measured": gains["gain"], "least": gains["low"], "greatest": gains["high"]}
+            row |= {f"{name}_percent": 100 * (ratio - 1.0) for name, ratio in gains.items()}
         if isinstance(entry, Cell | Decoded):
             row["share_of_emitted"] = entry.share_mean * self.model.vocab / entry.emitted
         if isinstance(entry, Cell):
@@ -202,6 +192,8 @@ class Study(Configuration):
                 "layer_ratio": layer_ratio,
                 "layer_ratio_over_fused": median(entry.layer_ratios_over_fused),
                 "predicted": predicted,
+                "predicted_percent": 100 * (predicted - 1.0),
+                "ties": f" and {entry.near_ties} near ties" if entry.near_ties else "",
                 "off": predicted / row["measured"] - 1.0,
                 "bleu_change": None if entry.bleu is None or entry.bleu_part is None else entry.bleu_part - entry.bleu,
                 "operation_limit": 1.0 / (entry.share_mean + entry.clusters / self.model.vocab),

@@ -14,6 +14,7 @@ from simnmt.papers.kit.claims import (
     Claim,
     ClaimRecord,
     Effect,
+    Effects,
     Facts,
     Result,
     Undecided,
@@ -21,7 +22,6 @@ from simnmt.papers.kit.claims import (
     above,
     agrees,
     at_least,
-    format_span,
     judge,
     of_paper,
 )
@@ -62,71 +62,48 @@ def _lacking(part: str) -> Undecided:
     return Undecided(f"the study has no part `{part}`", "needs --model")
 
 
-def _percent(ratio: float) -> str:
-    return f"{100 * (ratio - 1.0):+.1f} %"
+def _claim(identifier: str, needs: str, value: Callable[[Rows], Result], holds: Bound = agrees) -> Claim[Studied]:
+    """Return a claim that rows of a part decide; `needs`: see `Studied.lacks`."""
+    part = cast(Part, needs.removeprefix("timed "))
+    return Claim(identifier, value=lambda studied: value(studied.study.rows(part)), holds=holds, needs=needs)
 
 
-def _by_search(rows: Rows, describe: Callable[[Row], str]) -> str:
-    """Describe every decoding, grouped by direction and method and sorted by beam and batch."""
-    return "; ".join(
-        f"{label}, {method}: " + ", ".join(f"{describe(row)} (beam {row.beam}, batch {row.batch})" for row in group)
-        for (label, method), group in grouped(rows, "label", "way", order="rows").items()
-    )
+def _fill(template: str, row: Row) -> str:
+    return template.format(**vars(row)).replace("%", " %")
 
 
-# By real decoding with the chosen clusters.
+def _decoded(identifier: str, ours: str, effects: Callable[[Rows], Effects], why: str, holds: Bound = agrees) -> Claim[Studied]:
+    """Return a claim on the decodings with the chosen clusters; `ours`: template of our figures of one."""
+
+    def value(rows: Rows) -> Result:
+        effect = effects(rows)
+        texts = [
+            f"{label}, {way}: " + ", ".join(_fill(f"{ours} (beam {{beam}}, batch {{batch}})", row) for row in group)
+            for (label, way), group in grouped(rows, "label", "way", order="rows").items()
+        ]
+        return Result(effect, "; ".join(texts), why, words=None)
+
+    return _claim(identifier, "chosen" if holds is agrees else "timed chosen", value, holds)
 
 
-def _identical(rows: Rows) -> Result:
-    def describe(row: Row) -> str:
-        ties = f" and {row.near_ties} near ties" if row.near_ties else ""
-        return f"{100 * row.identical:.1f} % of {row.sentences:,}{ties}"
-
-    kept = all(row.identical >= LEAST_IDENTICAL for row in rows)
-    return Result(kept, _by_search(rows, describe), "near ties, closer than rounding, count as different")
-
-
-def _bleu(rows: Rows) -> Result:
-    known = [row for row in rows if row.bleu_change is not None]
-    if not known:
+def _same_bleu(rows: Rows) -> Effects:
+    if any(row.bleu_change is None for row in rows):
         raise Undecided("needs references")
-    lost, risen = (sum(round(sign * row.bleu_change, 4) > MOST_BLEU_CHANGE for row in known) for sign in (-1, 1))
-    why = f"{lost} of {len(known)} cells lose more, {risen} gain more: a gain is a difference too, though no loss"
-    return Result(not lost and not risen, _by_search(known, lambda row: f"{row.bleu_change:+.2f} of {row.bleu:.2f}"), why)
+    return all(abs(round(row.bleu_change, 4)) <= MOST_BLEU_CHANGE for row in rows)
 
 
-def _active(rows: Rows) -> Result:
-    def describe(row: Row) -> str:
-        shares = f"{100 * row.share_mean:.2f} % of V with {100 * row.share_most:.2f} % at most"
-        return f"{shares}, so {100 * row.share_of_emitted:.1f} % of the {row.emitted:,} tokens written"
-
+def _few_active(rows: Rows) -> Effects:
     single = [row.share_most <= MOST_ACTIVE for row in rows if row.rows == 1]
     if not single:
         raise Undecided("no decoding at batch 1")
-    return Result(all(single), _by_search(rows, describe), "judged by the most of any step at batch 1")
+    return all(single)
 
 
-def _best(key: str, rounds: str, form: Callable[[float], str]) -> Callable[[Rows], Result]:
-    """Return what judges the rounds of the cell with the greatest speed-up `key`."""
-
-    def value(rows: Rows) -> Result:
-        best, fused = max(rows, key=lambda row: getattr(row, key)), max(getattr(row, f"{key}_over_fused") for row in rows)
-        why = f"the best of {len(rows)} cells is judged, round by round; at best {form(fused)} over the fused output layer"
-        return Result(getattr(best, rounds), _by_search(rows, lambda row: form(getattr(row, key))), why)
-
-    return value
-
-
-def _amdahl(rows: Rows) -> Result:
+def _predicted(rows: Rows) -> Effects:
     effects: dict[str, Effect] = {str(at): [row.predicted / gain for gain in row.gains] for at, row in enumerate(rows)}
-    trivial = [row for row in rows if all(NEAR_PREDICTED.allows(1.0 / gain) for gain in row.gains)]
-    why = f"by round; below the output layer decoding gets {format_span([row.body_ratio for row in rows])} times as fast"
-    if trivial:
-        why += f"; no test of it where a prediction of no gain passes too, in {len(trivial)} of {len(rows)} cells"
-    if len(trivial) == len(rows):
+    if all(NEAR_PREDICTED.allows(1.0 / gain) for row in rows for gain in row.gains):
         effects["no test"] = UNCLEAR  # what no gain explains as well can speak against the law, but not for it
-    ours = _by_search(rows, lambda row: f"{_percent(row.measured)} where {_percent(row.predicted)} was predicted")
-    return Result(effects, ours, why, words=None)
+    return effects
 
 
 def _single(rows: Rows) -> Result:
@@ -138,8 +115,8 @@ def _single(rows: Rows) -> Result:
         one.label: Estimate(one.measured - other.measured, min(one.gains) - max(other.gains), max(one.gains) - min(other.gains))
         for one, other in pairs
     }
-    ours = "; ".join(f"{one.label}: {_percent(one.measured)} against {_percent(other.measured)}" for one, other in pairs)
-    return Result(effects, ours, "each round against each, as the two searches do not take turns", words=None)
+    ours = [f"{one.label}: {one.gain_percent:+.1f} % against {other.gain_percent:+.1f} %" for one, other in pairs]
+    return Result(effects, "; ".join(ours), "each round against each, as the two searches do not take turns", words=None)
 
 
 def _fastest(rows: Rows) -> Result:
@@ -150,17 +127,15 @@ def _fastest(rows: Rows) -> Result:
         supporting = [row for row in group if row.top == 1 and row.clusters >= most / 2]
         opposing = [row for row in group if row not in supporting]
         where = f"{label}, beam {beam}, batch {batch}"
-        ours.append(f"{where}: {_percent(group[0].measured)} at {group[0].way}")
+        ours.append(f"{where}: {group[0].gain_percent:+.1f} % at {group[0].way}")
         if supporting and opposing:
-            effects[where] = [ratio > rival for ratio, rival in zip(supporting[0].ratios, opposing[0].ratios, strict=True)]
-            judged.append(" against ".join(f"{row.way} ({_percent(row.measured)})" for row in (supporting[0], opposing[0])))
+            best, rival = supporting[0], opposing[0]
+            effects[where] = [ours > theirs for ours, theirs in zip(best.gains, rival.gains, strict=True)]
+            judged.append(f"{best.way} ({best.gain_percent:+.1f} %) against {rival.way} ({rival.gain_percent:+.1f} %)")
     if not effects:
         raise _lacking("speeds of K = 1 and others at high numbers of clusters")
     why = "the best with K = 1 and half of the most clusters or more against the best of the others, round by round: "
     return Result(effects, "; ".join(ours), why + ", ".join(judged), words=None)
-
-
-# By dense decoding of held-out text.
 
 
 def _trend(
@@ -172,7 +147,7 @@ def _trend(
         share: the column judged.
         along: the column that differs.
         follows: whether a series follows the claim.
-        name: template of a series' name, from a row.
+        name: template of a series' name.
         place: template of what differs.
         why: the reason.
         every: show all rows of each direction's series with the most clusters, else the ends of all series.
@@ -188,8 +163,7 @@ def _trend(
         for group in series.values():
             if not every or group[0].clusters == most[group[0].label]:
                 shown = group if every else (group[0], group[-1])
-                points = ", ".join(f"{100 * getattr(row, share):.2f} % {place.format(row)}" for row in shown)
-                texts.append(f"{name.format(group[0])}: {points}")
+                texts.append(f"{_fill(name, group[0])}: {', '.join(_fill(f'{{{share}:.2%}} {place}', row) for row in shown)}")
         return Result({str(key): follows(group) for key, group in series.items()}, "; ".join(texts), why, words=None)
 
     return value
@@ -221,54 +195,74 @@ def _fewer_misses(rows: Rows) -> Effect:
 
 
 def _knowledge(rows: Rows) -> Result:
-    sets = {
+    pairs = {
         key: {row.knowledge: row.set_most for row in group} for key, group in grouped(rows, "label", "clusters", "top").items()
     }
-    pairs = {key: (most["both"], most["target"]) for key, most in sets.items() if len(most) == 2}
+    pairs = {key: most for key, most in pairs.items() if len(most) == 2}
     if not pairs:
         raise _lacking("by_language of both kinds")
-    kept = [both <= target for both, target in pairs.values()]
+    kept = [most["both"] <= most["target"] for most in pairs.values()]
     ours = "; ".join(
-        "{}, {} clusters, K = {}: ".format(*key) + f"{100 * pairs[key][0]:.2f} against {100 * pairs[key][1]:.2f} %"
+        "{}, {} clusters, K = {}: ".format(*key) + _fill("{both:.2%} against {target:.2%}", Row(**pairs[key]))
         for key in [key for key in pairs if key[1] == PAPER["figure_2"]["clusters"]] or list(pairs)
     )
     why = f"so in {sum(kept)} of {len(kept)} pairs of a direction, a number of clusters and a K; "
-    why += "the mix holds more contexts than one direction, which alone may make its sets larger"
-    return Result(kept, ours, why)
+    return Result(kept, ours, f"{why}the mix holds more contexts than one direction, which alone may make its sets larger")
 
 
-def _claim(identifier: str, needs: str, value: Callable[[Rows], Result], holds: Bound = agrees) -> Claim[Studied]:
-    part = cast(Part, needs.removeprefix("timed "))
-    return Claim(identifier, value=lambda studied: value(studied.study.rows(part)), holds=holds, needs=needs)
-
-
-_RISING = "of V, mean over held-out steps at batch 1; a step may rise by 5 %"
-_PART_OF = "so by construction, as the set of a K is part of that of a larger one"
-_BY_R, _BY_CELL = "{0.label}, {0.clusters:,} clusters", "{0.label}, {0.clusters:,} clusters, K = {0.top}"
-_AT_K, _WITH_TEXT = "at K = {0.top}", "with {0.training_sentences:,} sentences"
-_ERRORS = f"as a trend, by {SIGMAS:g} standard errors of the held-out tokens"
+BY_K = ("{label}, {clusters:,} clusters", "at K = {top}", "so by construction: the set of a K is part of that of a larger one")
+BY_R = ("{label}, K = {top}", "at {clusters:,}", "of V, mean over held-out steps at batch 1; a step may rise by 5 %")
+BY_TEXT = ("{label}, {clusters:,} clusters, K = {top}", "with {training_sentences:,} sentences")
 STUDY_CLAIMS = of_paper(
     PAPER,
     [
-        _claim("FVP-08 (a)", "chosen", _identical),
-        _claim("FVP-08 (b)", "chosen", _bleu),
-        _claim("FVP-20 (d)", "chosen", _active),
-        _claim(
-            "FVP-20 (e)", "timed chosen", _best("layer_ratio", "layer_ratios", "{:.2f}".format), at_least(PAPER["step_ratio"])
+        _decoded(
+            "FVP-08 (a)",
+            "{identical:.1%} of {sentences:,}{ties}",
+            lambda rows: all(row.identical >= LEAST_IDENTICAL for row in rows),
+            "near ties, closer than rounding, count as different",
         ),
-        _claim("FVP-20 (f)", "timed chosen", _best("measured", "gains", _percent), at_least(1.0 + PAPER["gain"])),
-        _claim("FVP-20 (g)", "timed chosen", _amdahl, NEAR_PREDICTED),
+        _decoded("FVP-08 (b)", "{bleu_change:+.2f} of {bleu:.2f}", _same_bleu, "a gain is a difference too, though no loss"),
+        _decoded(
+            "FVP-20 (d)",
+            "{share_mean:.2%} of V with {share_most:.2%} at most, so {share_of_emitted:.1%} of the {emitted:,} tokens written",
+            _few_active,
+            "judged by the most of any step at batch 1",
+        ),
+        _decoded(
+            "FVP-20 (e)",
+            "{layer_ratio:.2f}",
+            lambda rows: max(rows, key=lambda row: row.layer_ratio).layer_ratios,
+            "the best cell is judged, round by round, over plain dense decoding",
+            at_least(PAPER["step_ratio"]),
+        ),
+        _decoded(
+            "FVP-20 (f)",
+            "{gain_percent:+.1f}%",
+            lambda rows: max(rows, key=lambda row: row.measured).gains,
+            "the best cell is judged, round by round, over plain dense decoding",
+            at_least(1.0 + PAPER["gain"]),
+        ),
+        _decoded(
+            "FVP-20 (g)",
+            "{gain_percent:+.1f}% where {predicted_percent:+.1f}% was predicted",
+            _predicted,
+            "by round; where a prediction of no gain passes too, it is no test",
+            NEAR_PREDICTED,
+        ),
         _claim("FVP-20 (h)", "timed chosen", _single, above(0.0)),
-        _claim(
-            "FVP-11 (a)",
-            "sweep",
-            _trend("share_mean", "clusters", _falls, "{0.label}, K = {0.top}", "at {0.clusters:,}", _RISING),
-        ),
-        _claim("FVP-11 (b)", "sweep", _trend("share_mean", "top", _more_columns, _BY_R, _AT_K, _PART_OF, every=True)),
+        _claim("FVP-11 (a)", "sweep", _trend("share_mean", "clusters", _falls, *BY_R)),
+        _claim("FVP-11 (b)", "sweep", _trend("share_mean", "top", _more_columns, *BY_K, every=True)),
         _claim("FVP-11 (d)", "timed speeds", _fastest),
-        _claim("FVP-08 (c)", "sweep", _trend("miss_rate", "top", _fewer_misses, _BY_R, _AT_K, _PART_OF, every=True)),
+        _claim("FVP-08 (c)", "sweep", _trend("miss_rate", "top", _fewer_misses, *BY_K, every=True)),
         _claim("FVP-10", "by_language", _knowledge),
-        _claim("FVP-08 (d)", "volume", _trend("miss_rate", "training_sentences", _fewer_misses, _BY_CELL, _WITH_TEXT, _ERRORS)),
+        _claim(
+            "FVP-08 (d)",
+            "volume",
+            _trend(
+                "miss_rate", "training_sentences", _fewer_misses, *BY_TEXT, "as a trend, by 2 standard errors of the tokens"
+            ),
+        ),
     ],
 )
 

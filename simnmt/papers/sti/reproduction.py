@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from itertools import product
 from math import floor
 from pathlib import Path
@@ -16,7 +15,7 @@ from simnmt.base.errors import InputError
 from simnmt.papers.kit.figures import Curve, Figure, Row, Rows, curve, figure_of, grouped, labelled_groups, line_chart
 from simnmt.papers.kit.rendering import Report, derived_table
 from simnmt.papers.kit.study import read_studies, shipped_measurements
-from simnmt.papers.sti.claims import CASE, NEEDS, all_claims, gain, in_points, in_time, paired, raised_gain, ratio
+from simnmt.papers.sti.claims import NEEDS, all_claims, gain, in_points, in_time, paired, ratio
 from simnmt.papers.sti.pipeline import PipelineMeasurement, read_pipeline
 from simnmt.papers.sti.plans import DEVICES, METHODS, PLANNED, Studied
 from simnmt.papers.sti.printed import BASELINES, BOARDS, DERIVED, GAINS, LOADED_FIRST, PAPER, PIPELINE
@@ -24,7 +23,7 @@ from simnmt.papers.sti.study import Study
 from simnmt.report.charts import Chart
 from simnmt.report.page_template import Section
 from simnmt.report.pipelines import DrawnPipeline, pipeline_svg
-from simnmt.report.table import Column, Table
+from simnmt.report.table import Table
 from simnmt.streaming.plan.timeline import Work, load_then_run, timeline
 
 IN_MEMORY = ("PreloadModel-32", "PreloadModel-6")
@@ -75,47 +74,6 @@ def _method(row: Row) -> str:
     return f"{row['method']}{buffer}"
 
 
-def _size(deadline: str, row: Row) -> str:
-    size: str = row["sizes"].get(deadline, "")
-    return size
-
-
-def submodels_table(grid: Rows) -> Table:
-    """Return n x m by method and deadline, instead of the lost Table 6."""
-    rows = []
-    for (study, device, method, preload), group in grouped(grid, "study", "device", "method", "preload_share").items():
-        means = pd.DataFrame(group)[["accuracy", "held_mb", "working_mb"]].mean().to_dict()
-        sizes = {f"{100 * row['deadline_share']:g}": f"{row['layers']} x {row['slices']}" for row in group}
-        row = {"study": study, "device": device, "method": method, "preload_share": preload, "sizes": sizes, **means}
-        rows.append(row | {"missed": sum(row["misses"] for row in group)})
-    deadlines = sorted({at for row in rows for at in row["sizes"]}, key=float)
-    columns = [Column(f"{at} %", partial(_size, at)) for at in deadlines]
-    return PAPER.shown_table("submodels", rows, *columns, method_shown=_method)
-
-
-def upgrades_table(studies: Sequence[Studied]) -> Table:
-    """Return shards raised by importance and at random, instead of the lost Table 7."""
-    rows: list[Row] = []
-    for studied in studies:
-        for case, raised in studied.upgrades.groupby(CASE, sort=False):
-            by_order = {order: entries["accuracy"] for order, entries in raised.groupby("order")}
-            by_chance, best = by_order["random"], raised[raised["order"] == "importance"].iloc[0]
-            rows.append(
-                dict(zip(CASE, case, strict=True))
-                | dict(zip(("gain", "low", "high"), in_points(raised_gain(raised)), strict=True))
-                | {"study": studied.study.name, "agreement": best["agreement"], "base": by_order["none"].iloc[0]}
-                | {"best": best["accuracy"], "random_mean": by_chance.mean(), "orders": len(by_chance)}
-                | {"random_least": by_chance.min(), "random_most": by_chance.max()}
-                | {"beaten": int((by_chance <= best["accuracy"]).sum())}
-            )
-    return PAPER.shown_table(
-        "upgrades",
-        rows,
-        size=lambda row: f"{row['layers']} x {row['slices']}",
-        no_better=lambda row: f"{row['beaten']} of {row['orders']}",
-    )
-
-
 def point_rows(frames: Sequence[pd.DataFrame]) -> Rows:
     """Return the rows of a part of all studies, without the answers and the times of each layer."""
     shown = [frame.drop(columns=["right", "load_s", "comp_s", "shards"]).astype(object) for frame in frames]
@@ -140,8 +98,7 @@ def memory_figure(grid: Rows, sizes: Rows) -> Figure:
             if row["method"] not in IN_MEMORY and not row["held_mb"]:
                 name = _method(row) + (", late" if row["misses"] else "")
                 lines.append(Curve(name, [min(held), max(held)], [100 * row["accuracy"]] * 2, "lines"))
-        reading = f"Under {first['deadline_ms']:,.0f} ms. Methods that hold nothing between executions are level lines. "
-        reading += "Working buffers come on top: see the table."
+        reading = f"Under {first['deadline_ms']:,.0f} ms. Methods that hold nothing between executions are level lines."
         values = [value for drawn in lines for value in drawn.y]
         span = (5.0 * floor(min(values) / 5.0) - 1.0, min(100.5, max(values) + 2.0))
         return line_chart("parameters held, MB", "accuracy, %", reading, lines, linear="y", span=span)
@@ -210,8 +167,6 @@ def report(studies: Sequence[Studied], pipeline: PipelineMeasurement | None) -> 
         all_claims(studies, pipeline),
         [
             gains_table(studies),
-            submodels_table(grid),
-            upgrades_table(studies),
             PAPER.shown_table("sizes", sizes),
             derived_table(DERIVED),
             PAPER.table("lost").shown(),
