@@ -156,7 +156,8 @@ def translate(
 
     need_packages()
     from simnmt.nmt.pretrained_tokenizer import Languages
-    from simnmt.nmt.translation import Translator, parse_batching, read_lines, report_problems
+    from simnmt.nmt.translation import Translator, parse_batching, report_problems
+    from simnmt.workload.text_lines import TextLines
 
     if out is not None and is_standard(out):
         out = None
@@ -181,7 +182,7 @@ def translate(
     with written_whole(out) if out else nullcontext() as partial:
         target: Any = partial.open("w", encoding="utf-8") if partial else nullcontext(sys.stdout)
         with target as sink:
-            for translation in report_problems(translator.stream(read_lines(file)), note, why_unknown):
+            for translation in report_problems(translator.stream(TextLines(file or Path("-"))), note, why_unknown):
                 sink.write((translation.as_json() if as_json else translation.text) + "\n")
 
 

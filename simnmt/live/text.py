@@ -93,7 +93,7 @@ class TextCodec:
 
     def text(self, line: SourceLine, output: Hypothesis) -> str:
         """Return the text of an output."""
-        return self._coder.translation(line, output.tokens).text
+        return self._coder.translation(line, output).text
 
 
 def read_texts(path: Path) -> list[str]:

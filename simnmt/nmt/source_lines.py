@@ -14,6 +14,7 @@ from itertools import groupby
 from pathlib import Path
 
 from simnmt.nmt.errors import NmtError
+from simnmt.nmt.sentence_decoder import Hypothesis
 from simnmt.nmt.subwords import SOURCE_TOKENIZER, TARGET_TOKENIZER, UNKNOWN, Subwords, Tokeniser
 
 BLANK = "▁"
@@ -85,22 +86,14 @@ class LineCoder:
         return lines
 
     def translation(
-        self,
-        line: SourceLine,
-        tokens: Sequence[int],
-        attended: Callable[[], Sequence[int]] | None = None,
-        score: float | None = None,
-        steps: int = 0,
+        self, line: SourceLine, hypothesis: Hypothesis, attended: Callable[[], Sequence[int]] | None = None
     ) -> Translation:
         """Return the translation of a line.
 
-        Args:
-            line: the source.
-            tokens: target tokens, without the end mark.
-            attended: returns the source position to which the step of each token attends most; called only if a token is
-                unknown. None for a model without attention, whose unknown tokens stay.
-            score, steps: see `Translation`.
+        `attended` returns the source position to which the step of each token attends most; it is called only if a token is
+        unknown. None for a model without attention, whose unknown tokens stay.
         """
+        tokens = hypothesis.tokens
         unknown, replaced = sum(token == self.unk_token for token in tokens), 0
         if not unknown or self.keep_unknown or attended is None:
             text = self.target.decode([tokens])[0]
@@ -108,8 +101,9 @@ class LineCoder:
             pieces = zip(self.target.pieces(tokens), tokens, attended(), strict=True)
             target = [place if token == self.unk_token else piece for piece, token, place in pieces]
             text, replaced = replace_unknown(target, self.source.cut(line.text)[: len(line.ids) - 1])
-        ended, counts = len(tokens) < line.most, (replaced, unknown - replaced)
-        return Translation(text, len(line.ids), len(tokens), score, line.cut, ended, steps, *counts)
+        score, ended = hypothesis.score, len(tokens) < line.most
+        counts = hypothesis.steps, replaced, unknown - replaced
+        return Translation(text, len(line.ids), len(tokens), score, line.cut, ended, *counts)
 
 
 def target_limit(src_len: int, max_len: int | None, positions: int | None) -> int:

@@ -14,9 +14,8 @@ import torch
 
 from simnmt.base.compile import cpu_name
 from simnmt.batching import Batching, mini
-from simnmt.nmt import decoder_timing
 from simnmt.nmt.decoder import Decoder
-from simnmt.nmt.decoder_timing import Timer
+from simnmt.nmt.decoder_timing import Timer, stage_timer
 from simnmt.nmt.devices import has_bfloat16, torch_device
 from simnmt.nmt.engine import EngineAccount, EngineRequest, Timing, Work, random_sources
 from simnmt.nmt.errors import NmtError, within_memory
@@ -31,6 +30,9 @@ from simnmt.nmt.step_model import check_lengths
 HALF_WEIGHTS = "float16_weights"
 """Weights in float16, activations in float32: the fastest on an x86 CPU at small batches."""
 _TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, HALF_WEIGHTS: torch.float32}
+
+EARLY_TOKENS, GUEST_TOKENS, LATE_TOKENS = 6, 4, 5
+"""Forced lengths: of the sentence that joins one step before the guests, of the guests, and of those that join after them."""
 
 _Result = TypeVar("_Result")
 
@@ -120,17 +122,63 @@ class TorchEngine:
         return self._measure(lambda model: Decoder(model, batching, Search(beam), self._output))
 
     def joining_timer(self, joining: int, others: int, *, src_len: int, beam: int) -> Timer:
-        """Return a timer of encoded sentences that join others in the decoder, and leave it (FNI-10)."""
-        sources, make = self._sources(Work(src_len, 1, joining + others, beam)), decoder_timing.joining_timer
-        return self._timer(lambda model: make(model, sources, joining, beam=beam, output=self._output, clock=self._now_s))
+        """Return a timer of `joining` encoded sentences as they join others in one step, and leave before them in one step.
+
+        `join_s` is the time of joining, `leave_s` the time after the model's part in the step after which they leave, less the
+        mean of the two steps before it: below 0 if noise is larger than the cost (FNI-10). One of the others joins one step
+        earlier, so that positions differ, the rest later, so that the last slots move into the holes.
+        """
+        sources = self._sources(Work(src_len, 1, joining + others, beam))
+        lens = [*[GUEST_TOKENS] * joining, EARLY_TOKENS, *[LATE_TOKENS] * len(sources)]
+        decoder, marks = self._timed_decoder(len(sources), beam)
+        requests = [DecodeRequest(*pair) for pair in zip(sources, lens, strict=False)]
+        encoded = self._measure(lambda _: decoder.encode(requests))
+
+        def join(first: int, last: int) -> None:
+            decoder.join(encoded[first:last], range(first, min(last, len(encoded))))
+
+        def beside_s() -> float:
+            """Take a step and return the seconds after the model's part of it."""
+            decoder.step()
+            return self._now_s() - marks[-1]
+
+        def once() -> dict[str, float]:
+            join(joining, joining + 1)
+            decoder.step()
+            begin_s = self._now_s()
+            join(0, joining)
+            join_s = self._now_s() - begin_s
+            join(joining + 1, len(sources))
+            decoder.step()
+            between_s = (beside_s() + beside_s()) / 2.0
+            leave_s = beside_s() - between_s
+            while decoder.active:
+                decoder.step()
+            return {"join_s": join_s, "leave_s": leave_s}
+
+        return lambda: self._measure(lambda _: once())
 
     def in_turn_s(self, first: Work, second: Work) -> list[tuple[float, float]]:
-        """Return the seconds of the alternating steps of both works; see `time_steps_in_turn`. Raises the errors of `run`."""
-        options, timed = {"steps": first.tgt_len, "beam": first.beam}, decoder_timing.time_steps_in_turn
+        """Return the seconds of the model's part of each step of both works, which alternate; the first step is left out.
+
+        At every other position the second work goes first. Raises the errors of `run`.
+        """
 
         def measure(model: TranslationModel) -> list[tuple[float, float]]:
             check_lengths(model.max_positions, max(first.src_len, second.src_len), first.tgt_len)
-            return timed(model, self._sources(first), self._sources(second), output=self._output, clock=self._now_s, **options)
+            timed = [self._timed_decoder(work.batch, first.beam) for work in (first, second)]
+            for (decoder, _), work in zip(timed, (first, second), strict=True):
+                requests = [DecodeRequest(source, first.tgt_len) for source in self._sources(work)]
+                decoder.join(decoder.encode(requests), range(work.batch))
+            pairs = []
+            for position in range(first.tgt_len):
+                took_s = [0.0, 0.0]
+                for turn in (0, 1) if position % 2 else (1, 0):
+                    decoder, marks = timed[turn]
+                    decoder.step()
+                    took_s[turn] = marks[-1] - marks[-2]
+                pairs.append((took_s[0], took_s[1]))
+            return pairs[1:]
 
         return self._measure(measure)
 
@@ -145,19 +193,21 @@ class TorchEngine:
 
         return self._measure(timed)
 
-    def stage_timer(self, batch: int, beam: int, *, src_len: int = decoder_timing.SRC_LEN) -> Timer:
+    def stage_timer(self, batch: int, beam: int, *, src_len: int) -> Timer:
         """Return a timer of the stages of one decode step, both plain and fused."""
-        make = decoder_timing.stage_timer
-        return self._timer(lambda model: make(model, batch, beam, src_len=src_len, clock=self._now_s))
+        timer = self._measure(lambda model: stage_timer(model, batch, beam, src_len=src_len, clock=self._now_s))
+        return lambda: self._measure(lambda _: timer())
 
     def close(self) -> None:
         self._model = None
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
 
-    def _timer(self, make: Callable[[TranslationModel], Timer]) -> Timer:
-        timer = self._measure(make)
-        return lambda: self._measure(lambda _: timer())
+    def _timed_decoder(self, size: int, beam: int) -> tuple[Decoder, list[float]]:
+        """Return a decoder, and the list to which it appends the time before and after the model's part of each step."""
+        marks: list[float] = []
+        mark = lambda: marks.append(self._now_s())  # noqa: E731
+        return self._measure(lambda model: Decoder(model, mini(size), Search(beam), self._output, mark=mark)), marks
 
     def _measure(self, do: Callable[[TranslationModel], _Result]) -> _Result:
         """Return the result of a measurement of the model with the engine's threads. Raises `NmtError` once closed."""

@@ -27,17 +27,6 @@ from simnmt.nmt.source_lines import LineCoder, SourceLine, Translation, load_sub
 from simnmt.nmt.step_model import StepModel
 from simnmt.nmt.subwords import UNKNOWN, Subwords, Tokeniser
 from simnmt.nmt.vocabulary.restricted_vocabulary import RestrictedVocabulary
-from simnmt.workload.text_lines import TextLines
-
-
-def read_lines(file: Path | None) -> Iterator[str]:
-    """Yield the lines of a UTF-8 file, plain or gzip, or of standard input for None, without their line ends.
-
-    Raises `CorpusError` for a file that cannot be read, is not UTF-8, or is larger than `TextLines` reads.
-    """
-    if file is not None:
-        return iter(TextLines(file))
-    return iter(TextLines(Path("-")))
 
 
 def parse_batching(kind: str = "maxi", size: int = 64, *, threshold: str | None = None, collect: int | None = None) -> Batching:
@@ -47,30 +36,22 @@ def parse_batching(kind: str = "maxi", size: int = 64, *, threshold: str | None 
     `collect`: lines that are sorted by length before they are cut into batches; by default ten batches for maxi (FNI-09), none
     for top-up. Raises `NmtError` for settings out of range or that contradict each other.
     """
-    kind = kind.replace("-", "_")
-    if kind not in ("mini", "maxi", "top_up"):
-        raise NmtError(f"no batching {kind}", remedy="take mini, maxi or top-up")
-    settings: dict[str, object] = {"kind": kind, "size": size}
-    if kind != "top_up":
+    settings: dict[str, object] = {"kind": kind.replace("-", "_"), "size": size}
+    if settings["kind"] != "top_up":
         settings["longest_wait_ms"] = None  # batches are full
     if threshold is not None:
         settings["threshold"] = int(threshold) if threshold.isdecimal() else threshold.replace("-", "_")
     if collect is not None or kind == "maxi":
         settings["collect"] = min(10 * size, MOST) if collect is None else collect
+    checked: TypeAdapter[Any] = TypeAdapter(BatchingConfiguration)
     try:
-        batching: Batching = _BATCHINGS.validate_python(settings).batching
+        batching: Batching = checked.validate_python(settings).batching
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         options = {"size": "--batch", "threshold": "--threshold", "collect": "--collect"}
         option = options.get(str(first["loc"][-1]) if first["loc"] else "", "--batching")
         raise NmtError(f"{option}: {message_of(first).replace('Input should', 'must')}") from None
     return batching
-
-
-_BATCHINGS: TypeAdapter[Any] = TypeAdapter(BatchingConfiguration)
-
-NOTES = 5
-"""Most lines too long that are reported one by one; the rest is only counted."""
 
 
 class TextTranslator(ABC):
@@ -93,7 +74,34 @@ class TextTranslator(ABC):
 
         Raises `OutOfMemory` for a batch that does not fit.
         """
-        return _TranslationStream(self, iter(lines)).translations()
+        lines, coder, decoder = iter(lines), self.coder(), self.decoder()
+        batching = decoder.batcher.batching
+        wanted = batching.collected or batching.size
+        in_work, done = dict[int, SourceLine](), dict[int, Translation]()
+        read = written = 0
+        waits = ended = False
+        while decoder.busy or not ended:
+            few = decoder.active <= batching.threshold and decoder.batcher.waiting < batching.size
+            if not ended and (few or waits):
+                new_lines = coder.lines(list(islice(lines, wanted)))
+                for number, line in enumerate(new_lines, read):
+                    if line.ids:
+                        in_work[number] = line
+                        decoder.arrive(number, DecodeRequest(line.ids, max_len=line.most))
+                    else:
+                        done[number] = Translation()
+                read += len(new_lines)
+                if ended := len(new_lines) < wanted:
+                    decoder.batcher.close()
+            is_idle = not decoder.active
+            move, finished = decoder.act()
+            waits = move is None and is_idle
+            for number, hypothesis in finished:
+                line = in_work.pop(number)
+                done[number] = coder.translation(line, hypothesis, self.attended(line, hypothesis))
+            while written in done:
+                yield done.pop(written)
+                written += 1
 
     def translate(self, lines: Sequence[str]) -> list[Translation]:
         """Return a translation per line, in order."""
@@ -115,7 +123,7 @@ class Translator(TextTranslator):
     fused: bool = False
     """Whether the output layer is fused."""
     vocabulary: RestrictedVocabulary | None = None
-    """The active columns of the output layer, see `SlotDecoder`; not with `fused`, since its search is fused anyway."""
+    """The active columns of the output layer; not with `fused`, since its search is fused anyway."""
     batching: Batching | None = None
     """How lines are batched; None: as `parse_batching` does by default."""
     max_len: int | None = None
@@ -139,11 +147,8 @@ class Translator(TextTranslator):
         vocabulary: Path | None = None,
         direction: str | None = None,
         tune: bool = False,
-        beam: int = 1,
-        fused: bool = False,
-        batching: Batching | None = None,
-        max_len: int | None = None,
         languages: Languages = Languages(),  # noqa: B008 - frozen
+        **options: Any,
     ) -> Translator:
         """Load a folder that `simnmt nmt train` wrote, or a folder or id of Hugging Face with its tokeniser.
 
@@ -155,7 +160,7 @@ class Translator(TextTranslator):
             tune: whether to choose the products of the bundle by measuring them now; otherwise the choice
                 depends on the number of rows, which is the same at each run.
             languages: what the text is translated from and to, for models of Hugging Face that need it.
-            beam, fused, batching, max_len: see the fields of `Translator`.
+            options: the fields `beam`, `fused`, `batching` and `max_len` of `Translator`.
 
         Raises `NmtError` for another folder and for unusable options.
         """
@@ -172,18 +177,15 @@ class Translator(TextTranslator):
             raise NmtError(what, path=folder, remedy="leave --src-lang and --tgt-lang out")
         else:
             loaded, source, target = load_folder(folder)
-        model = loaded.model.to(where)
-        part = _load_restriction(vocabulary, model, direction, tune)
-        return cls(
-            model,
-            source,
-            target,
-            beam=beam,
-            fused=fused,
-            vocabulary=part,
-            batching=batching,
-            max_len=max_len,
-        )
+        model, part = loaded.model.to(where), None
+        if vocabulary is not None:
+            from simnmt.nmt.vocabulary.restricted_vocabulary import load_vocabulary, with_measured_cost
+
+            part = load_vocabulary(vocabulary, model, direction=direction)
+            part = with_measured_cost(part, model) if tune else part
+        elif direction or tune:
+            raise NmtError("--direction and --tune are for a bundle", remedy="name the bundle with --vocabulary")
+        return cls(model, source, target, vocabulary=part, **options)
 
     def encode(self, lines: Iterable[str]) -> list[list[int]]:
         """Return the tokens of each line, the end mark last, cut to what the model takes; none for an empty line."""
@@ -203,11 +205,10 @@ class Translator(TextTranslator):
 
 def check_search(beam: int, max_len: int | None, vocab: int) -> None:
     """Raise `NmtError` for a beam, or a most length, that no search of so many tokens can have."""
-    for name, value in (("beam", beam), ("max_len", 1 if max_len is None else max_len)):
-        if value < 1:
-            raise NmtError(f"{name} is {value}", remedy="give 1 or more")
-    if beam > vocab - 1:
-        raise NmtError(f"a beam of {beam:,} with a vocabulary of {vocab:,}", remedy="give a smaller one")
+    if not 1 <= beam < vocab:
+        raise NmtError(f"beam is {beam:,}", remedy=f"give 1 to {vocab - 1:,}")
+    if max_len is not None and max_len < 1:
+        raise NmtError(f"max_len is {max_len}", remedy="give 1 or more")
 
 
 def load_folder(folder: Path) -> tuple[LoadedModel, Subwords, Subwords]:
@@ -221,68 +222,6 @@ def load_folder(folder: Path) -> tuple[LoadedModel, Subwords, Subwords]:
     return loaded, source, target
 
 
-def _load_restriction(path: Path | None, model: StepModel, direction: str | None, tune: bool) -> RestrictedVocabulary | None:
-    if path is None:
-        for name, given in (("direction", direction), ("measurement", tune)):
-            if given:
-                raise NmtError(f"a {name} without a bundle of the vocabulary", remedy="name the bundle with --vocabulary")
-        return None
-    from simnmt.nmt.vocabulary.restricted_vocabulary import load_vocabulary, with_measured_cost
-
-    part = load_vocabulary(path, model, direction=direction)
-    return with_measured_cost(part, model) if tune else part
-
-
-class _TranslationStream:
-    """The lines in one decoder, which leave it in the order in which they came."""
-
-    def __init__(self, translator: TextTranslator, lines: Iterator[str]) -> None:
-        self._translator, self._lines = translator, lines
-        self._coder, self._decoder = translator.coder(), translator.decoder()
-        self._batching = self._decoder.batcher.batching
-        self._in_work: dict[int, SourceLine] = {}
-        self._done: dict[int, Translation] = {}
-        self._read = self._written = 0
-        self._waits = self._ended = False
-
-    def translations(self) -> Iterator[Translation]:
-        """Yield all translations, in the order of the lines."""
-        while self._decoder.busy or not self._ended:
-            if self._wants_lines():
-                self._read_lines()
-            before = self._decoder.active
-            move, finished = self._decoder.act()
-            self._waits = move is None and not before
-            for number, hypothesis in finished:
-                line = self._in_work.pop(number)
-                attended = self._translator.attended(line, hypothesis)
-                done = self._coder.translation(line, hypothesis.tokens, attended, hypothesis.score, hypothesis.steps)
-                self._done[number] = done
-            while self._written in self._done:
-                yield self._done.pop(self._written)
-                self._written += 1
-
-    def _wants_lines(self) -> bool:
-        """Return whether the batcher waits for lines, or may soon need more than it has."""
-        decoder, batching = self._decoder, self._batching
-        few = decoder.active <= batching.threshold and decoder.batcher.waiting < batching.size
-        return not self._ended and (few or self._waits)
-
-    def _read_lines(self) -> None:
-        wanted = self._batching.collected or self._batching.size
-        lines = self._coder.lines(list(islice(self._lines, wanted)))
-        for number, line in enumerate(lines, self._read):
-            if line.ids:
-                self._in_work[number] = line
-                self._decoder.arrive(number, DecodeRequest(line.ids, max_len=line.most))
-            else:
-                self._done[number] = Translation()
-        self._read += len(lines)
-        if len(lines) < wanted:
-            self._ended = True
-            self._decoder.batcher.close()
-
-
 @torch.inference_mode()
 def attended_positions(model: StepModel, source: Sequence[int], target: Sequence[int]) -> list[int]:
     """Return the source position to which the step of each target token attends most; the first of equals.
@@ -290,17 +229,19 @@ def attended_positions(model: StepModel, source: Sequence[int], target: Sequence
     `source`: tokens, the end mark included; `target`: tokens, without the end mark. Feeding a finished translation again is
     cheaper than keeping the attention of each step of each search: only the few translations with an unknown word need it.
     """
-    src = torch.tensor([source], device=model.device)
-    tgt_in = torch.tensor([[model.start_token, *target[:-1]]], device=model.device)
-    weights = model.attention(src, torch.tensor([len(source)], device=model.device), tgt_in)
-    positions: list[int] = weights[0].argmax(dim=1).tolist()
+    src, src_lengths, tgt_in = (
+        torch.tensor(values, device=model.device) for values in ([source], [len(source)], [[model.start_token, *target[:-1]]])
+    )
+    positions: list[int] = model.attention(src, src_lengths, tgt_in)[0].argmax(dim=1).tolist()
     return positions
 
 
+NOTES = 5
+"""Most lines too long that are reported one by one; the rest is only counted."""
+
+
 def report_problems(
-    translations: Iterable[Translation],
-    note: Callable[[str], None],
-    why_unknown: str,
+    translations: Iterable[Translation], note: Callable[[str], None], why_unknown: str
 ) -> Iterator[Translation]:
     """Yield the translations unchanged, and call `note` with each problem.
 
@@ -309,16 +250,15 @@ def report_problems(
     """
     cut = unfinished = unknown = 0
     for number, translation in enumerate(translations, 1):
-        if translation.cut:
-            cut += 1
-            if cut <= NOTES:
-                note(f"line {number} is too long: only its first {translation.src_len:,} tokens are translated")
-        unfinished += not translation.ended
+        cut, unfinished = cut + translation.cut, unfinished + (not translation.ended)
         unknown += translation.unknown
+        if translation.cut and cut <= NOTES:
+            note(f"line {number} is too long: only its first {translation.src_len:,} tokens are translated")
         yield translation
-    if cut > NOTES:
-        note(f"{cut:,} lines in all were too long")
-    if unfinished:
-        note(f"{unfinished:,} translations were stopped at their greatest length")
-    if unknown:
-        note(f"unknown words written as {UNKNOWN}: {unknown:,}, for {why_unknown}")
+    for count, what in (
+        (cut if cut > NOTES else 0, "lines in all were too long"),
+        (unfinished, "translations were stopped at their greatest length"),
+        (unknown, f"unknown words written as {UNKNOWN}, for {why_unknown}"),
+    ):
+        if count:
+            note(f"{count:,} {what}")

@@ -147,9 +147,9 @@ def test_a_bundle_of_the_vocabulary_is_translated_with(
     words = set(target.decode([[9]])[0].split()) | set(target.decode([[int(few[0])]])[0].split())
     assert short.status == 0 and set(short.out.split()) <= words
     for found, said in (
-        (simnmt(*translate, "--tune"), "a measurement without a bundle of the vocabulary (name the bundle with"),
+        (simnmt(*translate, "--tune"), "--direction and --tune are for a bundle"),
         (simnmt(*translate, "--vocabulary", "all", "--fused"), "whose search is fused of itself (leave --fused out)"),
-        (simnmt(*translate, "--direction", "fr-en"), "a direction without a bundle of the vocabulary (name the bundle with"),
+        (simnmt(*translate, "--direction", "fr-en"), "--direction and --tune are for a bundle"),
         (simnmt(*translate, "--vocabulary", "all", "--direction", "x"), "all: candidate lists have no directions"),
         (simnmt(*translate, "--vocabulary", "in.txt"), "in.txt: damaged, or no vocabulary bundle"),
         (simnmt(*translate, "--vocabulary", "absent"), "absent: "),
@@ -178,7 +178,7 @@ def test_bad_input_is_told_in_a_line(here: Path, model: str, train: Callable[...
         (simnmt(*translate, "one.txt", "--beam", "0"), "beam is 0"),
         (simnmt(*translate, "one.txt", "--batch", "0"), "--batch: "),
         (simnmt(*translate, "one.txt", "--batch", "9" * 23), "--batch: "),
-        (simnmt(*translate, "one.txt", "--batching", "maxy"), "no batching maxy (take mini, maxi or top-up)"),
+        (simnmt(*translate, "one.txt", "--batching", "maxy"), "--batching: "),
         (simnmt(*translate, "one.txt", "--batching", "top-up", "--threshold", "64"), "--batching: "),
         (simnmt(*translate, "one.txt", "--batching", "top-up", "--threshold", "-1"), "--threshold: "),
         (simnmt("nmt", "translate", "--model", "full", "one.txt"), "full: no trained model: source.model is missing"),

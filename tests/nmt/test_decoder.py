@@ -19,10 +19,9 @@ from simnmt.batching import mini
 from simnmt.nmt.agreement import decode_alone
 from simnmt.nmt.attentional_model import AttentionalModel
 from simnmt.nmt.decoder import Decoder, EncodedSentence
-from simnmt.nmt.decoder_timing import joining_timer, time_steps_in_turn
 from simnmt.nmt.engine import Work, load_engine
 from simnmt.nmt.errors import NmtError, OutOfMemory
-from simnmt.nmt.models import TranslationModel, build_model, load_model
+from simnmt.nmt.models import TranslationModel, build_model
 from simnmt.nmt.output_layer import largest, largest_sums
 from simnmt.nmt.search import Search
 from simnmt.nmt.sentence_decoder import DecodeRequest, Hypothesis
@@ -165,8 +164,9 @@ def test_joining_and_leaving_are_timed_apart_from_each_other_and_from_the_step(
 
     monkeypatch.setattr(Decoder, "join", slow_join)
     monkeypatch.setattr(Decoder, "step", slow_step)
-    sources = [[5, 6, 3]] * (joining + others)
-    timer = joining_timer(load_model(tiny).model, sources, joining, beam=beam, clock=lambda: now[0])
+    engine: Any = load_engine(tiny, threads=1)
+    monkeypatch.setattr(engine, "_now_s", lambda: now[0])
+    timer = engine.joining_timer(joining, others, src_len=3, beam=beam)
     assert timer() == timer() == pytest.approx({"join_s": 1.0, "leave_s": 0.25 * joining})
 
 
@@ -182,13 +182,12 @@ def test_an_engine_times_joining_and_still_runs(tiny: str) -> None:
         engine.joining_timer(1, 0, src_len=5, beam=1)  # type: ignore[attr-defined]
 
 
-def test_steps_of_two_batches_alternate_and_are_timed_separately(tiny: str) -> None:
+def test_steps_of_two_batches_alternate_and_are_timed_separately(tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a clock whose span grows by 1 s from each step to the next: whoever goes first takes 1 s less."""
-    now, model = (
-        itertools.accumulate(itertools.chain.from_iterable((100, span) for span in itertools.count())),
-        load_model(tiny).model,
-    )
-    pairs = time_steps_in_turn(model, [[5, 3]], [[5, 6, 7, 3]] * 2, steps=4, beam=2, clock=lambda: next(now))
+    now = itertools.accumulate(itertools.chain.from_iterable((100, span) for span in itertools.count()))
+    engine: Any = load_engine(tiny, threads=1)
+    monkeypatch.setattr(engine, "_now_s", lambda: next(now))
+    pairs = engine.in_turn_s(Work(2, 4, 1, 2), Work(4, 4, 2, 2))
     assert pairs == [(2, 3), (5, 4), (6, 7)], "the first of each is left out"
 
 
