@@ -6,15 +6,18 @@ the beam of a random model branches as often as the beam of the paper.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable
 
 import numpy as np
+import torch
+from torch import nn
 
 from simnmt.base.random_streams import stream
 from simnmt.kernels.beam_search import Ints
-from simnmt.kernels.sharp.model import GATES, Cell, Float32, Kind, Layer, SharpTokens, SharpWeights, SourceWeights
+from simnmt.kernels.sharp.model import GATES, Kind
 from simnmt.nmt.architecture import SHARP_MODELS, AttentionalArchitecture
+from simnmt.nmt.attentional_model import AttentionalModel
+from simnmt.nmt.models import build_model
 from simnmt.profile.decoder_settings import FREQUENT_WORDS, DecoderSettings
 
 KEPT_SHARES = {"computed": 0.0, "precomputed": 1.0, "frequent": 0.95}
@@ -92,7 +95,6 @@ def operations_per_word(
     }
 
 
-TOKENS = SharpTokens(start=1, eos=0, unk=2, pad=3)
 WORD_REACH, OUTPUT_REACH = 2.0, 8.0
 """Factors of the spread of a word's input to the states, and of the logits; products have a spread of 1.
 
@@ -102,120 +104,53 @@ sentences of 25 to 28 words with the bottom cell alone (0.68 to 0.74); layers ab
 """
 
 
-class RandomModel(NamedTuple):
-    """Both sides of a model with random weights."""
-
-    architecture: AttentionalArchitecture
-    source: SourceWeights
-    target: SharpWeights
-
-
-def random_models(names: Iterable[str], vocab: int | None = None, seed: int = 1) -> dict[str, RandomModel]:
-    """Draw models of `SHARP_MODELS` by name, which share large tables and equal source sides; `vocab` replaces theirs."""
-    draw, drawn, sources = Draw(seed), dict[str, RandomModel](), dict[tuple[object, ...], SourceWeights]()
+def random_models(names: Iterable[str], vocab: int | None = None) -> dict[str, AttentionalModel]:
+    """Build models of `SHARP_MODELS` by name, which share large tables and equal source sides; `vocab` replaces theirs."""
+    sizes = {} if vocab is None else {"src_vocab": vocab, "tgt_vocab": vocab}
+    models: dict[str, AttentionalModel] = {}
     for name in names:
-        model = SHARP_MODELS[name]
-        sizes = model.source_cell, model.source_layers, model.source_hidden, model.embedding, vocab or model.src_vocab
-        if sizes not in sources:
-            sources[sizes] = draw.source(*sizes)
-        stack = [(layer.kind, layer.width) for layer in model.layers]
-        widths = model.hidden, model.embedding, 2 * model.source_hidden, model.compared
-        target = draw.target(model.cell, *widths, stack, vocab or model.tgt_vocab, additive=model.attention == "additive")
-        drawn[name] = RandomModel(model, sources[sizes], target)
-    return drawn
+        model = random_model(SHARP_MODELS[name].model_copy(update=sizes))
+        for other in models.values():
+            for part in ("src_embedding", "tgt_embedding", "projection", "encoder"):
+                if repr(getattr(other, part)) == repr(getattr(model, part)):
+                    setattr(model, part, getattr(other, part))
+        models[name] = model
+    return models
 
 
-class Draw:
-    """Draws models one after another; large tables of the same size are shared.
+@torch.no_grad()
+def random_model(architecture: AttentionalArchitecture, seed: int = 1) -> AttentionalModel:
+    """Build a model whose products have variance 1, scaled by `WORD_REACH` and `OUTPUT_REACH`, with weights in [-1, 1].
 
-    Embeddings are uniform in [-1, 1]; weights in this range have variance 1 / inputs, scaled by `WORD_REACH` and
-    `OUTPUT_REACH`. Biases are 0.
+    Embeddings are uniform in [-1, 1], biases 0.
     """
-
-    def __init__(self, seed: int = 1) -> None:
-        self._generator = stream(seed, 0, "sharp weights")
-        self._tables: dict[tuple[int, int, float], Float32] = {}
-
-    def target(
-        self,
-        cell: Cell,
-        r: int,
-        e: int,
-        s: int,
-        a: int,
-        stack: Sequence[tuple[Kind, int]],
-        vocab: int,
-        *,
-        additive: bool = False,
-    ) -> SharpWeights:
-        """Draw a target side of the widths of `SharpWeights`, with the kind and width of each layer of its stack."""
-        rows = GATES[cell] * r
-        score = self._uniform(a) if additive else None
-        query, query_word, key = self._uniform(a, r), self._uniform(a, e), self._uniform(a, s)
-        state, word, context = self._uniform(rows, r), self._uniform(rows, e, reach=WORD_REACH), self._uniform(rows, s)
-        layers, below = list[Layer](), r
-        for kind, width in stack:
-            gates, recurrent = GATES[kind] * width, kind in ("gru", "lstm")
-            carried = self._uniform(gates, width) if recurrent else None
-            layers.append(Layer(kind, self._uniform(gates, below), carried, _zeros(gates) if recurrent else None))
-            below = width
-        return SharpWeights(
-            cell=cell,
-            embedding=self._table(vocab, e, (e / 3.0) ** 0.5),
-            state=np.concatenate((state, query)),
-            word=np.concatenate((word, query_word)),
-            context=context,
-            key=key,
-            bias=_zeros(rows),
-            score=score,
-            stack=tuple(layers),
-            output=self._table(vocab, below, OUTPUT_REACH),
-            output_bias=_zeros(vocab),
-            tokens=TOKENS,
-        )
-
-    def source(self, cell: Cell, layers: int, width: int, e: int, vocab: int) -> SourceWeights:
-        """Draw a source side of `layers` bidirectional layers of this width per direction, with embeddings of width e."""
-        gates, below, drawn = GATES[cell] * width, e, list[tuple[Layer, Layer]]()
-
-        def direction() -> Layer:
-            fed, carried = self._uniform(gates, below), self._uniform(gates, width)
-            return Layer(cell, fed, carried, _zeros(gates), _zeros(width) if cell == "gru" else None)
-
-        for _ in range(layers):
-            drawn.append((direction(), direction()))
-            below = 2 * width
-        return SourceWeights(self._table(vocab, e, (e / 3.0) ** 0.5), tuple(drawn))
-
-    def _uniform(self, *shape: int, reach: float = 1.0) -> Float32:
-        drawn: Float32 = self._generator.random(shape, np.float32)
-        return (drawn - np.float32(0.5)) * np.float32(2.0 * min(reach * (3.0 / shape[-1]) ** 0.5, 1.0))
-
-    def _table(self, rows: int, width: int, reach: float) -> Float32:
-        key = rows, width, reach
-        if key not in self._tables:
-            self._tables[key] = self._uniform(rows, width, reach=reach)
-        return self._tables[key]
+    model = build_model(architecture, seed=seed).eval()
+    assert isinstance(model, AttentionalModel)
+    for module in model.modules():
+        for weight in module.parameters(recurse=False):
+            weight.mul_(1.0 if isinstance(module, nn.Embedding) else 3.0**0.5)
+    model.bottom.feed.weight[model.bottom.compared :].mul_(WORD_REACH)
+    model.projection.weight.mul_(OUTPUT_REACH)
+    for weight in model.parameters():
+        weight.clamp_(-1.0, 1.0)
+    return model
 
 
-def _zeros(count: int) -> Float32:
-    return np.zeros(count, np.float32)
-
-
-def random_candidates(vocab: int, count: int, frequent: int = FREQUENT_WORDS) -> Ints:
+def random_candidates(model: AttentionalModel, count: int, frequent: int = FREQUENT_WORDS) -> Ints:
     """Draw candidates in ascending order, with the end token; `COVERED` of them are among the first `frequent` words."""
-    generator, frequent = stream(1, 0, "sharp sentence"), min(frequent, vocab)
-    rare = min(round((1.0 - COVERED) * count), vocab - frequent)
+    generator, frequent = stream(1, 0, "sharp sentence"), min(frequent, model.vocab)
+    rare = min(round((1.0 - COVERED) * count), model.vocab - frequent)
     words = generator.choice(np.arange(4, frequent), count - rare - 1, replace=False)
-    others = frequent + generator.choice(vocab - frequent, rare, replace=False)
-    return np.sort(np.concatenate([[TOKENS.eos], words, others]).astype(np.int64))
+    others = frequent + generator.choice(model.vocab - frequent, rare, replace=False)
+    return np.sort(np.concatenate([[model.eos_token], words, others]).astype(np.int64))
 
 
-def random_words(vocab: int, src_len: int, seed: int, frequent: int = FREQUENT_WORDS) -> Ints:
+def random_words(model: AttentionalModel, src_len: int, seed: int, frequent: int = FREQUENT_WORDS) -> Ints:
     """Draw a source sentence of `src_len` words with the end token; `COVERED` of them are among the first `frequent` words."""
+    vocab = model.architecture.src_vocab
     generator, frequent = stream(seed, 0, "sharp source"), min(frequent, vocab)
     rare = min(round((1.0 - COVERED) * src_len), vocab - frequent)
     words = generator.integers(4, frequent, src_len)
     words[generator.permutation(src_len - 1)[:rare]] = generator.integers(frequent, max(vocab, frequent + 1), rare)
-    words[-1] = TOKENS.eos
+    words[-1] = model.eos_token
     return words.astype(np.int64)

@@ -20,15 +20,16 @@ import torch
 
 from simnmt.base.random_streams import stream
 from simnmt.calibrate import harness
-from simnmt.calibrate.sharp_models import RandomModel, operations_per_word, random_candidates, random_models, random_words
+from simnmt.calibrate.sharp_models import operations_per_word, random_candidates, random_models, random_words
 from simnmt.kernels.activations import Activation, activate
 from simnmt.kernels.arrays import huge_pages
 from simnmt.kernels.cases import last_cache_bytes
 from simnmt.kernels.native_library import processor
 from simnmt.kernels.packed_products import PackedMatrix
-from simnmt.kernels.sharp.decoder import SharpDecoder, SourceEncoder, decode_ensemble
 from simnmt.kernels.sharp.model import Float32
+from simnmt.nmt.attentional_model import AttentionalModel
 from simnmt.nmt.devices import library_threads
+from simnmt.nmt.sharp_translator import SharpTranslator
 from simnmt.profile.decoder_settings import DecoderSettings, ladder, techniques
 
 METHODS: tuple[Activation, ...] = ("library", "table", "polynomial")
@@ -146,7 +147,7 @@ def sharp_speeds(setting: Setting | None = None, progress: Progress | None = Non
     return SharpSpeeds(
         level=processor(),
         setting=setting,
-        vocab=models[LADDER_MODEL].target.vocab,
+        vocab=models[LADDER_MODEL].vocab,
         cache_bytes=last_cache_bytes(),
         products=products,
         activations=activations,
@@ -222,7 +223,7 @@ def _seconds(cases: Mapping[Any, harness.Case], setting: Setting) -> pd.DataFram
     return pd.DataFrame(harness.by_round(harness.rounds(cases, setting.rounds, least_s=0.05)))
 
 
-Case = tuple[DecoderSettings, RandomModel, int]
+Case = tuple[DecoderSettings, AttentionalModel, int]
 """A decoder's settings, its model, and how many members its ensemble has, of which each packs weights of its own."""
 
 
@@ -231,13 +232,11 @@ def _timed(cases: Mapping[str, Case], setting: Setting) -> tuple[pd.DataFrame, p
 
     Returns the frames `sentences`, `sources` and `counts` of `SharpSpeeds`.
     """
-    encoders: dict[tuple[object, ...], SourceEncoder] = {}
-    runs = {decoder: _translator(case, setting, encoders) for decoder, case in cases.items()}
-    timed = {decoder: harness.Case(run, warm=True) for decoder, run in runs.items()}
+    timed = {decoder: harness.Case(_translator(*case, setting), warm=True) for decoder, case in cases.items()}
     frame = harness.rounds(timed, setting.rounds, least_s=0.1)
     sentences, sources = (pd.DataFrame(harness.by_round(frame, column=column)) for column in ("seconds", "source_s"))
-    sizes = {"src_len": setting.src_len, "tgt_len": setting.tgt_len, "words": setting.candidates}
     shares, counts = frame.groupby("case")["distinct_share"].mean(), {}
+    sizes = {"src_len": setting.src_len, "tgt_len": setting.tgt_len, "words": setting.candidates}
     for decoder, (settings, model, members) in cases.items():
         share = float(shares[decoder])
         counted = operations_per_word(model.architecture, settings, **sizes, members=members, distinct_share=share)
@@ -246,27 +245,20 @@ def _timed(cases: Mapping[str, Case], setting: Setting) -> tuple[pd.DataFrame, p
 
 
 def _translator(
-    case: Case, setting: Setting, encoders: dict[tuple[object, ...], SourceEncoder]
+    settings: DecoderSettings, model: AttentionalModel, members: int, setting: Setting
 ) -> Callable[[], dict[str, float]]:
     """Return a function that translates two sentences alternately, and returns the seconds of the source side.
 
     A timed run finds its weights in the cache as the run before left them, but other embeddings than those of its sentence.
     """
-    settings, model, members = case
-    candidates = random_candidates(model.target.vocab, setting.candidates)
-    sentences = cycle(random_words(model.source.vocab, setting.src_len, seed) for seed in (1, 2))
-    options = id(model.source), settings.gemm, settings.embeddings, settings.frequent_words, settings.activations
-    sides = [(member, *options) for member in range(members)]
-    for side in sides:  # shared by all cases, for the memory of its kept products
-        if side not in encoders:
-            encoders[side] = SourceEncoder(model.source, settings)
-    decoders = [SharpDecoder(model.target, settings, max_len=setting.tgt_len) for _ in sides]
+    translator, candidates = SharpTranslator([model] * members, settings), random_candidates(model, setting.candidates)
+    sentences = cycle([random_words(model, setting.src_len, seed) for seed in (1, 2)])
 
     def translate() -> dict[str, float]:
         words, begin_s = next(sentences), time.perf_counter()
-        states = [encoders[side].encode(words) for side in sides]
+        states = translator.encode(words)
         source_s = time.perf_counter() - begin_s
-        translation = decode_ensemble(decoders, states, candidates, setting.tgt_len)
+        translation = translator.decode(states, candidates=candidates, forced_len=setting.tgt_len)
         return {"source_s": source_s, "distinct_share": translation.distinct_share}
 
     return translate

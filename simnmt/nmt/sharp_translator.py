@@ -110,7 +110,7 @@ class SharpTranslator:
         self._encoders = [SourceEncoder(source_weights(model), settings) for model in models]
         self._decoders = [SharpDecoder(sharp_weights(model), settings, max_len=max_len) for model in models]
 
-    def encode(self, source: Sequence[int]) -> list[Float32]:
+    def encode(self, source: Sequence[int] | Ints) -> list[Float32]:
         """Return the encodings of one sentence by each model, [src_len, width]."""
         return [encoder.encode(source) for encoder in self._encoders]
 

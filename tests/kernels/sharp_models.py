@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import groupby
 
 import numpy as np
+import torch
 
-from simnmt.calibrate.sharp_models import Draw
+from simnmt.calibrate.sharp_models import random_model
 from simnmt.kernels.sharp.model import Cell, Float32, Kind, SharpTokens, SharpWeights, SourceWeights
+from simnmt.nmt import sharp_translator
+from simnmt.nmt.architecture import AttentionalArchitecture, StackBlock
+from simnmt.nmt.attentional_model import AttentionalModel
 
 TOKENS = SharpTokens(start=2, eos=3, unk=1, pad=0)
+
+
+def model(seed: int, **sizes: object) -> AttentionalModel:
+    """A model with biases, so that each of them counts."""
+    made = random_model(AttentionalArchitecture.model_validate({"kind": "attentional", **sizes}), seed)
+    with torch.no_grad():
+        for bias in (weight for name, weight in made.named_parameters() if "bias" in name):
+            bias.normal_(0.0, 0.3)
+    return made
 
 
 def weights(
@@ -20,32 +34,24 @@ def weights(
     additive: bool = False,
     r: int = 37,
     e: int = 21,
-    s: int = 29,
+    s: int = 30,
     a: int = 19,
     vocab: int = 67,
     stack: Sequence[tuple[Kind, int]] = (),
 ) -> SharpWeights:
-    """A target side with biases, so that each of them counts."""
-    model = Draw(seed).target(kind, r, e, s, a, stack, vocab, additive=additive)
-    _draw_biases(seed, [model.bias, model.output_bias, *(layer.bias for layer in model.stack)])
-    return replace(model, tokens=TOKENS)
+    blocks = [StackBlock(kind=kind, width=width, layers=len([*layers])) for (kind, width), layers in groupby(stack)]
+    sizes = {"cell": kind, "hidden": r, "embedding": e, "attention_width": a, "stack": blocks, "tgt_vocab": vocab}
+    source = {"source_layers": 1, "source_hidden": s // 2, "src_vocab": vocab}
+    made = model(seed, attention="additive" if additive else "dot_of_tanh", **sizes, **source)
+    return replace(sharp_translator.sharp_weights(made), tokens=TOKENS)
 
 
-def _draw_biases(seed: int, biases: Iterable[Float32 | None]) -> None:
-    rng = np.random.default_rng(seed)
-    for bias in biases:
-        if bias is not None:
-            bias[:] = rng.normal(0, 0.3, bias.shape)
-
-
-def source(seed: int = 0, src_len: int = 7, s: int = 29) -> Float32:
+def source(seed: int = 0, src_len: int = 7, s: int = 30) -> Float32:
     return np.tanh(np.random.default_rng(1000 + seed).normal(0, 1, (src_len, s))).astype(np.float32)
 
 
 def source_weights(
     seed: int = 0, *, kind: Cell = "gru", layers: int = 2, w: int = 19, e: int = 21, vocab: int = 50
 ) -> SourceWeights:
-    """A source side with biases."""
-    model = Draw(seed).source(kind, layers, w, e, vocab)
-    _draw_biases(seed, [bias for sides in model.layers for side in sides for bias in (side.bias, side.reset_bias)])
-    return model
+    sizes = {"source_cell": kind, "source_layers": layers, "source_hidden": w, "src_vocab": vocab}
+    return sharp_translator.source_weights(model(seed, hidden=8, embedding=e, tgt_vocab=vocab, **sizes))

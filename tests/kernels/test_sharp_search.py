@@ -107,7 +107,7 @@ def test_any_sizes_find_the_translation_of_float64(seed, sizes, vocab, beam, src
 
     Derandomised: where rounding decides what leaves the beam, even the value may differ, about once in ten thousand.
     """
-    r, e, s, a = sizes
+    r, e, s, a = sizes[0], sizes[1], 2 * sizes[2], sizes[3]
     model, states = (
         weights(seed, r=r, e=e, s=s, a=a, vocab=vocab, stack=[("fc_relu", r)] * (seed % 4)),
         source(seed, src_len, s),
