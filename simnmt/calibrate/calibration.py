@@ -26,7 +26,7 @@ from simnmt.nmt.engine import Engine, EngineAccount, load_engine
 from simnmt.profile.blocks import ProfileError
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.doubts import profile_doubts
-from simnmt.profile.origin import LengthUnit, MeasuringConditions
+from simnmt.profile.origin import Conditions, LengthUnit
 from simnmt.profile.profile_file import read_profile, write_profile
 
 TOOL = f"simnmt calibrate, simnmt {VERSION}"
@@ -190,12 +190,12 @@ def kept_journal(out: Path, header: Mapping[str, Any], listener: Listener, *, re
             raise
 
 
-def kept_sessions(journal: Journal, box: BoxDescription) -> list[MeasuringConditions]:
+def kept_sessions(journal: Journal, box: BoxDescription) -> list[Conditions]:
     """Keep the state of the box before this session; return those before all sessions."""
     known = [content for name, content in journal.findings.items() if name.startswith(SESSION)]
     state = profile_assembly.state(box)
     journal.finding(f"{SESSION} {len(known)}", state.model_dump(mode="json", exclude_unset=True))
-    return [*map(MeasuringConditions.model_validate, known), state]
+    return [*map(Conditions.model_validate, known), state]
 
 
 # Checks before hours of measuring.
