@@ -292,7 +292,7 @@ def _profiled(
     before = profile_assembly.state(box)
     with pinned(settings.threads) as cpus:
         sti, execution = measure()
-    conditions = profile_assembly.conditions_block([before], profile_assembly.state(describe()), None, cpus)
+    conditions = profile_assembly.conditions_block(before, profile_assembly.state(describe()), None, cpus)
     name, into = destination.out.stem, destination.into
     if into is not None:
         profile = profile_assembly.completed(into, {"sti": sti}, conditions, ["sti"], name=name, device_name=None, tool=TOOL)
@@ -313,5 +313,5 @@ def _profiled(
         profile = profile_assembly.new_profile(
             name, account.model, account, box, units, blocks, device_name=None, source=source, tool=TOOL
         )
-    remarks = profile_assembly.remarks(conditions.governor, None, on_cpu=True)
+    remarks = profile_assembly.remarks(conditions.governor, on_cpu=True)
     return profile, [*(doubt.message for doubt in profile_doubts(profile)), *remarks]
