@@ -16,7 +16,7 @@ from simnmt.base.errors import InputError
 from simnmt.experiment.cases import RunPlan
 from simnmt.experiment.inputs import read_inputs
 from simnmt.experiment.run import run_plan
-from simnmt.papers.cnmt.claims import DEVICE_CLAIMS, Profiles, basis_of, table_claims
+from simnmt.papers.cnmt.claims import DEVICE_CLAIMS, THEOREM, Profiles, basis_of, table_claims
 from simnmt.papers.cnmt.table_one import ALL_POLICIES, NETWORKS, TRANSFORMER, WORKLOADS, TableRun, name_cell
 from simnmt.papers.kit.claims import ClaimRecord, judge
 from simnmt.results.run import Cell, Run
@@ -124,7 +124,7 @@ def _with_limits(record: ClaimRecord, part: Part, ending: str = "") -> ClaimReco
     shares = part.run.oracle_share.items()
     outside = [name_cell(cell) for cell, share in shares if share is not None and not LEAST_SHARE <= share <= MOST_SHARE]
     limits = ""
-    if outside and record.hardware_dependent is not False and part.name != "inferred":
+    if outside and record.identifier != THEOREM and part.name != "inferred":
         limits = f"the oracle sends less than 20 or more than 80 % away in {', '.join(outside)}"
     return replace(record, why="; ".join(filter(None, [record.why, limits, ending])))
 

@@ -52,21 +52,17 @@ within some percent, so a difference of a few hundredths of a percent, such as b
 
 
 def with_ratios(layer: Row) -> dict[str, Any]:
-    """Return seconds of the output layer of a set and a beam with changes and speed-ups (FNI-15).
+    """Return seconds of the output layer of a set and a beam with changes, and speed-ups of three steps and layer (FNI-15).
 
-    `product_s` and `product_fused_s`: the product, and the product beside the fused kernel; `three_s`: bias, softmax and
-    search, one after the other; `fused_s`: the same in one kernel. Adds `product_percent`, `fused_percent`, `ratio` of the
-    three steps, and `layer_ratio` of the whole output layer.
+    `product_fused_s`: the product beside the fused kernel; `three_s`: bias, softmax and search, one after the other; `fused_s`:
+    the same in one kernel.
     """
-    product_s, product_fused_s, three_s, fused_s = (
-        layer[part] for part in ("product_s", "product_fused_s", "three_s", "fused_s")
-    )
     return {
         **layer,
-        "product_percent": 100.0 * (product_fused_s / product_s - 1.0),
-        "fused_percent": 100.0 * (fused_s / three_s - 1.0),
-        "ratio": three_s / fused_s,
-        "layer_ratio": (product_s + three_s) / (product_fused_s + fused_s),
+        "product_percent": 100.0 * (layer["product_fused_s"] / layer["product_s"] - 1.0),
+        "fused_percent": 100.0 * (layer["fused_s"] / layer["three_s"] - 1.0),
+        "ratio": layer["three_s"] / layer["fused_s"],
+        "layer_ratio": (layer["product_s"] + layer["three_s"]) / (layer["product_fused_s"] + layer["fused_s"]),
     }
 
 
@@ -88,11 +84,9 @@ PARTS = {
 
 
 def with_shares(seconds: Row) -> dict[str, Any]:
-    """Return stages with the ratios of `with_ratios` and what follows from the shares of the time (FNI-17).
+    """Return stages with the ratios of `with_ratios`, the output layer's share, and Amdahl's speed-ups of the whole (FNI-17).
 
-    `output_share`: share of the output layer without the fused kernel; `predicted`: Amdahl's speed-up of the whole, with the
-    product as measured beside the fused kernel (XP-07); `predicted_product_left_alone`: with the product unchanged, as in the
-    paper, so the gain of fusing alone.
+    One has the product as measured beside the fused kernel (XP-07), one unchanged, as in the paper: the gain of fusing alone.
     """
     row = with_ratios(seconds)
     total_s = sum(row[part] for part in PARTS)
@@ -124,10 +118,10 @@ def with_prediction(row: Row) -> dict[str, Any]:
 
 
 def stages(plain: Decoder, fused: Decoder, test_set: str, sentences: int | None = None) -> dict[str, Any]:
-    """Return the seconds of each stage over one set: those at each batch size times the steps with so many sentences active.
+    """Return the seconds of each stage over one set, with what `with_shares` adds.
 
     Shares of a step are those of the decoder's variants, which were measured side by side; the level is that of the
-    calibrated steps, so a step without its output layer never takes less than 0 s. With them come those of `with_shares`.
+    calibrated steps, so a step without its output layer never takes less than 0 s.
     """
     batching = STRATEGIES["maxi"](plain.batch)  # the paper's setting
     account = decode_all(batching, plain.cost, *lengths_of(test_set, SEEDS[0], sentences)).account
@@ -171,27 +165,29 @@ def derived() -> dict[str, Derived]:
     traffic = (
         f"8V over 2V elements, the most that bandwidth allows; {beyond} of beam 1 exceed it, as they skip the probabilities"
     )
-    figures = [Derived("memory traffic of the three steps over the fused one's", limit, "times", traffic)]
-    for what, column in (("three steps over fused", "ratio"), ("whole output layer", "layer_ratio")):
-        for row in OUTPUT_LAYER:
-            table = "Table 2" if row["set"] == "europarl" else "Table 3"
-            figures.append(Derived(f"{row['set']}, beam {row['beam']}: {what}", row[column], "times", table))
-    beam_5_first = sorted(OUTPUT_LAYER, key=lambda row: (row["set"], -row["beam"]))
-    for row in beam_5_first:
-        if row["set"] == "europarl":
-            gain = 100 * (end_to_end(OUTPUT_SHARE, row["layer_ratio"]) - 1.0)
-            what = f"europarl, beam {row['beam']}: gain if the output layer has 70 %"
-            figures.append(Derived(what, gain, "%", "claimed: at most 23 %"))
-    for row in beam_5_first:
+    both = (1.0 + GAINS["fused", "opensubtitles"]) * (1.0 + GAINS["topped up", "opensubtitles"])
+    alone = (1.0 + GAINS["both", "europarl"]) / (1.0 + GAINS["fused", "europarl"])
+    at_70 = {row["beam"]: end_to_end(OUTPUT_SHARE, row["layer_ratio"]) for row in OUTPUT_LAYER if row["set"] == "europarl"}
+    figures = [
+        Derived("memory traffic of the three steps over the fused one's", limit, "times", traffic),
+        *(Derived(f"{_place(row)}: three steps over fused", row["ratio"], "times", "FNI-15") for row in OUTPUT_LAYER),
+        *(Derived(f"{_place(row)}: whole output layer", row["layer_ratio"], "times", "FNI-15") for row in OUTPUT_LAYER),
+        *(
+            Derived(f"europarl, beam {beam}: gain if the output layer has 70 %", 100 * (at_70[beam] - 1), "%", "at most 23 %")
+            for beam in sorted(at_70, reverse=True)
+        ),
+    ]
+    for row in sorted(OUTPUT_LAYER, key=lambda row: (row["set"], -row["beam"])):
         claimed = GAINS["fused", row["set"]]
-        meaning = "nearly 70 % in the text" if row["set"] == "europarl" else "more than Europarl's in the text"
-        what = f"{row['set']}, beam {row['beam']}: share that a gain of {100 * claimed:.0f} % needs"
-        figures.append(Derived(what, 100 * share_needed(1.0 + claimed, row["layer_ratio"]), "%", meaning))
-    both = 100 * ((1.0 + GAINS["fused", "opensubtitles"]) * (1.0 + GAINS["topped up", "opensubtitles"]) - 1.0)
-    alone = 100 * ((1.0 + GAINS["both", "europarl"]) / (1.0 + GAINS["fused", "europarl"]) - 1.0)
-    figures.append(Derived("opensubtitles: fused times topped up", both, "%", "claimed together: up to 57 %"))
-    figures.append(Derived("europarl: both over fused, so topped up alone", alone, "%", "not printed"))
+        share, what = share_needed(1.0 + claimed, row["layer_ratio"]), f"share that a gain of {100 * claimed:.0f} % needs"
+        figures.append(Derived(f"{_place(row)}: {what}", 100 * share, "%", "nearly 70 % of Europarl, by the text"))
+    figures.append(Derived("opensubtitles: fused times topped up", 100 * (both - 1), "%", "claimed together: up to 57 %"))
+    figures.append(Derived("europarl: both over fused, so topped up alone", 100 * (alone - 1), "%", "not printed"))
     return {figure.what: figure for figure in figures}
+
+
+def _place(row: Row) -> str:
+    return f"{row['set']}, beam {row['beam']}"
 
 
 # The claims on the printed figures.

@@ -123,14 +123,13 @@ class Gain(NamedTuple):
     mean: float
     by_seed: NDArray[np.float64]
 
-    def __str__(self) -> str:
-        """Return a text such as `+8.1 % (+7.9 to +8.4)`."""
-        return f"{self.text} ({100 * self.by_seed.min():+.1f} to {100 * self.by_seed.max():+.1f})"
-
     @property
     def text(self) -> str:
         """The mean in percent."""
         return f"{100 * self.mean:+.1f} %"
+
+    def __str__(self) -> str:
+        return f"{self.text} ({100 * self.by_seed.min():+.1f} to {100 * self.by_seed.max():+.1f})"
 
 
 @dataclass(frozen=True)
@@ -154,11 +153,6 @@ class Device(Facts):
         """Origin of the least certain step costs."""
         return min((decoder.kind for decoder in self.decoders), key=KINDS.index)
 
-    @property
-    def plain(self) -> list[Decoder]:
-        """The decoders without a fused output layer."""
-        return [decoder for decoder in self.decoders if not decoder.fused]
-
     def gain(self, beam: int, test_set: str, ours: str, theirs: str) -> Gain:
         """Return the gain of one run over another, paired by seed."""
         fast, slow = (self.timed.loc[[(beam, test_set, run)]].total_s.to_numpy() for run in (ours, theirs))
@@ -167,11 +161,7 @@ class Device(Facts):
     def undecided(self, decoder: Decoder, test_set: str, *, costs: bool = True, refills: bool = True) -> Undecided | None:
         """Return the reason why speeds on a set decide no verdict; None if they do.
 
-        Args:
-            decoder: the device with its beam.
-            test_set: key of the set.
-            costs: False: outputs beyond the last measured step are no reason.
-            refills: the speeds depend on the cost of refills.
+        Without `costs`, outputs beyond the last measured step are no reason; without `refills`, unknown costs of refills.
         """
         if costs and decoder.extrapolates(test_set):
             return Undecided("extrapolated")
@@ -190,20 +180,15 @@ class Device(Facts):
         why: str = "",
         **facts: Any,
     ) -> Result:
-        """Return the result over all beams and sets: `judge` gives our figures as text, and the effect that decides.
+        """Return the result over all sets and beams (`beams`: those that count, empty: all) that something decides.
 
-        Args:
-            judge: takes a beam and a set.
-            sets: the sets that count.
-            beams: the beams that count; empty: all.
-            undecided: gives the reason why a case decides nothing.
-            why: words of the reason.
-            facts: values for the words of the paper's data.
+        `judge` gives our figures on a beam and a set as text, and the effect that decides. `facts`: values for the words of
+        the paper's data.
         """
         effects: dict[str, Effect] = {}
         texts = []
-        for decoder, key in product(self.plain, sets):
-            if beams and decoder.beam not in beams:
+        for decoder, key in product(self.decoders, sets):
+            if decoder.fused or (beams and decoder.beam not in beams):
                 continue
             name, reason = case_name(decoder.beam, key), undecided(decoder, key)
             if reason is None:
@@ -224,14 +209,9 @@ def gains(
     costs: bool = True,
     refills: bool = True,
 ) -> Callable[[Any], Result]:
-    """Return what judges, case by case, by how much the first of some gains exceeds the others.
+    """Return what judges, case by case, by how much the first of some gains exceeds the others, or 0.
 
-    Args:
-        pairs: our run and theirs, for each gain.
-        ours: how a text shows the gains.
-        sets: the sets that count.
-        noise: the smallest difference that counts.
-        costs, refills: see `Device.undecided`.
+    `pairs`: our run and theirs, for each gain; `ours`: how a text shows the gains; `noise`: the least difference that counts.
     """
 
     def value(device: Device) -> Result:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, product
 from typing import Annotated, Any
 
 import numpy as np
@@ -31,13 +31,8 @@ NEAR_STEPS = 0.03
 """Largest relative difference from a number of steps that is stated as `about`."""
 NEAR_MOMENT = 0.02
 """FNI-14's accept."""
-MEASURES = {
-    "full_share": ("full, %", 100.0, 1),
-    "below_8_share": ("below 8, %", 100.0, 1),
-    "mean_active": ("mean active", 1.0, 1),
-    "steps": ("steps", 1.0, 0),
-}
-"""Measures of an occupancy: name with unit, scale and decimals."""
+MEASURES = {"full_share": "full", "below_8_share": "below 8", "mean_active": "mean active", "steps": "steps"}
+"""Measures of an occupancy: shares of the steps, active sentences, number of steps."""
 
 
 # The claims on lengths alone.
@@ -160,12 +155,9 @@ def refill_limit(timed: pd.DataFrame, ours: tuple[int, str, str], theirs: tuple[
 
 def _refill_limits(device: Device) -> Result:
     def case(beam: int, test_set: str) -> tuple[str, Effect]:
-        pairs = (("half-empty", "mini"), ("maxi half-empty", "maxi"))
-        limits = [refill_limit(device.timed, *((beam, test_set, run) for run in pair)) for pair in pairs]
-        texts = [
-            "at no cost of a refill" if limit_s is None else f"{1e3 * limit_s:,.2f} ms more a refill" for limit_s, _ in limits
-        ]
-        alone_s, beside_s = (by_seed_s for _, by_seed_s in limits)
+        limits = [refill_limit(device.timed, *((beam, test_set, run) for run in pair)) for pair in (TOPPED_UP, WITH_MAXI)]
+        texts = ["at no cost of a refill" if s is None else f"{1e3 * s:,.2f} ms more a refill" for s, _ in limits]
+        (_, alone_s), (_, beside_s) = limits
         more = False if alone_s is None or beside_s is None else span(alone_s - beside_s.clip(min=0.0))
         return f"{texts[0]} alone, {texts[1]} with maxi", more
 
@@ -260,30 +252,21 @@ def report_of(lengths: Lengths, devices: Sequence[Device]) -> Report:
 
 
 def _occupancy_rows(lengths: Lengths) -> list[Row]:
-    printed = {(row["set"], row["strategy"], row["measure"]): row for row in PRINTED.rows}
     rows: list[Row] = []
-    for (key, strategy), (measure, (name, scale, decimals)) in [(at, of) for at in _cells() for of in MEASURES.items()]:
-        beside, values = printed.get((key, strategy, measure), {}), lengths.by_seed(key, strategy, measure)
-        figures = {"published": beside.get("published"), "stated": beside.get("stated"), "ours": float(values.mean())}
-        figures |= {"least": float(values.min()), "greatest": float(values.max())}
-        texts = {end: "" if value is None else f"{scale * value:,.{decimals}f}" for end, value in figures.items()}
-        rows.append(
-            {"set": key, "strategy": strategy, "measure": measure, **figures, "name": f"{SETS[key].name} {strategy}, {name}"}
-            | {"spread": f"[{texts['least']}, {texts['greatest']}]"}
-            | {f"{end}_text": texts[end] for end in ("published", "stated", "ours")}
-        )
+    for key, strategy, measure in product(SETS, STRATEGIES, MEASURES):
+        printed, values = PRINTED.row(key, strategy, measure), lengths.by_seed(key, strategy, measure)
+        names = {"set": key, "strategy": strategy, "measure": measure}
+        names["name"] = f"{SETS[key].name} {strategy}, {MEASURES[measure]}"
+        ours = {"ours": float(values.mean()), "least": float(values.min()), "greatest": float(values.max())}
+        rows.append(names | {name: printed.get(name) for name in ("published", "stated")} | ours)
     return rows
-
-
-def _cells() -> list[tuple[str, str]]:
-    return [(key, strategy) for key in SETS for strategy in STRATEGIES]
 
 
 def _active_rows(lengths: Lengths) -> list[Row]:
     return [
         {"set": key, "strategy": strategy, "name": NAMES.get(strategy, strategy)}
         | {"share_by_active": np.mean([*lengths.by_seed(key, strategy, "share_by_active")], axis=0).tolist()}
-        for key, strategy in _cells()
+        for key, strategy in product(SETS, STRATEGIES)
     ]
 
 

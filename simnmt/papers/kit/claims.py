@@ -45,8 +45,6 @@ class ClaimRecord:
     """Device, model, data set or profiles that the claim was judged on; empty if it needs none."""
     basis: str = "synthetic"
     """How our numbers are known: measured, inferred, published, synthetic, or `needs --option`."""
-    hardware_dependent: bool | None = None
-    """None: a claim depends on hardware if it names a device."""
 
     @property
     def id(self) -> str:
@@ -56,8 +54,7 @@ class ClaimRecord:
     def record(self) -> dict[str, Any]:
         """Return the record as the JSON document holds it."""
         fields = asdict(self)
-        depends = bool(self.device) if self.hardware_dependent is None else self.hardware_dependent
-        return {"id": self.id, "bare": fields.pop("identifier"), **fields, "hardware_dependent": depends}
+        return {"id": self.id, "bare": fields.pop("identifier"), **fields}
 
 
 class Undecided(Exception):
@@ -269,8 +266,6 @@ class Claim(Generic[F]):
     """Format of our effects."""
     needs: str = ""
     """The part or the option without which the verdict is UNKNOWN (`Facts.lacks`)."""
-    hardware_dependent: bool | None = None
-    """True if the claim depends on the devices; None: its records do that name a device."""
     why: str = ""
     """The reason in words, with `{name}` for each of `Result.facts`."""
     ours: str = ""
@@ -302,7 +297,7 @@ class Claim(Generic[F]):
         why = "; ".join(filter(None, [facts.setting, listed, explanation]))
         basis = result.basis or (max(reason.basis for reason in undecided.values()) if undecided and verdict == UNKNOWN else "")
         head = (self.identifier, self.claim, self.published)
-        return ClaimRecord(*head, ours, verdict, why, facts.device, basis or facts.basis, self.hardware_dependent)
+        return ClaimRecord(*head, ours, verdict, why, facts.device, basis or facts.basis)
 
 
 def judge(claims: Iterable[Claim[F]], over: Sequence[F], missing: Undecided | None = None) -> list[ClaimRecord]:
