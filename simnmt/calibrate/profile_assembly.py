@@ -22,9 +22,7 @@ from simnmt.profile.origin import (
     Conditions,
     Device,
     EngineBlock,
-    LaterConditions,
     LengthUnit,
-    MeasuringConditions,
     Model,
     Provenance,
 )
@@ -38,10 +36,10 @@ Blocks = Mapping[str, Any]
 CELL = ["cell", "src_len", "tgt_len", "batch"]
 
 
-def state(box: BoxDescription) -> MeasuringConditions:
+def state(box: BoxDescription) -> Conditions:
     """Return the present load, clock and governor of the box, which is watched for half a second."""
     others = processor_use.others_cpus()
-    return MeasuringConditions(
+    return Conditions(
         others_cpus=others,
         busy=None if others is None else processor_use.is_busy(others, box),
         load_average=None if box.load_average is None else box.load_average[0],
@@ -51,8 +49,8 @@ def state(box: BoxDescription) -> MeasuringConditions:
 
 
 def conditions_block(
-    before: MeasuringConditions,
-    after: MeasuringConditions,
+    before: Conditions,
+    after: Conditions,
     frame: pd.DataFrame | None,
     pinned_cpus: Sequence[int],
     gap_s: float | None = None,
@@ -91,7 +89,7 @@ def _drift(frame: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def busy_warnings(states: Sequence[MeasuringConditions], activity: str) -> list[str]:
+def busy_warnings(states: Sequence[Conditions], activity: str) -> list[str]:
     """Return a warning if other programs used the box in one of these states, before or after `activity`."""
     is_busy = any(state.busy for state in states)
     return [busy_message(max(state.others_cpus or 0.0 for state in states), activity)] if is_busy else []
@@ -149,7 +147,7 @@ def completed(
     of parts that are not measured now stay.
     """
     earlier = before.conditions or Conditions()
-    later = LaterConditions(**conditions.model_dump(exclude={"later", "gap_s"}), parts=tuple(parts), date=now(), tool=tool)
+    later = conditions.model_copy(update={"gap_s": None, "parts": tuple(parts), "date": now(), "tool": tool})
     update: dict[str, object] = {
         **blocks,
         "overheads": {**before.overheads, **blocks.get("overheads", {})},
@@ -197,11 +195,6 @@ def engine_block(account: EngineAccount, beam: int) -> EngineBlock:
         clipped_weights=None if clipping is None else clipping.clipped,
         product_weights=None if clipping is None else clipping.weights,
     )
-
-
-def describe_weights(account: EngineAccount) -> str:
-    """Return the origin of the weights, for provenance."""
-    return "random weights" if account.weights == "random" else "weights of a checkpoint"
 
 
 def _details(account: EngineAccount, box: BoxDescription) -> str:
