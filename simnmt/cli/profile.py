@@ -99,19 +99,18 @@ def inspect(files: Files, as_json: AsJson = False, page: Page = None, force: For
 
 @app.command()
 def compare(files: Files, as_json: AsJson = False) -> None:
-    """Set profiles side by side: predicted times, every number by its key, and what else differs from the first one.
+    """Set profiles side by side: box, model and engine, predicted times, and every cost by its key.
 
     Example: simnmt profile compare @tx2-gru @titan-xp-gru
     """
     from simnmt.profile.profile_file import read_profile
-    from simnmt.profile.profile_summary import compare_profiles, comparison_text, numbers
+    from simnmt.profile.profile_summary import comparison_text, numbers
 
     if len(files) < 2:
         raise typer.BadParameter("two profiles or more are needed", param_hint="FILE...")
     profiles = [read_profile(profile_path(file)) for file in files]
-    comparison = {
-        "files": files,
-        "numbers": [numbers(profile) for profile in profiles],
-        "against_first": [compare_profiles(profiles[0], other) for other in profiles[1:]],
-    }
-    print_result(as_json, lambda: comparison, lambda: comparison_text(files, profiles))
+    print_result(
+        as_json,
+        lambda: {"files": files, "profiles": [numbers(profile) for profile in profiles]},
+        lambda: comparison_text(files, profiles),
+    )

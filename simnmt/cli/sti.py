@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -228,6 +227,7 @@ def profile(
 
     need("torch")
     from simnmt.calibrate.calibration import refuse_unwritable
+    from simnmt.calibrate.journal import journal_path
     from simnmt.calibrate.settings import STI_LENGTHS, STI_MODEL_LENGTHS, StiSettings, lengths_up_to
     from simnmt.calibrate.streaming.profile import Destination, profile_model, profile_store
     from simnmt.profile import profile_summary
@@ -245,39 +245,24 @@ def profile(
     refuse_unwritable(out, "--out")
     before = None if into is None else read_profile(profile_path(into))
     settings = partial(chosen, context, StiSettings, pace_bytes_per_s=pace)
-    named, journal = Destination(out.stem, unit, before), Path(f"{out}.importance.jsonl")
+    destination = Destination(out, unit, before)
     with progress_bar() as bar:
         if store is not None:
-            with _journalled(journal, task is not None), ShardStore.open(store) as opened:
+            with ShardStore.open(store) as opened:
                 of_store = settings(lengths=lengths or lengths_up_to(opened.configuration.positions, STI_LENGTHS))
                 examples = None if task is None else read_task(task, label_names=opened.label_names or None)
-                device_profile, warnings = profile_store(opened, of_store, named, journal, task=examples, listener=bar)
+                device_profile, warnings = profile_store(opened, of_store, destination, task=examples, listener=bar)
         else:
             assert model is not None
-            place = out.absolute().parent
             of_model = settings(lengths=lengths or STI_MODEL_LENGTHS)
-            device_profile, warnings = profile_model(model, place, of_model, named, listener=bar)
+            device_profile, warnings = profile_model(model, of_model, destination, listener=bar)
     write_profile(out, device_profile)
-    if task is not None:
-        journal.unlink(missing_ok=True)
+    journal_path(out).unlink(missing_ok=True)
     for warning in warnings:
         warn(warning)
     say(f"written to {out}")
     facts = [fact for fact in profile_summary.facts(device_profile) if fact[0].startswith(("sti", "execution", "device"))]
     print_result(as_json, lambda: profile_summary.as_json(device_profile), lambda: format_pairs(facts))
-
-
-@contextmanager
-def _journalled(journal: Path, ranks: bool) -> Iterator[None]:
-    """Report evaluations that the journal holds before and after the block; `ranks`: whether the block evaluates shards."""
-    if ranks and journal.exists():
-        say(f"going on from {journal}: its evaluations count")
-    try:
-        yield
-    except BaseException as error:  # a signal is one too
-        if ranks and journal.exists() and not isinstance(error, InputError):
-            say(f"evaluations are kept in {journal}; the same command goes on from there")
-        raise
 
 
 @app.command()

@@ -98,77 +98,40 @@ SENTENCES = (10, 20, 50, 100)
 """Source and target tokens of the sentences whose times a comparison lists."""
 
 
-def numbers(profile: DeviceProfile) -> dict[str, float]:
-    """Return the numbers that a comparison lists, in SI units: times of sentences and first steps, and each cost by its keys.
+def numbers(profile: DeviceProfile) -> dict[str, float | int | str]:
+    """Return what a comparison lists, in SI units: box, model and engine, times of sentences and first steps, each cost.
 
-    The slope of the execution plane includes a beam's steps beyond its best output, as in the predicted times.
+    Names are the keys of the file. The slope of the execution plane includes a beam's steps beyond its best output.
     """
     lengths = np.array(SENTENCES)
     times_s = zip(SENTENCES, profile.plane.seconds(lengths, lengths).tolist(), profile.outside(lengths, lengths), strict=True)
-    found = {f"seconds of {tokens} + {tokens} tokens": seconds for tokens, seconds, outside in times_s if not outside}
-    if profile.step is not None:
-        steps = zip(profile.step.batch, profile.step.seconds, strict=True)
-        found |= {f"seconds of a first step, batch {batch}": row[0] for batch, row in steps}
-    blocks = {name: getattr(profile, name) for name in _COSTS}
+    steps = () if profile.step is None else zip(profile.step.batch, profile.step.seconds, strict=True)
+    blocks = {name: getattr(profile, name) for name in ("device", "model", "length_unit", "engine", *_COSTS)}
     blocks["execution"] = profile.execution.model_copy(update={"plane": profile.plane, "fit": ExecutionFit()})
-    return found | dict(_floats("", blocks))
+    return {
+        **dict(_leaves("", blocks)),
+        **{f"seconds of {tokens} + {tokens} tokens": seconds for tokens, seconds, outside in times_s if not outside},
+        **{f"seconds of a first step, batch {batch}": row[0] for batch, row in steps},
+    }
 
 
-def _floats(place: str, content: Any) -> Iterator[tuple[str, float]]:
+def _leaves(place: str, content: Any) -> Iterator[tuple[str, float | int | str]]:
+    """Return the numbers and the short texts below a block, by their keys."""
     if isinstance(content, Block):
-        content = content.model_dump()
-    if isinstance(content, float):
-        yield place, content
-    elif isinstance(content, Mapping):
+        content = content.model_dump(exclude={"architecture", "versions", "note", "heldout_how"})
+    if isinstance(content, Mapping):
         for key, value in content.items():
-            yield from _floats(f"{place}.{key}".removeprefix("."), value)
-
-
-def compare_profiles(first: DeviceProfile, other: DeviceProfile) -> dict[str, Any]:
-    """Return the share of all pairs of lengths in both valid ranges at which the other profile is faster, and what differs.
-
-    `faster_share`: None without common lengths; `differences`: one line for each property in which box, model, unit and engine
-    differ, since the ratio of two profiles' times is the effect of all of them.
-    """
-    lengths = []
-    for range_, other_range in zip(_ranges(first), _ranges(other), strict=True):
-        low, high = max(range_[0], other_range[0], 1), min(range_[1], other_range[1])
-        lengths.append(np.unique(np.linspace(low, high, 200).round()) if low <= high else np.empty(0))
-    src, tgt = lengths[0][:, None], lengths[1][None, :]
-    faster = other.plane.seconds(src, tgt) < first.plane.seconds(src, tgt)
-    one, another = _header(first), _header(other)
-    differing = [name for name in one if name in another and one[name] != another[name]]
-    differences = [
-        f"{name} differs" if isinstance(one[name], dict) else f"{name}: {one[name]} and {another[name]}" for name in differing
-    ]
-    return {"faster_share": float(faster.mean()) if faster.size else None, "differences": differences}
-
-
-def _ranges(profile: DeviceProfile) -> tuple[tuple[int, int], tuple[int, int]]:
-    return profile.valid_range.src_len, profile.valid_range.tgt_len
-
-
-def _header(profile: DeviceProfile) -> dict[str, object]:
-    """Return the properties of box, model, unit and engine by their labels, without descriptions and counts."""
-    properties: dict[str, object] = {"kind": profile.execution.kind}
-    for part in ("device", "model", "length_unit", "engine"):
-        for name, value in getattr(profile, part) or ():
-            if name not in ("details", "device_name", "versions", "clipped_weights", "product_weights"):
-                properties[f"{part} {name}".replace("_", " ").removesuffix(" name")] = value
-    return properties
+            yield from _leaves(f"{place}.{key}".removeprefix("."), value)
+    elif isinstance(content, float) or (content and isinstance(content, (int, str)) and len(str(content)) < 60):
+        yield place, content
 
 
 def comparison_text(files: Sequence[str], profiles: Sequence[DeviceProfile]) -> str:
-    """Format the numbers of all profiles, then each profile against the first; files by base name if distinct."""
+    """Format the numbers of all profiles side by side; files by base name if distinct."""
     last = [Path(file).name for file in files]
-    names = last if len(set(last)) == len(last) else list(files)
     values = [numbers(profile) for profile in profiles]
-    places = dict.fromkeys(place for by_place in values for place in by_place)
-    rows = [[place, *(f"{part[place]:.4g}" if place in part else "-" for part in values)] for place in places]
-    lines = [format_table(["", *names], rows, indent="  "), ""]
-    for name, other in zip(names[1:], profiles[1:], strict=True):
-        comparison = compare_profiles(profiles[0], other)
-        share = comparison["faster_share"]
-        faster = "no lengths in common" if share is None else f"faster at {100 * share:.3g} % of the common lengths"
-        lines += [f"{name} against {names[0]}: {faster}", *(f"note: {note}" for note in comparison["differences"])]
-    return "\n".join(lines)
+    rows = []
+    for name in dict.fromkeys(name for of in values for name in of):
+        cells = (of.get(name, "-") for of in values)
+        rows.append([name, *(f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in cells)])
+    return format_table(["", *(last if len(set(last)) == len(last) else files)], rows)

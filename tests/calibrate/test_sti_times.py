@@ -20,14 +20,14 @@ from simnmt.calibrate.streaming.measurements import (
     measure_layers,
     measure_reads,
     reads_block,
-    slowed_by_reads,
 )
 from simnmt.calibrate.streaming.profile import inferred_execution, translator_blocks
 from simnmt.kernels.unpack import PackedWeights
 from simnmt.nmt.architecture import TransformerArchitecture
 from simnmt.profile.streaming_block import ShardReads, StiBlock
-from simnmt.profile.streaming_cost import BERT_BASE, BITS, ShardGeometry
+from simnmt.profile.streaming_cost import BERT_BASE, BITS, Shard, ShardGeometry
 from simnmt.streaming.errors import StoreError
+from simnmt.streaming.pipeline import ShardReader
 from simnmt.streaming.store import SHARDS
 from tests.streaming.made_encoder import made_weights, stored
 
@@ -38,7 +38,7 @@ GEOMETRY = ShardGeometry(layers=3, heads=4, width=16, ffn=32)
 def test_reads_held_to_a_pace_are_never_sooner_than_it_allows(tmp_path: Path) -> None:
     """A busy box may make them later, so that only this bound holds anywhere."""
     with stored(made_weights(), tmp_path / "store") as store:
-        reads = measure_reads(store, StiSettings(pace_bytes_per_s=PACE, repeats=1))
+        reads = measure_reads(ShardReader(store, PACE), StiSettings(pace_bytes_per_s=PACE, repeats=1))
         for read in reads.reads:
             sizes = [record.size for record in store.records if record.bits == read.bits]
             assert read.bytes == round(store.mean_size(read.bits))
@@ -92,24 +92,35 @@ class _Timed:
         return torch.zeros(1, 2)
 
 
+class _Nothing(ShardReader):
+    """Reads nothing."""
+
+    def __init__(self) -> None:
+        pass
+
+    def begin(self) -> None:
+        pass
+
+    def drop_cache(self) -> bool:
+        return True
+
+    def read(self, shard: Shard, bits: int) -> Any:
+        pass
+
+
 def test_layers_are_measured_by_width_and_length_and_judged_by_whole_submodels() -> None:
     encoder: Any = _Timed()
-    compute = measure_layers(encoder, SHARDS_OF_SIX_BITS, StiSettings(lengths=(4, 12), repeats=3), clock=encoder.clock)
+    settings = StiSettings(lengths=(4, 12), repeats=3)
+    compute = measure_layers(encoder, SHARDS_OF_SIX_BITS, _Nothing(), settings, clock=encoder.clock)
     for times in compute.lengths:
         taken_s = [0.001 * width + 0.00025 * times.length for width in (1, 2, 3, 4)]
         assert times.seconds == pytest.approx(taken_s, abs=3e-6)
         assert times.unpack_s == pytest.approx([1e-6] * 4)
         assert (times.embed_s, times.head_s) == pytest.approx((1e-6, 0.003001))
     assert compute.heldout_error is not None and compute.heldout_error < 0.002
-
-
-def test_the_plane_of_a_whole_classifier_is_inferred_from_its_layers() -> None:
-    encoder: Any = _Timed()
-    settings = StiSettings(lengths=(4, 12), repeats=3)
-    compute = measure_layers(encoder, SHARDS_OF_SIX_BITS, settings, clock=encoder.clock)
+    # The plane of the whole classifier is inferred from its layers.
     io = reads_block(tuple(ShardReads.of([1e-3], bits=bits, bytes=100 * bits) for bits in BITS), cold=True, pace=None)
-    geometry = ShardGeometry(layers=3, heads=4, width=16, ffn=32)
-    execution = inferred_execution(StiBlock(kind="measured", model="made", geometry=geometry, io=io, compute=compute))
+    execution = inferred_execution(StiBlock(kind="measured", model="made", geometry=GEOMETRY, io=io, compute=compute))
     assert execution.plane.s_per_tgt_token == 0.0
     for length in (4, 12):
         expected_s = 3 * (0.004 + 0.00025 * length) + 0.003
@@ -133,14 +144,13 @@ def test_the_slowdown_of_layers_by_reads_is_measured(tmp_path: Path) -> None:
             for layer in range(store.geometry.layers)
             for piece in range(store.geometry.heads)
         }
-        encoder.geometry = store.geometry
-        assert slowed_by_reads(encoder, store, shards, settings, clock=encoder.clock) == pytest.approx(
-            (1.5,) * store.geometry.heads, rel=0.01
-        )
+        encoder.geometry, reader = store.geometry, ShardReader(store)
+        compute = measure_layers(encoder, shards, reader, settings, clock=encoder.clock)
+        assert compute.slowed_by_reads == pytest.approx((1.5,) * store.geometry.heads, rel=0.01)
         with (store.path / SHARDS).open("r+b") as file:
             file.write(bytes(store.records[-1].offset))
         with pytest.raises(StoreError):
-            slowed_by_reads(encoder, store, shards, settings, clock=encoder.clock)
+            measure_layers(encoder, shards, reader, settings, clock=encoder.clock)
 
 
 def test_a_decoder_of_all_slices_is_the_textbook_decoder() -> None:

@@ -74,7 +74,7 @@ def test_a_store_and_a_task_make_a_profile_that_a_planner_can_read(here: Path, s
     assert profile.sti.resident_bytes == sum(4 * tensor.numel() for tensor in resident)
     assert len(profile.sti.compute.slowed_by_reads or ()) == 4
     assert profile.plane.s_per_tgt_token == 0.0
-    assert not (here / "p.json.importance.jsonl").exists()
+    assert not (here / "p.json.journal.jsonl").exists()
     named = unit_of_content(PIECES.files[PIECES_FILE])
     assert (profile.length_unit.src, profile.length_unit.tgt) == (named, named)
 
@@ -144,13 +144,12 @@ def test_evaluations_of_an_interrupted_profile_are_not_made_again(
     monkeypatch.setattr(Evaluator, "evaluate", interrupted)
     stopped = simnmt(*command)
     assert stopped.status == 130
-    assert "evaluations are kept in p.json.importance.jsonl" in stopped.err
+    assert (here / "p.json.journal.jsonl").exists()
     made.append(None)  # the seventh, by which it was stopped, is made now
     done = simnmt(*command)
     assert done.status == 0
-    assert "going on from p.json.importance.jsonl" in done.err
     assert len(made) == 1 + 13 + 1, "the last one is of the whole model, which no shard is ranked by"
-    assert not (here / "p.json.importance.jsonl").exists()
+    assert not (here / "p.json.journal.jsonl").exists()
 
 
 REFUSED = [

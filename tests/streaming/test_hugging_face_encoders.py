@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from simnmt.calibrate.settings import CalibrationError, StiSettings
-from simnmt.calibrate.streaming.profile import check_classifier
 from simnmt.nmt.pretrained_config import quiet_transformers
 from simnmt.streaming.encoder_folder import load_encoder
 from simnmt.streaming.errors import StreamingError
@@ -81,9 +80,9 @@ def test_a_text_may_be_as_long_as_the_model_has_positions(kind: str, tmp_path: P
     assert torch.allclose(logits_of(loaded.weights, tokens, mask), expected, atol=1e-5)
     write_store(loaded.weights, tmp_path / "store")
     with ShardStore.open(tmp_path / "store") as store:
-        check_classifier(store, StiSettings(lengths=(positions,)), None)
+        StiSettings(lengths=(positions,)).within(store.configuration.positions)
         with pytest.raises(CalibrationError, match=f"{positions + 1}"):
-            check_classifier(store, StiSettings(lengths=(positions + 1,)), None)
+            StiSettings(lengths=(positions + 1,)).within(store.configuration.positions)
 
 
 def test_fewer_layers_are_the_model_with_its_upper_layers_taken_off(tmp_path: Path) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from simnmt.calibrate.harness import Listener, Silent
+from simnmt.calibrate.journal import Journal
 from simnmt.calibrate.streaming.profile import measure_importance
 from simnmt.profile.streaming_block import StiImportance
 from simnmt.streaming.encoder import ElasticEncoder
@@ -38,16 +40,12 @@ def fresh(store: ShardStore) -> Evaluator:
     return Evaluator(encoder, store, TEXTS, full.predicted.tolist())
 
 
-def measured(
-    evaluator: Evaluator,
-    journal: Path | None = None,
-    listener: Listener = Silent,
-    *,
-    task_sha256: str = "t" * 64,
-    fingerprint: str = "f" * 64,
-) -> StiImportance:
-    task = Task("planted.tsv", (), np.zeros(0, np.int64), ("0", "1"), task_sha256)
-    return measure_importance(evaluator, task, fingerprint, journal, listener)
+def measured(evaluator: Evaluator, journal: Path | None = None, listener: Listener = Silent) -> StiImportance:
+    task = Task("planted.tsv", (), np.zeros(0, np.int64), ("0", "1"), "t" * 64)
+    if journal is None:
+        return measure_importance(evaluator, task, listener)
+    with closing(Journal(journal, {"task": task.sha256})) as kept:
+        return measure_importance(evaluator, task, listener, kept)
 
 
 def test_the_planted_shard_ranks_first_and_all_others_tie_in_their_own_order(fresh: Evaluator) -> None:

@@ -40,8 +40,6 @@ UNPACKED_BITS = 6
 """Most bits of a compressed shard: the upper bound of unpacking."""
 JUDGED = 8
 """Number of whole submodels that are timed only to judge."""
-LEAST_WORK_S = 0.02
-"""Least seconds of a timing beside reads: long enough for several reads."""
 SRC_LEN, TGT_LEN = 20, 20
 """Source tokens of the timed decoder steps, and target tokens before them."""
 THREAD = "simnmt-reads"
@@ -66,14 +64,14 @@ def _by_case(frame: pd.DataFrame) -> dict[Any, pd.DataFrame]:
     return dict(list(counted(frame, every=True).groupby("case", sort=False)))
 
 
-def measure_reads(store: ShardStore, settings: StiSettings, listener: Listener = Silent) -> StiIo:
+def measure_reads(reader: ShardReader, settings: StiSettings, listener: Listener = Silent) -> StiIo:
     """Read all shards of random layers, one layer after the other, from a cold file.
 
     A sample is the mean time of a layer's shards. As in the executor, it includes checksums, and a thread that wakes late after
     one paced read does not delay the next. Raises `StoreError` for a damaged store.
     """
-    drawn, reader = random.Random(settings.seed), ShardReader(store, settings.pace_bytes_per_s)
-    geometry, cold = store.geometry, list[bool]()
+    drawn, store, cold = random.Random(settings.seed), reader.store, list[bool]()
+    geometry = store.geometry
 
     def read_layer(bits: int) -> dict[str, float]:
         layer, begin_s = drawn.randrange(geometry.layers), perf_counter()
@@ -123,14 +121,6 @@ class LayerBench:
             layer_s.append(self._clock() - begin_s)
         return {"seconds": self._clock() - begun_s, "layer_s": layer_s, "unpack_s": unpack_s}
 
-    def repeated(self, length: int, width: int) -> dict[str, float]:
-        """Return the mean seconds of a pass through all layers, repeated for at least `LEAST_WORK_S`."""
-        begin_s, passes = self._clock(), 0
-        while (taken_s := self._clock() - begin_s) < LEAST_WORK_S or not passes:
-            self.run(length, width, self.geometry.layers)
-            passes += 1
-        return {"seconds": taken_s / passes}
-
     def ends(self, length: int) -> dict[str, float]:
         """Time embedding and classifying."""
         token_ids, mask, hidden = self._text(length)
@@ -150,23 +140,37 @@ class LayerBench:
 def measure_layers(
     encoder: ElasticEncoder,
     shards: Mapping[Shard, PackedWeights],
+    reader: ShardReader,
     settings: StiSettings,
     listener: Listener = Silent,
     clock: Clock = perf_counter,
 ) -> StiCompute:
-    """Time every width at every padded length, and whole submodels to judge the table; `shards`: the model's at 6 bits."""
+    """Time every width at every padded length, alone and beside reads, and whole submodels to judge the table.
+
+    The reads (STI-16) are of random compressed shards from a cold file, and use the same processor and memory. `shards`: the
+    model's at 6 bits. Raises `StoreError` for a damaged store.
+    """
     bench, layers = LayerBench(encoder, shards, settings.threads, clock), encoder.geometry.layers
+    drawn, records = random.Random(settings.seed), list(product(shards, BITS[:-1]))
+    drawn.shuffle(records)
+
+    def beside(length: int, width: int) -> dict[str, Any]:
+        with _reading(reader, records):
+            return bench.run(length, width, layers)
+
     cells = list(product(settings.lengths, bench.widths))
     submodels = list(product(settings.lengths, bench.widths, range(1 + layers // 2, layers + 1)))
-    judged = random.Random(settings.seed).sample(submodels, min(JUDGED, len(submodels)))
+    judged = drawn.sample(submodels, min(JUDGED, len(submodels)))
     cases: dict[Any, Case] = {cell: Case(partial(bench.run, *cell, layers)) for cell in cells}
+    cases |= {("beside", *cell): Case(partial(beside, *cell)) for cell in cells}
     cases |= {("ends", length): Case(partial(bench.ends, length)) for length in settings.lengths}
     cases |= {submodel: Case(partial(bench.run, *submodel)) for submodel in judged}
-    rows = _by_case(_measured(cases, settings, "layers", listener, clock))
+    frame = _measured(cases, settings, "layers", listener, clock)
+    rows, times = _by_case(frame), by_round(frame)
 
     def quantile(length: int, column: str, at: float = 0.5) -> tuple[float, ...]:
-        times = (np.concatenate(rows[length, width][column].tolist()) for width in bench.widths)
-        return tuple(float(np.quantile(times_s, at)) for times_s in times)
+        of_widths = (np.concatenate(rows[length, width][column].tolist()) for width in bench.widths)
+        return tuple(float(np.quantile(times_s, at)) for times_s in of_widths)
 
     table = {
         length: LayerTimes(
@@ -181,42 +185,19 @@ def measure_layers(
         for length in settings.lengths
     }
     off = [
-        abs(depth * table[length].seconds[width - 1] / rows[length, width, depth]["seconds"].median() - 1)
+        abs(depth * table[length].seconds[width - 1] / np.median(times[length, width, depth]) - 1)
         for length, width, depth in judged
     ]
-    return StiCompute(lengths=tuple(table.values()), repeats=settings.repeats, heldout_error=float(np.mean(off)))
-
-
-def slowed_by_reads(
-    encoder: ElasticEncoder,
-    store: ShardStore,
-    shards: Mapping[Shard, PackedWeights],
-    settings: StiSettings,
-    listener: Listener = Silent,
-    clock: Clock = perf_counter,
-) -> tuple[float, ...]:
-    """Return the factors by which reads slow layers of 1, 2, ... shards, at least 1; medians over lengths and rounds (STI-16).
-
-    The reads are of random compressed shards from a cold file, at the pace if there is one, and use the same processor and
-    memory. Raises `StoreError` for a damaged store.
-    """
-    bench, reader = LayerBench(encoder, shards, settings.threads, clock), ShardReader(store, settings.pace_bytes_per_s)
-    records = list(product(shards, BITS[:-1]))
-    random.Random(settings.seed).shuffle(records)
-
-    def beside(length: int, width: int) -> dict[str, float]:
-        with _reading(reader, records):
-            return bench.repeated(length, width)
-
-    runs = {"alone": bench.repeated, "beside": beside}
-    cells = product(runs, settings.lengths, bench.widths)
-    cases: dict[Any, Case] = {(name, *cell): Case(partial(runs[name], *cell)) for name, *cell in cells}
-    times = by_round(_measured(cases, settings, "layers beside reads", listener, clock))
-    ratios = {
-        width: [times["beside", length, width] / times["alone", length, width] for length in settings.lengths]
+    slowed = [
+        np.median([times["beside", length, width] / times[length, width] for length in settings.lengths])
         for width in bench.widths
-    }
-    return tuple(max(1.0, float(np.median(of_width))) for of_width in ratios.values())
+    ]
+    return StiCompute(
+        lengths=tuple(table.values()),
+        repeats=settings.repeats,
+        heldout_error=float(np.mean(off)),
+        slowed_by_reads=tuple(max(1.0, float(factor)) for factor in slowed),
+    )
 
 
 @contextmanager

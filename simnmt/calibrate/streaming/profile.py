@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable
-from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib.metadata import version
@@ -24,8 +23,8 @@ import numpy as np
 from simnmt.base import VERSION
 from simnmt.calibrate import profile_assembly
 from simnmt.calibrate.box import describe
-from simnmt.calibrate.calibration import check_threads
-from simnmt.calibrate.harness import Listener
+from simnmt.calibrate.calibration import check_threads, kept_journal
+from simnmt.calibrate.harness import Listener, Silent
 from simnmt.calibrate.journal import Journal
 from simnmt.calibrate.processor_use import pinned
 from simnmt.calibrate.settings import CalibrationError, StiSettings
@@ -35,7 +34,6 @@ from simnmt.calibrate.streaming.measurements import (
     measure_decoder,
     measure_layers,
     measure_reads,
-    slowed_by_reads,
 )
 from simnmt.nmt.architecture import ARCHITECTURES, TransformerArchitecture, read_architecture
 from simnmt.nmt.devices import torch_threads
@@ -51,6 +49,7 @@ from simnmt.profile.streaming_cost import BITS, ShardGeometry
 from simnmt.streaming.encoder import ElasticEncoder, EncoderConfiguration
 from simnmt.streaming.encoder_folder import random_weights
 from simnmt.streaming.evaluation import Evaluator
+from simnmt.streaming.pipeline import ShardReader
 from simnmt.streaming.store import ShardStore, write_store
 from simnmt.streaming.texts import PIECES_FILE, Task
 from simnmt.workload.length_units import unit_of_content
@@ -67,26 +66,17 @@ DECODER_READS = "reads of the decoder's larger shards follow from those of the e
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """The name of the new profile, the unit of its lengths, and the profile that gets the block instead."""
+    """The file of the new profile, the unit of its lengths, and the profile that gets the block instead."""
 
-    name: str
+    out: Path
     unit: str | None = None
     """None: a piece of the store's sentencepiece model, named by its content, else `UNIT`."""
     into: DeviceProfile | None = None
 
-    def check(self, unit: str | None, *, translates: bool) -> None:
-        """Raise `CalibrationError` for a profile of another kind of model, or with costs per token of another unit.
-
-        `unit`: of the measured model, None if unknown; costs are not converted.
-        """
-        if self.into is None:
-            return
-        if (self.into.plane.s_per_tgt_token > 0.0) is not translates:
-            what = f"--into: {self.into.name} and the streamed model do not both translate"
-            raise CalibrationError(what, remedy="name a profile of the same model")
-        units = {self.into.length_unit.src, *([self.into.length_unit.tgt] if translates else [])}
-        if unit is not None and units != {unit}:
-            other = (units - {unit}).pop()
+    def check(self, unit: str | None) -> None:
+        """Raise `CalibrationError` for a profile whose costs are per token of another unit; None: the unit is not known."""
+        if self.into is not None and unit not in (None, self.into.length_unit.src):
+            other = self.into.length_unit.src
             what = f"--into: {self.into.name} has costs per token of unit {other}, this model is measured in {unit}"
             raise CalibrationError(what, remedy=f"give --unit {shlex.quote(other)} if both are the same tokens")
 
@@ -95,31 +85,35 @@ def profile_store(
     store: ShardStore,
     settings: StiSettings,
     destination: Destination,
-    journal: str | os.PathLike[str],
     *,
     task: Task | None = None,
     listener: Listener,
 ) -> tuple[DeviceProfile, list[str]]:
     """Measure a sharded classifier on this box; return the profile and its warnings.
 
-    `task`: measure importance too, and keep it in `journal` meanwhile. Raises `CalibrationError`, `StreamingError`,
-    `StoreError`.
+    `task`: measure importance too; the journal of the profile keeps its evaluations. Raises `CalibrationError`,
+    `StreamingError`, `StoreError`.
     """
     configuration, resident = store.configuration, store.resident()
-    check_classifier(store, settings, task)
+    check_bits(store)
+    settings.within(configuration.positions)
+    if task is not None:
+        store.tokenizer()  # raises
     pieces = store.beside().get(PIECES_FILE)
     unit = destination.unit or (None if pieces is None else unit_of_content(pieces))
-    destination.check(unit, translates=False)
+    destination.check(unit)
 
     def measure() -> tuple[StiBlock, Execution]:
         encoder = ElasticEncoder(configuration, resident)
         block = encoder_block(store, encoder, settings, listener)
         block = block.model_copy(update={"resident_bytes": sum(tensor.nbytes for tensor in resident.values())})
         if task is not None:
-            with torch_threads(settings.threads):
+            header = {"importance": 1, "fingerprint": store.fingerprint, "task_sha256": task.sha256, "examples": len(task)}
+            journal = kept_journal(destination.out, header, listener, replaces=False)
+            with torch_threads(settings.threads), journal as kept:
                 token_ids = store.tokenizer().encode(task.texts, configuration.positions)
                 evaluator = Evaluator(encoder, store, token_ids, task.labels.tolist(), threads=settings.threads)
-                importance = measure_importance(evaluator, task, store.fingerprint, journal, listener)
+                importance = measure_importance(evaluator, task, listener, kept)
                 full = evaluator.evaluate(dict.fromkeys(importance.order, max(BITS)))
             importance = importance.model_copy(update={"majority": task.majority, "full_accuracy": full.accuracy})
             block = block.model_copy(update={"importance": importance})
@@ -131,56 +125,43 @@ def profile_store(
     return _profiled(measure, settings, model, destination, ranges, unit)
 
 
-def check_classifier(store: ShardStore, settings: StiSettings, task: Task | None) -> None:
-    """Raise the errors of a later measurement at once: `CalibrationError`, `StoreError`."""
-    check_bits(store)
-    settings.within(store.configuration.positions)
-    if task is not None:
-        store.tokenizer()
-
-
 def encoder_block(store: ShardStore, encoder: ElasticEncoder, settings: StiSettings, listener: Listener) -> StiBlock:
     """Measure the block `sti` of a store on this box, without importance. Raises `CalibrationError`, `StoreError`."""
     check_bits(store)
     geometry = store.geometry
     every = product(range(geometry.layers), range(geometry.heads))
     shards = {shard: store.read(store.record(*shard, UNPACKED_BITS)) for shard in every}
-    reads = measure_reads(store, settings, listener)
-    compute = measure_layers(encoder, shards, settings, listener)
-    slowed = slowed_by_reads(encoder, store, shards, settings, listener)
+    reader = ShardReader(store, settings.pace_bytes_per_s)
     return StiBlock(
         kind="measured",
         model=store.index.origin or store.kind,
         fingerprint=store.fingerprint,
         geometry=replace(geometry, cross_attention=False),
-        io=reads,
-        compute=compute.model_copy(update={"slowed_by_reads": slowed}),
+        io=measure_reads(reader, settings, listener),
+        compute=measure_layers(encoder, shards, reader, settings, listener),
         threads=settings.threads,
     )
 
 
 def measure_importance(
-    evaluator: Evaluator, task: Task, fingerprint: str, journal_path: str | os.PathLike[str] | None, listener: Listener
+    evaluator: Evaluator, task: Task, listener: Listener = Silent, journal: Journal | None = None
 ) -> StiImportance:
     """Measure the scores of the task with each single shard raised from 2 to 32 bits, and with none raised.
 
-    The journal keeps every evaluation at once, and an interrupted measurement resumes from it. Raises `CalibrationError` for a
-    journal of another store, task or set of examples, and one that cannot be written.
+    The journal keeps every evaluation at once, and an interrupted measurement resumes from it.
     """
     layers, slices = range(evaluator.geometry.layers), range(evaluator.geometry.heads)
     # The top layer first: the layers below it equal the base's, and are not computed again.
     low = dict.fromkeys(product(reversed(layers), slices), LOW)
     submodels = {"base": low} | {f"{layer}.{piece}": low | {(layer, piece): HIGH} for layer, piece in low}
-    header = {"importance": 1, "fingerprint": fingerprint, "task_sha256": task.sha256, "examples": len(evaluator)}
-    with nullcontext() if journal_path is None else closing(Journal(journal_path, header)) as journal:
-        scores: dict[str, list[float]] = {} if journal is None else dict(journal.findings)
-        for done, (name, bits) in enumerate(submodels.items()):
-            listener.measured("raising shards one by one", done, len(submodels) - done)
-            if name not in scores:
-                result = evaluator.evaluate(bits)
-                scores[name] = [result.accuracy, result.mean_log_likelihood]
-                if journal is not None:
-                    journal.finding(name, scores[name])
+    scores: dict[str, list[float]] = {} if journal is None else dict(journal.findings)
+    for done, (name, bits) in enumerate(submodels.items()):
+        listener.measured("raising shards one by one", done, len(submodels) - done)
+        if name not in scores:
+            result = evaluator.evaluate(bits)
+            scores[name] = [result.accuracy, result.mean_log_likelihood]
+            if journal is not None:
+                journal.finding(name, scores[name])
     accuracy, likelihood = (
         tuple(tuple(scores[f"{layer}.{piece}"][part] for piece in slices) for layer in layers) for part in (0, 1)
     )
@@ -196,9 +177,9 @@ def measure_importance(
 
 
 def profile_model(
-    model: str, folder: str | os.PathLike[str], settings: StiSettings, destination: Destination, *, listener: Listener
+    model: str, settings: StiSettings, destination: Destination, *, listener: Listener
 ) -> tuple[DeviceProfile, list[str]]:
-    """Measure a translating Transformer, by name or file, with random weights, as if streamed from the disk of `folder`.
+    """Measure a translating Transformer, by name or file, with random weights, streamed from the disk of the profile.
 
     Returns the profile and its warnings. Raises `NmtError` for an unknown model, `CalibrationError`, `DiskError`.
     """
@@ -208,9 +189,9 @@ def profile_model(
     settings.within(architecture.max_positions)
     if len(settings.lengths) < 2:
         raise CalibrationError("--lengths: one length does not determine a plane", remedy="give two or more, as in 8,16,32")
-    destination.check(destination.unit, translates=True)
+    destination.check(destination.unit)
     ranges = ValidRange(src_len=(1, architecture.max_positions), tgt_len=(1, architecture.max_positions))
-    measure = partial(translator_blocks, architecture, folder, settings, listener)
+    measure = partial(translator_blocks, architecture, destination.out.absolute().parent, settings, listener)
     about = {"model": model, "architecture": architecture.model_dump(mode="json"), "vocab": architecture.vocab}
     return _profiled(measure, settings, about | {"weights": "random"}, destination, ranges, destination.unit)
 
@@ -311,8 +292,8 @@ def _profiled(
     before = profile_assembly.state(box)
     with pinned(settings.threads) as cpus:
         sti, execution = measure()
-    conditions = profile_assembly.conditions_block([before], profile_assembly.state(describe()), None, cpus)
-    name, into = destination.name, destination.into
+    conditions = profile_assembly.conditions_block(before, profile_assembly.state(describe()), None, cpus)
+    name, into = destination.out.stem, destination.into
     if into is not None:
         profile = profile_assembly.completed(into, {"sti": sti}, conditions, ["sti"], name=name, device_name=None, tool=TOOL)
     else:
@@ -325,12 +306,12 @@ def _profiled(
             threads=settings.threads,
             versions={"torch": version("torch")},
         )
-        source = f"{account.model}, {profile_assembly.describe_weights(account)}, streamed in shards"
+        source = f"{account.model}, {account.weights} weights, streamed in shards"
         # A classifier emits nothing, and its lengths count all tokens that it reads.
         units = LengthUnit(src=unit or UNIT, tgt=unit or UNIT, end_of_sentence="both" if ranges.tgt_len[0] else "none")
         blocks = {"valid_range": ranges, "execution": execution, "sti": sti, "conditions": conditions}
         profile = profile_assembly.new_profile(
             name, account.model, account, box, units, blocks, device_name=None, source=source, tool=TOOL
         )
-    remarks = profile_assembly.remarks(conditions.governor, None, on_cpu=True)
+    remarks = profile_assembly.remarks(conditions.governor, on_cpu=True)
     return profile, [*(doubt.message for doubt in profile_doubts(profile)), *remarks]

@@ -13,7 +13,6 @@ from pathlib import Path
 import torch
 
 from simnmt.base.files import refuse_replacing
-from simnmt.calibrate.harness import Silent
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.calibrate.streaming.measurements import check_bits
 from simnmt.calibrate.streaming.profile import measure_importance
@@ -108,7 +107,7 @@ def study_classifier(
 
 
 def _ranked(store: ShardStore, ranking: Task, judged: Task, threads: int) -> ImportanceOrder:
-    importance = measure_importance(_evaluator(store, ranking, threads), ranking, store.fingerprint, None, Silent)
+    importance = measure_importance(_evaluator(store, ranking, threads), ranking)
     return ImportanceOrder(
         order=importance.order,
         task=importance.task,
