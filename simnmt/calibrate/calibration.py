@@ -18,15 +18,14 @@ from simnmt.base.shipped_files import find
 from simnmt.calibrate import profile_assembly
 from simnmt.calibrate.box import BoxDescription, describe
 from simnmt.calibrate.harness import Listener, Silent, rounds
-from simnmt.calibrate.journal import SESSION, Journal, journal_path
+from simnmt.calibrate.journal import Journal, journal_path
 from simnmt.calibrate.parts import Bench, groups
 from simnmt.calibrate.processor_use import pinned
 from simnmt.calibrate.settings import CalibrationError, Settings
 from simnmt.nmt.engine import Engine, EngineAccount, load_engine
-from simnmt.profile.blocks import ProfileError
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.doubts import profile_doubts
-from simnmt.profile.origin import LengthUnit, MeasuringConditions
+from simnmt.profile.origin import LengthUnit
 from simnmt.profile.profile_file import read_profile, write_profile
 
 TOOL = f"simnmt calibrate, simnmt {VERSION}"
@@ -39,8 +38,6 @@ class Calibrated:
     profile: DeviceProfile
     warnings: tuple[str, ...]
     """The profile's doubts and remarks on left-out parts; one sentence each."""
-    replaced: bool
-    """True if the profile replaced another one."""
 
 
 def calibrate(
@@ -73,7 +70,10 @@ def calibrate(
     """
     path, box = Path(out), describe()
     refuse_unwritable(path, "--out")
-    there = _profile_there(path, settings)
+    if not settings.whole and not path.exists():
+        remedy = "add execution to --part, or give as --out a profile to complete"
+        raise CalibrationError("a profile needs the part execution", remedy=remedy)
+    before = None if settings.whole else read_profile(path)
     drawn, threads = _drawn(settings), None
     if settings.device == "cpu":
         threads = settings.threads or box.usable_cores
@@ -83,16 +83,15 @@ def calibrate(
         account, on_cpu = engine.account, engine.account.device == "cpu"
         if on_cpu and (cpu_name := box.board or box.cpu_model):
             account = replace(account, device_name=cpu_name)  # engines do not know the name of an Arm processor
-        before = None if settings.whole else there
         if before is not None:
             _refuse_other(before, account, settings, path)
-        _check_lengths_and_text(account, settings, drawn)
+        _check_text(account, settings)
         bench = Bench(settings, engine, listener, Path(os.path.realpath(path)).parent, drawn)
         with kept_journal(path, _header(settings, account, box, drawn), listener, replaces=replaces_journal) as journal:
-            sessions = kept_sessions(journal, box)
+            state = profile_assembly.state(box)
             frame = measure(bench, journal)
             after = profile_assembly.state(describe())
-            conditions = profile_assembly.conditions_block(sessions, after, frame, cpus, settings.gap_s)
+            conditions = profile_assembly.conditions_block(state, after, frame, cpus, settings.gap_s)
             named: dict[str, Any] = {"device_name": device_name, "tool": TOOL}
             if before is None:
                 src_unit, tgt_unit = settings.units
@@ -113,9 +112,9 @@ def calibrate(
                 profile = profile_assembly.with_batches_at_pace(profile)
             write_profile(path, profile)
             journal.remove()
-    remarks = profile_assembly.remarks(conditions.governor, frame, on_cpu=on_cpu)
+    remarks = profile_assembly.remarks(conditions.governor, on_cpu=on_cpu)
     doubts = [doubt.message for doubt in profile_doubts(profile)]
-    return Calibrated(profile, (*doubts, *remarks, *bench.remarks), there is not None)
+    return Calibrated(profile, (*doubts, *remarks, *bench.remarks))
 
 
 def measure(bench: Bench, journal: Journal | None) -> pd.DataFrame | None:
@@ -145,8 +144,6 @@ def measure(bench: Bench, journal: Journal | None) -> pd.DataFrame | None:
         if group[0].beside_reference:
             # Stretches of another group have other numbers.
             beside_reference.append(frame.assign(stretch=frame["stretch"].map(lambda at, group=number: (group, at))))
-    if bench.overheads:
-        bench.blocks["overheads"] = bench.overheads
     return pd.concat(beside_reference) if beside_reference else None
 
 
@@ -156,8 +153,7 @@ def _source(settings: Settings, account: EngineAccount) -> str:
         "full": "full grid",
         "paper": f"{settings.inferences:,} inferences with the lengths of {settings.drawn_lengths}",
     }[settings.mode]
-    engine = f"{account.model} on {account.backend} {account.compute_type}"
-    return f"{engine}, {profile_assembly.describe_weights(account)}; {how}"
+    return f"{account.model} on {account.backend} {account.compute_type}, {account.weights} weights; {how}"
 
 
 # The journal.
@@ -181,21 +177,13 @@ def kept_journal(out: Path, header: Mapping[str, Any], listener: Listener, *, re
         try:
             if journal.remark:
                 listener.say(journal.remark)
-            if journal.measured:
+            if journal.findings:
                 listener.say(f"going on from {journal.path}")
             yield journal
         except BaseException:
-            if journal.measured:
+            if journal.findings:
                 listener.say(f"kept what was measured in {journal.path}; the same command goes on from there")
             raise
-
-
-def kept_sessions(journal: Journal, box: BoxDescription) -> list[MeasuringConditions]:
-    """Keep the state of the box before this session; return those before all sessions."""
-    known = [content for name, content in journal.findings.items() if name.startswith(SESSION)]
-    state = profile_assembly.state(box)
-    journal.finding(f"{SESSION} {len(known)}", state.model_dump(mode="json", exclude_unset=True))
-    return [*map(MeasuringConditions.model_validate, known), state]
 
 
 # Checks before hours of measuring.
@@ -214,20 +202,6 @@ def check_threads(threads: int, box: BoxDescription) -> None:
         raise CalibrationError(what, remedy=f"give --threads {cpus} or fewer")
 
 
-def _profile_there(path: Path, settings: Settings) -> DeviceProfile | None:
-    """Return the profile that will be completed or replaced, if any."""
-    if not path.exists():
-        if settings.whole:
-            return None
-        remedy = "add execution to --part, or give as --out a profile to complete"
-        raise CalibrationError("a profile needs the part execution", remedy=remedy)
-    try:
-        return read_profile(path)
-    except ProfileError as error:
-        what = f"the existing file is not a device profile: {error.what}"
-        raise CalibrationError(what, path=path, remedy="choose another --out, or remove it") from None
-
-
 def _refuse_other(before: DeviceProfile, account: EngineAccount, settings: Settings, path: Path) -> None:
     """Refuse to complete a profile with measurements of another engine, or with costs per token of other units."""
     theirs = {} if before.engine is None else before.engine.model_dump()
@@ -244,13 +218,8 @@ def _refuse_other(before: DeviceProfile, account: EngineAccount, settings: Setti
             raise CalibrationError(what, path=path, remedy="choose another --out and add execution to --part")
 
 
-def _check_lengths_and_text(account: EngineAccount, settings: Settings, drawn: list[tuple[int, int]]) -> None:
-    """Refuse lengths beyond the model's positions, and a text that is useless for this model or cannot be read."""
-    most = account.architecture.get("max_positions")
-    longest = max((max(pair) for pair in drawn), default=max(settings.max_src_len, settings.max_tgt_len))
-    if most is not None and longest > most and {"execution", "step"} & set(settings.parts):
-        remedy = "give smaller --max-src-len and --max-tgt-len, or other --lengths"
-        raise CalibrationError(f"{longest} tokens where the model takes {most}", remedy=remedy)
+def _check_text(account: EngineAccount, settings: Settings) -> None:
+    """Refuse a text that is useless for this model or cannot be read. A beam's text is read by the first part."""
     if settings.text is None:
         return
     if account.weights != "checkpoint":

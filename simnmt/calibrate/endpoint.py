@@ -18,7 +18,7 @@ from simnmt.base import VERSION
 from simnmt.base.errors import shorten
 from simnmt.calibrate import profile_assembly
 from simnmt.calibrate.box import describe
-from simnmt.calibrate.calibration import TOOL, Calibrated, kept_journal, kept_sessions, refuse_unwritable
+from simnmt.calibrate.calibration import TOOL, Calibrated, kept_journal, refuse_unwritable
 from simnmt.calibrate.endpoint_apis import APIS, MOST_TOKENS, Endpoint, refused
 from simnmt.calibrate.harness import Case, Listener, Silent, nothing, rounds
 from simnmt.calibrate.journal import Journal
@@ -99,22 +99,22 @@ def calibrate_endpoint(
     """
     path = Path(out)
     refuse_unwritable(path, "--out")
-    sentences, box, replaced = choose_sentences(settings), describe(), path.exists()
+    sentences, box = choose_sentences(settings), describe()
     facts = {name: str(value) for name, value in asdict(settings).items() if name not in ("text", "ca_file")}
     facts["sentences"] = hashlib.sha256("\n".join(sentences).encode()).hexdigest()[:16]
     header = {"endpoint": facts, "box": {"cpu_model": box.cpu_model}, "simnmt": VERSION}
     with kept_journal(path, header, listener, replaces=replaces_journal) as journal:
-        sessions, endpoint = kept_sessions(journal, box), settings.connect()
+        state, endpoint = profile_assembly.state(box), settings.connect()
         try:
             requests = _requests(settings, endpoint, sentences, journal, listener)
         except ServiceError as error:
             raise refused(error, settings.url) from None
-        conditions = profile_assembly.conditions_block(sessions, profile_assembly.state(box), None, [])
+        conditions = profile_assembly.conditions_block(state, profile_assembly.state(box), None, [])
         profile = _profile(settings, ServiceTimes(requests), endpoint.echo_name, name or path.stem, device_name)
         profile = checked_profile(profile.model_copy(update={"conditions": conditions}).model_dump(mode="json"))
         write_profile(path, profile)
         journal.remove()
-    return Calibrated(profile, tuple(doubt.message for doubt in profile_doubts(profile)), replaced)
+    return Calibrated(profile, tuple(doubt.message for doubt in profile_doubts(profile)))
 
 
 def choose_sentences(settings: EndpointSettings) -> list[str]:

@@ -12,8 +12,6 @@ from simnmt.base.files import MOST_TEXT_BYTES, check_regular
 from simnmt.calibrate.settings import CalibrationError
 
 VERSION = 2
-SESSION = "session"
-"""Beginning of the names of findings that are no measurements: the state of the box before each session."""
 
 
 def journal_path(out: str | os.PathLike[str]) -> Path:
@@ -59,14 +57,9 @@ class Journal:
         self._write([name, result])
         self.findings[name] = result
 
-    @property
-    def measured(self) -> bool:
-        """True if it holds a measurement."""
-        return not all(name.startswith(SESSION) for name in self.findings)
-
     def close(self) -> None:
-        """Close the file and keep it; remove it if nothing was measured."""
-        if not self._file.closed and not self.measured:
+        """Close the file and keep it; remove it if it holds nothing."""
+        if not self._file.closed and not self.findings:
             self.remove()
         self._file.close()
 

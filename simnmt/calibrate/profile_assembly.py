@@ -22,9 +22,7 @@ from simnmt.profile.origin import (
     Conditions,
     Device,
     EngineBlock,
-    LaterConditions,
     LengthUnit,
-    MeasuringConditions,
     Model,
     Provenance,
 )
@@ -38,10 +36,10 @@ Blocks = Mapping[str, Any]
 CELL = ["cell", "src_len", "tgt_len", "batch"]
 
 
-def state(box: BoxDescription) -> MeasuringConditions:
+def state(box: BoxDescription) -> Conditions:
     """Return the present load, clock and governor of the box, which is watched for half a second."""
     others = processor_use.others_cpus()
-    return MeasuringConditions(
+    return Conditions(
         others_cpus=others,
         busy=None if others is None else processor_use.is_busy(others, box),
         load_average=None if box.load_average is None else box.load_average[0],
@@ -51,26 +49,25 @@ def state(box: BoxDescription) -> MeasuringConditions:
 
 
 def conditions_block(
-    sessions: Sequence[MeasuringConditions],
-    after: MeasuringConditions,
+    before: Conditions,
+    after: Conditions,
     frame: pd.DataFrame | None,
     pinned_cpus: Sequence[int],
     gap_s: float | None = None,
 ) -> Conditions:
-    """Return `conditions` of a profile: the state before each session and after the last, and the drift of the reference.
+    """Return `conditions` of a profile: the state before and after the measurement, and the drift of the reference work.
 
     `frame`: rows that were measured beside reference work; None if there are none.
     """
-    states = [*sessions, after]
-    drift = {} if frame is None else _drift(frame)
+    states, drift = (before, after), {} if frame is None else _drift(frame)
     return Conditions(
-        load_average=max((state.load_average for state in sessions if isinstance(state.load_average, float)), default=None),
+        load_average=before.load_average,
         governor=after.governor,
         frequency_mhz=tuple(state.frequency_mhz for state in states if isinstance(state.frequency_mhz, float)) or None,
         others_cpus=max((state.others_cpus for state in states if state.others_cpus is not None), default=None),
         busy=any(state.busy for state in states),
         gap_s=gap_s,
-        **{"sessions": len(sessions), "load_average_after": after.load_average, "pinned_cpus": list(pinned_cpus)} | drift,
+        **{"load_average_after": after.load_average, "pinned_cpus": list(pinned_cpus)} | drift,
     )
 
 
@@ -92,21 +89,16 @@ def _drift(frame: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def busy_warnings(states: Sequence[MeasuringConditions], activity: str) -> list[str]:
+def busy_warnings(states: Sequence[Conditions], activity: str) -> list[str]:
     """Return a warning if other programs used the box in one of these states, before or after `activity`."""
     is_busy = any(state.busy for state in states)
     return [busy_message(max(state.others_cpus or 0.0 for state in states), activity)] if is_busy else []
 
 
-def remarks(governor: str | None, frame: pd.DataFrame | None, *, on_cpu: bool) -> list[str]:
-    """Return remarks on a new profile beside its doubts: an unsteady governor, and cells that were left out."""
-    messages = []
-    if on_cpu and governor is not None and not set(governor.split("+")) <= set(STEADY_GOVERNORS):
-        messages.append(f"the clock governor is {governor}: under performance, times vary less")
-    if frame is not None:
-        for cell, rows in frame[frame["seconds"].isna()].drop_duplicates(CELL).groupby("cell"):
-            messages.append(f"{cell}: {len(rows)} cells from batch {rows['batch'].min()} on were left out: out of memory")
-    return messages
+def remarks(governor: str | None, *, on_cpu: bool) -> list[str]:
+    """Return a remark on an unsteady governor, if any."""
+    is_steady = governor is None or set(governor.split("+")) <= set(STEADY_GOVERNORS)
+    return [f"the clock governor is {governor}: under performance, times vary less"] if on_cpu and not is_steady else []
 
 
 def new_profile(
@@ -155,7 +147,7 @@ def completed(
     of parts that are not measured now stay.
     """
     earlier = before.conditions or Conditions()
-    later = LaterConditions(**conditions.model_dump(exclude={"later", "gap_s"}), parts=tuple(parts), date=now(), tool=tool)
+    later = conditions.model_copy(update={"gap_s": None, "parts": tuple(parts), "date": now(), "tool": tool})
     update: dict[str, object] = {
         **blocks,
         "overheads": {**before.overheads, **blocks.get("overheads", {})},
@@ -203,11 +195,6 @@ def engine_block(account: EngineAccount, beam: int) -> EngineBlock:
         clipped_weights=None if clipping is None else clipping.clipped,
         product_weights=None if clipping is None else clipping.weights,
     )
-
-
-def describe_weights(account: EngineAccount) -> str:
-    """Return the origin of the weights, for provenance."""
-    return "random weights" if account.weights == "random" else "weights of a checkpoint"
 
 
 def _details(account: EngineAccount, box: BoxDescription) -> str:

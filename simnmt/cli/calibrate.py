@@ -153,7 +153,7 @@ def calibrate(
     print_result(
         as_json,
         lambda: {"profile": done.profile.model_dump(mode="json", exclude_none=True), "warnings": done.warnings},
-        lambda: f"{_format_profile(done.profile, out)}\n{'replaced' if done.replaced else 'wrote'} {out}",
+        lambda: f"{_format_profile(done.profile, out)}\nwrote {out}",
     )
     from simnmt.report.input_pages import render_profiles
     from simnmt.report.page_template import write_page

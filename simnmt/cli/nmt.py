@@ -73,7 +73,7 @@ def train(
 
     need_packages()
     from simnmt.nmt.training.recipe import CorpusFiles, recipe_for
-    from simnmt.nmt.training.trainer import DEFAULT_BUDGET, Budget
+    from simnmt.nmt.training.trainer import DEFAULT_BUDGET, STATE_FILE, Budget
     from simnmt.nmt.training.translation import format_summary, train_translation
 
     text = CorpusFiles(src, tgt, json_keys(keys))
@@ -86,8 +86,8 @@ def train(
                 text, out, recipe, budget=budget, device=device, threads=threads, beam=beam, progress=bar.stage
             )
     except BaseException as ended:
-        if not isinstance(ended, Exception):  # a signal
-            _note_kept_step(out)
+        if not isinstance(ended, Exception) and (out / STATE_FILE).is_file():  # a signal
+            note("the same command goes on from the last save, at most two minutes old")
         raise
     print(json.dumps(account, indent=1, ensure_ascii=False) if as_json else format_summary(account, out))
 
@@ -200,15 +200,3 @@ def _refuse_beside_sharp(context: typer.Context) -> None:
 
 def _given(context: typer.Context, names: tuple[str, ...]) -> dict[str, Any]:
     return {name: context.params[name] for name in names}
-
-
-def _note_kept_step(out: Path) -> None:
-    from simnmt.nmt.errors import TrainingError
-    from simnmt.nmt.training.trainer import read_account
-
-    try:
-        standing = read_account(out).get("training", {})
-    except TrainingError:
-        return
-    if "steps" in standing:
-        note(f"kept up to step {standing['steps']:,}; the same command goes on from there")

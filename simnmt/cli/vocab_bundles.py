@@ -128,14 +128,11 @@ class ClusterDescription:
 
         bundle, memory = self.bundle, self.bundle.memory()
         total = sum(memory.values())
-        origin = ("beam", "inertia", "iterations", "seed")
         return {
             "kind": "clusters",
             "model": bundle.model_name,
             **bundle.fingerprint,
-            "directions": [
-                active_shares(clusters) | {name: getattr(clusters, name) for name in origin} for clusters in bundle.sets
-            ],
+            "directions": [active_shares(clusters) for clusters in bundle.sets],
             "memory": memory | {"model": bundle.model_bytes, "total": total, "share": total / bundle.model_bytes},
         }
 
@@ -143,7 +140,7 @@ class ClusterDescription:
         """Return the description for a terminal."""
         facts = self.as_json()
         memory, tokens = facts["memory"], f"{facts['vocab']:,}"
-        header = ["direction", "clusters", "K", "sentences", "contexts", "active %", "p90 %", "most %", "batch 20 %"]
+        header = ["direction", "clusters", "K", "sentences", "contexts", "active %", "p90 %", "most %"]
         header += ["emitted", "of emitted %"]
         parts = ("centroids", "norms", "indices", "starts", "flags")
         return "\n".join(
@@ -154,7 +151,6 @@ class ClusterDescription:
                 format_table(header, [_direction_row(shares) for shares in facts["directions"]], 1),
                 "",
                 f"active: of the {tokens} tokens, at batch 1, each cluster as often as training met it",
-                "batch 20: the same of the union for 20 rows, were their contexts drawn apart from each other",
                 "emitted: tokens that dense decoding wrote of the training text",
                 "",
                 f"memory: {_mb(memory['total'])}, {100 * memory['share']:.2f} % of the model's {_mb(memory['model'])}",
@@ -168,7 +164,7 @@ def _direction_row(shares: dict[str, Any]) -> list[str]:
     return [
         shares["label"],
         *(f"{shares[name]:,}" for name in ("clusters", "top", "sentences", "contexts")),
-        *map(_percent, (shares["mean"], quantiles["p90"], quantiles["max"], shares["batch_20"])),
+        *map(_percent, (shares["mean"], quantiles["p90"], quantiles["max"])),
         f"{shares['emitted']:,}",
         _percent(shares["mean_of_emitted"]),
     ]

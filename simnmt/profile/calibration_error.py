@@ -84,16 +84,16 @@ class CalibrationError:
         samples = [sample for sample in profile.execution.samples if sample.batch == 1]
         lengths = np.array([(sample.src_len_mean or sample.src_len, sample.tgt_len) for sample in samples], np.float64)
         repeats = [sample_times(sample) for sample in samples]
-        self._lengths, time_s = np.repeat(lengths, [len(times) for times in repeats], axis=0).T, np.concatenate(repeats)
-        self._cells = cells = Cells(self._lengths[0], self._lengths[1], time_s)
+        src, tgt = np.repeat(lengths, [len(times) for times in repeats], axis=0).T
+        self._cells = cells = Cells(src, tgt, np.concatenate(repeats))
         # Six cells of mode six_cells were fitted, the others only judged; if one of the six is missing, all were fitted.
         ends = (lengths[:, 0].min(), lengths[:, 0].max())
         six = profile.execution.fit.mode == "six_cells" and np.isin(cells.src, ends).sum() == 6
-        self._fitted = np.isin(self._lengths[0], ends) if six else None
-        plane = self._refit(time_s)
+        self._fitted = np.isin(src, ends) if six else None
+        plane, time_s = self._refit(cells), cells.time
         # The undisturbed repeats; all repeats where every one was disturbed.
         counted = plane.kept | np.isnan(cells.means(time_s, plane.kept))[cells.cell_of]
-        self._mean_s, count = cells.means(time_s, counted), np.bincount(cells.cell_of, weights=counted)
+        self._mean_s, count = cells.means(time_s, counted), cells.counted(counted)
         # Deviations from a mean of n numbers are too small by sqrt(1 - 1/n).
         scale = np.where(counted, np.sqrt(count / np.maximum(count - 1.0, 1.0))[cells.cell_of], 1.0)
         ratios, several = 1.0 + (time_s / self._mean_s[cells.cell_of] - 1.0) * scale, (count > 1.0)[cells.cell_of]
@@ -114,7 +114,7 @@ class CalibrationError:
         cells, profile, src, tgt = self._cells, self.profile, self._src, self._tgt
         time_s = self._mean_s[cells.cell_of] * generator.choice(self._ratios, cells.cell_of.size)
         level = float(np.exp(self._level_sd() * generator.standard_normal()))
-        refit = self._refit(time_s, keep_disturbed=bool(generator.random() < 0.5))
+        refit = self._refit(Cells(cells.columns[0], cells.columns[1], time_s), keep_disturbed=bool(generator.random() < 0.5))
         form = self._nearness @ (1.0 + np.nan_to_num(cells.means(refit.off, refit.kept)))
         new_s = np.maximum(refit.plane.times(level).seconds(src, tgt) * form, 1e-12)
         design = np.column_stack([src, tgt, np.ones_like(src)])
@@ -132,13 +132,11 @@ class CalibrationError:
         update["overheads"] = overheads_times(profile.overheads, pace)
         return profile.model_copy(update=update)
 
-    def _refit(self, time_s: Floats, *, keep_disturbed: bool = False) -> PlaneOfMeans:
+    def _refit(self, cells: Cells, *, keep_disturbed: bool = False) -> PlaneOfMeans:
         """Refit the plane to repeats, as the profile's was."""
         fit = self.profile.execution.fit
-        mode, quantile, (src, tgt) = fit.mode or "full_grid", fit.quantile or LEAST, self._lengths
-        return fit_plane_of_means(
-            src, tgt, time_s, mode=mode, quantile=quantile, fitted=self._fitted, keep_disturbed=keep_disturbed
-        )
+        quantile = fit.quantile or LEAST
+        return fit_plane_of_means(cells, fit.mode or "full_grid", quantile, self._fitted, keep_disturbed=keep_disturbed)
 
     def _level_sd(self) -> float:
         """Return the relative standard error of the level beyond that of independent repeats."""

@@ -22,7 +22,7 @@ from simnmt.base import shipped_files
 from simnmt.base.configuration import end_tokens
 from simnmt.base.suggestions import format_list
 from simnmt.profile.device_profile import DeviceProfile
-from simnmt.profile.origin import MeasuringConditions
+from simnmt.profile.origin import Conditions
 from simnmt.profile.streaming_block import StiBlock
 
 if sys.version_info >= (3, 11):
@@ -123,7 +123,7 @@ def _of_sessions(profile: DeviceProfile) -> Iterator[Value]:
         yield "drift", 0.0 if count else state.drift or 0.0, {"models": models, "measuring": measuring}
 
 
-def _sessions(profile: DeviceProfile) -> list[tuple[MeasuringConditions, list[str]]]:
+def _sessions(profile: DeviceProfile) -> list[tuple[Conditions, list[str]]]:
     """Return the measuring sessions, first to last, each with the cost models that were last measured in it."""
     if (first := profile.conditions) is None:
         return []

@@ -98,14 +98,18 @@ class Cells:
     """Measurements grouped by their pair of lengths; the cells are sorted by source, then by target length."""
 
     def __init__(self, src_len: ArrayLike, tgt_len: ArrayLike, measured: ArrayLike) -> None:
-        pairs, values = np.column_stack([src_len, tgt_len]).astype(np.float64), np.asarray(measured, np.float64)
-        if not (np.isfinite(values).all() and (values > 0.0).all()):
+        """Take columns of shape (measurements,). Raises `ValueError` for a measurement that is not positive."""
+        self.columns: list[Floats] = [np.asarray(column, np.float64) for column in (src_len, tgt_len, measured)]
+        """Source length, target length and value of each measurement, in the given order."""
+        self.time = self.columns[2]
+        if not (np.isfinite(self.time).all() and (self.time > 0.0).all()):
             raise ValueError("measurements must be positive numbers")
+        pairs = np.column_stack(self.columns[:2])
         keys, cell_of, self.counts = np.unique(pairs, axis=0, return_inverse=True, return_counts=True)
         self.src, self.tgt = keys.T
         self.cell_of = cell_of.reshape(-1)
-        """Cell of each measurement, in the given order."""
-        self._ordered, self._begins = values[np.lexsort((values, self.cell_of))], np.cumsum(self.counts) - self.counts
+        """Cell of each measurement."""
+        self._ordered, self._begins = self.time[np.lexsort((self.time, self.cell_of))], np.cumsum(self.counts) - self.counts
 
     def __len__(self) -> int:
         return len(self.counts)
@@ -121,11 +125,14 @@ class Cells:
         first, last = (self._ordered[self._begins + np.minimum(at, self.counts - 1)] for at in (below, below + 1))
         return np.asarray(first + (last - first) * (position - below))
 
-    def means(self, values: Floats, counted: Mask) -> Floats:
-        """Return the mean of the counted values of each cell; NaN for cells without one."""
-        sums = (np.bincount(self.cell_of[counted], weights=part[counted], minlength=len(self)) for part in (values, values**0))
+    def counted(self, mask: Mask) -> Floats:
+        """Return the number of measurements of each cell that a mask holds."""
+        return np.bincount(self.cell_of[mask], minlength=len(self)).astype(np.float64)
+
+    def means(self, values: Floats, mask: Mask) -> Floats:
+        """Return the mean of the values of each cell that a mask holds; NaN for cells without one."""
         with np.errstate(invalid="ignore"):
-            return np.asarray(np.divide(*sums))
+            return np.bincount(self.cell_of[mask], weights=values[mask], minlength=len(self)) / self.counted(mask)
 
 
 ONE_BY_ONE = 60
@@ -139,7 +146,7 @@ def _folds(cells: Cells, fitted: Mask | None) -> list[Mask]:
     if count < LEAST_CELLS:
         return []
     if fitted is not None and not fitted.all():
-        return [np.bincount(cells.cell_of, weights=fitted) == 0.0]
+        return [cells.counted(fitted) == 0.0]
     # A fixed shuffle: in the order of cells, a tenth of a grid could be a whole column.
     shuffled = np.random.default_rng(0).permutation(count)
     groups = np.array_split(shuffled, count if count <= ONE_BY_ONE else 10)
@@ -175,17 +182,19 @@ def fit_relative_plane(
     the inferences of cells to fit; the others judge (six cells of a larger grid). Without it, each cell is left out once; of
     more than 60 cells, a tenth at a time. Raises `ValueError` for times that are not positive.
     """
-    cells = Cells(src_len, tgt_len, time_s)
-    time, folds = cells.quantile(quantile), _folds(cells, fitted)
-    fit_all = np.ones(len(cells), np.bool_) if fitted is None else np.bincount(cells.cell_of, weights=fitted) > 0.0
-    plane = _relative_plane(cells, time, fit_all)
-    error = float(np.abs(plane.seconds(cells.src, cells.tgt) / time - 1.0)[fit_all].mean())
-    planes = [(left_out, _relative_plane(cells, time, ~left_out)) for left_out in folds]
+    return _judged_plane(Cells(src_len, tgt_len, time_s), quantile, fitted)
+
+
+def _judged_plane(cells: Cells, quantile: float, fitted: Mask | None) -> RelativePlane:
+    time, on = cells.quantile(quantile), np.ones(len(cells), np.bool_) if fitted is None else cells.counted(fitted) > 0.0
+    plane = _relative_plane(cells, time, on)
+    error = float(np.abs(plane.seconds(cells.src, cells.tgt) / time - 1.0)[on].mean())
+    planes = [(left_out, _relative_plane(cells, time, ~left_out)) for left_out in _folds(cells, fitted)]
     return RelativePlane(plane, error, _error_on(planes, cells, np.arange(len(cells)), time))
 
 
-def _relative_plane(cells: Cells, time: Floats, kept: Mask) -> Plane:
-    design = np.column_stack([cells.src, cells.tgt, np.ones_like(time)])[kept] / time[kept, None]
+def _relative_plane(cells: Cells, time: Floats, on: Mask) -> Plane:
+    design = np.column_stack([cells.src, cells.tgt, np.ones_like(time)])[on] / time[on, None]
     return Plane(*bounded_least_squares(design, np.ones(len(design)), (True, True, False)).tolist())
 
 
@@ -208,8 +217,7 @@ def _mean_plane(src: Floats, tgt: Floats, time: Floats) -> Plane:
     return plane.times(float((time / plane.seconds(src, tgt)).mean()))
 
 
-ROBUST_SDS = 5.0
-LEAST_DISTURBANCE = 0.10
+ROBUST_SDS, LEAST_DISTURBANCE = 5.0, 0.10
 """An inference counts as disturbed if it took longer than its cell's median by both: five robust standard deviations of all
 inferences about their medians, and a tenth."""
 MOST_NOISE = 0.25
@@ -240,50 +248,33 @@ class PlaneOfMeans:
 
 
 def fit_plane_of_means(
-    src_len: ArrayLike,
-    tgt_len: ArrayLike,
-    time_s: ArrayLike,
-    *,
-    mode: Mode,
-    quantile: float,
-    fitted: Mask | None = None,
-    keep_disturbed: bool = False,
+    cells: Cells, mode: Mode, quantile: float, fitted: Mask | None, *, keep_disturbed: bool = False
 ) -> PlaneOfMeans:
     """Fit the plane of mean times to raw repeats: the part of `fit_execution` that determines the profile's numbers.
 
-    Args:
-        src_len, tgt_len, time_s, mode, fitted: as for `fit_execution`.
-        quantile: quantile of each cell's repeats for the shape; not used in modes paper and every_repeat.
-        keep_disturbed: take disturbed inferences into the level and the residual as well.
+    `quantile`: of each cell's repeats for the shape; not used in modes paper and every_repeat. `keep_disturbed`: take disturbed
+    inferences into the level and the residual as well. The others as for `fit_execution`.
     """
-    src, tgt, time = (np.asarray(column, np.float64) for column in (src_len, tgt_len, time_s))
-    kept, paper = np.ones(time.size, np.bool_), mode == "paper"
+    (src, tgt, time), kept = cells.columns, np.ones(cells.time.size, np.bool_)
     if mode == "every_repeat":
         plane = _mean_plane(src, tgt, time)
         return PlaneOfMeans(plane, 1.0, kept, time / plane.seconds(src, tgt) - 1.0)
-    on, cells = kept if fitted is None else fitted, Cells(src, tgt, time)
-    shape = fit_plane(src[on], tgt[on], time[on]).plane if paper else _shape(cells, quantile, on)
+    on, least = kept if fitted is None else fitted, cells.quantile(LEAST)[cells.cell_of]
+    if mode == "paper":
+        shape = fit_plane(src[on], tgt[on], time[on]).plane
+    else:
+        shape = _relative_plane(cells, cells.quantile(quantile), cells.counted(on) > 0.0)
     expected = shape.seconds(src, tgt)
     expected = np.where(expected > 0.0, expected, time)  # level and spread ignore cells where the plane is not positive
     if not keep_disturbed:
-        kept = ~_disturbed(cells, time, expected)
-        if not paper and quantile == LEAST:
-            kept &= time <= (1.0 + MOST_NOISE) * cells.quantile(LEAST)[cells.cell_of]
-    level = 1.0 if paper else float((time[kept] / expected[kept]).mean())
+        # Equal inferences show a disturbance, which only slows; the plane, where there are none.
+        ratio = time / np.where((cells.counts >= 3)[cells.cell_of], cells.quantile(MEDIAN)[cells.cell_of], expected)
+        robust_sd = 1.4826 * float(np.median(np.abs(ratio - np.median(ratio))))
+        kept = ratio <= np.median(ratio) + max(ROBUST_SDS * robust_sd, LEAST_DISTURBANCE)
+        if mode != "paper" and quantile == LEAST:
+            kept &= time <= (1.0 + MOST_NOISE) * least
+    level = 1.0 if mode == "paper" else float((time[kept] / expected[kept]).mean())
     return PlaneOfMeans(shape.times(level), level, kept, time / (level * expected) - 1.0)
-
-
-def _shape(cells: Cells, quantile: float, on: Mask) -> Plane:
-    return _relative_plane(cells, cells.quantile(quantile), np.bincount(cells.cell_of, weights=on) > 0.0)
-
-
-def _disturbed(cells: Cells, time: Floats, expected: Floats) -> Mask:
-    """Return a mask of the inferences that took far longer than equal ones; a disturbance only slows."""
-    repeated = (cells.counts >= 3)[cells.cell_of]
-    ratio = time / np.where(repeated, cells.quantile(MEDIAN)[cells.cell_of], expected)
-    middle = float(np.median(ratio))
-    robust_sd = 1.4826 * float(np.median(np.abs(ratio - middle)))
-    return np.asarray(ratio > middle + max(ROBUST_SDS * robust_sd, LEAST_DISTURBANCE))
 
 
 def fit_execution(
@@ -313,30 +304,28 @@ def fit_execution(
 
     Raises `ValueError` for times that are not positive.
     """
-    src, tgt, time = (np.asarray(column, np.float64) for column in (src_len, tgt_len, time_s))
-    cells, every, quantile, shape_error = Cells(src, tgt, time), mode in ("paper", "every_repeat"), LEAST, None
+    cells, every, quantile, shape_error = Cells(src_len, tgt_len, time_s), mode in ("paper", "every_repeat"), LEAST, None
+    (src, tgt, time), all_on = cells.columns, np.ones(cells.time.size, np.bool_)
     if not every:
-        least, median = (fit_relative_plane(src, tgt, time, quantile=at, fitted=fitted).heldout_error for at in (LEAST, MEDIAN))
+        least, median = (_judged_plane(cells, at, fitted).heldout_error for at in (LEAST, MEDIAN))
         medians_fit = least is not None and median is not None and least > GOOD_ENOUGH and median < CLEARLY * least
         quantile, shape_error = (MEDIAN, median) if medians_fit else (LEAST, least)
-    means = fit_plane_of_means(src, tgt, time, mode=mode, quantile=quantile, fitted=fitted)
-    kept, off = means.kept, means.off
+    means = fit_plane_of_means(cells, mode, quantile, fitted)
+    kept, off, shape_time = means.kept, means.off, cells.quantile(quantile)
 
     def fit_without(left_out: Mask) -> Plane:
         on = ~left_out[cells.cell_of]
-        if mode == "paper":
-            return fit_plane(src[on], tgt[on], time[on]).plane
-        if mode == "every_repeat":
-            return _mean_plane(src[on], tgt[on], time[on])
-        shape, calm = _relative_plane(cells, cells.quantile(quantile), ~left_out), on & kept
+        if every:
+            columns = src[on], tgt[on], time[on]
+            return fit_plane(*columns).plane if mode == "paper" else _mean_plane(*columns)
+        shape, calm = _relative_plane(cells, shape_time, ~left_out), on & kept
         ratio = time[calm] / np.maximum(shape.seconds(src[calm], tgt[calm]), 1e-12)
         return shape.times(float(ratio.mean()) if calm.any() else 1.0)
 
-    mean = cells.means(time, np.ones_like(kept) if every else kept)
+    mean = cells.means(time, all_on if every else kept)
     judging = np.flatnonzero(np.isfinite(mean))
     planes = [(left_out, fit_without(left_out)) for left_out in _folds(cells, fitted)]
-    predicted = means.plane.seconds(src[kept], tgt[kept])
-    on = np.ones(time.size, np.bool_) if fitted is None else fitted
+    predicted, on = means.plane.seconds(src[kept], tgt[kept]), all_on if fitted is None else fitted
     lengths = fit_plane(src[on], tgt[on], time[on])
     judged = "single inferences" if every else "least times" if quantile == LEAST else "median times"
     left_out = "left out in turn" if len(cells) <= ONE_BY_ONE else "left out a tenth at a time"

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field
 
 from simnmt.base.configuration import EndOfSentence
 from simnmt.profile.blocks import MS, PERCENT, Block, Count, Duration, Kind, NotNegative, Positive, Quantiles, Shown
@@ -40,23 +40,24 @@ class LengthUnit(Block):
     reads."""
 
 
+def _ordered(ends: tuple[int, int]) -> tuple[int, int]:
+    if not 0 <= ends[0] <= ends[1] <= 10**9:
+        raise ValueError(f"[{ends[0]}, {ends[1]}] is not a range within 0 and 1e9")
+    return ends
+
+
+Range = Annotated[tuple[int, int], AfterValidator(_ordered)]
+
+
 class ValidRange(Block):
     """Lengths for which the cost model holds, both ends included."""
 
-    src_len: tuple[int, int]
-    tgt_len: tuple[int, int]
+    src_len: Range
+    tgt_len: Range
 
     def lines(self, label: str) -> Iterator[tuple[str, str]]:
         """Return one line with both ranges."""
-        (src_low, src_high), (tgt_low, tgt_high) = self.src_len, self.tgt_len
-        yield label, f"source {src_low} to {src_high}, target {tgt_low} to {tgt_high}"
-
-    @model_validator(mode="after")
-    def _ordered(self) -> ValidRange:
-        for name, (low, high) in (("src_len", self.src_len), ("tgt_len", self.tgt_len)):
-            if not 0 <= low <= high <= 10**9:
-                raise ValueError(f"{name}: [{low}, {high}] is not a range within 0 and 1e9")
-        return self
+        yield label, "source {} to {}, target {} to {}".format(*self.src_len, *self.tgt_len)
 
 
 class Provenance(Block):
@@ -112,7 +113,7 @@ class RoundTrip(Block):
     seconds: Annotated[Quantiles | None, Shown("measured")] = None
     """Times of the echo, between the sentences."""
     taken_off_s: Annotated[NotNegative, Shown("{:.3g} ms taken off all times", MS)] = 0.0
-    """The median echo; on a busy box the median over the sentences of the least echo beside each."""
+    """The median echo."""
 
 
 class EndpointBlock(Block):
@@ -128,15 +129,13 @@ class EndpointBlock(Block):
     """Requests one after another, from which the plane follows."""
     mean_s: Positive
     """Mean time of a sentence alone, over the different sentences."""
-    spread: Annotated[NotNegative | None, Shown("repeats spread by {:.2g} %", PERCENT)] = None
-    """Median over the sentences of the interquartile range over the median of their repeats; null: one repeat."""
     round_trip: Annotated[RoundTrip, Shown("round trip")]
     doubts: tuple[str, ...] = ()
     """Reasons to distrust the figures, one sentence each without a full stop."""
 
 
-class MeasuringConditions(Block):
-    """State of the box during one measuring session; further keys are allowed."""
+class Conditions(Block):
+    """State of the box during the session that made a profile; further keys are allowed."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -153,20 +152,11 @@ class MeasuringConditions(Block):
     """Number of cells that still had no undisturbed repeat after they were measured again."""
     disturbed: tuple[str, ...] = ()
     """Names of these cells, such as `step 20+64 x8`: the cost model, source and target tokens, and the batch above 1."""
-
-
-class LaterConditions(MeasuringConditions):
-    """State of the box during a session that completed a profile."""
-
-    parts: tuple[str, ...] = ()
-    """Measured parts, named as in `simnmt calibrate --part`; `sti` for `simnmt sti profile`."""
-    date: str | None = None
-    tool: str | None = None
-
-
-class Conditions(MeasuringConditions):
-    """State of the box during the session that made the profile, and during those that completed it."""
-
     gap_s: Annotated[Duration | None, Shown("after {:.4g} ms of idling", MS)] = None
     """Seconds that the box idled before each single execution; null: back to back."""
-    later: tuple[LaterConditions, ...] = ()
+    parts: tuple[str, ...] = ()
+    """Of a later session, the measured parts, as in `simnmt calibrate --part`; `sti` for `simnmt sti profile`."""
+    date: str | None = None
+    tool: str | None = None
+    later: tuple[Conditions, ...] = ()
+    """Of the sessions that completed the profile."""

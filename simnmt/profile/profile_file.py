@@ -44,7 +44,7 @@ def checked_profile(content: Mapping[str, Any]) -> DeviceProfile:
 
 def write_profile(path: str | os.PathLike[str], profile: DeviceProfile) -> None:
     """Write a profile whole or not at all; raises `ProfileError` if the file cannot be written."""
-    content = {name: block for name, block in profile.model_dump(mode="json", exclude_none=True).items() if block != {}}
+    content = {name: block for name, block in profile.model_dump(mode="json", exclude_defaults=True).items() if block != {}}
     # Objects and lists without others in them take one line.
     text = re.sub(r"[\[{][^\[\]{}]*[\]}]", lambda leaf: re.sub(r"\n *", " ", leaf[0]), json.dumps(content, indent=1))
     try:

@@ -9,11 +9,11 @@ import hashlib
 import json
 import math
 import os
-import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from io import FileIO
 from pathlib import Path
 from threading import Lock
 from typing import Annotated, Any, ClassVar, NamedTuple
@@ -110,29 +110,15 @@ class Index:
 
 
 _INDEX = TypeAdapter(Index)
-_seek_lock = Lock()
-
-
-def read_at(file: int, out: memoryview, offset: int) -> int:
-    """Read from `offset` of an open file into `out`; return the bytes read, 0 at the end of the file. Raises `OSError`.
-
-    `out` must not be empty. The read makes no copy if the system supports positioned reads.
-    """
-    if sys.platform != "win32" and hasattr(os, "preadv"):
-        return os.preadv(file, [out], offset)
-    with _seek_lock:
-        os.lseek(file, offset, os.SEEK_SET)
-        content = os.read(file, len(out))
-    out[: len(content)] = content
-    return len(content)
 
 
 class ShardStore:
-    """A store that `write_store` wrote. Reads of several threads may overlap: they share no file position."""
+    """A store that `write_store` wrote. Several threads may read it; their reads take turns."""
 
-    def __init__(self, path: Path, index: Index, records: Sequence[Record], file: int) -> None:
+    def __init__(self, path: Path, index: Index, records: Sequence[Record], content: FileIO) -> None:
         """Wrap an open file; callers use `ShardStore.open`."""
-        self.path, self.index, self.records, self.file = path, index, records, file
+        self.path, self.index, self.records, self._content, self._lock = path, index, records, content, Lock()
+        self.file = content.fileno()
         self.configuration, self.geometry, self.kind = (
             index.configuration,
             index.configuration.geometry,
@@ -163,9 +149,9 @@ class ShardStore:
             if actual != size:
                 what = f"{'cut short' if actual < size else 'too long'}: {actual:,} bytes where {size:,} were written"
                 raise StoreError(what, path=folder / SHARDS, remedy=AGAIN)
-            file = os.open(folder / SHARDS, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0))
-        page_cache.disable_read_ahead(file)
-        return cls(folder, index, records, file)
+            content = (folder / SHARDS).open("rb", buffering=0)
+        page_cache.disable_read_ahead(content.fileno())
+        return cls(folder, index, records, content)
 
     def record(self, layer: int, index: int, bits: int) -> Record:
         """Return the record of a shard; raises `StoreError` for bits that were not stored."""
@@ -180,15 +166,17 @@ class ShardStore:
         return float(np.mean([record.size for record in self.records if record.bits == bits]))
 
     def read(self, record: Record) -> PackedWeights:
-        """Return a shard by positioned reads, aligned to 64.
+        """Return a shard, aligned to 64; the read makes no copy.
 
         Raises `StoreError` with the shard's name if the file cannot be read or ends too early, or if the bytes are damaged.
         """
         out = aligned_bytes(record.size)
-        rest, offset, what = out.data, record.offset, "is not what was written: its checksum differs"
+        rest, what = out.data, "is not what was written: its checksum differs"
         try:
-            while rest and (count := read_at(self.file, rest, offset)):
-                rest, offset = rest[count:], offset + count
+            with self._lock:
+                self._content.seek(record.offset)
+                while rest and (count := self._content.readinto(rest)):
+                    rest = rest[count:]
         except OSError as error:
             rest, what = out.data, f"cannot be read: {error.strerror}"
         if rest or zlib.crc32(out.data) != record.crc32:
@@ -243,7 +231,7 @@ class ShardStore:
         return self
 
     def __exit__(self, *error: object) -> None:
-        os.close(self.file)
+        self._content.close()
 
 
 @contextmanager
@@ -302,14 +290,8 @@ def write_store(
 ) -> None:
     """Write the shards of a model to the new folder `path`, whole or not at all.
 
-    Args:
-        bits: bitwidths to write.
-        beside: small files to store by name, such as a tokenizer.
-        label_names: names of the classes.
-        progress: called with finished layers and all layers.
-
-    Raises:
-        StoreError: for a layer that cannot be quantised, for something else at `path`, and if the disk is too full.
+    `beside`: small files to store by name, such as a tokenizer; `progress` is called with finished and all layers. Raises
+    `StoreError` for a layer that cannot be quantised, for something else at `path`, and if the disk is too full.
     """
     out, geometry, widths = Path(path), weights.geometry, tuple(sorted(set(bits)))
     if not widths or not set(widths) <= set(BITS):

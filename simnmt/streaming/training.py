@@ -69,11 +69,10 @@ class ElasticRecipe:
     batch_tokens: Positive = 700
     """Most tokens of a batch, with padding."""
     rate: AboveZero = 7e-4
-    """Greatest learning rate; reached after `warmup`, then falls to 0 as half a cosine."""
+    """Greatest learning rate; reached after the share `warmup`, then falls to 0 as half a cosine."""
     embedding_rate: AboveZero = 5.0
     """Factor on the learning rate of word vectors and classifier."""
     warmup: Share = 0.08
-    """Share of the training until the greatest rate."""
     dropout: Share = 0.1
     embedding_dropout: Share = 0.3
     """Dropout of word vectors and of the input of the classifier."""
@@ -180,14 +179,18 @@ class ElasticLearner(Learner):
     """
 
     def __init__(
-        self, configuration: EncoderConfiguration, recipe: ElasticRecipe, device: torch.device, task: Task, tokens: TokenIds
+        self,
+        configuration: EncoderConfiguration,
+        recipe: ElasticRecipe,
+        device: torch.device,
+        task: Task,
+        tokens: TokenIds,
+        dev: tuple[Task, TokenIds] | None = None,
     ) -> None:
-        """`tokens`: token ids of the texts of `task`."""
+        """`tokens`: token ids of the texts of `task`; `dev`: examples to report the accuracy on after each epoch."""
         torch.manual_seed(int(stream(recipe.seed, 0, "elastic-weights").integers(2**62)))
         model = ElasticClassifier(configuration, dropout=recipe.dropout, embedding_dropout=recipe.embedding_dropout).to(device)
-        self.recipe, self.labels, self.tokens = recipe, task.labels, tokens
-        self.dev: tuple[Task, TokenIds] | None = None
-        """Examples to report the accuracy on after each epoch; they do not influence the weights."""
+        self.recipe, self.labels, self.tokens, self.dev = recipe, task.labels, tokens, dev
         groups: list[list[nn.Parameter]] = [[], [], []]
         for name, tensor in model.named_parameters():
             groups[0 if name.startswith(_FAST) else 1 if tensor.dim() > 1 else 2].append(tensor)
@@ -296,9 +299,9 @@ def train_encoder(
             head_activation=None,
             padding_token=PADDING,
         )
-        learner = ElasticLearner(configuration, recipe, where, task, pieces.encode(task.texts, recipe.positions))
-        if dev is not None:
-            learner.dev = dev, pieces.encode(dev.texts, recipe.positions)
+        tokens = pieces.encode(task.texts, recipe.positions)
+        judged = None if dev is None else (dev, pieces.encode(dev.texts, recipe.positions))
+        learner = ElasticLearner(configuration, recipe, where, task, tokens, judged)
         account |= {
             "label_names": list(task.label_names),
             "examples": len(task),
@@ -308,17 +311,16 @@ def train_encoder(
         }
         budget = Budget(recipe.epochs, minutes=recipe.minutes)
         account["training"] = train(learner, out, account, budget, progress or (lambda stage, share: None)).as_json()
-        if learner.dev is None:
-            account["training"] |= {"majority": task.majority, "accuracy": learner.accuracy(task, learner.tokens)}
+        if dev is None or judged is None:
+            account["training"] |= {"majority": task.majority, "accuracy": learner.accuracy(task, tokens)}
         else:
-            judged, tokens = learner.dev
             account["dev"] = {
-                "path": Path(judged.path).name,
-                "sha256": judged.sha256,
-                "examples": len(judged),
-                "trained_on": judged.shared_texts(task),
-                "majority": judged.majority,
-                "accuracy": learner.accuracy(judged, tokens),
+                "path": Path(dev.path).name,
+                "sha256": dev.sha256,
+                "examples": len(dev),
+                "trained_on": dev.shared_texts(task),
+                "majority": dev.majority,
+                "accuracy": learner.accuracy(*judged),
             }
         save_encoder(out, learner.mean.cpu().exported(), account)
         return account

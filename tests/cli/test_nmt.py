@@ -73,7 +73,7 @@ def test_an_interrupt_says_what_is_kept(here: Path, train: Callable[..., Any], m
         patched.setattr(trainer.Learner, "step", stopped)
         found = train("--epochs", "3", "--out", "i")
     assert (found.status, found.out) == (130, "")
-    assert "simnmt: note: kept up to step 3; the same command goes on from there\n" in found.err
+    assert "simnmt: note: the same command goes on from the last save" in found.err
     assert json.loads(train("--steps", "5", "--out", "i", "--json").out)["training"]["sessions"] == 2
 
 

@@ -16,15 +16,13 @@ from simnmt.nmt.output_layer import Output
 from simnmt.nmt.subwords import learn_vocabulary
 from simnmt.nmt.translation import Translator
 from simnmt.nmt.vocabulary.cluster_bundle import ClusterSet
-from simnmt.nmt.vocabulary.contexts import assign, collect
+from simnmt.nmt.vocabulary.contexts import Contexts, collect
 from simnmt.nmt.vocabulary.restricted_vocabulary import clustered
 from simnmt.papers.fvp import decoding
 from simnmt.papers.fvp.decoding import PLAIN, Direction, Sentence, decode, encode, time_methods, timed_decoding
 from simnmt.papers.fvp.measure import (
     PARTS,
-    DirectionContexts,
     Sizes,
-    by_sentence,
     cell_of,
     chosen_of,
     clustering_of,
@@ -152,22 +150,23 @@ def sources(made: Path, most: int) -> list[tuple[str, None]]:
     return [(source, None) for source, _ in direction(made).held_out(most)[1]]
 
 
+Both = tuple[Contexts, Contexts]
+"""Of training text, and of the development half."""
+
+
 @pytest.fixture(scope="module")
-def contexts(made: Path, translator: Translator) -> DirectionContexts:
+def contexts(made: Path, translator: Translator) -> Both:
     texts = direction(made).training_sources(6), [source for source, _ in sources(made, 10)]
-    both = [by_sentence(collect(translator.model, translator.encode(lines), 3)) for lines in texts]
-    return DirectionContexts(*both)
+    training, development = (collect(translator.model, translator.encode(lines), 3) for lines in texts)
+    return training, development
 
 
-def sets_of(translator: Translator, contexts: DirectionContexts, clusters: int, top: int) -> ClusterSet:
-    clustering = clustering_of(contexts.training, clusters, Sizes())
-    return ClusterSet.of("one-other", contexts.training, clustering, translator.model, top=top)
+def sets_of(translator: Translator, contexts: Both, clusters: int, top: int) -> ClusterSet:
+    return ClusterSet.of("one-other", contexts[0], clustering_of(contexts[0], clusters), translator.model, top=top)
 
 
-def counted(translator: Translator, contexts: DirectionContexts, clusters: int, top: int) -> Any:
-    sets = sets_of(translator, contexts, clusters, top)
-    nearest = assign(contexts.development.hidden, sets.centroids).numpy()
-    return cell_of(contexts, contexts.training, sets, nearest, "both")
+def counted(translator: Translator, contexts: Both, clusters: int, top: int) -> Any:
+    return cell_of(*contexts, sets_of(translator, contexts, clusters, top), "both", 10)
 
 
 def timed(translator: Translator, sentences: list[Sentence], sets: ClusterSet, beam: int = 1, batch: int = 1) -> Decoded:
@@ -176,7 +175,7 @@ def timed(translator: Translator, sentences: list[Sentence], sets: ClusterSet, b
 
 
 def test_counts_along_dense_paths_equal_those_of_clustered_decoding_of_single_sentences(
-    made: Path, translator: Translator, contexts: DirectionContexts
+    made: Path, translator: Translator, contexts: Both
 ) -> None:
     """A sentence is decoded alike up to its first miss, so those without one are the identical ones (FVP-08)."""
     swept = counted(translator, contexts, 8, 1)
@@ -187,19 +186,18 @@ def test_counts_along_dense_paths_equal_those_of_clustered_decoding_of_single_se
     assert 0.0 < decoded.layer_share < 1.0 and decoded.share_mean <= decoded.share_most
 
 
-def test_more_likely_tokens_miss_less(translator: Translator, contexts: DirectionContexts) -> None:
+def test_more_likely_tokens_miss_less(translator: Translator, contexts: Both) -> None:
     """By construction: the sets of K hold those of K - 1 (FVP-08, FVP-11)."""
     cells = [counted(translator, contexts, 6, top) for top in (1, 2, 3)]
     assert [cell.miss_rate for cell in cells] == sorted((cell.miss_rate for cell in cells), reverse=True)
     assert cells[0].share_mean < cells[1].share_mean < cells[2].share_mean
-    assert first_sentences(contexts.training, 3).sentence.unique().tolist() == [0, 1, 2]
+    assert first_sentences(contexts[0], 3).sentence.unique().tolist() == [0, 1, 2]
 
 
 def test_with_all_columns_active_nothing_is_missed_and_sentences_are_the_same(made: Path, translator: Translator) -> None:
     """One cluster of every token that was ever among the likeliest 34: dense decoding, whatever the beam."""
-    training = by_sentence(collect(translator.model, translator.encode(direction(made).training_sources(20)), 34))
-    clustering = clustering_of(training, 1, Sizes())
-    everything = ClusterSet.of("a", training, clustering, translator.model, top=34)
+    training = collect(translator.model, translator.encode(direction(made).training_sources(20)), 34)
+    everything = ClusterSet.of("a", training, clustering_of(training, 1), translator.model, top=34)
     decoded = timed(translator, encode(translator, direction(made).held_out(12)[0]), everything, beam=2, batch=5)
     assert (decoded.identical, decoded.token_agreement, decoded.miss_rate) == (1.0, 1.0, 0.0)
     assert decoded.bleu_part == decoded.bleu is not None

@@ -68,7 +68,7 @@ BAD_VALUES = [
     (("execution", "kind"), "guessed", "execution.kind: "),
     (("execution", "plane", "s_per_src_token"), -0.001, "execution.plane.s_per_src_token: "),
     (("execution", "plane", "s_per_tgt_token"), "0.1", "execution.plane.s_per_tgt_token: "),
-    (("valid_range", "src_len"), [9, 3], "valid_range: src_len: [9, 3] is not a range within 0 and 1e9"),
+    (("valid_range", "src_len"), [9, 3], "valid_range.src_len: [9, 3] is not a range within 0 and 1e9"),
     (("step", "batch"), [4, 2, 1, 8, 16, 32], "step.batch: values must rise"),
     (("encoder", "seconds", 0), [1.0], "encoder: seconds: 6 rows (batch) of 3 (src_len) are needed"),
 ]

@@ -292,7 +292,7 @@ def _profiled(
     before = profile_assembly.state(box)
     with pinned(settings.threads) as cpus:
         sti, execution = measure()
-    conditions = profile_assembly.conditions_block([before], profile_assembly.state(describe()), None, cpus)
+    conditions = profile_assembly.conditions_block(before, profile_assembly.state(describe()), None, cpus)
     name, into = destination.out.stem, destination.into
     if into is not None:
         profile = profile_assembly.completed(into, {"sti": sti}, conditions, ["sti"], name=name, device_name=None, tool=TOOL)
@@ -306,12 +306,12 @@ def _profiled(
             threads=settings.threads,
             versions={"torch": version("torch")},
         )
-        source = f"{account.model}, {profile_assembly.describe_weights(account)}, streamed in shards"
+        source = f"{account.model}, {account.weights} weights, streamed in shards"
         # A classifier emits nothing, and its lengths count all tokens that it reads.
         units = LengthUnit(src=unit or UNIT, tgt=unit or UNIT, end_of_sentence="both" if ranges.tgt_len[0] else "none")
         blocks = {"valid_range": ranges, "execution": execution, "sti": sti, "conditions": conditions}
         profile = profile_assembly.new_profile(
             name, account.model, account, box, units, blocks, device_name=None, source=source, tool=TOOL
         )
-    remarks = profile_assembly.remarks(conditions.governor, None, on_cpu=True)
+    remarks = profile_assembly.remarks(conditions.governor, on_cpu=True)
     return profile, [*(doubt.message for doubt in profile_doubts(profile)), *remarks]

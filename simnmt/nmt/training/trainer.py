@@ -72,7 +72,6 @@ class Progress:
     batch: int = 0
     """Batches done of the current epoch."""
     seconds: float = 0.0
-    """Seconds of steps and measurements."""
     examples: int = 0
     """Examples of all steps, repetitions included."""
     loss: float = 0.0
@@ -266,12 +265,16 @@ def _goes_on(folder: Path, account: Mapping[str, Any]) -> bool:
         return False
     if not (folder / TRAINING_FILE).is_file():
         raise TrainingError("holds something else than a training", path=folder, remedy="give another --out")
-    recorded = read_account(folder)
+    try:
+        recorded = json.loads(read_bounded(folder / TRAINING_FILE))
+        before, now = ({"examples": of["sha256"], **of["recipe"]} for of in (recorded, account))
+    except (OSError, ValueError, RecursionError, TypeError, KeyError):
+        what = "no account of a training"
+        raise TrainingError(what, path=folder / TRAINING_FILE, remedy="start again in another folder") from None
     if not (folder / STATE_FILE).exists():
         if "training" in recorded:
             raise TrainingError(f"a trained model without {STATE_FILE} to go on from", path=folder, remedy="give another --out")
         return False
-    before, now = ({"examples": of.get("sha256"), **of.get("recipe", {})} for of in (recorded, account))
     if changed := [name for name in now if before.get(name) != now[name]]:
         what = f"its training has another {', '.join(changed)}"
         raise TrainingError(what, path=folder, remedy="give the same again, or another --out")
@@ -287,20 +290,6 @@ def write_account(folder: Path, account: Mapping[str, Any]) -> None:
     """Write training.json, whole; raises `OSError`."""
     with written_whole(folder / TRAINING_FILE) as path:
         path.write_text(json.dumps(account, indent=1, allow_nan=False, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def read_account(folder: Path) -> dict[str, Any]:
-    """Read the training.json of a folder; raises `TrainingError` if it is missing or not a JSON object."""
-    path = folder / TRAINING_FILE
-    try:
-        account = json.loads(read_bounded(path))
-    except OSError as error:
-        raise _unusable(path, error) from None
-    except (ValueError, RecursionError):
-        account = None
-    if not isinstance(account, dict):
-        raise TrainingError("no account of a training", path=path, remedy="start again in another folder")
-    return account
 
 
 def machine_facts(where: torch.device, *packages: str) -> dict[str, Any]:

@@ -5,7 +5,6 @@ At the end the held-out text is translated and scored by sacrebleu.
 
 from __future__ import annotations
 
-import hashlib
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -168,14 +167,7 @@ def train_translation(
         model = build_model(recipe.architecture, seed=recipe.seed, dropout=recipe.dropout)
         account |= {
             "data": {**corpus.counts, "sha256": corpus.sha256, "too_long": len(corpus.train) - len(pairs.src)},
-            "vocabulary": {
-                "src": source.size,
-                "tgt": target.size,
-                "src_sha256": hashlib.sha256(source.model).hexdigest(),
-                "tgt_sha256": hashlib.sha256(target.model).hexdigest(),
-                "src_tokens_per_sentence": float(pairs.lengths[0].mean()),
-                "tgt_tokens_per_sentence": float(pairs.lengths[1].mean()),
-            },
+            "vocabulary": {"src": source.size, "tgt": target.size},
             "parameters": sum(weights.numel() for weights in model.parameters()),
             **machine_facts(where, "transformers", "sacrebleu"),
         }
@@ -200,10 +192,9 @@ def _learn_vocabularies(corpus: Corpus, architecture: Architecture) -> dict[str,
     src, tgt = [source for source, _ in corpus.train], [target for _, target in corpus.train]
     if isinstance(architecture, TransformerArchitecture):
         return dict.fromkeys(_TOKENIZERS, learn_vocabulary([*src, *tgt], architecture.vocab, side="whole", **marks))
-    return {
-        SOURCE_TOKENIZER: learn_vocabulary(src, architecture.src_vocab, side="source", **marks),
-        TARGET_TOKENIZER: learn_vocabulary(tgt, architecture.tgt_vocab, side="target", **marks),
-    }
+    sides = ((src, architecture.src_vocab, "source"), (tgt, architecture.tgt_vocab, "target"))
+    learnt = [learn_vocabulary(lines, size, side=side, **marks) for lines, size, side in sides]
+    return dict(zip(_TOKENIZERS, learnt, strict=True))
 
 
 def score(translator: Translator, heldout: Sequence[Pair], progress: Callable[[float], None]) -> dict[str, Any]:

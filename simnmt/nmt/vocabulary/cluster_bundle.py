@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -49,47 +49,28 @@ class ClusterSet:
     """Clusters of the contexts of one text: of one direction, or of several that share a target."""
 
     label: str
+    top: int
+    """Likeliest tokens of each context in the sets: K."""
     centroids: Centroids
     sets: ColumnSets
     """The active columns of each cluster, ascending (FVP-04)."""
-    top: int
-    """Likeliest tokens of each context in the sets: K."""
     members: Tensor
     """Training contexts of each cluster, int64 [r]."""
     emitted: Tensor
     """Tokens that dense decoding of the text wrote, int32, ascending."""
-    sentences: int
-    """Sentences with a context in the clusters."""
-    beam: int
-    inertia: float
-    iterations: int
-    seed: int
+    origin: dict[str, Any]
+    """How they were made: sentences with a context, beam, inertia, iterations of k-means, seed."""
 
     @classmethod
     def of(
         cls, label: str, contexts: Contexts, clustering: Clustering, model: StepModel, *, top: int | None = None
     ) -> ClusterSet:
         """Return the set of these clusters; `top`: fewer tokens of each context than recorded."""
-        tokens = contexts.top[:, :top]
-        sets = active_sets(clustering.labels, tokens, len(clustering.centroids), control_tokens(model), vocab=model.vocab)
-        return cls(
-            label,
-            Centroids.of(clustering.centroids),
-            sets,
-            tokens.shape[1],
-            clustering.members,
-            contexts.emitted,
-            len(torch.unique(contexts.sentence)),
-            contexts.beam,
-            clustering.inertia,
-            clustering.iterations,
-            clustering.seed,
-        )
-
-    @property
-    def contexts(self) -> int:
-        """Training contexts."""
-        return int(self.members.sum())
+        tokens, points = contexts.top[:, :top], clustering.centroids
+        sets = active_sets(clustering.labels, tokens, len(points), control_tokens(model), vocab=model.vocab)
+        origin = {"sentences": len(torch.unique(contexts.sentence)), "beam": contexts.beam, "inertia": clustering.inertia}
+        origin |= {"iterations": clustering.iterations, "seed": clustering.seed}
+        return cls(label, tokens.shape[1], Centroids.of(points), sets, clustering.members, contexts.emitted, origin)
 
     @property
     def memory(self) -> dict[str, int]:
@@ -101,8 +82,7 @@ class ClusterSet:
 
 _TENSORS = ("centroids", "starts", "columns", "members", "emitted")
 """Names of the tensors of a set in a bundle."""
-_TYPES = {"str": str, "int": int, "float": float}
-_NOTE_TYPES = {field.name: _TYPES[str(field.type)] for field in fields(ClusterSet) if field.type in _TYPES}
+_NOTE = {"label": str, "top": int, "origin": dict}
 """The other fields of a set, which are in the note of a bundle."""
 
 
@@ -149,7 +129,7 @@ class ClusterBundle:
             sets = clusters.sets
             parts = (clusters.centroids.points, sets.starts, sets.columns, clusters.members, clusters.emitted)
             tensors |= {f"{number}.{name}": tensor for name, tensor in zip(_TENSORS, parts, strict=True)}
-        notes = [{name: kind(getattr(clusters, name)) for name, kind in _NOTE_TYPES.items()} for clusters in self.sets]
+        notes = [{name: getattr(clusters, name) for name in _NOTE} for clusters in self.sets]
         about_model = {**self.fingerprint, "model": self.model_name, "model_bytes": self.model_bytes}
         write_bundle(path, KIND, {**about_model, "sets": notes}, tensors)
 
@@ -168,7 +148,7 @@ def _bundle_of(file: BundleFile) -> ClusterBundle:
     identity = {"vocab": int, "width": int, "sha256": str}
     _check_types(note, {**identity, "model": str, "model_bytes": int, "sets": list})
     for number, set_note in enumerate(note["sets"]):
-        _check_types(set_note, _NOTE_TYPES)
+        _check_types(set_note, _NOTE)
         centroids, starts, columns, members, emitted = (file.tensors[f"{number}.{name}"] for name in _TENSORS)
         if centroids.shape != (len(starts) - 1, note["width"]) or len(members) != len(centroids):
             raise ValueError("shapes")
@@ -219,38 +199,24 @@ def build_clusters(
     return ClusterBundle.of(model, sets, name=name)
 
 
-QUANTILES = {"min": 0.0, "p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
-
-
 def active_shares(clusters: ClusterSet) -> dict[str, Any]:
     """Return how much of the vocabulary the clusters activate, each as often as training met it; nothing is decoded.
 
-    `mean` and `quantiles` are those of the active share for one context; `batch_20` is the expected share of the union of 20
-    independent ones. The same `of_emitted` is a share of the tokens that dense decoding wrote, which may exceed 1.
+    `mean` and `quantiles` are those of the active share for one context; `mean_of_emitted` is a share of the tokens that dense
+    decoding wrote, which may exceed 1.
     """
-    vocab, emitted = clusters.sets.vocab, len(clusters.emitted)
-    shares = np.repeat(clusters.sets.sizes().numpy(), clusters.members.numpy()) / vocab
-    mean, batch_20 = float(shares.mean()), expected_union(clusters, 20) / vocab
-    quantiles = np.quantile(shares, list(QUANTILES.values()), method="inverted_cdf").tolist()
+    vocab, emitted, members = clusters.sets.vocab, len(clusters.emitted), clusters.members.numpy()
+    shares = np.repeat(clusters.sets.sizes().numpy(), members) / vocab
+    quantiles = {"min": 0.0, "p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
+    at = np.quantile(shares, list(quantiles.values()), method="inverted_cdf").tolist()
     return {
         "label": clusters.label,
-        "vocab": vocab,
         "clusters": len(clusters.sets),
         "top": clusters.top,
-        "contexts": clusters.contexts,
-        "sentences": clusters.sentences,
+        "contexts": int(members.sum()),
         "emitted": emitted,
-        "mean": mean,
-        "quantiles": dict(zip(QUANTILES, quantiles, strict=True)),
-        "batch_20": batch_20,
-        "mean_of_emitted": mean * vocab / emitted,
-        "batch_20_of_emitted": batch_20 * vocab / emitted,
+        "mean": float(shares.mean()),
+        "quantiles": dict(zip(quantiles, at, strict=True)),
+        "mean_of_emitted": float(shares.mean()) * vocab / emitted,
+        **clusters.origin,
     }
-
-
-def expected_union(clusters: ClusterSet, rows: int) -> float:
-    """Return the expected columns in the union of `rows` rows, whose clusters are drawn independently by training frequency."""
-    weights = clusters.members.double() / clusters.members.sum()
-    repeated = weights.repeat_interleave(clusters.sets.sizes())
-    active = torch.zeros(clusters.sets.vocab, dtype=torch.float64).index_add_(0, clusters.sets.columns.long(), repeated)
-    return float((1.0 - (1.0 - active.clamp(max=1.0)) ** rows).sum())

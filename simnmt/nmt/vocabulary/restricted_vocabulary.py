@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import pairwise
 from statistics import fmean
 from typing import TYPE_CHECKING, Literal
 
@@ -33,26 +34,28 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class SubsetAccount:
-    """Active columns of each step of a decoder; it may collect the steps of several runs, one after the other."""
+    """Active columns of each step of a decoder; it may collect the steps of several runs, one after the other.
+
+    The lists have an element per step; those of seconds if there is a clock, and `missed` in an audited run.
+    """
 
     clock: Callable[[], float] | None = None
     """Times the stages of each step; None: they are not timed. On a GPU one that waits for it."""
     vocab: int = 0
     """Target tokens of the model."""
     rows: list[int] = field(default_factory=list)
-    """Rows of each step: sentences x beam."""
+    """Sentences x beam."""
     keys: list[tuple[int, ...]] = field(default_factory=list)
-    """Keys, with which they joined, of the active sentences of each step."""
+    """Keys, with which they joined, of the active sentences."""
     columns: list[int] = field(default_factory=list)
-    """Active columns of each step."""
+    """Active columns."""
     missed: list[int] = field(default_factory=list)
-    """Rows of each step whose likeliest token was not active, in an audited run (FVP-08)."""
+    """Rows whose likeliest token was not active (FVP-08)."""
     assign_s: list[float] = field(default_factory=list)
-    """Seconds of each timed step for choosing clusters and their union, or for joining lists."""
+    """Seconds for choosing clusters and their union, or for joining lists."""
     product_s: list[float] = field(default_factory=list)
-    """Seconds of each timed step for the product."""
     search_s: list[float] = field(default_factory=list)
-    """Seconds of each timed step for bias, softmax and the best of each row."""
+    """Seconds for bias, softmax and the best of each row."""
     _active: tuple[int, ...] = ()
     """Keys of the active sentences, by slot."""
 
@@ -76,7 +79,6 @@ class SubsetAccount:
         return sum(self.missed) / sum(self.rows) if self.missed else 0.0
 
     def join(self, keys: Sequence[int]) -> None:
-        """Append sentences to the active ones."""
         self._active += tuple(keys)
 
     def leave(self, order: Sequence[int]) -> None:
@@ -84,20 +86,17 @@ class SubsetAccount:
         self._active = tuple(self._active[slot] for slot in order)
 
     def step(self, rows: int, columns: int, missed: int | None, moments_s: Sequence[float]) -> None:
-        """Record a step with this number of active columns.
-
-        `missed`: None without an audit; `moments_s`: begin and end of the three stages by the clock, if there is one.
-        """
+        """Record a step; `missed`: None without an audit; `moments_s`: begin and end of the three stages by the clock."""
         self.rows.append(rows)
         self.keys.append(self._active)
         self.columns.append(columns)
         if missed is not None:
             self.missed.append(missed)
         if self.clock is not None:
-            begin_s, assigned_s, multiplied_s, end_s = moments_s
-            self.assign_s.append(assigned_s - begin_s)
-            self.product_s.append(multiplied_s - assigned_s)
-            self.search_s.append(end_s - multiplied_s)
+            for stage, (begin_s, end_s) in zip(
+                (self.assign_s, self.product_s, self.search_s), pairwise(moments_s), strict=True
+            ):
+                stage.append(end_s - begin_s)
 
 
 _BUCKETS = 64
@@ -138,11 +137,9 @@ class RestrictedVocabulary:
     begin: Callable[[], ClusteredColumns | ListedColumns]
     """Makes the choice of columns of a new decoder, without sentences."""
     audit: bool = False
-    """Whether to make the dense products too, and count the rows whose likeliest token is not active (FVP-08). Changes no
-    output."""
+    """Whether to make the dense products too, and count the rows whose likeliest token is not active (FVP-08)."""
     cost: ProductCosts | None = None
-    """The cost model that chooses the product. None: the choice depends on the number of rows only, which is the same at each
-    run."""
+    """The cost model that chooses the product. None: the choice depends on the rows only, the same at each run."""
     account: SubsetAccount | None = None
     """Records every step."""
 
@@ -165,10 +162,10 @@ class ClusteredColumns:
         return self._sets.union(chosen)
 
     def join(self, sources: Sequence[Sequence[int]]) -> None:
-        """Append sentences with these source tokens."""
+        pass
 
     def leave(self, order: Sequence[int]) -> None:
-        """Keep the sentences `order`: new slot i is old slot `order[i]`."""
+        pass
 
 
 class ListedColumns:
@@ -182,7 +179,6 @@ class ListedColumns:
         """The active columns of the present sentences, once they were asked for."""
 
     def columns(self, hidden: Tensor) -> Tensor:
-        """See `ClusteredColumns`."""
         if self._active is None:
             candidates = self._candidates
             union = candidates[0] if len(candidates) == 1 else np.unique(np.concatenate(candidates))
@@ -190,12 +186,12 @@ class ListedColumns:
         return self._active
 
     def join(self, sources: Sequence[Sequence[int]]) -> None:
-        """See `ClusteredColumns`."""
+        """Append sentences with these source tokens."""
         self._candidates += [self._lists.of(source) for source in sources]
         self._active = None
 
     def leave(self, order: Sequence[int]) -> None:
-        """See `ClusteredColumns`."""
+        """Keep the sentences `order`: new slot i is old slot `order[i]`."""
         self._candidates = [self._candidates[slot] for slot in order]
         self._active = None
 
@@ -232,15 +228,10 @@ def load_vocabulary(
 ) -> RestrictedVocabulary:
     """Load the clusters or candidate lists of a bundle that was built with this model, whose weights must be as in its file.
 
-    Args:
-        path: a file that `simnmt vocab build` wrote.
-        model: the model, which is checked against the bundle.
-        direction: the label of a set of clusters; may be left out if the bundle has one set.
-        device, dtype: the later device and type of the model, by default the present ones; centroids have 2 bytes a number if
-            the model has (FVP-18).
+    `direction`: the label of a set of clusters, if the bundle has several. `device`, `dtype`: the later ones of the model, by
+    default the present ones; centroids have 2 bytes a number if the model has (FVP-18).
 
-    Raises `NmtError` for a file that is not a bundle or is damaged, for another model or vocabulary, and for a missing
-    direction.
+    Raises `NmtError` for a file that is not a bundle or is damaged, for another model, and for a missing direction.
     """
     from simnmt.nmt.vocabulary.bundle_file import read_bundle
     from simnmt.nmt.vocabulary.candidate_lists import CandidateLists
@@ -258,8 +249,8 @@ def load_vocabulary(
 def with_measured_cost(vocabulary: RestrictedVocabulary, model: StepModel) -> RestrictedVocabulary:
     """Return the vocabulary with the cost of the model's products as measured now, which takes about a second.
 
-    Two measurements may choose differently among products of nearly equal speed, which changes rounding; without a measured
-    cost every run is the same. On CUDA the vocabulary is returned unchanged: all methods are torch's own there.
+    Two measurements may choose differently among products of nearly equal speed, which changes rounding. On CUDA the vocabulary
+    is returned unchanged: all methods are torch's own there.
     """
     from simnmt.kernels.product_timing import measure_products
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from simnmt.base.random_streams import stream
 from simnmt.calibrate.settings import CalibrationError
@@ -25,7 +26,7 @@ from simnmt.nmt.translation import Translator
 from simnmt.nmt.vocabulary.cluster_bundle import ClusterSet
 from simnmt.nmt.vocabulary.contexts import Clustering, Contexts, assign, cluster, collect, join_contexts
 from simnmt.nmt.vocabulary.restricted_vocabulary import clustered, with_measured_cost
-from simnmt.papers.fvp.decoding import PLAIN, Direction, Sentence, encode, identical_share, time_methods, timed_decoding
+from simnmt.papers.fvp.decoding import PLAIN, Direction, encode, identical_share, time_methods, timed_decoding
 from simnmt.papers.fvp.published import MOST_ACTIVE
 from simnmt.papers.fvp.study import Cell, Clusters, Decoded, Knowledge, Part, PartRun, Speed, StudiedModel, Study
 from simnmt.papers.kit.study import TOOL, part_run, read_study, write_study
@@ -97,25 +98,24 @@ def run_study(
     *,
     out: Path | None = None,
     say: Say = lambda _: None,
-    threads: int = 1,
 ) -> Study:
-    """Measure each part of each direction that the file `out` lacks, for the trained model in `folder`.
+    """Measure on one thread each part of each direction that the file `out` lacks, for the trained model in `folder`.
 
     Raises `CalibrationError` if the file is of another model or of other texts, and what decoding and clustering raise.
     """
     sizes = sizes or Sizes()
-    with torch_threads(threads):
+    with torch_threads(1):
         translator = Translator.load(folder)
         study = _begun(_studied(folder, translator), directions, sizes, out)
-        bench = _Bench(translator, {direction.label: direction for direction in directions}, sizes, say)
+        labs = [_Lab(translator, direction, sizes, say) for direction in directions]
         for part in PARTS:
             measured = {entry.label for entry in getattr(study, part)}
-            for label in bench.directions:
-                if label in measured or (part == "by_language" and len(bench.directions) < 2):
+            for lab in labs:
+                if lab.label in measured or (part == "by_language" and len(labs) < 2):
                     continue
-                say(f"{label}: {part}")
-                entries = tuple(bench.measured(part, label, study))
-                run = part_run(PartRun, threads, LIBRARIES, part=part, labels=(label,))
+                say(f"{lab.label}: {part}")
+                entries = tuple(lab.measured(part, study, labs))
+                run = part_run(PartRun, 1, LIBRARIES, part=part, labels=(lab.label,))
                 changed = {part: (*getattr(study, part), *entries), "runs": (*study.runs, run), "tool": TOOL}
                 study = study.model_copy(update=changed)
                 if out is not None:
@@ -148,40 +148,24 @@ def _begun(model: StudiedModel, directions: Sequence[Direction], sizes: Sizes, o
     return study
 
 
-class DirectionContexts(NamedTuple):
-    """Contexts of dense greedy decoding of one direction's texts, sentence by sentence."""
-
-    training: Contexts
-    development: Contexts
-
-
-def by_sentence(contexts: Contexts) -> Contexts:
-    """Return the contexts sentence by sentence, in the order of the steps."""
-    return contexts.of(torch.sort(contexts.sentence, stable=True).indices)
-
-
 def first_sentences(contexts: Contexts, sentences: int) -> Contexts:
     """Return the contexts of the first `sentences` sentences."""
     return replace(contexts.of(contexts.sentence < sentences), sentences=sentences)
 
 
-def clustering_of(contexts: Contexts, clusters: int, sizes: Sizes, seed: int = 1) -> Clustering:
-    """Cluster all contexts: k-means sees a random sample of many, and the others join their nearest centroid."""
-    if len(contexts) <= sizes.clustered_contexts:
-        return cluster(contexts, clusters, seed=seed)
-    drawn = stream(seed, 0, "clustered contexts").choice(len(contexts), sizes.clustered_contexts, replace=False)
-    clustering = cluster(contexts.hidden[torch.from_numpy(np.sort(drawn))], clusters, seed=seed)
+def clustering_of(contexts: Contexts, clusters: int, most: int = 100_000) -> Clustering:
+    """Cluster all contexts: k-means sees a random sample of `most`, and the others join their nearest centroid."""
+    if len(contexts) <= most:
+        return cluster(contexts, clusters, seed=1)
+    drawn = stream(1, 0, "clustered contexts").choice(len(contexts), most, replace=False)
+    clustering = cluster(contexts.hidden[torch.from_numpy(np.sort(drawn))], clusters, seed=1)
     return replace(clustering, labels=assign(contexts.hidden, Centroids.of(clustering.centroids)))
 
 
-def cell_of(
-    contexts: DirectionContexts, training: Contexts, sets: ClusterSet, nearest: NDArray[np.int64], knowledge: Knowledge
-) -> Cell:
-    """Compare active sets with the tokens that dense greedy decoding of the development half wrote.
-
-    `training`: the contexts that were clustered; `nearest`: cluster of each step of the development half.
-    """
-    development, vocab, columns = contexts.development, sets.sets.vocab, sets.sets.sizes().numpy()
+def cell_of(training: Contexts, development: Contexts, sets: ClusterSet, knowledge: Knowledge, emitted: int) -> Cell:
+    """Compare the active sets of clustered contexts with the tokens that dense greedy decoding of other text wrote."""
+    vocab, columns = sets.sets.vocab, sets.sets.sizes().numpy()
+    nearest = assign(development.hidden, sets.centroids).numpy()
     active = np.zeros((len(columns), vocab), dtype=bool)
     active[np.repeat(np.arange(len(columns)), columns), sets.sets.columns.numpy()] = True
     hit = active[nearest, development.top[:, 0].long().numpy()]
@@ -196,7 +180,7 @@ def cell_of(
         share_mean=float(columns[nearest].mean()) / vocab,
         share_most=float(columns[nearest].max()) / vocab,
         set_most=float(columns.max()) / vocab,
-        emitted=len(torch.unique(torch.cat([part.emitted for part in contexts]))),
+        emitted=emitted,
         miss_rate=float(1.0 - hit.mean()),
         identical=float((np.bincount(sentence, weights=~hit) == 0).mean()),
     )
@@ -211,90 +195,81 @@ def chosen_of(swept: Sequence[Cell], vocab: int) -> Cell:
     return min(within, key=lambda cell: (-cell.identical, cell.clusters + cell.share_mean * vocab))
 
 
-@dataclass(frozen=True, slots=True)
-class _Bench:
-    """What the parts of a study share: the model, its texts, and their contexts."""
+class _Lab:
+    """A direction of a study: the model, the direction's texts, and their contexts."""
 
-    translator: Translator
-    directions: Mapping[str, Direction]
-    sizes: Sizes
-    say: Say
-    _contexts: dict[str, DirectionContexts] = field(default_factory=dict)
+    def __init__(self, translator: Translator, direction: Direction, sizes: Sizes, say: Say) -> None:
+        self.translator, self.direction, self.sizes, self.say = translator, direction, sizes, say
+        self.label, self.halves = direction.label, direction.held_out(sizes.heldout_sentences)
 
-    def measured(self, part: Part, label: str, study: Study) -> Iterator[Clusters]:
-        """Measure a part of a direction; the chosen clusters are those of the study's sweep."""
-        sizes, contexts = self.sizes, self.contexts(label)
-        training = contexts.training
+    def measured(self, part: Part, study: Study, labs: Sequence[_Lab]) -> Iterator[Clusters]:
+        """Measure a part; the chosen clusters are those of the study's sweep."""
+        sizes, (training, _) = self.sizes, self.contexts
         if part == "chosen":
-            return self.decodings(label, [cell for cell in study.sweep if cell.label == label])
+            return self.decodings([cell for cell in study.sweep if cell.label == self.label])
         if part == "speeds":
-            return self.speeds(label)
+            return self.speeds()
         if part == "sweep":  # every r and K of the grid (FVP-11)
-            return self.cells(label, [(training, "both", *cell) for cell in sizes.grid.items()])
+            return self.cells([(training, "both", *cell) for cell in sizes.grid.items()])
         if part == "volume":  # growing text (FVP-08)
             lengths = [max(1, training.sentences >> halvings) for halvings in reversed(range(sizes.volumes))]
             volumes = [first_sentences(training, length) for length in lengths]
-            return self.cells(label, [(text, "both", r, sizes.tops) for text in volumes for r in sizes.volume_clusters])
+            return self.cells([(text, "both", r, sizes.tops) for text in volumes for r in sizes.volume_clusters])
         # Of one direction, and of all directions into its target (FVP-10).
-        pooled = join_contexts([self.contexts(other).training for other in self.directions])
+        pooled = join_contexts([lab.contexts[0] for lab in labs])
         known: list[tuple[Contexts, Knowledge]] = [(training, "both"), (pooled, "target")]
-        return self.cells(label, [(*both, r, sizes.tops) for r in sizes.language_clusters for both in known])
+        return self.cells([(*both, r, sizes.tops) for r in sizes.language_clusters for both in known])
 
-    def contexts(self, label: str) -> DirectionContexts:
-        """Return the contexts of a direction's texts; decode them on first use."""
-        if label not in self._contexts:
-            direction, top, model = self.directions[label], max(map(max, self.sizes.grid.values())), self.translator.model
-            development = [source for source, _ in direction.held_out(self.sizes.heldout_sentences)[1]]
-            both = []
-            for lines in (direction.training_sources(self.sizes.train_sentences), development):
-                self.say(f"{label}: decoding {len(lines):,} sentences")
-                sources, max_len = self.translator.encode(lines), self.translator.max_len
-                both.append(by_sentence(collect(model, sources, top, batch=CONTEXT_BATCH, max_len=max_len)))
-            self._contexts[label] = DirectionContexts(*both)
-        return self._contexts[label]
+    @cached_property
+    def contexts(self) -> tuple[Contexts, Contexts]:
+        """The contexts of dense greedy decoding of the training text, and of the development half."""
+        translator, top = self.translator, max(map(max, self.sizes.grid.values()))
 
-    def test_sentences(self, label: str) -> list[Sentence]:
-        """Return the first half of a direction's held-out text."""
-        return encode(self.translator, self.directions[label].held_out(self.sizes.heldout_sentences)[0])
+        def collected(lines: Sequence[str]) -> Contexts:
+            self.say(f"{self.label}: decoding {len(lines):,} sentences")
+            sources, most = translator.encode(lines), translator.max_len
+            return collect(translator.model, sources, top, batch=CONTEXT_BATCH, max_len=most)
 
-    def cells(self, label: str, tried: Sequence[tuple[Contexts, Knowledge, int, Sequence[int]]]) -> Iterator[Cell]:
+        training = self.direction.training_sources(self.sizes.train_sentences)
+        return collected(training), collected([source for source, _ in self.halves[1]])
+
+    def cells(self, tried: Sequence[tuple[Contexts, Knowledge, int, Sequence[int]]]) -> Iterator[Cell]:
         """Yield a cell for each clustering (contexts, what is known of their languages, r) and each of its values of K."""
-        contexts = self.contexts(label)
+        emitted = len(torch.unique(torch.cat([contexts.emitted for contexts in self.contexts])))
         for training, knowledge, clusters, tops in tried:
-            self.say(f"{label}: {clusters:,} clusters")
-            clustering = clustering_of(training, clusters, self.sizes)
-            nearest = assign(contexts.development.hidden, Centroids.of(clustering.centroids)).numpy()
-            for top in tops:
-                sets = ClusterSet.of(label, training, clustering, self.translator.model, top=top)
-                yield cell_of(contexts, training, sets, nearest, knowledge)
+            self.say(f"{self.label}: {clusters:,} clusters")
+            for sets in self.sets(training, clusters, tops):
+                yield cell_of(training, self.contexts[1], sets, knowledge, emitted)
 
-    def output(self, label: str, clustering: Clustering, top: int) -> Output:
-        """Return the output layer with these clusters, by the fastest products on this box."""
-        sets = ClusterSet.of(label, self.contexts(label).training, clustering, self.translator.model, top=top)
-        return Output(vocabulary=with_measured_cost(clustered(sets), self.translator.model))
+    def sets(self, training: Contexts, clusters: int, tops: Sequence[int]) -> Iterator[ClusterSet]:
+        """Yield the cluster sets of some contexts for each K."""
+        clustering = clustering_of(training, clusters, self.sizes.clustered_contexts)
+        for top in tops:
+            yield ClusterSet.of(self.label, training, clustering, self.translator.model, top=top)
 
-    def decodings(self, label: str, swept: Sequence[Cell]) -> Iterator[Decoded]:
+    def outputs(self, clusters: int, tops: Sequence[int]) -> list[Output]:
+        """Return the output layers with clusters of the training text for each K, by the fastest products on this box."""
+        parts = [clustered(sets) for sets in self.sets(self.contexts[0], clusters, tops)]
+        return [Output(vocabulary=with_measured_cost(part, self.translator.model)) for part in parts]
+
+    def decodings(self, swept: Sequence[Cell]) -> Iterator[Decoded]:
         """Decode the test half with the chosen clusters and each search, in turn with all of the vocabulary (FVP-16)."""
         cell = chosen_of(swept, self.translator.model.vocab)
-        output = self.output(label, clustering_of(self.contexts(label).training, cell.clusters, self.sizes), cell.top)
-        sample = self.test_sentences(label)
-        names: dict[str, Any] = {"label": label, "emitted": cell.emitted, "clusters": cell.clusters, "top": cell.top}
+        (output,), sample = self.outputs(cell.clusters, [cell.top]), encode(self.translator, self.halves[0])
+        names: dict[str, Any] = {"label": self.label, "emitted": cell.emitted, "clusters": cell.clusters, "top": cell.top}
         for beam, batch in self.sizes.searches:
-            self.say(f"{label}: decoding with beam {beam}, batch {batch}")
+            self.say(f"{self.label}: decoding with beam {beam}, batch {batch}")
             yield timed_decoding(self.translator, sample, beam, batch, output, self.sizes.rounds, **names)
 
-    def speeds(self, label: str) -> Iterator[Speed]:
+    def speeds(self) -> Iterator[Speed]:
         """Time decoding at many r and K, in turn with all of the vocabulary (figure 3)."""
         sizes = self.sizes
-        cells, methods = list[Clusters](), {"dense": PLAIN}
-        for clusters in sizes.speed_clusters:
-            clustering = clustering_of(self.contexts(label).training, clusters, sizes)
-            for top in sizes.tops:
-                cells.append(Clusters(label=label, clusters=clusters, top=top))
-                methods[cells[-1].method] = self.output(label, clustering, top)
-        sample = self.test_sentences(label)[: sizes.speed_sentences]
+        cells = [Clusters(label=self.label, clusters=r, top=top) for r in sizes.speed_clusters for top in sizes.tops]
+        outputs = chain.from_iterable(self.outputs(clusters, sizes.tops) for clusters in sizes.speed_clusters)
+        methods = {"dense": PLAIN, **{cell.method: output for cell, output in zip(cells, outputs, strict=True)}}
+        sample = encode(self.translator, self.halves[0])[: sizes.speed_sentences]
         for beam, batch in sizes.searches:
-            self.say(f"{label}: speed of {len(cells)} cluster sets, beam {beam}, batch {batch}")
+            self.say(f"{self.label}: speed of {len(cells)} cluster sets, beam {beam}, batch {batch}")
             timed = time_methods(self.translator, sample, beam, batch, methods, sizes.rounds)
             for cell in cells:
                 yield Speed(

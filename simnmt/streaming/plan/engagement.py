@@ -82,21 +82,14 @@ class PlannedCompute:
     """Factor on all these times while the disk reads."""
 
     @property
-    def whole_step_s(self) -> float:
-        """Seconds of a decoder step that reads nothing; 0 without a decoder."""
-        return self.decoder_layers * self.step_s + self.head_s if self.decoder_layers else 0.0
-
-    @property
     def first_step_s(self) -> float:
         """Seconds after the encoder in the first pass: the first decoder step, or the head."""
         return self.decoder_layers * (self.once_s + self.step_s) + self.head_s
 
     def encoder_layer_s(self, src_len: ArrayLike) -> Floats:
-        """Return the seconds of one encoder layer, in the shape of `src_len`."""
         return self._by_length(self.layer_s, src_len)
 
     def embedding_s(self, src_len: ArrayLike) -> Floats:
-        """Return the seconds before the first layer, in the shape of `src_len`."""
         return self._by_length(self.embed_s or (0.0,) * len(self.lengths), src_len)
 
     def _by_length(self, seconds_by_length: tuple[float, ...], src_len: ArrayLike) -> Floats:
@@ -114,7 +107,8 @@ class PlannedCompute:
         """Return the seconds of the decoder steps after `step` steps; 0 without a decoder."""
         if tgt_len is None or not self.decoder_layers:
             return np.zeros(())
-        later: Floats = self.whole_step_s * np.maximum(np.asarray(tgt_len, np.float64) - step, 0.0)
+        step_s = self.decoder_layers * self.step_s + self.head_s
+        later: Floats = step_s * np.maximum(np.asarray(tgt_len, np.float64) - step, 0.0)
         return later
 
     def in_memory_s(self, src_len: ArrayLike, tgt_len: ArrayLike | None = None) -> Floats:

@@ -56,17 +56,21 @@ def board_cost(board: Board, geometry: ShardGeometry, length: int = LENGTH, orde
 
 
 _SIZE = "12 x 12 of BERT-base's size; a layer of 28.3 MB read in 339 ms"
-_MODELS: dict[Board, str] = {
-    "odroid": f"{_SIZE}; a whole layer computed in 95 ms, in proportion to its shards but for 1/31",
-    "jetson": f"{_SIZE}, as on the other board; a whole layer computed in 57 ms, with a quarter of its shards 0.7 % faster",
+PRESETS: dict[str, tuple[Board, str]] = {
+    "@odroid-sti": ("odroid", f"{_SIZE}; a whole layer computed in 95 ms, in proportion to its shards but for 1/31"),
+    "@jetson-sti": (
+        "jetson",
+        f"{_SIZE}, as on the other board; a whole layer computed in 57 ms, with a quarter of its shards 0.7 % faster",
+    ),
 }
-PRESETS: dict[str, Board] = {"@odroid-sti": "odroid", "@jetson-sti": "jetson"}
 
 
 def preset(name: str) -> Preset | None:
     """Return the preset of a name in `PRESETS`; None for any other name."""
-    board = PRESETS.get(name)
-    return None if board is None else Preset(board_cost(board, BERT_BASE), "inferred", _MODELS[board], PRELOAD_BYTES[board])
+    if name not in PRESETS:
+        return None
+    board, model = PRESETS[name]
+    return Preset(board_cost(board, BERT_BASE), "inferred", model, PRELOAD_BYTES[board])
 
 
 def _record_bytes(geometry: ShardGeometry, bits: int) -> int:

@@ -58,9 +58,8 @@ class StreamingPlan:
     length: int
     """Padded source tokens."""
     latency_s: float
-    """Predicted, with the preloaded shards in memory and `steps` decoder steps."""
     stall_s: float
-    """Predicted seconds that the processor waits for loads."""
+    """Both predicted; the latter: seconds that the processor waits for loads."""
     steps: float = 1.0
     """Decoder steps within the deadline; 1 without a decoder."""
     short_of_io: bool = False

@@ -69,7 +69,6 @@ def sizes(cost: StiCost) -> list[tuple[int, int]]:
 
 
 def shards_in(cost: StiCost, layers: int, slices: int) -> int:
-    """Return the number of shards of a submodel, in encoder and decoder together."""
     return (layers + decoder_layers(cost, layers)) * slices
 
 
@@ -85,10 +84,7 @@ def chosen_size(
     """Return layers and slices per layer of the largest submodel that is computed in time; (1, 1) if there is none.
 
     Among the submodels that have at most the share `similar` fewer shards than the largest, the deepest is chosen, then the
-    widest; 0 means an exact tie (D).
-
-    Args:
-        fits: further condition on layers and slices.
+    widest; 0 means an exact tie (D). `fits`: further condition on layers and slices.
     """
     limit_s = deadline_s * (1.0 + ROUNDING)
     in_time = (size for size in sizes(cost) if compute_s(cost, *size, length=length, steps=steps) <= limit_s)
@@ -125,12 +121,10 @@ def allocate_bits(
     Where reads slow computing, the longer computing before a layer gives more time for its loads, but no shard gets bits with
     which the execution ends later than both `deadline_s` and the execution with 2 bits.
 
-    Args:
-        cached: true contents of the buffer, which keep their bits. None: the buffer will be filled as planned, and its
-            capacity counts as the time of reading that many bytes of the planned shards, from the first on. The last shard may
-            count in part, which is optimistic by less than one shard (STI-15).
-        whole_shards: count only shards that fit whole.
-        may_wait_s: seconds that the pipeline may wait in all; 0 in the paper.
+    `cached`: true contents of the buffer, which keep their bits. None: the buffer will be filled as planned, and its capacity
+    counts as the time of reading that many bytes of the planned shards, from the first on; the last shard may count in part,
+    which is optimistic by less than one shard (STI-15), unless `whole_shards`. `may_wait_s`: seconds that the pipeline may wait
+    in all; 0 in the paper.
     """
     bits = {shard: BITS[0] if cached is None else cached.get(shard, BITS[0]) for shard in chosen.shards}
     free = [shard for shard in chosen.shards if cached is None or shard not in cached]

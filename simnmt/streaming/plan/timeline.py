@@ -16,16 +16,16 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Work:
-    """Computing times of a model that is in memory, in seconds."""
+    """Seconds of all computing of a model that is in memory."""
 
     comp_s: Sequence[float]
-    """Of each layer, shape (layers,); of a decoder layer for its first step and for its computation once per request."""
+    """Of each layer; of a decoder layer for its first step and for its computation once per request."""
     after_s: float = 0.0
-    """Of all computing after the last layer: the head, and the later steps of a decoder."""
+    """After the last layer: the head, and the later steps of a decoder."""
     slowed: float = 1.0
     """Factor on all computing times while the disk reads."""
     before_s: float = 0.0
-    """Of all computing before the first layer: the embedding."""
+    """Before the first layer: the embedding."""
 
     @property
     def total_s(self) -> float:
@@ -48,9 +48,8 @@ class Timeline:
     stall: Floats
     """Seconds that the processor waited for the loads of the layer."""
     after_s: float = 0.0
-    """Seconds of computing after the last layer: the head, and the later steps of a decoder."""
     before_s: float = 0.0
-    """Seconds of computing before the first layer, slowed by reads: the embedding."""
+    """Both as of `Work`; the latter slowed by reads."""
 
     @property
     def latency_s(self) -> float:
@@ -79,11 +78,8 @@ TimelineFunction = Callable[[ArrayLike, Work], Timeline]
 def timeline(load_s: ArrayLike, work: Work) -> Timeline:
     """Return the timeline of a pipeline: loads run one after the other, and computing overlaps them.
 
-    A layer is computed once it is loaded and the layer before it has been computed.
-
-    Args:
-        load_s: seconds that remain to load each layer, shape (layers,).
-        work: computing times; only computing during the loads is slowed.
+    A layer is computed once it is loaded and the layer before it has been computed. `load_s`: seconds that remain to load each
+    layer, shape (layers,). Only computing during the loads is slowed.
     """
     load, compute, slowed = np.asarray(load_s, np.float64), np.asarray(work.comp_s, np.float64), work.slowed
     loaded = np.cumsum(load)
