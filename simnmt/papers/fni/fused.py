@@ -64,7 +64,8 @@ def reproduce(
     for done, decoders in enumerate(groups := list(grouped(known, "device").values())):
         progress(done, len(groups))
         pairs = grouped(decoders, "beam").values()
-        stages = {(pair[0].beam, key): layer.stages(*pair, key, requests) for pair, key in product(pairs, SETS)}
+        places = product(pairs, SETS)
+        stages = {(plain.beam, key): layer.stages(plain, fused, key, requests) for (plain, fused), key in places}
         devices.append(Layers(decoders, simulation.speeds(decoders, TIMED, requests), requests, stages=stages))
     return report_of(devices, real, left_out)
 
