@@ -80,7 +80,7 @@ def test_a_container_is_bound_by_its_limits_and_named(root: Path) -> None:
     )
     described = describe()
     assert (described.memory_available_bytes, described.cpu_quota) == (1_500_000, 0.5)
-    assert described.virtualisation is not None and described.virtualisation.endswith("container (kubepods)")
+    assert described.virtualisation is not None and described.virtualisation.endswith("container")
 
 
 def test_a_jetson_has_a_release_and_a_power_mode(root: Path) -> None:
@@ -89,14 +89,13 @@ def test_a_jetson_has_a_release_and_a_power_mode(root: Path) -> None:
         {
             "proc/device-tree/model": "NVIDIA Jetson AGX Orin Developer Kit\0",
             "etc/nv_tegra_release": "# R36 (release), REVISION: 4.3, GCID: 38968081, BOARD: generic, EABI: aarch64",
-            "etc/nvpmodel.conf": "< POWER_MODEL ID=0 NAME=MAXN >\n< POWER_MODEL ID=2 NAME=MODE_30W >",
             "var/lib/nvpmodel/status": "pmode:0002 fmode:quiet",
             f"{CPU}0/cpufreq/scaling_governor": "schedutil",
         },
     )
     orin = describe()
     assert (orin.board, orin.governor) == ("NVIDIA Jetson AGX Orin Developer Kit", "schedutil")
-    assert orin.jetson == "L4T 36.4.3, power mode MODE_30W"
+    assert orin.jetson == "L4T 36.4.3, power mode 2"
 
 
 Times = namedtuple("Times", "user nice system idle iowait steal guest")

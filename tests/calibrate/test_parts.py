@@ -91,7 +91,7 @@ def test_no_gap_is_known_if_steps_are_not_reported(parts: Parts) -> None:
 
 def test_refilling_is_measured_up_to_the_largest_batch(parts: Parts) -> None:
     engine = FakeEngine(refill_s=REFILL)
-    overheads = parts(STEPS, engine).bench.overheads
+    overheads = parts(STEPS, engine).bench.blocks["overheads"]
     assert overheads["refill_s_fixed"].value == pytest.approx(0.0007)
     assert overheads["refill_s_per_sentence"].value == pytest.approx(3e-5), "each leaves as it joined"
     assert overheads["leave_s"].value == pytest.approx(0.0003), "in each step with which some leave"
@@ -239,5 +239,5 @@ def test_a_further_quantity_is_one_module(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(parts_room, "__path__", [*parts_room.__path__, str(tmp_path)])
     costs = Bench(replace(QUICK, parts=("overheads",)), FakeEngine())
     measure(costs, None)
-    assert costs.overheads["hang_up_s"].value == 0.25
+    assert costs.blocks["overheads"]["hang_up_s"].value == 0.25
     monkeypatch.delitem(sys.modules, f"{parts_room.__name__}.hanging_up")

@@ -306,7 +306,7 @@ def _profiled(
             threads=settings.threads,
             versions={"torch": version("torch")},
         )
-        source = f"{account.model}, {profile_assembly.describe_weights(account)}, streamed in shards"
+        source = f"{account.model}, {account.weights} weights, streamed in shards"
         # A classifier emits nothing, and its lengths count all tokens that it reads.
         units = LengthUnit(src=unit or UNIT, tgt=unit or UNIT, end_of_sentence="both" if ranges.tgt_len[0] else "none")
         blocks = {"valid_range": ranges, "execution": execution, "sti": sti, "conditions": conditions}

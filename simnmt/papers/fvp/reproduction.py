@@ -6,6 +6,7 @@ Every row on translations states how many sentences stay the same, or that the p
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -52,15 +53,15 @@ def judge(studies: Sequence[Study] = (), benches: Sequence[ProjectionBench] = ()
         PAPER.table("table-1").shown(),
         _table("real", chosen),
         _table("table-2", [*projection, *(row | record(row, OUR_TABLE_2) for row in chosen)]),
-        _table("table-3", [*quality[1], *chosen]),
-        _table("table-4", quality[2]),
+        replace(_table("quality", [*quality[1], *chosen]), id="table-3", title="Table 3: BLEU and speed, set 1"),
+        replace(_table("quality", quality[2]), id="table-4", title="Table 4: BLEU and speed, set 2"),
         _table("averages", [vars(row) for row in means()]),
         _table("table-5", [vars(row) for row in memory()]),
         _table("table-6", table_6),
         _table("amdahl", chosen),
-        _table("figure-2", languages),
-        _table("sweep", rows_of("sweep")),
-        _table("volume", rows_of("volume")),
+        replace(_table("cells", languages), id="figure-2", title="Figure 2: knowledge of languages"),
+        replace(_table("cells", rows_of("sweep")), id="sweep"),
+        replace(_table("cells", rows_of("volume")), id="volume", title="Training text"),
         _table("figure-3", speeds),
         _table("bench", [row for bench in benches for row in _steps(bench)]),
         _table("studied", [row for study in studies for row in _studied(study)]),
