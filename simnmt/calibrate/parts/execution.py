@@ -88,10 +88,9 @@ def execution_block(rows: pd.DataFrame, settings: Settings) -> Execution:
             raise CalibrationError(what, remedy="give more --inferences in another --out, on a quiet box")
     further: dict[str, object] = {}
     if paper:
-        relative = fit_relative_plane(*columns, quantile=MEDIAN)
+        relative, error = fit_relative_plane(*columns, quantile=MEDIAN)
         further["lengths"] = settings.drawn_lengths
-        errors = {"error": relative.error, "heldout_error": relative.heldout_error}
-        further["relative_plane"] = asdict(relative.plane) | errors
+        further["relative_plane"] = asdict(relative) | {"heldout_error": error}
     # Thousands of single inferences are kept by target length, as in figure 2a of C-NMT.
     samples = cell_samples(*columns, beam=settings.beam, by_tgt_len=paper)
     return block.model_copy(update={"fit": block.fit.model_copy(update=further), "samples": samples})
