@@ -62,8 +62,6 @@ def test_paper_mode_fits_all_inferences_by_ordinary_least_squares(parts: Any) ->
     assert [row.tgt_len for row in block.samples] == list(range(1, 44))
     assert sum(row.repeats for row in block.samples) == 600
     assert block.plane.s_per_src_token == pytest.approx(PLANE[0], rel=0.05)
-    assert block.fit.model_dump()["relative_plane"]["s_per_src_token"] == pytest.approx(PLANE[0], rel=0.05)
-    assert block.fit.model_dump()["relative_plane"]["heldout_error"] < 0.02
     assert timings.bench.blocks["valid_range"] == ValidRange(src_len=(1, 50), tgt_len=(1, 43))
 
 
