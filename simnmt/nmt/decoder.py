@@ -162,7 +162,7 @@ class Decoder(SentenceDecoder):
         beam = self._search.beam
         if self._slots is None:
             # Room for these sentences only: the capacity may be far more than ever join.
-            self._slots = self._model.slots(len(joining) * beam, self._capacity * beam)
+            self._slots = self._model.slots(len(joining) * beam)
         keys, sentences, limits = zip(*joining, strict=True)
         for _, together in groupby(sentences, key=lambda sentence: id(sentence.memory)):
             group = list(together)

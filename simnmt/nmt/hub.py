@@ -39,22 +39,10 @@ def _downloaded(model: str, weights: bool) -> Path:
 
 
 def _snapshot(model: str, patterns: list[str]) -> Path:
-    hub, errors = need("huggingface_hub"), need("huggingface_hub.errors")
+    hub = need("huggingface_hub")
     try:
         return Path(hub.snapshot_download(model, allow_patterns=patterns))
-    except errors.GatedRepoError:
-        what, remedy = (
-            "the Hugging Face Hub asks you to accept its terms",
-            f"accept them on huggingface.co/{model}, set HF_TOKEN",
-        )
-    except (errors.RepositoryNotFoundError, errors.HFValidationError):
-        what, remedy = (
-            "no such model on the Hugging Face Hub, and no such folder here",
-            "check the id; a private one needs HF_TOKEN",
-        )
-    except errors.LocalEntryNotFoundError:
-        what = f"not in the cache of the Hugging Face Hub, {hub.constants.HF_HUB_CACHE}, and the Hub cannot be reached"
-        remedy = "connect to the network once, or name a folder that holds the model"
-    except OSError as error:  # of the library, of its HTTP client, of the disk
-        what, remedy = f"could not be downloaded: {describe_error(error)}", "try again, or name a folder that holds the model"
-    raise NmtError(what, path=model, remedy=remedy)
+    except (OSError, ValueError) as error:  # of the library, of its HTTP client, of the disk
+        what = f"not in the cache {hub.constants.HF_HUB_CACHE}, and not downloaded: {describe_error(error)}"
+        remedy = "check the id, the network, and HF_TOKEN if the model is private, or name a folder that holds the model"
+        raise NmtError(what, path=model, remedy=remedy) from None
