@@ -38,19 +38,19 @@ class ActiveShare(Block):
     def of(
         cls, columns: Sequence[int], vocab: int, *, by_sentence: Sequence[float] | None = None, s_per_share: float | None = None
     ) -> ActiveShare:
-        """Return the distribution of the active columns of each step.
+        """Return the distribution of the active columns of each step; `by_sentence`: mean shares of sentences decoded alone."""
 
-        `by_sentence`: mean share of each sentence, if sentences were decoded alone.
-        """
-        shares = np.asarray(columns, np.float64) / vocab
-        # A mean of equal shares may round past them.
-        mean = float(np.clip(shares.mean(), shares.min(), shares.max()))
-        by_step, of_sentences = (
-            None if values is None else tuple(np.quantile(np.asarray(values, np.float64), LEVELS).tolist())
-            for values in (shares, by_sentence)
+        def quantiles(shares: Sequence[float] | Floats) -> tuple[float, ...]:
+            return tuple(np.quantile(np.asarray(shares, np.float64), LEVELS).tolist())
+
+        return cls(
+            vocab=vocab,
+            steps=len(columns),
+            mean=float(np.mean(columns)) / vocab,
+            by_step=quantiles(np.asarray(columns) / vocab),
+            by_sentence=None if by_sentence is None else quantiles(by_sentence),
+            s_per_share=s_per_share,
         )
-        fields = {"by_step": by_step, "by_sentence": of_sentences, "s_per_share": s_per_share}
-        return cls.model_validate({"vocab": vocab, "steps": len(shares), "mean": mean} | fields)
 
     def more_s(self, uniform: Floats) -> Floats:
         """Draw the seconds of a step of single sentences above the mean, by inverse transform of uniform draws in [0, 1).

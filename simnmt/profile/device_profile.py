@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from simnmt.base.configuration import Configuration, end_tokens
 from simnmt.profile.blocks import (
@@ -68,13 +68,6 @@ class DeviceProfile(Configuration):
     sti: Annotated[StiBlock | None, Shown("sti")] = None
     energy: Annotated[EnergyBlock | None, Shown("energy")] = None
     """Power and energy; null if no counter could be read."""
-
-    @model_validator(mode="after")
-    def _of_one_beam(self) -> DeviceProfile:
-        if self.decoder is not None and self.engine is not None and self.decoder.base.beam != self.engine.beam:
-            conflict = f"beam {self.decoder.base.beam} where the profile's other costs are of beam {self.engine.beam}"
-            raise ValueError(f"decoder.base: {conflict}")
-        return self
 
     @property
     def plane(self) -> Plane:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from simnmt.base.arrays import Floats
 from simnmt.profile.blocks import GAP_NAMES, Kind, ProfileError, StepBlock, overheads_times
 from simnmt.profile.decoder_block import ActiveShare, DecoderBlock, DecoderVariant
-from simnmt.profile.decoder_settings import FREQUENT_WORDS, DecoderOptions, DecoderSettings
+from simnmt.profile.decoder_settings import FREQUENT_WORDS, DecoderSettings
 from simnmt.profile.device_profile import DeviceProfile
 
 SHARES = ("agreement", "identical", "likeliest_active")
@@ -93,18 +93,10 @@ class DecoderChoice:
 
     @property
     def short(self) -> str:
-        """Short description, `decoder beam 5, fused: measured, exact`; with the beam of the profile if that differs."""
+        """Description, `decoder beam 5, fused: measured, exact`; with the beam of the profile if that differs."""
         origin = "as calibrated" if self.how == "base" else "measured"
         summary = f"decoder {self.settings.describe()}: {origin}, {self.fidelity}"
         return summary if self.settings.beam == self.base.beam else f"{summary} (the profile is of beam {self.base.beam})"
-
-    def describe(self) -> str:
-        """Describe the variant in one sentence without a full stop, with its steps over the base's."""
-        if self.how == "base":
-            return self.short
-        times = ", ".join(f"{ratio:.3g} at batch {batch}" for batch, ratio in self.ratios.items())
-        summary = f"{self.short}; a decode step over that of {self.base.describe()}: {times}"
-        return "; ".join([summary, *(f"{share} at batch {batch}" for batch, share in self.active.items())])
 
     def as_json(self) -> dict[str, Any]:
         """Return plain numbers in SI units."""
@@ -212,7 +204,7 @@ def with_decoder(profile: DeviceProfile, settings: DecoderSettings) -> tuple[Dev
 
 
 def _moved(profile: DeviceProfile, choice: DecoderChoice) -> DeviceProfile:
-    ratio, settings, engine, energy = choice.ratios.get(1), choice.settings, profile.engine, profile.energy
+    ratio, settings, energy = choice.ratios.get(1), choice.settings, profile.energy
     if ratio is None:
         what = f"{settings.describe()} was not measured at batch 1 in profile {profile.name}"
         raise ProfileError(f"{what}, so its time for a single sentence is unknown", remedy="take another variant")
@@ -221,9 +213,6 @@ def _moved(profile: DeviceProfile, choice: DecoderChoice) -> DeviceProfile:
     plane = profile.execution.plane.times(1.0, ratio)
     execution = profile.execution.model_copy(update={"kind": kind, "plane": plane, "samples": ()})
     changed: dict[str, object] = {"decoder": None, "execution": execution}
-    if engine is not None:
-        options = None if engine.decoder is None else DecoderOptions(**settings.model_dump(exclude={"beam"}))
-        changed["engine"] = engine.model_copy(update={"beam": settings.beam, "fused": settings.fused, "decoder": options})
     if profile.step is not None:
         changed["step"] = _moved_step(profile.step, profile.overheads_s, choice, kind)
         changed["overheads"] = overheads_times(profile.overheads, 0.0, GAP_NAMES)
