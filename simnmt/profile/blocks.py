@@ -6,7 +6,7 @@ quantity is a field here, and no other file of this room changes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -341,13 +341,13 @@ class EnergyBlock(CostBlock):
             return None
         return Plane(self.j_per_src_token, self.j_per_tgt_token, self.j_fixed)
 
-    def with_plane(self, plane: Plane | None) -> EnergyBlock:
-        """Return the block with another plane in joules; itself for None."""
-        if plane is None:
+    def with_plane(self, change: Callable[[Plane], Plane]) -> EnergyBlock:
+        """Return the block with its plane changed; itself without one."""
+        if self.plane is None:
             return self
-        names = ("j_per_src_token", "j_per_tgt_token", "j_fixed")
-        coefficients = (plane.s_per_src_token, plane.s_per_tgt_token, plane.s_fixed)
-        return self.model_copy(update=dict(zip(names, coefficients, strict=True)))
+        plane = change(self.plane)
+        coefficients = {"j_per_src_token": plane.s_per_src_token, "j_per_tgt_token": plane.s_per_tgt_token}
+        return self.model_copy(update={**coefficients, "j_fixed": plane.s_fixed})
 
     def joules(self, src_len: ArrayLike, tgt_len: ArrayLike, execution_s: ArrayLike) -> Floats | None:
         """Return the joules of each execution; broadcasts over its arguments; None if nothing is known.
