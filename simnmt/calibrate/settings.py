@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from simnmt.base.configuration import describe_validation_error
 from simnmt.base.errors import InputError
 from simnmt.base.files import read_bounded
-from simnmt.nmt.hub import model_path
+from simnmt.nmt.pretrained_config import model_path
 from simnmt.workload.length_units import Side, tokeniser_in, unit_of
 
 
