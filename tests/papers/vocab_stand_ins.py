@@ -56,19 +56,11 @@ def speed(label: str, clusters: int, top: int, gain: float, *, conclusive: bool 
     )  # fmt: skip
 
 
-def run(part: Any, labels: tuple[str, ...] = LABELS, **changed: Any) -> PartRun:
+def run(part: Any) -> PartRun:
     return PartRun(
-        **{
-            "part": part,
-            "labels": labels,
-            "date": "2026-11-21T02:00:00+00:00",
-            "threads": 1,
-            "machine": "a processor",
-            "versions": {"torch": "2.13"},
-            "notes": (f"{part}: nothing was left out.",),
-            **changed,
-        }
-    )
+        part=part, labels=LABELS, date="2026-11-21T02:00:00+00:00", threads=1, machine="a processor",
+        versions={"torch": "2.13"}, notes=(f"{part}: nothing was left out.",),
+    )  # fmt: skip
 
 
 def study(**changed: Any) -> Study:
