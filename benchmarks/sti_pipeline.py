@@ -46,7 +46,7 @@ from simnmt.papers.sti.pipeline import PIPELINE_CLAIMS, OfPipeline, PipelineMeas
 from simnmt.profile.streaming_cost import BITS, Shard, StiCost
 from simnmt.streaming.encoder import ElasticEncoder
 from simnmt.streaming.encoder_folder import load_encoder
-from simnmt.streaming.pipeline import Execution, Pipeline, PreloadBuffer, load_then_run
+from simnmt.streaming.pipeline import Execution, Pipeline, PreloadBuffer, ShardReader, load_then_run
 from simnmt.streaming.plan.streaming_plan import StreamingPlan, make_plan, timeline_of
 from simnmt.streaming.plan.timeline import ROUNDING
 from simnmt.streaming.store import ShardStore, write_store
@@ -93,8 +93,9 @@ class Model:
     def executed(self, plan: StreamingPlan, pace_bytes_per_s: float) -> dict[str, Any]:
         """The plan once, with its preload buffer filled and all else on a cold disk."""
         buffer = PreloadBuffer(plan.preload_bytes)
-        pipeline = Pipeline(self.store, self.encoder, plan, buffer, pace_bytes_per_s=pace_bytes_per_s)
-        return times_of(pipeline.run(*self.text(plan.length)))
+        buffer.fill(ShardReader(self.store), plan)
+        pipeline = Pipeline(self.store, self.encoder, plan.slices_per_layer, pace_bytes_per_s=pace_bytes_per_s)
+        return times_of(pipeline.run(plan, buffer, *self.text(plan.length)))
 
     def uniform(self, bits: int) -> StreamingPlan:
         """All layers at so many bits, none of them in memory."""

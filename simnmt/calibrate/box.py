@@ -48,7 +48,7 @@ class BoxDescription:
     board: str | None = None
     """The model in the device tree: Jetson and Raspberry Pi have one."""
     jetson: str | None = None
-    """Release and power mode of a Jetson, such as `L4T 36.4.3, power mode MAXN`."""
+    """Release and power mode of a Jetson, such as `L4T 36.4.3, power mode 0`."""
     logical_cores: int | None = None
     allowed_cpus: tuple[int, ...] = ()
     """Numbers of the logical CPUs that this process may run on."""
@@ -165,13 +165,12 @@ def frequency_mhz() -> float | None:
 
 
 def _virtualisation(hypervisor: str | None) -> str | None:
-    """Describe the virtual machine and the container: `virtual machine (KVM); container (docker)`."""
+    """Describe the virtual machine and the container: `virtual machine (KVM); container`."""
     groups = system_text("proc/1/cgroup") or ""
-    marks = {"docker": (ROOT / ".dockerenv").exists(), "podman": (ROOT / "run/.containerenv").exists()}
-    marks |= {name: name in groups for name in ("kubepods", "lxc", "containerd")}
-    container = next((name for name, is_present in marks.items() if is_present), None)
-    hints = {"virtual machine": hypervisor, "container": container}
-    return "; ".join(f"{kind} ({name})" for kind, name in hints.items() if name) or None
+    in_container = any((ROOT / mark).exists() for mark in (".dockerenv", "run/.containerenv"))
+    in_container |= any(name in groups for name in ("kubepods", "lxc", "containerd"))
+    hints = [f"virtual machine ({hypervisor})" if hypervisor else "", "container" if in_container else ""]
+    return "; ".join(filter(None, hints)) or None
 
 
 def _jetson() -> str | None:
@@ -180,6 +179,4 @@ def _jetson() -> str | None:
     if release is None:
         return None
     mode = re.search(r"pmode:(\d+)", system_text("var/lib/nvpmodel/status") or "")
-    number = int(mode[1]) if mode else None
-    name = re.search(rf"<\s*POWER_MODEL\s+ID={number}\s+NAME=(\S+?)\s*>", system_text("etc/nvpmodel.conf") or "")
-    return f"L4T {release[1]}.{release[2]}, power mode {name[1] if name else 'not known' if number is None else number}"
+    return f"L4T {release[1]}.{release[2]}, power mode {int(mode[1]) if mode else 'not known'}"

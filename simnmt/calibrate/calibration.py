@@ -144,8 +144,6 @@ def measure(bench: Bench, journal: Journal | None) -> pd.DataFrame | None:
         if group[0].beside_reference:
             # Stretches of another group have other numbers.
             beside_reference.append(frame.assign(stretch=frame["stretch"].map(lambda at, group=number: (group, at))))
-    if bench.overheads:
-        bench.blocks["overheads"] = bench.overheads
     return pd.concat(beside_reference) if beside_reference else None
 
 
@@ -155,8 +153,7 @@ def _source(settings: Settings, account: EngineAccount) -> str:
         "full": "full grid",
         "paper": f"{settings.inferences:,} inferences with the lengths of {settings.drawn_lengths}",
     }[settings.mode]
-    engine = f"{account.model} on {account.backend} {account.compute_type}"
-    return f"{engine}, {profile_assembly.describe_weights(account)}; {how}"
+    return f"{account.model} on {account.backend} {account.compute_type}, {account.weights} weights; {how}"
 
 
 # The journal.

@@ -47,8 +47,7 @@ class LibreTranslate(TranslationClient):
 
     async def echo(self) -> float:
         """Return the seconds of a request that translates nothing. Raises `ServiceError`."""
-        _, seconds = await self.languages(self._timeout_s)
-        return seconds
+        return (await self.languages(self._timeout_s))[1]
 
     async def ask(self, text: str) -> Reply:
         """Return the answer to one sentence. Raises `ServiceError`."""
@@ -76,48 +75,41 @@ class Chat(HttpClient):
         except (TypeError, KeyError):
             raise ServiceError(502, f"{self.url}/v1/models is no list of models") from None
         if self._model not in models:
-            what = f"{self.url} has no model {shorten(self._model)}"
-            raise CalibrationError(what, remedy=did_you_mean(self._model, models))
+            raise CalibrationError(f"{self.url} has no model {shorten(self._model)}", remedy=did_you_mean(self._model, models))
 
     async def echo(self) -> float:
         """Return the seconds of a request that translates nothing. Raises `ServiceError`."""
-        _, seconds = await self.get_body("/v1/models", self._timeout_s)
-        return seconds
+        return (await self.get_body("/v1/models", self._timeout_s))[1]
 
     async def ask(self, text: str) -> Reply:
         """Return the answer to one sentence. Raises `ServiceError`.
 
         If the service refuses an option, it is asked again, and from then on, without that option.
         """
-        try:
-            return await self._ask(text)
-        except ServiceError as error:
-            refused = [name for name in self._options if name in error.message]
-            if error.status not in (400, 422) or not refused:
-                raise
-        del self._options[refused[0]]
-        return await self.ask(text)
-
-    async def _ask(self, text: str) -> Reply:
-        source, target = self._languages
-        message = {"role": "user", "content": PROMPT.format(source=source, target=target, text=text)}
-        content = {"model": self._model, "messages": [message], **self._options}
+        prompt = PROMPT.format(source=self._languages[0], target=self._languages[1], text=text)
+        request = {"model": self._model, "messages": [{"role": "user", "content": prompt}], **self._options}
         sent_s = time.monotonic()
-        async with self.exchange("POST", "/v1/chat/completions", json=content) as response:
-            body = await bounded_body(response)
+        try:
+            async with self.exchange("POST", "/v1/chat/completions", json=request) as response:
+                body = await bounded_body(response)
+        except ServiceError as error:
+            refused = next((name for name in self._options if name in error.message), None)
+            if refused is None or error.status not in (400, 422):
+                raise
+            del self._options[refused]
+            return await self.ask(text)
         received_s = time.monotonic()
         try:
             content = json.loads(body)
             check_no_error(content, self._token)
-            choice = content["choices"][0]
-            answer = choice["message"]
-            thoughts, mark, text = (answer["content"] or "").rpartition("</think>")
+            answer = content["choices"][0]["message"]
+            thoughts, mark, translation = (answer["content"] or "").rpartition("</think>")
             thinks = bool(thoughts or answer.get("reasoning_content") or answer.get("reasoning"))
-            is_cut = choice.get("finish_reason") == "length"
+            is_cut = content["choices"][0].get("finish_reason") == "length"
         except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
             what = describe_foreign_body(body) if body.lstrip()[:1] == b"<" else "holds no text"
             raise ServiceError(502, f"the service's answer {what}") from None
-        return Reply(sent_s, received_s, text.lstrip() if mark else text, thinks, is_cut)
+        return Reply(sent_s, received_s, translation.lstrip() if mark else translation, thinks, is_cut)
 
 
 Endpoint = LibreTranslate | Chat
@@ -127,10 +119,10 @@ APIS: dict[str, type[LibreTranslate] | type[Chat]] = {"libretranslate": LibreTra
 
 def refused(error: ServiceError, url: str) -> CalibrationError:
     """Return the error of a service that could not be measured, as one line without the token."""
-    what = shorten(error.message, 160)
+    what, status = shorten(error.message, 160), error.status
     what = what if url in what else f"{url}: {what}"
-    if error.is_stated or error.status not in (401, 403, 502):
-        return CalibrationError(what if error.is_stated or error.status == 504 else f"{what} (HTTP {error.status})")
-    if error.status == 502:
+    if status in (401, 403) and not error.is_stated:
+        return CalibrationError(f"{what} (HTTP {status})", remedy="it asks for a token: put it into $SIMNMT_TOKEN")
+    if status == 502 and not error.is_stated:
         return CalibrationError(what, remedy="start the service, or correct --endpoint or --api")
-    return CalibrationError(f"{what} (HTTP {error.status})", remedy="it asks for a token: put it into $SIMNMT_TOKEN")
+    return CalibrationError(what if error.is_stated or status == 504 else f"{what} (HTTP {status})")

@@ -197,11 +197,6 @@ def engine_block(account: EngineAccount, beam: int) -> EngineBlock:
     )
 
 
-def describe_weights(account: EngineAccount) -> str:
-    """Return the origin of the weights, for provenance."""
-    return "random weights" if account.weights == "random" else "weights of a checkpoint"
-
-
 def _details(account: EngineAccount, box: BoxDescription) -> str:
     """Return the properties of the box that a repeat of the measurement needs."""
     clock = f"governor {box.governor}" if box.governor else None

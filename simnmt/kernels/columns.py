@@ -16,8 +16,8 @@ from torch import Tensor
 from simnmt.kernels.arrays import KernelError
 from simnmt.kernels.native_library import native
 from simnmt.kernels.output_layer import fused_argmax
+from simnmt.kernels.output_reference import ANY_SIZE, REAL_TYPES, check_beside, check_columns, check_tensor
 from simnmt.kernels.projection_cost import ProductMethod
-from simnmt.kernels.tensor_checks import ANY_SIZE, REAL_TYPES, check_beside, check_columns, check_tensor
 
 
 class ColumnSets:

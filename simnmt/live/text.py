@@ -70,10 +70,8 @@ class TextCodec:
         target: Tokeniser
         most = architecture.max_positions or LONGEST_SOURCE
         if is_of_hub:
-            tokenizer, start = open_tokenizer(folder, architecture, languages)
-            source = target = tokenizer
-            if start is not None and start.after_start:
-                most -= 1
+            source = target = tokenizer = open_tokenizer(folder, architecture, languages)
+            most -= tokenizer.after_start
         elif is_trained:
             source, target = load_subwords(folder)
         else:

@@ -117,18 +117,8 @@ class AttentionalModel(RecurrentDecoder):
     architecture: AttentionalArchitecture
 
     def __init__(self, architecture: AttentionalArchitecture, dropout: float = 0.0) -> None:
-        super().__init__(architecture)
-        embedding, layers = architecture.embedding, architecture.source_layers
-        self.src_embedding = nn.Embedding(architecture.src_vocab, embedding)
-        self.tgt_embedding = nn.Embedding(architecture.tgt_vocab, embedding)
-        self.encoder = (nn.GRU if architecture.source_cell == "gru" else nn.LSTM)(
-            embedding,
-            architecture.source_hidden,
-            layers,
-            batch_first=True,
-            bidirectional=True,
-            dropout=dropout if layers > 1 else 0.0,  # torch warns of a dropout that no layer follows
-        )
+        cells = nn.GRU if architecture.source_cell == "gru" else nn.LSTM
+        super().__init__(architecture, cells, architecture.source_hidden, architecture.source_layers, True, dropout)
         self.bottom = AttentionalCell(architecture)
         self.stack, below = nn.ModuleList(), architecture.hidden
         for block in architecture.stack:
@@ -139,7 +129,6 @@ class AttentionalModel(RecurrentDecoder):
                 self.stack.append(DenseBlock(block.kind, below, block.width, block.layers))
             below = block.width
         self.projection = nn.Linear(below, self.vocab)
-        self.dropout = nn.Dropout(dropout)
         self.source_width = self.bottom.compared + self.bottom.gates
         self._draw_weights()
 
@@ -154,21 +143,8 @@ class AttentionalModel(RecurrentDecoder):
                     scale = 1.0 if isinstance(module, nn.Embedding) else 1.0 / math.sqrt(weight.shape[1])
                     weight.uniform_(-1.0, 1.0).mul_(scale)
 
-    def forward(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> Tensor:
-        states, _ = self._bottom_steps(src, src_lengths, tgt_in)
-        for layer in self.stack:
-            states = layer(states)
-        logits: Tensor = self.projection(self.dropout(states))
-        return logits
-
-    def attention(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> Tensor:
-        return self._bottom_steps(src, src_lengths, tgt_in)[1]
-
-    def _bottom_steps(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> tuple[Tensor, Tensor]:
-        """Return outputs [batch, tgt_len, hidden] and attention [batch, tgt_len, src_len] of the cell along the reference.
-
-        Everything that does not depend on the previous state is computed for all positions at once.
-        """
+    def along(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> tuple[Tensor, Tensor]:
+        # Everything that does not depend on the previous state is computed for all positions at once.
         states, _, behind = self.read_source(src, src_lengths)
         keys, values = self.bottom.look_at(states)
         kept = self.bottom.cell.zeros(len(src), self.bottom.hidden, values)
@@ -177,7 +153,10 @@ class AttentionalModel(RecurrentDecoder):
             kept, step_weights = self.bottom.step(fed, kept, keys, values, behind)
             outputs.append(kept[0])
             weights.append(step_weights)
-        return torch.stack(outputs, dim=1), torch.stack(weights, dim=1)
+        states = torch.stack(outputs, dim=1)
+        for layer in self.stack:
+            states = layer(states)
+        return states, torch.stack(weights, dim=1)
 
     def encode(self, src: Tensor, src_lengths: Tensor) -> Memory:
         states, _, _ = self.read_source(src, src_lengths)

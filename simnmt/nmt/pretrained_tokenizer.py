@@ -15,8 +15,7 @@ from simnmt.base.suggestions import did_you_mean
 from simnmt.nmt.architecture import Architecture
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.families import FAMILIES
-from simnmt.nmt.hub import model_path
-from simnmt.nmt.pretrained_config import quiet_transformers, read_pretrained_architecture
+from simnmt.nmt.pretrained_config import model_path, quiet_transformers, read_pretrained_architecture
 from simnmt.nmt.subwords import UNKNOWN, until_end
 
 if TYPE_CHECKING:  # a service's front converts texts without torch
@@ -39,17 +38,13 @@ class Languages:
         return (self.source, self.target) != (None, None)
 
 
-@dataclass(frozen=True, slots=True)
-class LanguageStart:
-    """The language with which every target begins."""
-
-    token: int
-    after_start: bool
-    """Whether it comes after the decoder's start token, not in its place."""
-
-
 class PretrainedTokenizer:
     """The tokeniser of a Hugging Face folder, with the methods of `Subwords`."""
+
+    language: int | None = None
+    """The token of the language with which every target begins; None: as the model begins them."""
+    after_start = False
+    """Whether that token comes after the decoder's start token, not in its place."""
 
     def __init__(self, tokenizer: Any, unk: int, prefix: str = "") -> None:
         """`tokenizer`: of `transformers`; `unk`: its token of unknown words; `prefix`: before each source, as `>>deu<< `."""
@@ -108,23 +103,21 @@ def load_pretrained(folder: Path, languages: Languages) -> tuple[LoadedModel, Pr
     from simnmt.nmt.transformer_model import TransformerModel
 
     path = Path(model_path(str(folder), weights=True)).absolute()  # a folder may have the name of an architecture, such as gru
-    tokenizer, start = open_tokenizer(path, read_pretrained_architecture(path), languages)  # before the weights are read
+    tokenizer = open_tokenizer(path, read_pretrained_architecture(path), languages)  # before the weights are read
     loaded = load_model(str(path))
     assert isinstance(loaded.model, TransformerModel)
-    if start is not None:
-        loaded.model.start_with_language(start.token, after_start=start.after_start)
+    if tokenizer.language is not None:
+        loaded.model.start_with_language(tokenizer.language, after_start=tokenizer.after_start)
     return loaded, tokenizer
 
 
-def open_tokenizer(
-    folder: Path, architecture: Architecture, languages: Languages
-) -> tuple[PretrainedTokenizer, LanguageStart | None]:
-    """Return the tokeniser of a Hugging Face folder or id, and how targets begin; None: as the model begins them.
+def open_tokenizer(folder: Path, architecture: Architecture, languages: Languages) -> PretrainedTokenizer:
+    """Return the tokeniser of a Hugging Face folder or id.
 
     Raises `NmtError` for a damaged folder, and for languages that are missing, unknown or of no use to the model.
     """
     path = Path(model_path(str(folder))).absolute()
-    hf, prefix, start = _tokenizer_in(path, FAMILIES[architecture.kind].tokenizer_files), "", None
+    hf, unk = _tokenizer_in(path, FAMILIES[architecture.kind].tokenizer_files), architecture.unk_token
     if architecture.multilingual:
         codes = _codes(hf)
         example = next((code for code in ("deu_Latn", "de_DE", "de") if code in codes), next(iter(codes), "de"))
@@ -134,19 +127,22 @@ def open_tokenizer(
                 raise NmtError(what, path=path, remedy=f"give {option}, such as {example}")
             _check_language(option, language, list(codes), path)
         hf.src_lang = languages.source
+        tokenizer = PretrainedTokenizer(hf, unk)
+        tokenizer.language = codes[str(languages.target)]
         # The first mBART starts the target with the language itself; later models start it with the end mark.
-        start = LanguageStart(codes[str(languages.target)], not type(hf).__name__.startswith("MBartTokenizer"))
+        tokenizer.after_start = not type(hf).__name__.startswith("MBartTokenizer")
     else:
+        prefix = ""
         if languages.source is not None:
             raise NmtError("a Marian model has one source language", path=path, remedy="leave --src-lang out")
         if languages.target is not None:
             _check_language("--tgt-lang", languages.target, [code[2:-2] for code in hf.supported_language_codes], path)
             prefix = f">>{languages.target}<< "  # the mark with which models of several targets begin a source
-    tokenizer = PretrainedTokenizer(hf, architecture.unk_token, prefix)
+        tokenizer = PretrainedTokenizer(hf, unk, prefix)
     if tokenizer.size > architecture.tgt_vocab:
         what = f"no usable tokeniser: {tokenizer.size:,} tokens, but a model of {architecture.tgt_vocab:,}"
         raise NmtError(what, path=path, remedy=_FOLDER)
-    return tokenizer, start
+    return tokenizer
 
 
 def _tokenizer_in(path: Path, files: Sequence[str]) -> Any:

@@ -5,18 +5,19 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from simnmt.nmt.architecture import RecurrentArchitecture
+from simnmt.nmt.architecture import AttentionalArchitecture, RecurrentArchitecture
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.linear_layers import HalfLinear
 from simnmt.nmt.step_model import Memory, Slots, StepModel
@@ -88,19 +89,49 @@ def run_layer(layer: nn.LSTM | nn.GRU, fed: Any, start: Any = None) -> Any:
 class RecurrentDecoder(StepModel):
     """A step model whose decoder carries the states of recurrent layers.
 
-    A subclass sets `src_embedding`, `tgt_embedding`, `dropout`, `projection` and a torch `encoder`, and adds
-    `body(tokens, kept, source, behind)`, which runs a step up to the output layer: from the last token of each row, int64
-    [rows], the states of all recurrent layers from bottom to top, and keys and values of attention, side by side, [rows,
-    src_len, keys + values], to the input of the output layer, [rows, width], and the new states. `behind` is True behind the
-    end of each source, [rows, src_len], or None if all are equally long.
+    A subclass sets `projection` and `source_width`, and adds `encode`, `along` and `body(tokens, kept, source, behind)`, which
+    runs a step up to the output layer: from the last token of each row, int64 [rows], the states of all recurrent layers from
+    bottom to top, and keys and values of attention, side by side, [rows, src_len, keys + values], to the input of the output
+    layer, [rows, width], and the new states. `behind` is True behind the end of each source, [rows, src_len], or None if all
+    are equally long.
     """
 
-    src_embedding: nn.Embedding
-    tgt_embedding: nn.Embedding
-    dropout: nn.Dropout
-    encoder: nn.LSTM | nn.GRU
+    projection: nn.Linear
     source_width: int
     """Width of the keys and values of attention."""
+
+    def __init__(
+        self,
+        architecture: RecurrentArchitecture | AttentionalArchitecture,
+        cells: type[nn.LSTM] | type[nn.GRU],
+        width: int,
+        layers: int,
+        both: bool,
+        dropout: float,
+        padding: int | None = None,
+    ) -> None:
+        """Build embeddings, of which that of `padding` is 0, and encoder, `width` wide in one direction or in `both`."""
+        super().__init__(architecture)
+        embedding = architecture.embedding
+        self.src_embedding = nn.Embedding(architecture.src_vocab, embedding, padding_idx=padding)
+        self.tgt_embedding = nn.Embedding(architecture.tgt_vocab, embedding)
+        self.between = dropout if layers > 1 else 0.0  # torch warns of a dropout that no layer follows
+        self.encoder = cells(embedding, width, layers, batch_first=True, bidirectional=both, dropout=self.between)
+        self.dropout = nn.Dropout(dropout)
+
+    @abstractmethod
+    def along(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return the inputs of the output layer [batch, tgt_len, width] along the reference, and the attention weights."""
+
+    def forward(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> Tensor:
+        logits: Tensor = self.projection(self.dropout(self.along(src, src_lengths, tgt_in)[0]))
+        return logits
+
+    def attention(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> Tensor:
+        _, weights = self.along(src, src_lengths, tgt_in)
+        if weights is None:
+            raise NmtError("a model without attention aligns nothing")
+        return weights
 
     def read_source(self, src: Tensor, src_lengths: Tensor) -> tuple[Tensor, Kept, Tensor | None]:
         """Return the encoder's states, [batch, src_len, width], 0 behind a source's end; its last state; and `behind`."""
@@ -116,8 +147,8 @@ class RecurrentDecoder(StepModel):
             behind = torch.arange(src_len, device=src.device)[None] >= src_lengths[:, None]
         return states, last if isinstance(last, tuple) else (last,), behind
 
-    def slots(self, rows: int, most_rows: int | None = None) -> Slots:
-        return Slots(self, self.tgt_embedding.weight.detach().new_empty((rows, 0, self.source_width)), most_rows)
+    def slots(self, rows: int) -> Slots:
+        return Slots(self, self.tgt_embedding.weight.detach().new_empty((rows, 0, self.source_width)))
 
 
 class RecurrentModel(RecurrentDecoder):
@@ -126,40 +157,28 @@ class RecurrentModel(RecurrentDecoder):
     architecture: RecurrentArchitecture
 
     def __init__(self, architecture: RecurrentArchitecture, dropout: float = 0.0) -> None:
-        super().__init__(architecture)
         width, layers, both = architecture.hidden, architecture.layers, architecture.kind == "bilstm"
         cells = nn.LSTM if both else nn.GRU
-        options: Any = {"batch_first": True, "dropout": dropout if layers > 1 else 0.0}  # torch warns if no layer follows
-        self.src_embedding = nn.Embedding(architecture.src_vocab, architecture.embedding, padding_idx=self.pad_token)
-        self.tgt_embedding = nn.Embedding(architecture.tgt_vocab, architecture.embedding)
-        half = width // 2 if both else width
-        self.encoder = cells(architecture.embedding, half, layers, bidirectional=both, **options)
-        self.decoder = cells(architecture.embedding, width, layers, **options)
+        super().__init__(architecture, cells, width // 2 if both else width, layers, both, dropout, architecture.pad_token)
+        self.decoder = cells(architecture.embedding, width, layers, batch_first=True, dropout=self.between)
         self.attends = architecture.attention == "general"
         self.score = nn.Linear(width, width, bias=False) if self.attends else None
         self.combine = nn.Linear(2 * width, width, bias=False) if self.attends else None
         self.projection = nn.Linear(width, self.vocab)
-        self.dropout = nn.Dropout(dropout)
         self.source_width = 2 * width if self.attends else 0
         self._cell = CELLS["lstm"] if both else _TORCH_GRU
         self._half_cells: list[tuple[HalfLinear, HalfLinear]] = []
 
-    def forward(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> Tensor:
-        keys, values, last, behind = self._read(src, src_lengths)
-        states = self._combined(self._decoded(last, tgt_in), keys, values, behind)
-        logits: Tensor = self.projection(self.dropout(states))
-        return logits
-
-    def attention(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> Tensor:
-        if not self.attends:
-            raise NmtError("a model without attention aligns nothing")
-        keys, _, last, behind = self._read(src, src_lengths)
-        return _weights(self._decoded(last, tgt_in), keys, behind)
+    def along(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> tuple[Tensor, Tensor | None]:
+        values, last, behind = self._read(src, src_lengths)
+        start = last if len(last) > 1 else last[0]
+        states, _ = run_layer(self.decoder, self.dropout(self.tgt_embedding(tgt_in)), start)
+        return self._combined(states, values if self.score is None else self.score(values), values, behind)
 
     def encode(self, src: Tensor, src_lengths: Tensor) -> Memory:
-        keys, values, last, _ = self._read(src, src_lengths)
+        values, last, _ = self._read(src, src_lengths)
         kept = tuple(part[layer] for layer in range(self.architecture.layers) for part in last)
-        return Memory(torch.cat((keys, values), dim=2) if self.attends else values[:, :, :0], kept)
+        return Memory(values[:, :, :0] if self.score is None else torch.cat((self.score(values), values), dim=2), kept)
 
     def body(self, tokens: Tensor, kept: Kept, source: Tensor, behind: Tensor | None) -> tuple[Tensor, Kept]:
         # The cells are written out: for a single token torch's own layer spends most of its time rearranging its weights.
@@ -170,7 +189,7 @@ class RecurrentModel(RecurrentDecoder):
             output = state[0]
             after += state
         keys, values = source.chunk(2, dim=2)
-        return self._combined(output[:, None], keys, values, behind)[:, 0], tuple(after)
+        return self._combined(output[:, None], keys, values, behind)[0][:, 0], tuple(after)
 
     def halve(self) -> None:
         self._half_cells = [
@@ -179,18 +198,13 @@ class RecurrentModel(RecurrentDecoder):
         ]
         super().halve()
 
-    def _read(self, src: Tensor, src_lengths: Tensor) -> tuple[Tensor, Tensor, Kept, Tensor | None]:
-        """Return keys, values, the first state of the decoder, each part [layers, batch, hidden], and `behind`."""
+    def _read(self, src: Tensor, src_lengths: Tensor) -> tuple[Tensor, Kept, Tensor | None]:
+        """Return `read_source` with the first state of the decoder as last state, each part [layers, batch, hidden]."""
         values, last, behind = self.read_source(src, src_lengths)
         if self.encoder.bidirectional:
             # [layers x directions, batch, half] -> [layers, batch, both halves]
             last = tuple(torch.cat((part[0::2], part[1::2]), dim=2) for part in last)
-        return values if self.score is None else self.score(values), values, last, behind
-
-    def _decoded(self, last: Kept, tgt_in: Tensor) -> Tensor:
-        """Return the decoder's states [batch, tgt_len, hidden] along the reference."""
-        start = last if len(last) > 1 else last[0]
-        return cast(Tensor, run_layer(self.decoder, self.dropout(self.tgt_embedding(tgt_in)), start)[0])
+        return values, last, behind
 
     def _products(self) -> Sequence[tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]]:
         """Return the products of each layer: with its input, and with its last output."""
@@ -199,15 +213,13 @@ class RecurrentModel(RecurrentDecoder):
             for feed, recur, feed_bias, recur_bias in self.decoder.all_weights
         ]
 
-    def _combined(self, states: Tensor, keys: Tensor, values: Tensor, behind: Tensor | None) -> Tensor:
-        """Return the input of the output layer for decoder states [rows, tokens, hidden], of the same shape."""
+    def _combined(self, states: Tensor, keys: Tensor, values: Tensor, behind: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Return the input of the output layer for decoder states [rows, tokens, hidden], of the same shape, and the weights.
+
+        The attention weights are [rows, tokens, src_len]; None without attention.
+        """
         if self.combine is None:
-            return states
-        context = torch.bmm(_weights(states, keys, behind), values)
-        return torch.tanh(self.combine(torch.cat((context, states), dim=2)))
-
-
-def _weights(states: Tensor, keys: Tensor, behind: Tensor | None) -> Tensor:
-    """Return the attention weights of states [rows, tokens, hidden]: [rows, tokens, src_len]."""
-    scores = torch.bmm(states, keys.transpose(1, 2))
-    return (scores if behind is None else scores.masked_fill(behind[:, None], float("-inf"))).softmax(dim=2)
+            return states, None
+        scores = torch.bmm(states, keys.transpose(1, 2))
+        weights = (scores if behind is None else scores.masked_fill(behind[:, None], float("-inf"))).softmax(dim=2)
+        return torch.tanh(self.combine(torch.cat((torch.bmm(weights, values), states), dim=2))), weights

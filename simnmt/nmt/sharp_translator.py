@@ -43,7 +43,7 @@ def sharp_weights(model: AttentionalModel) -> sharp.SharpWeights:
         stack=tuple(layer for part in model.stack for layer in _stack_layers(part)),
         output=_array(model.projection.weight),
         output_bias=_array(model.projection.bias),
-        tokens=sharp.SharpTokens(model.start_token, model.eos_token, model.unk_token, model.pad_token),
+        tokens=sharp.SharpTokens(model.start_token, model.eos_token, model.pad_token),
     )
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import inf
 from typing import Any
 
 import torch
@@ -35,14 +34,12 @@ class Moves:
 
     def __init__(self, rows: int, slots: Sequence[int], beam: int, device: torch.device) -> None:
         """Plan the removal of `slots` from `rows` active rows."""
-        gone, before = set(slots), rows // beam
-        after = before - len(gone)
-        self.order = list(range(after))
+        gone, after = set(slots), rows // beam - len(slots)
+        holes = sorted(slot for slot in slots if slot < after)
+        movers = [slot for slot in range(after, rows // beam) if slot not in gone]
+        moved = dict(zip(holes, movers, strict=True))
+        self.order = [moved.get(slot, slot) for slot in range(after)]
         """New slot i is old slot `order[i]`."""
-        holes = sorted(slot for slot in gone if slot < after)
-        movers = [slot for slot in range(after, before) if slot not in gone]
-        for hole, mover in zip(holes, movers, strict=True):
-            self.order[hole] = mover
         self.rows = _rows_of(self.order, beam)
         """New row i is old row `rows[i]`."""
         moves = [_rows_of(holes, beam), _rows_of(movers, beam)]
@@ -66,10 +63,9 @@ class Slots:
     decoders: only the source has spare room, since every step makes the states anew.
     """
 
-    def __init__(self, model: StepModel, source: Tensor, most_rows: int | None, row_dim: int = 0) -> None:
-        """Start without rows, with the room of `source`: rows along `row_dim`; `most_rows`: see `StepModel.slots`."""
+    def __init__(self, model: StepModel, source: Tensor, row_dim: int = 0) -> None:
+        """Start without rows, with the room of `source`: rows along `row_dim`."""
         self._model, self._source, self._row_dim = model, source, row_dim
-        self._most: dict[int, float] = {row_dim: most_rows or inf}
         self._lengths: list[int] = []
         """Source tokens of each row."""
         self._state: tuple[Tensor, ...] = ()
@@ -92,7 +88,7 @@ class Slots:
         source, before, longest = memory.source, self.rows, max(src_lens)
         taken = torch.tensor(sentences, dtype=torch.int64, device=source.device).repeat_interleave(beam)
         sizes = {self._row_dim: before + len(taken), source.dim() - 2: longest}
-        self._source = with_room(self._source, sizes, self._used(), self._most)
+        self._source = with_room(self._source, sizes, self._used())
         new = self._source.narrow(self._row_dim, before, len(taken))
         new[..., :longest, :] = source[..., :longest, :].index_select(self._row_dim, taken)
         # Masked places must be numbers all the same: not-a-number times a weight of 0 is not a number.
@@ -150,18 +146,17 @@ class Slots:
         return tuple(used)
 
 
-def with_room(kept: Tensor, sizes: Mapping[int, int], used: tuple[slice, ...], most: Mapping[int, float]) -> Tensor:
+def with_room(kept: Tensor, sizes: Mapping[int, int], used: tuple[slice, ...]) -> Tensor:
     """Return `kept` if it has these sizes (by dimension), else a larger tensor that begins with a copy of `kept[used]`.
 
-    A dimension that is too short is doubled, so that growing step by step copies little, but not beyond its `most` unless its
-    size is larger. Unused places hold 0.
+    A dimension that is too short is at least doubled, so that growing step by step copies little. Unused places hold 0.
     """
     if all(kept.shape[dim] >= size for dim, size in sizes.items()):
         return kept
     shape = list(kept.shape)
     for dim, size in sizes.items():
         if shape[dim] < size:
-            shape[dim] = max(size, int(min(2 * shape[dim], most.get(dim, inf))))
+            shape[dim] = max(size, 2 * shape[dim])
     grown, part = kept.new_zeros(shape), kept[used]
     grown[tuple(slice(size) for size in part.shape)] = part
     return grown
@@ -220,8 +215,8 @@ class StepModel(nn.Module, ABC):
         """Read the sources, int64 [batch, src_len] and [batch]; tokens behind a length have no effect."""
 
     @abstractmethod
-    def slots(self, rows: int, most_rows: int | None = None) -> Slots:
-        """Return empty slots with room for `rows` rows; room doubles when needed, but not beyond `most_rows` if those do."""
+    def slots(self, rows: int) -> Slots:
+        """Return empty slots with room for `rows` rows, which grows when needed."""
 
     @abstractmethod
     def attention(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> Tensor:

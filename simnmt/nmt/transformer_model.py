@@ -91,8 +91,8 @@ class TransformerModel(StepModel):
             kept[1] = self._split(layer.encoder_attn.v_proj(states))
         return Memory(cross)
 
-    def slots(self, rows: int, most_rows: int | None = None) -> Slots:
-        return _TransformerSlots(self, rows, most_rows)
+    def slots(self, rows: int) -> Slots:
+        return _TransformerSlots(self, rows)
 
     def room(self, rows: int, length: int) -> Tensor:
         """Return room for keys and values, not initialised: [layers, keys and values, rows, heads, length, head width]."""
@@ -168,7 +168,7 @@ class _TransformerSlots(Slots):
     first column of the oldest row are reused when room runs out.
     """
 
-    def __init__(self, model: TransformerModel, rows: int, most_rows: int | None) -> None:
+    def __init__(self, model: TransformerModel, rows: int) -> None:
         self._transformer, self._past = model, model.room(rows, _FIRST_CAPACITY)
         self._spare: Tensor | None = None
         """The output of reordering, as large as `_past`, with which it is then exchanged; made when first needed."""
@@ -178,7 +178,7 @@ class _TransformerSlots(Slots):
         """The first column that any row attends to."""
         self._clock = 0
         """The column that the next step writes."""
-        super().__init__(model, model.room(rows, 0), most_rows, _ROWS)
+        super().__init__(model, model.room(rows, 0), _ROWS)
 
     def body(self, tokens: Tensor) -> Tensor:
         position, most = self._clock - self._oldest, self._transformer.architecture.max_positions
@@ -227,7 +227,7 @@ class _TransformerSlots(Slots):
         return every, every, slice(len(self._begun)), every, slice(self._oldest, self._clock)
 
     def _make_room(self, columns: int) -> None:
-        grown = with_room(self._past, {_ROWS: self.rows, _COLUMNS: columns}, self._used_past(), self._most)
+        grown = with_room(self._past, {_ROWS: self.rows, _COLUMNS: columns}, self._used_past())
         if grown is not self._past:
             self._past = grown
             self._shift()

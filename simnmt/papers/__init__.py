@@ -1,8 +1,8 @@
 """The source papers: their printed figures, our measurements and simulations, and a verdict on every claim.
 
-A paper is a data file with what it prints (`data/<paper>.toml`), a module or folder with its facts, its claims and its
-`reproduce`, and a line in `PAPERS`, which makes the verb `simnmt reproduce <paper>`. Open `sharp/` first, then
-`kit/claims.py` (claims and the judge), `kit/paper.py` (the data) and `kit/rendering.py` (document, text and page). The papers:
+A paper is a data file with what it prints (`data/<paper>.toml`), a folder with its facts, its claims and its `reproduce`, and
+a line in `PAPERS`, which makes the verb `simnmt reproduce <paper>`. Open `sharp/` first, then `kit/claims.py` (claims and the
+judge), `kit/paper.py` (the data) and `kit/rendering.py` (document, text and page). The papers:
 `cnmt` (C-NMT, ISCAS 2022), `fni` (top-up batching and the fused output layer), `sharp` (sharp models on dull hardware, EMNLP
 2017), `sti` (elastic pipelines, ASPLOS 2023), `fvp` (projection onto clusters of the vocabulary, 2022). Only `cli` may import
 this room: the rooms below know no paper.

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -218,52 +218,41 @@ Loaded = tuple[dict[Shard, PackedWeights], float, float, int]
 
 
 class Pipeline:
-    """A plan that can be executed many times, with a reader, a preload buffer and a working buffer for one layer.
+    """An executor of plans of one width, with a reader and a working buffer for one layer.
 
     A layer is one read job and one computing job, in layer order; reads of later layers overlap the computing of earlier ones.
-    After each execution the buffer keeps as many executed shards as fit, from the bottom layer up. Raises `StreamingError` if
-    plan and store belong to different models.
     """
 
     def __init__(
         self,
         store: ShardStore,
         encoder: ElasticEncoder,
-        plan: StreamingPlan,
-        buffer: PreloadBuffer,
+        slices: int,
         *,
         pace_bytes_per_s: float | None = None,
         cold: bool = True,
-        filled: bool = True,
         threads: int = 1,
-        working: LayerBuffer | None = None,
     ) -> None:
-        """Prepare a plan for execution.
-
-        Args:
-            pace_bytes_per_s: pace of the reads; None for the pace of the disk.
-            cold: drop the file from memory before each execution.
-            filled: fill the buffer now with the preloaded shards of the plan. Otherwise the execution reads all shards that
-                the buffer lacks, as in a cold start or a later turn.
-            threads: threads for unpacking and for torch.
-            working: buffer for one layer of the plan's width, to use again; None for a new one.
+        """`slices`: of each layer; `pace_bytes_per_s`: of the reads, None for the pace of the disk; `cold`: drop the file from
+        memory before each execution; `threads`: for unpacking and for torch.
         """
-        check_plan(plan, store)
-        self.store, self.encoder, self.plan, self.buffer = store, encoder, plan, buffer
-        self.reader, self.cold, self.threads = ShardReader(store, pace_bytes_per_s), cold, threads
-        if working is None:
-            working = LayerBuffer(store.geometry, plan.slices_per_layer)
-            working.array.fill(0.0)  # allocates its pages before the clock runs
-        self.working = working
-        if filled:
-            buffer.fill(ShardReader(store), plan)  # before the execution, so without a pace
-        self._sizes = [(shard, store.record(*shard, bits).size) for shard, bits in plan.bits.items()]
+        self.store, self.encoder, self.cold, self.threads = store, encoder, cold, threads
+        self.reader = ShardReader(store, pace_bytes_per_s)
+        self.working = LayerBuffer(store.geometry, slices)
+        self.working.array.fill(0.0)  # allocates its pages before the clock runs
 
-    def run(self, token_ids: Tensor, mask: Tensor, *, in_turn: bool = False) -> Execution:
-        """Execute the plan on tokens [batch, length] and their mask.
+    def run(
+        self, plan: StreamingPlan, buffer: PreloadBuffer, token_ids: Tensor, mask: Tensor, *, in_turn: bool = False
+    ) -> Execution:
+        """Execute a plan on tokens [batch, length] and their mask; read the shards that the buffer lacks.
 
-        `in_turn`: read all shards before all computing, as Load&Exec (STI-19). Raises `StoreError` for a damaged record.
+        Afterwards the buffer keeps as many executed shards as fit, from the bottom layer up. `in_turn`: read all shards before
+        all computing, as Load&Exec (STI-19). Raises `StreamingError` for a plan of another model, and `StoreError` for a
+        damaged record.
         """
+        check_plan(plan, self.store)
+        sizes = {shard: self.store.record(*shard, bits).size for shard, bits in plan.bits.items()}
+        staying = longest_prefix(list(sizes.items()), buffer.capacity_bytes)
         encoder, layers, kept = self.encoder, list[LayerExecution](), dict[Shard, PackedWeights]()
         with torch.inference_mode(), torch_threads(self.threads), ThreadPoolExecutor(1, "simnmt-shards") as reading:
             reading.submit(int).result()  # starts the thread before the clock runs
@@ -274,14 +263,13 @@ class Pipeline:
                 return time.perf_counter() - begin_s
 
             self.reader.begin()
-            jobs = [self._begin_load(layer, reading, stopped, now_s) for layer in self.plan.layer_indices]
+            jobs = [self._begin_load(plan, layer, buffer, reading, stopped, now_s) for layer in plan.layer_indices]
             try:
                 hidden = encoder.embed(token_ids, mask)
                 embed_s = free_s = now_s()
                 if in_turn:
                     wait(jobs)
-                staying = longest_prefix(self._sizes, self.buffer.capacity_bytes)
-                for index, job in zip(self.plan.layer_indices, jobs, strict=True):
+                for index, job in zip(plan.layer_indices, jobs, strict=True):
                     packed, io_begin_s, io_end_s, bytes_read = job.result()
                     start_s = now_s()
                     unpack_into(self.working, list(packed.values()), threads=self.threads)
@@ -294,7 +282,7 @@ class Pipeline:
                     kept |= {shard: weights for shard, weights in packed.items() if shard in staying}
                 logits = encoder.logits(hidden, mask)
                 latency_s = now_s()
-                self.buffer.keep(kept)
+                buffer.keep(kept)
                 return Execution(logits, tuple(layers), embed_s, latency_s - free_s, latency_s, cold)
             finally:
                 stopped.set()
@@ -303,10 +291,16 @@ class Pipeline:
                 wait(jobs)
 
     def _begin_load(
-        self, layer: int, reading: ThreadPoolExecutor, stopped: threading.Event, now_s: Callable[[], float]
+        self,
+        plan: StreamingPlan,
+        layer: int,
+        buffer: PreloadBuffer,
+        reading: ThreadPoolExecutor,
+        stopped: threading.Event,
+        now_s: Callable[[], float],
     ) -> Future[Loaded]:
-        bits = {shard: self.plan.bits[shard] for shard in self.plan.shards_of(layer)}
-        there = {shard: packed for shard, width in bits.items() if (packed := self.buffer.get(shard, width)) is not None}
+        bits = {shard: plan.bits[shard] for shard in plan.shards_of(layer)}
+        there = {shard: packed for shard, width in bits.items() if (packed := buffer.get(shard, width)) is not None}
 
         def load() -> Loaded:
             began_s, read, packed = now_s(), 0, dict[Shard, PackedWeights]()
@@ -329,20 +323,11 @@ class Pipeline:
 
 
 def load_then_run(
-    store: ShardStore,
-    encoder: ElasticEncoder,
-    plan: StreamingPlan,
-    token_ids: Tensor,
-    mask: Tensor,
-    *,
-    pace_bytes_per_s: float | None = None,
-    cold: bool = True,
-    threads: int = 1,
+    store: ShardStore, encoder: ElasticEncoder, plan: StreamingPlan, token_ids: Tensor, mask: Tensor, **options: Any
 ) -> Execution:
-    """Execute Load&Exec (STI-19): read all shards of the plan into an empty buffer, then compute. Raises as `Pipeline`."""
-    bare = replace(plan, preloaded=frozenset())
-    pipeline = Pipeline(store, encoder, bare, PreloadBuffer(0), pace_bytes_per_s=pace_bytes_per_s, cold=cold, threads=threads)
-    return pipeline.run(token_ids, mask, in_turn=True)
+    """Execute Load&Exec (STI-19): read all shards of the plan into an empty buffer, then compute. Options as of `Pipeline`."""
+    pipeline = Pipeline(store, encoder, plan.slices_per_layer, **options)
+    return pipeline.run(plan, PreloadBuffer(0), token_ids, mask, in_turn=True)
 
 
 def check_plan(plan: StreamingPlan, store: ShardStore) -> None:

@@ -15,7 +15,6 @@ from simnmt.streaming.errors import StreamingError
 from simnmt.streaming.pipeline import Execution, Pipeline, PreloadBuffer, ShardReader, check_plan
 from simnmt.streaming.plan.streaming_plan import StreamingPlan, make_plan, timeline_of
 from simnmt.streaming.plan.timeline import Timeline
-from simnmt.streaming.shards import LayerBuffer
 from simnmt.streaming.store import ShardStore
 from simnmt.streaming.texts import Text
 
@@ -78,7 +77,6 @@ class Turn:
     execution: Execution
     kept_bytes: int
     """Bytes in the buffer after the turn."""
-
     executed_plan: StreamingPlan
     """The plan with the shards that the buffer held before the turn as preloaded, and its predicted times."""
 
@@ -110,8 +108,8 @@ def run_engagement(
     """By contents of the buffer: to plan may take as long as a small model."""
     if not engaged.cold:
         preload.fill(ShardReader(store), plan)
-    working = LayerBuffer(store.geometry, plan.slices_per_layer)  # all plans have the same width
-    working.array.fill(0.0)
+    pace, threads = engaged.pace_bytes_per_s, engaged.threads
+    pipeline = Pipeline(store, encoder, plan.slices_per_layer, pace_bytes_per_s=pace, threads=threads)
     for number, (token_ids, mask) in enumerate(inputs):
         held, held_bytes = preload.contents, preload.size_bytes
         if number and held != {shard: plan.bits[shard] for shard in plan.preloaded}:
@@ -120,18 +118,8 @@ def run_engagement(
                 size = plan.layers, plan.slices_per_layer
                 plans[contents] = plan_turn(engaged.capacity_bytes, cached=held, size=size)
             plan = plans[contents]
-        pipeline = Pipeline(
-            store,
-            encoder,
-            plan,
-            preload,
-            pace_bytes_per_s=engaged.pace_bytes_per_s,
-            filled=False,
-            threads=engaged.threads,
-            working=working,
-        )
         preload.capacity_bytes = engaged.capacity_bytes
-        execution = pipeline.run(token_ids, mask)
+        execution = pipeline.run(plan, preload, token_ids, mask)
         executed = replace(plan, preloaded=frozenset(shard for shard, bits in plan.bits.items() if held.get(shard) == bits))
         predicted = timeline_of(executed, cost, token_ids.shape[1])
         executed = replace(executed, latency_s=predicted.latency_s, stall_s=predicted.stall_s)

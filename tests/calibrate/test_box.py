@@ -80,7 +80,7 @@ def test_a_container_is_bound_by_its_limits_and_named(root: Path) -> None:
     )
     described = describe()
     assert (described.memory_available_bytes, described.cpu_quota) == (1_500_000, 0.5)
-    assert described.virtualisation is not None and described.virtualisation.endswith("container (kubepods)")
+    assert described.virtualisation is not None and described.virtualisation.endswith("container")
 
 
 def test_a_jetson_has_a_release_and_a_power_mode(root: Path) -> None:
@@ -89,14 +89,13 @@ def test_a_jetson_has_a_release_and_a_power_mode(root: Path) -> None:
         {
             "proc/device-tree/model": "NVIDIA Jetson AGX Orin Developer Kit\0",
             "etc/nv_tegra_release": "# R36 (release), REVISION: 4.3, GCID: 38968081, BOARD: generic, EABI: aarch64",
-            "etc/nvpmodel.conf": "< POWER_MODEL ID=0 NAME=MAXN >\n< POWER_MODEL ID=2 NAME=MODE_30W >",
             "var/lib/nvpmodel/status": "pmode:0002 fmode:quiet",
             f"{CPU}0/cpufreq/scaling_governor": "schedutil",
         },
     )
     orin = describe()
     assert (orin.board, orin.governor) == ("NVIDIA Jetson AGX Orin Developer Kit", "schedutil")
-    assert orin.jetson == "L4T 36.4.3, power mode MODE_30W"
+    assert orin.jetson == "L4T 36.4.3, power mode 2"
 
 
 Times = namedtuple("Times", "user nice system idle iowait steal guest")
@@ -122,21 +121,6 @@ def test_only_the_work_of_others_counts(
 def test_busy_is_a_share_of_all_cpus_of_the_box() -> None:
     assert is_busy(0.3, BoxDescription("x86_64", "Linux", logical_cores=2))
     assert not is_busy(0.3, BoxDescription("x86_64", "Linux", logical_cores=16, allowed_cpus=(0, 1)))
-
-
-@needs_affinity
-def test_the_clock_is_that_of_the_cpus_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    clocks = [SimpleNamespace(current=mhz) for mhz in (800.0, 2000.0, 3000.0, 900.0)]
-    monkeypatch.undo()  # the fixture of this room hides the clock
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 2})
-    monkeypatch.setattr(psutil, "cpu_freq", lambda percpu: clocks)
-    assert box.frequency_mhz() == 2500.0
-    monkeypatch.setattr(psutil, "cpu_freq", lambda percpu: clocks[:1])  # one clock for all
-    assert box.frequency_mhz() == 800.0
-
-
-def test_the_first_processor_is_left_to_interrupts(root: Path) -> None:
-    assert choose_cpus(range(4), 2) == [2, 3]
 
 
 def test_no_two_threads_share_a_core_as_long_as_there_are_others(root: Path) -> None:

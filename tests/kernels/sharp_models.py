@@ -15,7 +15,7 @@ from simnmt.nmt import sharp_translator
 from simnmt.nmt.architecture import AttentionalArchitecture, StackBlock
 from simnmt.nmt.attentional_model import AttentionalModel
 
-TOKENS = SharpTokens(start=2, eos=3, unk=1, pad=0)
+TOKENS = SharpTokens(start=2, eos=3, pad=0)
 
 
 def model(seed: int, **sizes: object) -> AttentionalModel:

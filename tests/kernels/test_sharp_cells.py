@@ -50,7 +50,7 @@ def one_hot_model(
         stack=stack,
         output=output,
         output_bias=zeros(6),
-        tokens=SharpTokens(START, EOS, UNK, PAD),
+        tokens=SharpTokens(START, EOS, PAD),
     )
 
 

@@ -159,7 +159,7 @@ class Table:
         for first in range(0, self.vocab, block or self.vocab):
             yield first, hidden[:, first : first + (block or self.vocab)].contiguous()
 
-    def slots(self, rows: int, most_rows: int | None = None) -> TableSlots:
+    def slots(self, rows: int) -> TableSlots:
         return TableSlots(self.table)
 
 

@@ -18,7 +18,7 @@ from simnmt.profile.streaming_cost import (
     StiCost,
 )
 from simnmt.streaming.encoder import ElasticEncoder
-from simnmt.streaming.pipeline import Pipeline, PreloadBuffer, ShardReader, load_then_run
+from simnmt.streaming.pipeline import Execution, Pipeline, PreloadBuffer, ShardReader, load_then_run
 from simnmt.streaming.plan.streaming_plan import StreamingPlan, make_plan
 from simnmt.streaming.store import ShardStore, write_store
 from simnmt.streaming.turns import (
@@ -85,13 +85,19 @@ def reference(store: ShardStore, plan: StreamingPlan, token_ids: Any, mask: Any)
         return encoder.logits(hidden, mask)
 
 
+def run_filled(store: ShardStore, plan: StreamingPlan, capacity: int, token_ids: Any, mask: Any, threads: int = 1) -> Execution:
+    buffer = PreloadBuffer(capacity)
+    buffer.fill(ShardReader(store), plan)
+    return Pipeline(store, encoder_of(store), plan.slices_per_layer, threads=threads).run(plan, buffer, token_ids, mask)
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("preloaded", [False, True])
 def test_all_layers_at_32_bits_are_the_model_itself(store: ShardStore, preloaded: bool, threads: int) -> None:
     """STI-02: whatever is streamed and whatever was there."""
     [(token_ids, mask)] = inputs_of(store, (), LENGTH, 1)
     plan = whole(32, preloaded)
-    run = Pipeline(store, encoder_of(store), plan, PreloadBuffer(10**6), threads=threads).run(token_ids, mask)
+    run = run_filled(store, plan, 10**6, token_ids, mask, threads=threads)
     torch.testing.assert_close(run.logits, logits_of(WEIGHTS, token_ids, mask), rtol=0, atol=1e-5)
     assert (run.bytes_read == 0) is preloaded
 
@@ -100,7 +106,7 @@ def test_a_mixed_plan_gives_what_its_shards_give_without_a_pipeline(store: Shard
     [(token_ids, mask)] = inputs_of(store, (), LENGTH, 1)
     bits = {(0, 1): 3, (0, 3): 32, (1, 0): 2, (1, 2): 5}
     plan = replace(whole(2), layers=2, slices_per_layer=2, bits=bits, preloaded=frozenset({(0, 1)}))
-    run = Pipeline(store, encoder_of(store), plan, PreloadBuffer(10**6)).run(token_ids, mask)
+    run = run_filled(store, plan, 10**6, token_ids, mask)
     assert torch.equal(run.logits, reference(store, plan, token_ids, mask))
     again = load_then_run(store, encoder_of(store), plan, token_ids, mask)
     assert torch.equal(again.logits, run.logits)
@@ -188,6 +194,6 @@ def test_a_plan_of_the_planner_runs(store: ShardStore) -> None:
     [(token_ids, mask)] = inputs_of(store, (), LENGTH, 1)
     for deadline_s in (0.001, 0.006, 0.012):
         plan = make_plan(cost_of(store), deadline_s, 2500, length=LENGTH)
-        run = Pipeline(store, encoder_of(store), plan, PreloadBuffer(2500)).run(token_ids, mask)
+        run = run_filled(store, plan, 2500, token_ids, mask)
         assert len(run.layers) == plan.layers
         assert torch.equal(run.logits, reference(store, plan, token_ids, mask))

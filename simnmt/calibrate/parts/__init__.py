@@ -20,7 +20,6 @@ from simnmt.calibrate.energy import EnergyMeter
 from simnmt.calibrate.harness import Case, Listener, Silent
 from simnmt.calibrate.settings import Settings
 from simnmt.nmt.engine import Engine, Work
-from simnmt.profile.blocks import Overhead
 
 Cases = Mapping[Hashable, Case]
 Blocks = dict[str, Any]
@@ -42,15 +41,14 @@ class Bench:
     meter: EnergyMeter | None = None
     """The energy counter, while it is read."""
     blocks: Blocks = field(default_factory=dict)
-    overheads: dict[str, Overhead] = field(default_factory=dict)
     remarks: list[str] = field(default_factory=list)
     """Sentences on what could not be measured."""
     _warm: set[tuple[int, int]] = field(default_factory=set)
 
     def add(self, blocks: Blocks) -> None:
         """Add measured blocks; `overheads` get further entries."""
-        self.overheads |= blocks.get("overheads", {})
-        self.blocks |= {name: block for name, block in blocks.items() if name != "overheads"}
+        overheads = self.blocks.get("overheads", {}) | blocks.get("overheads", {})
+        self.blocks |= blocks | ({"overheads": overheads} if overheads else {})
 
     @property
     def quick(self) -> bool:

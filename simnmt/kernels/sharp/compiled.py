@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base.compile import KERNEL_LIBRARY, c_declarations
-from simnmt.kernels.activations import Activation
-from simnmt.kernels.arrays import KernelError, huge_pages
+from simnmt.kernels.arrays import KernelError, checked, checked_out, huge_pages
 from simnmt.kernels.beam_search import Ints, SharpTranslation, StageSeconds
+from simnmt.kernels.native_library import compiled
 from simnmt.kernels.packed_products import PackedMatrix, choose_scales, even_rows, packed_panels
 from simnmt.kernels.sharp import model as sharp
 from simnmt.kernels.sharp.model import Float32, ForcedSteps, Layer, SearchRequest, SharpWeights, SourceWeights
 from simnmt.profile.decoder_settings import DecoderSettings
 
 c = c_declarations(KERNEL_LIBRARY.folder / "sharp_model.h")
+Activation = Literal["library", "table", "polynomial"]
 MOST_MEMBERS = 16
 """Most models of an ensemble; `SHARP_MOST_MEMBERS` in sharp.c."""
 _TABLE_ROWS = 1_024
@@ -51,7 +52,9 @@ class _Packed:
 
     def _table(self, embedding: Float32) -> dict[str, Any]:
         """Return the products of the kept words with the matrix that was packed last (SHARP-06), and their number."""
-        matrix, words = self._held[-1], sharp.kept_words(self._settings, len(embedding))
+        kept, vocab = self._settings.embeddings, len(embedding)
+        words = vocab if kept == "precomputed" else min(self._settings.frequent_words, vocab) if kept == "frequent" else 0
+        matrix = self._held[-1]
         table = huge_pages(words * matrix.outputs, np.float32).reshape(words, matrix.outputs)
         for first in range(0, words, _TABLE_ROWS):
             part = slice(first, min(first + _TABLE_ROWS, words))
@@ -193,3 +196,16 @@ def _call(members: Sequence[CompiledMember], sources: Sequence[Float32], request
     call.held = models, states
     call.memory = members[0].memory(members[0].kernels.simnmt_sharp_bytes(ctypes.byref(call)))
     return call
+
+
+def activate(function: Literal["tanh", "sigmoid"], x: Float32, method: Activation, out: Float32 | None = None) -> Float32:
+    """Return tanh or sigmoid of each element of an array of any shape; in place if `out` is `x` (SHARP-08). NaN stays NaN.
+
+    The table has 4096 intervals on [-8, 8] and is constant beyond. Raises `KernelError` for a wrong array, and without compiled
+    kernels.
+    """
+    checked("x", x, np.float32, (None,) * np.ndim(x))
+    out, kernels = checked_out("out", out, x.shape), compiled()
+    kernel = kernels.simnmt_tanh if function == "tanh" else kernels.simnmt_sigmoid
+    kernel(x.ctypes.data, x.size, get_args(Activation).index(method), out.ctypes.data)
+    return out

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from simnmt.kernels.arrays import KernelError, checked
 from simnmt.kernels.beam_search import Ints
-from simnmt.profile.decoder_settings import DecoderSettings
 
 Float32: TypeAlias = NDArray[np.float32]
 Cell = Literal["gru", "lstm"]
@@ -54,11 +53,10 @@ class Layer:
 
 
 class SharpTokens(NamedTuple):
-    """The special words. `unk` is to be replaced by the source word attended to most; `pad` is never chosen."""
+    """The special words; `pad` is never chosen."""
 
     start: int
     eos: int
-    unk: int
     pad: int
 
 
@@ -166,12 +164,6 @@ def embedding_limit(embedding: Float32) -> float:
     return max(float(np.abs(embedding).max()), 1e-6)
 
 
-def kept_words(settings: DecoderSettings, vocab: int) -> int:
-    """Return the number of words, from the first on, whose embedding products are kept (SHARP-06)."""
-    kept = {"computed": 0, "precomputed": vocab, "frequent": min(settings.frequent_words, vocab)}
-    return kept[settings.embeddings]
-
-
 @dataclass(frozen=True, slots=True)
 class SearchRequest:
     """Arguments of one search of a sentence."""
@@ -199,23 +191,17 @@ class SearchRequest:
 def check_sentence(weights: Sequence[SharpWeights], states: Sequence[Float32], request: SearchRequest) -> None:
     """Raise `KernelError` for source states, candidates or steps that the kernels cannot work on."""
     for member, source in zip(weights, states, strict=True):
-        if not len(checked("source_states", source, np.float32, (None, member.context.shape[1]))):
-            raise KernelError("source_states hold no word")
-    if request.steps < 1:
-        raise KernelError(f"{request.steps} steps: 1 is the least")
-    ids = request.candidates
-    if ids is not None and (not len(checked("candidates", ids, np.int64, (None,))) or not _within(ids, weights[0].vocab)):
-        raise KernelError(f"candidates are not words of a vocabulary of {weights[0].vocab}")
+        checked("source_states", source, np.float32, (None, member.context.shape[1]))
+    if request.steps < 1 or not len(states[0]):
+        raise KernelError(f"{len(states[0])} source states and {request.steps} steps: 1 is the least")
+    if request.candidates is not None:
+        check_words(checked("candidates", request.candidates, np.int64, (None,)), weights[0].vocab)
 
 
 def check_words(words: Ints, vocab: int) -> None:
-    """Raise `KernelError` for a sentence without words, or with one outside the vocabulary."""
-    if not words.size or not _within(words, vocab):
-        raise KernelError(f"a sentence holds no word, or one outside the vocabulary of {vocab}")
-
-
-def _within(words: Ints, vocab: int) -> bool:
-    return bool(words.min() >= 0 and words.max() < vocab)
+    """Raise `KernelError` for a list without words, or with one outside the vocabulary."""
+    if not words.size or words.min() < 0 or words.max() >= vocab:
+        raise KernelError(f"no words, or words outside the vocabulary of {vocab}")
 
 
 class ForcedSteps(NamedTuple):

@@ -12,26 +12,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
 from simnmt.papers.cnmt.table_one import CELLS, LABELS, NETWORKS, PAPER, TRANSFORMER, WORKLOADS, Cell, TableRun, name_cell
-from simnmt.papers.kit.claims import (
-    UNKNOWN,
-    Claim,
-    ClaimRecord,
-    Effect,
-    Facts,
-    Result,
-    Several,
-    Undecided,
-    above,
-    at_least,
-    below,
-    judge,
-    of_paper,
-)
+from simnmt.papers.kit import claims as kit
+from simnmt.papers.kit.claims import Claim, ClaimRecord, Effect, Facts, Result, Several, Undecided
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.report.input_pages import means_per_tgt_len
 from simnmt.results.number_text import percent_interval
@@ -55,10 +43,10 @@ def basis_of(profile_kinds: Collection[str]) -> str:
 
 def table_claims(run: TableRun) -> list[ClaimRecord]:
     """Return a record for each claim on Table I; those on inferred profiles are marked as fitted."""
-    records = judge(TABLE_CLAIMS, [run])
+    records = kit.judge(TABLE_CLAIMS, [run])
     if run.basis != "fitted":
         return records
-    marked = [record.verdict != UNKNOWN and record.identifier != THEOREM for record in records]
+    marked = [record.verdict != kit.UNKNOWN and record.identifier != THEOREM for record in records]
     return [
         replace(record, why=f"{record.why}; {FITTED_REMARK}") if mark else record
         for record, mark in zip(records, marked, strict=True)
@@ -133,8 +121,7 @@ def _gains_follow_the_network(run: TableRun) -> Result:
 def _gap_larger_for_the_transformer(run: TableRun) -> Result:
     cells = run.cells("cnmt", "oracle", idle=False)
     gaps = {cell: run.excess(cell, "cnmt", "oracle") for cell in cells}
-    transformer = [cell for cell in cells if cell[0] == TRANSFORMER]
-    recurrent = [cell for cell in cells if cell[0] != TRANSFORMER]
+    transformer, recurrent = ([cell for cell in cells if (cell[0] == TRANSFORMER) is so] for so in (True, False))
     if not transformer or not recurrent:
         raise Undecided("needs EN-ZH and a recurrent model beside it")
     least, greatest = min(transformer, key=lambda cell: gaps[cell].mean), max(recurrent, key=lambda cell: gaps[cell].mean)
@@ -166,40 +153,37 @@ def _largest_savings(run: TableRun) -> Result:
 
     The best of several cells is picked after the fact, so that a saving counts beyond an interval widened for their number.
     """
-    candidates: dict[str, list[tuple[Cell, str]]] = {}
-    for cell in run.cells("cnmt", *DEVICES):
-        candidates.setdefault(cell[0].upper(), []).extend((cell, device) for device in DEVICES)
+    places = {"against Naive": [(cell, "naive") for cell in run.cells("cnmt", "naive", "cloud")]}
+    data_sets = dict.fromkeys(cell[0].upper() for cell in run.cells("cnmt", *DEVICES))
+    if not places["against Naive"] or not data_sets:
+        raise Undecided("needs rows of edge, cloud, naive and cnmt")
+    for name in data_sets:
+        places[name] = [(cell, at) for cell in run.cells("cnmt", *DEVICES) if cell[0].upper() == name for at in DEVICES]
     # In points of the Server column, as the paper counts its 21 % (CNMT-20).
     ahead_points = {
         cell: 100.0 * (run.total_s(cell, "naive") - run.total_s(cell, "cnmt")) / run.total_s(cell, "cloud")
-        for cell in run.cells("cnmt", "naive", "cloud")
-    }
-    if not ahead_points or not candidates:
-        raise Undecided("needs rows of edge, cloud, naive and cnmt")
-    at_best = {
-        name: max((run.saving(cell, "cnmt", device) for cell, device in pairs), key=lambda saving: saving.mean)
-        for name, pairs in candidates.items()
+        for cell, _ in places["against Naive"]
     }
     best = max(ahead_points, key=ahead_points.__getitem__)
-    ours = ", ".join(f"{name} {_percent(saving)}" for name, saving in at_best.items())
-    ours += f", beyond Naive {ahead_points[best]:.2f} points of the Server column ({name_cell(best)})"
-    candidates["against Naive"] = [(cell, "naive") for cell in ahead_points]
+    savings = {name: [run.saving(cell, "cnmt", at) for cell, at in places[name]] for name in data_sets}
+    at_best = (f"{name} {_percent(max(items, key=attrgetter('mean')))}" for name, items in savings.items())
+    ours = f"{', '.join(at_best)}, beyond Naive {ahead_points[best]:.2f} points of the Server column ({name_cell(best)})"
     effects = {
         name: Several([partial(run.saving, cell, "cnmt", baseline) for cell, baseline in pairs], any_will_do=True)
-        for name, pairs in candidates.items()
+        for name, pairs in places.items()
     }
     return Result(effects, ours)
 
 
-TABLE_CLAIMS: list[Claim[TableRun]] = of_paper(
+TABLE_CLAIMS: list[Claim[TableRun]] = kit.of_paper(
     PAPER,
     [
-        Claim(THEOREM, value=_oracle_is_least, holds=at_least(-1e-10)),  # sums are rounded
-        Claim("CNMT-17 (b)", value=_beats_both_devices, holds=at_least(0.0)),
-        Claim("CNMT-17 (c)", value=_beats_naive, holds=above(0.0, needed=-1)),
-        Claim("CNMT-17 (d)", value=_gains_follow_the_network, holds=above(0.0)),
-        Claim("CNMT-17 (e)", value=_gap_larger_for_the_transformer, holds=above(0.0)),
-        Claim("CNMT-17 (reductions)", value=_largest_savings, holds=above(0.0)),
+        Claim(THEOREM, value=_oracle_is_least, holds=kit.at_least(-1e-10)),  # sums are rounded
+        Claim("CNMT-17 (b)", value=_beats_both_devices, holds=kit.at_least(0.0)),
+        Claim("CNMT-17 (c)", value=_beats_naive, holds=kit.above(0.0, needed=-1)),
+        Claim("CNMT-17 (d)", value=_gains_follow_the_network, holds=kit.above(0.0)),
+        Claim("CNMT-17 (e)", value=_gap_larger_for_the_transformer, holds=kit.above(0.0)),
+        Claim("CNMT-17 (reductions)", value=_largest_savings, holds=kit.above(0.0)),
     ],
 )
 
@@ -307,12 +291,12 @@ def _src_over_tgt(profile: DeviceProfile) -> float:
     return plane.s_per_src_token / plane.s_per_tgt_token if plane.s_per_tgt_token else float("inf")
 
 
-DEVICE_CLAIMS: list[Claim[Profiles]] = of_paper(
+DEVICE_CLAIMS: list[Claim[Profiles]] = kit.of_paper(
     PAPER,
     [
-        Claim("CNMT-06 (linear in M)", value=Profiles.r2_of_means, holds=at_least(0.95)),
-        Claim("CNMT-06 (Transformer on a GPU)", value=Profiles.flat_encoder, holds=below(0.2), form=".4f"),
+        Claim("CNMT-06 (linear in M)", value=Profiles.r2_of_means, holds=kit.at_least(0.95)),
+        Claim("CNMT-06 (Transformer on a GPU)", value=Profiles.flat_encoder, holds=kit.below(0.2), form=".4f"),
         Claim("CNMT-06 (recurrent encoders)", value=Profiles.recurrent_encoders),
-        Claim("CNMT-12", value=Profiles.decisions, holds=below(1e-3), form=".3g"),
+        Claim("CNMT-12", value=Profiles.decisions, holds=kit.below(1e-3), form=".3g"),
     ],
 )

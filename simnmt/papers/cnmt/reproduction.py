@@ -10,23 +10,11 @@ from typing import Annotated, Any
 
 import typer
 
+from simnmt.papers.cnmt import table_one
 from simnmt.papers.cnmt.claims import Profiles
 from simnmt.papers.cnmt.figures import figures, schematic
 from simnmt.papers.cnmt.replay import MEASURED, Part, Progress, replays
-from simnmt.papers.cnmt.table_one import (
-    BASELINES,
-    LABELS,
-    NETWORKS,
-    PAPER,
-    TABLE,
-    describe_errors,
-    implied_rows,
-    mean_absolute_errors,
-    name_cell,
-    printed_percent,
-    ratio_rows,
-    table_cells,
-)
+from simnmt.papers.cnmt.table_one import BASELINES, LABELS, NETWORKS, PAPER, TABLE, name_cell
 from simnmt.papers.kit.rendering import Report, record
 from simnmt.report.table import Column, Table
 from simnmt.results.run import doubtful_profiles
@@ -53,9 +41,9 @@ def cell_rows(parts: Sequence[Part]) -> list[dict[str, Any]]:
     """Return the 36 cells for the JSON document, with `published_percent` and `KEY_percent` of each part (None if absent)."""
     return [
         dict(zip(("workload", "network", "policy", "baseline"), cell, strict=True))
-        | {"published_percent": printed_percent(*cell)}
+        | {"published_percent": table_one.printed_percent(*cell)}
         | {f"{part.key}_percent": part.run.change_percent(*cell) for part in parts}
-        for cell in table_cells()
+        for cell in table_one.table_cells()
     ]
 
 
@@ -68,7 +56,7 @@ def ratio_table(parts: Sequence[Part]) -> Table:
     ours = {part.key: part.run.ratios() for part in others}
     rows = [
         row | {key: ratios.get((row["workload"], row["network"], row["policy"])) for key, ratios in ours.items()}
-        for row in ratio_rows(inferred.run)
+        for row in table_one.ratio_rows(inferred.run)
     ]
     table = PAPER.shown_table(
         "ratios",
@@ -77,7 +65,7 @@ def ratio_table(parts: Sequence[Part]) -> Table:
         name=lambda row: f"{_cell_name(row)} {LABELS[row['policy']]}",
         two_ways=lambda row: " | ".join(f"{ratio:.4f}" for ratio in dict.fromkeys(row["published"])),
     )
-    return replace(table, note=f"Mean absolute error of the inferred fit: {describe_errors(rows)}. {table.note}")
+    return replace(table, note=f"Mean absolute error of the inferred fit: {table_one.describe_errors(rows)}. {table.note}")
 
 
 def _cell_name(row: Mapping[str, Any]) -> str:
@@ -106,7 +94,7 @@ def report(parts: Sequence[Part], profiles: Profiles) -> Report:
         [record for part in parts for record in part.claims],
         [
             change_table(parts),
-            PAPER.shown_table("implied", implied_rows()),
+            PAPER.shown_table("implied", table_one.implied_rows()),
             ratios,
             PAPER.shown_table("networks", network_rows(parts), name=_cell_name),
             PAPER.shown_table("times", lines),
@@ -116,7 +104,7 @@ def report(parts: Sequence[Part], profiles: Profiles) -> Report:
         rows={TABLE.id: cells},
         more={
             "parts": [{"name": part.name, "key": part.key, "kinds": part.shown_kinds} for part in parts],
-            "mean_absolute_error": mean_absolute_errors(ratios.rows),
+            "mean_absolute_error": table_one.mean_absolute_errors(ratios.rows),
             "doubts": [
                 {"parts": [name for name, names in doubtful.items() if doubt["profile"] in names]} | doubt for doubt in doubts
             ],
@@ -124,7 +112,7 @@ def report(parts: Sequence[Part], profiles: Profiles) -> Report:
         pictures=[schematic()],
         remarks=[
             f"mean absolute difference of the inferred over {len(cells)} cells: {difference:.2f} points",
-            f"mean absolute error of the inferred: {describe_errors(ratios.rows)}",
+            f"mean absolute error of the inferred: {table_one.describe_errors(ratios.rows)}",
         ],
     )
 

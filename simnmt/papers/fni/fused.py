@@ -9,21 +9,10 @@ from typing import Annotated, Any
 import typer
 
 from simnmt.base.errors import InputError
+from simnmt.papers.fni import fused_claims as layer
 from simnmt.papers.fni import simulation
 from simnmt.papers.fni.devices import BEAMS, FUSED, SETS, Decoder, case_name, chosen_profiles, doubtful_profiles, fused_decoders
-from simnmt.papers.fni.fused_claims import (
-    DEVICE_CLAIMS,
-    GAINS,
-    NO_DECODER,
-    OUTPUT_LAYER,
-    PARTS,
-    PRINTED_CLAIMS,
-    REAL_CLAIMS,
-    Layers,
-    RealDecoder,
-    derived,
-    stages,
-)
+from simnmt.papers.fni.fused_claims import OUTPUT_LAYER, Layers, RealDecoder
 from simnmt.papers.fni.simulation import Row
 from simnmt.papers.kit.claims import Printed, judge
 from simnmt.papers.kit.figures import Figure, bars, figure_of, grouped
@@ -75,8 +64,9 @@ def reproduce(
     for done, decoders in enumerate(groups := list(grouped(known, "device").values())):
         progress(done, len(groups))
         pairs = grouped(decoders, "beam").values()
-        layer = {(plain.beam, key): stages(plain, fused, key, requests) for (plain, fused), key in product(pairs, SETS)}
-        devices.append(Layers(decoders, simulation.speeds(decoders, TIMED, requests), requests, stages=layer))
+        places = product(pairs, SETS)
+        stages = {(plain.beam, key): layer.stages(plain, fused, key, requests) for (plain, fused), key in places}
+        devices.append(Layers(decoders, simulation.speeds(decoders, TIMED, requests), requests, stages=stages))
     return report_of(devices, real, left_out)
 
 
@@ -91,13 +81,13 @@ def report_of(devices: Sequence[Layers], real: Sequence[Row], left_out: Sequence
     return Report(
         FUSED,
         [
-            *judge(PRINTED_CLAIMS, [Printed()]),
-            *judge(REAL_CLAIMS, [RealDecoder(real)] if real else [], NO_DECODER),
-            *judge(DEVICE_CLAIMS, devices),
+            *judge(layer.PRINTED_CLAIMS, [Printed()]),
+            *judge(layer.REAL_CLAIMS, [RealDecoder(real)] if real else [], layer.NO_DECODER),
+            *judge(layer.DEVICE_CLAIMS, devices),
         ],
         [
             FUSED.shown_table("table-2-3", layers, case=_case),
-            derived_table([*derived().values()]),
+            derived_table([*layer.derived().values()]),
             simulation.speed_table(title, speeds, "it, with maxi-batching over that"),
             FUSED.shown_table("amdahl", _amdahl_rows(devices, real), case=_case),
             FUSED.shown_table("real", real, case=_case),
@@ -137,7 +127,7 @@ def _speed_rows(devices: Sequence[Layers]) -> list[Row]:
     rows: list[Row] = []
     for row in simulation.speed_rows(devices, lambda run: "maxi" if run.startswith("maxi") else "mini"):
         what = PRINTED_GAINS.get(row["name"])
-        theirs = None if what is None else GAINS.row(what)[row["set"]]
+        theirs = None if what is None else layer.GAINS.row(what)[row["set"]]
         rows.append(row | {"published": theirs} | choices[row["device"], row["beam"], row["fused"]])
     return rows
 
@@ -167,7 +157,7 @@ def _figures(stages: Sequence[Row], speeds: Sequence[Row]) -> list[Figure]:
 def _share_chart(device: str, rows: Sequence[Row]) -> Chart:
     shares = ", ".join(f"{_case(row)} {100 * row['output_share']:.0f} %" for row in rows)
     reading = f"Output layer on {device}: {shares} (published: nearly 70 % of Europarl, more of OpenSubtitles)."
-    series = {name: [100 * row[part] / row["total_s"] for row in rows] for part, name in PARTS.items()}
+    series = {name: [100 * row[part] / row["total_s"] for row in rows] for part, name in layer.PARTS.items()}
     return bars([_case(row) for row in rows], "% of the time", reading, series, stacked=True)
 
 

@@ -11,21 +11,8 @@ import numpy as np
 
 from simnmt.papers.fni.devices import BEAM, BEAMS, FUSED, SETS, VOCAB, Decoder, case_name
 from simnmt.papers.fni.simulation import SEEDS, STRATEGIES, Device, Row, gains, lengths_of, span
-from simnmt.papers.kit.claims import (
-    Claim,
-    Effect,
-    Facts,
-    Printed,
-    Result,
-    Undecided,
-    about,
-    above,
-    at_least,
-    between,
-    end_to_end,
-    of_paper,
-    share_needed,
-)
+from simnmt.papers.kit import claims as kit
+from simnmt.papers.kit.claims import Claim, Effect, Facts, Printed, Result, Undecided, end_to_end, share_needed
 from simnmt.papers.kit.rendering import Derived
 from simnmt.profile.profile_variant import DecoderChoice
 from simnmt.results.device_accounts import BatchAccount
@@ -37,9 +24,9 @@ LEAST_RATIO = 1.5
 """Least speed-up of the three steps at beam 5, and more at beam 1 (FNI-15's accept)."""
 SAME_PRODUCT = 5.0
 """Largest change of the product's time, percent (FNI-15's accept)."""
-NEAR_PREDICTED = about(1.0, 0.10)
+NEAR_PREDICTED = kit.about(1.0, 0.10)
 """Amdahl's prediction over the measured speed-up (FNI-17's accept)."""
-NEAR_SHARE = between(OUTPUT_SHARE - 0.10, OUTPUT_SHARE + 0.10)
+NEAR_SHARE = kit.between(OUTPUT_SHARE - 0.10, OUTPUT_SHARE + 0.10)
 """Shares of the time that are `nearly 70 %`."""
 NEAR_PRODUCT = 0.02
 """Largest difference of the gain of both from the product of both gains."""
@@ -212,7 +199,7 @@ def _share_and_gain(_: Printed) -> Result:
     return Result(max(implied.values()) <= 100 * GAINS["fused", "europarl"] + 1.0, ours)
 
 
-PRINTED_CLAIMS: list[Claim[Printed]] = of_paper(
+PRINTED_CLAIMS: list[Claim[Printed]] = kit.of_paper(
     FUSED,
     [
         Claim("FNI-15 (d)", value=_changes),
@@ -258,7 +245,7 @@ def _percent(ratio: float) -> str:
     return f"{100 * (ratio - 1.0):+.1f} %"
 
 
-REAL_CLAIMS: list[Claim[RealDecoder]] = of_paper(
+REAL_CLAIMS: list[Claim[RealDecoder]] = kit.of_paper(
     FUSED,
     [
         Claim("FNI-11", value=_same_translations),
@@ -368,22 +355,22 @@ def _as_product(layers: Layers) -> Result:
 IF_FUSED, TOPPED_UP = ("mini, fused", "mini"), ("half-empty", "mini")
 BOTH, WITH_MAXI = ("half-empty, fused", "mini"), ("maxi half-empty, fused", "maxi")
 _more = partial(gains, noise=LEAST_EFFECT, costs=False, refills=False)
-DEVICE_CLAIMS: list[Claim[Layers]] = of_paper(
+DEVICE_CLAIMS: list[Claim[Layers]] = kit.of_paper(
     FUSED,
     [
-        Claim("FNI-15 (a)", value=_stage("ratio", ".2f", beams=(BEAM,)), holds=at_least(LEAST_RATIO)),
-        Claim("FNI-15 (b)", value=_larger_at_beam_1, holds=above(0.0)),
-        Claim("FNI-15 (c)", value=_product_change, holds=between(-SAME_PRODUCT, SAME_PRODUCT)),
+        Claim("FNI-15 (a)", value=_stage("ratio", ".2f", beams=(BEAM,)), holds=kit.at_least(LEAST_RATIO)),
+        Claim("FNI-15 (b)", value=_larger_at_beam_1, holds=kit.above(0.0)),
+        Claim("FNI-15 (c)", value=_product_change, holds=kit.between(-SAME_PRODUCT, SAME_PRODUCT)),
         Claim("FNI-17 (a)", value=_stage("output_share", ".1%", ("europarl",)), holds=NEAR_SHARE),
-        Claim("FNI-17 (b)", value=_larger_share, holds=above(0.0)),
-        Claim("FNI-16 (h)", value=_faster, holds=above(0.0)),
-        Claim("FNI-16 (i)", value=_more_than_europarl, holds=above(0.0)),
+        Claim("FNI-17 (b)", value=_larger_share, holds=kit.above(0.0)),
+        Claim("FNI-16 (h)", value=_faster, holds=kit.above(0.0)),
+        Claim("FNI-16 (i)", value=_more_than_europarl, holds=kit.above(0.0)),
         Claim(
             "FNI-16 (j)",
             value=_more(BOTH, IF_FUSED, TOPPED_UP, ours="{0}, fused {1.text}, topped up {2.text}"),
-            holds=above(0.0),
+            holds=kit.above(0.0),
         ),
-        Claim("FNI-16 (k)", value=_more(BOTH, WITH_MAXI, ours="{1}, without {0}"), holds=above(0.0)),
+        Claim("FNI-16 (k)", value=_more(BOTH, WITH_MAXI, ours="{1}, without {0}"), holds=kit.above(0.0)),
         Claim("FNI-16 (l)", value=_as_product),
     ],
 )

@@ -61,10 +61,9 @@ class Undecided(Exception):
     """No measurement at hand decides a claim, or one case of it; the message is the reason."""
 
     def __init__(self, reason: str, basis: str = "", *, needed: bool = False) -> None:
-        """Name the reason.
+        """Name the reason, and what would decide the claim, such as `needs --study`.
 
-        `basis`: what would decide the claim, such as `needs --study`; empty: the basis of its facts. `needed`: without this
-        case the claim may fail, but not hold; else the other cases decide.
+        `needed`: without this case the claim may fail, but not hold; else the other cases decide.
         """
         super().__init__(reason)
         self.basis, self.needed = basis, needed
@@ -102,19 +101,6 @@ class Result:
     """Values that fill the words of the paper's data, beside `cases` and the number of them that are `holding`."""
 
 
-def _list_cases(words: str, verdicts: Mapping[str, str], undecided: Mapping[str, Undecided]) -> str:
-    parts = []
-    for verdict, opening in ((FAILS, "not with"), (UNCLEAR, "unclear with")):
-        if cases := [case for case, outcome in verdicts.items() if outcome == verdict]:
-            parts.append(f"{opening} {', '.join(cases)}")
-    if not parts and len(undecided) < len(verdicts):
-        parts.append(words)
-    for reason in dict.fromkeys(map(str, undecided.values())):
-        cases = [case for case, other in undecided.items() if str(other) == reason]
-        parts.append(f"{reason}, and no part of the verdict: {', '.join(cases)}")
-    return "; ".join(parts)
-
-
 @dataclass(frozen=True, slots=True)
 class Bound:
     """A judge: an effect supports the claim if it lies between `low` and `high`."""
@@ -133,10 +119,9 @@ class Bound:
     def verdicts(self, effects: Mapping[str, Effect]) -> dict[str, str]:
         """Return the verdict on each case of a claim, with intervals that are wider the more effects may decide it.
 
-        A claim on n effects that needs at least k HOLDS where k of them do, with n - k + 1 chances to hold, and fails where
-        n - k + 1 fail, with k chances to fail. Either is then by accident in at most 2.5 % of cases, however the effects
-        depend on each other: the 5 % that an interval may miss are divided by the chances (Bonferroni).
-        Source: Y. Benjamini, R. Heller, Screening for partial conjunction hypotheses, Biometrics 64 (2008), 1215-1222.
+        A claim on n effects that needs k of them has n - k + 1 chances to hold, and k to fail. Either is by accident in at most
+        2.5 % of cases: the 5 % that an interval may miss are divided by the chances (Bonferroni; Y. Benjamini, R. Heller,
+        Screening for partial conjunction hypotheses, Biometrics 64 (2008), 1215-1222).
         """
         judged = [effect for effect in effects.values() if not isinstance(effect, bool | Undecided)]
         several = [effect for effect in judged if isinstance(effect, Several) and not effect.any_will_do]
@@ -159,12 +144,6 @@ class Bound:
 
         HOLDS and FAILS need values that agree, or an interval that lies inside or outside the bounds. Without an interval, as
         from one replication, nothing shows how far chance moves an estimate: it may refute the claim, not more.
-
-        Example:
-            >>> above(0.0).verdict(Estimate(2.0, 1.5, 2.5)), above(0.0).verdict(Estimate(2.0, -1.0, 5.0))
-            ('holds', 'not distinguishable')
-            >>> above(0.0).verdict(Estimate(2.0, None, None)), above(0.0).verdict(2.0)
-            ('not distinguishable', 'holds')
         """
         if isinstance(effect, Undecided):
             return UNKNOWN
@@ -300,12 +279,22 @@ class Claim(Generic[F]):
         return ClaimRecord(*head, ours, verdict, why, facts.device, basis or facts.basis)
 
 
+def _list_cases(words: str, verdicts: Mapping[str, str], undecided: Mapping[str, Undecided]) -> str:
+    listed: dict[str, list[str]] = {}
+    for verdict, opening in ((FAILS, "not with"), (UNCLEAR, "unclear with")):
+        listed[opening] = [case for case, outcome in verdicts.items() if outcome == verdict]
+    clear = not any(listed.values()) and len(undecided) < len(verdicts)
+    for case, reason in undecided.items():
+        listed.setdefault(f"{reason}, and no part of the verdict:", []).append(case)
+    return "; ".join([words] * clear + [f"{opening} {', '.join(cases)}" for opening, cases in listed.items() if cases])
+
+
 def judge(claims: Iterable[Claim[F]], over: Sequence[F], missing: Undecided | None = None) -> list[ClaimRecord]:
     """Return the records of the claims on each of the facts; without facts, one a claim that names what is missing."""
     if over or missing is None:
         return [claim.on(facts) for claim in claims for facts in over]
-    head = [(claim.identifier, claim.claim, claim.published) for claim in claims]
-    return [ClaimRecord(*texts, "", UNKNOWN, str(missing), basis=missing.basis) for texts in head]
+    why, basis = str(missing), missing.basis
+    return [ClaimRecord(claim.identifier, claim.claim, claim.published, "", UNKNOWN, why, basis=basis) for claim in claims]
 
 
 def of_paper(paper: Paper, claims: Iterable[Claim[F]]) -> list[Claim[F]]:
@@ -315,9 +304,9 @@ def of_paper(paper: Paper, claims: Iterable[Claim[F]]) -> list[Claim[F]]:
     """
     with_words = []
     for claim in claims:
-        words = paper.claims[claim.identifier]._asdict()
-        text = words["claim"].format(low=claim.holds.low, high=claim.holds.high)
-        with_words.append(replace(claim, **(words | {"claim": text})))
+        words = paper.claims[claim.identifier]
+        text = words.claim.format(low=claim.holds.low, high=claim.holds.high)
+        with_words.append(replace(claim, **words._replace(claim=text)._asdict()))
     return with_words
 
 
@@ -368,10 +357,7 @@ def end_to_end(share: float, speed_up: float) -> float:
 
 
 def share_needed(whole: float, part: float) -> float:
-    """Return the share of the time that a part had if its speed-up `part` (not 1) makes the whole `whole` times as fast.
-
-    The result is above 1 if no share explains the speed-up.
-    """
+    """Return the share of the time that a part had if its speed-up makes the whole so fast; above 1 if no share does."""
     return (1.0 - 1.0 / whole) / (1.0 - 1.0 / part)
 
 
@@ -390,14 +376,10 @@ def outcome(records: Sequence[ClaimRecord]) -> str:
 
 
 def describe_verdicts(records: Iterable[ClaimRecord]) -> str:
-    """Return how many claims hold, hold in some configurations alone, do not hold, and so on.
-
-    A claim that is judged on several devices, models or data sets counts once.
-    """
+    """Return how many claims hold, do not hold, and so on; one judged on several devices, models or data sets counts once."""
     claims = by_claim(records)
     outcomes, verdicts = list(map(outcome, claims)), sum(map(len, claims))
-    partly = outcomes.count(PARTLY)
-    in_part = f"{partly} in some configurations alone, " if partly else ""
+    in_part = f"{outcomes.count(PARTLY)} in some configurations alone, " if PARTLY in outcomes else ""
     over = f" ({verdicts} verdicts in all configurations)" if verdicts > len(outcomes) else ""
     return (
         f"{outcomes.count(HOLDS)} of {len(outcomes)} claims hold, {in_part}{outcomes.count(FAILS)} do not, "
