@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from simnmt.base.configuration import Configuration, end_tokens
 from simnmt.profile.blocks import (
@@ -68,13 +68,6 @@ class DeviceProfile(Configuration):
     sti: Annotated[StiBlock | None, Shown("sti")] = None
     energy: Annotated[EnergyBlock | None, Shown("energy")] = None
     """Power and energy; null if no counter could be read."""
-
-    @model_validator(mode="after")
-    def _of_one_beam(self) -> DeviceProfile:
-        if self.decoder is not None and self.engine is not None and self.decoder.base.beam != self.engine.beam:
-            conflict = f"beam {self.decoder.base.beam} where the profile's other costs are of beam {self.engine.beam}"
-            raise ValueError(f"decoder.base: {conflict}")
-        return self
 
     @property
     def plane(self) -> Plane:
@@ -144,9 +137,7 @@ class DeviceProfile(Configuration):
 
         The joules of a target token include a beam's steps beyond its best output, as the plane's slope does.
         """
-        if (energy := self.energy) is None:
-            return None
-        return energy.with_plane(energy.plane and energy.plane.times(1.0, self._steps_per_token))
+        return self.energy and self.energy.with_plane(lambda plane: plane.times(1.0, self._steps_per_token))
 
     def execution_s(
         self,
@@ -189,14 +180,13 @@ class DeviceProfile(Configuration):
             )
         before, after = end_tokens(own.end_of_sentence), end_tokens(unit.end_of_sentence)
         fixed = before[0] - after[0] * src, (before[1] - after[1] * tgt) * self._steps_per_token
-        energy = self.energy and self.energy.with_plane(self.energy.plane and self.energy.plane.recounted((src, tgt), fixed))
         ranges = zip((self.valid_range.src_len, self.valid_range.tgt_len), (src, tgt), before, after, strict=True)
         src_range, tgt_range = (_recounted_range(*facts) for facts in ranges)
         changed |= {
             "length_unit": unit,
             "valid_range": ValidRange(src_len=src_range, tgt_len=tgt_range),
             "execution": execution.model_copy(update={"plane": execution.plane.recounted((src, tgt), fixed), "samples": ()}),
-            "energy": energy,
+            "energy": self.energy and self.energy.with_plane(lambda plane: plane.recounted((src, tgt), fixed)),
         }
         return self.model_copy(update=changed)
 

@@ -207,27 +207,20 @@ def reproduction() -> Report:
 def test_every_rung_has_its_published_and_its_measured_speed_and_is_exact_or_not(reproduction: Report) -> None:
     tables = {table["id"]: table["rows"] for table in reproduction.document()["tables"]}
     rows = tables["table-1"]
-    names = ["baseline", "int16", "embeddings", "attention", *["activations"] * 2, *["merge"] * 2]
-    assert [row["rung"] for row in rows] == names
+    assert [row["rung"] for row in rows] == [*RUNGS[:4], *["activations"] * 2, *["merge"] * 2]
     noisy = [row["rung"] for row in rows if row["translations"] == "adds noise"]
     assert noisy == ["int16", *["activations"] * 2], "of the rung alone; the noise of earlier rungs stays"
-    for row in rows:
-        if row["activations"] != "table":
-            assert row["words_per_s"] == pytest.approx(LADDER[row["rung"], "words_per_s"])
-            assert row["factor"] == pytest.approx(row["published_factor"])
+    for row in (*(row for row in rows if row["activations"] != "table"), *tables["table-2"]):
+        assert row["factor"] == pytest.approx(row["published_factor"])
     (slower,) = [row for row in rows if (row["rung"], row["activations"]) == ("activations", "table")]
     assert slower["step"] == pytest.approx(360 / 342), "the paper's rung is measured beside the polynomial"
     assert {row["key"] for row in tables["table-2"]} == set(SYSTEMS.column("key"))
-    assert [row["factor"] for row in tables["table-2"]] == pytest.approx([row["published_factor"] for row in tables["table-2"]])
 
 
 def test_a_rung_shows_its_agreement_on_a_trained_model() -> None:
     """XP-03: exact, or how many words stay the same with all rungs so far."""
     agreements = [RungAgreement("merge", rung_settings(6, None, "polynomial")["merge"], 1_000, 999, 10, 9, 0.7)]
-    reproduction = report(as_published(), agreements)
-    (line,) = [line for line in reproduction.text().splitlines() if line.split()[:3] == ["+", "merge", "polynomial"]]
-    assert " 99.90 " in line
-    table = reproduction.document()["tables"][1]
+    table = report(as_published(), agreements).document()["tables"][1]
     rows = {(row["rung"], row["activations"]): row["agreement"] for row in table["rows"]}
     assert rows["merge", "polynomial"] == 0.999 and rows["merge", "table"] is None
 

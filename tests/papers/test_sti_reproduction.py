@@ -20,7 +20,7 @@ from simnmt.papers.sti.pipeline import PipelineMeasurement, read_pipeline
 from simnmt.papers.sti.plans import Studied
 from simnmt.papers.sti.reproduction import describe_study
 from simnmt.papers.sti.study import Study
-from tests.papers.sti_stand_ins import SETTINGS, begun, studied, study
+from tests.papers.sti_stand_ins import begun, studied, study
 
 
 def pipeline(**changed: Any) -> dict[str, Any]:
@@ -55,12 +55,13 @@ def rows(document: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
     return {table["id"]: table["rows"] for table in document["tables"]}
 
 
-def test_published_and_measured_rows_have_the_same_columns(rows: dict[str, list[dict[str, Any]]]) -> None:
-    kinds = [row["kind"] for row in rows["gains"]]
+def test_gains_stand_beside_the_printed_ones_of_the_same_board(rows: dict[str, list[dict[str, Any]]]) -> None:
     # Gains rest on the costs of devices, which are inferred, though the accuracies were measured.
-    assert kinds.count("published") == 8 and kinds.count("inferred") == 3 * 7
-    assert all(row.keys() == rows["gains"][0].keys() for row in rows["gains"])
-    assert len(rows["grid"]) == 3 * 4 * 10 and {row["method"] for row in rows["sizes"]} == {"STI"}
+    assert {row["kind"] for row in rows["gains"]} == {"inferred"} and len(rows["gains"]) == 3 * 7
+    printed = {(row["device"], row["method"]): row["printed"] for row in rows["gains"] if row["printed"] is not None}
+    assert len(printed) == 8
+    assert (printed["processor, 1 MB", "StdPL-6"], printed["GPU, 5 MB", "Load&Exec"]) == (5.83, 18.77)
+    assert len(rows["grid"]) == 3 * 8 * 10 and {row["method"] for row in rows["sizes"]} == {"STI"}
 
 
 def test_gains_in_time_come_first_and_gains_over_all_deadlines_follow(
@@ -140,11 +141,11 @@ def test_the_command_writes_page_and_json(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["sti", *options, "--out", str(tmp_path / "out"), "--json"])
     assert done.exit_code == 0, done.output
     printed = json.loads(done.stdout)
-    assert [model["study"] for model in printed["models"]] == ["references on references-test"]
+    assert {row["study"] for row in printed["tables"][1]["rows"]} == {"references on references-test"}
     assert (tmp_path / "out" / "report.html").exists()
     assert json.loads((tmp_path / "out" / "reproduction.json").read_text())["claims"] == printed["claims"]
 
 
 def test_a_study_that_lacks_a_planned_submodel_is_refused() -> None:
     with pytest.raises(InputError):
-        Studied.of(begun(), SETTINGS)
+        Studied.of(begun())

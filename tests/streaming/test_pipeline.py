@@ -106,8 +106,9 @@ LONG_S = 60.0
 def run_once(
     store: SleepingStore, encoder: SleepingEncoder, plan: StreamingPlan, buffer: PreloadBuffer, **options: Any
 ) -> Execution:
-    """Fill the buffer, and execute the plan."""
-    buffer.fill(ShardReader(cast(Any, store)), plan)
+    """Fill the buffer if the plan preloads any shard, and execute the plan."""
+    if plan.preloaded:
+        buffer.fill(ShardReader(cast(Any, store)), plan)
     made = Pipeline(cast(Any, store), cast(Any, encoder), plan.slices_per_layer, cold=False, **options)
     return made.run(plan, buffer, TOKENS, MASK)
 

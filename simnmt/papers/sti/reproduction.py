@@ -12,13 +12,13 @@ import pandas as pd
 import typer
 
 from simnmt.base.errors import InputError
-from simnmt.papers.kit.figures import Curve, Figure, Row, Rows, curve, figure_of, grouped, labelled_groups, line_chart
+from simnmt.papers.kit.figures import Curve, Figure, Row, Rows, figure_of, line_chart
 from simnmt.papers.kit.rendering import Report, derived_table
 from simnmt.papers.kit.study import read_studies, shipped_measurements
 from simnmt.papers.sti.claims import NEEDS, all_claims, gain, in_points, in_time, paired, ratio
 from simnmt.papers.sti.pipeline import PipelineMeasurement, read_pipeline
 from simnmt.papers.sti.plans import DEVICES, METHODS, PLANNED, Studied
-from simnmt.papers.sti.printed import BASELINES, BOARDS, DERIVED, GAINS, LOADED_FIRST, PAPER, PIPELINE
+from simnmt.papers.sti.printed import BASELINES, DERIVED, GAINS, LOADED_FIRST, PAPER, PIPELINE
 from simnmt.papers.sti.study import Study
 from simnmt.report.charts import Chart
 from simnmt.report.page_template import Section
@@ -31,47 +31,29 @@ DRAWN_SHARE = 0.175
 """The deadline that is drawn, or the nearest that a study has: the paper's 200 ms where a layer takes 95 ms."""
 
 
-def _gain_columns(pairs: pd.DataFrame | None, suffix: str = "") -> Row:
+def _gain_columns(pairs: pd.DataFrame, suffix: str = "") -> Row:
     """Return gain, interval, accuracies and number of deadlines, under names with this suffix."""
     values: tuple[Any, ...] = (None,) * 5
-    if pairs is not None and len(pairs):
+    if len(pairs):
         means = pairs["accuracy"].mean(), pairs["accuracy_other"].mean()
         values = (*in_points(gain(pairs["right"], pairs["right_other"])), *means)
     names = ("gain", "low", "high", "accuracy", "accuracy_other", "deadlines")
-    return dict(zip([f"{name}{suffix}" for name in names], (*values, 0 if pairs is None else len(pairs)), strict=True))
+    return dict(zip([f"{name}{suffix}" for name in names], (*values, len(pairs)), strict=True))
 
 
 def gains_table(studies: Sequence[Studied]) -> Table:
-    """Return the points that STI gains over each other method, printed and ours."""
-    nothing = {**_gain_columns(None, "_in_time"), "deadlines_in_time": None, **_gain_columns(None)}
-    rows: list[Row] = [
-        {"kind": "published", "study": "GLUE, mean", "device": board, "method": method}
-        | {**nothing, "gain": GAINS[method, column], "deadlines": PAPER["deadlines"]}
-        | {"missed": None, "missed_other": None, "shards_ratio": GAINS[method, "shards"]}
-        for board, column in BOARDS.items()
-        for method in BASELINES
-    ]
+    """Return the points that STI gains over each other method, beside the printed ones of the same board."""
+    rows: list[Row] = []
     for studied, device, method in product(studies, DEVICES, METHODS[1:]):
         pairs = paired(studied.grid[studied.grid["device"] == device.name], method)
+        is_printed = method in BASELINES and device.times == device.buffer
         rows.append(
-            {"kind": "inferred", "study": studied.study.name, "device": device.name, "method": method}
+            {"study": studied.study.name, "device": device.name, "method": method, "kind": "inferred"}
             | {**_gain_columns(in_time(pairs), "_in_time"), **_gain_columns(pairs)}
             | {"missed": int(pairs["misses"].sum()), "missed_other": int(pairs["misses_other"].sum())}
-            | {"shards_ratio": ratio(pairs, "shards")}
+            | {"shards_ratio": ratio(pairs, "shards"), "printed": GAINS[method, device.times] if is_printed else None}
         )
-    return PAPER.shown_table(
-        "gains",
-        rows,
-        gain_shown=lambda row: row["gain"] if row["kind"] == "published" else row["gain_in_time"],
-        gain_of_all=lambda row: None if row["kind"] == "published" else row["gain"],
-    )
-
-
-def _method(row: Row) -> str:
-    """Return the method of a row, with its preload buffer as a share of the whole model."""
-    preload = row["preload_share"]
-    buffer = "" if preload is None else f", buffer of {100 * preload:.2f} %" if preload else ", no buffer"
-    return f"{row['method']}{buffer}"
+    return PAPER.shown_table("gains", rows)
 
 
 def point_rows(frames: Sequence[pd.DataFrame]) -> Rows:
@@ -81,34 +63,14 @@ def point_rows(frames: Sequence[pd.DataFrame]) -> Rows:
     return [{key: None if value != value else value for key, value in row.items()} for row in rows]
 
 
-def memory_figure(grid: Rows, sizes: Rows) -> Figure:
+def memory_figure(studies: Sequence[Studied]) -> Figure:
     """Return figure 7: accuracy against parameters held between executions, one deadline at a time."""
-
-    def line(name: str, rows: Rows, mode: str = "lines+markers") -> Curve:
-        return curve(name, rows, "held_mb", lambda row: round(100 * row["accuracy"], 4), mode=mode)
-
-    def chart_of(rows: Rows) -> Chart:
-        first = rows[0]
-        swept = [row for row in sizes if all(row[key] == first[key] for key in ("study", "deadline_ms"))]
-        plans = {row["held_mb"]: row for row in (*rows, *swept) if row["method"] == "STI" and row["held_mb"] > 0.0}
-        lines = [line("STI", list(plans.values()))] if plans else []
-        lines += [line(method, [row for row in rows if row["method"] == method], "markers") for method in IN_MEMORY]
-        held = [value for drawn in lines for value in drawn.x]
-        for row in rows:
-            if row["method"] not in IN_MEMORY and not row["held_mb"]:
-                name = _method(row) + (", late" if row["misses"] else "")
-                lines.append(Curve(name, [min(held), max(held)], [100 * row["accuracy"]] * 2, "lines"))
-        reading = f"Under {first['deadline_ms']:,.0f} ms. Methods that hold nothing between executions are level lines."
-        values = [value for drawn in lines for value in drawn.y]
-        span = (5.0 * floor(min(values) / 5.0) - 1.0, min(100.5, max(values) + 2.0))
-        return line_chart("parameters held, MB", "accuracy, %", reading, lines, linear="y", span=span)
-
-    charts = {
-        f"{name}, {100 * at:g} %": chart_of(group)
-        for name, device_rows in labelled_groups(grid, "study", "device")
-        for (at,), group in grouped(device_rows, "deadline_share").items()
-    }
-    buffers = {name: sum(len(mark.x) for mark in chart.marks if mark.name == "STI") for name, chart in charts.items()}
+    charts = {}
+    for studied in studies:
+        for _, swept in studied.sizes.groupby(["device", "deadline_share"], sort=False):
+            device, share = swept["device"].iloc[0], swept["deadline_share"].iloc[0]
+            points = studied.grid[(studied.grid["device"] == device) & (studied.grid["deadline_share"] == share)]
+            charts[f"{studied.study.name}, {device}, {100 * share:g} %"] = _memory_chart(points, swept)
     return figure_of(
         "figure-7-drawn",
         "Figure 7, redrawn: accuracy against memory",
@@ -116,8 +78,24 @@ def memory_figure(grid: Rows, sizes: Rows) -> Figure:
         charts,
         note="By deadline, as a share of the whole model’s computation. The paper’s own figure is not in the source text.",
         before="gains",
-        chosen=next((name for name, count in buffers.items() if count > 2), ""),
     )
+
+
+def _memory_chart(points: pd.DataFrame, swept: pd.DataFrame) -> Chart:
+    """Return STI by its buffer, a mark for each method in memory, and level lines for those that hold nothing."""
+    buffered = swept[swept["held_mb"] > 0.0]
+    lines = [Curve("STI", buffered["held_mb"].tolist(), (100 * buffered["accuracy"]).tolist())]
+    for point in points.to_dict("records"):
+        height = 100 * point["accuracy"]
+        if point["method"] in IN_MEMORY:
+            lines.append(Curve(point["method"], [point["held_mb"]], [height], "markers"))
+        elif not point["held_mb"]:
+            name = point["method"] + ", no buffer" * (point["method"] in PLANNED) + ", late" * point["misses"]
+            lines.append(Curve(name, [buffered["held_mb"].min(), points["held_mb"].max()], [height, height], "lines"))
+    heights = [value for drawn in lines for value in drawn.y]
+    span = (5.0 * floor(min(heights) / 5.0) - 1.0, min(100.5, max(heights) + 2.0))
+    reading = f"Under {points['deadline_ms'].iloc[0]:,.0f} ms. Methods that hold nothing between executions are level lines."
+    return line_chart("parameters held, MB", "accuracy, %", reading, lines, linear="y", span=span)
 
 
 def pipelines(studies: Sequence[Studied]) -> list[Section]:
@@ -125,17 +103,17 @@ def pipelines(studies: Sequence[Studied]) -> list[Section]:
     drawn = [DrawnPipeline("pipeline", PIPELINE), DrawnPipeline("load, then run", LOADED_FIRST)]
     name = "Published: six layers of DistilBERT"
     parts = [Section(name, picture=pipeline_svg(name, drawn))]
-    for studied in studies:
-        for device, points in studied.grid.groupby("device", sort=False):
-            at = min(points["deadline_share"], key=lambda share: abs(share - DRAWN_SHARE))
-            drawn = []
-            for point in points[points["deadline_share"] == at].itertuples():
-                held = f", {point.held_mb:.3g} MB" if point.method in PLANNED and point.held_mb else ""
-                run = load_then_run if point.method == "Load&Exec" else timeline
-                times = run(point.load_s, Work([point.comp_s] * point.layers))
-                drawn.append(DrawnPipeline(f"{point.method}, {point.layers} x {point.slices}{held}", times))
-            name = f"{studied.study.name}, {device}, {100 * at:g} % of the whole computation"
-            parts.append(Section(name, picture=pipeline_svg(name, drawn, 1e-3 * point.deadline_ms)))
+    for studied, device in product(studies, DEVICES):
+        points = studied.grid[studied.grid["device"] == device.name]
+        share = min(points["deadline_share"], key=lambda share: abs(share - DRAWN_SHARE))
+        drawn = []
+        for point in points[points["deadline_share"] == share].to_dict("records"):
+            held = f", {point['held_mb']:.3g} MB" if point["method"] in PLANNED and point["held_mb"] else ""
+            run = load_then_run if point["method"] == "Load&Exec" else timeline
+            times = run(point["load_s"], Work([point["comp_s"]] * point["layers"]))
+            drawn.append(DrawnPipeline(f"{point['method']}, {point['layers']} x {point['slices']}{held}", times))
+        name = f"{studied.study.name}, {device.name}, {100 * share:g} % of the whole computation"
+        parts.append(Section(name, picture=pipeline_svg(name, drawn, 1e-3 * point["deadline_ms"])))
     note = (
         "Above what the disk reads, below what the processor computes and how long it waits; a box for each layer, a line for "
         "the deadline; MB: preloaded. Figure 8 itself is not in the source text."
@@ -159,22 +137,18 @@ def describe_study(study: Study) -> str:
 
 def report(studies: Sequence[Studied], pipeline: PipelineMeasurement | None) -> Report:
     """Return the reproduction for JSON, terminal and page."""
-    grid, sizes = (point_rows([getattr(studied, part) for studied in studies]) for part in ("grid", "sizes"))
-    measured = [studied.study for studied in studies]
-    about: Any = {"tool": True, "model": True, "task": True, "importance": {"task", "task_sha256", "examples", "shared"}}
     return Report(
         PAPER,
         all_claims(studies, pipeline),
         [
             gains_table(studies),
-            PAPER.shown_table("sizes", sizes),
+            PAPER.shown_table("sizes", point_rows([studied.sizes for studied in studies])),
             derived_table(DERIVED),
             PAPER.table("lost").shown(),
-            PAPER.shown_table("grid", grid),
+            PAPER.shown_table("grid", point_rows([studied.grid for studied in studies])),
         ],
-        [memory_figure(grid, sizes)] if grid else [],
-        [describe_study(study) for study in measured] or [f"Published figures alone; a result of ours {NEEDS}."],
-        more={"models": [{"study": study.name, **study.model_dump(mode="json", include=about)} for study in measured]},
+        [memory_figure(studies)] if studies else [],
+        [describe_study(studied.study) for studied in studies] or [f"Published figures alone; a result of ours {NEEDS}."],
         pictures=pipelines(studies),
     )
 
