@@ -32,7 +32,7 @@ class ActiveShare(Block):
     by_sentence: Shares | None = None
     """Quantiles, over sentences decoded alone, of a sentence's mean share; null if sentences share steps."""
     s_per_share: Annotated[float, Field(ge=0.0, le=1e3)] | None = None
-    """Slope of the seconds of a step over its active share; null if the timed steps do not determine it."""
+    """Slope of the seconds of a step over its active share."""
 
     @classmethod
     def of(
@@ -85,12 +85,12 @@ class DecoderVariant(Block):
     """Bias, softmax and search (the other three stages of FNI-01, which a fused decoder computes in one)."""
     agreement: Share | None = None
     """Share of target tokens, teacher-forced on a trained model, that equal those of the exact decoder with the same candidates
-    (SHARP-10); null: exact, or not measured."""
+    (SHARP-10)."""
     likeliest_active: Share | None = None
-    """Share of rows and steps, with a restricted vocabulary and free decoding, whose likeliest token of the whole vocabulary is
-    active (1 less the miss rate of FVP-08); decoding goes on with the chosen token after a miss. null: not measured."""
+    """Share of rows and steps of free decoding whose likeliest token of the whole vocabulary is active (1 less the miss rate of
+    FVP-08); decoding goes on with the chosen token after a miss."""
     identical: Share | None = None
-    """Share of sentences with the same translation as the exact decoder's (FVP-08); null: exact, or not measured."""
+    """Share of sentences with the same translation as the exact decoder's (FVP-08)."""
     active: ActiveShare | None = None
 
     @classmethod

@@ -137,9 +137,7 @@ class DeviceProfile(Configuration):
 
         The joules of a target token include a beam's steps beyond its best output, as the plane's slope does.
         """
-        if (energy := self.energy) is None:
-            return None
-        return energy.with_plane(energy.plane and energy.plane.times(1.0, self._steps_per_token))
+        return self.energy and self.energy.with_plane(lambda plane: plane.times(1.0, self._steps_per_token))
 
     def execution_s(
         self,
@@ -182,14 +180,13 @@ class DeviceProfile(Configuration):
             )
         before, after = end_tokens(own.end_of_sentence), end_tokens(unit.end_of_sentence)
         fixed = before[0] - after[0] * src, (before[1] - after[1] * tgt) * self._steps_per_token
-        energy = self.energy and self.energy.with_plane(self.energy.plane and self.energy.plane.recounted((src, tgt), fixed))
         ranges = zip((self.valid_range.src_len, self.valid_range.tgt_len), (src, tgt), before, after, strict=True)
         src_range, tgt_range = (_recounted_range(*facts) for facts in ranges)
         changed |= {
             "length_unit": unit,
             "valid_range": ValidRange(src_len=src_range, tgt_len=tgt_range),
             "execution": execution.model_copy(update={"plane": execution.plane.recounted((src, tgt), fixed), "samples": ()}),
-            "energy": energy,
+            "energy": self.energy and self.energy.with_plane(lambda plane: plane.recounted((src, tgt), fixed)),
         }
         return self.model_copy(update=changed)
 

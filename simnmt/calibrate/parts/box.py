@@ -115,9 +115,12 @@ def fit_energy_block(frame: pd.DataFrame, bench: Bench) -> Blocks:
         source=source,
         idle_w=float(idle["joules"] / idle["seconds"]),
         active_w=float(active["joules"].sum() / active["seconds"].sum()),
+        j_per_src_token=plane.s_per_src_token,
+        j_per_tgt_token=plane.s_per_tgt_token,
+        j_fixed=plane.s_fixed,
         heldout_error=heldout_error,
     )
-    return {"energy": block.with_plane(plane)}
+    return {"energy": block}
 
 
 PARTS = (
