@@ -173,7 +173,7 @@ def learn_pieces(texts: Sequence[Text], size: int) -> Pieces:
 
 
 class HuggingFaceTokenizer:
-    """The tokenizer of a model of `transformers`, loaded without network access and without code of the folder; see `Pieces`."""
+    """The tokenizer of a model of `transformers`, loaded without network and without code of the folder; see `Pieces`."""
 
     def __init__(self, files: Mapping[str, bytes]) -> None:
         """Build the tokenizer from the contents of its files; raises `StreamingError` if they are unusable."""
