@@ -85,7 +85,7 @@ def hardware_findings(box: BoxDescription, others_cpus: float) -> Iterator[Findi
         what = f"Jetson, {box.jetson}: CPU, GPU and memory clocks depend on it"
         yield Finding("warning", "clock", what, "choose by sudo nvpmodel -m N, then hold with sudo jetson_clocks")
 
-    cpus = processor_use.counted_cpus(box)
+    cpus = box.logical_cores or box.usable_cpus
     used = f"others use {others_cpus:.2f} of {_counted(cpus, 'CPU')}"
     if processor_use.is_busy(others_cpus, box):
         remedy = f"wait until it is below {processor_use.QUIET_SHARE * cpus:.1f}: see top"

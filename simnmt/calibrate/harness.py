@@ -127,11 +127,11 @@ def rounds(
     Args:
         cases: by name; the names are those of the column `case`.
         n: number of rounds.
-        within_s: bound of the first attempts, beyond which only `LEAST_ROUNDS` rounds are measured.
+        within_s: bound of the first attempts.
         reference: work timed beside each stretch; None: only the use of the CPUs is watched.
-        journal: keeps each stretch, under `name`.
+        journal: keeps each stretch.
         name: what is measured, for the journal and the progress; different in all calls with one journal.
-        least_s: seconds for which each case is timed at least, by further rounds, up to `MOST_ROUNDS` times `n`.
+        least_s: seconds for which each case is timed at least, by up to `MOST_ROUNDS` times `n` rounds.
         shuffle: seed of a new random order in each round.
         again: False: disturbed stretches are not measured again.
         clock: seconds; on a GPU a clock that waits for it.

@@ -19,14 +19,9 @@ QUIET_SHARE = 0.1
 """Share of the CPUs in use by other programs above which repeats of a short cell are visibly disturbed."""
 
 
-def counted_cpus(box: BoxDescription) -> int:
-    """Return the CPUs over which `others_cpus` is counted: all CPUs of the box, also those that this process may not use."""
-    return box.logical_cores or box.usable_cpus
-
-
 def is_busy(others_cpus: float, box: BoxDescription) -> bool:
-    """Return whether other processes load this box; `others_cpus`: CPUs' worth of time that they use."""
-    return others_cpus > QUIET_SHARE * counted_cpus(box)
+    """Return whether other processes load this box; `others_cpus`: time that they use of all its CPUs, ours or not."""
+    return others_cpus > QUIET_SHARE * (box.logical_cores or box.usable_cpus)
 
 
 class BusyWatch:

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from simnmt.base.configuration import Configuration
 from simnmt.calibrate.settings import read_measurement
-from simnmt.kernels.projection_cost import PRODUCT_METHODS, ProductCosts, ProductMethod, StageCost
+from simnmt.kernels.projection_cost import StageCost
 from simnmt.profile.blocks import Kind
 
 Count = Annotated[int, Field(ge=1)]
@@ -29,7 +29,7 @@ OVERLAP = 2
 """Predicted ratio of all indices in the sets of several rows to those in their union: sets of one text overlap."""
 
 
-class LayerCost(ProductCosts):
+class LayerCost(Configuration):
     """Fitted costs of all stages of an output layer of one size (FVP-09)."""
 
     vocab: Count
@@ -38,20 +38,21 @@ class LayerCost(ProductCosts):
     """The nearest centroid of each row; columns: clusters."""
     union: StageCost
     """The union of the rows' sets; columns: indices in these sets."""
+    product: StageCost
+    """The product with active columns."""
     scatter: StageCost
     """Logits to their places among V, all others -inf; columns: active columns."""
     search: StageCost
     """Bias, softmax and search in one pass; columns: those searched."""
+    dense: StageCost
+    """The fastest of torch's products with all columns."""
 
-    def step_s(
-        self, columns: int, rows: int, clusters: int, *, scatter: bool = False, method: ProductMethod | None = None
-    ) -> float:
+    def step_s(self, columns: int, rows: int, clusters: int, *, scatter: bool = False) -> float:
         """Return the seconds of one step with active columns.
 
-        `rows`: sentences x beam; `scatter`: search V, as published, else the active columns alone (XP-02); `method`: None for
-        the faster one.
+        `rows`: sentences x beam; `scatter`: search V, as published, else the active columns alone (XP-02).
         """
-        step_s = self.assign.seconds(rows, clusters) + self.product_s(columns, rows, method)
+        step_s = self.assign.seconds(rows, clusters) + self.product.seconds(rows, columns)
         step_s += self.union.seconds(rows, columns if rows == 1 else OVERLAP * columns)
         if scatter:
             step_s += self.scatter.seconds(rows, columns)
@@ -63,16 +64,12 @@ class LayerCost(ProductCosts):
 
     def break_even(self, rows: int, clusters: int, *, scatter: bool = False) -> float | None:
         """Return the share of V above which dense is faster: 0 if it always is, None if it is not even at all of V."""
-        dense_s, shares = self.dense_s(rows), []
-        for method in PRODUCT_METHODS:
-            # Every stage is linear in the active columns, so two points determine the intersection with dense.
-            none_s, all_s = (
-                self.step_s(columns, rows, clusters, scatter=scatter, method=method) for columns in (0, self.vocab)
-            )
-            if all_s <= dense_s:
-                return None
-            shares.append(max(0.0, (dense_s - none_s) / (all_s - none_s)) if all_s > none_s else 0.0)
-        return max(shares)
+        # Every stage is linear in the active columns, so two points determine the intersection with dense.
+        none_s, all_s = (self.step_s(columns, rows, clusters, scatter=scatter) for columns in (0, self.vocab))
+        dense_s = self.dense_s(rows)
+        if all_s <= dense_s:
+            return None
+        return max(0.0, (dense_s - none_s) / (all_s - none_s)) if all_s > none_s else 0.0
 
 
 class Setting(Configuration):
@@ -106,8 +103,6 @@ class StepTime(Configuration):
     """Active columns, mean over the alternating steps."""
     fitted: bool
     """True if its stages were fitted; else it judges the fit."""
-    method: ProductMethod
-    """Product method of whole steps: the faster one when both were tried."""
     stages_s: dict[str, float]
     """Median seconds of single stages, by the names of `LayerCost`."""
     dense_s: Seconds

@@ -25,11 +25,11 @@ from simnmt.calibrate.harness import Case, by_round, ratio, rounds
 from simnmt.calibrate.projection_bench import LayerCost, ProjectionBench, Setting, StepTime
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.kernels.cases import Run, last_cache_bytes
-from simnmt.kernels.columns import Centroids, ColumnSets, gathered_products, scatter
+from simnmt.kernels.columns import Centroids, ColumnSets, default_method, gathered_products, scatter
 from simnmt.kernels.output_layer import fused_best
 from simnmt.kernels.output_reference import Best
 from simnmt.kernels.product_timing import dense_products
-from simnmt.kernels.projection_cost import PRODUCT_METHODS, ProductMethod, StagePoint, fit_stage
+from simnmt.kernels.projection_cost import StagePoint, fit_stage
 from simnmt.nmt.devices import library_threads
 
 MOST_DISTINCT = 40
@@ -38,8 +38,6 @@ SOME_RANKS = 8_192
 """Frequency ranks on which the share of a union in a large vocabulary is computed."""
 NOISE = 0.1
 """Spread of hidden states about their centroid; the centroids' spread is 1."""
-PROBES = 2
-"""Rounds that select the fastest product method before whole steps are timed."""
 LEAST_S = 1e-9
 """Least seconds of a product, if noise leaves none."""
 
@@ -150,25 +148,30 @@ def dense_steps(layer: Layer, hidden: Tensor) -> dict[str, Run]:
     return {name: partial(multiply_and_search, multiply) for name, multiply in products.items()}
 
 
-def active_steps(layer: Layer, step: Step, method: ProductMethod, logits: Tensor) -> dict[str, Run]:
+def product_of(layer: Layer, step: Step, columns: Tensor) -> Tensor:
+    """Return the products with active columns by the method that a decoder takes."""
+    return gathered_products(layer.weight, step.hidden, columns, method=default_method(len(step.hidden)), out=step.out)
+
+
+def active_steps(layer: Layer, step: Step, logits: Tensor) -> dict[str, Run]:
     """Return runs of all stages: with columns straight into the search, and scattered among V, for which `logits` is."""
 
-    def product_of_step() -> tuple[Tensor, Tensor]:
+    def multiply() -> tuple[Tensor, Tensor]:
         columns = step.sets.union(layer.centroids.nearest(step.hidden))
-        return columns, gathered_products(layer.weight, step.hidden, columns, method=method, out=step.out)
+        return columns, product_of(layer, step, columns)
 
     def straight() -> Tensor:
-        columns, products = product_of_step()
+        columns, products = multiply()
         return columns[search(products, layer.bias[columns]).columns]
 
     def scattered() -> Tensor:
-        columns, products = product_of_step()
+        columns, products = multiply()
         return search(scatter(products, columns, len(layer.weight), layer.bias, logits), None).columns
 
     return {"columns": straight, "scattered": scattered}
 
 
-COLD = ("assign", *PRODUCT_METHODS)
+COLD = ("assign", "product")
 """Stages whose numbers are in memory, or in the last cache if it holds the weights; others find theirs in the nearer caches."""
 Stage = tuple[str, int, Run]
 """A stage, its columns as in `StagePoint`, and its run."""
@@ -177,10 +180,9 @@ Stage = tuple[str, int, Run]
 def stages_of(layer: Layer, step: Step, logits: Tensor) -> list[Stage]:
     """Return all stages of a step with active columns; `logits` receives scattered products."""
     vocab, count = len(layer.weight), len(step.columns)
-    multiply = partial(gathered_products, layer.weight, step.hidden, step.columns, out=step.out)
     return [
         ("assign", len(layer.centroids), partial(layer.centroids.nearest, step.hidden)),
-        *((method, count, partial(multiply, method=method)) for method in PRODUCT_METHODS),
+        ("product", count, partial(product_of, layer, step, step.columns)),
         ("union", step.indices, partial(step.sets.union, step.chosen)),
         ("scatter", count, partial(scatter, step.out, step.columns, vocab, layer.bias, logits)),
         ("search", count, lambda: search(step.out, layer.bias[step.columns])),
@@ -243,33 +245,27 @@ def _measure(layer: Layer, setting: Setting, rows: int, points: dict[str, list[S
     (vocab, width), device = layer.weight.shape, layer.weight.device
     flush, clock = torch.ones(3 * cache_bytes(device) // 8, device=device).sum, clock_of(device)
 
-    def fastest(runs: dict[Any, Run]) -> Any:
-        times_s = by_round(rounds({name: Case(run, flush) for name, run in runs.items()}, PROBES, clock=clock))
-        return min(runs, key=lambda name: float(times_s[name].min()))
-
     fitted = dict.fromkeys(setting.heldout_shares, False)
     if rows in setting.rows:
         fitted |= dict.fromkeys(setting.shares, True)
     logits = torch.zeros(rows, vocab, device=device)
     steps = {share: random_step(layer, rows, share) for share in fitted}
-    dense = dense_steps(layer, next(iter(steps.values())).hidden)
-    whole: dict[Any, Run] = {"dense": dense[fastest(dense)]}
+    dense = {("dense", name): run for name, run in dense_steps(layer, next(iter(steps.values())).hidden).items()}
+    whole: dict[Any, Run] = {**dense}
     stages: dict[Any, Stage] = {"search": ("search", vocab, partial(search, logits.to(layer.weight.dtype), layer.bias))}
-    methods: dict[float, ProductMethod] = {}
     for share, step in steps.items():
-        of_step = {(share, name): (name, columns, run) for name, columns, run in stages_of(layer, step, logits)}
-        stages |= of_step
-        methods[share] = fastest({name: run for name, _, run in of_step.values() if name in PRODUCT_METHODS})
-        whole |= {(share, name): run for name, run in active_steps(layer, step, methods[share], logits).items()}
+        stages |= {(share, name): (name, columns, run) for name, columns, run in stages_of(layer, step, logits)}
+        whole |= {(share, name): run for name, run in active_steps(layer, step, logits).items()}
     cases: dict[Any, Case] = {key: Case(run, flush if name in COLD else None) for key, (name, _, run) in stages.items()}
     frame = rounds(cases | {key: Case(run, flush) for key, run in whole.items()}, setting.rounds, clock=clock)
     median_s = {key: float(np.median(times_s)) for key, times_s in by_round(frame).items()}
+    fastest = min(dense, key=lambda key: median_s[key])
     if rows in setting.rows:
         for key, (name, columns, _) in stages.items():
             if key == "search" or fitted[key[0]]:
                 points.setdefault(name, []).append(StagePoint(rows, columns, median_s[key]))
         # Only whole steps multiply all columns; the time of their search is small and is subtracted.
-        dense_s = max(median_s["dense"] - median_s["search"], LEAST_S)
+        dense_s = max(median_s[fastest] - median_s["search"], LEAST_S)
         points.setdefault("dense", []).append(StagePoint(rows, vocab, dense_s))
     for share, step in steps.items():
         yield StepTime(
@@ -278,10 +274,9 @@ def _measure(layer: Layer, setting: Setting, rows: int, points: dict[str, list[S
             rows=rows,
             columns=len(step.columns),
             fitted=fitted[share],
-            method=methods[share],
             stages_s={name: median_s[share, name] for name, _, _ in stages_of(layer, step, logits)},
-            dense_s=median_s["dense"],
+            dense_s=median_s[fastest],
             columns_s=median_s[share, "columns"],
-            ratio=ratio(frame, "dense", (share, "columns")).value,
-            scattered_ratio=ratio(frame, "dense", (share, "scattered")).value,
+            ratio=ratio(frame, fastest, (share, "columns")).value,
+            scattered_ratio=ratio(frame, fastest, (share, "scattered")).value,
         )

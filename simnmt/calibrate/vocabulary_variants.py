@@ -35,8 +35,6 @@ LEAST_SENTENCES, BATCHES = 200, 10
 """Fewest sentences and batches of the text; a quick calibration takes half of both."""
 MOST_TOKENS = 60
 """Longest source; longer ones are left out."""
-_KINDS = {"clusters": "clustered", "candidates": "candidates"}
-"""Vocabulary of the decoder settings by content of a bundle."""
 
 
 @dataclass(frozen=True)
@@ -61,13 +59,13 @@ class TextDecoding:
         model, text = cast("TranslationModel", translator.model), Path(settings.text)
         parts, notes = dict[str, RestrictedVocabulary](), list[str]()
         for path in map(Path, settings.vocabulary):
-            kind = _KINDS[read_bundle(path).kind]
-            if kind in parts:
-                what = f"a second bundle of {kind} columns, where a profile holds one"
+            direction = settings.direction if read_bundle(path).kind == "clusters" else None
+            part = load_vocabulary(path, model, direction=direction)
+            if part.kind in parts:
+                what = f"a second bundle of {part.kind} columns, where a profile holds one"
                 raise CalibrationError(what, path=path, remedy="give one --vocabulary of each kind")
-            part = load_vocabulary(path, model, direction=settings.direction if kind == "clustered" else None)
-            parts[kind] = with_measured_cost(part, model)
-            notes.append(f"{kind}: {path.name}, {part.label}")
+            parts[part.kind] = with_measured_cost(part, model)
+            notes.append(f"{part.kind}: {path.name}, {part.label}")
         quick = settings.mode == "quick"
         count = _sentences(batches(settings)[-1], quick)
         lines = islice((line for line in TextLines(text, kept="head", pipes=False) if line.strip()), 2 * count)

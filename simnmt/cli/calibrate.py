@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -152,7 +153,7 @@ def calibrate(
     # Before the page: a fault of the page must not hide the figures of hours of measuring.
     print_result(
         as_json,
-        lambda: {"profile": done.profile.model_dump(mode="json", exclude_none=True), "warnings": done.warnings},
+        lambda: {"profile": json.loads(out.read_text(encoding="utf-8")), "warnings": done.warnings},
         lambda: f"{_format_profile(done.profile, out)}\nwrote {out}",
     )
     from simnmt.report.input_pages import render_profiles

@@ -208,8 +208,8 @@ def profile(
         ),
     ] = None,
     into: Annotated[Path | None, option("FILE|@NAME", "Profile to add the costs to; the rest of it is kept.")] = None,
-    repeats: Annotated[int | None, option("N", "Repeats of each layer's width; thrice for reads. [default: 9]")] = None,
-    threads: Annotated[int | None, option("T", "CPU threads. [default: 1]")] = None,
+    repeats: Annotated[int | None, option("N", "Repeats of each layer's width; thrice for reads. [default: 9]", min=1)] = None,
+    threads: Annotated[int | None, option("T", "CPU threads. [default: 1]", min=1)] = None,
     unit: Annotated[
         str | None, option("UNIT", "What a token is. [default: the store's sentencepiece model; else subword]")
     ] = None,

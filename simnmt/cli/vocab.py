@@ -82,12 +82,12 @@ def _format_bench(done: ProjectionBench) -> str:
     from simnmt.calibrate.processor_use import is_busy
     from simnmt.calibrate.projection_bench import FIT_WITHIN
 
-    names = ("assign", "union", "row_wise", "gather", "scatter", "search")
+    names = ("assign", "union", "product", "scatter", "search")
     stages, times = list[list[str]](), list[list[str]]()
     for step in done.steps:
         star = "" if step.fitted else "*"
         size = [f"{step.vocab:,}", f"{step.width:,}", str(step.rows), f"{100 * step.share:.1f}{star}"]
-        stages.append([*size, step.method, *(f"{1e6 * step.stages_s[name]:,.0f}" for name in names)])
+        stages.append([*size, *(f"{1e6 * step.stages_s[name]:,.0f}" for name in names)])
         seconds = [f"{1e6 * seconds:,.0f}" for seconds in (step.dense_s, step.columns_s, step.predicted_s)]
         times.append([*size, *seconds, f"{step.ratio:.2f}", f"{step.scattered_ratio:.2f}"])
     limits = [
@@ -101,7 +101,7 @@ def _format_bench(done: ProjectionBench) -> str:
         f"{done.box}, {done.date}: {done.setting.clusters:,} clusters, weights in {done.setting.dtype}, found in memory",
         "",
         "Stages in us, each by itself:",
-        format_table([*head, "active %", "way", *names], stages, 0),
+        format_table([*head, "active %", *names], stages, 0),
         "",
         "Whole steps; `columns`: straight into the search, `scattered`: as published:",
         format_table([*head, "active %", "dense us", "columns us", "predicted", "times as fast", "scattered"], times, 0),

@@ -142,7 +142,7 @@ def _target_facts(scenario: ScenarioConfiguration, case: Case, target: Target, f
     overhead, calibrated = scenario.devices[target.device].overhead, as_calibrated(target.profile)
     decoder = None
     if target.decoder is not None:
-        decoder = target.decoder.describe()
+        decoder = target.decoder.short
     elif calibrated is not None and not calibrated.exact:
         decoder = calibrated.short
     return {

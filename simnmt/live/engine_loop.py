@@ -32,8 +32,7 @@ from simnmt.live.engine_process import (
 from simnmt.live.text import TextCodec, is_of_hugging_face
 from simnmt.nmt.engine import Work, load_engine
 from simnmt.nmt.errors import NmtError, OutOfMemory
-from simnmt.nmt.hub import model_path
-from simnmt.nmt.pretrained_config import read_pretrained_architecture
+from simnmt.nmt.pretrained_config import model_path, read_pretrained_architecture
 from simnmt.nmt.pretrained_tokenizer import Languages
 from simnmt.nmt.sentence_decoder import DecodeRequest, Hypothesis, SentenceDecoder
 from simnmt.nmt.source_lines import SourceLine

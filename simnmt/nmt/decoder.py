@@ -26,7 +26,8 @@ from simnmt.nmt.step_model import Memory, Slots, StepModel, check_lengths, pad
 from simnmt.nmt.vocabulary.restricted_vocabulary import SubsetAccount
 
 Observer = Callable[[Sequence[int], Tensor, Projected], object]
-"""Called in each step with the keys of the active sentences, the input of the output layer [rows, width] and its output."""
+"""Called after the model's part of each step with the keys of the active sentences, the input of the output layer [rows, width]
+and its output; with a fused output layer that part includes softmax and search of each row."""
 
 _Answer = TypeVar("_Answer")
 
@@ -54,16 +55,10 @@ class Decoder(SentenceDecoder):
         search: Search = Search(),  # noqa: B008 - frozen
         output: Output = Output(),  # noqa: B008 - frozen
         *,
-        mark: Callable[[], object] | None = None,
         observer: Observer | None = None,
     ) -> None:
-        """Set up an empty decoder. Raises `NmtError` for the vocabulary of another model.
-
-        `mark` is called right before and right after the model's part of each step, as a stopwatch's button; with a fused
-        output layer that part includes softmax and search of each row.
-        """
         super().__init__(batching)
-        self._model, self._capacity, self._mark, self._observer = model, batching.size, mark or (lambda: None), observer
+        self._model, self._capacity, self._observer = model, batching.size, observer
         self._new_search: Callable[[], SlotSearch] = lambda: (BeamSearch if search.beam > 1 else GreedySearch)(
             model, search, output
         )
@@ -175,10 +170,8 @@ class Decoder(SentenceDecoder):
     def _advance(self) -> Finished:
         search, slots, keys = self._search, self._slots, self._keys
         assert slots is not None, "no sentence has joined"
-        self._mark()
         hidden = slots.body(search.tokens)
         projected = search.project(hidden)
-        self._mark()
         if self._observer is not None:
             self._observer(keys, hidden, projected)
         finished = search.choose(projected)

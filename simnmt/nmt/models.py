@@ -21,8 +21,7 @@ from simnmt.nmt.architecture import (
 from simnmt.nmt.attentional_model import AttentionalModel
 from simnmt.nmt.checkpoint import ARCHITECTURE_FILE, load_weights
 from simnmt.nmt.errors import NmtError, OutOfMemory, within_memory
-from simnmt.nmt.hub import model_path
-from simnmt.nmt.pretrained_config import FOLDER_REMEDY, quiet_transformers, read_pretrained_architecture
+from simnmt.nmt.pretrained_config import FOLDER_REMEDY, model_path, quiet_transformers, read_pretrained_architecture
 from simnmt.nmt.recurrent_model import RecurrentModel
 from simnmt.nmt.transformer_model import TransformerModel
 

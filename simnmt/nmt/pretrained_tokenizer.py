@@ -15,8 +15,7 @@ from simnmt.base.suggestions import did_you_mean
 from simnmt.nmt.architecture import Architecture
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.families import FAMILIES
-from simnmt.nmt.hub import model_path
-from simnmt.nmt.pretrained_config import quiet_transformers, read_pretrained_architecture
+from simnmt.nmt.pretrained_config import model_path, quiet_transformers, read_pretrained_architecture
 from simnmt.nmt.subwords import UNKNOWN, until_end
 
 if TYPE_CHECKING:  # a service's front converts texts without torch

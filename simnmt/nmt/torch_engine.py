@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from importlib.metadata import version
-from itertools import pairwise
 from pathlib import Path
 from typing import ClassVar, TypeVar
 
 import torch
+from torch import Tensor
 
 from simnmt.base.compile import cpu_name
 from simnmt.batching import Batching, mini
 from simnmt.nmt.decoder import Decoder
-from simnmt.nmt.decoder_timing import Timer, stage_timer
 from simnmt.nmt.devices import has_bfloat16, torch_device
 from simnmt.nmt.engine import EngineAccount, EngineRequest, Timing, Work, random_sources
 from simnmt.nmt.errors import NmtError, within_memory
 from simnmt.nmt.linear_layers import has_half_weights
 from simnmt.nmt.models import LoadedModel, TranslationModel, load_model
-from simnmt.nmt.output_layer import Output
+from simnmt.nmt.output_layer import BannedTokens, FusedOutput, Limit, Output, PlainOutput, largest, largest_sums, log_softmax_
 from simnmt.nmt.pretrained_tokenizer import load_pretrained
 from simnmt.nmt.search import Search
 from simnmt.nmt.sentence_decoder import DecodeRequest
-from simnmt.nmt.step_model import check_lengths
+from simnmt.nmt.step_model import StepModel, check_lengths
 
 HALF_WEIGHTS = "float16_weights"
 """Weights in float16, activations in float32: the fastest on an x86 CPU at small batches."""
@@ -34,6 +33,9 @@ _TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 EARLY_TOKENS, GUEST_TOKENS, LATE_TOKENS = 6, 4, 5
 """Forced lengths: of the sentence that joins one step before the guests, of the guests, and of those that join after them."""
 
+Clock = Callable[[], float]
+Timer = Callable[[], dict[str, float]]
+"""Runs an experiment once and returns its seconds by name; callers repeat it in rounds."""
 _Result = TypeVar("_Result")
 
 
@@ -102,19 +104,14 @@ class TorchEngine:
         def timed(model: TranslationModel) -> Timing:
             check_lengths(model.max_positions, work.src_len, work.tgt_len)
             requests = [DecodeRequest(source, work.tgt_len) for source in self._sources(work)]
-            with torch.cuda.device(self._device) if self._device.type == "cuda" else nullcontext():
-                mark, seconds = self._marks(2 + 2 * work.tgt_len)
-                begin_s = self._now_s()
-                decoder = Decoder(model, mini(work.batch), Search(work.beam), self._output, mark=mark)
-                mark()
-                encoded = decoder.encode(requests)
-                mark()
-                decoder.join(encoded, range(work.batch))
-                while decoder.active:
-                    decoder.step()
-                total_s = self._now_s() - begin_s
-            encode_s, _, *parts_s = seconds()
-            return Timing(total_s, encode_s, tuple(parts_s[::2]))
+            begin_s = self._now_s()
+            decoder, step_s = self._timed_decoder(work.batch, work.beam)
+            encode_s = self._now_s()
+            encoded = decoder.encode(requests)
+            encode_s = self._now_s() - encode_s
+            decoder.join(encoded, range(work.batch))
+            steps_s = [step_s() for _ in range(work.tgt_len)]
+            return Timing(self._now_s() - begin_s, encode_s, tuple(steps_s))
 
         return self._measure(timed)
 
@@ -130,7 +127,7 @@ class TorchEngine:
         """
         sources = self._sources(Work(src_len, 1, joining + others, beam))
         lens = [*[GUEST_TOKENS] * joining, EARLY_TOKENS, *[LATE_TOKENS] * len(sources)]
-        decoder, marks = self._timed_decoder(len(sources), beam)
+        decoder, step_s = self._timed_decoder(len(sources), beam)
         requests = [DecodeRequest(*pair) for pair in zip(sources, lens, strict=False)]
         encoded = self._measure(lambda _: decoder.encode(requests))
 
@@ -139,21 +136,22 @@ class TorchEngine:
 
         def beside_s() -> float:
             """Take a step and return the seconds after the model's part of it."""
-            decoder.step()
-            return self._now_s() - marks[-1]
+            begin_s = self._now_s()
+            model_s = step_s()
+            return self._now_s() - begin_s - model_s
 
         def once() -> dict[str, float]:
             join(joining, joining + 1)
-            decoder.step()
+            step_s()
             begin_s = self._now_s()
             join(0, joining)
             join_s = self._now_s() - begin_s
             join(joining + 1, len(sources))
-            decoder.step()
+            step_s()
             between_s = (beside_s() + beside_s()) / 2.0
             leave_s = beside_s() - between_s
             while decoder.active:
-                decoder.step()
+                step_s()
             return {"join_s": join_s, "leave_s": leave_s}
 
         return lambda: self._measure(lambda _: once())
@@ -170,14 +168,14 @@ class TorchEngine:
             for (decoder, _), work in zip(timed, (first, second), strict=True):
                 requests = [DecodeRequest(source, first.tgt_len) for source in self._sources(work)]
                 decoder.join(decoder.encode(requests), range(work.batch))
+            (_, first_s), (_, second_s) = timed
             pairs = []
             for position in range(first.tgt_len):
-                took_s = [0.0, 0.0]
-                for turn in (0, 1) if position % 2 else (1, 0):
-                    decoder, marks = timed[turn]
-                    decoder.step()
-                    took_s[turn] = marks[-1] - marks[-2]
-                pairs.append((took_s[0], took_s[1]))
+                if position % 2:
+                    pairs.append((first_s(), second_s()))
+                else:
+                    took_s = second_s()
+                    pairs.append((first_s(), took_s))
             return pairs[1:]
 
         return self._measure(measure)
@@ -203,11 +201,22 @@ class TorchEngine:
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
 
-    def _timed_decoder(self, size: int, beam: int) -> tuple[Decoder, list[float]]:
-        """Return a decoder, and the list to which it appends the time before and after the model's part of each step."""
-        marks: list[float] = []
-        mark = lambda: marks.append(self._now_s())  # noqa: E731
-        return self._measure(lambda model: Decoder(model, mini(size), Search(beam), self._output, mark=mark)), marks
+    def _timed_decoder(self, size: int, beam: int) -> tuple[Decoder, Callable[[], float]]:
+        """Return a decoder, and a function that takes a step of it and returns the seconds of the model's part of the step."""
+        end_s = 0.0
+
+        def note(*_: object) -> None:
+            nonlocal end_s
+            end_s = self._now_s()
+
+        decoder = self._measure(lambda model: Decoder(model, mini(size), Search(beam), self._output, observer=note))
+
+        def step_s() -> float:
+            begin_s = self._now_s()
+            decoder.step()
+            return end_s - begin_s
+
+        return decoder, step_s
 
     def _measure(self, do: Callable[[TranslationModel], _Result]) -> _Result:
         """Return the result of a measurement of the model with the engine's threads. Raises `NmtError` once closed."""
@@ -216,25 +225,13 @@ class TorchEngine:
             raise NmtError("this engine is closed", remedy="load it again")
         if self._threads is not None and torch.get_num_threads() != self._threads:
             torch.set_num_threads(self._threads)
-        return within_memory(self.account.device, lambda: do(model))
+        with torch.cuda.device(self._device) if self._device.type == "cuda" else nullcontext():
+            return within_memory(self.account.device, lambda: do(model))
 
     def _now_s(self) -> float:
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
         return time.perf_counter()
-
-    def _marks(self, count: int) -> tuple[Callable[[], None], Callable[[], list[float]]]:
-        """Return a function that marks a moment, up to `count` times, and one that returns the seconds between the moments.
-
-        On the CPU a mark reads the performance counter; on a GPU it is an event on the stream, read after one synchronisation,
-        so that measuring does not stall the GPU.
-        """
-        if self._device.type == "cpu":
-            moments: list[float] = []
-            return lambda: moments.append(time.perf_counter()), lambda: [b - a for a, b in pairwise(moments)]
-        events = [torch.cuda.Event(enable_timing=True) for _ in range(count)]  # type: ignore[no-untyped-call]
-        unused = iter(events)
-        return lambda: next(unused).record(), lambda: [one.elapsed_time(other) / 1e3 for one, other in pairwise(events)]
 
     def _sources(self, work: Work) -> list[list[int]]:
         return random_sources(work, self._architecture, self._seed)
@@ -246,3 +243,84 @@ def in_type(model: TranslationModel, device: torch.device, compute_type: str) ->
     if compute_type == HALF_WEIGHTS:
         model.halve()
     return model
+
+
+STAGES = ("body", "product", "bias", "softmax", "search", "fused_product", "fused")
+"""Stages of a decode step of all rows, without the time between steps: `product` of all columns at once, without the bias;
+`bias`, what a product with bias takes more, since torch adds within the product where it can; `softmax`, 0 if none is computed;
+`search` of the best tokens of each row and among the rows of a beam; `fused_product` of the fused layer, block by block;
+`fused`: bias, softmax and search in one pass."""
+SRC_LEN, MOST_CALLS = 25, 40
+"""Source tokens; steps that a timer may take."""
+
+
+@torch.inference_mode()
+def stage_timer(model: StepModel, batch: int, beam: int, *, src_len: int = SRC_LEN, clock: Clock = time.perf_counter) -> Timer:
+    """Return a timer of `STAGES` in steps of `batch` sentences of `src_len` source tokens, which are forced to go on.
+
+    Each call is a step, of which there are at most `MOST_CALLS`. A greedy search computes no probabilities, as in the engine.
+    Raises `NmtError` for lengths beyond the model's positions; errors of torch for too little memory pass through.
+    """
+    check_lengths(model.max_positions, src_len, MOST_CALLS)
+    best = beam if beam > 1 else 0
+    slots = model.slots(batch * beam)
+    src = torch.full((batch, src_len), model.eos_token, device=model.device)
+    slots.join(model.encode(src, torch.full((batch,), src_len, device=model.device)), range(batch), [src_len] * batch, beam)
+    banned = BannedTokens(model)
+    banned.update([Limit(MOST_CALLS, True)] * batch, beam)
+    plain, fused = PlainOutput(model, banned), _TimedFusedOutput(model, banned)
+    fused.clock = clock
+    tokens = torch.full((batch * beam,), model.eos_token, device=model.device)
+    scores = torch.zeros((batch, beam), device=model.device)
+
+    @torch.inference_mode()
+    def once() -> dict[str, float]:
+        before_s = clock()
+
+        def lap() -> float:
+            nonlocal before_s
+            now_s = clock()
+            took_s, before_s = now_s - before_s, now_s
+            return took_s
+
+        hidden = slots.body(tokens)
+        seconds = {"body": lap()}
+        next(model.products(hidden))
+        seconds["product"] = lap()
+        logits = plain.project(hidden, best)
+        seconds["bias"] = lap() - seconds["product"]
+        logits = log_softmax_(logits) if best else logits
+        seconds["softmax"] = lap() if best else 0.0
+        banned.ban(logits)
+        if beam > 1:
+            largest_sums(logits, scores, 2 * beam)
+        else:
+            largest(logits)
+        seconds["search"] = lap()
+        del logits  # the decoder never holds two of them
+        fused.product_s = 0.0
+        lap()
+        projected = fused.project(hidden, best)
+        if beam > 1:
+            fused.largest_sums(projected, scores, 2 * beam)
+        fused_s = lap()
+        return seconds | {"fused_product": fused.product_s, "fused": fused_s - fused.product_s}
+
+    return once
+
+
+class _TimedFusedOutput(FusedOutput):
+    """A fused output layer that sums up the seconds of its products."""
+
+    clock: Clock
+    product_s = 0.0
+
+    def _products(self, hidden: Tensor) -> Iterator[tuple[int, Tensor]]:
+        blocks = super()._products(hidden)
+        while True:
+            begin_s = self.clock()
+            block = next(blocks, None)
+            self.product_s += self.clock() - begin_s
+            if block is None:
+                return
+            yield block

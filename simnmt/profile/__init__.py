@@ -10,30 +10,19 @@ and never torch.
 from __future__ import annotations
 
 from simnmt.profile.blocks import ProfileError
-from simnmt.profile.cost import CostTable, DecodingCost, LognormalResidual, Plane
-from simnmt.profile.decoder_block import DecoderBlock, DecoderVariant
+from simnmt.profile.cost import CostTable, DecodingCost, Plane
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.device_profile import DeviceProfile
-from simnmt.profile.doubts import Doubt, profile_doubts
-from simnmt.profile.execution_fit import PlaneFit, fit_plane
-from simnmt.profile.profile_file import checked_profile, read_profile, write_profile
-from simnmt.profile.profile_variant import DecoderChoice
+from simnmt.profile.doubts import profile_doubts
+from simnmt.profile.profile_file import read_profile, write_profile
 
 __all__ = [
     "CostTable",
-    "DecoderBlock",
-    "DecoderChoice",
     "DecoderSettings",
-    "DecoderVariant",
     "DecodingCost",
     "DeviceProfile",
-    "Doubt",
-    "LognormalResidual",
     "Plane",
-    "PlaneFit",
     "ProfileError",
-    "checked_profile",
-    "fit_plane",
     "profile_doubts",
     "read_profile",
     "write_profile",

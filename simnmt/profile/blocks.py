@@ -6,7 +6,7 @@ quantity is a field here, and no other file of this room changes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -30,7 +30,6 @@ Duration = Annotated[float, Field(ge=1e-12, le=1e6)]
 """Measured seconds."""
 Positive = Annotated[float, Field(ge=1e-12, le=1e18)]
 NotNegative = Annotated[float, Field(ge=0.0, le=1e18)]
-RelativeError = NotNegative
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 RSquared = Annotated[float, Field(ge=-1e18, le=1.0)]
 Count = Annotated[int, Field(ge=1, le=10**15)]
@@ -136,8 +135,7 @@ class CellSample(Quantiles):
 
 
 Mode = Literal["six_cells", "full_grid", "every_repeat", "paper", "sentences"]
-"""How an execution plane is fitted; every_repeat: the means of all repeats, disturbed ones included, of a calibration with
-gaps."""
+"""How an execution plane is fitted."""
 
 
 class ExecutionFit(Block):
@@ -152,26 +150,22 @@ class ExecutionFit(Block):
     """Quantile of a cell's repeats that the plane's shape was fitted to: 0 is the least, 0.5 the median."""
     level: Annotated[Positive | None, Shown("level {:.4g}")] = None
     """Mean of the undisturbed times over the plane of that quantile; the plane in the profile is already multiplied by it. In
-    mode sentences (a running service) the median of all times, and 1 if the box of the load generator was busy."""
+    mode sentences (a running service) the median of all times."""
     level_error: NotNegative | None = None
     """Relative standard error of the level, from the differences between the stretches of measuring; null: not known."""
     r2: Annotated[RSquared | None, Shown("R2 {:.5f}")] = None
     r2_of_means_per_tgt_len: Annotated[RSquared | None, Shown("of the means per target length {:.5f}")] = None
     mse_ms2: Annotated[NotNegative | None, Shown("MSE {:.4g} ms^2")] = None
     heldout_error: Annotated[NotNegative | None, HELDOUT] = None
-    """Mean absolute relative error of the plane of least or median times (`quantile`), before it is multiplied by the level,
-    on the same times of left-out cells. In mode paper: error of the plane itself on single inferences."""
+    """Error of the shape on the least or median times of left-out cells. In modes paper and every_repeat: of the plane itself
+    on single inferences."""
     heldout_how: Annotated[str | None, HOW] = None
     heldout_error_of_means: Annotated[NotNegative | None, Shown("{:.3g} % on the mean times of the same cells", PERCENT)] = None
-    """Error of the profile's plane of mean times: shape and level fitted without the left-out cells, judged on the mean of
-    each left-out cell's undisturbed repeats."""
+    """Error of the profile's plane of mean times on the mean of each left-out cell's undisturbed repeats."""
     disturbed_share: Annotated[Share | None, Shown("{:.3g} % disturbed", PERCENT)] = None
-    """Share of inferences left out of level, residual, R2 and MSE because the box was visibly disturbed."""
+    """Share of inferences left out of level, residual, R2 and MSE."""
     condition_number: Positive | None = None
     collinear: Annotated[bool | None, Shown("lengths are collinear")] = None
-
-
-MOST_RELATIVE_SD = 10.0
 
 
 class Execution(CostBlock):
@@ -181,7 +175,7 @@ class Execution(CostBlock):
     residual_relative_sd: Annotated[NotNegative, Shown("single executions spread by {:.3g} %", PERCENT)]
     """Standard deviation of the mean-one lognormal factor on the plane's time."""
     residual_quantiles: ResidualQuantiles | None = None
-    """Measured distribution of the factor, which replaces the lognormal one, of a calibration with gaps; null: lognormal."""
+    """Measured distribution of the factor, of a calibration with gaps; null: lognormal."""
     fit: Annotated[ExecutionFit, Shown("fit")] = Field(default_factory=ExecutionFit)
     samples: tuple[CellSample, ...] = ()
 
@@ -195,10 +189,9 @@ class GridBlock(CostBlock):
     judged_cells: tuple[tuple[Count, Length, Duration], ...] = ()
     """Cells (batch, length, seconds) of batch sizes that were measured only to judge, and never fitted."""
     heldout_error: Annotated[NotNegative | None, HELDOUT] = None
-    """Mean absolute relative error on batch sizes that were not fitted; see `heldout_how`."""
     heldout_how: Annotated[str | None, HOW] = None
     beam: Annotated[Count, Shown("beam {}")] = 1
-    """Hypotheses of each sentence; a row of the batch is a sentence with all of its hypotheses."""
+    """Hypotheses of each sentence."""
     left_out: Annotated[tuple[str, ...], Shown("left out: {}")] = ()
     notes: Annotated[tuple[str, ...], NOTE] = ()
     """How cells were obtained that were not timed directly."""
@@ -208,8 +201,7 @@ class GridBlock(CostBlock):
     @property
     def lengths(self) -> tuple[int, ...]:
         """Measured lengths, rising: positions of steps, source lengths of encoders."""
-        values: tuple[int, ...] = getattr(self, self.length_name)
-        return values
+        return tuple(getattr(self, self.length_name))
 
     @property
     def cost(self) -> CostTable:
@@ -252,10 +244,9 @@ class StepBlock(GridBlock):
     position: Annotated[tuple[Length, ...], Field(min_length=1), Rising]
     src_len: Annotated[Length | None, Shown("under sources of {} tokens")] = None
     s_per_row_src_token: Annotated[Seconds | None, Shown("{:.4g} ms each more of the longest, by sentence", MS)] = None
-    """Seconds that one more token of the longest source of the batch adds to a step for each row; null: not measured."""
+    """Seconds that one more token of the longest source of the batch adds to a step for each row."""
     run_over_predicted: Annotated[Positive | None, Shown("runs took {:.4g} times the predicted time")] = None
-    """Mean seconds of the timed runs of steps over those that this block predicts. The block holds the usual (median) step:
-    above 1, some steps took much longer."""
+    """Mean seconds of the timed runs over those of the block's usual (median) steps: above 1, some took much longer."""
 
     def times(self, factor: float, of_one: float | None = None) -> StepBlock:
         """Return the block with its seconds, and those of a longer source, multiplied by the factors."""
@@ -270,8 +261,7 @@ class EncoderBlock(GridBlock):
     length_name: ClassVar[str] = "src_len"
     src_len: Annotated[tuple[Length, ...], Field(min_length=1), Rising]
     padding_share: Annotated[Share | None, Shown("{:.3g} % of the cost of padding is paid", PERCENT)] = None
-    """Share of the padding's cost that a recurrent encoder pays although it is given packed sequences (keys of attention,
-    copies); null: not measured."""
+    """Share of the padding's cost that a recurrent encoder pays although it is given packed sequences."""
 
 
 class Overhead(CostBlock):
@@ -281,7 +271,6 @@ class Overhead(CostBlock):
     """Seconds; null if it could not be measured, and a batching server counts it as 0 s."""
     note: Annotated[str, NOTE] = ""
     heldout_error: Annotated[NotNegative | None, HELDOUT] = None
-    """Mean absolute relative error of its fit on batch sizes that it was not fitted to."""
 
     def lines(self, label: str) -> Iterator[tuple[str, str]]:
         """Return one line, which says so if the cost was not measured."""
@@ -308,7 +297,7 @@ class BeamOverrun(CostBlock):
     """Steps of a beam search beyond its best output, counted with a trained model; timings have forced lengths."""
 
     steps_per_token: Annotated[float, Field(ge=1.0, le=1000.0), Shown("{:.4g} steps a token, charged in addition")]
-    """Decode steps over the tokens of the output, its end counted; charged in the plane and in the steps of batches."""
+    """Decode steps over the tokens of the output, its end counted."""
     sentences: Annotated[Count | None, Shown("{:,} sentences")] = None
     note: Annotated[str, NOTE] = ""
 
@@ -326,7 +315,6 @@ class DiskBlock(CostBlock):
     bytes_per_s: Annotated[Positive, Shown("+ bytes / {:.4g} MB/s", MEGA)]
     r2: Annotated[RSquared | None, Shown("R2 {:.4f}")] = None
     heldout_error: Annotated[NotNegative | None, HELDOUT] = None
-    """Mean absolute relative error on sizes left out one by one, without the least and greatest."""
     samples: tuple[ReadSample, ...] = ()
     cold: Annotated[bool, Shown("cold")]
     """True if the page cache held nothing of what was read."""
@@ -353,13 +341,13 @@ class EnergyBlock(CostBlock):
             return None
         return Plane(self.j_per_src_token, self.j_per_tgt_token, self.j_fixed)
 
-    def with_plane(self, plane: Plane | None) -> EnergyBlock:
-        """Return the block with another plane in joules; itself for None."""
-        if plane is None:
+    def with_plane(self, change: Callable[[Plane], Plane]) -> EnergyBlock:
+        """Return the block with its plane changed; itself without one."""
+        if self.plane is None:
             return self
-        names = ("j_per_src_token", "j_per_tgt_token", "j_fixed")
-        coefficients = (plane.s_per_src_token, plane.s_per_tgt_token, plane.s_fixed)
-        return self.model_copy(update=dict(zip(names, coefficients, strict=True)))
+        plane = change(self.plane)
+        coefficients = {"j_per_src_token": plane.s_per_src_token, "j_per_tgt_token": plane.s_per_tgt_token}
+        return self.model_copy(update={**coefficients, "j_fixed": plane.s_fixed})
 
     def joules(self, src_len: ArrayLike, tgt_len: ArrayLike, execution_s: ArrayLike) -> Floats | None:
         """Return the joules of each execution; broadcasts over its arguments; None if nothing is known.

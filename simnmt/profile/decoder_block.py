@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from simnmt.base.arrays import Floats
 from simnmt.profile.blocks import NOTE, Block, Count, Duration, Kind, Length, Share, Shown
@@ -32,25 +32,25 @@ class ActiveShare(Block):
     by_sentence: Shares | None = None
     """Quantiles, over sentences decoded alone, of a sentence's mean share; null if sentences share steps."""
     s_per_share: Annotated[float, Field(ge=0.0, le=1e3)] | None = None
-    """Slope of the seconds of a step over its active share; null if the timed steps do not determine it."""
+    """Slope of the seconds of a step over its active share."""
 
     @classmethod
     def of(
         cls, columns: Sequence[int], vocab: int, *, by_sentence: Sequence[float] | None = None, s_per_share: float | None = None
     ) -> ActiveShare:
-        """Return the distribution of the active columns of each step.
+        """Return the distribution of the active columns of each step; `by_sentence`: mean shares of sentences decoded alone."""
 
-        `by_sentence`: mean share of each sentence, if sentences were decoded alone.
-        """
-        shares = np.asarray(columns, np.float64) / vocab
-        # A mean of equal shares may round past them.
-        mean = float(np.clip(shares.mean(), shares.min(), shares.max()))
-        by_step, of_sentences = (
-            None if values is None else tuple(np.quantile(np.asarray(values, np.float64), LEVELS).tolist())
-            for values in (shares, by_sentence)
+        def quantiles(shares: Sequence[float] | Floats) -> tuple[float, ...]:
+            return tuple(np.quantile(np.asarray(shares, np.float64), LEVELS).tolist())
+
+        return cls(
+            vocab=vocab,
+            steps=len(columns),
+            mean=float(np.mean(columns)) / vocab,
+            by_step=quantiles(np.asarray(columns) / vocab),
+            by_sentence=None if by_sentence is None else quantiles(by_sentence),
+            s_per_share=s_per_share,
         )
-        fields = {"by_step": by_step, "by_sentence": of_sentences, "s_per_share": s_per_share}
-        return cls.model_validate({"vocab": vocab, "steps": len(shares), "mean": mean} | fields)
 
     def more_s(self, uniform: Floats) -> Floats:
         """Draw the seconds of a step of single sentences above the mean, by inverse transform of uniform draws in [0, 1).
@@ -85,12 +85,12 @@ class DecoderVariant(Block):
     """Bias, softmax and search (the other three stages of FNI-01, which a fused decoder computes in one)."""
     agreement: Share | None = None
     """Share of target tokens, teacher-forced on a trained model, that equal those of the exact decoder with the same candidates
-    (SHARP-10); null: exact, or not measured."""
+    (SHARP-10)."""
     likeliest_active: Share | None = None
-    """Share of rows and steps, with a restricted vocabulary and free decoding, whose likeliest token of the whole vocabulary is
-    active (1 less the miss rate of FVP-08); decoding goes on with the chosen token after a miss. null: not measured."""
+    """Share of rows and steps of free decoding whose likeliest token of the whole vocabulary is active (1 less the miss rate of
+    FVP-08); decoding goes on with the chosen token after a miss."""
     identical: Share | None = None
-    """Share of sentences with the same translation as the exact decoder's (FVP-08); null: exact, or not measured."""
+    """Share of sentences with the same translation as the exact decoder's (FVP-08)."""
     active: ActiveShare | None = None
 
     @classmethod
@@ -120,12 +120,6 @@ class DecoderBlock(Block):
     variants: Annotated[tuple[DecoderVariant, ...], Field(min_length=1)]
     left_out: Annotated[tuple[str, ...], Shown("left out: {}")] = ()
     notes: Annotated[tuple[str, ...], NOTE] = ()
-
-    @model_validator(mode="after")
-    def _comparable(self) -> DecoderBlock:
-        if lacking := {variant.batch for variant in self.variants} - set(self.steps(self.base)):
-            raise ValueError(f"base: {self.base.describe()} is not among the variants at batch {min(lacking)}")
-        return self
 
     @property
     def measured(self) -> tuple[DecoderSettings, ...]:

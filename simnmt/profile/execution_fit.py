@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -163,43 +163,28 @@ def _error_on(planes: Iterable[tuple[Mask, Plane]], cells: Cells, cell_of: NDArr
     return float(joined.mean()) if joined.size else None
 
 
-class RelativePlane(NamedTuple):
-    """A plane fitted by relative error, with its mean absolute relative errors."""
-
-    plane: Plane
-    error: float
-    """On the cells that it was fitted to."""
-    heldout_error: float | None
-    """On left-out cells; None with fewer than four cells."""
-
-
 def fit_relative_plane(
     src_len: ArrayLike, tgt_len: ArrayLike, time_s: ArrayLike, *, quantile: float = 0.0, fitted: Mask | None = None
-) -> RelativePlane:
-    """Fit a plane to each cell's `quantile` (0: its minimum) by weighted least squares (weights 1/time), and judge it.
+) -> tuple[Plane, float | None]:
+    """Fit a plane to each cell's `quantile` (0: its minimum) by weighted least squares (weights 1/time).
 
     No slope is negative; the offset is free. Columns of shape (inferences,), repeats of a cell in any order. `fitted`: mask of
     the inferences of cells to fit; the others judge (six cells of a larger grid). Without it, each cell is left out once; of
-    more than 60 cells, a tenth at a time. Raises `ValueError` for times that are not positive.
+    more than 60 cells, a tenth at a time. Return the mean absolute relative error on left-out cells too, None with fewer than
+    four cells. Raises `ValueError` for times that are not positive.
     """
     return _judged_plane(Cells(src_len, tgt_len, time_s), quantile, fitted)
 
 
-def _judged_plane(cells: Cells, quantile: float, fitted: Mask | None) -> RelativePlane:
+def _judged_plane(cells: Cells, quantile: float, fitted: Mask | None) -> tuple[Plane, float | None]:
     time, on = cells.quantile(quantile), np.ones(len(cells), np.bool_) if fitted is None else cells.counted(fitted) > 0.0
-    plane = _relative_plane(cells, time, on)
-    error = float(np.abs(plane.seconds(cells.src, cells.tgt) / time - 1.0)[on].mean())
     planes = [(left_out, _relative_plane(cells, time, ~left_out)) for left_out in _folds(cells, fitted)]
-    return RelativePlane(plane, error, _error_on(planes, cells, np.arange(len(cells)), time))
+    return _relative_plane(cells, time, on), _error_on(planes, cells, np.arange(len(cells)), time)
 
 
 def _relative_plane(cells: Cells, time: Floats, on: Mask) -> Plane:
     design = np.column_stack([cells.src, cells.tgt, np.ones_like(time)])[on] / time[on, None]
     return Plane(*bounded_least_squares(design, np.ones(len(design)), (True, True, False)).tolist())
-
-
-REWEIGHTINGS = 10
-"""Fits with the weights of the one before; after a few, the plane no longer changes."""
 
 
 def _mean_plane(src: Floats, tgt: Floats, time: Floats) -> Plane:
@@ -209,7 +194,7 @@ def _mean_plane(src: Floats, tgt: Floats, time: Floats) -> Plane:
     fast repeats of a cell count more than the slow ones, and the plane would lie below the mean.
     """
     expected = np.full_like(time, time.mean())
-    for _ in range(REWEIGHTINGS):
+    for _ in range(10):  # each with the weights of the one before; after a few, the plane no longer changes
         design = np.column_stack([src, tgt, np.ones_like(time)]) / expected[:, None]
         plane = Plane(*bounded_least_squares(design, time / expected).tolist())
         # All coefficients but one may be 0, and no time is: a plane through the origin would leave empty sentences no weight.
@@ -291,23 +276,20 @@ def fit_execution(
     The shape of the plane comes from each cell's least repeat, which resists disturbance best, or from the median if that
     predicts left-out cells clearly better: if a step takes one of two times, the least of few repeats is accidental. Multiplied
     by the level the shape gives the mean, so that draws of the mean-one residual resemble the undisturbed measurements.
-    `heldout_error` is the error of the shape on the quantiles of left-out cells, `heldout_error_of_means` that of the plane on
-    their means. The block is checked later, with its profile.
 
     Args:
         src_len, tgt_len, time_s: shape (inferences,), tokens and seconds.
         mode: "paper" is ordinary least squares over all inferences (CNMT-05), judged on single inferences; "every_repeat" is
             the plane of the means of all inferences, disturbed ones included, with the quantiles of their residual.
         fitted: as for `fit_relative_plane`.
-        stretch: number of the stretch of measuring that each inference belongs to, from which `level_error` follows; None:
-            not known.
+        stretch: number of the stretch of measuring that each inference belongs to, from which `level_error` follows.
 
     Raises `ValueError` for times that are not positive.
     """
     cells, every, quantile, shape_error = Cells(src_len, tgt_len, time_s), mode in ("paper", "every_repeat"), LEAST, None
     (src, tgt, time), all_on = cells.columns, np.ones(cells.time.size, np.bool_)
     if not every:
-        least, median = (_judged_plane(cells, at, fitted).heldout_error for at in (LEAST, MEDIAN))
+        least, median = (_judged_plane(cells, at, fitted)[1] for at in (LEAST, MEDIAN))
         medians_fit = least is not None and median is not None and least > GOOD_ENOUGH and median < CLEARLY * least
         quantile, shape_error = (MEDIAN, median) if medians_fit else (LEAST, least)
     means = fit_plane_of_means(cells, mode, quantile, fitted)
@@ -356,10 +338,7 @@ def fit_execution(
 
 
 def _r2_of_means_per_tgt_len(tgt_len: Floats, time: Floats) -> float | None:
-    """Return R2 of the line through the mean time per target length, weighted by inferences (CNMT-06).
-
-    None with fewer than three target lengths, or if the means do not vary.
-    """
+    """Return R2 of the line through the mean time per target length, weighted by inferences; None with fewer than three."""
     length, which = np.unique(tgt_len, return_inverse=True)
     if length.size < 3:
         return None
@@ -368,10 +347,7 @@ def _r2_of_means_per_tgt_len(tgt_len: Floats, time: Floats) -> float | None:
 
 
 def _level_error(off: Floats, stretch: NDArray[np.integer[Any]]) -> float | None:
-    """Return the standard error of the mean relative deviation, by stretches; None with fewer than two.
-
-    Inferences of one stretch share the speed of the box at that time.
-    """
+    """Return the standard error of the mean relative deviation, by stretches, which share the speed of the box at that time."""
     _, which = np.unique(stretch, return_inverse=True)
     sums = np.bincount(which, weights=off - off.mean())
     return float(np.sqrt((sums**2).sum() / off.size**2 * sums.size / (sums.size - 1))) if sums.size > 1 else None

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from simnmt.base.arrays import Floats
 from simnmt.profile.blocks import GAP_NAMES, Kind, ProfileError, StepBlock, overheads_times
 from simnmt.profile.decoder_block import ActiveShare, DecoderBlock, DecoderVariant
-from simnmt.profile.decoder_settings import FREQUENT_WORDS, DecoderOptions, DecoderSettings
+from simnmt.profile.decoder_settings import FREQUENT_WORDS, DecoderSettings
 from simnmt.profile.device_profile import DeviceProfile
 
 SHARES = ("agreement", "identical", "likeliest_active")
@@ -93,18 +93,10 @@ class DecoderChoice:
 
     @property
     def short(self) -> str:
-        """Short description, `decoder beam 5, fused: measured, exact`; with the beam of the profile if that differs."""
+        """Description, `decoder beam 5, fused: measured, exact`; with the beam of the profile if that differs."""
         origin = "as calibrated" if self.how == "base" else "measured"
         summary = f"decoder {self.settings.describe()}: {origin}, {self.fidelity}"
         return summary if self.settings.beam == self.base.beam else f"{summary} (the profile is of beam {self.base.beam})"
-
-    def describe(self) -> str:
-        """Describe the variant in one sentence without a full stop, with its steps over the base's."""
-        if self.how == "base":
-            return self.short
-        times = ", ".join(f"{ratio:.3g} at batch {batch}" for batch, ratio in self.ratios.items())
-        summary = f"{self.short}; a decode step over that of {self.base.describe()}: {times}"
-        return "; ".join([summary, *(f"{share} at batch {batch}" for batch, share in self.active.items())])
 
     def as_json(self) -> dict[str, Any]:
         """Return plain numbers in SI units."""
@@ -161,17 +153,18 @@ def choose(profile: DeviceProfile, settings: DecoderSettings) -> DecoderChoice:
             remedy="calibrate with --part decoder --out and the profile's file, or name a profile that has them",
         )
     wanted = _completed(block, settings)
-    meant = [known for known in block.measured if _meaning(known, compute_type) == _meaning(wanted, compute_type)]
-    if not meant:
+    # Without a step of batch 1, the time of a single sentence is unknown.
+    known_alone = [known for known in block.measured if known == block.base or 1 in block.steps(known)]
+    chosen = next((known for known in known_alone if _meaning(known, compute_type) == _meaning(wanted, compute_type)), None)
+    if chosen is None:
         options = DecoderSettings.model_fields
-        nearest = max(block.measured, key=lambda known: sum(getattr(known, key) == getattr(wanted, key) for key in options))
+        nearest = max(known_alone, key=lambda known: sum(getattr(known, key) == getattr(wanted, key) for key in options))
         restricts = wanted.vocabulary not in {measured.vocabulary for measured in block.measured}
         measure = "measure it with simnmt calibrate --part decoder" + (" --vocabulary" if restricts else "")
         raise ProfileError(
             f"{wanted.describe()} was not measured in profile {profile.name}",
             remedy=f"take a measured variant, such as {nearest.describe()}, or {measure}",
         )
-    chosen = meant[0]
     steps, base_steps = block.steps(chosen), block.steps(block.base)
     in_turn = tuple(base_steps[batch] for batch in steps)
     return DecoderChoice(chosen, block.base, tuple(steps.values()), in_turn, _rounding(chosen, compute_type))
@@ -212,26 +205,20 @@ def with_decoder(profile: DeviceProfile, settings: DecoderSettings) -> tuple[Dev
 
 
 def _moved(profile: DeviceProfile, choice: DecoderChoice) -> DeviceProfile:
-    ratio, settings, engine, energy = choice.ratios.get(1), choice.settings, profile.engine, profile.energy
-    if ratio is None:
-        what = f"{settings.describe()} was not measured at batch 1 in profile {profile.name}"
-        raise ProfileError(f"{what}, so its time for a single sentence is unknown", remedy="take another variant")
+    ratio = choice.ratios[1]
     kinds = (profile.execution.kind, "measured" if profile.decoder is None else profile.decoder.kind)
     kind = min(kinds, key=("synthetic", "inferred", "measured").index)
     plane = profile.execution.plane.times(1.0, ratio)
     execution = profile.execution.model_copy(update={"kind": kind, "plane": plane, "samples": ()})
     changed: dict[str, object] = {"decoder": None, "execution": execution}
-    if engine is not None:
-        options = None if engine.decoder is None else DecoderOptions(**settings.model_dump(exclude={"beam"}))
-        changed["engine"] = engine.model_copy(update={"beam": settings.beam, "fused": settings.fused, "decoder": options})
     if profile.step is not None:
         changed["step"] = _moved_step(profile.step, profile.overheads_s, choice, kind)
         changed["overheads"] = overheads_times(profile.overheads, 0.0, GAP_NAMES)
-    if settings.beam != choice.base.beam:
+    if choice.settings.beam != choice.base.beam:
         changed["beam_overrun"] = None  # unknown for another beam
-    if energy is not None and energy.j_per_tgt_token is not None:
+    if profile.energy is not None:
         # At the same power, energy is proportional to time.
-        changed["energy"] = energy.model_copy(update={"j_per_tgt_token": ratio * energy.j_per_tgt_token})
+        changed["energy"] = profile.energy.with_plane(lambda plane: plane.times(1.0, ratio))
     return profile.model_copy(update=changed)
 
 

@@ -20,9 +20,9 @@ from simnmt.profile.blocks import (
     Duration,
     Kind,
     Length,
+    NotNegative,
     Positive,
     ReadSample,
-    RelativeError,
     RSquared,
     Share,
     Shown,
@@ -90,7 +90,7 @@ class StiCompute(Block):
     """By length, rising."""
     repeats: Count | None = None
     """Rounds; each times every layer of a model of every width and length."""
-    heldout_error: Annotated[RelativeError | None, HELDOUT] = None
+    heldout_error: Annotated[NotNegative | None, HELDOUT] = None
     """Mean absolute relative error of n T_comp(l, m) on whole submodels in memory, which were timed only for this."""
     slowed_by_reads: Annotated[Slowing | None, Shown("{:.3g} times as long beside reads")] = None
     """Factors on the seconds of layers of 1, 2, ... shards while the disk reads, whose copies and pages use the same memory and

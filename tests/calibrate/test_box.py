@@ -123,21 +123,6 @@ def test_busy_is_a_share_of_all_cpus_of_the_box() -> None:
     assert not is_busy(0.3, BoxDescription("x86_64", "Linux", logical_cores=16, allowed_cpus=(0, 1)))
 
 
-@needs_affinity
-def test_the_clock_is_that_of_the_cpus_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    clocks = [SimpleNamespace(current=mhz) for mhz in (800.0, 2000.0, 3000.0, 900.0)]
-    monkeypatch.undo()  # the fixture of this room hides the clock
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 2})
-    monkeypatch.setattr(psutil, "cpu_freq", lambda percpu: clocks)
-    assert box.frequency_mhz() == 2500.0
-    monkeypatch.setattr(psutil, "cpu_freq", lambda percpu: clocks[:1])  # one clock for all
-    assert box.frequency_mhz() == 800.0
-
-
-def test_the_first_processor_is_left_to_interrupts(root: Path) -> None:
-    assert choose_cpus(range(4), 2) == [2, 3]
-
-
 def test_no_two_threads_share_a_core_as_long_as_there_are_others(root: Path) -> None:
     """Numbered as Linux numbers them: neighbours on one box, halves on another."""
     plant(root, {f"{CPU}{cpu}/topology/thread_siblings_list": f"{cpu & ~1}-{cpu | 1}" for cpu in range(8)})

@@ -17,11 +17,11 @@ from simnmt.calibrate.parts.decoder import decoder_block, ladder
 from simnmt.calibrate.settings import Settings
 from simnmt.nmt.architecture import AttentionalArchitecture
 from simnmt.nmt.checkpoint import save_checkpoint
-from simnmt.nmt.decoder_timing import STAGES
 from simnmt.nmt.engine import EngineAccount, Timing, Work
 from simnmt.nmt.errors import NmtError, OutOfMemory
 from simnmt.nmt.models import build_model
 from simnmt.nmt.subwords import SOURCE_TOKENIZER, TARGET_TOKENIZER, learn_vocabulary
+from simnmt.nmt.torch_engine import STAGES
 from simnmt.profile.decoder_block import DecoderBlock
 from simnmt.profile.decoder_settings import DecoderSettings
 from tests.calibrate.engines import FakeEngine

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from types import SimpleNamespace
 
-import psutil
 import pytest
 
 from simnmt.calibrate import disk
@@ -72,17 +70,3 @@ def test_an_interrupt_leaves_neither_file_nor_descriptor(folder: Path, monkeypat
         measure_disk(folder, SIZES, repeats=4)
     assert list(folder.iterdir()) == []
     assert len(list(Path("/proc/self/fd").iterdir())) == before
-
-
-def test_the_mount_of_a_folder_is_the_innermost_and_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    mounts = [
-        ("/", "ext4", "/dev/sda1"),
-        ("/data", "tmpfs", "none"),
-        ("/data", "xfs", "/dev/sdb1"),
-        ("/data/a b", "nfs4", "host:/x"),
-    ]
-    parts = [SimpleNamespace(mountpoint=point, fstype=kind, device=device) for point, kind, device in mounts]
-    monkeypatch.setattr(psutil, "disk_partitions", lambda **_: parts)
-    assert str(mount_of("/data/sub")) == "xfs on /dev/sdb1"
-    assert str(mount_of("/data2")) == "ext4 on /dev/sda1"
-    assert str(mount_of("/data/a b")) == "nfs4 on host:/x"

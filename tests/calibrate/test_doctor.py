@@ -11,7 +11,7 @@ import pytest
 
 from simnmt.calibrate import doctor
 from simnmt.calibrate.box import BoxDescription
-from simnmt.calibrate.doctor import engine_finding, examine, gpu_finding, hardware_findings
+from simnmt.calibrate.doctor import engine_finding, examine, hardware_findings
 from simnmt.nmt.engine import Work, load_engine
 
 SERVER = BoxDescription(
@@ -48,10 +48,6 @@ def statuses(described: BoxDescription, topic: str) -> list[str]:
 )
 def test_hardware_is_fit_or_warned_of(facts: dict[str, object], topic: str, expected: list[str]) -> None:
     assert statuses(replace(SERVER, **facts), topic) == expected  # type: ignore[arg-type]
-
-
-def test_a_gpu_can_be_measured_if_torch_sees_it() -> None:
-    assert (gpu_finding({"cuda:0": "NVIDIA X"}).status, gpu_finding({}).status) == ("can", "cannot")
 
 
 def test_the_box_at_hand_gets_all_findings_in_single_lines_and_nothing_is_written(

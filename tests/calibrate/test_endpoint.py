@@ -105,15 +105,6 @@ def test_an_interrupted_calibration_goes_on_and_asks_no_finished_round_twice(cal
     assert not journal.exists()
 
 
-def test_without_an_echo_the_round_trip_is_stated_as_included(calibrated: Any) -> None:
-    with stub_service(pace=FAST) as service:
-        service.languages = None
-        done = calibrated(service)
-    assert done.profile.endpoint.round_trip.how == "included"
-    assert "network included" in done.profile.provenance.source
-    assert any("contain the network's round trip" in warning for warning in done.warnings)
-
-
 @pytest.mark.parametrize(
     "thinking",
     [

@@ -20,12 +20,6 @@ def step_times(relative_sd: float = 0.0, seed: int = 1) -> np.ndarray:
     return LINE.seconds(BATCH, POSITION) * np.exp(noise)
 
 
-def test_a_linear_device_is_given_back_also_beyond_its_range() -> None:
-    block = fit_grid(StepBlock, BATCH, POSITION, step_times())
-    assert block.heldout_error == pytest.approx(0.0, abs=1e-9)
-    assert block.cost.seconds([3, 128], [5, 256]) == pytest.approx(LINE.seconds([3, 128], [5, 256]))
-
-
 def test_a_device_that_is_flat_until_it_is_full_becomes_a_table() -> None:
     """FNI-18's point: small batches cost no less. No line is flat and then steep; the held-out batch sizes say so."""
     sizes = [1, 2, 4, 8, 12, 16, 20, 24, 32, 48, 64]
@@ -60,15 +54,6 @@ def test_batch_sizes_that_only_judge_are_no_part_of_the_table() -> None:
     assert shifted.seconds == block.seconds
     batch, position, seconds = np.array(shifted.judged_cells).T
     assert np.abs(shifted.cost.seconds(batch, position) / seconds - 1.0).mean() == pytest.approx(shifted.heldout_error)
-
-
-def test_the_first_step_is_a_position_like_others() -> None:
-    """It starts from the encoder's output and may take longer than those after it."""
-    batch, position = (axis.ravel() for axis in np.meshgrid([1, 2, 4, 8], [0, 1, 8, 63]))
-    seconds = np.where(position == 0, 0.009, 0.003) + 0.0001 * np.maximum(batch, 3) ** 2
-    block = fit_grid(StepBlock, batch, position, seconds, judged_batches=(4,), notes=("how",))
-    assert block.position == (0, 1, 8, 63) and block.notes[0] == "how"
-    assert block.cost.sum_s(1, 0, 8) == pytest.approx(0.0099 + 8 * 0.0039)
 
 
 def test_repeats_count_by_their_median() -> None:
@@ -110,16 +95,6 @@ def test_whole_translations_give_their_parts(parts: tuple[float, float, float]) 
     assert split_totals(LENGTHS, totals(*parts, LENGTHS)) == pytest.approx(parts, rel=1e-9, abs=1e-12)
 
 
-def test_noise_moves_the_parts_little_and_never_below_nothing() -> None:
-    tgt_len = np.repeat(LENGTHS, 20)
-    for seed in range(20):
-        noise = np.random.default_rng(seed).normal(1.0, 0.03, tgt_len.size)
-        parts = split_totals(tgt_len, totals(0.004, 0.003, 1e-5, tgt_len) * noise)
-        assert parts == pytest.approx((0.004, 0.003, 1e-5), rel=0.15)
-        assert min(split_totals(tgt_len, totals(0.0, 0.003, 0.0, tgt_len) * noise)) >= 0.0
-    assert split_totals([2, 10], [0.012, 0.036]) == pytest.approx((0.006, 0.003, 0.0)), "two lengths give equal steps"
-
-
 SIZES = np.array([1, 2, 4, 8, 16, 32, 64, 128])
 STRAIGHT = 0.0003 + 2e-5 * SIZES
 
@@ -152,13 +127,6 @@ def test_noisy_reads_give_the_line_of_their_disk() -> None:
     assert fit.bytes_per_s == pytest.approx(450e6, rel=0.03)
     assert fit.r2 is not None and fit.r2 > 0.999
     assert fit.heldout_error is not None and 0.0 < fit.heldout_error < 0.03
-
-
-def test_sizes_are_left_out_in_turn_if_there_are_enough() -> None:
-    assert fitted(BYTES, 0.001 + BYTES / 1e8).heldout_error == pytest.approx(0.0, abs=1e-9)
-    assert fitted(BYTES[:15], 0.001 + BYTES[:15] / 1e8).heldout_error is None
-    rising = fitted(BYTES, 0.0002 + BYTES / (0.6e9 * (BYTES / 2**18) ** 0.2))
-    assert rising.heldout_error is not None and rising.heldout_error > 0.05, "no line follows a rate that rises"
 
 
 @given(st.integers(0, 2**32 - 1))

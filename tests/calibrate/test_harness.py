@@ -85,12 +85,6 @@ def test_untimed_calls_are_directly_before_the_timed_one() -> None:
     assert order == ["flush", "run"] * 2
 
 
-def test_numbers_that_a_case_returns_are_columns() -> None:
-    frame = rounds({"a": Case(lambda: {"seconds": 2.0, "steps_s": [0.5, 1.5]}, about={"batch": 4})}, 2, watch=QUIET)
-    assert frame[["seconds", "batch"]].to_numpy().tolist() == [[2.0, 4.0]] * 2
-    assert frame["steps_s"].tolist() == [[0.5, 1.5]] * 2
-
-
 def test_short_cases_get_more_rounds_within_a_bound() -> None:
     short = {"short": case(taking(then=0.01)), "long": case(taking(then=0.5))}
     assert rounds(short, 2, least_s=0.1, watch=QUIET)["round"].max() + 1 == pytest.approx(10, abs=1)
@@ -133,10 +127,6 @@ def test_a_box_that_stays_busy_is_not_measured_for_ever_and_its_rows_are_marked(
     assert frame["disturbed"].all() and frame["attempt"].max() < MOST_ATTEMPTS
     assert frame["seconds"].sum() <= 2 * 4 * 0.3 + 1e-9, "repeats take no longer than the first attempts"
     assert len(counted(frame)) == 4 and by_round(frame)["a"].tolist() == [0.3] * 4
-
-
-def test_a_box_without_an_account_of_its_cpus_is_judged_by_the_reference_alone() -> None:
-    assert not rounds({"a": case(taking())}, 3, watch=lambda: Watch(None))["disturbed"].any()  # type: ignore[arg-type, return-value]
 
 
 def test_many_cases_have_readings_of_the_reference_within_a_round() -> None:
@@ -193,12 +183,6 @@ def test_a_journal_of_other_works_is_refused(journal: Callable[..., Journal]) ->
     rounds({"a": taking(), "b": taking()}, 3, journal=journal(), watch=QUIET)
     with pytest.raises(CalibrationError, match="other works"):
         rounds({"b": taking()}, 3, journal=journal(), watch=QUIET)
-
-
-def test_a_ratio_is_the_median_over_the_rounds_with_its_spread() -> None:
-    """The third round met a box of half the speed; the ratio of the medians would be 2."""
-    frame = rounds({"ours": case(taking(1.0, 1.0, 2.0)), "theirs": case(taking(2.0, 3.0, 8.0))}, 3, watch=QUIET)
-    assert ratio(frame, "theirs", "ours") == (3.0, 2.5, 3.5, 3)
 
 
 def test_disturbed_rounds_count_for_no_ratio_where_there_are_others() -> None:

@@ -18,10 +18,9 @@ from simnmt.calibrate.fits import fit_grid
 from simnmt.calibrate.harness import rounds
 from simnmt.calibrate.parts import Bench
 from simnmt.calibrate.parts import box as box_parts
-from simnmt.calibrate.parts.corrections import fit_sources, padding_cases, padding_share, source_cases
+from simnmt.calibrate.parts.corrections import fit_padding, fit_sources, padding_cases, source_cases
 from simnmt.calibrate.parts.step import gap_overheads
 from simnmt.calibrate.settings import Settings
-from simnmt.nmt.errors import OutOfMemory
 from simnmt.profile.blocks import EncoderBlock, Overhead, StepBlock
 from tests.calibrate.conftest import Measured
 from tests.calibrate.engines import QUICK, FakeEngine
@@ -113,13 +112,11 @@ ENCODER = fit_grid(EncoderBlock, *zip(*CELLS, strict=True))
 class Encoding(FakeEngine):
     """Pays a share of the padding; what each token of the source costs is summed one by one."""
 
-    def __init__(self, share: float, kind: str = "gru", most_batch: int = 99) -> None:
-        super().__init__(architecture={"kind": kind})
-        self._share, self._most = share, most_batch
+    def __init__(self, share: float) -> None:
+        super().__init__(architecture={"kind": "gru"})
+        self._share = share
 
     def encoding_s(self, src_lens: Sequence[int]) -> float:
-        if len(src_lens) > self._most:
-            raise OutOfMemory("no room")
         packed_s = sum(token_s(sum(src_len >= at for src_len in src_lens)) for at in range(1, max(src_lens) + 1))
         padded_s = max(src_lens) * token_s(len(src_lens))
         return 0.001 + packed_s + self._share * (padded_s - packed_s)
@@ -130,21 +127,12 @@ def bench(engine: FakeEngine, **keys: Any) -> Bench:
     return Bench(Settings("gru", parts=("step",), **keys), engine, blocks={"step": STEP, "encoder": ENCODER})
 
 
-def mixed(engine: FakeEngine, **keys: Any) -> dict[tuple[int, ...], float]:
-    results: list[Any] = [case.run() for case in padding_cases(bench(engine, **keys)).values()]
-    return {tuple(result["src_lens"]): result["seconds"] for result in results}
-
-
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
 def test_the_share_of_the_padding_that_is_paid_is_found(share: float) -> None:
-    batches = mixed(Encoding(share))
-    assert list(map(len, batches)) == [8, 32]
-    assert padding_share(batches, STEP, ENCODER) == pytest.approx(share, abs=1e-9)
-
-
-def test_where_nothing_is_packed_no_share_is_known_and_short_sources_are_kept_to() -> None:
-    assert mixed(FakeEngine()) == mixed(Encoding(0.3, kind="transformer")) == {} and padding_share({}, STEP, ENCODER) is None
-    assert set(map(max, mixed(Encoding(0.3), max_src_len=20))) == {20}
+    measured = bench(Encoding(share))
+    cases = padding_cases(measured)
+    assert list(cases) == [8, 32]
+    assert fit_padding(rounds(cases, 1), measured)["encoder"].padding_share == pytest.approx(share, abs=1e-9)
 
 
 @pytest.mark.parametrize("attention_s", [0.0, 2e-6])
@@ -159,11 +147,6 @@ def test_what_long_sources_add_is_found_on_a_box_with_neighbours(attention_s: fl
     measured = bench(box)
     step = fit_sources(rounds(source_cases(measured), 6), measured)["step"]
     assert step.s_per_row_src_token == pytest.approx(attention_s, rel=0.05, abs=5e-8)
-
-
-@pytest.mark.parametrize(("keys", "engine"), [({"mode": "quick"}, {}), ({"max_src_len": 20}, {}), ({}, {"tells_steps": False})])
-def test_without_longer_sources_or_steps_it_is_not_known_what_they_add(keys: dict[str, Any], engine: dict[str, Any]) -> None:
-    assert source_cases(bench(FakeEngine(**engine), **keys)) == {}
 
 
 # Beside the model.

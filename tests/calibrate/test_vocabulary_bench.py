@@ -14,7 +14,6 @@ from simnmt.calibrate.projection_bench import Setting, read_bench
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.calibrate.vocabulary_bench import active_steps, dense_steps, random_layer, random_step, vocabulary_bench
 from simnmt.cli.vocab import app
-from simnmt.kernels.projection_cost import ProductMethod
 from tests.papers.vocab_stand_ins import bench, cost, stage, step
 
 
@@ -24,13 +23,12 @@ def small_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(benching, "last_cache_bytes", lambda: 4_096)
 
 
-@pytest.mark.parametrize("method", ["row_wise", "gather"])
-def test_every_whole_step_finds_the_same_tokens(method: ProductMethod) -> None:
+def test_every_whole_step_finds_the_same_tokens() -> None:
     """Straight into the search, and scattered as published (XP-02); with all columns active those of dense."""
     layer = random_layer(900, 24, 30)
     for share in (0.1, 1.0):
         drawn = random_step(layer, 6, share)
-        runs = active_steps(layer, drawn, method, torch.empty(6, 900))
+        runs = active_steps(layer, drawn, torch.empty(6, 900))
         straight, scattered = runs["columns"](), runs["scattered"]()
         assert torch.equal(straight, scattered)  # type: ignore[arg-type]
         dense = {name: run().columns for name, run in dense_steps(layer, drawn.hidden).items()}  # type: ignore[attr-defined]
@@ -62,7 +60,7 @@ def test_the_verb_times_each_setting_judges_its_fit_and_writes_the_document(tmp_
     for one in written.steps:
         assert min(*one.stages_s.values(), one.dense_s, one.columns_s, one.ratio, one.scattered_ratio) > 0.0
         assert one.predicted_s == pytest.approx(written.costs[0].step_s(round(one.columns), one.rows, 30))
-    assert [(each.vocab, each.width, each.row_wise.rows) for each in written.costs] == [(900, 24, (1, 6))]
+    assert [(each.vocab, each.width, each.product.rows) for each in written.costs] == [(900, 24, (1, 6))]
 
 
 def test_invalid_settings_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,13 +99,13 @@ def test_break_even_of_the_published_lines(
 ) -> None:
     """FVP-09: 150.3 us + 12.05 us for each percent against 720 us dense; FVP-15's two models' own lines."""
     product = stage(s_per_column=1e-6 * us_per_percent / 2_500)
-    known = cost(assign=stage(1e-6 * fixed_us), row_wise=product, gather=product, dense=stage(1e-6 * dense_us))
+    known = cost(assign=stage(1e-6 * fixed_us), product=product, dense=stage(1e-6 * dense_us))
     assert known.break_even(40, 2000) == (None if expected is None else pytest.approx(expected, abs=1e-4))
 
 
 def test_at_the_break_even_both_take_as_long() -> None:
     known = cost(
-        assign=stage(2e-4), union=stage(3e-5, 1e-9), row_wise=stage(1e-5, 4e-7), gather=stage(9e-4, 2.5e-7),
+        assign=stage(2e-4), union=stage(3e-5, 1e-9), product=stage(1e-5, 4e-7),
         search=stage(1e-6, 1e-10), dense=stage(0.05),
     )  # fmt: skip
     share, dense_s = known.break_even(1, 2000), known.dense_s(1)
@@ -115,23 +113,17 @@ def test_at_the_break_even_both_take_as_long() -> None:
     columns = round(share * 250_000)
     assert known.step_s(columns, 1, 2000) == pytest.approx(dense_s, rel=1e-4)
     assert known.step_s(columns - 500, 1, 2000) < dense_s < known.step_s(columns + 500, 1, 2000)
-    with_scatter = cost(assign=known.assign, row_wise=known.row_wise, dense=known.dense, scatter=stage(1.0))
+    with_scatter = cost(assign=known.assign, product=known.product, dense=known.dense, scatter=stage(1.0))
     assert with_scatter.break_even(1, 2000, scatter=True) == 0.0, "dense always wins"
 
 
 def test_stages_add_up_to_a_step() -> None:
     known = cost(
-        assign=stage(0.0, 1000.0), union=stage(0.0, 100.0), row_wise=stage(0.0, 20.0), gather=stage(0.0, 30.0),
+        assign=stage(0.0, 1000.0), union=stage(0.0, 100.0), product=stage(0.0, 20.0),
         scatter=stage(7.0, 1.0), search=stage(0.0, 2.0),
     )  # fmt: skip
     alone = 4_000 + 500 + 100
     assert known.step_s(5, 1, 4) == alone + 10
     assert known.step_s(5, 1, 4, scatter=True) == alone + 7 + 5 + 500_000
     assert known.step_s(5, 2, 4) == alone + 10 + 500, "twice the indices in the sets"
-    assert known.step_s(5, 1, 4, method="gather") == alone + 10 + 50
     assert known.dense_s(1) == 500_000.0
-
-
-def test_the_faster_method_is_taken() -> None:
-    known = cost(row_wise=stage(0.0, 4.0), gather=stage(100.0, 2.0))
-    assert [known.method(columns, 1) for columns in (49, 50, 51)] == ["row_wise", "row_wise", "gather"]

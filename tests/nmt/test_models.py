@@ -17,8 +17,8 @@ from simnmt.nmt.architecture import ARCHITECTURES as NAMED
 from simnmt.nmt.architecture import Architecture, RecurrentArchitecture, read_architecture
 from simnmt.nmt.checkpoint import save_checkpoint
 from simnmt.nmt.errors import NmtError
-from simnmt.nmt.hub import model_path
 from simnmt.nmt.models import TranslationModel, build_model, load_model
+from simnmt.nmt.pretrained_config import model_path
 from simnmt.nmt.recurrent_model import RecurrentModel
 from simnmt.nmt.transformer_model import TransformerModel
 from tests.nmt.tiny import ARCHITECTURES, GRU, MARIAN, lively, sources, together

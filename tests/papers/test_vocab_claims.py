@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from simnmt.base import shipped_files
-from simnmt.base.errors import InputError
 from simnmt.calibrate.projection_bench import ProjectionBench
-from simnmt.calibrate.settings import CalibrationError
 from simnmt.papers.fvp.published import bench_claims
-from simnmt.papers.fvp.reproduction import judge, reproduce
+from simnmt.papers.fvp.reproduction import judge
 from simnmt.papers.fvp.study import Study
 from simnmt.papers.fvp.study_claims import study_claims
-from simnmt.papers.kit.study import shipped_measurements
 from tests.papers.vocab_stand_ins import CLUSTERS, STAGES, TOPS, bench, cell, decoded, speed, step, study
 
 
@@ -218,29 +213,3 @@ def test_steps_whose_overheads_take_half_of_the_dense_time_show_the_break_even_i
     both = bench_claims((bench(slow, step(0.15, 1.6, 40), device="cuda"),))
     (record,) = (record for record in both if record.ours[:1] == "1")
     assert record.verdict == "holds" and "1 steps take more: all columns win above 40 %" in record.why
-
-
-def test_steps_are_in_a_table_and_on_the_page() -> None:
-    report = judge((), (bench(),))
-    tables = {table["id"]: table["rows"] for table in report.document()["tables"]}
-    assert [round(row["ratio"], 2) for row in tables["bench"]] == [11.0, 6.0, 15.0]
-    assert "11.00" in report.page().partition('id="bench"')[2] and 'id="bench"' not in judge().page()
-
-
-def test_shipped_benches_are_the_default_and_are_not_read_as_studies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tmp_path / "calibration/vocabulary"
-    folder.mkdir(parents=True)
-    monkeypatch.setattr(shipped_files, "folder", lambda kind: tmp_path / kind)
-    (folder / "bench-cpu.json").write_text(bench().model_dump_json(), encoding="utf-8")
-
-    def rows(**options: Any) -> int:
-        (table,) = (table for table in reproduce(**options).tables if table.id == "bench")
-        return len(table.rows)
-
-    assert rows() == 3 and rows(benches=[]) == 0 and shipped_measurements("vocabulary", "study") == []
-    with pytest.raises(InputError, match="two measurements of a processor, 1 thread"):
-        (tmp_path / "other.json").write_text(bench().model_dump_json(), encoding="utf-8")
-        reproduce(benches=[folder / "bench-cpu.json", tmp_path / "other.json"])
-    (tmp_path / "other.json").write_text("{}", encoding="utf-8")
-    with pytest.raises(CalibrationError):
-        reproduce(benches=[tmp_path / "other.json"])

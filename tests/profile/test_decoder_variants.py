@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from simnmt.profile.blocks import ProfileError
-from simnmt.profile.decoder_settings import DecoderOptions, DecoderSettings
+from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.doubts import against_step, profile_doubts
 from simnmt.profile.profile_file import checked_profile
@@ -58,7 +58,7 @@ def test_the_base_is_the_profile_itself() -> None:
     calibrated = profile()
     moved, choice = with_decoder(calibrated, PLAIN)
     assert (moved, choice.how) == (calibrated, "base")
-    assert choice.describe() == "decoder beam 1, plain: as calibrated, exact"
+    assert choice.short == "decoder beam 1, plain: as calibrated, exact"
 
 
 def test_between_batch_sizes_the_times_of_variant_and_base_are_interpolated() -> None:
@@ -109,19 +109,6 @@ def test_a_profile_gives_the_decoder_with_which_its_costs_were_measured() -> Non
     assert choice is not None
     assert choice.short == "decoder beam 1, fused: as calibrated, exact but for rounding in int8"
     assert as_calibrated(checked_profile(EVERYTHING | {"engine": None})) is None
-
-
-def test_the_engine_of_a_profile_that_is_moved_is_written_as_the_variant() -> None:
-    listed = DecoderSettings(candidates=500)
-    block = decoder_block([listed, listed.model_copy(update={"fused": True})])
-    engine = EVERYTHING["engine"] | {"decoder": listed.model_dump(exclude={"beam"})}
-    moved, _ = with_decoder(profile(block, engine=engine), DecoderSettings(fused=True, candidates=500))
-    assert moved.engine is not None
-    assert moved.engine.fused
-    assert moved.engine.decoder == DecoderOptions(fused=True, candidates=500)
-    moved, _ = with_decoder(profile(), BEAMS_BY_FUSED[3])
-    assert moved.engine is not None
-    assert (moved.engine.beam, moved.engine.fused, moved.engine.decoder) == (5, True, None)
 
 
 def of_beam_5() -> DeviceProfile:

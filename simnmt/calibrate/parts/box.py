@@ -109,15 +109,18 @@ def fit_energy_block(frame: pd.DataFrame, bench: Bench) -> Blocks:
         return {"energy": None}
     [idle], active = rows[rows["cell"].isna()].to_dict("records"), rows[rows["cell"].notna()]
     columns = [active[name].to_numpy() for name in ("src_len", "tgt_len", "joules")]
-    fitted = fit_relative_plane(*columns, quantile=MEDIAN)
+    plane, heldout_error = fit_relative_plane(*columns, quantile=MEDIAN)
     block = EnergyBlock(
         kind="measured",
         source=source,
         idle_w=float(idle["joules"] / idle["seconds"]),
         active_w=float(active["joules"].sum() / active["seconds"].sum()),
-        heldout_error=fitted.heldout_error,
+        j_per_src_token=plane.s_per_src_token,
+        j_per_tgt_token=plane.s_per_tgt_token,
+        j_fixed=plane.s_fixed,
+        heldout_error=heldout_error,
     )
-    return {"energy": block.with_plane(fitted.plane)}
+    return {"energy": block}
 
 
 PARTS = (

@@ -47,7 +47,7 @@ class TimesOutputStages(Engine, Protocol):
     """An engine that times the stages of the output layer in the shapes of its decoder."""
 
     def stage_timer(self, batch: int, beam: int, *, src_len: int) -> Callable[[], dict[str, float]]:
-        """Return a timer of the stages of a step, by their names in `simnmt.nmt.decoder_timing.STAGES`."""
+        """Return a timer of the stages of a step, by their names in `simnmt.nmt.torch_engine.STAGES`."""
 
 
 @runtime_checkable

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Hashable
-from dataclasses import asdict
 from functools import partial
 
 import pandas as pd
@@ -17,7 +16,7 @@ from simnmt.calibrate.parts.step import rounds as step_rounds
 from simnmt.calibrate.settings import CalibrationError, Settings
 from simnmt.nmt.engine import Work
 from simnmt.profile.blocks import Execution, Mode
-from simnmt.profile.execution_fit import MEDIAN, cell_samples, fit_execution, fit_relative_plane
+from simnmt.profile.execution_fit import cell_samples, fit_execution
 from simnmt.profile.origin import ValidRange
 
 ROUNDS, QUICK_ROUNDS = 7, 4
@@ -69,36 +68,19 @@ def fit(frame: pd.DataFrame, bench: Bench) -> Blocks:
 
 
 def execution_block(rows: pd.DataFrame, settings: Settings) -> Execution:
-    """Fit `execution` of a profile: plane, residual, errors and samples.
-
-    Raises `ValueError` for too few cells, `CalibrationError` for inferences of mode paper whose plane has a negative time per
-    token: its least squares have no bounds.
-    """
+    """Fit `execution` of a profile: plane, residual, errors and samples. Raises `ValueError` for too few cells."""
     columns = [rows[name].to_numpy() for name in ("src_len", "tgt_len", "seconds")]
-    six = pd.MultiIndex.from_tuples([(work.src_len, work.tgt_len) for work in corner_cells(settings)])
-    cells = pd.MultiIndex.from_arrays(columns[:2])
-    # If some corners did not fit into memory, the others cannot make a plane to be judged.
-    corners = cells.isin(six) if six.isin(cells).all() else None
-    paper, mode = settings.mode == "paper", FIT_MODE[settings.mode] if settings.gap_s is None else "every_repeat"
-    stretch = rows.groupby(["attempt", "stretch"]).ngroup().to_numpy()
-    block = fit_execution(*columns, mode=mode, fitted=corners if mode == "six_cells" else None, stretch=stretch)
-    for side, s_per_token in (("source", block.plane.s_per_src_token), ("target", block.plane.s_per_tgt_token)):
-        if s_per_token < 0.0:
-            what = f"{len(rows):,} inferences give a {side} token {1e3 * s_per_token:.3g} ms, which cannot be"
-            raise CalibrationError(what, remedy="give more --inferences in another --out, on a quiet box")
-    further: dict[str, object] = {}
-    if paper:
-        relative = fit_relative_plane(*columns, quantile=MEDIAN)
-        further["lengths"] = settings.drawn_lengths
-        errors = {"error": relative.error, "heldout_error": relative.heldout_error}
-        further["relative_plane"] = asdict(relative.plane) | errors
+    mode, fitted = FIT_MODE[settings.mode] if settings.gap_s is None else "every_repeat", None
+    if mode == "six_cells":
+        six = pd.MultiIndex.from_tuples([(work.src_len, work.tgt_len) for work in corner_cells(settings)])
+        cells = pd.MultiIndex.from_arrays(columns[:2])
+        # If some corners did not fit into memory, the others cannot make a plane to be judged.
+        fitted = cells.isin(six) if six.isin(cells).all() else None
+    block = fit_execution(*columns, mode=mode, fitted=fitted, stretch=rows.groupby(["attempt", "stretch"]).ngroup().to_numpy())
     # Thousands of single inferences are kept by target length, as in figure 2a of C-NMT.
-    samples = cell_samples(*columns, beam=settings.beam, by_tgt_len=paper)
-    return block.model_copy(update={"fit": block.fit.model_copy(update=further), "samples": samples})
+    return block.model_copy(update={"samples": cell_samples(*columns, beam=settings.beam, by_tgt_len=mode == "paper")})
 
 
 PARTS = (
-    Part(
-        "execution", ("execution",), cases, fit, order=1, rounds=rounds, within_s=WITHIN_S, apart=apart, beside_reference=True
-    ),
+    Part("execution", ("execution",), cases, fit, 1, rounds=rounds, within_s=WITHIN_S, apart=apart, beside_reference=True),
 )

@@ -16,11 +16,11 @@ from simnmt.calibrate import harness
 from simnmt.calibrate.decoder_speeds import watched
 from simnmt.nmt.agreement import agreement
 from simnmt.nmt.decoder import BatchedRun, decode
-from simnmt.nmt.decoder_timing import STAGES, stage_timer
 from simnmt.nmt.devices import torch_threads
 from simnmt.nmt.models import LoadedModel, TranslationModel, load_model
 from simnmt.nmt.output_layer import Output
 from simnmt.nmt.search import Search
+from simnmt.nmt.torch_engine import STAGES, stage_timer
 from simnmt.papers.fni.fused_claims import with_prediction
 from simnmt.workload.lognormal_lengths import MIXES
 

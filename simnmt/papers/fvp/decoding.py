@@ -145,17 +145,12 @@ def bleu_of(translator: Translator, sentences: Sequence[Sentence], hypotheses: I
     return float(need("sacrebleu.metrics").BLEU().corpus_score(texts, [references]).score)
 
 
-def identical_share(one: Iterable[Hypothesis], other: Iterable[Hypothesis]) -> float:
-    """Return the share of sentences that are the same; ties and rounding differ too."""
-    return float(np.mean([first.tokens == second.tokens for first, second in zip(one, other, strict=True)]))
-
-
 class Timed(NamedTuple):
     """A text decoded in rounds by several methods, in turn, stretch by stretch."""
 
     by_round: pd.DataFrame
-    """By round, over the stretches that count; columns are pairs of a value and a method: `tokens_per_s` (end tokens included),
-    `layer_s` and `body_s` (of a step), `layer_share` (of the time), `tokens`."""
+    """By round, over the stretches that count; columns are pairs of a value and a method (one is `dense`): `tokens_per_s`, end
+    tokens included, `layer_s` and `body_s` (of a step), `layer_share` (of the time), `tokens`."""
     hypotheses: Mapping[str, list[Hypothesis]]
     """By method, of the whole text."""
     conclusive: bool
@@ -164,6 +159,12 @@ class Timed(NamedTuple):
     def ratios(self, value: str, above: str, below: str) -> tuple[float, ...]:
         """Return the value of one method over that of another, by round."""
         return tuple((self.by_round[value, above] / self.by_round[value, below]).tolist())
+
+    def beside_dense(self, method: str) -> dict[str, Any]:
+        """Return the fields of `Speed` that compare a method with dense decoding; ties and rounding differ too."""
+        pairs = zip(self.hypotheses["dense"], self.hypotheses[method], strict=True)
+        same, gains = [dense.tokens == other.tokens for dense, other in pairs], self.ratios("tokens_per_s", method, "dense")
+        return {"sentences": len(same), "identical": float(np.mean(same)), "conclusive": self.conclusive, "gains": gains}
 
 
 def time_methods(
@@ -243,10 +244,7 @@ def timed_decoding(
     return Decoded(
         beam=beam,
         batch=batch,
-        sentences=len(sentences),
-        identical=compared.equal / len(sentences),
         token_agreement=compared.equal_tokens,
-        conclusive=timed.conclusive,
         bleu=bleu_of(translator, sentences, dense),
         bleu_part=bleu_of(translator, sentences, timed.hypotheses["part"]),
         tokens_per_s=medians["tokens_per_s", "dense"],
@@ -259,9 +257,9 @@ def timed_decoding(
         miss_rate=account.miss_rate,
         share_mean=float(account.share.mean()),
         share_most=float(account.share.max()),
-        gains=timed.ratios("tokens_per_s", "part", "dense"),
         gains_over_fused=timed.ratios("tokens_per_s", "part", "fused"),
         layer_ratios=timed.ratios("layer_s", "dense", "part"),
         layer_ratios_over_fused=timed.ratios("layer_s", "fused", "part"),
+        **timed.beside_dense("part"),
         **settings,
     )

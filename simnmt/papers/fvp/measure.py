@@ -26,7 +26,7 @@ from simnmt.nmt.translation import Translator
 from simnmt.nmt.vocabulary.cluster_bundle import ClusterSet
 from simnmt.nmt.vocabulary.contexts import Clustering, Contexts, assign, cluster, collect, join_contexts
 from simnmt.nmt.vocabulary.restricted_vocabulary import clustered, with_measured_cost
-from simnmt.papers.fvp.decoding import PLAIN, Direction, encode, identical_share, time_methods, timed_decoding
+from simnmt.papers.fvp.decoding import PLAIN, Direction, encode, time_methods, timed_decoding
 from simnmt.papers.fvp.published import MOST_ACTIVE
 from simnmt.papers.fvp.study import Cell, Clusters, Decoded, Knowledge, Part, PartRun, Speed, StudiedModel, Study
 from simnmt.papers.kit.study import TOOL, part_run, read_study, write_study
@@ -272,12 +272,4 @@ class _Lab:
             self.say(f"{self.label}: speed of {len(cells)} cluster sets, beam {beam}, batch {batch}")
             timed = time_methods(self.translator, sample, beam, batch, methods, sizes.rounds)
             for cell in cells:
-                yield Speed(
-                    **cell.model_dump(),
-                    beam=beam,
-                    batch=batch,
-                    sentences=len(sample),
-                    identical=identical_share(timed.hypotheses["dense"], timed.hypotheses[cell.method]),
-                    conclusive=timed.conclusive,
-                    gains=timed.ratios("tokens_per_s", cell.method, "dense"),
-                )
+                yield Speed(**cell.model_dump(), beam=beam, batch=batch, **timed.beside_dense(cell.method))

@@ -132,7 +132,7 @@ def _table(name: str, rows: Rows) -> Table:
 
 
 def _steps(bench: ProjectionBench) -> Rows:
-    keys = "vocab width rows share overhead_share way=method dense_us=dense_s*1e6 columns_us=columns_s*1e6 ratio "
+    keys = "vocab width rows share overhead_share dense_us=dense_s*1e6 columns_us=columns_s*1e6 ratio "
     names = {"kind": bench.kind, "box": name_of(bench)}
     return [
         record(step, f"{keys} ratio_scattered=scattered_ratio") | names | {"off": None if step.fitted else step.error}
