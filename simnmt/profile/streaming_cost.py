@@ -35,9 +35,8 @@ class ShardGeometry:
         for name in ("layers", "heads", "width", "ffn"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: {getattr(self, name)} is not positive")
-        for name in ("width", "ffn"):
-            if getattr(self, name) % self.heads:
-                raise ValueError(f"{name}: {getattr(self, name)} does not divide by {self.heads} heads")
+        if self.width % self.heads or self.ffn % self.heads:
+            raise ValueError(f"width, ffn: {self.width} or {self.ffn} does not divide by {self.heads} heads")
 
     def __str__(self) -> str:
         return f"{self.layers} layers of {self.heads} shards, {self.width} x {self.ffn}"
@@ -74,10 +73,7 @@ Shard = tuple[int, int]
 
 @dataclass(slots=True)
 class TokenBucket:
-    """Reads that queue at one rate: between any two moments, they take at most the rate times the time between them.
-
-    The bucket has no clock: a simulated disk and a real disk that is slowed down use it alike.
-    """
+    """Reads that queue at one rate: between any two moments, they take at most the rate times the time between them."""
 
     rate_bytes_per_s: float
     _empty_s: float = field(default=-inf, init=False, repr=False)
@@ -153,17 +149,18 @@ class StiCost:
 
         Inputs are padded to the next measured length; beyond the greatest, the time grows in proportion to the length.
         """
-        padded = self._padded(length)
-        return self.comp_s[padded][slices - 1] * max(1.0, length / padded)
+        padded, factor = self._padded(length)
+        return self.comp_s[padded][slices - 1] * factor
 
     def t_embed(self, length: int) -> float:
         """Return the seconds before the first layer, with `length` padded as in `t_comp`."""
-        padded = self._padded(length)
-        return self.embed_s.get(padded, 0.0) * max(1.0, length / padded)
+        padded, factor = self._padded(length)
+        return self.embed_s.get(padded, 0.0) * factor
 
-    def _padded(self, length: int) -> int:
+    def _padded(self, length: int) -> tuple[int, float]:
         lengths = sorted(self.comp_s)
-        return lengths[min(bisect_left(lengths, length), len(lengths) - 1)]
+        padded = lengths[min(bisect_left(lengths, length), len(lengths) - 1)]
+        return padded, max(1.0, length / padded)
 
     def step_s(self, slices: int) -> float:
         """Return the seconds of one decoder layer for one token; 0 without a decoder."""

@@ -121,7 +121,7 @@ def check_encoder_tensors(
     matrices: bool = False,
 ) -> None:
     """Raise `StreamingError` for a resident tensor, or one of the `matrices`, that is missing, unknown or of another shape."""
-    shapes = dict(_shapes(configuration, tensors))
+    shapes = dict(_shapes(configuration))
     if matrices:
         shapes |= {name: configuration.matrix_shape(name.split(".")[2]) for name in matrix_names(configuration)}
     try:
@@ -143,17 +143,16 @@ def random_resident(configuration: EncoderConfiguration, generator: torch.Genera
             return torch.zeros(shape)
         return torch.ones(shape) if "norm" in name else scale * torch.randn(shape, generator=generator)
 
-    return {name: tensor(name, shape) for name, shape in _shapes(configuration, {})}
+    return {name: tensor(name, shape) for name, shape in _shapes(configuration)}
 
 
-def _shapes(configuration: EncoderConfiguration, resident: Mapping[str, Tensor]) -> Iterator[tuple[str, Shape]]:
-    """Yield name and shape of every tensor; `resident` gives the number of types."""
+def _shapes(configuration: EncoderConfiguration) -> Iterator[tuple[str, Shape]]:
+    """Yield name and shape of every resident tensor."""
     width = configuration.width
     yield "embeddings.word", (configuration.vocabulary, width)
     yield "embeddings.position", (configuration.positions + configuration.position_offset, width)
-    if configuration.separator_token is not None or "embeddings.type" in resident:
-        types = resident["embeddings.type"].shape[0] if "embeddings.type" in resident else 2
-        yield "embeddings.type", (max(types, 1 if configuration.separator_token is None else 2), width)
+    if configuration.separator_token is not None:
+        yield "embeddings.type", (2, width)
     yield from _dense("embeddings.norm" if configuration.norm == "post" else "final_norm", width)
     if configuration.head_activation is not None:
         yield from _dense("head", width, width)
@@ -203,9 +202,9 @@ class ElasticEncoder:
         begin = configuration.position_offset
         positions = resident["embeddings.position"][begin : begin + token_ids.shape[1]]
         hidden = functional.embedding(token_ids, resident["embeddings.word"]) + positions
-        if "embeddings.type" in resident:
+        if configuration.separator_token is not None:
             # Tokens after the first separator are of the second type; padding too, which has no effect.
-            marks = (token_ids == (-1 if configuration.separator_token is None else configuration.separator_token)).long()
+            marks = (token_ids == configuration.separator_token).long()
             hidden = hidden + resident["embeddings.type"][((marks.cumsum(1) - marks) >= 1).long()]
         return self.drop_vectors(self._normed(hidden, "embeddings.norm") if configuration.norm == "post" else hidden)
 

@@ -207,6 +207,11 @@ def _load_hugging_face(path: Path, seed: int) -> LoadedEncoder:
             name = theirs.sub(ours, name)
         if not name.endswith("_ids"):  # numbers of positions and types, kept as buffers
             tensors[name] = tensor.detach().float().contiguous()
+    if (types := tensors.pop("embeddings.type", None)) is not None:
+        if configuration.separator_token is None:  # all tokens are of the first type
+            tensors["embeddings.position"] = tensors["embeddings.position"] + types[0]
+        else:
+            tensors["embeddings.type"] = types
     check_encoder_tensors(configuration, tensors, path, matrices=True)
     names = tuple(str(config.id2label[index]) for index in range(configuration.classes))
     return LoadedEncoder(_encoder_of(configuration, tensors, os.fspath(path), random=random), tokenizer, names)

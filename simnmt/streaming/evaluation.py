@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import groupby
+from itertools import groupby, takewhile
 
 import numpy as np
 import torch
@@ -43,7 +43,7 @@ class Evaluation:
 
     @property
     def mean_log_likelihood(self) -> float:
-        """Mean over examples; ranks submodels of equal accuracy."""
+        """Ranks submodels of equal accuracy."""
         return float(self.log_likelihood.mean())
 
     def agreement(self, other: Evaluation) -> float:
@@ -88,8 +88,8 @@ class Evaluator:
         self._inputs = [padded([token_ids[row] for row in rows], configuration.padding_token) for rows in self._rows]
         with torch.inference_mode():
             self._embedded = [encoder.embed(*batch) for batch in self._inputs]
-        self._below: list[tuple[LayerShards, list[Tensor] | None]] = []
-        """Shards and output of each layer of the last submodel; None for an output if memory was short."""
+        self._below: list[tuple[LayerShards, list[Tensor]]] = []
+        """Shards and output of the bottom layers of the last submodel, as many as fit into memory."""
         layers = kept_bytes // store.geometry.float32_bytes_per_layer
         self._unpacked = lru_cache(max(1, layers))(self._unpack)  # most submodels share most layers
 
@@ -108,18 +108,14 @@ class Evaluator:
         }
         if not by_layer or list(by_layer) != list(range(len(by_layer))):
             raise StreamingError(f"layers {list(by_layer)}: a submodel has the bottom ones, without a gap")
-        common = 0
-        for (before, output), shards in zip(self._below, by_layer.values(), strict=False):
-            if before != shards or output is None:
-                break
-            common += 1
-        del self._below[common:]
-        hidden = (self._below[-1][1] if self._below else None) or self._embedded
-        for layer in range(common, len(by_layer)):
+        pairs = zip(self._below, by_layer.values(), strict=False)
+        del self._below[sum(1 for _ in takewhile(lambda pair: pair[0][0] == pair[1], pairs)) :]
+        hidden = self._below[-1][1] if self._below else self._embedded
+        for layer in range(len(self._below), len(by_layer)):
             hidden = self._computed(hidden, layer, by_layer[layer])
-            kept = sum(_bytes_of(output) for _, output in self._below if output is not None)
-            room = kept + 2 * _bytes_of(hidden) <= self._kept_bytes  # the embedded texts stay too
-            self._below.append((by_layer[layer], hidden if room else None))
+            kept = sum(_bytes_of(output) for _, output in self._below)
+            if layer == len(self._below) and kept + 2 * _bytes_of(hidden) <= self._kept_bytes:  # the embedded texts stay too
+                self._below.append((by_layer[layer], hidden))
         self.evaluations += 1
         return self._judged(hidden)
 

@@ -7,7 +7,6 @@ the Gaussian that marks outliers and the centroids. A record holds codes of a fe
 from __future__ import annotations
 
 import math
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -75,18 +74,13 @@ class GaussianFit:
 
     @classmethod
     def of(cls, weights: NDArray[np.float32], called: str = "the layer") -> GaussianFit:
-        """Return the fit of the flat weights of a layer.
-
-        Raises `StoreError`, which names the layer as in `called`, for weights that are not finite, all equal, or all outliers.
-        """
+        """Return the fit of the flat weights of a layer, named as in `called`; raises `StoreError` if none can be used."""
         with np.errstate(over="ignore", invalid="ignore"):
             fit = cls(float(weights.mean(dtype=np.float64)), float(weights.std(dtype=np.float64)))
-        if not math.isfinite(fit.mean) or not math.isfinite(fit.deviation):
-            raise StoreError(f"{called} has weights that are not finite", remedy="train the model again, or correct its file")
-        if weights.min() == weights.max():
-            raise StoreError(f"{called}: all weights are {weights[0]:g}, to which no Gaussian fits")
-        if fit.deviation >= DEVIATION_LIMIT or bool(fit.outliers(weights).all()):
-            raise StoreError(f"{called}: with a deviation of {fit.deviation:.4g} every weight is an outlier")
+        usable = math.isfinite(fit.mean) and fit.deviation < DEVIATION_LIMIT and weights.min() < weights.max()
+        if not usable or bool(fit.outliers(weights).all()):
+            what = f"{called} cannot be quantised: its weights are not finite, all equal or all outliers"
+            raise StoreError(f"{what} (mean {fit.mean:.4g}, deviation {fit.deviation:.4g})", remedy="train the model again")
         return fit
 
     @property
@@ -136,38 +130,28 @@ def packed_bits(codes: NDArray[np.uint8], bits: int) -> NDArray[np.uint8]:
     return np.packbits(np.unpackbits(codes[:, None], axis=1, count=bits, bitorder="little"), bitorder="little")
 
 
-class Quantised(NamedTuple):
-    """A record with what the index holds of it."""
-
-    content: bytes
-    crc32: int
-    squared_error: float
-    """Sum of the squared rounding errors of all weights."""
-
-
 def quantise(
     shards: NDArray[np.float32], outliers: NDArray[np.bool_], bits: Sequence[int]
-) -> Iterator[tuple[int, list[Quantised]]]:
-    """Yield each of `bits` with the records of all shards of a layer. `outliers`: of all weights, in the shape of `shards`."""
-    flat, none = shards.reshape(-1), np.zeros(0, np.float32)
+) -> Iterator[list[tuple[bytes, float]]]:
+    """Yield for each of `bits` the records of all shards of a layer, each with its sum of squared rounding errors.
+
+    `outliers`: of all weights, in the shape of `shards`.
+    """
+    flat, none, nowhere = shards.reshape(-1), np.zeros(0, np.float32), np.zeros(0, np.int32)
     order = ascending(flat, outliers.reshape(-1))
     places = [np.flatnonzero(of_shard).astype(np.int32) for of_shard in outliers]
     for width in bits:
         if width == FULL:
-            whole = none.astype(np.int32)
-            packed = [PackedWeights(FULL, len(shard), shard.view(np.uint8), none, whole, none) for shard in shards]
-            errors = np.zeros(len(shards))
-        else:
-            codes, centroids = grouped(flat, order, width)
-            off = np.where(outliers, 0.0, (centroids[codes] - flat).reshape(shards.shape))
-            errors = np.square(off, dtype=np.float64).sum(1)
-            packed = [
-                PackedWeights(width, len(shard), packed_bits(of_shard, width), centroids, at, shard[at])
-                for of_shard, shard, at in zip(codes.reshape(shards.shape), shards, places, strict=True)
-            ]
-        contents = [encode(shard) for shard in packed]
-        rows = zip(contents, errors.tolist(), strict=True)
-        yield width, [Quantised(content, zlib.crc32(content), error) for content, error in rows]
+            packed = [PackedWeights(FULL, len(shard), shard.view(np.uint8), none, nowhere, none) for shard in shards]
+            yield [(encode(shard), 0.0) for shard in packed]
+            continue
+        codes, centroids = grouped(flat, order, width)
+        off = np.where(outliers, 0.0, (centroids[codes] - flat).reshape(shards.shape))
+        packed = [
+            PackedWeights(width, len(shard), packed_bits(of_shard, width), centroids, at, shard[at])
+            for of_shard, shard, at in zip(codes.reshape(shards.shape), shards, places, strict=True)
+        ]
+        yield list(zip(map(encode, packed), np.square(off, dtype=np.float64).sum(1).tolist(), strict=True))
 
 
 def _field_sizes(weights: int, bits: int, outliers: int) -> NDArray[np.int64]:

@@ -311,12 +311,10 @@ def write_store(
                     shards = layer_shards(geometry, weights.layer(at))
                     fit = GaussianFit.of(shards.reshape(-1), f"layer {at}")
                     outliers = fit.outliers(shards)
-                    rows = [row for _, row in quantise(shards, outliers, widths)]
-                    file.writelines(record.content for row in rows for record in row)
-                    sums, errors = (
-                        tuple(tuple(getattr(record, name) for record in row) for row in rows)
-                        for name in ("crc32", "squared_error")
-                    )
+                    rows = list(quantise(shards, outliers, widths))
+                    file.writelines(content for row in rows for content, _ in row)
+                    sums = tuple(tuple(zlib.crc32(content) for content, _ in row) for row in rows)
+                    errors = tuple(tuple(error for _, error in row) for row in rows)
                     layers.append(LayerIndex(fit, tuple(outliers.sum(1).tolist()), sums, errors))
             # Copies: no two tensors of the file may share memory.
             write_tensors(partial / RESIDENT, {name: tensor.clone() for name, tensor in weights.resident.items()})

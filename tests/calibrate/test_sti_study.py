@@ -12,7 +12,7 @@ import pytest
 
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.papers.kit.study import read_study, write_study
-from simnmt.papers.sti.plans import GPU, LENGTH, PROCESSOR, Planner, StudySettings, submodels
+from simnmt.papers.sti.plans import GPU, LENGTH, PROCESSOR, Planner, submodels
 from simnmt.papers.sti.study import Study, packed, unpacked
 from simnmt.papers.sti.study_run import SAVED_EVERY, measure, study_classifier
 from simnmt.profile.streaming_cost import BERT_BASE, Shard
@@ -20,7 +20,7 @@ from simnmt.streaming.encoder import EncoderWeights
 from simnmt.streaming.evaluation import Evaluation
 from simnmt.streaming.store import write_store
 from simnmt.streaming.texts import learn_pieces
-from tests.papers.sti_stand_ins import ORDER, SETTINGS, Imagined, begun, studied, study
+from tests.papers.sti_stand_ins import ORDER, Imagined, begun, studied, study
 from tests.streaming.made_encoder import made_weights
 
 LAYERS, SLICES = 6, 4
@@ -95,28 +95,24 @@ class Breaking(Imagined):
 def test_a_stopped_study_continues_with_the_missing_answers(tmp_path: Path) -> None:
     out = tmp_path / "study.json"
     with pytest.raises(KeyboardInterrupt):
-        measure(begun(), Breaking(SAVED_EVERY + 3), SETTINGS, out=out)
+        measure(begun(), Breaking(SAVED_EVERY + 3), out=out)
     held, rest = read_study(out, Study), Imagined()
     assert len(held.answers) == SAVED_EVERY
-    whole = measure(held, rest, SETTINGS, out=out)
+    whole = measure(held, rest, out=out)
     assert rest.calls == 1 + len(whole.answers) - SAVED_EVERY
     assert whole.answers == study().answers and read_study(out, Study) == whole
 
 
 def test_importance_and_chance_raise_equally_many_shards_by_orders_that_are_drawn_alike() -> None:
     """STI-24: equal IO."""
-    planner = Planner(LAYERS, SLICES, ORDER, SETTINGS)
+    planner = Planner(LAYERS, SLICES, ORDER)
     rows = [row for row in planner.rows("upgrades") if row["order"] != "none"]
     assert all(list(row["bits"].values()).count(6) == row["raised"] for row in rows)
-    assert {row["raised"] for row in rows} == {2, 6}
+    assert {row["raised"] for row in rows} == {1, 2, 6}
     assert submodels(planner).keys() == submodels(planner).keys() == study().answers.keys()
 
 
 TEXTS = ["a fine film", "a dull film", "fine and warm", "dull and cold", "warm film", "cold film and dull"] * 3
-SMALL = StudySettings(
-    deadline_shares=(0.5, 1.0), size_shares=(0.0, 0.05), size_deadlines=(0.5,), depths=(0.5,), upgrades=((1.0, 0.5, 0.5),),
-    random_orders=2,
-)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -141,20 +137,20 @@ def test_a_real_store_is_studied_and_its_study_continued(places: tuple[Path, Pat
     def progress(count: float, total: int, title: str) -> None:
         done.append(count)
 
-    measured = study_classifier(*places, settings=SMALL, importance_task=apart, out=out, progress=progress)
+    measured = study_classifier(*places, importance_task=apart, out=out, progress=progress)
     assert measured.name == "tiny on films" and len(done) == len(measured.answers)
     ranked = measured.importance
     assert (ranked.task, ranked.examples, ranked.shared, len(ranked.order)) == ("ranking.tsv", 3, 1, 8)
     assert (measured.model.layers, measured.model.heads, measured.task.examples) == (2, 4, 18)
     assert measured.answers["ffff/ffff"].agreement == 1.0
-    assert study_classifier(*places, settings=SMALL, out=out, progress=progress) == measured
+    assert study_classifier(*places, out=out, progress=progress) == measured
     assert len(done) == len(measured.answers) and [path.name for path in tmp_path.iterdir()] == ["s.json"]
     with pytest.raises(CalibrationError):
-        study_classifier(places[0], apart, settings=SMALL, out=out)
+        study_classifier(places[0], apart, out=out)
 
 
 def test_a_study_needs_examples_that_rank_the_shards(places: tuple[Path, Path]) -> None:
     with pytest.raises(CalibrationError):
-        study_classifier(*places, settings=SMALL)
-    measured = study_classifier(*places, settings=SMALL, importance_task=places[1])
+        study_classifier(*places)
+    measured = study_classifier(*places, importance_task=places[1])
     assert measured.ranked_on_judged and measured.importance.shared == measured.importance.examples == 18

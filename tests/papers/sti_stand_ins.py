@@ -7,7 +7,7 @@ from functools import cache
 
 import numpy as np
 
-from simnmt.papers.sti.plans import Studied, StudySettings, scaled
+from simnmt.papers.sti.plans import Studied
 from simnmt.papers.sti.study import ImportanceOrder, StudiedClassifier, StudiedTask, Study
 from simnmt.papers.sti.study_run import measure
 from simnmt.profile.streaming_cost import Shard, ShardGeometry
@@ -17,14 +17,6 @@ EXAMPLES = 400
 GEOMETRY = ShardGeometry(6, 4, 48, 192)
 ORDER = tuple(sorted(((layer, piece) for layer in range(6) for piece in range(4)), key=lambda at: (at[0] + 3 * at[1]) % 7))
 """Every shard, best first."""
-SETTINGS = StudySettings(
-    deadline_shares=(0.1, 0.2, 0.4, 1.0),
-    size_shares=tuple(scaled(1e6 * mb) for mb in (0.0, 1.0, 16.0, 64.0)),
-    size_deadlines=(0.4,),
-    depths=(1 / 3, 2 / 3),
-    upgrades=((0.5, 0.5, 1 / 3), (1.0, 1.0, 1 / 4)),
-    random_orders=6,
-)
 
 
 class Imagined:
@@ -62,10 +54,10 @@ def begun(name: str = "small") -> Study:
 @cache
 def study(name: str = "small", *, flat: bool = False) -> Study:
     """All answers of it."""
-    return measure(begun(name), Imagined(flat), SETTINGS)  # type: ignore[arg-type]
+    return measure(begun(name), Imagined(flat))  # type: ignore[arg-type]
 
 
 @cache
 def studied(flat: bool = False) -> Studied:
     """The study with its plans."""
-    return Studied.of(study(flat=flat), SETTINGS)
+    return Studied.of(study(flat=flat))

@@ -85,10 +85,10 @@ def test_a_difference_that_noise_may_explain_is_not_distinguishable() -> None:
 
 
 def test_a_plan_that_is_worse_fails_and_its_deadlines_are_listed() -> None:
-    measured = graded(lambda point: 0.70 if point.method == "STI" and point.deadline_share == 0.4 else 0.80)
+    measured = graded(lambda point: 0.70 if point.method == "STI" else 0.80)
     judged = records(measured, "STI-22 (c)")
     assert {record.verdict for record in judged} == {FAILS}
-    assert all("less accurate at 40 %" in record.why for record in judged)
+    assert all("less accurate at " in record.why for record in judged)
 
 
 @pytest.mark.parametrize(("lost", "expected"), [(0.0025, {HOLDS}), (0.05, {FAILS}), (0.01, {UNCLEAR})])
@@ -105,7 +105,7 @@ def test_accuracies_are_compared_where_both_sides_are_in_time() -> None:
     judged = records(kept, "STI-22 (c)")
     assert {record.verdict for record in judged} == {HOLDS}
     assert all(record.ours.startswith("in time: +0.00 points") for record in judged)
-    assert all("2 of 4 deadlines" in record.ours for record in judged)
+    assert all("4 of 8 deadlines" in record.ours for record in judged)
     assert all("late answers included -10.00 points" in record.why for record in judged)
 
 

@@ -20,7 +20,7 @@ from simnmt.papers.sti.pipeline import PipelineMeasurement, read_pipeline
 from simnmt.papers.sti.plans import Studied
 from simnmt.papers.sti.reproduction import describe_study
 from simnmt.papers.sti.study import Study
-from tests.papers.sti_stand_ins import SETTINGS, begun, studied, study
+from tests.papers.sti_stand_ins import begun, studied, study
 
 
 def pipeline(**changed: Any) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def test_gains_stand_beside_the_printed_ones_of_the_same_board(rows: dict[str, l
     printed = {(row["device"], row["method"]): row["printed"] for row in rows["gains"] if row["printed"] is not None}
     assert len(printed) == 8
     assert (printed["processor, 1 MB", "StdPL-6"], printed["GPU, 5 MB", "Load&Exec"]) == (5.83, 18.77)
-    assert len(rows["grid"]) == 3 * 4 * 10 and {row["method"] for row in rows["sizes"]} == {"STI"}
+    assert len(rows["grid"]) == 3 * 8 * 10 and {row["method"] for row in rows["sizes"]} == {"STI"}
 
 
 def test_gains_in_time_come_first_and_gains_over_all_deadlines_follow(
@@ -148,4 +148,4 @@ def test_the_command_writes_page_and_json(tmp_path: Path) -> None:
 
 def test_a_study_that_lacks_a_planned_submodel_is_refused() -> None:
     with pytest.raises(InputError):
-        Studied.of(begun(), SETTINGS)
+        Studied.of(begun())

@@ -66,13 +66,13 @@ def test_figure_7_is_of_parameters_held_and_level_where_none_are(report: Report,
     """STI-22, STI-23: a point for each buffer, one for the model in memory, lines for what holds nothing."""
     (figure,) = report.figures
     (panel,) = figure.panels
-    (place,) = (place for place, name in panel.controls[0].options if name == "small on sst2, GPU, 5 MB, 40 %")
+    (place,) = (place for place, name in panel.controls[0].options if name == "small on sst2, GPU, 5 MB, 50 %")
     chart = panel.draw(place)
     curves = {mark.name: mark for mark in chart.marks}
     (whole,) = (
         row
         for row in rows["grid"]
-        if (row["device"], row["deadline_share"], row["method"]) == ("GPU, 5 MB", 0.4, "PreloadModel-32")
+        if (row["device"], row["deadline_share"], row["method"]) == ("GPU, 5 MB", 0.5, "PreloadModel-32")
     )
     assert curves["PreloadModel-32"].x == [round(whole["held_mb"], 6)]
     assert curves["PreloadModel-32"].y == [round(100 * whole["accuracy"], 4)]

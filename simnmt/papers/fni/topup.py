@@ -17,7 +17,7 @@ import typer
 
 from simnmt.papers.fni import simulation
 from simnmt.papers.fni.devices import SETS, TOPUP, chosen_profiles, decoders, doubtful_profiles
-from simnmt.papers.fni.simulation import NAMES, STRATEGIES, Device, Row, gains, span
+from simnmt.papers.fni.simulation import NAMES, STRATEGIES, Device, Row, by_case, gains, span
 from simnmt.papers.kit.claims import Claim, Effect, Facts, Result, Undecided, above, at_most, below, judge, of_paper
 from simnmt.papers.kit.figures import Curve, Figure, bars, figure_of, grouped, line_chart
 from simnmt.papers.kit.rendering import Report, record
@@ -153,15 +153,13 @@ def refill_limit(timed: pd.DataFrame, ours: tuple[int, str, str], theirs: tuple[
     return float((theirs_s - ours_s).sum() / more.sum()), (theirs_s - ours_s) / more
 
 
-def _refill_limits(device: Device) -> Result:
-    def case(beam: int, test_set: str) -> tuple[str, Effect]:
-        limits = [refill_limit(device.timed, *((beam, test_set, run) for run in pair)) for pair in (TOPPED_UP, WITH_MAXI)]
-        texts = ["at no cost of a refill" if s is None else f"{1e3 * s:,.2f} ms more a refill" for s, _ in limits]
-        (_, alone_s), (_, beside_s) = limits
-        more = False if alone_s is None or beside_s is None else span(alone_s - beside_s.clip(min=0.0))
-        return f"{texts[0]} alone, {texts[1]} with maxi", more
-
-    return device.by_case(case, undecided=device.undecided)
+@by_case()
+def _refill_limits(device: Device, beam: int, test_set: str) -> tuple[str, Effect]:
+    limits = [refill_limit(device.timed, *((beam, test_set, run) for run in pair)) for pair in (TOPPED_UP, WITH_MAXI)]
+    texts = ["at no cost of a refill" if s is None else f"{1e3 * s:,.2f} ms more a refill" for s, _ in limits]
+    (_, alone_s), (_, beside_s) = limits
+    more = False if alone_s is None or beside_s is None else span(alone_s - beside_s.clip(min=0.0))
+    return f"{texts[0]} alone, {texts[1]} with maxi", more
 
 
 def _small_beams(device: Device) -> Result:
@@ -170,14 +168,14 @@ def _small_beams(device: Device) -> Result:
     gained = {decoder.beam: device.gain(decoder.beam, "europarl", "half-empty", "maxi") for decoder in device.decoders}
     if len(sound) < 2:
         missing = Undecided("needs two beams of which enough was measured")
-        return device.by_case(lambda *at: ("", False), EUROPARL, undecided=lambda *at: device.undecided(*at) or missing)
-    small = gained[sound[0].beam]
+        return device.by_case(lambda *at: ("", False), EUROPARL, (), lambda *at: device.undecided(*at) or missing)
+    first, last = sound[0], sound[-1]
 
     def case(beam: int, test_set: str) -> tuple[str, Effect]:
-        return str(gained[beam]), span(small.by_seed - (gained[beam].by_seed if beam != sound[0].beam else 0.0))
+        return str(gained[beam]), span(gained[first.beam].by_seed - (gained[beam].by_seed if beam != first.beam else 0.0))
 
-    batches = f"batches of {sound[0].batch} and of {sound[-1].batch}" if sound[0].batch != sound[-1].batch else ""
-    return device.by_case(case, EUROPARL, (sound[0].beam, sound[-1].beam), why=batches)
+    batches = f"batches of {first.batch} and of {last.batch}" if first.batch != last.batch else ""
+    return device.by_case(case, EUROPARL, (first.beam, last.beam), lambda *at: None, batches)
 
 
 EUROPARL, SUBTITLES = ("europarl",), ("opensubtitles",)
@@ -243,7 +241,10 @@ def report_of(lengths: Lengths, devices: Sequence[Device]) -> Report:
             simulation.speed_table("Speed with all sentences at hand (figures 6, 7)", speeds, "it"),
             TOPUP.shown_table("devices", [record(decoder, keys) for decoder in known]),
         ],
-        [*_speed_figures(speeds), *_occupancy_figures(lengths, active)],
+        [
+            *simulation.speed_figure("figures-6-7", "Figures 6 and 7: speed with top-up batching", speeds),
+            *_occupancy_figures(lengths, active),
+        ],
         [] if known else ["No device profile at hand has costs of decode steps and of the encoder: no speeds are known."],
         values={"seeds": len(simulation.SEEDS), "least_batches": simulation.LEAST_BATCHES},
         rows={"speeds": speeds},
@@ -268,17 +269,6 @@ def _active_rows(lengths: Lengths) -> list[Row]:
         | {"share_by_active": np.mean([*lengths.by_seed(key, strategy, "share_by_active")], axis=0).tolist()}
         for key, strategy in product(SETS, STRATEGIES)
     ]
-
-
-def _speed_figures(rows: Sequence[Row]) -> list[Figure]:
-    charts = {}
-    for (test_set, device), group in grouped(rows, "set", "device").items():
-        rates = [f"{row['sentences_per_s']:.4g} with beam {row['beam']}" for row in group if row["strategy"] == "mini"]
-        reading = f"Mini-batching: sentences a second {', '.join(rates)}."
-        charts[f"{SETS[test_set].name}, {device}"] = simulation.speed_chart(group, "speed over mini-batching", reading)
-    note = "All sentences at hand, simulated on each device's step costs. The paper's curves are not in its text."
-    title, heading = "Figures 6 and 7: speed with top-up batching", "Speed over mini-batching by beam"
-    return [figure_of("figures-6-7", title, heading, charts, note=note, before="speeds")] if charts else []
 
 
 def _occupancy_figures(lengths: Lengths, active: Sequence[Row]) -> list[Figure]:

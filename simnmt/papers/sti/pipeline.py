@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from simnmt.calibrate.settings import read_measurement
 from simnmt.papers.kit.claims import Claim, Facts, Result, Undecided, at_least, at_most, of_paper
@@ -23,46 +23,35 @@ class _Entry(BaseModel):
     """A part of the file; keys that no claim needs are ignored."""
 
     model_config = ConfigDict(frozen=True, allow_inf_nan=False)
+    pace_mb: AboveZero
+    cold: bool = True
 
 
 class PacedRuns(_Entry):
-    """All layers at one pace of reading."""
+    """All layers loaded in 32 bits and then computed, over the pipeline of 6 bits: median ratio of pairs."""
 
-    pace_mb: AboveZero
-    cold: bool
     ratio: float
-    """All loaded in 32 bits, then computed, over the pipeline of 6 bits, median of pairs."""
 
 
 class ExecutedPlan(_Entry):
     """One plan, simulated and executed."""
 
-    pace_mb: AboveZero
     simulated_s: AboveZero
     simulated_stall_s: float
     error: float
     """Simulated over measured latency, less 1, by costs of the same rounds."""
     stall_share: float
     """Of the measured latency."""
-    cold: bool
 
 
-class Skew(_Entry):
-    """The pace at which a layer loads for as many times its computation as the paper's."""
-
-    pace_mb: AboveZero
-
-
-class Unpacking(_Entry):
-    """Speed of native unpacking."""
+class Unpacking(BaseModel):
+    """Speed of native unpacking over the best of torch and numba, least over bits, and at 6 bits over that at 2."""
 
     least_ratio: float
-    """Over the best of torch and numba, least over bits."""
     six_over_two: float
-    """Speed at 6 bits over that at 2 bits."""
 
 
-class PipelineMeasurement(_Entry):
+class PipelineMeasurement(BaseModel):
     """The file of `python -m benchmarks.sti_pipeline --out FILE`."""
 
     version: Literal[2]
@@ -71,9 +60,10 @@ class PipelineMeasurement(_Entry):
     heads: Positive
     width: Positive
     ffn: Positive
-    faster: tuple[PacedRuns, ...]
-    skew: Skew
-    grid: tuple[ExecutedPlan, ...]
+    faster: Annotated[tuple[PacedRuns, ...], Field(min_length=1)]
+    skew: _Entry
+    """The pace at which a layer loads for as many times its computation as the paper's."""
+    grid: Annotated[tuple[ExecutedPlan, ...], Field(min_length=1)]
     unpack: Unpacking
 
 
@@ -97,16 +87,16 @@ class OfPipeline(Facts):
     def lacks(self, need: str) -> Undecided | None:
         """Return the reason why nothing of the measurement can be judged."""
         measured = self.measured
-        if any(getattr(measured, size) != getattr(BERT_BASE, size) for size in ("layers", "heads", "width", "ffn")):
+        if (measured.layers, measured.heads, measured.width, measured.ffn) != astuple(BERT_BASE)[:4]:
             return Undecided("the model is not of BERT's base size")
-        cold = all([*(runs.cold for runs in measured.faster), *(plan.cold for plan in measured.grid)])
+        cold = all(entry.cold for entries in (measured.faster, measured.grid) for entry in entries)
         return None if cold else Undecided("the store's file was not dropped from memory, so that reads were not cold")
 
     def faster(self) -> Result:
         """Return the speed of a pipeline of 6 bits over loading 32 bits first, by pace."""
         ratios = {f"at {runs.pace_mb:g} MB/s": runs.ratio for runs in self.measured.faster}
         ours = "; ".join(f"{ratio:.2f} times {pace}" for pace, ratio in ratios.items())
-        return Result(min(ratios.values(), default=0.0), ours, "16 tokens, cold reads, medians of repeats in turn")
+        return Result(min(ratios.values()), ours, "16 tokens, cold reads, medians of repeats in turn")
 
     def stalls(self) -> Result:
         """Return the largest share of stall of plans at the paper's skew that are predicted not to stall."""
@@ -122,8 +112,6 @@ class OfPipeline(Facts):
     def simulated(self) -> Result:
         """Return how many plans are simulated well enough."""
         errors = [abs(plan.error) for plan in self.measured.grid]
-        if not errors:
-            raise Undecided("no plan was measured")
         within, mean = sum(error <= LARGEST_ERROR for error in errors), sum(errors) / len(errors)
         ours = f"{within} of {len(errors)} plans; off by {100 * max(errors):.1f} % at most, {100 * mean:.1f} % on average"
         return Result(max(errors), ours, "by costs of reads and layers alone, measured beside the plans and not fitted to them")

@@ -61,30 +61,16 @@ DEVICES = (PROCESSOR, Device("processor, 5 MB", "odroid", "jetson"), GPU)
 """The second one since 1 MB does not hold twelve slices of 2 bits."""
 
 
-@dataclass(frozen=True, slots=True)
-class StudySettings:
-    """How much of a study is planned."""
-
-    deadline_shares: tuple[float, ...] = (0.1, 0.13, 0.175, 0.25, 0.35, 0.5, 0.7, 1.0)
-    """Of the whole model's computation: 0.13, 0.175 and 0.35 are the paper's 150, 200 and 400 ms where a layer takes 95 ms."""
-    size_shares: tuple[float, ...] = tuple(scaled(1e6 * mb) for mb in (0.0, 0.2, 0.4, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0))
-    """Preload buffers of the part `sizes`."""
-    size_deadlines: tuple[float, ...] = (0.13, 0.25, 0.5)
-    """Deadlines of the part `sizes`, as shares of the whole model's computation."""
-    depths: tuple[float, ...] = (1 / 6, 1 / 3, 1 / 2, 2 / 3, 5 / 6)
-    """Shares of the layers, and of the slices, that uniform submodels have beside the whole."""
-    upgrades: tuple[tuple[float, float, float], ...] = (
-        (5 / 12, 1 / 4, 1 / 5),
-        (5 / 12, 1 / 4, 1 / 3),
-        (5 / 12, 1 / 4, 8 / 15),
-        (8 / 12, 1 / 2, 1 / 4),
-        (1.0, 1.0, 1 / 4),
-    )
-    """Layers, slices, and shards raised, each as a share; the paper's case is 5 x 3 (Table 7's text)."""
-    random_orders: int = 20
-
-
-DEFAULT = StudySettings()
+DEADLINES = (0.1, 0.13, 0.175, 0.25, 0.35, 0.5, 0.7, 1.0)
+"""Shares of the whole model's computation: 0.13, 0.175, 0.35 are the paper's 150, 200, 400 ms where a layer takes 95 ms."""
+SIZES = tuple(scaled(1e6 * mb) for mb in (0.0, 0.2, 0.4, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0))
+"""Preload buffers of the part `sizes`."""
+SIZES_DEADLINES = (0.13, 0.25, 0.5)
+DEPTHS = (1 / 6, 1 / 3, 1 / 2, 2 / 3, 5 / 6)
+"""Shares of the layers, and of the slices, that uniform submodels have beside the whole."""
+UPGRADES = ((5 / 12, 1 / 4, 1 / 5), (5 / 12, 1 / 4, 1 / 3), (5 / 12, 1 / 4, 8 / 15), (8 / 12, 1 / 2, 1 / 4), (1.0, 1.0, 1 / 4))
+"""Layers, slices, and shards raised, each as a share; the paper's case is 5 x 3 (Table 7's text)."""
+RANDOM_ORDERS = 20
 Row = dict[str, Any]
 """A row of a part; `bits` are those of each shard of its submodel."""
 
@@ -96,7 +82,6 @@ class Planner:
     layers: int
     slices: int
     order: tuple[Shard, ...]
-    settings: StudySettings = DEFAULT
 
     def rows(self, part: Part) -> Iterator[Row]:
         """Return the rows of a part."""
@@ -105,7 +90,7 @@ class Planner:
 
     def _uniform(self) -> Iterator[Row]:
         """Yield the whole model at each bitwidth, and in full precision with fewer layers or fewer slices (STI-27)."""
-        fewer = [{_part_of(whole, share) for share in self.settings.depths} - {whole} for whole in (self.layers, self.slices)]
+        fewer = [{_part_of(whole, share) for share in DEPTHS} - {whole} for whole in (self.layers, self.slices)]
         sizes = [(self.layers, self.slices, bits) for bits in BITS]
         sizes += [(layers, self.slices, 32) for layers in sorted(fewer[0])]
         sizes += [(self.layers, slices, 32) for slices in sorted(fewer[1])]
@@ -121,7 +106,7 @@ class Planner:
         """Yield every method for every deadline and device; where nothing ends in time, one shard of one layer runs late."""
         for device in DEVICES:
             cost = device.cost(self.layers, self.slices, self.order)
-            for share in self.settings.deadline_shares:
+            for share in DEADLINES:
                 for method, preload_share in product(PLANNED, (0.0, device.preload_share)):
                     yield self._planned(device, cost, share, preload_share, method)
                 deadline_s = self._deadline_s(cost, share)
@@ -139,17 +124,18 @@ class Planner:
         """Yield plans with preload buffers of many sizes, on one of the devices that differ by their buffer alone."""
         for device in (PROCESSOR, GPU):
             cost = device.cost(self.layers, self.slices, self.order)
-            for share, preload_share in product(self.settings.size_deadlines, self.settings.size_shares):
+            for share, preload_share in product(SIZES_DEADLINES, SIZES):
                 yield self._planned(device, cost, share, preload_share)
 
     def _upgrades(self) -> Iterator[Row]:
         """Yield submodels at 2 bits of which as many shards are raised by importance and by random orders (STI-24)."""
-        for at, (depth, width, part) in enumerate(self.settings.upgrades):
-            layers, slices = _part_of(self.layers, depth), _part_of(self.slices, width)
+        sizes = [(_part_of(self.layers, depth), _part_of(self.slices, width), part) for depth, width, part in UPGRADES]
+        cases = dict.fromkeys((layers, slices, _part_of(layers * slices, part)) for layers, slices, part in sizes)
+        for at, (layers, slices, raised) in enumerate(cases):
             shards = self._submodel(layers, slices)
-            raised, base = _part_of(len(shards), part), dict.fromkeys(shards, LOW_BITS)
+            base = dict.fromkeys(shards, LOW_BITS)
             generator = np.random.default_rng((1, at))
-            draws = [generator.permutation(len(shards))[:raised] for _ in range(self.settings.random_orders)]
+            draws = [generator.permutation(len(shards))[:raised] for _ in range(RANDOM_ORDERS)]
             orders: list[tuple[str, list[Shard]]] = [("none", [])]
             orders += [("importance", [shard for shard in self.order if shard in base][:raised])]
             orders += [("random", [shards[place] for place in draw]) for draw in draws]
@@ -226,9 +212,9 @@ class Studied:
     upgrades: pd.DataFrame
 
     @classmethod
-    def of(cls, study: Study, settings: StudySettings = DEFAULT) -> Studied:
+    def of(cls, study: Study) -> Studied:
         """Plan with the study's order of importance. Raises `InputError` for a study that lacks a planned submodel."""
-        planner = Planner(study.model.layers, study.model.heads, study.importance.order, settings)
+        planner = Planner(study.model.layers, study.model.heads, study.importance.order)
         return cls(study, **{part: _frame(study, planner.rows(part)) for part in PARTS})
 
 

@@ -18,7 +18,7 @@ from simnmt.calibrate.streaming.measurements import check_bits
 from simnmt.calibrate.streaming.profile import measure_importance
 from simnmt.nmt.devices import torch_threads
 from simnmt.papers.kit.study import TOOL, PartRun, part_run, read_study, write_study
-from simnmt.papers.sti.plans import DEFAULT, Planner, StudySettings, submodels
+from simnmt.papers.sti.plans import Planner, submodels
 from simnmt.papers.sti.study import Answers, ImportanceOrder, StudiedClassifier, StudiedTask, Study, packed
 from simnmt.streaming.encoder import ElasticEncoder
 from simnmt.streaming.evaluation import Evaluator
@@ -33,7 +33,6 @@ SAVED_EVERY = 50
 def measure(
     study: Study,
     evaluator: Evaluator,
-    settings: StudySettings = DEFAULT,
     *,
     out: Path | None = None,
     threads: int = 1,
@@ -41,7 +40,7 @@ def measure(
 ) -> Study:
     """Evaluate the submodels whose answers the study lacks, and keep it in the file `out`."""
     model, answers = study.model, dict(study.answers)
-    needed = submodels(Planner(model.layers, model.heads, study.importance.order, settings))
+    needed = submodels(Planner(model.layers, model.heads, study.importance.order))
     missing = {name: bits for name, bits in needed.items() if name not in answers}
     if not missing:
         return study
@@ -64,7 +63,6 @@ def study_classifier(
     task_path: Path,
     *,
     importance_task: Path | None = None,
-    settings: StudySettings = DEFAULT,
     out: Path | None = None,
     threads: int = 1,
     progress: Progress | None = None,
@@ -103,7 +101,7 @@ def study_classifier(
         else:
             ranking = read_task(importance_task, label_names=store.label_names or None)
             study = Study(tool=TOOL, model=model, task=judged, importance=_ranked(store, ranking, task, threads), answers={})
-        return measure(study, _evaluator(store, task, threads), settings, out=out, threads=threads, progress=progress)
+        return measure(study, _evaluator(store, task, threads), out=out, threads=threads, progress=progress)
 
 
 def _ranked(store: ShardStore, ranking: Task, judged: Task, threads: int) -> ImportanceOrder:
