@@ -43,7 +43,7 @@ def disk_cases(bench: Bench) -> Cases:
 def fit_disk_block(frame: pd.DataFrame, bench: Bench) -> Blocks:
     """Return `disk`."""
     rows = counted(frame)
-    read_s = rows.groupby("bytes")["seconds"].agg(list).to_dict()
+    read_s = {size: rows.loc[rows["bytes"] == size, "seconds"].tolist() for size in set(rows["bytes"].tolist())}
     try:
         disk = fit_disk(read_s, cold=bool(rows["is_cold"].all()), paced_bytes_per_s=bench.settings.disk_bytes_per_s)
     except ValueError as error:
