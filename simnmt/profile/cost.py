@@ -76,20 +76,14 @@ SHARES: Floats = np.array([*(0.05 * np.arange(20)).round(2), 0.975, 0.99, 1.0])
 
 @dataclass(frozen=True, slots=True)
 class ResidualQuantiles:
-    """Distribution of single executions about the plane: quantiles of a factor of mean one, linear between them.
-
-    Example:
-        >>> residual = ResidualQuantiles(shares=(0.0, 0.5, 1.0), factors=(0.5, 1.0, 1.5))
-        >>> residual.factor(np.array([0.0])).tolist()
-        [1.0]
-    """
+    """Distribution of single executions about the plane: quantiles of a factor of mean one, linear between them."""
 
     __pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     shares: tuple[float, ...]
     """Shares of the executions, from 0 to 1."""
     factors: tuple[float, ...]
-    """Factor on the plane that this share of the executions does not exceed; the first is the least, the last the greatest."""
+    """Factor on the plane that this share of the executions does not exceed."""
 
     @classmethod
     def of(cls, factors: Floats, shares: Floats = SHARES) -> ResidualQuantiles:
@@ -272,10 +266,7 @@ class DecodingCost:
         return self.gap_s_fixed + self.gap_s_per_sentence * batch
 
     def steps_at(self, batch: int) -> Callable[[int, int], float]:
-        """Return a function of plain numbers: seconds of the steps first..last and their gaps, 0 if last < first.
-
-        The function is a closed form, which a server keeps for each batch size.
-        """
+        """Return a closed form, which a server keeps: seconds of the steps first..last and their gaps, 0 if last < first."""
         usual, times, gap_s = self.step.at_batch(batch), self.mean_over_usual, self.gap_s(batch)
 
         def with_gaps(first: int, last: int) -> float:

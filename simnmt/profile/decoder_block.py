@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from simnmt.base.arrays import Floats
 from simnmt.profile.blocks import NOTE, Block, Count, Duration, Kind, Length, Share, Shown
@@ -120,12 +120,6 @@ class DecoderBlock(Block):
     variants: Annotated[tuple[DecoderVariant, ...], Field(min_length=1)]
     left_out: Annotated[tuple[str, ...], Shown("left out: {}")] = ()
     notes: Annotated[tuple[str, ...], NOTE] = ()
-
-    @model_validator(mode="after")
-    def _comparable(self) -> DecoderBlock:
-        if lacking := {variant.batch for variant in self.variants} - set(self.steps(self.base)):
-            raise ValueError(f"base: {self.base.describe()} is not among the variants at batch {min(lacking)}")
-        return self
 
     @property
     def measured(self) -> tuple[DecoderSettings, ...]:

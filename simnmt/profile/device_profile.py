@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from simnmt.base.arrays import Floats
 from simnmt.base.configuration import Configuration, end_tokens
 from simnmt.profile.blocks import (
     BeamOverrun,
@@ -31,6 +32,7 @@ from simnmt.profile.origin import Conditions, Device, EndpointBlock, EngineBlock
 from simnmt.profile.streaming_block import StiBlock
 from simnmt.profile.streaming_cost import StiCost
 
+Lengths = NDArray[np.int64] | Floats
 SCHEMA_VERSION: Final = 2
 """Version of the file's schema."""
 PACKING = ("gru", "bilstm", "attentional")
@@ -38,12 +40,7 @@ PACKING = ("gru", "bilstm", "attentional")
 
 
 class DeviceProfile(Configuration):
-    """Costs of one device running one model.
-
-    Example:
-        >>> profile.execution_s(np.array([20]), np.array([25]))  # doctest: +SKIP
-        array([0.288])
-    """
+    """Costs of one device running one model."""
 
     schema_version: Literal[2]
     name: str
@@ -98,8 +95,7 @@ class DeviceProfile(Configuration):
             self._lacks("step", "costs of decode steps")
         if self.encoder is None:
             self._lacks("encoder", "costs of encoding")
-        known_s = self.overheads_s
-        steps_per_token = self._steps_per_token
+        known_s, steps_per_token = self.overheads_s, self._steps_per_token
         return DecodingCost(
             step=self.step.cost,
             encoder=self.encoder.cost,
@@ -140,16 +136,11 @@ class DeviceProfile(Configuration):
         return self.energy and self.energy.with_plane(lambda plane: plane.times(1.0, self._steps_per_token))
 
     def execution_s(
-        self,
-        src_len: NDArray[np.int64],
-        tgt_len: NDArray[np.int64] | NDArray[np.float64],
-        standard_normal: NDArray[np.float64],
-        more_s_per_tgt_token: NDArray[np.float64] | None = None,
-    ) -> NDArray[np.float64]:
+        self, src_len: Lengths, tgt_len: Lengths, standard_normal: Floats, more_s_per_tgt_token: Floats | None = None
+    ) -> Floats:
         """Return the execution times, the plane times a residual factor; all arrays of shape (requests,), seconds.
 
-        `more_s_per_tgt_token`: seconds per target token of each request above the plane's slope, see `DecoderChoice`; may be
-        below 0.
+        `more_s_per_tgt_token`: seconds per target token of each request above the plane's slope; may be below 0.
         """
         plane_s = self.plane.seconds(src_len, tgt_len)
         if more_s_per_tgt_token is not None:
@@ -159,10 +150,10 @@ class DeviceProfile(Configuration):
     def counted_in(self, unit: LengthUnit, src: float = 1.0, tgt: float = 1.0) -> DeviceProfile:
         """Return the profile for lengths in a unit, one token of which is `src` or `tgt` tokens of this unit on average.
 
-        An end-of-sentence token stays one token; its cost, a beam's steps beyond its best output included, moves between the
-        slopes and the fixed parts of time and energy where lengths no longer count it. For other tokens, measured numbers
-        become inferred, and costs of steps, encoders and streaming, which are of whole tokens of this unit, are left out.
-        Raises `ProfileError` if a profile of the same tokens has costs of steps, which count every token.
+        An end-of-sentence token stays one token; its cost moves between the slopes and the fixed parts of time and energy where
+        lengths no longer count it. For other tokens, measured numbers become inferred, and costs of steps, encoders and
+        streaming, which are of whole tokens of this unit, are left out. Raises `ProfileError` if a profile of the same tokens
+        has costs of steps, which count every token.
         """
         own = self.length_unit
         if unit == own:
@@ -190,7 +181,7 @@ class DeviceProfile(Configuration):
         }
         return self.model_copy(update=changed)
 
-    def outside(self, src_len: NDArray[np.int64], tgt_len: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def outside(self, src_len: Lengths, tgt_len: Lengths) -> NDArray[np.bool_]:
         """Return a mask of the requests outside the profile's valid range."""
         (src_low, src_high), (tgt_low, tgt_high) = self.valid_range.src_len, self.valid_range.tgt_len
         return (src_len < src_low) | (src_len > src_high) | (tgt_len < tgt_low) | (tgt_len > tgt_high)

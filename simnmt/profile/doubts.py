@@ -59,8 +59,7 @@ class Doubt:
     message: str
     """One sentence without a full stop."""
     effect: str = ""
-    """Its effect on the numbers of a run that uses these cost models, one sentence without a full stop; empty if it has none
-    or none is known, so that a run does not print the doubt."""
+    """Its effect on the numbers of a run that uses these cost models; empty if none is known: a run does not print it then."""
 
 
 def profile_doubts(profile: DeviceProfile, cost_models: Sequence[str] = COST_MODELS, *, beam: int | None = None) -> list[Doubt]:
@@ -225,8 +224,7 @@ def busy_message(others_cpus: float | None, activity: str) -> str:
 def alone_vs_plane(profile: DeviceProfile) -> float | None:
     """Return the relative difference of a sentence alone by steps from the plane, on average over `@de-en-news` (XP-01).
 
-    It is the mean of encoder, steps and gaps over the mean of the plane, less 1. None for a profile without costs of steps
-    and encoders, or whose plane gives 0 s for these lengths.
+    None for a profile without costs of steps and encoders, or whose plane gives 0 s for these lengths.
     """
     if profile.step is None or profile.encoder is None:
         return None
@@ -245,11 +243,7 @@ def _news() -> NDArray[np.float64]:
 
 
 def against_step(profile: DeviceProfile) -> dict[int, float]:
-    """Return by batch size the measured step of the decoder's base over the profile's step and gap; about 1 if both agree.
-
-    A variant multiplies costs by its ratio to the base, which a slower box hardly changes; far from 1, more than the pace of
-    the box may differ.
-    """
+    """Return by batch size the measured step of the decoder's base over the profile's step and gap; about 1 if both agree."""
     block = profile.decoder
     if block is None or profile.step is None or profile.encoder is None:
         return {}

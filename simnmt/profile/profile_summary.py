@@ -36,8 +36,7 @@ def as_json(profile: DeviceProfile) -> dict[str, Any]:
 def outline(profile: DeviceProfile) -> Mapping[str, Any]:
     """Return what tells a profile from others: box, engine, kinds of its cost models, samples, units, date and warnings.
 
-    `execution_s_of_20_tokens`: seconds of a sentence of 20 source and 20 target tokens by itself. `batches`: whether it has the
-    costs that a batching server needs; `knows_refills`: those of sentences that join a running batch.
+    `batches`: whether it has the costs that a batching server needs; `knows_refills`: those of joining a running batch.
     """
     engine = None if profile.engine is None else f"{profile.engine.backend} {profile.engine.compute_type}"
     return {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import product
 from typing import Annotated, Any
 
@@ -17,7 +17,6 @@ from simnmt.papers.fni.simulation import Row
 from simnmt.papers.kit.claims import Printed, judge
 from simnmt.papers.kit.figures import Figure, bars, figure_of, grouped
 from simnmt.papers.kit.rendering import Report, derived_table, record
-from simnmt.report.charts import Chart
 
 TIMED = ("mini", "half-empty", "maxi", "maxi half-empty")
 """The paper's baseline, its choice of top-up (half-empty), and both on top of maxi-batching."""
@@ -138,32 +137,22 @@ def _device_row(plain: Decoder, fused: Decoder) -> Row:
 
 
 def _figures(stages: Sequence[Row], speeds: Sequence[Row]) -> list[Figure]:
-    if not speeds:
-        return []
+    cumulative = [row for row in speeds if row["strategy"] in ("mini", "half-empty")]
+    return [
+        *([_share_figure(stages)] if stages else []),
+        *simulation.speed_figure(
+            "figures-3-4", "Figures 3 and 4: speed with the fused kernel", [row for row in speeds if row["strategy"] == "mini"]
+        ),
+        *simulation.speed_figure("figures-9-10", "Figures 9 and 10: cumulative results", cumulative),
+    ]
+
+
+def _share_figure(stages: Sequence[Row]) -> Figure:
+    charts = {}
+    for (device,), rows in grouped(stages, "source").items():
+        shares = ", ".join(f"{_case(row)} {100 * row['output_share']:.0f} %" for row in rows)
+        reading = f"Output layer on {device}: {shares} (published: nearly 70 % of Europarl, more of OpenSubtitles)."
+        series = {name: [100 * row[part] / row["total_s"] for row in rows] for part, name in layer.PARTS.items()}
+        charts[device] = bars([_case(row) for row in rows], "% of the time", reading, series, stacked=True)
     title, note = "Figures 1 and 5: shares of the time", "Without the fused kernel, maxi-batching."
-    shares = {device: _share_chart(device, rows) for (device,), rows in grouped(stages, "source").items()}
-    figures = [figure_of("figures-1-5", title, "Share of the time by part", shares, note=note)]
-    by_set = grouped(speeds, "device", "set")
-    note = "All sentences at hand, over mini-batching without the fused kernel. The paper's curves are not in its text."
-    for identifier, title, strategies in (
-        ("figures-3-4", "Figures 3 and 4: speed with the fused kernel", ("mini",)),
-        ("figures-9-10", "Figures 9 and 10: cumulative results", ("mini", "half-empty")),
-    ):
-        charts = {f"{SETS[key].name}, {device}": _speed_chart(rows, strategies) for (device, key), rows in by_set.items()}
-        figures.append(figure_of(identifier, title, "Speed by beam", charts, note=note, before="speeds"))
-    return figures
-
-
-def _share_chart(device: str, rows: Sequence[Row]) -> Chart:
-    shares = ", ".join(f"{_case(row)} {100 * row['output_share']:.0f} %" for row in rows)
-    reading = f"Output layer on {device}: {shares} (published: nearly 70 % of Europarl, more of OpenSubtitles)."
-    series = {name: [100 * row[part] / row["total_s"] for row in rows] for part, name in layer.PARTS.items()}
-    return bars([_case(row) for row in rows], "% of the time", reading, series, stacked=True)
-
-
-def _speed_chart(rows: Sequence[Mapping[str, Any]], strategies: Sequence[str]) -> Chart:
-    shown = [row for row in rows if row["strategy"] in strategies]
-    gains = {row["name"]: row["published"] for row in shown if row["published"] is not None}
-    theirs = ", ".join(f"{name} up to {1 + gained:.2f}" for name, gained in gains.items())
-    reading = f"{SETS[rows[0]['set']].name}, {rows[0]['device']}. Published: {theirs}."
-    return simulation.speed_chart(shown, "speed over mini-batching", reading)
+    return figure_of("figures-1-5", title, "Share of the time by part", charts, note=note)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from simnmt.papers.fni.devices import BEAM, BEAMS, FUSED, SETS, VOCAB, Decoder, case_name
-from simnmt.papers.fni.simulation import SEEDS, STRATEGIES, Device, Row, gains, lengths_of, span
+from simnmt.papers.fni.simulation import SEEDS, STRATEGIES, Device, Row, by_case, gains, lengths_of, span
 from simnmt.papers.kit import claims as kit
 from simnmt.papers.kit.claims import Claim, Effect, Facts, Printed, Result, Undecided, end_to_end, share_needed
 from simnmt.papers.kit.rendering import Derived
@@ -265,30 +265,25 @@ class Layers(Device):
     stages: Mapping[tuple[int, str], Row] = field(kw_only=True)
     """See `stages`, by beam and set."""
 
-    def few(self, decoder: Decoder, test_set: str) -> Undecided | None:
-        """Return the reason why too few sentences decide nothing."""
-        return self.undecided(decoder, test_set, costs=False, refills=False)
-
     @property
-    def predictions(self) -> str:
-        """The predicted gains with the product's blocks, and with the product left alone as in the paper."""
-        return "; ".join(
+    def facts(self) -> dict[str, Any]:
+        """The vocabulary, and gains predicted with the product's blocks, and with the product left alone as in the paper."""
+        predictions = (
             f"{case_name(beam, key)}: {_percent(row['predicted'])[:-2]}, {_percent(row['predicted_product_left_alone'])}"
             for (beam, key), row in self.stages.items()
         )
+        return {"vocab": self.decoders[0].profile.model.vocab, "predictions": "; ".join(predictions)}
 
 
 def _stage(column: str, form: str, sets: Sequence[str] = tuple(SETS), beams: Sequence[int] = ()) -> Callable[[Layers], Result]:
     """Return what measures one column of the stages."""
 
-    def value(layers: Layers) -> Result:
-        def case(beam: int, test_set: str) -> tuple[str, Effect]:
-            figure = float(layers.stages[beam, test_set][column])
-            return format(figure, form).replace("%", " %"), figure
+    @by_case(sets, beams, timed=False)
+    def judge(layers: Layers, beam: int, test_set: str) -> tuple[str, Effect]:
+        figure = float(layers.stages[beam, test_set][column])
+        return format(figure, form).replace("%", " %"), figure
 
-        return layers.by_case(case, sets, beams, why=f"V {layers.decoders[0].profile.model.vocab:,}")
-
-    return value
+    return judge
 
 
 def _larger_at_beam_1(layers: Layers) -> Result:
@@ -299,57 +294,41 @@ def _larger_at_beam_1(layers: Layers) -> Result:
     return Result({name: small - large for name, (small, large) in ratios.items()}, ours)
 
 
-def _product_change(layers: Layers) -> Result:
+@by_case(timed=False)
+def _product_change(layers: Layers, beam: int, test_set: str) -> tuple[str, Effect]:
     if not any(row["product_percent"] for row in layers.stages.values()):
         raise Undecided("the product was timed once, for both")
-
-    def case(beam: int, test_set: str) -> tuple[str, Effect]:
-        percent = layers.stages[beam, test_set]["product_percent"]
-        return f"{percent:+.1f} %", percent
-
-    return layers.by_case(case, predictions=layers.predictions)
+    percent = layers.stages[beam, test_set]["product_percent"]
+    return f"{percent:+.1f} %", percent
 
 
-def _larger_share(layers: Layers) -> Result:
-    def case(beam: int, test_set: str) -> tuple[str, Effect]:
-        share, europarl = (layers.stages[beam, key]["output_share"] for key in (test_set, "europarl"))
-        return f"{100 * share:.1f} %, Europarl {100 * europarl:.1f} %", share - europarl
-
-    return layers.by_case(case, ("opensubtitles",))
+@by_case(("opensubtitles",), timed=False)
+def _larger_share(layers: Layers, beam: int, test_set: str) -> tuple[str, Effect]:
+    share, europarl = (layers.stages[beam, key]["output_share"] for key in (test_set, "europarl"))
+    return f"{100 * share:.1f} %, Europarl {100 * europarl:.1f} %", share - europarl
 
 
-def _faster(layers: Layers) -> Result:
+@by_case(costs=False, refills=False)
+def _faster(layers: Layers, beam: int, test_set: str) -> tuple[str, Effect]:
     """Judge a gain that fusing alone, with the product unchanged, must show as well."""
-    otherwise = []
-
-    def case(beam: int, test_set: str) -> tuple[str, Effect]:
-        gained = layers.gain(beam, test_set, *IF_FUSED)
-        effect = span(gained.by_seed, LEAST_EFFECT)
-        by_fusing = layers.stages[beam, test_set]["predicted_product_left_alone"] - 1.0 > LEAST_EFFECT
-        if effect.low is not None and effect.low > 0.0 and not by_fusing:
-            otherwise.append(case_name(beam, test_set))
-            return str(gained), False
-        return str(gained), effect
-
-    result = layers.by_case(case, undecided=layers.few)
-    return replace(result, facts={"otherwise": ", ".join(otherwise) or "none", "predictions": layers.predictions})
+    gained = layers.gain(beam, test_set, *IF_FUSED)
+    by_fusing = layers.stages[beam, test_set]["predicted_product_left_alone"] - 1.0 > LEAST_EFFECT
+    if gained.by_seed.min() > LEAST_EFFECT and not by_fusing:
+        return f"{gained} by another cause than fusing", False
+    return str(gained), span(gained.by_seed, LEAST_EFFECT)
 
 
-def _more_than_europarl(layers: Layers) -> Result:
-    def case(beam: int, test_set: str) -> tuple[str, Effect]:
-        gained, europarl = (layers.gain(beam, key, *IF_FUSED) for key in (test_set, "europarl"))
-        return f"{gained}, Europarl {europarl}", span(gained.by_seed - europarl.by_seed, LEAST_EFFECT)
-
-    return layers.by_case(case, ("opensubtitles",), undecided=layers.few)
+@by_case(("opensubtitles",), costs=False, refills=False)
+def _more_than_europarl(layers: Layers, beam: int, test_set: str) -> tuple[str, Effect]:
+    gained, europarl = (layers.gain(beam, key, *IF_FUSED) for key in (test_set, "europarl"))
+    return f"{gained}, Europarl {europarl}", span(gained.by_seed - europarl.by_seed, LEAST_EFFECT)
 
 
-def _as_product(layers: Layers) -> Result:
-    def case(beam: int, test_set: str) -> tuple[str, Effect]:
-        both, fused, topped_up = (layers.gain(beam, test_set, *runs).mean for runs in (BOTH, IF_FUSED, TOPPED_UP))
-        product = (1.0 + fused) * (1.0 + topped_up) - 1.0
-        return f"{100 * both:+.1f} %, product {100 * product:+.1f} %", abs(both - product) <= NEAR_PRODUCT
-
-    return layers.by_case(case, undecided=layers.few)
+@by_case(costs=False, refills=False)
+def _as_product(layers: Layers, beam: int, test_set: str) -> tuple[str, Effect]:
+    both, fused, topped_up = (layers.gain(beam, test_set, *runs).mean for runs in (BOTH, IF_FUSED, TOPPED_UP))
+    product = (1.0 + fused) * (1.0 + topped_up) - 1.0
+    return f"{100 * both:+.1f} %, product {100 * product:+.1f} %", abs(both - product) <= NEAR_PRODUCT
 
 
 IF_FUSED, TOPPED_UP = ("mini, fused", "mini"), ("half-empty", "mini")

@@ -18,9 +18,8 @@ from simnmt.base.random_streams import stream
 from simnmt.batching import Batching, half_empty, immediate, maxi, mini, top_up
 from simnmt.papers.fni.devices import BATCH, COLLECTED, SETS, Decoder, case_name
 from simnmt.papers.kit.claims import Effect, Facts, Result, Undecided
-from simnmt.papers.kit.figures import estimate_bars, grouped
+from simnmt.papers.kit.figures import Figure, estimate_bars, figure_of, grouped
 from simnmt.profile.cost import CostTable, DecodingCost
-from simnmt.report.charts import Chart
 from simnmt.report.table import Column, Table
 from simnmt.results.device_accounts import SMALL_BATCH
 from simnmt.results.statistics import Estimate
@@ -171,19 +170,22 @@ class Device(Facts):
             return Undecided(f"of fewer than {LEAST_BATCHES} batches")
         return None
 
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Values for the words of the paper's data."""
+        return {}
+
     def by_case(
         self,
         judge: Callable[[int, str], tuple[str, Effect]],
-        sets: Iterable[str] = tuple(SETS),
-        beams: Collection[int] = (),
-        undecided: Callable[[Decoder, str], Undecided | None] = lambda decoder, test_set: None,
+        sets: Iterable[str],
+        beams: Collection[int],
+        undecided: Callable[[Decoder, str], Undecided | None],
         why: str = "",
-        **facts: Any,
     ) -> Result:
         """Return the result over all sets and beams (`beams`: those that count, empty: all) that something decides.
 
-        `judge` gives our figures on a beam and a set as text, and the effect that decides. `facts`: values for the words of
-        the paper's data.
+        `judge` gives our figures on a beam and a set as text, and the effect that decides.
         """
         effects: dict[str, Effect] = {}
         texts = []
@@ -198,31 +200,40 @@ class Device(Facts):
                 effects[name] = reason
         if not effects:
             raise Undecided("nothing that could decide it was measured")
-        return Result(effects, "; ".join(texts), why, facts=facts)
+        return Result(effects, "; ".join(texts), why, facts=self.facts)
 
 
-def gains(
-    *pairs: tuple[str, str],
-    ours: str = "{0}",
-    sets: Iterable[str] = tuple(SETS),
-    noise: float = 0.0,
-    costs: bool = True,
-    refills: bool = True,
-) -> Callable[[Any], Result]:
-    """Return what judges, case by case, by how much the first of some gains exceeds the others, or 0.
+def by_case(
+    sets: Iterable[str] = tuple(SETS), beams: Collection[int] = (), *, timed: bool = True, **needed: bool
+) -> Callable[[Callable[..., tuple[str, Effect]]], Callable[[Any], Result]]:
+    """Make a claim's value of a function that judges a device on a beam and a set (`Device.by_case`).
 
-    `pairs`: our run and theirs, for each gain; `ours`: how a text shows the gains; `noise`: the least difference that counts.
+    `needed`: see `Device.undecided`; without `timed` every case is decided.
     """
 
-    def value(device: Device) -> Result:
-        def case(beam: int, test_set: str) -> tuple[str, Effect]:
-            first, *others = values = [device.gain(beam, test_set, *runs) for runs in pairs]
-            least = np.min([first.by_seed - other.by_seed for other in others] or [first.by_seed], axis=0)
-            return ours.format(*values), span(least, noise)
+    def value_of(judge: Callable[..., tuple[str, Effect]]) -> Callable[[Any], Result]:
+        def undecided(device: Device, decoder: Decoder, test_set: str) -> Undecided | None:
+            return device.undecided(decoder, test_set, **needed) if timed else None
 
-        return device.by_case(case, sets, undecided=partial(device.undecided, costs=costs, refills=refills))
+        return lambda device: device.by_case(partial(judge, device), sets, beams, partial(undecided, device))
 
-    return value
+    return value_of
+
+
+def gains(*pairs: tuple[str, str], ours: str = "{0}", noise: float = 0.0, **cases: Any) -> Callable[[Any], Result]:
+    """Return what judges, case by case, by how much the first of some gains exceeds the others, or 0.
+
+    `pairs`: our run and theirs, for each gain; `ours`: how a text shows the gains; `noise`: the least difference that counts;
+    `cases`: see `by_case`.
+    """
+
+    @by_case(**cases)
+    def judge(device: Device, beam: int, test_set: str) -> tuple[str, Effect]:
+        first, *others = values = [device.gain(beam, test_set, *runs) for runs in pairs]
+        least = np.min([first.by_seed - other.by_seed for other in others] or [first.by_seed], axis=0)
+        return ours.format(*values), span(least, noise)
+
+    return judge
 
 
 def span(by_seed: NDArray[np.float64], noise: float = 0.0) -> Estimate:
@@ -270,10 +281,17 @@ def speed_table(title: str, rows: Sequence[Row], note: str = "") -> Table:
     return Table(title, [*first, *map(column, runs)], lines, note, id="speeds")
 
 
-def speed_chart(rows: Iterable[Row], unit: str, reading: str) -> Chart:
-    """Return bars of the speeds by beam, a series for each run; whiskers span the seeds."""
-    bars = []
-    for row in rows:
-        group = f"beam {row['beam']}, batches of {row['batch']}{', extrapolated' if row['extrapolated'] else ''}"
-        bars.append((group, row["name"], Estimate(row["relative"], row["relative_least"], row["relative_greatest"])))
-    return estimate_bars(bars, unit, reading)
+def speed_figure(name: str, title: str, rows: Iterable[Row]) -> list[Figure]:
+    """Return bars of the speeds by beam, a series for each run, for each set and device; whiskers span the seeds."""
+    charts = {}
+    for (test_set, device), group in grouped(rows, "set", "device").items():
+        bars = []
+        for row in group:
+            at = f"beam {row['beam']}, batches of {row['batch']}{', extrapolated' if row['extrapolated'] else ''}"
+            bars.append((at, row["name"], Estimate(row["relative"], row["relative_least"], row["relative_greatest"])))
+        theirs = {row["name"]: row["published"] for row in group if row.get("published") is not None}
+        published = ", ".join(f"{run} up to {1 + gained:.2f}" for run, gained in theirs.items()) or "no figure in the text"
+        place = f"{SETS[test_set].name}, {device}"
+        charts[place] = estimate_bars(bars, "speed over mini-batching", f"{place}. Published: {published}.")
+    note = "All sentences at hand, simulated on each device's step costs. The paper's curves are not in its text."
+    return [figure_of(name, title, "Speed by beam", charts, note=note, before="speeds")] if charts else []
