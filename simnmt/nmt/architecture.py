@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError, model_validator
 from typing_extensions import Self
 
-from simnmt.base.configuration import Configuration, message_of
+from simnmt.base.configuration import Configuration, describe_validation_error
 from simnmt.base.errors import describe_error
 from simnmt.base.files import read_bounded
 from simnmt.base.suggestions import did_you_mean
@@ -248,12 +248,6 @@ ARCHITECTURES: dict[str, Architecture] = {
 `gru-512`, with hidden size and vocabularies of the paper on top-up batching (FNI-13), which does not specify the embedding; and
 `sharp` and `sharp-s1` to `sharp-s7`, see `SHARP_MODELS`."""
 
-_BY_KIND: dict[str, type[Architecture]] = {
-    "attentional": AttentionalArchitecture,
-    "bilstm": RecurrentArchitecture,
-    "gru": RecurrentArchitecture,
-}
-"""Classes of the architectures that are no Transformer."""
 _MOST_BYTES = 1 << 18
 """Most bytes of an architecture's file, which usually has a few hundred; the YAML parser takes seconds for this many."""
 
@@ -277,16 +271,15 @@ def read_architecture(path: str | os.PathLike[str]) -> Architecture:
 def architecture_of(content: Any, path: str | os.PathLike[str] | None = None) -> Architecture:
     """Check the content of an architecture file; raises `NmtError` naming the key."""
     kind = content.get("kind") if isinstance(content, dict) else None
-    kinds = {**_BY_KIND, **dict.fromkeys(FAMILIES, TransformerArchitecture)}
+    kinds: dict[str, type[Architecture]] = {**dict.fromkeys(FAMILIES, TransformerArchitecture)}
+    kinds |= {"attentional": AttentionalArchitecture, "bilstm": RecurrentArchitecture, "gru": RecurrentArchitecture}
     if not isinstance(kind, str) or kind not in kinds:
         raise NmtError(f"kind: one of {', '.join(sorted(kinds))}", path=path, remedy="say which")
     try:
         return kinds[kind].model_validate(content)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-    place = first["loc"]
-    known, key = (StackBlock if len(place) > 1 else kinds[kind]).model_fields, ".".join(map(str, place))
-    message, remedy = message_of(first), f"known here: {', '.join(known)}"
-    if first["type"] == "extra_forbidden":
-        message, remedy = "unknown key", did_you_mean(str(place[-1]), known, remedy)
-    raise NmtError(f"{key}: {message}" if key else message, path=path, remedy=remedy)
+        first = error.errors(include_url=False)[0]
+        is_unknown = first["type"] == "extra_forbidden"
+        known = [*kinds[kind].model_fields, *StackBlock.model_fields]
+        remedy = did_you_mean(first["loc"][-1], known) if is_unknown else None
+        raise NmtError(describe_validation_error(error), path=path, remedy=remedy) from None

@@ -42,7 +42,7 @@ class EncodedSentence:
 
 
 class Decoder(SentenceDecoder):
-    """A decoder of up to `batching.size` sentences together, which removes each when it is done.
+    """A decoder of sentences together, which removes each when it is done.
 
     A sentence is encoded, joins, takes part in steps, and is returned by the step that ends it. `act` does what the batcher
     says next; `encode`, `join` and `step` are its parts.
@@ -58,7 +58,7 @@ class Decoder(SentenceDecoder):
         observer: Observer | None = None,
     ) -> None:
         super().__init__(batching)
-        self._model, self._capacity, self._observer = model, batching.size, observer
+        self._model, self._observer = model, observer
         self._new_search: Callable[[], SlotSearch] = lambda: (BeamSearch if search.beam > 1 else GreedySearch)(
             model, search, output
         )
@@ -102,8 +102,6 @@ class Decoder(SentenceDecoder):
 
         Raises `NmtError` for a source without tokens or longer than the model's positions, and `OutOfMemory`.
         """
-        if not requests:
-            return []
         if not all(len(request.source) for request in requests):
             raise NmtError("a source of no token where its end is the least")
         model = self._model
@@ -116,11 +114,9 @@ class Decoder(SentenceDecoder):
     def join(self, sentences: Sequence[EncodedSentence], keys: Sequence[int]) -> Finished:
         """Add sentences from the next step on; return those that are done at once, being forced to no token.
 
-        `keys`: the caller's names of the sentences. Raises `ValueError` for more sentences than fit, `NmtError` for lengths
-        beyond the model's positions, and `OutOfMemory`, after which no sentence is active.
+        `keys`: the caller's names of the sentences. Raises `NmtError` for lengths beyond the model's positions, and
+        `OutOfMemory`, after which no sentence is active.
         """
-        if self.active + len(sentences) > self._capacity:
-            raise ValueError(f"{len(sentences)} sentences join {self.active} where {self._capacity} fit")
         joining = list(zip(keys, sentences, [self._limit(sentence.request) for sentence in sentences], strict=True))
         finished = [(key, Hypothesis((), None)) for key, _, limit in joining if not limit.steps]
         if joining := [part for part in joining if part[2].steps]:
@@ -156,7 +152,6 @@ class Decoder(SentenceDecoder):
     def _take(self, joining: Sequence[tuple[int, EncodedSentence, Limit]]) -> None:
         beam = self._search.beam
         if self._slots is None:
-            # Room for these sentences only: the capacity may be far more than ever join.
             self._slots = self._model.slots(len(joining) * beam)
         keys, sentences, limits = zip(*joining, strict=True)
         for _, together in groupby(sentences, key=lambda sentence: id(sentence.memory)):

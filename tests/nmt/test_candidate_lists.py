@@ -13,10 +13,8 @@ from hypothesis import strategies as st
 
 from simnmt.kernels.columns import gathered_products
 from simnmt.nmt.attentional_model import AttentionalModel
-from simnmt.nmt.engine import EngineRequest
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.models import build_model
-from simnmt.nmt.sharp_engine import SharpEngine
 from simnmt.nmt.sharp_translator import SharpTranslator
 from simnmt.nmt.subwords import (
     Subwords,
@@ -26,6 +24,7 @@ from simnmt.nmt.translation import Translator
 from simnmt.nmt.vocabulary.bundle_file import read_bundle
 from simnmt.nmt.vocabulary.candidate_lists import CandidateLists, LexicalTable, build_candidates, candidate_lists, ibm_model1
 from simnmt.profile.decoder_settings import DecoderSettings
+from tests.kernels.implementations import needs_compiled
 from tests.nmt import tiny, toy_language
 
 MARKS = {"pad": 0, "unk": 1, "start": 2, "eos": 3}
@@ -85,7 +84,7 @@ def test_logits_of_listed_words_equal_the_full_ones(name: str) -> None:
     torch.testing.assert_close(logits, full, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.usefixtures("implementation")
+@needs_compiled
 def test_the_sharp_decoder_emits_only_listed_words_and_lists_of_all_words_change_nothing() -> None:
     model, architecture = tiny.lively("sharp"), tiny.ARCHITECTURES["sharp"]
     assert isinstance(model, AttentionalModel)
@@ -105,23 +104,6 @@ def test_the_sharp_decoder_emits_only_listed_words_and_lists_of_all_words_change
     assert [translation.tokens for translation in sharp.translate(sources, everything)] == [
         translation.tokens for translation in dense
     ]
-
-
-def test_the_sharp_engine_uses_the_candidates_of_each_sentence(tmp_path: Path) -> None:
-    path = tmp_path / "sharp.json"
-    path.write_text(tiny.SHARP.model_dump_json(), encoding="utf-8")
-    lists = random_lists(tiny.VOCAB, 2, {0, 2}, [1, 3])
-    lists.save(tmp_path / "lists", build_model(tiny.SHARP, seed=5))
-    request = EngineRequest(str(path), "cpu", seed=5, vocabulary=str(tmp_path / "lists"))
-    engine = SharpEngine.load(request)
-    assert (engine.account.vocabulary, engine.account.decoder["vocabulary"]) == ("candidates", "candidates")
-    candidates = SharpEngine._candidates(engine, engine._settings, [7, 9, 3])
-    assert candidates is not None
-    assert candidates.tolist() == lists.of([7, 9, 3]).tolist()
-    with pytest.raises(NmtError, match="no bundle that says which"):
-        SharpEngine.load(replace(request, vocabulary=None, decoder=DecoderSettings(vocabulary="candidates")))
-    with pytest.raises(NmtError, match="another model"):
-        SharpEngine.load(replace(request, seed=6))
 
 
 def test_a_bundle_returns_the_saved_lists_and_is_refused_for_another_model(tmp_path: Path) -> None:
@@ -169,11 +151,6 @@ def learnt(pairs: Pairs, iterations: int = 5) -> dict[tuple[int, int], float]:
     return {divmod(pair, VOCAB): value for pair, value in zip(table.pairs.tolist(), table.probabilities.tolist(), strict=True)}
 
 
-def corpora() -> st.SearchStrategy[Pairs]:
-    side = st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=5)
-    return st.lists(st.tuples(side, side), min_size=1, max_size=8)
-
-
 def test_the_textbooks_example_gives_its_numbers() -> None:
     """Koehn, Statistical Machine Translation, figure 4.4: das Haus, das Buch, ein Buch."""
     das, haus, buch, ein = the, house, book, a = range(4)
@@ -194,18 +171,6 @@ def test_the_textbooks_example_gives_its_numbers() -> None:
         table = learnt(pairs, iterations)
         for pair, values in expected.items():
             assert round(table[pair], 4) == values[iterations - 1]
-
-
-@given(corpora())
-def test_the_likelihood_never_falls_and_each_row_sums_to_one(pairs: Pairs) -> None:
-    likelihoods = []
-    for iterations in (1, 2, 4, 8):
-        table = learnt(pairs, iterations)
-        means = [sum(table[s, t] for s in source) / len(source) for source, target in pairs for t in target]
-        likelihoods.append(np.log(means).sum())
-        for source in {s for s, _ in table}:
-            assert sum(value for (s, _), value in table.items() if s == source) == pytest.approx(1.0)
-    assert (np.diff(likelihoods) >= -1e-9 * abs(likelihoods[0])).all()
 
 
 def test_ibm_model1_recovers_the_dictionary_of_a_text_and_aligns_its_articles_to_the_end_mark() -> None:

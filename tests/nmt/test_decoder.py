@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import warnings
 from functools import cache
@@ -21,7 +20,7 @@ from simnmt.nmt.attentional_model import AttentionalModel
 from simnmt.nmt.decoder import Decoder, EncodedSentence
 from simnmt.nmt.engine import Work, load_engine
 from simnmt.nmt.errors import NmtError, OutOfMemory
-from simnmt.nmt.models import TranslationModel, build_model
+from simnmt.nmt.models import TranslationModel
 from simnmt.nmt.output_layer import largest, largest_sums
 from simnmt.nmt.search import Search
 from simnmt.nmt.sentence_decoder import DecodeRequest, Hypothesis
@@ -30,7 +29,8 @@ from simnmt.nmt.step_model import pad
 from simnmt.nmt.transformer_model import TransformerModel
 from simnmt.profile.decoder_settings import DecoderSettings
 from tests.campaigns.harness import deep, thinned
-from tests.nmt.tiny import ARCHITECTURES, MARIAN, Table, lively, sources, together
+from tests.kernels.implementations import needs_compiled
+from tests.nmt.tiny import ARCHITECTURES, GRU, Table, lively, sources, together
 
 LENGTHS = [3, 9, 5, 7, 4, 8]
 MOST = 14
@@ -135,13 +135,10 @@ def test_too_little_memory_drops_all_sentences_and_the_decoder_stays_usable(
     assert [hypotheses[at].tokens for at in range(3)] == [lone.tokens for lone in decoded_alone("gru", 2)[:3]]
 
 
-TINY = {"kind": "gru", "layers": 1, "hidden": 8, "embedding": 8, "src_vocab": 20, "tgt_vocab": 20}
-
-
 @pytest.fixture
 def tiny(tmp_path: Path) -> str:
     path = tmp_path / "tiny.json"
-    path.write_text(json.dumps(TINY), encoding="utf-8")
+    path.write_text(GRU.model_dump_json(), encoding="utf-8")
     return str(path)
 
 
@@ -314,22 +311,6 @@ def test_positions_are_counted_per_sentence() -> None:
         assert both.difference < 1e-4
 
 
-def test_a_sentence_that_joins_long_after_another_attends_only_to_its_own_columns() -> None:
-    """More hidden columns than the blocks of 512 in which torch's attention goes through them."""
-    model = build_model(MARIAN.model_copy(update={"max_positions": 600}), seed=1).eval()
-    with torch.inference_mode():
-        both = Alone(model, 1, 2)
-        both.join([4], [0])
-        for _ in range(530):
-            both.slots.body(torch.tensor([7]))
-        both.slots.join(encoded(model, [6]), [0], [6], 1)
-        fed = torch.tensor([[9, 11, 13]])
-        expected = model(*sources(model.architecture, [6])[1:], fed)
-        for at, token in enumerate(fed[0].tolist()):
-            logits = model.project(both.slots.body(torch.tensor([7, token])))
-            assert torch.allclose(logits[1:], expected[:, at], atol=1e-5)
-
-
 def hugging_face(
     model: TransformerModel, src: torch.Tensor, lengths: torch.Tensor, beams: int, max_len: int
 ) -> list[tuple[int, ...]]:
@@ -371,16 +352,6 @@ def test_greedy_output_is_identical_on_repeat(name: str) -> None:
     assert together(model, alone, max_len=30) == together(model, alone, max_len=30)
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
-def test_tokens_behind_the_end_of_a_source_change_nothing(name: str) -> None:
-    model = lively(name)
-    _, src, lengths = sources(model.architecture, LENGTHS)
-    other = torch.where(torch.arange(src.shape[1])[None, :] < lengths[:, None], src, 7)
-    tgt_in = torch.full((len(LENGTHS), 3), 5)
-    with torch.inference_mode():
-        assert torch.allclose(model(src, lengths, tgt_in), model(other, lengths, tgt_in), atol=1e-5)
-
-
 def every_output(table: torch.Tensor, max_len: int) -> dict[tuple[int, ...], float]:
     """All that the table can say in so many steps, with its log-probability: ended, or cut at the last step."""
     log = table.double()
@@ -415,15 +386,6 @@ def test_a_score_is_that_of_its_tokens_however_narrow_the_beam(seed: int, width:
     (hypothesis,) = together(Table(table), [[5]], Search(width, scored=True), max_len=4)
     counted = min(len(hypothesis.tokens) + 1, 4)
     assert hypothesis.score == pytest.approx(every_output(table, 4)[hypothesis.tokens] / counted, abs=1e-4)
-
-
-def test_a_worked_example_where_the_beam_beats_greed() -> None:
-    """Greedy takes token 3 (0.6), whose ends are poor (0.3); the beam sees that 4 (0.4) ends for sure."""
-    p = torch.full((5, 5), 1e-9)
-    p[2, 3], p[2, 4], p[4, 1], p[3, 1], p[3, 3], p[3, 4] = 0.6, 0.4, 1.0, 0.3, 0.35, 0.35
-    assert together(Table(p.log()), [[5]], max_len=2)[0].tokens == (3, 3)
-    (hypothesis,) = together(Table(p.log()), [[5]], Search(2, scored=True, length_penalty=0.0), max_len=2)
-    assert hypothesis == Hypothesis((4,), pytest.approx(torch.tensor(0.4).log().item(), abs=1e-5))
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
@@ -489,6 +451,7 @@ def test_attention_weights_sum_to_one_over_the_source_and_are_zero_on_padding(na
             torch.testing.assert_close(weights[row, : len(TARGETS[row]), : len(source)], alone_weights[0], rtol=1e-4, atol=1e-5)
 
 
+@needs_compiled
 def test_attention_of_the_model_equals_the_positions_reported_by_the_sharp_decoder() -> None:
     model = lively("sharp")
     assert isinstance(model, AttentionalModel)

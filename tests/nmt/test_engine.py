@@ -12,8 +12,8 @@ from simnmt.nmt import torch_engine
 from simnmt.nmt.engine import Engine, Work, load_engine
 from simnmt.nmt.errors import NmtError, OutOfMemory, within_memory
 from simnmt.nmt.linear_layers import has_half_weights
-from simnmt.nmt.models import LoadedModel, build_model
-from tests.nmt.tiny import ARCHITECTURES, lively, sources, stepwise, together
+from simnmt.nmt.models import build_model
+from tests.nmt.tiny import ARCHITECTURES, sources, stepwise
 
 
 def loaded(tmp_path: Path, name: str = "marian", **how: object) -> Engine:
@@ -106,22 +106,6 @@ def test_unsupported_requests_are_refused_in_one_line(tmp_path: Path, how: dict[
         loaded(tmp_path, **how)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("name", ["marian", "own tokens"])
-def test_ctranslate2_gives_the_tokens_of_our_own_search(name: str) -> None:
-    from simnmt.nmt.ctranslate2_engine import CTranslate2Engine
-
-    model = lively(name)
-    alone, _, _ = sources(ARCHITECTURES[name], [3, 9, 5, 7, 12])
-    engine = CTranslate2Engine(LoadedModel(name, model, ARCHITECTURES[name], "random"), "cpu", 1, "float32", 0)
-    for forced in (6, 20):
-        ours = together(model, alone, forced_len=forced)
-        theirs = engine.translate(alone, beam=1, forced_len=forced)
-        assert theirs == [list(one.tokens) for one in ours]
-        wide = engine.translate(alone, beam=3, forced_len=forced)
-        assert {len(tokens) for tokens in wide} == {forced}
-    assert len({one.tokens for one in ours}) > 1
 
 
 @pytest.mark.parametrize("compute_type", ["float32", "int8"])

@@ -9,8 +9,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simnmt.nmt.errors import NmtError
-from simnmt.nmt.vocabulary import contexts as contexts_module
 from simnmt.nmt.vocabulary.cluster_bundle import active_sets
 from simnmt.nmt.vocabulary.contexts import Clustering, cluster, collect
 from tests.nmt.tiny import ARCHITECTURES, Table, lively, sources, stepwise, together
@@ -51,18 +49,6 @@ def test_the_same_seed_gives_the_same_clusters_and_another_does_not() -> None:
     one, again, other = (cluster(points, 15, seed=seed) for seed in (1, 1, 2))
     assert torch.equal(one.centroids, again.centroids) and torch.equal(one.labels, again.labels)
     assert not torch.equal(one.centroids, other.centroids)
-
-
-@given(st.integers(2, 30), st.integers(0, 1_000), st.data())
-def test_restarting_empty_clusters_lowers_the_inertia(clusters: int, seed: int, data: st.DataObject) -> None:
-    points = cloud(data.draw(st.integers(clusters, 60)), seed=seed)
-    centroids = cloud(clusters, seed=seed + 1)
-    centroids[data.draw(st.integers(0, clusters - 1)) :] = 1e4  # far from everything
-    centroids[0] = 0.0
-    before = float(torch.cdist(points.double(), centroids.double()).min(1).values.square().sum())
-    repaired, labels = contexts_module._without_empty(points, centroids)
-    assert torch.bincount(labels, minlength=clusters).min() > 0
-    assert float(contexts_module._distances(points, repaired, labels).double().sum()) <= before * (1 + 1e-5)
 
 
 def test_worked_example_of_fvp_04() -> None:
@@ -148,12 +134,3 @@ def test_worked_example_of_fvp_01_and_the_lowest_of_equal_tokens_comes_first() -
     table[2, 0] = 5.0
     contexts = collect(Table(table), [[4, 1]], 4, max_len=3)
     assert contexts.top[0].tolist() == [2, 5, 1, 4]
-
-
-def test_sources_without_tokens_have_no_contexts_but_keep_their_index() -> None:
-    model, (alone, _, _) = lively("gru"), sources(ARCHITECTURES["gru"], [4, 6])
-    whole, gaps = collect(model, alone, 1), collect(model, [[], alone[0], [], alone[1]], 1)
-    assert torch.equal(gaps.hidden, whole.hidden) and gaps.sentences == 4
-    assert set(gaps.sentence.tolist()) == {1, 3}
-    with pytest.raises(NmtError, match="text without a sentence"):
-        collect(model, [[], []], 1)

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simnmt.nmt.errors import NmtError, TrainingError
-from simnmt.nmt.step_model import pad
 from simnmt.nmt.subwords import Subwords, learn_vocabulary
 from simnmt.nmt.training.recipe import CorpusFiles, Recipe, read_training_corpus, recipe_for
 from simnmt.nmt.training.trainer import Budget, epoch_batches
@@ -84,17 +83,6 @@ def test_a_text_comes_back_from_its_subwords() -> None:
     assert subwords.decode([[3], []]) == ["", ""]
 
 
-def test_the_same_lines_give_the_same_vocabulary() -> None:
-    assert learn_vocabulary(LINES, 26, side="target", **MARKS) == learn_vocabulary(LINES, 26, side="target", **MARKS)
-
-
-def test_a_model_of_marians_marks_can_be_learnt() -> None:
-    """The end mark first, the decoder started with padding."""
-    subwords = Subwords(learn_vocabulary(LINES, 26, side="whole", eos=0, unk=1, pad=2, start=2))
-    assert (subwords.eos, subwords.unk) == (0, 1)
-    assert subwords.decode(subwords.encode(LINES)) == LINES
-
-
 @given(
     st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=80), st.integers(1, 120), st.integers(0, 5)
 )
@@ -119,10 +107,6 @@ def test_every_epoch_has_another_order_and_little_padding() -> None:
     places = sum(len(rows) * int(tgt[rows].max()) for rows in first)
     assert places < 1.03 * tgt.sum()
     assert abs(np.corrcoef(range(len(first)), [tgt[rows].mean() for rows in first])[0, 1]) < 0.2
-
-
-def test_padding_is_behind_the_sentence() -> None:
-    assert pad([[5, 6, 3], [7, 3]], 0)[0].tolist() == [[5, 6, 3], [7, 3, 0]]
 
 
 def test_the_rate_rises_linearly_and_falls_with_the_root() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -112,19 +111,6 @@ def test_unusable_options_and_folders_are_refused(vocabulary: Subwords, tmp_path
         Translator.load(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("given", "complaint"),
-    [
-        ({"size": 0}, "--batch"),
-        ({"kind": "top-up", "size": 4, "threshold": "half"}, "--threshold"),
-        ({"kind": "mini", "collect": 99}, "--collect"),
-    ],
-)
-def test_impossible_batchings_are_refused(given: dict[str, Any], complaint: str) -> None:
-    with pytest.raises(NmtError, match=complaint):
-        parse_batching(**given)
-
-
 def test_a_batching_is_parsed_from_its_name() -> None:
     assert parse_batching() == maxi(64, 640)
     assert parse_batching("mini", 8) == mini(8)
@@ -141,32 +127,18 @@ SOURCE = ["▁Mon", "sieur", "▁", "K", "owalski", ",", "▁et", "▁", "☃", 
 @pytest.mark.parametrize(
     ("pieces", "text", "replaced"),
     [
-        (["▁Mr", "▁", 4, ",", "▁and", "▁", 8, "."], "Mr Kowalski, and ☃.", 2),
-        (["▁", 2], "Kowalski", 1),
-        (["▁", 3, 4], "Kowalski", 2),
-        (["▁", 4, "▁", 4], "Kowalski Kowalski", 2),
-        (["▁snow", 8, "▁ball"], "snow☃ ball", 1),
-        (["▁", 8, "ball"], "☃ball", 1),
-        (["▁the", "▁", 10, "▁end"], "the ⁇ end", 0),
-        ([8], "☃", 1),
-        (["▁", 5], "Kowalski", 1),
-        (["▁", 0, 3], "Monsieur Kowalski", 2),
-        (["▁(", 3, 10, 0, ")"], "(Kowalski ⁇ Monsieur)", 2),
-        (["▁snow", 3, 0, "▁ball"], "snowKMon ball", 2),
-    ],
-    ids=[
-        "copied without punctuation",
-        "a bare blank opens its word",
-        "neighbours of one word give it once",
-        "separate tokens give it twice",
-        "inside a word the piece is copied",
-        "before a word too",
-        "the end of the source replaces nothing",
-        "alone",
-        "punctuation belongs to its word",
-        "neighbours of two words have a blank between them",
-        "and none towards punctuation",
-        "inside a word there is none",
+        (["▁Mr", "▁", 4, ",", "▁and", "▁", 8, "."], "Mr Kowalski, and ☃.", 2),  # copied without punctuation
+        (["▁", 2], "Kowalski", 1),  # a bare blank opens its word
+        (["▁", 3, 4], "Kowalski", 2),  # neighbours of one word give it once
+        (["▁", 4, "▁", 4], "Kowalski Kowalski", 2),  # separate tokens give it twice
+        (["▁snow", 8, "▁ball"], "snow☃ ball", 1),  # inside a word the piece is copied
+        (["▁", 8, "ball"], "☃ball", 1),  # before a word too
+        (["▁the", "▁", 10, "▁end"], "the ⁇ end", 0),  # the end of the source replaces nothing
+        ([8], "☃", 1),  # alone
+        (["▁", 5], "Kowalski", 1),  # punctuation belongs to its word
+        (["▁", 0, 3], "Monsieur Kowalski", 2),  # neighbours of two words have a blank between them
+        (["▁(", 3, 10, 0, ")"], "(Kowalski ⁇ Monsieur)", 2),  # and none towards punctuation
+        (["▁snow", 3, 0, "▁ball"], "snowKMon ball", 2),  # inside a word there is none
     ],
 )
 def test_sharp_01_an_unknown_token_becomes_the_word_attended_to(pieces: list[str | int], text: str, replaced: int) -> None:

@@ -93,12 +93,6 @@ def test_the_accuracy_proxy_rises_with_bits_and_shards_to_1_for_the_full_model(s
     assert np.mean(few) < 0.8 < np.mean(many)
 
 
-def test_a_task_of_another_model_is_refused(store: ShardStore) -> None:
-    encoder = ElasticEncoder.of(WEIGHTS)
-    with pytest.raises(StreamingError, match="label 2, but the model has 2 classes"):
-        Evaluator(encoder, store, TEXTS[:2], [0, 2])
-
-
 def task_of(folder: Path, content: str | bytes, **told: object) -> Task:
     path = folder / "task.tsv"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -117,20 +111,11 @@ def test_columns_are_found_by_name_and_pairs_stay_pairs(tmp_path: Path) -> None:
     assert (task.labels.tolist(), task.label_names) == ([1, 0], ("entailment", "not"))
 
 
-def test_a_question_and_a_sentence_are_a_pair(tmp_path: Path) -> None:
-    assert task_of(tmp_path, "question\tsentence\tlabel\nq\ts\t0\nr\tt\t1\n").texts[0] == ("q", "s")
-
-
 def test_the_models_classes_decide_what_a_label_means(tmp_path: Path) -> None:
     names = ("entailment", "not_entailment")
     assert task_of(tmp_path, "sentence\tlabel\nx\tnot_entailment\n", label_names=names).labels.tolist() == [1]
     unnamed = ("LABEL_0", "LABEL_1", "LABEL_2")
     assert task_of(tmp_path, "sentence\tlabel\nx\t2\n", label_names=unnamed).labels.tolist() == [2]
-
-
-def test_the_same_bytes_have_the_same_sum(tmp_path: Path) -> None:
-    one = task_of(tmp_path, "sentence\tlabel\nx\t1\ny\t0\n").sha256
-    assert one != task_of(tmp_path, "sentence\tlabel\nx\t0\ny\t0\nz\t1\n").sha256 and len(one) == 64
 
 
 @pytest.mark.parametrize(

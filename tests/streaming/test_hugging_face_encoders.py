@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -85,15 +84,6 @@ def test_a_text_may_be_as_long_as_the_model_has_positions(kind: str, tmp_path: P
             StiSettings(lengths=(positions + 1,)).within(store.configuration.positions)
 
 
-def test_fewer_layers_are_the_model_with_its_upper_layers_taken_off(tmp_path: Path) -> None:
-    model, weights = saved(tmp_path), load_encoder(tmp_path).weights
-    tokens, mask = tokens_of(0)
-    model.bert.encoder.layer = model.bert.encoder.layer[:2]
-    with torch.inference_mode():
-        expected = model(tokens, attention_mask=mask.long()).logits
-    assert torch.allclose(logits_of(weights, tokens, mask, layers=2), expected, atol=1e-5)
-
-
 def test_fewer_slices_are_the_model_with_heads_and_neurons_silenced(tmp_path: Path) -> None:
     model, weights = saved(tmp_path), load_encoder(tmp_path).weights
     tokens, mask = tokens_of(0)
@@ -146,16 +136,6 @@ def test_the_preset_is_of_the_papers_size() -> None:
     layer = weights.layer(11)
     assert sum(tensor.numel() for tensor in layer._asdict().values()) == 7_077_888
     assert torch.equal(layer.q, weights.layer(11).q) and not torch.equal(layer.q, weights.layer(10).q)
-
-
-@pytest.mark.parametrize("name", ["config.json", "vocab.txt"])
-def test_a_file_of_the_folder_that_is_too_large_is_named_and_not_read(name: str, tmp_path: Path) -> None:
-    saved(tmp_path)
-    (tmp_path / name).touch()
-    os.truncate(tmp_path / name, 300 << 20)
-    with pytest.raises(StreamingError) as caught:
-        load_encoder(tmp_path)
-    assert caught.value.path == str(tmp_path / name)
 
 
 @pytest.mark.parametrize("change", [{"hidden_act": "silu"}, {"is_decoder": True}, {"num_labels": 1}, {"model_type": "gpt2"}])

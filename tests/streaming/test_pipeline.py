@@ -173,22 +173,6 @@ def test_each_layer_computes_with_its_own_shards_in_slice_order() -> None:
     assert run.logits.tolist() == [[2.0] * 4]
 
 
-def test_a_second_run_reads_only_what_the_buffer_had_no_room_for() -> None:
-    store = SleepingStore()
-    plan = plan_of([[2, 2, 2], [3, 3, 3], [3, 3, 3]])
-    buffer = PreloadBuffer(11 * BYTES_A_BIT)
-    run_once(store, SleepingEncoder(), plan, buffer)
-    assert len(store.reads) == 9
-    kept = buffer.contents
-    assert list(kept) == [*plan.bits][: len(kept)], "a prefix in layer order: evicted from the top layer down"
-    assert len(kept) == 4
-    assert 9 * BYTES_A_BIT <= buffer.size_bytes <= buffer.capacity_bytes
-    store.reads.clear()
-    run_once(store, SleepingEncoder(), plan, buffer)
-    assert store.reads == [(*shard, bits) for shard, bits in plan.bits.items() if shard not in kept]
-    assert buffer.contents == kept
-
-
 def test_a_broken_record_ends_the_run_and_leaves_no_thread() -> None:
     before = threading.active_count()
     store = SleepingStore(broken=(1, 1))

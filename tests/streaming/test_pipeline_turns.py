@@ -19,7 +19,7 @@ from simnmt.profile.streaming_cost import (
 )
 from simnmt.streaming.encoder import ElasticEncoder
 from simnmt.streaming.pipeline import Execution, Pipeline, PreloadBuffer, ShardReader, load_then_run
-from simnmt.streaming.plan.streaming_plan import StreamingPlan, make_plan
+from simnmt.streaming.plan.streaming_plan import StreamingPlan
 from simnmt.streaming.store import ShardStore, write_store
 from simnmt.streaming.turns import (
     EngagementSettings,
@@ -162,11 +162,6 @@ def test_a_cold_start_reads_all_of_the_first_plan(store: ShardStore) -> None:
     )
 
 
-def test_answers_do_not_depend_on_what_was_preloaded(store: ShardStore) -> None:
-    warm, cold = engaged(store, 1)[0], engaged(store, 1, cold=True)[0]
-    assert torch.equal(warm.execution.logits, cold.execution.logits)
-
-
 def test_a_buffer_is_never_filled_beyond_its_capacity(store: ShardStore) -> None:
     """A plan reckons with the mean record; what does not fit is read during the execution."""
     plan = whole(2, preloaded=True)
@@ -188,12 +183,3 @@ def test_paced_reads_take_as_long_as_their_bytes(store: ShardStore, monkeypatch:
         reader.read((0, piece), 6)
     size = sum(store.record(0, piece, 6).size for piece in range(4))
     assert sum(slept_s) == pytest.approx(size / 1e6)
-
-
-def test_a_plan_of_the_planner_runs(store: ShardStore) -> None:
-    [(token_ids, mask)] = inputs_of(store, (), LENGTH, 1)
-    for deadline_s in (0.001, 0.006, 0.012):
-        plan = make_plan(cost_of(store), deadline_s, 2500, length=LENGTH)
-        run = run_filled(store, plan, 2500, token_ids, mask)
-        assert len(run.layers) == plan.layers
-        assert torch.equal(run.logits, reference(store, plan, token_ids, mask))

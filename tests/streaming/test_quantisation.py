@@ -164,19 +164,3 @@ def test_the_shards_of_a_layer_summed_are_the_layer() -> None:
         summed += from_buffer(alone, hidden)
     np.testing.assert_allclose(summed, expected, atol=1e-5)
     np.testing.assert_allclose(from_buffer(together, hidden), expected, atol=1e-5)
-
-
-@given(heads=st.integers(1, 6), head=st.integers(1, 4), neurons=st.integers(1, 5), slices=st.integers(1, 6))
-def test_the_places_of_all_shards_fill_a_buffer_once(heads: int, head: int, neurons: int, slices: int) -> None:
-    geometry = ShardGeometry(layers=1, heads=heads, width=heads * head, ffn=heads * neurons)
-    buffer = LayerBuffer(geometry, min(slices, heads))
-    buffer.array[:] = -1
-    for position in range(buffer.slices):
-        begins, _, lengths = buffer.places[position].T
-        assert begins.tolist() == (np.cumsum(lengths) - lengths).tolist()
-        put(buffer, position, np.full(geometry.weights_per_shard, position, np.float32))
-    counts = np.unique(buffer.array, return_counts=True)
-    assert counts[0].tolist() == list(range(buffer.slices))
-    assert set(counts[1]) == {geometry.weights_per_shard}
-    for name, rows in segment_rows(geometry).items():
-        assert buffer.segment(name)[:, 0].tolist() == np.repeat(range(buffer.slices), rows).tolist()

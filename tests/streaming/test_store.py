@@ -157,14 +157,6 @@ def test_a_read_brings_in_no_more_than_its_record(tmp_path: Path) -> None:
         assert brought is not None and 0 < brought <= 2 + record.size // mmap.PAGESIZE
 
 
-def test_where_memory_cannot_be_dropped_nobody_knows_whether_reads_are_cold(
-    written: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delattr(os, "posix_fadvise", raising=False)
-    with ShardStore.open(written) as store:
-        assert page_cache.drop(store.file) is None
-
-
 def test_a_store_cut_short_is_refused_when_it_is_opened(copied: Path) -> None:
     for name in ("shards.bin", "store.json"):
         path = copied / name
@@ -174,16 +166,6 @@ def test_a_store_cut_short_is_refused_when_it_is_opened(copied: Path) -> None:
             ShardStore.open(copied)
         assert refusal.value.path == str(path)
         path.write_bytes(content)
-
-
-def test_a_store_of_some_fidelities_says_which(tmp_path: Path) -> None:
-    write_store(WEIGHTS, tmp_path / "two", bits=(6, 2))
-    with ShardStore.open(tmp_path / "two") as store:
-        assert store.bits == (2, 6)
-        with pytest.raises(StoreError, match=r"no shards of 4 bits, but of 2, 6"):
-            store.mean_size(4)
-        assert store.mean_size(2) == np.mean([record.size for record in store.records if record.bits == 2])
-        assert torch.equal(store.resident()["classifier.weight"], WEIGHTS.resident["classifier.weight"])
 
 
 def test_a_failed_or_refused_write_leaves_nothing_behind(tmp_path: Path) -> None:

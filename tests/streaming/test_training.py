@@ -114,13 +114,6 @@ def test_a_training_cut_in_two_gives_the_same_weights(
     assert (again["training"]["steps"], again["dev"]) == (account["training"]["steps"], account["dev"])
 
 
-def test_one_class_is_nothing_to_learn(tmp_path: Path) -> None:
-    (tmp_path / "ones.tsv").write_text("sentence\tlabel\ngood film\t1\ngood day\t1\n")
-    with pytest.raises(StreamingError, match=r"ones\.tsv: every example"):
-        train_encoder(read_task(tmp_path / "ones.tsv"), tmp_path / "out", RECIPE)
-    assert not (tmp_path / "out").exists()
-
-
 def test_what_is_trained_on_does_not_judge(task: Task, tmp_path: Path) -> None:
     """A copy neither; examples that both files hold are counted."""
     shutil.copy(task.path, tmp_path / "copy.tsv")

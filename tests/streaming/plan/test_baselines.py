@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -75,15 +73,6 @@ def test_memory_keeps_what_is_preloaded_apart_from_what_is_worked_with() -> None
         4 * layer_bytes,
         0,
     )  # what is loaded is computed where it lies
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_times_and_sizes_of_a_preset_rise_with_the_bits(name: str) -> None:
-    shipped = preset(name)
-    assert shipped is not None and sorted(shipped.cost.io_s) == sorted(BITS)
-    for by_bits in (shipped.cost.io_s, shipped.cost.shard_bytes):
-        values = [by_bits[bits] for bits in sorted(BITS)]
-        assert values[0] > 0 and all(fewer < more for fewer, more in pairwise(values))
 
 
 def test_presets_have_the_shapes_that_sti_24_tells_of() -> None:
