@@ -182,9 +182,11 @@ def _rungs(engine: TimesAnyDecoder, settings: Settings, listener: Listener) -> d
 
         listener.say("decoder: agreement")
         text, noisy = Path(settings.text), [variant.settings for variant in variants if variant.settings.noise]
-        shares, tokens, sentences = noise_agreement(settings.model, text, noisy, base.beam)
+        agreements = noise_agreement(settings.model, text, noisy, base.beam)
+        shares = {variant: agreement.share for variant, agreement in agreements.items()}
         variants = [variant.model_copy(update={"agreement": shares.get(variant.settings)}) for variant in variants]
-        notes.append(f"agreement: {tokens:,} words of {sentences:,} sentences of {text.name}, candidates aside")
+        one = agreements[noisy[0]]
+        notes.append(f"agreement: {one.tokens:,} words of {one.sentences:,} sentences of {text.name}, candidates aside")
     repeats = sum(map(len, base_steps)) // len(ratios)
     facts = {"base": base, "src_len": src_len, "repeats": repeats}
     return facts | {"variants": variants, "left_out": left_out, "notes": notes}
