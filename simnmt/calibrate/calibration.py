@@ -19,7 +19,7 @@ from simnmt.calibrate import profile_assembly
 from simnmt.calibrate.box import BoxDescription, describe
 from simnmt.calibrate.harness import Listener, Silent, rounds
 from simnmt.calibrate.journal import Journal, journal_path
-from simnmt.calibrate.parts import Bench, groups
+from simnmt.calibrate.parts import Bench, Part, groups
 from simnmt.calibrate.processor_use import pinned
 from simnmt.calibrate.settings import CalibrationError, Settings
 from simnmt.nmt.engine import Engine, EngineAccount, load_engine
@@ -119,32 +119,37 @@ def calibrate(
 
 def measure(bench: Bench, journal: Journal | None) -> pd.DataFrame | None:
     """Measure the parts, group by group, and fit them; return the rows that were measured beside reference work."""
-    beside_reference: list[pd.DataFrame] = []
-    for number, group in enumerate(groups(bench.settings)):
-        cases = {(part.name, name): case for part in group for name, case in part.cases(bench).items()}
-        if not cases:
-            continue
-        name, apart = " and ".join(part.name for part in group), group[0].apart(bench.settings)
-        bench.listener.say(f"{name} ...")
-        frame = rounds(
-            cases,
-            max(part.rounds(bench) for part in group),
-            min(part.within_s for part in group),
-            bench.reference if group[0].beside_reference else None,
-            journal,
-            name=name,
-            shuffle=bench.settings.seed,
-            again=not apart,
-            listener=bench.listener,
-        )
-        for part in group:
-            rows = frame[[of == part.name for of, _ in frame["case"]]]
-            if len(rows):
-                bench.add(part.fit(rows, bench))
-        if group[0].beside_reference:
-            # Stretches of another group have other numbers.
-            beside_reference.append(frame.assign(stretch=frame["stretch"].map(lambda at, group=number: (group, at))))
+    with bench.resources:
+        frames = [_measure_group(number, group, bench, journal) for number, group in enumerate(groups(bench.settings))]
+    beside_reference = [frame for frame in frames if frame is not None]
     return pd.concat(beside_reference) if beside_reference else None
+
+
+def _measure_group(number: int, group: list[Part], bench: Bench, journal: Journal | None) -> pd.DataFrame | None:
+    """Measure and fit parts together; return their rows if they were measured beside reference work."""
+    cases = {(part.name, name): case for part in group for name, case in part.cases(bench).items()}
+    if not cases:
+        return None
+    name = " and ".join(part.name for part in group)
+    bench.listener.say(f"{name} ...")
+    frame = rounds(
+        cases,
+        max(part.rounds(bench) for part in group),
+        min(part.within_s for part in group),
+        bench.reference if group[0].beside_reference else None,
+        journal,
+        name=name,
+        shuffle=bench.settings.seed,
+        again=not group[0].apart(bench.settings),
+        listener=bench.listener,
+    )
+    for part in group:
+        rows = frame[[of == part.name for of, _ in frame["case"]]]
+        if len(rows):
+            bench.add(part.fit(rows, bench))
+    # Stretches of another group have other numbers.
+    frame["stretch"] = [(number, at) for at in frame["stretch"]]
+    return frame if group[0].beside_reference else None
 
 
 def _source(settings: Settings, account: EngineAccount) -> str:

@@ -25,7 +25,7 @@ from simnmt.kernels.arrays import huge_pages
 from simnmt.kernels.cases import last_cache_bytes
 from simnmt.kernels.native_library import processor
 from simnmt.kernels.packed_products import PackedMatrix
-from simnmt.kernels.sharp.compiled import Activation, activate
+from simnmt.kernels.sharp.decoder import Activation, activate
 from simnmt.kernels.sharp.model import Float32
 from simnmt.nmt.attentional_model import AttentionalModel
 from simnmt.nmt.devices import library_threads

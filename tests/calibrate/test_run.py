@@ -15,7 +15,7 @@ from simnmt.base.shipped_files import find
 from simnmt.calibrate import processor_use, profile_assembly
 from simnmt.calibrate.box import BoxDescription
 from simnmt.calibrate.calibration import calibrate
-from simnmt.calibrate.disk import DiskError, DiskReads
+from simnmt.calibrate.disk import DiskError
 from simnmt.calibrate.journal import journal_path
 from simnmt.calibrate.parts import box as box_parts
 from simnmt.calibrate.settings import CalibrationError, Settings
@@ -85,10 +85,10 @@ def test_without_memory_for_single_sentences_nothing_is_written(measured: Any, t
 
 
 def test_a_disk_that_cannot_be_measured_spoils_nothing_else(measured: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: Any, **__: Any) -> DiskReads:
+    def full(*_: Any, **__: Any) -> None:
         raise DiskError("too full", path="/mnt")
 
-    monkeypatch.setattr(box_parts, "measure_disk", full)
+    monkeypatch.setattr(box_parts, "ColdFile", full)
     done = measured(replace(QUICK, parts=("execution", "disk")))
     assert done.profile.disk is None
     assert any(warning.startswith("no disk: /mnt: too full") for warning in done.warnings)
