@@ -180,10 +180,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_only_rounding_changes_the_agreement_which_equals_that_of_the_ladder(folder: Path) -> None:
     """Identities, beam and candidates aside: all are held teacher-forced against the same translations."""
     merged = DecoderSettings(beam=2, gemm="int16", merge=True, candidates=5)
-    shares, *counted = agreeing.noise_agreement(str(folder), folder / "text.txt", [INT16, merged, POLYNOMIAL], 3)
+    agreements = agreeing.noise_agreement(str(folder), folder / "text.txt", [INT16, merged, POLYNOMIAL], 3)
     (rung,) = [rung for rung in agreeing.sharp_agreement(str(folder), folder / "text.txt", 3) if rung.key == "int16"]
-    assert shares[INT16] == shares[merged] == rung.share and 0.0 < shares[POLYNOMIAL] <= 1.0
-    assert counted == [rung.tokens, 5]
+    assert agreements[INT16].share == agreements[merged].share == rung.share and 0.0 < agreements[POLYNOMIAL].share <= 1.0
+    assert (agreements[INT16].tokens, agreements[INT16].sentences) == (rung.tokens, 5)
 
 
 @needs_compiled
