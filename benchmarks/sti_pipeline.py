@@ -65,8 +65,9 @@ EXECUTIONS = 3
 
 def times_of(execution: Execution) -> dict[str, Any]:
     """Return what is kept of an execution, for the harness."""
-    sums = {name: sum(getattr(layer, name) for layer in execution.layers) for name in ("unpack_s", "forward_s", "io_s")}
-    return {"seconds": execution.latency_s, "stall_s": execution.stall_s, "cold": execution.cold, **sums}
+    sums = {name: execution.total(name) for name in ("unpack_s", "forward_s")}
+    sums |= {"io_s": execution.total("io_end_s") - execution.total("io_begin_s"), "stall_s": execution.total("wait_s")}
+    return {"seconds": execution.latency_s, "cold": execution.cold, **sums}
 
 
 @dataclass(frozen=True, slots=True, eq=False)

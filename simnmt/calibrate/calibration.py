@@ -19,7 +19,7 @@ from simnmt.calibrate import profile_assembly
 from simnmt.calibrate.box import BoxDescription, describe
 from simnmt.calibrate.harness import Listener, Silent, rounds
 from simnmt.calibrate.journal import Journal, journal_path
-from simnmt.calibrate.parts import Bench, groups
+from simnmt.calibrate.parts import Bench, Part, groups
 from simnmt.calibrate.processor_use import pinned
 from simnmt.calibrate.settings import CalibrationError, Settings
 from simnmt.nmt.engine import Engine, EngineAccount, load_engine
@@ -44,7 +44,6 @@ def calibrate(
     settings: Settings,
     out: str | os.PathLike[str],
     *,
-    name: str | None = None,
     device_name: str | None = None,
     listener: Listener = Silent,
     load: Callable[..., Engine] = load_engine,
@@ -53,13 +52,12 @@ def calibrate(
     """Measure a model on this box and write its device profile to `out`.
 
     Each measurement is kept at once in `OUT.journal.jsonl`; the same call after an interruption resumes from there, and the
-    journal is removed once the profile is written. Without the part `execution`, the profile at `out` is completed: blocks
-    and names that are not given stay.
+    journal is removed once the profile is written. Without the part `execution`, the profile at `out` is completed: other
+    blocks and the names stay.
 
     Args:
         settings: parts to measure, and how.
         out: path of the profile.
-        name: name of the profile; by default that of the file.
         device_name: name of the box; by default that of the processor.
         listener: receives messages and progress.
         load: loads the engine.
@@ -96,7 +94,7 @@ def calibrate(
             if before is None:
                 src_unit, tgt_unit = settings.units
                 profile = profile_assembly.new_profile(
-                    name or path.stem,
+                    path.stem,
                     settings.model,
                     account,
                     box,
@@ -107,7 +105,7 @@ def calibrate(
                     **named,
                 )
             else:
-                profile = profile_assembly.completed(before, bench.blocks, conditions, settings.parts, name=name, **named)
+                profile = profile_assembly.completed(before, bench.blocks, conditions, settings.parts, name=None, **named)
             if "step" in settings.parts:
                 profile = profile_assembly.with_batches_at_pace(profile)
             write_profile(path, profile)
@@ -119,32 +117,37 @@ def calibrate(
 
 def measure(bench: Bench, journal: Journal | None) -> pd.DataFrame | None:
     """Measure the parts, group by group, and fit them; return the rows that were measured beside reference work."""
-    beside_reference: list[pd.DataFrame] = []
-    for number, group in enumerate(groups(bench.settings)):
-        cases = {(part.name, name): case for part in group for name, case in part.cases(bench).items()}
-        if not cases:
-            continue
-        name, apart = " and ".join(part.name for part in group), group[0].apart(bench.settings)
-        bench.listener.say(f"{name} ...")
-        frame = rounds(
-            cases,
-            max(part.rounds(bench) for part in group),
-            min(part.within_s for part in group),
-            bench.reference if group[0].beside_reference else None,
-            journal,
-            name=name,
-            shuffle=bench.settings.seed,
-            again=not apart,
-            listener=bench.listener,
-        )
-        for part in group:
-            rows = frame[[of == part.name for of, _ in frame["case"]]]
-            if len(rows):
-                bench.add(part.fit(rows, bench))
-        if group[0].beside_reference:
-            # Stretches of another group have other numbers.
-            beside_reference.append(frame.assign(stretch=frame["stretch"].map(lambda at, group=number: (group, at))))
+    with bench.resources:
+        frames = [_measure_group(number, group, bench, journal) for number, group in enumerate(groups(bench.settings))]
+    beside_reference = [frame for frame in frames if frame is not None]
     return pd.concat(beside_reference) if beside_reference else None
+
+
+def _measure_group(number: int, group: list[Part], bench: Bench, journal: Journal | None) -> pd.DataFrame | None:
+    """Measure and fit parts together; return their rows if they were measured beside reference work."""
+    cases = {(part.name, name): case for part in group for name, case in part.cases(bench).items()}
+    if not cases:
+        return None
+    name = " and ".join(part.name for part in group)
+    bench.listener.say(f"{name} ...")
+    frame = rounds(
+        cases,
+        max(part.rounds(bench) for part in group),
+        min(part.within_s for part in group),
+        bench.reference if group[0].beside_reference else None,
+        journal,
+        name=name,
+        shuffle=bench.settings.seed,
+        again=not group[0].apart(bench.settings),
+        listener=bench.listener,
+    )
+    for part in group:
+        rows = frame[[of == part.name for of, _ in frame["case"]]]
+        if len(rows):
+            bench.add(part.fit(rows, bench))
+    # Stretches of another group have other numbers.
+    frame["stretch"] = [(number, at) for at in frame["stretch"]]
+    return frame if group[0].beside_reference else None
 
 
 def _source(settings: Settings, account: EngineAccount) -> str:

@@ -6,25 +6,17 @@ import os
 import random
 import tempfile
 import time
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 import psutil
 
 from simnmt.base.errors import InputError
 from simnmt.streaming import page_cache
 
-if TYPE_CHECKING:
-    from simnmt.calibrate.harness import Listener
-
 MB = 1_000_000
 SIZES_BYTES = tuple(int(mb * MB) for mb in (0.25, 0.5, 1, 2, 4, 8, 16, 32))
 """Sizes from below a 2-bit shard to above a 32-bit shard."""
-REPEATS = 9
 PACED_CHUNK_BYTES = 64 * 1024
 ALIGN_BYTES = 4096
 IN_MEMORY = ("tmpfs", "ramfs", "devtmpfs", "hugetlbfs")
@@ -79,74 +71,46 @@ def refuse_unfit(folder: str | os.PathLike[str]) -> Mount | None:
     return mount
 
 
-@dataclass(frozen=True, slots=True)
-class DiskReads:
-    """Cold reads that `measure_disk` timed."""
+class ColdFile:
+    """A file without a name, parts of which are read cold. The system removes it however the process ends.
 
-    read_s: dict[int, list[float]]
-    """Seconds of each read that counts, by bytes."""
-    doubt: str | None
-    """Reason why a part of the file may have been in memory before a read; None if none was. A cache inside the disk stays."""
-    file_system: str | None
-    """Type and device, such as `ext4 on /dev/nvme0n1p2`."""
-
-
-def measure_disk(
-    folder: str | os.PathLike[str],
-    sizes_bytes: Sequence[int] = SIZES_BYTES,
-    repeats: int = REPEATS,
-    pace: float | None = None,
-    *,
-    seed: int = 0,
-    listener: Listener | None = None,
-) -> DiskReads:
-    """Write a file without a name into `folder`, read parts of it cold, in rounds of the harness.
-
-    `pace`: bytes per second of a slower flash, None for the speed of the disk. Raises `DiskError` if the folder is missing, not
-    writable, in memory, or too full.
+    Raises `DiskError` if the folder is missing, not writable, in memory, or too full.
     """
-    from simnmt.calibrate import harness  # imports pandas, which doctor does not need
 
-    mount, sizes, drawn = refuse_unfit(folder), sorted(set(sizes_bytes)), random.Random(seed)
-    left_pages: list[int | None] = []
-    buffer = memoryview(bytearray(os.urandom(1) * sizes[-1]))  # written to, so that its pages exist
-    try:
-        # The system removes a file without a name however the process ends.
-        with tempfile.TemporaryFile(dir=folder, buffering=0) as file, ThreadPoolExecutor(1, "simnmt-disk") as reader:
+    def __init__(self, folder: str | os.PathLike[str], most_bytes: int, pace: float | None = None, *, seed: int = 0) -> None:
+        """`most_bytes`: of one read; `pace`: bytes per second of a slower flash, None for the speed of the disk."""
+        self.mount, self._pace, self._drawn, self._bytes = refuse_unfit(folder), pace, random.Random(seed), 4 * most_bytes
+        self._buffer = memoryview(bytearray(os.urandom(1) * most_bytes))  # written to, so that its pages exist
+        self._left_pages: int | None = None
+        try:
+            self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115
             for _ in range(4):
-                file.write(os.urandom(sizes[-1]))
-            os.fsync(file.fileno())
+                self._file.write(os.urandom(most_bytes))
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise DiskError(error.strerror or str(error), path=folder) from None
 
-            def drop(size: int) -> None:
-                file.seek(drawn.randrange((4 * sizes[-1] - size) // ALIGN_BYTES + 1) * ALIGN_BYTES)
-                left_pages.append(page_cache.drop(file.fileno()))
+    def drop(self, size: int) -> None:
+        """Drop the file from memory, and draw the place of the next read."""
+        self._file.seek(self._drawn.randrange((self._bytes - size) // ALIGN_BYTES + 1) * ALIGN_BYTES)
+        self._left_pages = page_cache.drop(self._file.fileno())
 
-            def read(size: int) -> dict[str, float]:
-                # On a thread, as in a pipeline that reads weights while it computes.
-                return {"seconds": reader.submit(_timed_read, file, buffer[:size], pace).result()}
+    def read(self, size: int) -> dict[str, Any]:
+        """Return the `seconds` of a read, and `is_cold`: whether nothing of the file was in memory. Caches of the disk stay."""
+        from simnmt.profile.streaming_cost import TokenBucket  # imports numpy, which doctor does not need
 
-            cases = {size: harness.Case(partial(read, size), partial(drop, size), prepare=harness.nothing) for size in sizes}
-            frame = harness.rounds(cases, repeats, name="disk", shuffle=seed, listener=listener or harness.Silent)
-    except OSError as error:
-        raise DiskError(error.strerror or str(error), path=folder) from None
-    doubt = "parts of the file may not have left the memory before each read" if any(left != 0 for left in left_pages) else None
-    if mount is not None and mount.has_own_cache:
-        doubt = f"{mount.kind} has a separate cache, which cannot be emptied from here"
-    read_s = {size: times_s.tolist() for size, times_s in harness.by_round(frame).items()}
-    return DiskReads(read_s, doubt, None if mount is None else str(mount))
+        bucket, chunk_bytes = (None, size) if self._pace is None else (TokenBucket(self._pace), PACED_CHUNK_BYTES)
+        begin_s = time.perf_counter()
+        for start in range(0, size, chunk_bytes):
+            chunk = self._buffer[start : min(start + chunk_bytes, size)]
+            end_s = 0.0 if bucket is None else bucket.end_s(time.perf_counter(), len(chunk))
+            while chunk:
+                chunk = chunk[self._file.readinto(chunk) :]
+            if bucket is not None:
+                time.sleep(max(end_s - time.perf_counter(), 0.0))
+        has_own_cache = self.mount is not None and self.mount.has_own_cache
+        return {"seconds": time.perf_counter() - begin_s, "is_cold": self._left_pages == 0 and not has_own_cache}
 
-
-def _timed_read(file: IO[bytes], buffer: memoryview, pace: float | None) -> float:
-    """Return the seconds of one read into an existing buffer."""
-    from simnmt.profile.streaming_cost import TokenBucket  # imports numpy, which doctor does not need
-
-    bucket, chunk_bytes = (None, len(buffer)) if pace is None else (TokenBucket(pace), PACED_CHUNK_BYTES)
-    begin_s = time.perf_counter()
-    for start in range(0, len(buffer), chunk_bytes):
-        chunk = buffer[start : start + chunk_bytes]
-        end_s = 0.0 if bucket is None else bucket.end_s(time.perf_counter(), len(chunk))
-        while chunk:
-            chunk = chunk[file.readinto(chunk) :]  # type: ignore[attr-defined]
-        if bucket is not None:
-            time.sleep(max(end_s - time.perf_counter(), 0.0))
-    return time.perf_counter() - begin_s
+    def close(self) -> None:
+        """Remove the file."""
+        self._file.close()

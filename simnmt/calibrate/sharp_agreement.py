@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -11,6 +11,7 @@ import numpy as np
 
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.calibrate.sharp_speeds import Progress, rung_settings
+from simnmt.kernels.beam_search import Ints
 from simnmt.kernels.packed_products import Clipping
 from simnmt.nmt.attentional_model import AttentionalModel
 from simnmt.nmt.errors import need
@@ -53,92 +54,91 @@ class RungAgreement:
         return self.tokens_same / self.tokens
 
 
-class _Translated:
-    """Sentences translated by the exact decoder of a trained model, with which other decoders are compared."""
-
-    def __init__(self, model: str, sources: list[list[int]], beam: int) -> None:
-        loaded = load_model(model)
-        if not isinstance(loaded.model, AttentionalModel) or loaded.weights != "checkpoint":
-            what = f"{model} is no trained attentional model"
-            raise CalibrationError(what, remedy="train one: simnmt nmt train --model sharp")
-        self._model, self._sources = loaded.model, sources
-        self.exact = DecoderSettings(beam=beam, gemm="float32")
-        self._decoder = self.translator(self.exact)
-        self.words = [translation.tokens for translation in self._decoder.translate(sources)]
-        self.tokens = sum(len(words) + 1 for words in self.words)
-
-    def translator(self, settings: DecoderSettings) -> SharpTranslator:
-        """Return the decoder with the whole vocabulary."""
-        return SharpTranslator([self._model], settings, max_len=2 * MOST_TOKENS)
-
-    def same_words(self, other: SharpTranslator) -> int:
-        """Count the steps along the translations with the same likeliest word, end tokens included (SHARP-10).
-
-        Each decoder encodes the sources with its own kernels, so that the noise of its source side counts.
-        """
-        same = 0
-        for source, words in zip(self._sources, self.words, strict=True):
-            forced = [*words, self._model.eos_token]
-            best, others = (one.forced(one.encode(source), forced).best for one in (self._decoder, other))
-            same += int((best == others).sum())
-        return same
-
-
 def sharp_agreement(
     model: str, text: Path, beam: int, progress: Progress | None = None, *, references: Path | None = None
 ) -> list[RungAgreement]:
-    """Translate the first `SENTENCES` of a text, one per line, by each rung with the whole vocabulary.
-
-    `model`: folder of a trained attentional model; `references`: a translation of each line, for BLEU. Raises
-    `CalibrationError` for another model, for a text without a sentence and for references with another number of lines, and the
-    errors of reading.
-    """
-    sources, expected = encoded_text(model, text, references)
-    translated = _Translated(model, sources, beam)
+    """Compare each rung with the baseline; see `agreements`."""
+    exact = DecoderSettings(beam=beam, gemm="float32")
     # All exact techniques and no other: on the ladder they come after the 16-bit product.
-    identities = translated.exact.model_copy(update={"embeddings": "frequent", "attention": "precomputed", "merge": True})
-    rungs = {translated.exact: "baseline", identities: IDENTITIES}
+    identities = exact.model_copy(update={"embeddings": "frequent", "attention": "precomputed", "merge": True})
+    rungs = {exact: "baseline", identities: IDENTITIES}
     for activations in ("table", "polynomial"):
         rungs |= {settings: key for key, settings in rung_settings(beam, None, activations).items()}
-    agreements = []
-    for done, (settings, key) in enumerate(rungs.items()):
-        if progress is not None:
-            progress(done, len(rungs), f"what rungs change: {key}")
-        translator = translated.translator(settings)
-        translations = translator.translate(sources)
-        words = [translation.tokens for translation in translations]
-        rung = RungAgreement(
-            key=key,
-            settings=settings,
-            tokens=translated.tokens,
-            tokens_same=translated.same_words(translator),
-            sentences=len(words),
-            sentences_same=sum(ours == theirs for ours, theirs in zip(words, translated.words, strict=True)),
-            distinct_share=float(np.mean([translation.distinct_share for translation in translations])),
-            bleu=None if references is None else _bleu(model, words, expected),
-            clipping=translator.clipping(),
-        )
-        agreements.append(rung)
-    return agreements
+    return agreements(model, text, rungs, beam, progress, references)
 
 
 def noise_agreement(
     model: str, text: Path, variants: Iterable[DecoderSettings], beam: int
-) -> tuple[dict[DecoderSettings, float], int, int]:
-    """Compare variants with the exact decoder of this beam, all with the whole vocabulary (SHARP-10).
-
-    Returns by variant the share of the words of the exact translations that are the likeliest here, too (teacher-forced), and
-    the numbers of these words and of the sentences. Only rounding counts: variants that differ by identities, beam or
-    candidates share an agreement. Raises the errors of `sharp_agreement`.
-    """
-    translated = _Translated(model, encoded_text(model, text)[0], beam)
+) -> dict[DecoderSettings, RungAgreement]:
+    """Compare variants by their rounding alone (SHARP-10): those that differ by identities, beam or candidates share one."""
+    exact = DecoderSettings(beam=beam, gemm="float32")
     rounded = {
-        variant: translated.exact.model_copy(update={option: getattr(variant, option) for option in variant.noise})
-        for variant in variants
+        variant: exact.model_copy(update={option: getattr(variant, option) for option in variant.noise}) for variant in variants
     }
-    same = {settings: translated.same_words(translated.translator(settings)) for settings in dict.fromkeys(rounded.values())}
-    shares = {variant: same[settings] / translated.tokens for variant, settings in rounded.items()}
-    return shares, translated.tokens, len(translated.words)
+    compared = agreements(model, text, dict.fromkeys(rounded.values(), "rounding"), beam)
+    by_settings = {agreement.settings: agreement for agreement in compared}
+    return {variant: by_settings[settings] for variant, settings in rounded.items()}
+
+
+def agreements(
+    model: str,
+    text: Path,
+    rungs: Mapping[DecoderSettings, str],
+    beam: int,
+    progress: Progress | None = None,
+    references: Path | None = None,
+) -> list[RungAgreement]:
+    """Compare decoders with the exact one of this beam on the first `SENTENCES` of a text, all with the whole vocabulary.
+
+    Each decoder encodes the sources with its own kernels, so that the noise of its source side counts.
+
+    Args:
+        model: folder of a trained attentional model.
+        text: one sentence per line.
+        rungs: keys of the decoders by settings.
+        beam: of the exact decoder.
+        progress: called before each decoder.
+        references: a translation of each line, for BLEU.
+
+    Raises `CalibrationError` for another model, for a text without a sentence and for references with another number of lines,
+    and the errors of reading.
+    """
+    loaded, (sources, expected) = load_model(model), encoded_text(model, text, references)
+    attentional = loaded.model
+    if not isinstance(attentional, AttentionalModel) or loaded.weights != "checkpoint":
+        what = f"{model} is no trained attentional model"
+        raise CalibrationError(what, remedy="train one: simnmt nmt train --model sharp")
+
+    def translator(settings: DecoderSettings) -> SharpTranslator:
+        return SharpTranslator([attentional], settings, max_len=2 * MOST_TOKENS)
+
+    def likeliest(decoder: SharpTranslator) -> list[Ints]:
+        """Return the likeliest words along the exact translations, end tokens included (teacher-forced)."""
+        return [decoder.forced(decoder.encode(source), words).best for source, words in zip(sources, along, strict=True)]
+
+    exact = translator(DecoderSettings(beam=beam, gemm="float32"))
+    exact_words = [translation.tokens for translation in exact.translate(sources)]
+    along = [[*words, attentional.eos_token] for words in exact_words]
+    wanted, compared = np.concatenate(likeliest(exact)), []
+    for done, (settings, key) in enumerate(rungs.items()):
+        if progress is not None:
+            progress(done, len(rungs), f"what rungs change: {key}")
+        decoder = translator(settings)
+        translations = decoder.translate(sources)
+        words = [translation.tokens for translation in translations]
+        rung = RungAgreement(
+            key=key,
+            settings=settings,
+            tokens=len(wanted),
+            tokens_same=int((np.concatenate(likeliest(decoder)) == wanted).sum()),
+            sentences=len(words),
+            sentences_same=sum(ours == theirs for ours, theirs in zip(words, exact_words, strict=True)),
+            distinct_share=float(np.mean([translation.distinct_share for translation in translations])),
+            bleu=None if references is None else _bleu(model, words, expected),
+            clipping=decoder.clipping(),
+        )
+        compared.append(rung)
+    return compared
 
 
 def encoded_text(model: str, text: Path, references: Path | None = None) -> tuple[list[list[int]], list[str]]:

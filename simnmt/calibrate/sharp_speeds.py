@@ -25,12 +25,12 @@ from simnmt.kernels.arrays import huge_pages
 from simnmt.kernels.cases import last_cache_bytes
 from simnmt.kernels.native_library import processor
 from simnmt.kernels.packed_products import PackedMatrix
-from simnmt.kernels.sharp.compiled import Activation, activate
+from simnmt.kernels.sharp.decoder import Activation, activate
 from simnmt.kernels.sharp.model import Float32
 from simnmt.nmt.attentional_model import AttentionalModel
 from simnmt.nmt.devices import library_threads
 from simnmt.nmt.sharp_translator import SharpTranslator
-from simnmt.profile.decoder_settings import DecoderSettings, ladder, techniques
+from simnmt.profile.decoder_settings import DecoderSettings, ladder
 
 METHODS: tuple[Activation, ...] = ("library", "table", "polynomial")
 SEQUENCE = 65_536
@@ -120,7 +120,7 @@ class SharpSpeeds:
 
 def rung_settings(beam: int, candidates: int | None, activations: Activation) -> dict[str, DecoderSettings]:
     """Return the settings of our decoder by rung of the ladder (SHARP-11)."""
-    return ladder(DecoderSettings(beam=beam, candidates=candidates, gemm="float32"), techniques(activations=activations))
+    return ladder(DecoderSettings(beam=beam, candidates=candidates, gemm="float32"), activations=activations)
 
 
 def _ladder(setting: Setting, activations: Activation) -> dict[str, DecoderSettings]:

@@ -25,7 +25,7 @@ from simnmt.calibrate.harness import Case, by_round, ratio, rounds
 from simnmt.calibrate.projection_bench import LayerCost, ProjectionBench, Setting, StepTime
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.kernels.cases import Run, last_cache_bytes
-from simnmt.kernels.columns import Centroids, ColumnSets, default_method, gathered_products, scatter
+from simnmt.kernels.columns import Centroids, ColumnSets, gathered_products, scatter
 from simnmt.kernels.output_layer import fused_best
 from simnmt.kernels.output_reference import Best
 from simnmt.kernels.product_timing import dense_products
@@ -150,7 +150,7 @@ def dense_steps(layer: Layer, hidden: Tensor) -> dict[str, Run]:
 
 def product_of(layer: Layer, step: Step, columns: Tensor) -> Tensor:
     """Return the products with active columns by the method that a decoder takes."""
-    return gathered_products(layer.weight, step.hidden, columns, method=default_method(len(step.hidden)), out=step.out)
+    return gathered_products(layer.weight, step.hidden, columns, out=step.out)
 
 
 def active_steps(layer: Layer, step: Step, logits: Tensor) -> dict[str, Run]:

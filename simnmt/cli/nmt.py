@@ -126,9 +126,7 @@ def translate(
         ),
     ] = None,
     direction: Annotated[str | None, option("NAME", "Direction to use from a bundle with clusters of several.")] = None,
-    tune: Annotated[
-        bool, flag("--tune", "Multiply these columns by the method that a measurement at load finds fastest.")
-    ] = False,
+    tune: Annotated[bool, flag("--tune", "Multiply all columns where a measurement at load finds that faster.")] = False,
     sharp: Annotated[
         str | None,
         option(

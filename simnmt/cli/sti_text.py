@@ -249,10 +249,10 @@ def _turn_row(number: int, turn: Turn) -> list[str]:
         f"{plan.layers} x {plan.slices_per_layer}",
         f"{sum(plan.bits.values()) / len(plan.bits):.2f}",
         f"{turn.held_bytes / 1e6:.3g}",
-        f"{run.bytes_read / 1e6:.3g}",
+        f"{run.total('bytes_read') / 1e6:.3g}",
         _ms(turn.predicted.latency_s),
         _ms(run.latency_s),
-        _ms(run.stall_s),
+        _ms(run.total("wait_s")),
         _ms(turn.predicted.stall_s),
         *_answer(run),
     ]
@@ -296,7 +296,8 @@ def _layer_times(turn: Turn) -> Iterator[list[str]]:
     for times in turn.execution.layers:
         bits = " ".join(
             f"{turn.plan.bits[shard]}{'*' if turn.held.get(shard) == turn.plan.bits[shard] else ''}"
-            for shard in turn.plan.shards_of(times.layer)
+            for shard in turn.plan.shards_of(times["layer"])
         )
-        seconds = (times.io_begin_s, times.io_end_s, times.wait_s, times.unpack_s, times.forward_s, times.end_s)
-        yield [str(times.layer), bits, f"{times.bytes_read / 1e6:.3g}", *map(_ms, seconds)]
+        seconds = [times[name] for name in ("io_begin_s", "io_end_s", "wait_s", "unpack_s", "forward_s")]
+        end_s = times["begin_s"] + times["unpack_s"] + times["forward_s"]
+        yield [str(times["layer"]), bits, f"{times['bytes_read'] / 1e6:.3g}", *map(_ms, [*seconds, end_s])]

@@ -48,7 +48,7 @@ class SharpTranslation:
     stopped_early: bool
     """True if the margin ended the search; else the length limit did, or no hypothesis was left open."""
     stage_s: StageSeconds | None = None
-    """None unless requested, and without a compiled library."""
+    """None unless requested, and from the search in numpy."""
 
 
 def beam_search(

@@ -1,4 +1,4 @@
-"""Time the products of a model's output layer when it is loaded, so that a decoder takes the fastest of them (FVP-09)."""
+"""Time the products of a model's output layer when it is loaded, so that a decoder takes the faster one (FVP-09)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.nn.functional import linear
 
 from simnmt.kernels.cases import Run, last_cache_bytes, nearer_cache_bytes
 from simnmt.kernels.columns import gathered_products
-from simnmt.kernels.projection_cost import PRODUCT_METHODS, ProductCosts, StagePoint, fit_stage
+from simnmt.kernels.projection_cost import ProductCosts, StagePoint, fit_stage
 
 ROWS = (1, 2, 8, 40, 160)
 """One, two (torch's product of two may take twice as long), a few, 20 sentences of beam 2, and a full batch server."""
@@ -63,13 +63,13 @@ def measure_products(
             count = max(1, round(most * share * vocab))
             columns = torch.randperm(vocab, generator=generator)[:count].sort().values.int()
             product = partial(gathered_products, weight, hidden, columns, out=torch.empty(rows, count))
-            timed += [(method, rows, count, partial(product, method=method)) for method in PRODUCT_METHODS]
+            timed.append(("product", rows, count, product))
     # Weights that fit the last cache stay there beside the decoder's other data, but not in the caches nearer to the processor;
-    # without the flush each method would find the data that the method timed before it has just read.
+    # without the flush a product would find the data that the product timed before it has just read.
     cache_bytes = last_cache_bytes()
     fits = weight.nbytes <= cache_bytes // 2
     flush = torch.ones((min(4 * nearer_cache_bytes(), cache_bytes // 4) if fits else 3 * cache_bytes // 2) // 4).sum
-    least_s: dict[str, dict[tuple[int, int], float]] = {name: {} for name in ("dense", *PRODUCT_METHODS)}
+    least_s: dict[str, dict[tuple[int, int], float]] = {"product": {}, "dense": {}}
     for number in range(1 + rounds):
         for name, rows, count, run in timed:
             flush()

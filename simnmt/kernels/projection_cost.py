@@ -1,10 +1,10 @@
-"""Fitted cost of the products of an output layer, by which a decoder chooses among them (FVP-09)."""
+"""Fitted cost of the products of an output layer, with all columns and with some (FVP-09)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import groupby
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from pydantic import Field
@@ -15,9 +15,6 @@ from simnmt.profile.execution_fit import nonnegative_line
 
 Costs = tuple[Annotated[float, Field(ge=0.0)], ...]
 """Seconds by measured number of rows."""
-ProductMethod = Literal["row_wise", "gather"]
-"""Method to multiply the active columns: directly from the rows of the weight, or gathered in blocks first."""
-PRODUCT_METHODS: tuple[ProductMethod, ...] = ("row_wise", "gather")
 
 
 class StagePoint(NamedTuple):
@@ -61,16 +58,6 @@ def fit_stage(points: Iterable[StagePoint]) -> StageCost:
 class ProductCosts(Configuration):
     """Fitted costs of the products of an output layer on one box with one number of threads."""
 
-    row_wise: StageCost
-    """Of the active columns, as `gather`; `dense`: of all columns."""
-    gather: StageCost
+    product: StageCost
+    """Of the active columns; `dense`: of all columns."""
     dense: StageCost
-
-    def product_s(self, columns: int, rows: int, method: ProductMethod | None = None) -> float:
-        """Return the seconds of one product with the active columns, by the faster method if none is named."""
-        stage: StageCost = getattr(self, method or self.method(columns, rows))
-        return stage.seconds(rows, columns)
-
-    def method(self, columns: int, rows: int) -> ProductMethod:
-        """Return the faster method to multiply columns; `row_wise` if both take the same time."""
-        return min(PRODUCT_METHODS, key=lambda method: self.product_s(columns, rows, method))

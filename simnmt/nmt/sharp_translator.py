@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from simnmt.batching import Batching, mini
 from simnmt.kernels.beam_search import Ints, SharpTranslation
+from simnmt.kernels.native_library import native
 from simnmt.kernels.packed_products import Clipping, clipping_of
 from simnmt.kernels.sharp import model as sharp
-from simnmt.kernels.sharp.compiled import MOST_MEMBERS
-from simnmt.kernels.sharp.decoder import SharpDecoder, SourceEncoder, decode_ensemble
+from simnmt.kernels.sharp.decoder import MOST_MEMBERS, SharpDecoder, SourceEncoder, decode_ensemble
 from simnmt.kernels.sharp.model import Float32
 from simnmt.nmt.attentional_model import AttentionalModel, DenseBlock, RecurrentLayer
 from simnmt.nmt.errors import NmtError, within_memory
@@ -99,8 +99,11 @@ class SharpTranslator:
     def __init__(self, models: Sequence[AttentionalModel], settings: DecoderSettings, *, max_len: int = 200) -> None:
         """`max_len`: most tokens of a translation.
 
-        Raises `NmtError` for too many models, models of different vocabularies, and a beam wider than the vocabulary.
+        Raises `NmtError` for too many models, models of different vocabularies, a beam wider than the vocabulary, and without
+        compiled kernels.
         """
+        if native() is None:
+            raise NmtError("the sharp decoder needs compiled kernels", remedy="install with a C compiler")
         if len(models) > MOST_MEMBERS:
             raise NmtError(f"an ensemble of {len(models)} models", remedy=f"give at most {MOST_MEMBERS}")
         if len({(model.vocab, model.start_token, model.eos_token, model.pad_token) for model in models}) > 1:

@@ -157,8 +157,8 @@ class Translator(TextTranslator):
             device: cpu, cuda or cuda:0.
             threads: threads of torch in this process from now on.
             vocabulary, direction: a bundle that `simnmt vocab build` made of this model, see `load_vocabulary`.
-            tune: whether to choose the products of the bundle by measuring them now; otherwise the choice
-                depends on the number of rows, which is the same at each run.
+            tune: whether to measure the products of the bundle now, and to multiply all columns where that is faster; otherwise
+                each run is the same.
             languages: what the text is translated from and to, for models of Hugging Face that need it.
             options: the fields `beam`, `fused`, `batching` and `max_len` of `Translator`.
 

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -143,45 +143,17 @@ class PreloadBuffer:
         self._held = {shard: packed for shard, packed in self._held.items() if shard in kept}
 
 
-@dataclass(frozen=True, slots=True)
-class LayerExecution:
-    """Measured times of one layer, in seconds since the execution began."""
-
-    layer: int
-    io_begin_s: float
-    io_end_s: float
-    """End of the last read; begin and end are 0 if all shards were in memory before."""
-    begin_s: float
-    """Begin of unpacking."""
-    wait_s: float
-    """Seconds that the processor waited for the shards: the stall."""
-    unpack_s: float
-    forward_s: float
-    bytes_read: int
-
-    @property
-    def io_s(self) -> float:
-        """Seconds of the reads, at the pace of the disk or of the reader."""
-        return self.io_end_s - self.io_begin_s
-
-    @property
-    def compute_s(self) -> float:
-        """Seconds of unpacking and forward pass, which T_comp predicts."""
-        return self.unpack_s + self.forward_s
-
-    @property
-    def end_s(self) -> float:
-        """End of the forward pass."""
-        return self.begin_s + self.compute_s
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Execution:
     """Measured times and logits of one execution of a plan."""
 
     logits: Tensor
     """[batch, classes]"""
-    layers: tuple[LayerExecution, ...]
+    layers: list[dict[str, Any]]
+    """By executed layer, in seconds since the execution began: `io_begin_s` and `io_end_s`, begin and end of its reads, 0 if
+    all shards were in memory; `begin_s` of unpacking; `wait_s`, for which the processor waited for the shards: the stall;
+    `unpack_s` and `forward_s`, which T_comp predicts together; and `bytes_read`.
+    """
     embed_s: float
     """Seconds of computing before the first layer."""
     head_s: float
@@ -190,27 +162,21 @@ class Execution:
     cold: bool
     """True if no page of the store's file was in memory before."""
 
-    @property
-    def stall_s(self) -> float:
-        """Seconds that the processor waited, over all layers."""
-        return sum(layer.wait_s for layer in self.layers)
-
-    @property
-    def bytes_read(self) -> int:
-        """Bytes read from the store."""
-        return sum(layer.bytes_read for layer in self.layers)
+    def total(self, name: str) -> Any:
+        """Return the sum of a quantity over all layers."""
+        return sum(layer[name] for layer in self.layers)
 
     @property
     def timeline(self) -> Timeline:
         """The measured timeline, comparable to the predicted one."""
-        rows = [(layer.io_begin_s, layer.io_end_s, layer.begin_s, layer.end_s, layer.wait_s) for layer in self.layers]
-        load_begin, load_end, begin, end, stall = np.array(rows, np.float64).T
-        return Timeline(load_begin, load_end, begin, end, stall, self.head_s, self.embed_s)
+        names = ("io_begin_s", "io_end_s", "begin_s", "wait_s", "unpack_s", "forward_s")
+        load_begin, load_end, begin, stall, *compute = np.array([[layer[name] for name in names] for layer in self.layers]).T
+        return Timeline(load_begin, load_end, begin, begin + sum(compute), stall, self.head_s, self.embed_s)
 
     def as_json(self) -> dict[str, Any]:
         """Return all measured values except the logits."""
-        names = ("latency_s", "stall_s", "embed_s", "head_s", "bytes_read", "cold")
-        return {name: getattr(self, name) for name in names} | {"layers": [asdict(layer) for layer in self.layers]}
+        sums = {"stall_s": self.total("wait_s"), "bytes_read": self.total("bytes_read"), "layers": self.layers}
+        return {name: getattr(self, name) for name in ("latency_s", "embed_s", "head_s", "cold")} | sums
 
 
 Loaded = tuple[dict[Shard, PackedWeights], float, float, int]
@@ -253,7 +219,7 @@ class Pipeline:
         check_plan(plan, self.store)
         sizes = {shard: self.store.record(*shard, bits).size for shard, bits in plan.bits.items()}
         staying = longest_prefix(list(sizes.items()), buffer.capacity_bytes)
-        encoder, layers, kept = self.encoder, list[LayerExecution](), dict[Shard, PackedWeights]()
+        encoder, layers, kept = self.encoder, list[dict[str, Any]](), dict[Shard, PackedWeights]()
         with torch.inference_mode(), torch_threads(self.threads), ThreadPoolExecutor(1, "simnmt-shards") as reading:
             reading.submit(int).result()  # starts the thread before the clock runs
             cold = self.cold and self.reader.drop_cache()
@@ -276,14 +242,15 @@ class Pipeline:
                     unpacked_s = now_s()
                     hidden = encoder.layer(hidden, mask, index, [piece for _, piece in packed], self.working)
                     end_s = now_s()
-                    moments_s = (start_s, start_s - free_s, unpacked_s - start_s, end_s - unpacked_s)
-                    layers.append(LayerExecution(index, io_begin_s, io_end_s, *moments_s, bytes_read))
+                    read = {"layer": index, "io_begin_s": io_begin_s, "io_end_s": io_end_s, "bytes_read": bytes_read}
+                    computed = {"unpack_s": unpacked_s - start_s, "forward_s": end_s - unpacked_s}
+                    layers.append({**read, "begin_s": start_s, "wait_s": start_s - free_s, **computed})
                     free_s = end_s
                     kept |= {shard: weights for shard, weights in packed.items() if shard in staying}
                 logits = encoder.logits(hidden, mask)
                 latency_s = now_s()
                 buffer.keep(kept)
-                return Execution(logits, tuple(layers), embed_s, latency_s - free_s, latency_s, cold)
+                return Execution(logits, layers, embed_s, latency_s - free_s, latency_s, cold)
             finally:
                 stopped.set()
                 for job in jobs:

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -133,20 +133,11 @@ TOKENIZER_FILES = (
 """Files of a tokenizer of `transformers`."""
 
 
-class Tokenizer(Protocol):
-    """A converter of texts into token ids with marks."""
-
-    padding: int
-    files: Mapping[str, bytes]
-    """Contents of its files by name, from which `tokenizer_from` builds it again."""
-
-    def encode(self, texts: Sequence[Text], length: int) -> list[list[int]]:
-        """Return the tokens of each text or pair, at most `length`."""
-        ...
-
-
 class Pieces:
-    """A sentencepiece vocabulary: a mark at the beginning, and one between the texts of a pair."""
+    """A sentencepiece vocabulary: a mark at the beginning, and one between the texts of a pair.
+
+    `files`: contents of its files by name, from which `tokenizer_from` builds it again.
+    """
 
     padding = PADDING
 
@@ -160,7 +151,7 @@ class Pieces:
         self.size: int = self._pieces.get_piece_size()
 
     def encode(self, texts: Sequence[Text], length: int) -> list[list[int]]:
-        """See `Tokenizer`."""
+        """Return the tokens of each text or pair, at most `length`."""
         encoded = []
         for text in texts:
             first, *rest = (text,) if isinstance(text, str) else text
@@ -182,7 +173,7 @@ def learn_pieces(texts: Sequence[Text], size: int) -> Pieces:
 
 
 class HuggingFaceTokenizer:
-    """The tokenizer of a model of `transformers`, loaded without network access and without code of the folder."""
+    """The tokenizer of a model of `transformers`, loaded without network and without code of the folder; see `Pieces`."""
 
     def __init__(self, files: Mapping[str, bytes]) -> None:
         """Build the tokenizer from the contents of its files; raises `StreamingError` if they are unusable."""
@@ -201,11 +192,13 @@ class HuggingFaceTokenizer:
         """The mark after each text."""
 
     def encode(self, texts: Sequence[Text], length: int) -> list[list[int]]:
-        """See `Tokenizer`."""
         firsts = [text if isinstance(text, str) else text[0] for text in texts]
         seconds = [text[1] for text in texts if not isinstance(text, str)] or None
         encoded: list[list[int]] = self._tokenizer(firsts, seconds, truncation=True, max_length=length)["input_ids"]
         return encoded
+
+
+Tokenizer = Pieces | HuggingFaceTokenizer
 
 
 def tokenizer_from(files: Mapping[str, bytes]) -> Tokenizer | None:

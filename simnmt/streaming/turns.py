@@ -52,11 +52,10 @@ class EngagementSettings:
     cache_bytes: int | None = None
     """Capacity of the buffer during the engagement; None for `preload_bytes`."""
     cold: bool = False
-    """True if the first turn finds an empty buffer, because the system reclaimed the memory."""
+    """True if the first turn finds an empty buffer."""
     pace_bytes_per_s: float | None = None
     threads: int = 1
     fills_deadline: bool = False
-    """True if the pipeline may wait for reads within the deadline, beyond the paper."""
 
     @property
     def capacity_bytes(self) -> int:

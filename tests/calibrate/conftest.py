@@ -18,7 +18,7 @@ from simnmt.calibrate.harness import counted
 from simnmt.calibrate.parts import Bench
 from simnmt.calibrate.parts import box as box_parts
 from simnmt.calibrate.settings import Settings
-from tests.calibrate.engines import BOX, QUICK, FakeEngine, disk_samples
+from tests.calibrate.engines import BOX, QUICK, FakeEngine, FakeFile
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +37,7 @@ def box(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         monkeypatch.setattr(run_module, "describe", lambda **_: replace(BOX, **facts))
 
     put()
-    monkeypatch.setattr(box_parts, "measure_disk", disk_samples)
+    monkeypatch.setattr(box_parts, "ColdFile", FakeFile)
     monkeypatch.setattr(box_parts, "find_energy_meter", lambda device: (None, "rapl: no counter"))
     return put
 

@@ -25,6 +25,7 @@ from simnmt.nmt.torch_engine import STAGES
 from simnmt.profile.decoder_block import DecoderBlock
 from simnmt.profile.decoder_settings import DecoderSettings
 from tests.calibrate.engines import FakeEngine
+from tests.kernels.implementations import needs_compiled
 from tests.nmt import toy_language
 from tests.profile.made_decoder import stages_s
 
@@ -175,15 +176,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
+@needs_compiled
 def test_only_rounding_changes_the_agreement_which_equals_that_of_the_ladder(folder: Path) -> None:
     """Identities, beam and candidates aside: all are held teacher-forced against the same translations."""
     merged = DecoderSettings(beam=2, gemm="int16", merge=True, candidates=5)
-    shares, *counted = agreeing.noise_agreement(str(folder), folder / "text.txt", [INT16, merged, POLYNOMIAL], 3)
+    agreements = agreeing.noise_agreement(str(folder), folder / "text.txt", [INT16, merged, POLYNOMIAL], 3)
     (rung,) = [rung for rung in agreeing.sharp_agreement(str(folder), folder / "text.txt", 3) if rung.key == "int16"]
-    assert shares[INT16] == shares[merged] == rung.share and 0.0 < shares[POLYNOMIAL] <= 1.0
-    assert counted == [rung.tokens, 5]
+    assert agreements[INT16].share == agreements[merged].share == rung.share and 0.0 < agreements[POLYNOMIAL].share <= 1.0
+    assert (agreements[INT16].tokens, agreements[INT16].sentences) == (rung.tokens, 5)
 
 
+@needs_compiled
 def test_exact_rungs_change_no_word_of_a_model(folder: Path) -> None:
     rungs = agreeing.sharp_agreement(str(folder), folder / "text.txt", 3, references=folder / "references.txt")
     keys = [rung.key for rung in rungs]
@@ -194,11 +197,11 @@ def test_exact_rungs_change_no_word_of_a_model(folder: Path) -> None:
             assert rung.share == 1.0 and rung.sentences_same == 5 and rung.bleu == rungs[0].bleu is not None, "SHARP-10"
 
 
+@needs_compiled
 def test_a_trained_folder_is_calibrated_with_its_agreement(folder: Path, tmp_path: Path) -> None:
     settings = replace(SHARP, model=str(folder), text=str(folder / "text.txt"), max_src_len=10, max_tgt_len=10)
     profile = calibrate(settings, tmp_path / "box.json").profile
-    if profile.decoder is None:
-        pytest.skip("only compiled kernels measure the stages of a step")
+    assert profile.decoder is not None
     for variant in profile.decoder.variants:
         assert (variant.agreement is None) == (not variant.settings.noise)
     assert any("words of 5 sentences of text.txt" in note for note in profile.decoder.notes)

@@ -28,8 +28,10 @@ from simnmt.nmt.subwords import (
     TARGET_TOKENIZER,
     learn_vocabulary,
 )
+from tests.kernels.implementations import needs_compiled
 from tests.nmt import toy_language
 
+pytestmark = needs_compiled
 VOCAB, UNKNOWN = 36, 1
 SMALL = AttentionalArchitecture(
     kind="attentional", hidden=16, embedding=8, source_layers=2, source_hidden=8, src_vocab=VOCAB, tgt_vocab=VOCAB

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from simnmt.kernels.arrays import KernelError
-from simnmt.kernels.sharp.compiled import Activation, activate
+from simnmt.kernels.sharp.decoder import Activation, activate
 from tests.campaigns.harness import SCALE
 from tests.kernels.implementations import needs_compiled
 

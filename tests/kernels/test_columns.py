@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from simnmt.kernels.arrays import KernelError
-from simnmt.kernels.columns import Centroids, ColumnSets, gathered_products, scatter
+from simnmt.kernels.columns import Centroids, ColumnSets, ProductMethod, gathered_products, scatter
 from simnmt.kernels.output_layer import fused_best
-from simnmt.kernels.projection_cost import PRODUCT_METHODS, ProductMethod
 from tests.campaigns.harness import SCALE
 from tests.kernels.implementations import each_implementation
 from tests.nmt.made_subsets import drawn
@@ -94,6 +93,7 @@ def sets_of(*sets: list[int], vocab: int) -> ColumnSets:
     return ColumnSets(starts, int32(*(column for columns in sets for column in columns)), vocab)
 
 
+METHODS: tuple[ProductMethod, ...] = ("row_wise", "gather")
 EXAMPLE = ([2, 4, 6], [2, 8, 9], [1, 3])
 
 
@@ -176,7 +176,7 @@ def digits(values: Tensor) -> list[float]:
     return [round(value, 6) for value in values[0].tolist()]
 
 
-@pytest.mark.parametrize("method", PRODUCT_METHODS)
+@pytest.mark.parametrize("method", METHODS)
 def test_worked_examples_of_fvp_01_and_fvp_07(method: ProductMethod) -> None:
     everything, active = int32(0, 1, 2, 3, 4), int32(1, 3, 4)
     logits = scatter(gathered_products(WEIGHT, HIDDEN, everything, method=method), everything, 5, BIAS)
@@ -203,7 +203,7 @@ def test_every_product_method_differs_from_float64_only_by_rounding(
     bound = hidden.double().abs() @ weight[columns].double().abs().T * width * 2.0**-24
     beyond = torch.full((rows * len(columns) + 64,), 7.0)
     out = beyond[: rows * len(columns)].view(rows, len(columns))
-    for method in PRODUCT_METHODS:
+    for method in METHODS:
         assert gathered_products(weight, hidden, columns, method=method, out=out) is out
         assert ((out - exact).abs() <= bound).all()
     assert (beyond[rows * len(columns) :] == 7.0).all(), "nothing else is touched"
@@ -252,7 +252,7 @@ def test_half_weights_are_multiplied_in_float32(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("columns", [int32(1, 10), int32(-1, 3), int32(1, 3, 3), int32(5, 3, 9), torch.tensor([1])])
 def test_invalid_columns_are_refused(columns: Tensor) -> None:
     weight, hidden = torch.ones(10, 4), torch.ones(2, 4)
-    for method in PRODUCT_METHODS:
+    for method in METHODS:
         with pytest.raises(KernelError):
             gathered_products(weight, hidden, columns, method=method)
     with pytest.raises(KernelError):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from simnmt.kernels import product_timing
 from simnmt.kernels.product_timing import measure_products
-from simnmt.kernels.projection_cost import ProductCosts, StageCost, StagePoint, fit_stage
+from simnmt.kernels.projection_cost import StageCost, StagePoint, fit_stage
 
 
 def test_every_product_of_a_model_is_timed_and_of_a_large_layer_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,10 +28,8 @@ def test_every_product_of_a_model_is_timed_and_of_a_large_layer_a_part(monkeypat
     monkeypatch.setattr(product_timing, "gathered_products", watched)
     costs = measure_products(weight, rounds=2)
     assert max(most) <= 1 << 10
-    assert all(stage.rows == product_timing.ROWS for stage in (costs.dense, costs.row_wise, costs.gather))
-    for rows in (1, 4, 40, 64):
-        assert min(costs.product_s(70, rows, "row_wise"), costs.product_s(70, rows, "gather")) > 0.0
-    assert costs.method(70, 1) in ("row_wise", "gather")
+    assert costs.dense.rows == costs.product.rows == product_timing.ROWS
+    assert all(costs.product.seconds(rows, 70) > 0.0 for rows in (1, 4, 40, 64))
 
 
 def test_the_dense_product_of_a_model_replaces_that_of_torch() -> None:
@@ -72,10 +70,3 @@ def test_costs_are_found_again(fixed_s: float, s_per_column: float, columns: lis
         assert cost.seconds(rows, many) == pytest.approx(seconds, rel=1e-6)
     assert cost.seconds(4, 1e3) == pytest.approx(4 * (fixed_s + s_per_column * 1e3), rel=1e-5)
     assert fit_stage(points[:1]).seconds(8, 1e6) == pytest.approx(points[0].seconds), "a constant, where columns do not differ"
-
-
-def test_the_faster_method_is_taken() -> None:
-    lines = {"row_wise": (0.0, 4.0), "gather": (100.0, 2.0), "dense": (0.0, 0.0)}
-    costs = {name: StageCost(rows=(1,), fixed_s=(fixed,), s_per_column=(slope,)) for name, (fixed, slope) in lines.items()}
-    known = ProductCosts(**costs)
-    assert [known.method(columns, 1) for columns in (49, 50, 51)] == ["row_wise", "row_wise", "gather"]

@@ -9,10 +9,10 @@ from simnmt.calibrate.sharp_models import layer_operations, operations
 from simnmt.kernels.beam_search import beam_search
 from simnmt.kernels.sharp.decoder import SharpDecoder
 from simnmt.kernels.sharp.model import Float32, Layer, SharpTokens, SharpWeights
-from simnmt.kernels.sharp.reference import ReferenceMember, gru
 from simnmt.nmt.architecture import SHARP_MODELS
 from simnmt.profile.decoder_settings import DecoderSettings
-from tests.kernels.implementations import each_implementation
+from tests.kernels.implementations import needs_compiled
+from tests.kernels.sharp_reference import ReferenceMember
 
 PAD, UNK, START, EOS, A, B = range(6)
 
@@ -70,16 +70,7 @@ def first_word(u: float, r: float, h: float) -> Float32:
     return column
 
 
-def test_sharp_04_the_gru_by_itself() -> None:
-    carried, given = np.array([[0.0, 0.0, 0.4 * 0.5]]), np.array([[0.1, 0.2, 0.3 - 0.2]])
-    h = gru(carried, given, np.array([[0.5]]))
-    assert h[0, 0] == pytest.approx(0.360788, abs=5e-7)
-    update, reset = (1 / (1 + np.exp(-logit)) for logit in (0.1, 0.2))
-    printed = 1 / (1 + np.exp(-reset * 0.2)) + 0.3 - 0.2  # a sigmoid of r (W_h h) alone: not built (SHARP-19)
-    assert [printed, update * 0.5 + (1 - update) * printed] == pytest.approx([0.627464, 0.560548], abs=5e-7)
-
-
-@each_implementation
+@needs_compiled
 def test_sharp_04_the_gru_inside_the_decoder() -> None:
     """The start word leaves h = 0.5, the word A then brings the example's logits."""
     word = first_word(0.1, 0.2, float(np.arctanh(0.5)) + 0.2)
@@ -90,7 +81,7 @@ def test_sharp_04_the_gru_inside_the_decoder() -> None:
     assert log_odds(model, array([[1.0]]), [A, B], B) == pytest.approx(0.360788, abs=1e-6)
 
 
-@each_implementation
+@needs_compiled
 def test_sharp_04_attention_inside_the_decoder() -> None:
     """Keys e1 and e2, query (1, 0): d = (0.580026, 0), a = (0.641073, 0.358927), seen as tanh of a_1 in the state."""
     query = zeros(2, 6)
@@ -99,13 +90,13 @@ def test_sharp_04_attention_inside_the_decoder() -> None:
     output[B] = 1.0
     model = one_hot_model(first_word(0, 0, 0), context=array([[0, 0], [0, 0], [1, 0]]), output=output, query=query)
     source = np.eye(2, dtype=np.float32)
-    member = ReferenceMember(model, np.float64)
+    member = ReferenceMember(model)
     member.begin(source, None)
     assert member.step(np.array([START]), np.array([0]))[1][0] == pytest.approx([0.641073, 0.358927], abs=5e-7)
     assert np.arctanh(log_odds(model, source, [B], B)) == pytest.approx(0.641073, abs=1e-6)
 
 
-@each_implementation
+@needs_compiled
 @pytest.mark.parametrize(("layers", "value"), [(0, 1), (1, 1), (2, 1), (3, 2), (4, 2), (5, 4)])
 def test_sharp_12_connected_layers_with_their_skips(layers, value) -> None:
     """Identity weights over h^B = (1, -1): (1, 0), (1, 0), (2, 0), (2, 0), (4, 0), and on top (tanh 4, 0)."""
@@ -128,7 +119,7 @@ def test_sharp_12_connected_layers_with_their_skips(layers, value) -> None:
         assert log_odds(limited, source, [A], A) == pytest.approx(10, abs=1e-5), "a relu is at most ten"
 
 
-@each_implementation
+@needs_compiled
 @pytest.mark.parametrize(("ahead", "steps"), [(2.99, 2), (3.01, 1)])
 def test_sharp_03_the_search_stops_at_the_margin(ahead, steps) -> None:
     """The end is `ahead` of the only other word at each step, so after one step the best partial one is that far behind."""

@@ -10,7 +10,6 @@ import torch
 from numpy.typing import NDArray
 
 from simnmt.kernels.columns import Centroids, ColumnSets
-from simnmt.kernels.projection_cost import ProductCosts, StageCost
 
 
 @dataclass(frozen=True)
@@ -53,12 +52,3 @@ def drawn(vocab: int, width: int, clusters: int, share: float, always: Sequence[
     chosen = torch.rand((clusters, vocab), generator=draw) < share
     chosen[:, list(always)] = True
     return MadeClusters(Centroids.of(points), sets_of([active.nonzero()[:, 0].tolist() for active in chosen], vocab))
-
-
-def made_cost(**s_per_column: float) -> ProductCosts:
-    """Nothing costs anything but what is named, in proportion to its columns."""
-
-    def stage(name: str) -> StageCost:
-        return StageCost(rows=(1,), fixed_s=(0.0,), s_per_column=(s_per_column.get(name, 0.0),))
-
-    return ProductCosts(row_wise=stage("row_wise"), gather=stage("gather"), dense=stage("dense"))

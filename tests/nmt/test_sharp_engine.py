@@ -27,6 +27,8 @@ from simnmt.profile.decoder_settings import DecoderSettings
 from tests.kernels.implementations import needs_compiled
 from tests.nmt.tiny import ARCHITECTURES, together
 
+pytestmark = needs_compiled
+
 
 def loaded(tmp_path: Path, name: str = "sharp", **how: object) -> SharpEngine:
     path = tmp_path / f"{name}.json"
@@ -150,7 +152,6 @@ def test_identities_find_what_torch_finds(models: list[AttentionalModel], how: s
     assert len({hypothesis.tokens for hypothesis in ours}) > 30 and any(len(hypothesis.tokens) < MOST for hypothesis in ours)
 
 
-@needs_compiled
 @pytest.mark.parametrize("how", NOISE)
 def test_noise_changes_only_tokens_that_nearly_tie(models: list[AttentionalModel], how: str) -> None:
     """SHARP-10, teacher-forced along the translations in float32: a token may change only if float32 prefers its own by less

@@ -14,16 +14,16 @@ from torch import Tensor
 
 from simnmt.kernels.columns import gathered_products, scatter
 from simnmt.kernels.output_reference import Best
-from simnmt.kernels.projection_cost import ProductCosts
+from simnmt.kernels.projection_cost import ProductCosts, StageCost
 from simnmt.nmt.output_layer import BannedTokens, Limit, SubsetOutput
 from simnmt.nmt.search import BeamSearch, GreedySearch, Search
 from simnmt.nmt.vocabulary.restricted_vocabulary import (
     RestrictedVocabulary,
     clustered,
+    dense_choice,
     listed,
-    product_choice,
 )
-from tests.nmt.made_subsets import MadeLists, drawn, made_cost
+from tests.nmt.made_subsets import MadeLists, drawn
 from tests.nmt.tiny import Table, steps_of
 
 WEIGHT = torch.tensor([[1.0, 0.0], [0.0, 1.0], [2.0, -1.0], [-1.0, 1.0], [0.5, 0.5]])
@@ -135,14 +135,14 @@ def test_neither_padding_nor_the_end_of_a_forced_sentence_is_chosen() -> None:
     assert log_probs.tolist() == pytest.approx(expected, abs=1e-5)
 
 
-def test_the_product_depends_on_rows_only_or_on_the_measured_cost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Row by row up to some hundred rows, whatever the columns; by a cost's leave also dense, once about half are active."""
-    usual = product_choice(None, 640)
-    for columns in (5, 320, 640):
-        assert [usual(columns, rows) for rows in (1, 40, 127, 128, 500)] == [*["row_wise"] * 3, *["gather"] * 2]
-    cost = made_cost(row_wise=2.0, gather=3.0, dense=1.0)
-    choice = product_choice(cost, 640)
-    assert [choice(columns, 1) for columns in (5, 290, 340, 640)] == [*["row_wise"] * 2, *["dense"] * 2]
-    assert product_choice(made_cost(row_wise=2.0, gather=1.5, dense=1.0), 640)(100, 1) == "gather"
-    monkeypatch.setattr(ProductCosts, "method", lambda *_: pytest.fail("asked again of as many, as far as it matters"))
-    assert choice(293, 1) == "row_wise"
+def test_all_columns_are_multiplied_where_a_measured_cost_finds_that_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a cost never; here once half are active."""
+    assert not any(dense_choice(None, 640)(columns, 1) for columns in (5, 320, 640))
+    choice = dense_choice(ProductCosts(product=line(0.0, 2.0), dense=line(640.0, 0.0)), 640)
+    assert [choice(columns, 1) for columns in (5, 290, 340, 640)] == [False, False, True, True]
+    monkeypatch.setattr(StageCost, "seconds", lambda *_: pytest.fail("asked again of as many, as far as it matters"))
+    assert not choice(293, 1)
+
+
+def line(fixed_s: float, s_per_column: float) -> StageCost:
+    return StageCost(rows=(1,), fixed_s=(fixed_s,), s_per_column=(s_per_column,))

@@ -99,7 +99,7 @@ def test_all_layers_at_32_bits_are_the_model_itself(store: ShardStore, preloaded
     plan = whole(32, preloaded)
     run = run_filled(store, plan, 10**6, token_ids, mask, threads=threads)
     torch.testing.assert_close(run.logits, logits_of(WEIGHTS, token_ids, mask), rtol=0, atol=1e-5)
-    assert (run.bytes_read == 0) is preloaded
+    assert (run.total("bytes_read") == 0) is preloaded
 
 
 def test_a_mixed_plan_gives_what_its_shards_give_without_a_pipeline(store: ShardStore) -> None:
@@ -111,7 +111,7 @@ def test_a_mixed_plan_gives_what_its_shards_give_without_a_pipeline(store: Shard
     again = load_then_run(store, encoder_of(store), plan, token_ids, mask)
     assert torch.equal(again.logits, run.logits)
     records = sum(store.record(*shard, width).size for shard, width in bits.items())
-    assert (run.bytes_read, again.bytes_read) == (records - store.record(0, 1, 3).size, records)
+    assert (run.total("bytes_read"), again.total("bytes_read")) == (records - store.record(0, 1, 3).size, records)
 
 
 def engaged(store: ShardStore, turns: int = 4, buffer: PreloadBuffer | None = None, **options: Any) -> list[Turn]:
@@ -126,7 +126,7 @@ def test_with_an_enlarged_buffer_the_next_turn_skips_what_is_there_and_raises_ot
     assert 0 < first.held_bytes <= 2500 < second.held_bytes <= ENLARGED
     assert second.held == {shard: first.plan.bits[shard] for shard in list(first.plan.bits)[: len(second.held)]}
     assert second.plan.preloaded == set(second.held)
-    assert second.execution.bytes_read == sum(
+    assert second.execution.total("bytes_read") == sum(
         store.record(*shard, bits).size for shard, bits in second.plan.bits.items() if shard not in second.held
     )
     assert sum(second.plan.bits.values()) > sum(first.plan.bits.values())
@@ -155,7 +155,7 @@ def test_a_cold_start_reads_all_of_the_first_plan(store: ShardStore) -> None:
     assert cold.plan == warm.plan
     assert cold.held == {}
     assert warm.held_bytes > 0
-    assert cold.execution.bytes_read == warm.execution.bytes_read + warm.held_bytes
+    assert cold.execution.total("bytes_read") == warm.execution.total("bytes_read") + warm.held_bytes
     assert cold.predicted.latency_s > warm.predicted.latency_s
     assert cold.predicted.stall_s == pytest.approx(
         cold.predicted.latency_s - 0.004 * cold.plan.layers * cold.plan.slices_per_layer / 4

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -16,7 +17,6 @@ from typing import Any
 import pandas as pd
 
 from simnmt.calibrate.cells import batches
-from simnmt.calibrate.energy import EnergyMeter
 from simnmt.calibrate.harness import Case, Listener, Silent
 from simnmt.calibrate.settings import Settings
 from simnmt.nmt.engine import Engine, Work
@@ -38,8 +38,8 @@ class Bench:
     """Folder on the disk that is read."""
     drawn: Sequence[tuple[int, int]] = ()
     """The (src_len, tgt_len) of paper mode in their order."""
-    meter: EnergyMeter | None = None
-    """The energy counter, while it is read."""
+    resources: ExitStack = field(default_factory=ExitStack)
+    """Files and counters of the parts, which are closed after all measurements."""
     blocks: Blocks = field(default_factory=dict)
     remarks: list[str] = field(default_factory=list)
     """Sentences on what could not be measured."""

@@ -21,7 +21,7 @@ from simnmt.calibrate.settings import Settings
 from simnmt.nmt.engine import Engine, Work
 from simnmt.nmt.errors import NmtError, OutOfMemory
 from simnmt.profile.decoder_block import STAGES, DecoderBlock, DecoderVariant
-from simnmt.profile.decoder_settings import DecoderSettings, techniques
+from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.decoder_settings import ladder as paper_ladder
 
 if TYPE_CHECKING:  # engines without these stages need no torch
@@ -182,9 +182,11 @@ def _rungs(engine: TimesAnyDecoder, settings: Settings, listener: Listener) -> d
 
         listener.say("decoder: agreement")
         text, noisy = Path(settings.text), [variant.settings for variant in variants if variant.settings.noise]
-        shares, tokens, sentences = noise_agreement(settings.model, text, noisy, base.beam)
+        agreements = noise_agreement(settings.model, text, noisy, base.beam)
+        shares = {variant: agreement.share for variant, agreement in agreements.items()}
         variants = [variant.model_copy(update={"agreement": shares.get(variant.settings)}) for variant in variants]
-        notes.append(f"agreement: {tokens:,} words of {sentences:,} sentences of {text.name}, candidates aside")
+        one = agreements[noisy[0]]
+        notes.append(f"agreement: {one.tokens:,} words of {one.sentences:,} sentences of {text.name}, candidates aside")
     repeats = sum(map(len, base_steps)) // len(ratios)
     facts = {"base": base, "src_len": src_len, "repeats": repeats}
     return facts | {"variants": variants, "left_out": left_out, "notes": notes}
@@ -195,7 +197,8 @@ def ladder(base: DecoderSettings) -> Iterator[DecoderSettings]:
 
     Kept embeddings of frequent words are not measured: their hits depend on a text, and there is none here.
     """
-    rungs = paper_ladder(base, techniques(embeddings="precomputed") | {"fused": {"fused": True}})
+    rungs = paper_ladder(base, embeddings="precomputed")
+    rungs["fused"] = rungs["merge"].model_copy(update={"fused": True})
     yield from rungs.values()
     yield rungs["attention"].model_copy(update={"activations": "table"})
     for beam in BEAMS:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from itertools import product
+from itertools import cycle, product
 from time import perf_counter
 from typing import Any
 
@@ -100,41 +100,34 @@ def reads_block(reads: tuple[ShardReads, ...], *, cold: bool, pace: float | None
     return StiIo(reads=reads, s_fixed=fixed_s, bytes_per_s=bytes_per_s, r2=r2, cold=cold, paced_bytes_per_s=pace)
 
 
-class LayerBench:
-    """An encoder with all its shards at 6 bits in memory, and one working buffer for each width."""
+def layer_bench(
+    encoder: ElasticEncoder, shards: Mapping[Shard, PackedWeights], lengths: Sequence[int], threads: int, clock: Clock
+) -> Callable[[int, int, int], dict[str, Any]]:
+    """Return a function of length, width and layers that computes the bottom layers on one text, each with unpacking.
 
-    def __init__(self, encoder: ElasticEncoder, shards: Mapping[Shard, PackedWeights], threads: int, clock: Clock) -> None:
-        self.geometry, self.widths = encoder.geometry, range(1, encoder.geometry.heads + 1)
-        self._encoder, self._shards, self._threads, self._clock = encoder, shards, threads, clock
-        self._buffers = {width: LayerBuffer(encoder.geometry, width) for width in self.widths}
+    It returns the seconds of all layers, of each layer and of its unpacking, of embedding and of classifying.
+    """
+    buffers = {width: LayerBuffer(encoder.geometry, width) for width in range(1, encoder.geometry.heads + 1)}
+    generator = torch.Generator().manual_seed(0)
+    texts = {length: torch.randint(encoder.configuration.vocabulary, (1, length), generator=generator) for length in lengths}
 
-    def run(self, length: int, width: int, layers: int) -> dict[str, Any]:
-        """Time the bottom layers one after the other on one text, each with unpacking: shards come from memory."""
-        _, mask, hidden = self._text(length)
-        begun_s, slices, buffer = self._clock(), list(range(width)), self._buffers[width]
-        layer_s, unpack_s = list[float](), list[float]()
+    def run(length: int, width: int, layers: int) -> dict[str, Any]:
+        mask, slices, buffer = torch.ones((1, length), dtype=torch.bool), list(range(width)), buffers[width]
+        begin_s = clock()
+        hidden = encoder.embed(texts[length], mask)
+        embedded_s, layer_s, unpack_s = clock(), list[float](), list[float]()
         for layer in range(layers):
-            begin_s = self._clock()
-            unpack_into(buffer, [self._shards[layer, piece] for piece in slices], threads=self._threads)
-            unpack_s.append(self._clock() - begin_s)
-            hidden = self._encoder.layer(hidden, mask, layer, slices, buffer)
-            layer_s.append(self._clock() - begin_s)
-        return {"seconds": self._clock() - begun_s, "layer_s": layer_s, "unpack_s": unpack_s}
+            begun_s = clock()
+            unpack_into(buffer, [shards[layer, piece] for piece in slices], threads=threads)
+            unpack_s.append(clock() - begun_s)
+            hidden = encoder.layer(hidden, mask, layer, slices, buffer)
+            layer_s.append(clock() - begun_s)
+        computed_s = clock()
+        encoder.logits(hidden, mask)
+        ends = {"embed_s": embedded_s - begin_s, "head_s": clock() - computed_s}
+        return {"seconds": computed_s - embedded_s, "layer_s": layer_s, "unpack_s": unpack_s, **ends}
 
-    def ends(self, length: int) -> dict[str, float]:
-        """Time embedding and classifying."""
-        token_ids, mask, hidden = self._text(length)
-        begin_s = self._clock()
-        self._encoder.embed(token_ids, mask)
-        embedded_s = self._clock()
-        self._encoder.logits(hidden, mask)
-        return {"embed_s": embedded_s - begin_s, "head_s": self._clock() - embedded_s}
-
-    def _text(self, length: int) -> tuple[Tensor, Tensor, Tensor]:
-        generator = torch.Generator().manual_seed(length)
-        token_ids = torch.randint(self._encoder.configuration.vocabulary, (1, length), generator=generator)
-        mask = torch.ones((1, length), dtype=torch.bool)
-        return token_ids, mask, self._encoder.embed(token_ids, mask)
+    return run
 
 
 def measure_layers(
@@ -150,26 +143,26 @@ def measure_layers(
     The reads (STI-16) are of random compressed shards from a cold file, and use the same processor and memory. `shards`: the
     model's at 6 bits. Raises `StoreError` for a damaged store.
     """
-    bench, layers = LayerBench(encoder, shards, settings.threads, clock), encoder.geometry.layers
+    run = layer_bench(encoder, shards, settings.lengths, settings.threads, clock)
+    layers, widths = encoder.geometry.layers, range(1, encoder.geometry.heads + 1)
     drawn, records = random.Random(settings.seed), list(product(shards, BITS[:-1]))
     drawn.shuffle(records)
 
     def beside(length: int, width: int) -> dict[str, Any]:
         with _reading(reader, records):
-            return bench.run(length, width, layers)
+            return run(length, width, layers)
 
-    cells = list(product(settings.lengths, bench.widths))
-    submodels = list(product(settings.lengths, bench.widths, range(1 + layers // 2, layers + 1)))
+    cells = list(product(settings.lengths, widths))
+    submodels = list(product(settings.lengths, widths, range(1 + layers // 2, layers + 1)))
     judged = drawn.sample(submodels, min(JUDGED, len(submodels)))
-    cases: dict[Any, Case] = {cell: Case(partial(bench.run, *cell, layers)) for cell in cells}
+    cases: dict[Any, Case] = {cell: Case(partial(run, *cell, layers)) for cell in cells}
     cases |= {("beside", *cell): Case(partial(beside, *cell)) for cell in cells}
-    cases |= {("ends", length): Case(partial(bench.ends, length)) for length in settings.lengths}
-    cases |= {submodel: Case(partial(bench.run, *submodel)) for submodel in judged}
+    cases |= {submodel: Case(partial(run, *submodel)) for submodel in judged}
     frame = _measured(cases, settings, "layers", listener, clock)
     rows, times = _by_case(frame), by_round(frame)
 
     def quantile(length: int, column: str, at: float = 0.5) -> tuple[float, ...]:
-        of_widths = (np.concatenate(rows[length, width][column].tolist()) for width in bench.widths)
+        of_widths = (np.concatenate(rows[length, width][column].tolist()) for width in widths)
         return tuple(float(np.quantile(times_s, at)) for times_s in of_widths)
 
     table = {
@@ -179,8 +172,8 @@ def measure_layers(
             p25_s=quantile(length, "layer_s", 0.25),
             p75_s=quantile(length, "layer_s", 0.75),
             unpack_s=quantile(length, "unpack_s"),
-            embed_s=float(rows["ends", length]["embed_s"].median()),
-            head_s=float(rows["ends", length]["head_s"].median()),
+            embed_s=float(rows[length, widths[-1]]["embed_s"].median()),
+            head_s=float(rows[length, widths[-1]]["head_s"].median()),
         )
         for length in settings.lengths
     }
@@ -189,8 +182,7 @@ def measure_layers(
         for length, width, depth in judged
     ]
     slowed = [
-        np.median([times["beside", length, width] / times[length, width] for length in settings.lengths])
-        for width in bench.widths
+        np.median([times["beside", length, width] / times[length, width] for length in settings.lengths]) for width in widths
     ]
     return StiCompute(
         lengths=tuple(table.values()),
@@ -203,24 +195,18 @@ def measure_layers(
 @contextmanager
 def _reading(reader: ShardReader, records: Sequence[tuple[Shard, int]]) -> Iterator[None]:
     """Read in another thread while the block runs; raise the exception of a read at its end."""
-    begun, stopped = threading.Event(), threading.Event()
+    stopped = threading.Event()
 
     def read() -> None:
-        try:
-            while not stopped.is_set():
-                reader.drop_cache()
-                reader.begin()
-                begun.set()
-                for shard, bits in records:
-                    reader.read(shard, bits)
-                    if stopped.is_set():
-                        break
-        finally:
-            begun.set()
+        for shard, bits in cycle(records):
+            reader.read(shard, bits)
+            if stopped.is_set():
+                return
 
+    reader.drop_cache()
+    reader.begin()
     with ThreadPoolExecutor(1, THREAD) as pool:
         job = pool.submit(read)
-        begun.wait()
         try:
             yield
         finally:

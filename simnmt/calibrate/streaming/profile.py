@@ -16,7 +16,7 @@ from importlib.metadata import version
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -207,35 +207,21 @@ def translator_blocks(
         geometry = ShardGeometry(model.encoder_layers, model.heads, model.d_model, model.ffn)
     except ValueError as error:
         raise CalibrationError(f"--model: {error}", remedy="name a model whose heads divide it") from None
-    weights = random_weights(
-        EncoderConfiguration(
-            kind="elastic",
-            layers=model.encoder_layers,
-            heads=model.heads,
-            width=model.d_model,
-            ffn=model.ffn,
-            vocabulary=model.vocab,
-            positions=model.max_positions,
-            classes=2,
-            activation="relu" if model.activation == "relu" else "gelu",  # GELU replaces Swish, at equal cost
-            head_activation=None,
-        ),
-        f"random weights, {model.encoder_layers} + {model.decoder_layers} layers",
-    )
+    activation: Literal["gelu", "relu"] = "relu" if model.activation == "relu" else "gelu"  # in place of Swish, at equal cost
+    sizes = (model.encoder_layers, model.heads, model.d_model, model.ffn, model.vocab, model.max_positions)
+    configuration = EncoderConfiguration("elastic", *sizes, classes=2, activation=activation, head_activation=None)
+    weights = random_weights(configuration, f"random weights, {model.encoder_layers} + {model.decoder_layers} layers")
     with TemporaryDirectory(dir=folder) as place:
         write_store(weights, Path(place, "store"))
         with ShardStore.open(Path(place, "store")) as store:
             block = encoder_block(store, ElasticEncoder.of(weights), settings, listener)
     crossed = replace(geometry, layers=model.decoder_layers, cross_attention=True)
     larger = crossed.weights_per_shard / geometry.weights_per_shard - 1.0
-    more_s = {read.bits: larger * read.bytes / block.io.bytes_per_s for read in block.io.reads}
     reads = tuple(
-        ShardReads(
+        ShardReads.of(
+            [read.median_s + larger * read.bytes / block.io.bytes_per_s],
             bits=read.bits,
             bytes=round((1.0 + larger) * read.bytes),
-            repeats=read.repeats,
-            min_s=read.min_s + more_s[read.bits],
-            median_s=read.median_s + more_s[read.bits],
         )
         for read in block.io.reads
     )

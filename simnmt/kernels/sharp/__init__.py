@@ -1,5 +1,4 @@
 """The sharp decoder (SHARP-01): a source encoder and a beam search of one sentence, with a switch for each technique.
 
-To read it, start with `model.py` (arrays and requests), `decoder.py` (the classes to call) and `reference.py` (the search in
-numpy). `compiled.py` calls the same search in C.
+`model.py` has the arrays, `decoder.py` the classes to call. The model in torch, `simnmt.nmt.attentional_model`, finds the same.
 """

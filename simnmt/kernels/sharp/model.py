@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -162,40 +162,6 @@ def _check_arrays(arrays: Iterable[Float32]) -> None:
 def embedding_limit(embedding: Float32) -> float:
     """Return the largest absolute input of a product with embeddings (SHARP-05)."""
     return max(float(np.abs(embedding).max()), 1e-6)
-
-
-@dataclass(frozen=True, slots=True)
-class SearchRequest:
-    """Arguments of one search of a sentence."""
-
-    tokens: SharpTokens
-    beam: int
-    steps: int
-    """Most steps, or the exact number if `forced`."""
-    forced: bool = False
-    """True if the end token is banned."""
-    candidates: Ints | None = None
-    """Words that may be chosen; None: all."""
-    stop_margin: float = 3.0
-    fused: bool = False
-    """True if the output layer is fused; has no effect in numpy."""
-    clock: bool = False
-    """True if compiled kernels time the stages."""
-
-    def banned(self, ids: Ints) -> NDArray[np.bool_]:
-        """Return a mask of the words that are never chosen: padding, and the end token in a search of forced length."""
-        never = ids == (self.tokens.pad if self.tokens.pad != self.tokens.eos else -1)
-        return np.asarray(never | (ids == self.tokens.eos)) if self.forced else np.asarray(never)
-
-
-def check_sentence(weights: Sequence[SharpWeights], states: Sequence[Float32], request: SearchRequest) -> None:
-    """Raise `KernelError` for source states, candidates or steps that the kernels cannot work on."""
-    for member, source in zip(weights, states, strict=True):
-        checked("source_states", source, np.float32, (None, member.context.shape[1]))
-    if request.steps < 1 or not len(states[0]):
-        raise KernelError(f"{len(states[0])} source states and {request.steps} steps: 1 is the least")
-    if request.candidates is not None:
-        check_words(checked("candidates", request.candidates, np.int64, (None,)), weights[0].vocab)
 
 
 def check_words(words: Ints, vocab: int) -> None:

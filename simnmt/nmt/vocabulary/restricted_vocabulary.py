@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from simnmt.kernels.arrays import KernelError
-from simnmt.kernels.columns import Centroids, ColumnSets, default_method
-from simnmt.kernels.projection_cost import ProductCosts, ProductMethod
+from simnmt.kernels.columns import Centroids, ColumnSets
+from simnmt.kernels.projection_cost import ProductCosts
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.linear_layers import HalfLinear
 from simnmt.nmt.step_model import StepModel
@@ -101,27 +101,23 @@ class SubsetAccount:
 
 _BUCKETS = 64
 """Classes of the number of active columns: evaluating the cost model takes as long as a small product."""
-Method = ProductMethod | Literal["dense"]
-"""`dense`: the product of all columns, of which the active ones are then taken."""
 
 
-def product_choice(cost: ProductCosts | None, vocab: int) -> Callable[[int, int], Method]:
-    """Return the choice of the fastest product by active columns and rows; the cost model is asked once per bucket.
+def dense_choice(cost: ProductCosts | None, vocab: int) -> Callable[[int, int], bool]:
+    """Return whether the product of all columns is faster, by active columns and rows; the cost is asked once per bucket.
 
-    Without a cost it depends on the number of rows only.
+    Without a cost it never is.
     """
     if cost is None:
-        return lambda columns, rows: default_method(rows)
+        return lambda columns, rows: False
     bucket = max(1, vocab // _BUCKETS)
 
     @cache
-    def fastest(number: int, rows: int) -> Method:
+    def is_faster(number: int, rows: int) -> bool:
         columns = min(vocab, number * bucket + bucket // 2)  # the middle of the bucket
-        method = cost.method(columns, rows)
-        dense_s = cost.dense.seconds(rows, vocab)
-        return "dense" if dense_s < cost.product_s(columns, rows, method) else method
+        return cost.dense.seconds(rows, vocab) < cost.product.seconds(rows, columns)
 
-    return lambda columns, rows: fastest(columns // bucket, rows)
+    return lambda columns, rows: is_faster(columns // bucket, rows)
 
 
 @dataclass(frozen=True, slots=True)

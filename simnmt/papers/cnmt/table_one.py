@@ -170,23 +170,18 @@ def ratio_rows(run: TableRun) -> list[dict[str, Any]]:
     rows = []
     for (workload, network, policy), ours in run.ratios().items():
         printed = implied_ratios((workload, network))[policy]
-        role, error = "fitted" if (network, policy) in FITTED else "test", ours / fmean(printed) - 1
-        rows.append(
-            {"workload": workload, "network": network, "policy": policy, "published": list(printed), "role": role}
-            | {"error": error, "inferred": ours}
-        )
+        names = {"workload": workload, "network": network, "policy": policy, "published": list(printed)}
+        role = "fitted" if (network, policy) in FITTED else "test"
+        rows.append(names | {"role": role, "error": ours / fmean(printed) - 1, "inferred": ours})
     return rows
 
 
-def mean_absolute_errors(rows: Iterable[Row]) -> dict[str, float]:
+def mean_absolute_errors(rows: Sequence[Row]) -> dict[str, float]:
     """Return mean absolute relative errors: `all`, per data set, and for `fitted` and `test`; no key without a ratio."""
-    groups: dict[str, list[float]] = {}
-    for row in rows:
-        for group in ("all", row["workload"], row["role"]):
-            groups.setdefault(group, []).append(abs(row["error"]))
-    return {group: fmean(errors) for group, errors in groups.items()}
+    errors = [(group, abs(row["error"])) for row in rows for group in ("all", row["workload"], row["role"])]
+    return {group: fmean(error for of, error in errors if of == group) for group in dict(errors)}
 
 
-def describe_errors(rows: Iterable[Row]) -> str:
+def describe_errors(rows: Sequence[Row]) -> str:
     """Return the mean absolute errors of all ratios and of each group, in percent."""
     return ", ".join(f"{group} {100 * error:.2f} %" for group, error in mean_absolute_errors(rows).items())

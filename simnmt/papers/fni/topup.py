@@ -6,7 +6,6 @@ Shows FNI-10, 12, 14 and 16.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, product
 from typing import Annotated, Any
@@ -38,30 +37,33 @@ MEASURES = {"full_share": "full", "below_8_share": "below 8", "mean_active": "me
 # The claims on lengths alone.
 
 
-@dataclass(frozen=True)
 class Lengths(Facts):
     """The sets as drawn, and how full their batches are."""
 
-    occupancies: pd.DataFrame
-    """The frames of `simulation.step_occupancy`."""
-    moments: Sequence[Row]
-    """See `drawn_moments`."""
     basis = "synthetic"
 
-    def by_seed(self, test_set: str, strategy: str, measure: str) -> pd.Series:
-        """Return one of `MEASURES` by seed."""
-        rows = self.occupancies
-        values: pd.Series = rows.loc[(rows.set == test_set) & (rows.strategy == strategy), measure]
-        return values
+    def __init__(self, occupancies: pd.DataFrame, moments: Sequence[Row]) -> None:
+        """Take the frames of `simulation.step_occupancy` and the rows of `drawn_moments`."""
+        self.moments, self.by_cell = moments, _cells(occupancies)
+        self.rows: dict[tuple[str, str, str], Row] = {}
+        """Each of `MEASURES` of each set and strategy, beside the printed figures."""
+        for key, strategy, measure in product(SETS, STRATEGIES, MEASURES):
+            printed, values = PRINTED.row(key, strategy, measure), self.by_cell[key, strategy][measure]
+            names = {"set": key, "strategy": strategy, "measure": measure}
+            theirs = {name: printed.get(name) for name in ("published", "stated")}
+            ours = {"ours": float(values.mean()), "least": float(values.min()), "greatest": float(values.max())}
+            name = {"name": f"{SETS[key].name} {strategy}, {MEASURES[measure]}"}
+            self.rows[key, strategy, measure] = names | name | theirs | ours
 
-    def mean(self, test_set: str, strategy: str, measure: str) -> float:
-        """Return one of `MEASURES`, mean over seeds."""
-        return float(self.by_seed(test_set, strategy, measure).mean())
+    def stated(self, measure: str) -> list[Row]:
+        """Return the rows of a measure that have a stated figure, in the order of the printed table."""
+        places = [(row["set"], row["strategy"], measure) for row in PRINTED.rows if row["measure"] == measure]
+        return [self.rows[place] for place in places]
 
-    def stated(self, measure: str) -> list[tuple[str, str, float, float]]:
-        """Return set, strategy, our mean and the stated value of each printed row of a measure."""
-        rows = [(row["set"], row["strategy"], row["stated"]) for row in PRINTED.rows if row["measure"] == measure]
-        return [(key, strategy, self.mean(key, strategy, measure), stated) for key, strategy, stated in rows]
+
+def _cells(occupancies: pd.DataFrame) -> dict[tuple[str, str], pd.DataFrame]:
+    groups: Any = occupancies.groupby(["set", "strategy"], sort=False)
+    return dict(iter(groups))
 
 
 def drawn_moments(test_set: str, seeds: Sequence[int]) -> dict[str, Any]:
@@ -79,46 +81,43 @@ def drawn_moments(test_set: str, seeds: Sequence[int]) -> dict[str, Any]:
 
 
 def _moments(lengths: Lengths) -> Result:
-    off = {
-        row["set"]: max(abs(row["mean"] / row["published_mean"] - 1.0), abs(row["sd"] / row["published_sd"] - 1.0))
-        for row in lengths.moments
-    }
+    off = {row["set"]: max(abs(row[key] / row[f"published_{key}"] - 1.0) for key in ("mean", "sd")) for row in lengths.moments}
     ours = "; ".join(f"{row['set']} {row['mean']:.2f} and {row['sd']:.2f}" for row in lengths.moments)
     return Result(off, ours, words=None, facts={"percent": 100 * max(off.values())})
 
 
-def _near_printed(row: Row, lengths: Lengths) -> Result:
+def _near_printed(printed: Row, lengths: Lengths) -> Result:
     """Compare a share of steps with the paper's figure and with the stated one."""
-    percents = 100 * lengths.by_seed(row["set"], row["strategy"], row["measure"])
-    mean = percents.mean()
-    from_stated, from_published = (abs(mean - 100 * row[key]) for key in ("stated", "published"))
-    ours = f"{mean:.1f} % ({percents.min():.1f} % to {percents.max():.1f} % over seeds)"
-    why = f"{from_published:.1f} points from the paper, {from_stated:.1f} from the known result of simulation, 2 allowed"
-    return Result(from_published <= 100 * NEAR_PUBLISHED and from_stated <= 100 * NEAR_STATED, ours, why)
+    row = lengths.rows[printed["set"], printed["strategy"], printed["measure"]]
+    from_stated, from_published = (abs(row["ours"] - row[key]) for key in ("stated", "published"))
+    ours = f"{100 * row['ours']:.1f} % ({100 * row['least']:.1f} % to {100 * row['greatest']:.1f} % over seeds)"
+    why = f"{100 * from_published:.1f} points from the paper, {100 * from_stated:.1f} from the known result of simulation"
+    return Result(from_published <= NEAR_PUBLISHED and from_stated <= NEAR_STATED, ours, why)
 
 
 def _figure_two(lengths: Lengths) -> Result:
-    printed = PRINTED["europarl", "maxi", "full_share", "published"]
-    stated = PRINTED["europarl", "mini", "full_share", "stated"]
-    full = {strategy: lengths.mean("europarl", strategy, "full_share") for strategy in ("mini", "maxi")}
-    off, nearest = abs(full["mini"] - stated), min(full, key=lambda strategy: abs(full[strategy] - printed))
-    holds = nearest == "maxi" and abs(full["mini"] - printed) > NEAR_PUBLISHED and off <= NEAR_STATED
-    return Result(holds, facts={"nearest": nearest, "off": 100 * off} | {key: 100 * share for key, share in full.items()})
+    mini, maxi = (lengths.rows["europarl", strategy, "full_share"] for strategy in ("mini", "maxi"))
+    off = abs(mini["ours"] - mini["stated"])
+    mini_off, maxi_off = (abs(row["ours"] - maxi["published"]) for row in (mini, maxi))
+    nearest = "maxi" if maxi_off < mini_off else "mini"
+    holds = nearest == "maxi" and mini_off > NEAR_PUBLISHED and off <= NEAR_STATED
+    return Result(holds, facts={"nearest": nearest, "off": 100 * off, "mini": 100 * mini["ours"], "maxi": 100 * maxi["ours"]})
 
 
 def _hardly_few(lengths: Lengths) -> Result:
-    few = {key: lengths.mean(key, "half-empty", "below_8_share") for key in SETS}
+    few = {key: lengths.rows[key, "half-empty", "below_8_share"]["ours"] for key in SETS}
     means = lengths.stated("mean_active")
-    ours = "; ".join(f"{SETS[key].name} {100 * few[key]:.1f} %, mean {mean:.1f}" for key, _, mean, _ in means)
-    near = all(abs(mean - stated) <= 100 * NEAR_STATED for _, _, mean, stated in means)
-    return Result(near and max(few.values()) < 0.01, ours)
+    ours = "; ".join(f"{SETS[row['set']].name} {100 * few[row['set']]:.1f} %, mean {row['ours']:.1f}" for row in means)
+    return Result(
+        max(few.values()) < 0.01 and all(abs(row["ours"] - row["stated"]) <= 100 * NEAR_STATED for row in means), ours
+    )
 
 
 def _as_many_steps(lengths: Lengths) -> Result:
-    cells = lengths.stated("steps")
-    off = {f"{SETS[key].name}, {strategy}": steps / stated - 1.0 for key, strategy, steps, stated in cells}
+    rows = lengths.stated("steps")
+    off = {f"{SETS[row['set']].name}, {row['strategy']}": row["ours"] / row["stated"] - 1.0 for row in rows}
     worst = max(off, key=lambda name: abs(off[name]))
-    ours = "; ".join(f"{SETS[key].name} {strategy} {steps:,.0f}" for key, strategy, steps, _ in cells)
+    ours = "; ".join(f"{SETS[row['set']].name} {row['strategy']} {row['ours']:,.0f}" for row in rows)
     return Result(abs(off[worst]), ours, f"furthest off: {worst}, {100 * off[worst]:+.1f} %")
 
 
@@ -165,17 +164,14 @@ def _refill_limits(device: Device, beam: int, test_set: str) -> tuple[str, Effec
 def _small_beams(device: Device) -> Result:
     """Compare the smallest with the largest beam that decide anything."""
     sound = [decoder for decoder in device.decoders if not device.undecided(decoder, "europarl")]
-    gained = {decoder.beam: device.gain(decoder.beam, "europarl", "half-empty", "maxi") for decoder in device.decoders}
     if len(sound) < 2:
-        missing = Undecided("needs two beams of which enough was measured")
-        return device.by_case(lambda *at: ("", False), EUROPARL, (), lambda *at: device.undecided(*at) or missing)
+        reasons = dict.fromkeys(str(device.undecided(decoder, "europarl") or "") for decoder in device.decoders)
+        raise Undecided("; ".join(filter(None, ["needs two beams of which enough was measured", *reasons])))
     first, last = sound[0], sound[-1]
-
-    def case(beam: int, test_set: str) -> tuple[str, Effect]:
-        return str(gained[beam]), span(gained[first.beam].by_seed - (gained[beam].by_seed if beam != first.beam else 0.0))
-
+    small, large = (device.gain(decoder.beam, "europarl", "half-empty", "maxi") for decoder in (first, last))
+    gained = {first.beam: (str(small), span(small.by_seed)), last.beam: (str(large), span(small.by_seed - large.by_seed))}
     batches = f"batches of {first.batch} and of {last.batch}" if first.batch != last.batch else ""
-    return device.by_case(case, EUROPARL, (first.beam, last.beam), lambda *at: None, batches)
+    return device.by_case(lambda beam, key: gained[beam], EUROPARL, (first.beam, last.beam), lambda *at: None, batches)
 
 
 EUROPARL, SUBTITLES = ("europarl",), ("opensubtitles",)
@@ -236,7 +232,7 @@ def report_of(lengths: Lengths, devices: Sequence[Device]) -> Report:
         [*judge(LENGTH_CLAIMS, [lengths]), *judge(SPEED_CLAIMS, devices)],
         [
             TOPUP.shown_table("table-1", lengths.moments),
-            TOPUP.shown_table("occupancies", _occupancy_rows(lengths)),
+            TOPUP.shown_table("occupancies", [*lengths.rows.values()]),
             TOPUP.shown_table("active", active),
             simulation.speed_table("Speed with all sentences at hand (figures 6, 7)", speeds, "it"),
             TOPUP.shown_table("devices", [record(decoder, keys) for decoder in known]),
@@ -252,22 +248,11 @@ def report_of(lengths: Lengths, devices: Sequence[Device]) -> Report:
     )
 
 
-def _occupancy_rows(lengths: Lengths) -> list[Row]:
-    rows: list[Row] = []
-    for key, strategy, measure in product(SETS, STRATEGIES, MEASURES):
-        printed, values = PRINTED.row(key, strategy, measure), lengths.by_seed(key, strategy, measure)
-        names = {"set": key, "strategy": strategy, "measure": measure}
-        names["name"] = f"{SETS[key].name} {strategy}, {MEASURES[measure]}"
-        ours = {"ours": float(values.mean()), "least": float(values.min()), "greatest": float(values.max())}
-        rows.append(names | {name: printed.get(name) for name in ("published", "stated")} | ours)
-    return rows
-
-
 def _active_rows(lengths: Lengths) -> list[Row]:
     return [
         {"set": key, "strategy": strategy, "name": NAMES.get(strategy, strategy)}
-        | {"share_by_active": np.mean([*lengths.by_seed(key, strategy, "share_by_active")], axis=0).tolist()}
-        for key, strategy in product(SETS, STRATEGIES)
+        | {"share_by_active": np.mean([*rows["share_by_active"]], axis=0).tolist()}
+        for (key, strategy), rows in lengths.by_cell.items()
     ]
 
 
@@ -287,8 +272,8 @@ def _occupancy_figures(lengths: Lengths, active: Sequence[Row]) -> list[Figure]:
         for row in (row for row in active if row["set"] == test_set):
             up_to = [100 * share for share in accumulate(row["share_by_active"])]
             curves.append(Curve(row["name"], list(range(1, len(up_to) + 1)), up_to, "lines"))
-            few = 100 * lengths.mean(test_set, row["strategy"], "below_8_share")
-            readings.append(f"{row['name']} {few:.3g} %")
+            few = lengths.rows[test_set, row["strategy"], "below_8_share"]["ours"]
+            readings.append(f"{row['name']} {100 * few:.3g} %")
         reading = f"{SETS[test_set].name}, fewer than 8 active: {', '.join(readings)}."
         return line_chart("active sentences", unit, reading, curves, linear=True, span=(0.0, 101.0))
 

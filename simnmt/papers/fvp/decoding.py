@@ -31,7 +31,6 @@ from simnmt.nmt.models import TranslationModel
 from simnmt.nmt.output_layer import Output
 from simnmt.nmt.search import Search
 from simnmt.nmt.sentence_decoder import Hypothesis
-from simnmt.nmt.source_lines import LONGEST_SOURCE
 from simnmt.nmt.translation import Translator
 from simnmt.nmt.vocabulary.restricted_vocabulary import SubsetAccount
 from simnmt.papers.fvp.study import Decoded, StudiedText
@@ -119,14 +118,9 @@ Sentence = tuple[Sequence[int], str | None]
 
 
 def encode(translator: Translator, pairs: Iterable[Pair]) -> list[Sentence]:
-    """Return the sentences that are neither empty nor too long. Raises `CalibrationError` if none is left."""
+    """Return the sentences as the model reads them, without those of no token."""
     sources, references = zip(*pairs, strict=True)
-    longest = translator.model.max_positions or LONGEST_SOURCE
-    encoded = zip(translator.source.encode(sources), references, strict=True)
-    kept: list[Sentence] = [(ids, reference) for ids, reference in encoded if 1 < len(ids) <= longest]
-    if not kept:
-        raise CalibrationError("the text has no sentence that the model reads", remedy="give a text, one sentence a line")
-    return kept
+    return [(ids, reference) for ids, reference in zip(translator.encode(sources), references, strict=True) if ids]
 
 
 def decode(translator: Translator, sentences: Sequence[Sentence], beam: int, batch: int, output: Output = PLAIN) -> BatchedRun:

@@ -106,7 +106,7 @@ def run_study(
     sizes = sizes or Sizes()
     with torch_threads(1):
         translator = Translator.load(folder)
-        study = _begun(_studied(folder, translator), directions, sizes, out)
+        study = _begun(folder, translator, directions, sizes, out)
         labs = [_Lab(translator, direction, sizes, say) for direction in directions]
         for part in PARTS:
             measured = {entry.label for entry in getattr(study, part)}
@@ -123,28 +123,28 @@ def run_study(
     return study
 
 
-def _studied(folder: Path, translator: Translator) -> StudiedModel:
+def _begun(folder: Path, translator: Translator, directions: Sequence[Direction], sizes: Sizes, out: Path | None) -> Study:
+    """Return the study in the file `out`, or a new one, of this model and these texts."""
     model: Any = translator.model
-    vocab, width = model.weight.shape
-    parameters, name = sum(parameter.numel() for parameter in model.parameters()), folder.resolve().name
-    checksum, kind = sha256(folder / WEIGHTS_FILE), model.architecture.kind
-    return StudiedModel(name=name, kind=kind, sha256=checksum, vocab=vocab, width=width, parameters=parameters)
-
-
-def _begun(model: StudiedModel, directions: Sequence[Direction], sizes: Sizes, out: Path | None) -> Study:
-    """Return the study in the file `out`, or a new one, of these texts."""
+    studied = StudiedModel(
+        name=folder.resolve().name,
+        kind=model.architecture.kind,
+        sha256=sha256(folder / WEIGHTS_FILE),
+        vocab=model.weight.shape[0],
+        width=model.weight.shape[1],
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+    )
     texts = tuple(text for direction in directions for text in direction.studied())
     train = {text.sha256 for text in texts if text.role == "train"}
     if both := [text.name for text in texts if text.role == "heldout" and text.sha256 in train]:
-        problem = f"{both[0]} is held-out text and training text"
-        raise CalibrationError(problem, remedy="hold out sentences that clusters are not made of")
+        what = f"{both[0]} is held-out text and training text"
+        raise CalibrationError(what, remedy="hold out sentences that clusters are not made of")
     if out is None or not out.exists():
-        return Study(tool=TOOL, quick=sizes.quick, model=model, texts=texts)
+        return Study(tool=TOOL, quick=sizes.quick, model=studied, texts=texts)
     study = read_study(out, Study)
-    if (study.model.sha256, study.texts) != (model.sha256, texts):
-        raise CalibrationError(
-            f"a study of another model than {model.name}, or of other texts", path=out, remedy="choose another file"
-        )
+    if (study.model.sha256, study.texts) != (studied.sha256, texts):
+        what = f"a study of another model than {studied.name}, or of other texts"
+        raise CalibrationError(what, path=out, remedy="choose another file")
     return study
 
 

@@ -177,7 +177,7 @@ def reproduce(
     from simnmt.kernels.native_library import native
 
     if native() is None:
-        raise InputError("the sharp decoder is timed with compiled kernels", remedy="install with a C compiler")
+        raise InputError("the sharp decoder needs compiled kernels", remedy="install with a C compiler")
     setting = QUICK if quick else Setting()
     if rounds is not None:
         setting = replace(setting, rounds=rounds)

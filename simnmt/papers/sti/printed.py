@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from functools import partial
 from statistics import fmean
 
-from simnmt.papers.kit.claims import Claim, Printed, Result, of_paper
+from simnmt.papers.kit.claims import Bound, Claim, Printed, Result, above, at_least, between, of_paper
 from simnmt.papers.kit.paper import read_paper
 from simnmt.papers.kit.rendering import Derived
 from simnmt.profile.streaming_cost import BERT_BASE, BITS
@@ -26,8 +25,9 @@ INDEX_MB = {bits: BERT_BASE.index_bytes(bits) / MB for bits in BITS}
 SIX_BITS_MB = LAYERS * HEADS * INDEX_MB[6]
 LOW_MB = LAYERS * HEADS * sum(INDEX_MB[bits] for bits in BITS[:-1])
 """Indices of the five low versions."""
-OUTLIERS_MB = OUTLIERS * LAYERS * BERT_BASE.weights_per_layer * len(BITS[:-1]) / MB
-"""Outliers of the five low versions, in millions."""
+_OUTLIERS_MB = OUTLIERS * LAYERS * BERT_BASE.weights_per_layer * len(BITS[:-1]) / MB
+STORE_MB = (LOW_MB + 4 * _OUTLIERS_MB, LOW_MB + 8 * _OUTLIERS_MB)
+"""The same with outliers as their value alone, or with their place."""
 _DISTIL = [LAYER_LOAD_S] * PAPER["distil_layers"], Work([LAYER_COMP_S] * PAPER["distil_layers"])
 PIPELINE, LOADED_FIRST = timeline(*_DISTIL), load_then_run(*_DISTIL)
 """Six layers of DistilBERT, each loaded whole while the one before is computed, and loaded first (STI-21)."""
@@ -56,8 +56,8 @@ DERIVED = [
     Derived("six layers, 32 bits", 6 * LAYER_MB, "MB", "170 of DistilBERT"),
     Derived("twelve layers, 32 bits", MODEL_MB, "MB", "printed 418, as MiB of a model with embeddings"),
     Derived("five low versions", LOW_MB, "MB", "indices alone; printed 215"),
-    Derived("the same with outliers, value alone", LOW_MB + 4 * OUTLIERS_MB, "MB", _OUTLIERS),
-    Derived("the same with outliers, value and place", LOW_MB + 8 * OUTLIERS_MB, "MB", _OUTLIERS),
+    Derived("the same with outliers, value alone", STORE_MB[0], "MB", _OUTLIERS),
+    Derived("the same with outliers, value and place", STORE_MB[1], "MB", _OUTLIERS),
     Derived("rate of reading a layer", LAYER_MB / LAYER_LOAD_S, "MB/s", "28.3 MB in 339 ms"),
     Derived("rate of reading DistilBERT", PAPER["distil_mb"] / PAPER["distil_load_s"], "MB/s", "170 MB in 2.1 s"),
     Derived("rate of reading its file", PAPER["file_mb"] / PAPER["file_load_s"], "MB/s", "240 MB in 3.1 s"),
@@ -84,59 +84,44 @@ DERIVED = [
 VALUES = {figure.what: figure.value for figure in DERIVED}
 
 
-def _rounds(what: str, printed: str, decimals: int) -> bool:
-    """Return True if the figure rounds to the printed one, or was cut off there."""
-    return bool(abs(VALUES[what] - PAPER[printed]) <= 0.5 * 10.0**-decimals + 1e-9)
-
-
 _MEANS = {
     "mean gain over loading on demand": ("demand_gain", 0),
     "mean gain over StdPL-full": ("full_gain", 1),
     "mean gain over StdPL-2 and StdPL-6": ("low_gain", 1),
     "mean gain over all baselines": ("mean_gain", 1),
 }
-_IDLE, _LEAST = VALUES["its idle computation"], VALUES["smallest mean gain over a pipeline"]
-_FULL, _SIX = "memory against PreloadModel-full", "memory against PreloadModel-6"
-_VERDICTS = {
-    "STI-21 (a)": Result(
-        100 * PAPER["stalled"] < _IDLE,
-        f"{_IDLE:.1f} % of the {1e3 * PIPELINE.latency_s:.0f} ms of six layers, which is judged; loaded first, they take "
-        f"{1e3 * LOADED_FIRST.latency_s:.0f} ms",
-        "our timeline over 339 ms of loading and 95 ms of computation a layer, for DistilBERT’s six layers; the printed 72 is "
-        f"probably the stall of one layer, {VALUES['a layer’s stall']:.2f} %, rounded",
-    ),
-    "STI-22 (g)": Result(
-        all(_rounds(what, *printed) for what, printed in _MEANS.items()),
-        "; ".join(f"{VALUES[what]:.2f}" for what in _MEANS),
-        "the last as the mean of both groups, those on demand and PreloadModel",
-    ),
-    "STI-22 (h)": Result(
-        PAPER["intro_gains"][0] - 0.05 <= _LEAST,
-        f"means from {_LEAST:.2f} on",
-        "the least mean printed, over StdPL-6 on Jetson; single cells are in Table 5, which is lost",
-    ),
-    "STI-23 (a)": Result(
-        _rounds(_FULL, "memory_full", 0),
-        f"{VALUES[_FULL]:.1f} times",
-        "all layers in float32 over the buffer, mean of both boards",
-    ),
-    "STI-23 (b)": Result(
-        _rounds(_SIX, "memory_6", 0),
-        f"{VALUES[_SIX]:.1f} times",
-        "indices of 6 bits, 63.7 MB; 41 implies 68 MB, more than dictionary and outliers add",
-    ),
-    "STI-05": Result(
-        LOW_MB <= PAPER["store_mb"] <= LOW_MB + 8 * OUTLIERS_MB,
-        f"{LOW_MB:.1f} MB of indices; {LOW_MB + 4 * OUTLIERS_MB:.1f} to {LOW_MB + 8 * OUTLIERS_MB:.1f} with outliers",
-        "0.15 % outliers, as their value alone or with their place",
-    ),
-}
+"""Names and decimals of the printed means."""
 
 
-def _printed(identifier: str, facts: Printed) -> Result:
-    return _VERDICTS[identifier]
+def _claim(identifier: str, what: str, holds: Bound, form: str = ".1f") -> Claim[Printed]:
+    return Claim(identifier, value=lambda _: VALUES[what], holds=holds, form=form)
+
+
+def _rounds_to(printed: float) -> Bound:
+    return between(printed - 0.5, printed + 0.5)
 
 
 PRINTED_CLAIMS: list[Claim[Printed]] = of_paper(
-    PAPER, [Claim(identifier, value=partial(_printed, identifier)) for identifier in _VERDICTS]
+    PAPER,
+    [
+        _claim("STI-21 (a)", "its idle computation", above(100 * PAPER["stalled"])),
+        Claim(
+            "STI-22 (g)",
+            value=lambda _: Result(
+                all(round(VALUES[what], decimals) == PAPER[printed] for what, (printed, decimals) in _MEANS.items()),
+                "; ".join(f"{VALUES[what]:.2f}" for what in _MEANS),
+                "the last as the mean of both groups, those on demand and PreloadModel",
+            ),
+        ),
+        _claim("STI-22 (h)", "smallest mean gain over a pipeline", at_least(PAPER["intro_gains"][0] - 0.05), ".2f"),
+        _claim("STI-23 (a)", "memory against PreloadModel-full", _rounds_to(PAPER["memory_full"])),
+        _claim("STI-23 (b)", "memory against PreloadModel-6", _rounds_to(PAPER["memory_6"])),
+        Claim(
+            "STI-05",
+            value=lambda _: Result(
+                LOW_MB <= PAPER["store_mb"] <= STORE_MB[1],
+                f"{LOW_MB:.1f} MB of indices; {STORE_MB[0]:.1f} to {STORE_MB[1]:.1f} with outliers",
+            ),
+        ),
+    ],
 )

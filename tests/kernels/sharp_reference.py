@@ -1,8 +1,4 @@
-"""The decoder and its source side in plain numpy (SHARP-01): the oracle of the C kernels, and what runs without them.
-
-It computes exactly what the noisy techniques (SHARP-05, 08) approximate; the others (SHARP-06, 07, 09) change nothing. With
-float64 it is the oracle.
-"""
+"""The decoder and its source side in float64 numpy: the oracle of the C kernels (SHARP-01)."""
 
 from __future__ import annotations
 
@@ -14,18 +10,9 @@ from numpy.typing import NDArray
 from scipy.special import expit, log_softmax, softmax
 
 from simnmt.kernels.beam_search import Ints, SharpTranslation, beam_search
-from simnmt.kernels.sharp.model import (
-    RELU_LIMIT,
-    Float32,
-    ForcedSteps,
-    Layer,
-    SearchRequest,
-    SharpWeights,
-    SourceWeights,
-)
+from simnmt.kernels.sharp.model import RELU_LIMIT, Float32, Layer, SharpTokens, SharpWeights, SourceWeights
 
-Floats: TypeAlias = NDArray[Any]
-"""float32 or float64."""
+Floats: TypeAlias = NDArray[np.float64]
 
 
 def gru(carried: Floats, given: Floats, state: Floats) -> Floats:
@@ -50,16 +37,16 @@ def lstm(gates: Floats, cell: Floats) -> tuple[Floats, Floats]:
 class _Layer:
     """A layer with its state within one sentence."""
 
-    def __init__(self, layer: Layer, dtype: type[np.floating[Any]]) -> None:
-        self._kind, self._width, self._dtype = layer.kind, layer.width, dtype
+    def __init__(self, layer: Layer) -> None:
+        self._kind, self._width = layer.kind, layer.width
         arrays = (layer.input, layer.state, layer.bias, layer.reset_bias)
         self._input: Any
         self._input, self._state, self._bias, self._reset_bias = (
-            None if array is None else array.astype(dtype, copy=False) for array in arrays
+            None if array is None else array.astype(np.float64) for array in arrays
         )
 
     def begin(self) -> None:
-        self.h = self._cell = np.zeros((1, self._width), self._dtype)
+        self.h = self._cell = np.zeros((1, self._width))
 
     def step(self, below: Floats, parents: Ints, skipped: Floats | None = None) -> Floats:
         """Return the output for hypotheses that extend `parents`; `skipped`: an output to be added before the relu."""
@@ -86,13 +73,13 @@ class _Layer:
 class ReferenceSource:
     """The source side in plain numpy."""
 
-    def __init__(self, weights: SourceWeights, dtype: type[np.floating[Any]] = np.float32) -> None:
-        self._embedding, self._dtype = weights.embedding, dtype
-        self._layers = [[_Layer(side, dtype) for side in sides] for sides in weights.layers]
+    def __init__(self, weights: SourceWeights) -> None:
+        self._embedding = weights.embedding
+        self._layers = [[_Layer(side) for side in sides] for sides in weights.layers]
 
     def encode(self, words: Ints) -> Floats:
         """Return the states of a sentence; see `SourceEncoder.encode`."""
-        states: Floats = self._embedding[words].astype(self._dtype)
+        states: Floats = self._embedding[words].astype(np.float64)
         for forward, backward in self._layers:
             turned = self._run(backward, states[::-1])[::-1]
             states = np.concatenate((self._run(forward, states), turned), axis=1)
@@ -106,20 +93,18 @@ class ReferenceSource:
 class ReferenceMember:
     """The target side of one model and its state within one sentence; `begin` comes before the first step."""
 
-    def __init__(self, weights: SharpWeights, dtype: type[np.floating[Any]] = np.float32) -> None:
-        self.weights, self._dtype = weights, dtype
+    def __init__(self, weights: SharpWeights) -> None:
+        self.weights = weights
         # `step` computes the bottom cell's products with those of attention.
-        self._bottom = _Layer(Layer(weights.cell, weights.word[: len(weights.bias)]), dtype)
-        self._stack = [_Layer(layer, dtype) for layer in weights.stack]
+        self._bottom = _Layer(Layer(weights.cell, weights.word[: len(weights.bias)]))
+        self._stack = [_Layer(layer) for layer in weights.stack]
 
     def begin(self, source: Float32, candidates: Ints | None) -> None:
         """Start a sentence: source states [src_len, s], and the words that may be chosen (None: all)."""
         weights, words = self.weights, slice(None) if candidates is None else candidates
-        self._source = source.astype(self._dtype)
+        self._source = source.astype(np.float64)
         self._keys = self._source @ weights.key.T
-        self._output, self._output_bias = (
-            array[words].astype(self._dtype, copy=False) for array in (weights.output, weights.output_bias)
-        )
+        self._output, self._output_bias = (array[words].astype(np.float64) for array in (weights.output, weights.output_bias))
         for layer in (self._bottom, *self._stack):
             layer.begin()
 
@@ -127,7 +112,7 @@ class ReferenceMember:
         """Return logits [rows, candidates] and attention [rows, src_len] of hypotheses that extend `parents` by `words`."""
         weights, gates = self.weights, len(self.weights.bias)
         carried = self._bottom.h[parents] @ weights.state.T
-        given: Floats = weights.embedding[words].astype(self._dtype) @ weights.word.T
+        given: Floats = weights.embedding[words].astype(np.float64) @ weights.word.T
         attended = softmax(self._scores(carried[:, gates:] + given[:, gates:]), axis=1)
         given = given[:, :gates] + (attended @ self._source) @ weights.context.T + weights.bias
         outputs = [self._bottom.advance(given, carried[:, :gates], parents)]
@@ -141,22 +126,33 @@ class ReferenceMember:
         return np.asarray(np.tanh(query[:, None, :] + self._keys[None]) @ self.weights.score)
 
 
+def banned(ids: Ints, tokens: SharpTokens, *, forced: bool = False) -> NDArray[np.bool_]:
+    """A mask of the words that are never chosen: padding, and the end token in a search of forced length."""
+    return (ids == tokens.pad) | (forced & (ids == tokens.eos))
+
+
 def reference_decode(
-    members: Sequence[ReferenceMember], sources: Sequence[Float32], request: SearchRequest
+    members: Sequence[ReferenceMember],
+    sources: Sequence[Float32],
+    beam: int,
+    steps: int,
+    candidates: Ints | None = None,
+    *,
+    forced: bool = False,
 ) -> SharpTranslation:
-    """Return the best translation under the members' averaged distributions (SHARP-14), by `beam_search`."""
+    """The best translation under the members' averaged distributions (SHARP-14), by `beam_search`."""
     for member, source in zip(members, sources, strict=True):
-        member.begin(source, request.candidates)
-    ids = np.arange(members[0].weights.vocab) if request.candidates is None else request.candidates
-    never = request.banned(ids)
+        member.begin(source, candidates)
+    tokens = members[0].weights.tokens
+    ids = np.arange(members[0].weights.vocab) if candidates is None else candidates
+    never = banned(ids, tokens, forced=forced)
     return beam_search(
         lambda words, parents: averaged(members, words, parents, never),
-        beam=request.beam,
-        steps=request.steps,
-        start=request.tokens.start,
-        eos=request.tokens.eos,
+        beam=beam,
+        steps=steps,
+        start=tokens.start,
+        eos=tokens.eos,
         ids=ids,
-        margin=request.stop_margin,
     )
 
 
@@ -172,15 +168,3 @@ def averaged(members: Sequence[ReferenceMember], words: Ints, parents: Ints, nev
         return np.asarray(log_softmax(logits[0], axis=1)), most_attended
     with np.errstate(divide="ignore"):
         return np.log(np.mean([softmax(member_logits, axis=1) for member_logits in logits], axis=0)), most_attended
-
-
-def reference_forced(member: ReferenceMember, source: Float32, request: SearchRequest, words: Ints) -> ForcedSteps:
-    """Return the model's results along the translation `words`."""
-    member.begin(source, None)
-    never, fed, row = (
-        request.banned(np.arange(member.weights.vocab)),
-        [request.tokens.start, *words[:-1]],
-        np.zeros(1, np.int64),
-    )
-    log_probs = np.concatenate([averaged([member], np.array([word]), row, never)[0] for word in fed])
-    return ForcedSteps(log_probs.argmax(axis=1), log_probs[np.arange(len(words)), words].astype(np.float32))
