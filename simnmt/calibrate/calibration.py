@@ -44,7 +44,6 @@ def calibrate(
     settings: Settings,
     out: str | os.PathLike[str],
     *,
-    name: str | None = None,
     device_name: str | None = None,
     listener: Listener = Silent,
     load: Callable[..., Engine] = load_engine,
@@ -53,13 +52,12 @@ def calibrate(
     """Measure a model on this box and write its device profile to `out`.
 
     Each measurement is kept at once in `OUT.journal.jsonl`; the same call after an interruption resumes from there, and the
-    journal is removed once the profile is written. Without the part `execution`, the profile at `out` is completed: blocks
-    and names that are not given stay.
+    journal is removed once the profile is written. Without the part `execution`, the profile at `out` is completed: other
+    blocks and the names stay.
 
     Args:
         settings: parts to measure, and how.
         out: path of the profile.
-        name: name of the profile; by default that of the file.
         device_name: name of the box; by default that of the processor.
         listener: receives messages and progress.
         load: loads the engine.
@@ -96,7 +94,7 @@ def calibrate(
             if before is None:
                 src_unit, tgt_unit = settings.units
                 profile = profile_assembly.new_profile(
-                    name or path.stem,
+                    path.stem,
                     settings.model,
                     account,
                     box,
@@ -107,7 +105,7 @@ def calibrate(
                     **named,
                 )
             else:
-                profile = profile_assembly.completed(before, bench.blocks, conditions, settings.parts, name=name, **named)
+                profile = profile_assembly.completed(before, bench.blocks, conditions, settings.parts, name=None, **named)
             if "step" in settings.parts:
                 profile = profile_assembly.with_batches_at_pace(profile)
             write_profile(path, profile)
@@ -156,7 +154,7 @@ def _source(settings: Settings, account: EngineAccount) -> str:
     how = {
         "quick": "six corner cells",
         "full": "full grid",
-        "paper": f"{settings.inferences:,} inferences with the lengths of {settings.drawn_lengths}",
+        "paper": f"{settings.inferences:,} inferences with the lengths of {settings.lengths}",
     }[settings.mode]
     return f"{account.model} on {account.backend} {account.compute_type}, {account.weights} weights; {how}"
 
@@ -246,7 +244,7 @@ def _drawn(settings: Settings) -> list[tuple[int, int]]:
         return []
     from simnmt.workload.length_table import read_table
 
-    lengths = settings.drawn_lengths
+    lengths = settings.lengths
     table = read_table(find("traces/lengths", lengths) if lengths.startswith("@") else lengths)
     src_len, tgt_len = table.sample(settings.seed, 0, "calibrate_lengths", settings.inferences)
     src_end, tgt_end = (1 - counted for counted in end_tokens(table.end_of_sentence))

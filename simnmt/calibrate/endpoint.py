@@ -84,7 +84,6 @@ def calibrate_endpoint(
     settings: EndpointSettings,
     out: str | os.PathLike[str],
     *,
-    name: str | None = None,
     device_name: str | None = None,
     listener: Listener = Silent,
     replaces_journal: bool = False,
@@ -110,7 +109,7 @@ def calibrate_endpoint(
         except ServiceError as error:
             raise refused(error, settings.url) from None
         conditions = profile_assembly.conditions_block(state, profile_assembly.state(box), None, [])
-        profile = _profile(settings, ServiceTimes(requests), endpoint.echo_name, name or path.stem, device_name)
+        profile = _profile(settings, ServiceTimes(requests), endpoint.echo_name, path.stem, device_name)
         profile = checked_profile(profile.model_copy(update={"conditions": conditions}).model_dump(mode="json"))
         write_profile(path, profile)
         journal.remove()

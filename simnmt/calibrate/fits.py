@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from simnmt.base.arrays import Floats
 from simnmt.profile.blocks import DiskBlock, EncoderBlock, ReadSample, StepBlock
 from simnmt.profile.cost import CostTable
 from simnmt.profile.execution_fit import bounded_least_squares, nonnegative_line, r_squared
@@ -43,9 +42,9 @@ def fit_grid(
 ) -> Grid:
     """Return the cost of steps (over positions) or encoders (over source lengths): the median of each cell's repeats.
 
-    Its error is that on the batch sizes of `judged_batches`, which are no part of the table, or, if none of them lies inside
-    its range, on batch sizes left out one by one. A batch size without its longest length is left out; shorter lengths that
-    are missing are interpolated. Three columns of shape (measurements,), repeats and all; `fields`: further ones of the block.
+    Its error is that on the batch sizes of `judged_batches` inside its range, which are no part of the table; None without any.
+    A batch size without its longest length is left out; shorter lengths that are missing are interpolated. Three columns of
+    shape (measurements,), repeats and all; `fields`: further ones of the block.
     """
     timed = pd.DataFrame({"batch": np.asarray(batch), "length": np.asarray(length), "seconds": np.asarray(time_s)})
     rows, tokens, time = timed.groupby(["batch", "length"])["seconds"].median().reset_index().to_numpy(np.float64).T
@@ -56,12 +55,8 @@ def fit_grid(
     table = CostTable.of(sizes, lengths, seconds)
     judges &= (rows >= sizes[0]) & (rows <= sizes[-1]) & (tokens >= lengths[0])
     judged = rows[judges], tokens[judges], time[judges]
-    errors, how = _left_out_in_turn(table), None
-    if judges.any():
-        errors = np.abs(table.seconds(*judged[:2]) / judged[2] - 1.0)
-        how = f"batch sizes {', '.join(f'{size:.0f}' for size in np.unique(judged[0]))}, measured only to judge"
-    elif errors.size:
-        how = f"{'batch sizes' if sizes.size >= 3 else 'lengths'} left out in turn, without the least and the greatest"
+    errors = np.abs(table.seconds(*judged[:2]) / judged[2] - 1.0)
+    judging = ", ".join(f"{size:.0f}" for size in np.unique(judged[0]))
     return kind.model_validate(
         {
             "kind": "measured",
@@ -69,25 +64,11 @@ def fit_grid(
             "seconds": table.rows,
             "judged_cells": tuple((int(size), int(at), float(second)) for size, at, second in zip(*judged, strict=True)),
             "heldout_error": float(errors.mean()) if errors.size else None,
-            "heldout_how": how,
+            "heldout_how": f"batch sizes {judging}, measured only to judge" if judging else None,
             kind.length_name: tuple(map(int, lengths)),
         }
         | fields
     )
-
-
-def _left_out_in_turn(table: CostTable) -> Floats:
-    """Return the relative errors on batch sizes left out one by one, except the ends; of fewer than three, on lengths."""
-    batches, lengths, cells, errors = table.batches, table.lengths, table.cells, [np.empty(0)]
-    over_batches = batches.size >= 3
-    for at in range(1, (batches if over_batches else lengths).size - 1):
-        if over_batches:
-            without = CostTable.of(np.delete(batches, at), lengths, np.delete(cells, at, axis=0))
-            errors.append(without.seconds(batches[at], lengths) / cells[at] - 1.0)
-        else:
-            without = CostTable.of(batches, np.delete(lengths, at), np.delete(cells, at, axis=1))
-            errors.append(without.seconds(batches, lengths[at]) / cells[:, at] - 1.0)
-    return np.abs(np.concatenate(errors))
 
 
 LEAST_WEIGHED = 0.1

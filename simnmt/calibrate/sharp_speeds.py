@@ -30,7 +30,7 @@ from simnmt.kernels.sharp.model import Float32
 from simnmt.nmt.attentional_model import AttentionalModel
 from simnmt.nmt.devices import library_threads
 from simnmt.nmt.sharp_translator import SharpTranslator
-from simnmt.profile.decoder_settings import DecoderSettings, ladder, techniques
+from simnmt.profile.decoder_settings import DecoderSettings, ladder
 
 METHODS: tuple[Activation, ...] = ("library", "table", "polynomial")
 SEQUENCE = 65_536
@@ -120,7 +120,7 @@ class SharpSpeeds:
 
 def rung_settings(beam: int, candidates: int | None, activations: Activation) -> dict[str, DecoderSettings]:
     """Return the settings of our decoder by rung of the ladder (SHARP-11)."""
-    return ladder(DecoderSettings(beam=beam, candidates=candidates, gemm="float32"), techniques(activations=activations))
+    return ladder(DecoderSettings(beam=beam, candidates=candidates, gemm="float32"), activations=activations)
 
 
 def _ladder(setting: Setting, activations: Activation) -> dict[str, DecoderSettings]:

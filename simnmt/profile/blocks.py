@@ -122,14 +122,12 @@ class Quantiles(Block):
 
 
 class CellSample(Quantiles):
-    """Repeats of one cell: sentences of one source and one target length, executed as one batch."""
+    """Repeats of one cell: sentences of one source and one target length, executed alone."""
 
     src_len: Length
     src_len_mean: Annotated[float, Field(ge=0.0, le=1e6)] | None = None
     """Mean source length of inferences of several source lengths; `src_len` is then the nearest whole number."""
     tgt_len: Length
-    batch: Count = 1
-    beam: Count = 1
     mean_s: Duration
     sd_s: Seconds | None = None
 

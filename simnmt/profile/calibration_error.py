@@ -64,7 +64,7 @@ def lacking_samples(profile: DeviceProfile) -> str:
     """Return why the error of a profile's calibration is not known; empty if it is."""
     if profile.execution.kind != "measured":
         return f"its execution plane is {profile.execution.kind}"
-    cells = len([sample for sample in profile.execution.samples if sample.batch == 1])
+    cells = len(profile.execution.samples)
     if cells < LEAST_CELLS:
         return f"it holds samples of {cells} cells, and {LEAST_CELLS} are needed" if cells else "it holds no samples"
     return ""
@@ -81,7 +81,7 @@ class CalibrationError:
             raise ValueError(f"profile {profile.name}: {reason}")
         self.profile = profile
         self._src, self._tgt = np.asarray(src_len, np.float64), np.asarray(tgt_len, np.float64)
-        samples = [sample for sample in profile.execution.samples if sample.batch == 1]
+        samples = profile.execution.samples
         lengths = np.array([(sample.src_len_mean or sample.src_len, sample.tgt_len) for sample in samples], np.float64)
         repeats = [sample_times(sample) for sample in samples]
         src, tgt = np.repeat(lengths, [len(times) for times in repeats], axis=0).T

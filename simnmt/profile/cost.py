@@ -15,7 +15,7 @@ from itertools import groupby
 from typing import Annotated, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from pydantic import ConfigDict, Field
 
 from simnmt.base.arrays import Floats
@@ -182,12 +182,6 @@ class CostTable:
         segments = many * knots[:-1] + slopes[:-1] * 0.5 * many * (many - 1.0)
         before = np.concatenate([[0.0], np.cumsum(segments)])
         return LengthCost(*(table.tolist() for table in (self.lengths, knots, slopes, before)))
-
-    def outside(self, batch: ArrayLike, length: ArrayLike) -> NDArray[np.bool_]:
-        """Return a mask of the batches and lengths outside the measured ranges, whose costs are extrapolated."""
-        rows, tokens, (low, high), (first, last) = np.asarray(batch), np.asarray(length), self.batch_range, self.length_range
-        outside: NDArray[np.bool_] = (rows < low) | (rows > high) | (tokens < first) | (tokens > last)
-        return outside
 
     def _knots(self, rows: Floats) -> Floats:
         """Return the seconds at each length of the grid; shape (*rows.shape, lengths)."""

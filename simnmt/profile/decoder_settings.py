@@ -95,27 +95,17 @@ class DecoderSettings(DecoderOptions):
         return f"beam {self.beam}, {super().describe()}"
 
 
-RUNGS = ("baseline", "int16", "embeddings", "attention", "activations", "merge")
-"""Rungs of the ladder, each added to those before it."""
-IDENTITIES = ("embeddings", "attention", "merge")
-"""Rungs that change no translation compared with the rung before (SHARP-06, 07, 09)."""
-
-
-def techniques(embeddings: str = "frequent", activations: str = "polynomial") -> dict[str, dict[str, Any]]:
-    """Return the changes of each rung to the settings before it, without the baseline, which changes nothing."""
-    return {
+def ladder(base: DecoderSettings, embeddings: str = "frequent", activations: str = "polynomial") -> dict[str, DecoderSettings]:
+    """Return the settings by rung, each technique added to those before it (SHARP-11)."""
+    techniques: dict[str, dict[str, Any]] = {
+        "baseline": {},
         "int16": {"gemm": "int16"},
         "embeddings": {"embeddings": embeddings},
         "attention": {"attention": "precomputed"},
         "activations": {"activations": activations},
         "merge": {"merge": True},
     }
-
-
-def ladder(base: DecoderSettings, changes: dict[str, dict[str, Any]]) -> dict[str, DecoderSettings]:
-    """Return the settings by rung, with `base` for the baseline, as changes add up."""
-    settings_by_rung = {RUNGS[0]: base}
-    for rung, change in changes.items():
-        base = base.model_copy(update=change)
-        settings_by_rung[rung] = base
+    settings_by_rung = {}
+    for rung, change in techniques.items():
+        settings_by_rung[rung] = base = base.model_copy(update=change)
     return settings_by_rung

@@ -354,7 +354,7 @@ def _level_error(off: Floats, stretch: NDArray[np.integer[Any]]) -> float | None
 
 
 def cell_samples(
-    src_len: ArrayLike, tgt_len: ArrayLike, time_s: ArrayLike, *, beam: int = 1, by_tgt_len: bool = False
+    src_len: ArrayLike, tgt_len: ArrayLike, time_s: ArrayLike, *, by_tgt_len: bool = False
 ) -> tuple[CellSample, ...]:
     """Return `execution.samples` of raw repeats, sorted by cell.
 
@@ -370,7 +370,6 @@ def cell_samples(
             src_len=round(mean),
             src_len_mean=mean if by_tgt_len else None,
             tgt_len=int(tgt),
-            beam=beam,
             sd_s=float(repeats.std(ddof=1)) if repeats.size > 1 else None,
         )
         for mean, tgt, repeats in lengths

@@ -19,7 +19,6 @@ from simnmt.profile.blocks import (
     Count,
     Duration,
     Kind,
-    Length,
     NotNegative,
     Positive,
     ReadSample,
@@ -88,20 +87,11 @@ class StiCompute(Block):
 
     lengths: Annotated[tuple[LayerTimes, ...], Field(min_length=1), Shown()]
     """By length, rising."""
-    repeats: Count | None = None
-    """Rounds; each times every layer of a model of every width and length."""
     heldout_error: Annotated[NotNegative | None, HELDOUT] = None
     """Mean absolute relative error of n T_comp(l, m) on whole submodels in memory, which were timed only for this."""
     slowed_by_reads: Annotated[Slowing | None, Shown("{:.3g} times as long beside reads")] = None
     """Factors on the seconds of layers of 1, 2, ... shards while the disk reads, whose copies and pages use the same memory and
     cores; null: 1."""
-
-    @model_validator(mode="after")
-    def _lengths_rise(self) -> StiCompute:
-        lengths = [times.length for times in self.lengths]
-        if lengths != sorted(set(lengths)):
-            raise ValueError("lengths: values must rise")
-        return self
 
 
 class StiDecoder(Block):
@@ -111,16 +101,10 @@ class StiDecoder(Block):
     layers: Annotated[int, Field(ge=1, le=1_000), Shown("{} layers")]
     step_s: ByWidth
     """Medians of one decoder layer for one token, unpacked in memory as float32."""
-    p25_s: ByWidth | None = None
-    p75_s: ByWidth | None = None
     once_s: ByWidth | None = None
     """Medians once per request: unpacking a layer's shards at 6 bits, keys and values of the source. Not in `step_s`."""
     output_s: Annotated[Seconds, Shown("choosing a word {:.4g} ms", MS)] = 0.0
     """Per step, to embed a token and multiply by the whole vocabulary; in no layer's time."""
-    src_len: Annotated[Length, Shown("under {} source tokens")]
-    """Source tokens of the timed steps."""
-    tgt_len: Annotated[Length, Shown("{} out")]
-    """Target tokens before the timed step."""
 
 
 class StiImportance(Block):
@@ -171,6 +155,9 @@ class StiBlock(Block):
     @model_validator(mode="after")
     def _is_of_one_geometry(self) -> StiBlock:
         slices, decoder = self.geometry.heads, self.decoder
+        lengths = [times.length for times in self.compute.lengths]
+        if lengths != sorted(set(lengths)):
+            raise ValueError("compute.lengths: values must rise")
         for place, half in (("io", self.io), ("decoder", decoder)):
             reads = () if half is None else half.reads
             sizes = [read.bytes for read in reads]

@@ -43,7 +43,7 @@ def profile_panels(profile: DeviceProfile) -> list[Panel]:
 
 def means_per_tgt_len(profile: DeviceProfile) -> tuple[Floats, Floats, Floats, Floats]:
     """Return target lengths of the samples, rising; means and standard deviations of their times, means of the plane, s."""
-    samples = [sample for sample in profile.execution.samples if sample.batch == 1]
+    samples = profile.execution.samples
     length, which = np.unique([sample.tgt_len for sample in samples], return_inverse=True)
     which = which.reshape(-1)
     count = np.array([sample.repeats for sample in samples], np.float64)
@@ -71,7 +71,7 @@ def _sd_s(sample: CellSample) -> float:
 
 def _execution_panel(profile: DeviceProfile) -> Panel:
     execution = profile.execution
-    if any(sample.batch == 1 for sample in execution.samples):
+    if execution.samples:
         length, mean, sd, believed = means_per_tgt_len(profile)
         low, high = (numbers(1e3 * edge, 6) for edge in (np.maximum(mean - sd, 0.0), mean + sd))
         marks = [

@@ -22,9 +22,9 @@ def step_times(relative_sd: float = 0.0, seed: int = 1) -> np.ndarray:
 
 def test_a_device_that_is_flat_until_it_is_full_becomes_a_table() -> None:
     """FNI-18's point: small batches cost no less. No line is flat and then steep; the held-out batch sizes say so."""
-    sizes = [1, 2, 4, 8, 12, 16, 20, 24, 32, 48, 64]
+    sizes = [1, 2, 4, 7, 8, 12, 16, 20, 24, 32, 40, 48, 64]
     batch, position = (axis.ravel() for axis in np.meshgrid(sizes, [0, 16, 64]))
-    block = fit_grid(StepBlock, batch, position, np.maximum(0.004, 0.00025 * batch))
+    block = fit_grid(StepBlock, batch, position, np.maximum(0.004, 0.00025 * batch), judged_batches=(7, 20, 40))
     assert block.heldout_error is not None and block.heldout_error < 0.02
     cost = block.cost
     assert cost.seconds([1, 8, 16, 64], 16) == pytest.approx([0.004, 0.004, 0.004, 0.016])
@@ -42,14 +42,14 @@ def kernel_steps(judged: dict[int, float]) -> tuple[np.ndarray, np.ndarray, np.n
 
 
 def test_batch_sizes_that_only_judge_are_no_part_of_the_table() -> None:
-    """A table that holds all small sizes is right between them; left out in turn, its own knots would have to be guessed."""
+    """A table that holds all small sizes is right between them."""
     judged = {7: 46.0, 10: 52.0, 20: 72.0, 40: 112.0}
     block = fit_grid(StepBlock, *kernel_steps(judged), judged_batches=judged)
     assert block.batch == tuple(KERNELS_MS)
     assert block.heldout_how == "batch sizes 7, 10, 20, 40, measured only to judge"
     assert block.heldout_error == pytest.approx(0.0, abs=1e-9)
-    in_turn = fit_grid(StepBlock, *kernel_steps({}))
-    assert in_turn.judged_cells == () and in_turn.heldout_error is not None and in_turn.heldout_error > 0.1
+    unjudged = fit_grid(StepBlock, *kernel_steps({}))
+    assert unjudged.judged_cells == () and unjudged.heldout_error is None
     shifted = fit_grid(StepBlock, *kernel_steps({size: 1.05 * ms for size, ms in judged.items()}), judged_batches=judged)
     assert shifted.seconds == block.seconds
     batch, position, seconds = np.array(shifted.judged_cells).T
@@ -69,17 +69,6 @@ def test_a_batch_without_its_longest_length_stays_out_and_shorter_lengths_are_in
     known = (BATCH != 4) | (POSITION != 32)
     block = fit_grid(StepBlock, BATCH[known], POSITION[known], step_times()[known])
     assert block.cost.seconds(4, 32) == pytest.approx(LINE.seconds(4, 32))
-
-
-@pytest.mark.parametrize("batches", [[4], [1, 4]])
-def test_few_batch_sizes_are_judged_on_positions_and_do_not_determine_a_slope(batches: list[int]) -> None:
-    batch, position = (axis.ravel() for axis in np.meshgrid(batches, [0, 10, 20, 30]))
-    block = fit_grid(StepBlock, batch, position, 0.001 + 1e-5 * position + 0.0001 * batch)
-    assert block.heldout_error == pytest.approx(0.0, abs=1e-9)
-    assert block.heldout_how is not None and "lengths left out" in block.heldout_how
-    assert block.cost.seconds(4, 15) == pytest.approx(0.00155)
-    if len(batches) == 1:
-        assert block.cost.seconds(8, 15) == pytest.approx(0.00155), "nothing is known of other batches"
 
 
 LENGTHS = np.array([1, 2, 8, 32, 128])

@@ -187,7 +187,7 @@ def test_single_parts_complete_a_profile_of_the_same_engine(measured: Any, monke
     settings = replace(QUICK, parts=("execution", "step", "overheads"), src_unit="char", tgt_unit="char")
     with monkeypatch.context() as patched:
         patched.setattr(profile_assembly, "now", lambda: "2020-02-02T02:02:02+00:00")
-        whole = measured(settings, FakeEngine(gap_s=0.001), name="kitchen", device_name="the old laptop").profile
+        whole = measured(settings, FakeEngine(gap_s=0.001), device_name="the old laptop").profile
     done = measured(replace(QUICK, parts=("disk", "overheads"))).profile
     for kept in ("name", "device", "model", "length_unit", "execution", "valid_range", "engine", "step"):
         assert getattr(done, kept) == getattr(whole, kept), kept
@@ -196,8 +196,8 @@ def test_single_parts_complete_a_profile_of_the_same_engine(measured: Any, monke
     assert done.conditions.drift == whole.conditions.drift, "of the execution that is still in the profile"
     assert [(later.parts, later.governor) for later in done.conditions.later] == [(("disk", "overheads"), "performance")]
     assert done.provenance.date == whole.provenance.date and done.conditions.later[0].date > "2026"
-    done = measured(replace(QUICK, parts=("overheads",), tgt_unit="char"), name="cellar", device_name="a new one").profile
-    assert (done.name, done.device.name, done.device.details) == ("cellar", "a new one", whole.device.details)
+    done = measured(replace(QUICK, parts=("overheads",), tgt_unit="char"), device_name="a new one").profile
+    assert (done.device.name, done.device.details) == ("a new one", whole.device.details)
     assert len(done.conditions.later) == 2, "a second completion does not drop the first"
 
 

@@ -103,23 +103,3 @@ def test_tables_are_whole() -> None:
         0.88,
         1.77,
     ]
-
-
-def test_the_papers_own_figures_decide_its_sentences() -> None:
-    """FVP-21."""
-    claims = {record.identifier: record for record in printed_claims()}
-    fails = {identifier for identifier, record in claims.items() if record.verdict == "does not hold"}
-    assert fails == {
-        *(f"FVP-21 ({letter})" for letter in "abcde"),
-        "FVP-20 (a)",
-        "FVP-20 (c)",
-        "FVP-16",
-        "FVP-17",
-        "FVP-18 (b)",
-    }
-    assert "9.86 %" in claims["FVP-21 (a)"].ours and "2.07 to 3.15" in claims["FVP-21 (b)"].ours
-    assert "16.50 %" in claims["FVP-21 (c)"].ours and "15.80 %" in claims["FVP-21 (c)"].ours
-    assert "10.20 to 26.60" in claims["FVP-21 (d)"].ours and claims["FVP-21 (e)"].ours.startswith("4.70")
-    assert "-0.27 (ZCode Dense ItEn" in claims["FVP-20 (c)"].ours
-    assert claims["FVP-20 (b)"].verdict == "holds"
-    assert claims["FVP-19 (b)"].verdict == "not measurable here"

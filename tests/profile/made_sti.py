@@ -47,7 +47,6 @@ def sti_block(
                 }
                 for length in lengths
             ],
-            "repeats": 9,
             "heldout_error": 0.02,
         },
         "threads": 1,
@@ -58,8 +57,6 @@ def sti_block(
             "reads": reads(crossed, bytes_per_s),
             "step_s": (0.0004 + 0.0001 * widths).tolist(),
             "output_s": 0.002,
-            "src_len": 20,
-            "tgt_len": 20,
         }
     if importance:
         # The later, the better, and the second slice of the first layer best of all.

@@ -215,11 +215,8 @@ def test_single_inferences_are_summed_up_by_target_length() -> None:
 
 
 def test_cells_are_summed_up_by_their_quantiles() -> None:
-    samples = cell_samples([5, 3, 5, 5, 5], [2, 2, 2, 2, 2], [4.0, 7.0, 1.0, 2.0, 3.0], beam=4)
-    assert [(sample.src_len, sample.tgt_len, sample.repeats, sample.beam) for sample in samples] == [
-        (3, 2, 1, 4),
-        (5, 2, 4, 4),
-    ]
+    samples = cell_samples([5, 3, 5, 5, 5], [2, 2, 2, 2, 2], [4.0, 7.0, 1.0, 2.0, 3.0])
+    assert [(sample.src_len, sample.tgt_len, sample.repeats) for sample in samples] == [(3, 2, 1), (5, 2, 4)]
     assert [getattr(samples[1], f"{name}_s") for name in ("min", "p25", "median", "p75", "mean")] == [1.0, 1.75, 2.5, 3.25, 2.5]
     assert samples[1].sd_s == pytest.approx(np.std([1, 2, 3, 4], ddof=1))
     assert samples[0].sd_s is None

@@ -47,21 +47,6 @@ def test_published_rows_are_marked_and_ours_follow_them(page: str) -> None:
     assert "98.50 % of the tokens" in table
 
 
-def test_both_means_of_every_average_are_named(page: str) -> None:
-    """FVP-17: 47.81 is neither."""
-    averages = part_of(page, "averages")
-    (row,) = (" ".join(row) for row in rows_of(averages) if row[0].startswith("ZCode M3, XE") and "47.81" in " ".join(row))
-    assert "48.14" in row and "48.17" in row and "neither" in row
-    assert "simple mean" in averages and "weighted by sentences" in averages
-
-
-def test_no_two_columns_of_a_table_are_called_the_same(page: str) -> None:
-    tables = [re.findall(r'<th scope="col"[^>]*>(.*?)</th>', head) for head in re.findall(r"<thead>.*?</thead>", page)]
-    assert len(tables) > 3
-    for heads in tables:
-        assert len(set(heads)) == len(heads), heads
-
-
 def test_without_a_study_the_page_states_that_published_figures_are_alone() -> None:
     page = judge().page()
     assert "Published figures alone" in page and 'class="kind kind-measured"' not in page

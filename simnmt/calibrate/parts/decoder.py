@@ -21,7 +21,7 @@ from simnmt.calibrate.settings import Settings
 from simnmt.nmt.engine import Engine, Work
 from simnmt.nmt.errors import NmtError, OutOfMemory
 from simnmt.profile.decoder_block import STAGES, DecoderBlock, DecoderVariant
-from simnmt.profile.decoder_settings import DecoderSettings, techniques
+from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.decoder_settings import ladder as paper_ladder
 
 if TYPE_CHECKING:  # engines without these stages need no torch
@@ -197,7 +197,8 @@ def ladder(base: DecoderSettings) -> Iterator[DecoderSettings]:
 
     Kept embeddings of frequent words are not measured: their hits depend on a text, and there is none here.
     """
-    rungs = paper_ladder(base, techniques(embeddings="precomputed") | {"fused": {"fused": True}})
+    rungs = paper_ladder(base, embeddings="precomputed")
+    rungs["fused"] = rungs["merge"].model_copy(update={"fused": True})
     yield from rungs.values()
     yield rungs["attention"].model_copy(update={"activations": "table"})
     for beam in BEAMS:

@@ -78,7 +78,7 @@ def execution_block(rows: pd.DataFrame, settings: Settings) -> Execution:
         fitted = cells.isin(six) if six.isin(cells).all() else None
     block = fit_execution(*columns, mode=mode, fitted=fitted, stretch=rows.groupby(["attempt", "stretch"]).ngroup().to_numpy())
     # Thousands of single inferences are kept by target length, as in figure 2a of C-NMT.
-    return block.model_copy(update={"samples": cell_samples(*columns, beam=settings.beam, by_tgt_len=mode == "paper")})
+    return block.model_copy(update={"samples": cell_samples(*columns, by_tgt_len=mode == "paper")})
 
 
 PARTS = (

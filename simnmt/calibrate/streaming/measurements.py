@@ -186,7 +186,6 @@ def measure_layers(
     ]
     return StiCompute(
         lengths=tuple(table.values()),
-        repeats=settings.repeats,
         heldout_error=float(np.mean(off)),
         slowed_by_reads=tuple(max(1.0, float(factor)) for factor in slowed),
     )
@@ -296,18 +295,9 @@ def measure_decoder(
     cases: dict[Any, Case] = {width: Case(partial(sentence, width)) for width in widths}
     rows = _by_case(_measured(cases | {"output": Case(output)}, settings, "decoder steps", listener, perf_counter))
 
-    def quantile(column: str, at: float = 0.5) -> tuple[float, ...]:
-        return tuple(float(rows[width][column].quantile(at)) for width in widths)
+    def median(column: str) -> tuple[float, ...]:
+        return tuple(float(rows[width][column].median()) for width in widths)
 
-    block = StiDecoder(
-        layers=geometry.layers,
-        reads=reads,
-        step_s=quantile("step_s"),
-        p25_s=quantile("step_s", 0.25),
-        p75_s=quantile("step_s", 0.75),
-        once_s=quantile("once_s"),
-        output_s=float(rows["output"]["seconds"].median()),
-        src_len=SRC_LEN,
-        tgt_len=TGT_LEN,
-    )
-    return block, quantile("source_s")[-1] / SRC_LEN
+    output_s = float(rows["output"]["seconds"].median())
+    block = StiDecoder(layers=geometry.layers, reads=reads, step_s=median("step_s"), once_s=median("once_s"), output_s=output_s)
+    return block, median("source_s")[-1] / SRC_LEN

@@ -226,19 +226,11 @@ def translator_blocks(
         for read in block.io.reads
     )
     decoder, source_token_s = measure_decoder(crossed, reads, model.vocab, settings, listener)
-    more = {"fingerprint": None, "decoder": decoder, "resident_bytes": resident_bytes(model), "notes": (DECODER_READS,)}
+    in_decoder = 4 * model.decoder_layers * (15 * model.d_model + model.ffn)  # biases and norms
+    resident_bytes = sum(tensor.nbytes for tensor in weights.resident.values()) + in_decoder
+    more = {"fingerprint": None, "decoder": decoder, "resident_bytes": resident_bytes, "notes": (DECODER_READS,)}
     block = block.model_copy(update=more)
     return block, inferred_execution(block, source_token_s)
-
-
-def resident_bytes(model: TransformerArchitecture) -> int:
-    """Return the float32 bytes in no shard: shared embeddings, the output's biases, and biases and norms of all layers.
-
-    Static positions are computed, not stored.
-    """
-    width = model.d_model
-    encoder, decoder = 9 * width + model.ffn, 15 * width + model.ffn
-    return 4 * (model.vocab * (width + 1) + model.encoder_layers * encoder + model.decoder_layers * decoder)
 
 
 def inferred_execution(block: StiBlock, source_token_s: float = 0.0) -> Execution:
@@ -246,11 +238,10 @@ def inferred_execution(block: StiBlock, source_token_s: float = 0.0) -> Executio
 
     `source_token_s`: seconds in which a decoder layer computes keys and values of one source token.
     """
-    times, decoder = block.compute.lengths, block.decoder
-    length = np.array([at.length for at in times], np.float64)
-    layer_s = np.array([at.seconds[-1] - (at.unpack_s or at.seconds)[-1] for at in times])
-    encoder_s = np.array([at.embed_s for at in times]) + block.geometry.layers * layer_s
-    fixed, slope = nonnegative_line(length, encoder_s, 1.0 / encoder_s)
+    times, layers, decoder = block.compute.lengths, block.geometry.layers, block.decoder
+    lengths = np.array([at.length for at in times], np.float64)
+    encoder_s = np.array([at.embed_s + layers * (at.seconds[-1] - (at.unpack_s or at.seconds)[-1]) for at in times])
+    fixed, slope = nonnegative_line(lengths, encoder_s, 1.0 / encoder_s)
     of_token_s = 0.0
     if decoder is None:
         fixed += sum(at.head_s for at in times) / len(times)

@@ -197,7 +197,7 @@ def time_over_length(profile: DeviceProfile) -> dict[str, Any] | None:
     `sd_ms`: standard deviation of single inferences, over source lengths and repeats; `r2`: coefficient of determination of the
     line for the means. None if the samples have fewer than three target lengths.
     """
-    if len({sample.tgt_len for sample in profile.execution.samples if sample.batch == 1}) < 3:
+    if len({sample.tgt_len for sample in profile.execution.samples}) < 3:
         return None
     lengths, means_s, sds_s, _ = means_per_tgt_len(profile)
     means_ms = 1e3 * means_s

@@ -311,16 +311,6 @@ def _on_gpu(layer: Layer) -> Result:
     return Result(all(step.ratio > LEAST_STEP_RATIO for step in judged), ours, why)
 
 
-FIT, ON_CPU, ON_GPU = of_paper(
-    PAPER,
-    [
-        Claim("FVP-09", value=_fit, holds=at_most(FIT_WITHIN)),
-        Claim("FVP-15 (b)", value=_on_cpu),
-        Claim("FVP-15 (a)", value=_on_gpu),
-    ],
-)
-
-
 def bench_claims(benches: Sequence[ProjectionBench]) -> list[ClaimRecord]:
     """Return the claims that measurements of the layer decide; without one, claims that name the missing measurement."""
     layers = [Layer(bench) for bench in benches]
@@ -328,4 +318,9 @@ def bench_claims(benches: Sequence[ProjectionBench]) -> list[ClaimRecord]:
     on_cpu = [layer for layer in layers if layer not in on_gpu]
     no_bench = Undecided("needs a file of `simnmt vocab bench --out`: give --bench", "needs --bench")
     no_gpu = Undecided("needs a GPU: `simnmt vocab bench --device cuda --out FILE`, then --bench FILE", "needs --bench")
-    return [*judge([FIT], layers, no_bench), *judge([ON_CPU], on_cpu, no_bench), *judge([ON_GPU], on_gpu, no_gpu)]
+    judged: list[tuple[Claim[Layer], list[Layer], Undecided]] = [
+        (Claim("FVP-09", value=_fit, holds=at_most(FIT_WITHIN)), layers, no_bench),
+        (Claim("FVP-15 (b)", value=_on_cpu), on_cpu, no_bench),
+        (Claim("FVP-15 (a)", value=_on_gpu), on_gpu, no_gpu),
+    ]
+    return [record for claim, some, missing in judged for record in judge(of_paper(PAPER, [claim]), some, missing)]
