@@ -13,7 +13,7 @@ from simnmt.base.errors import InputError
 from simnmt.cli.reproduce import app
 from simnmt.papers.kit.claims import FAILS, HOLDS, UNKNOWN
 from simnmt.papers.kit.rendering import Report
-from simnmt.papers.kit.study import read_studies, shipped_measurements, write_study
+from simnmt.papers.kit.study import read_studies, write_study
 from simnmt.papers.sti import reproduction
 from simnmt.papers.sti.claims import all_claims
 from simnmt.papers.sti.pipeline import PipelineMeasurement, read_pipeline
@@ -120,13 +120,13 @@ def test_contradictory_options_are_refused(options: dict[str, Any]) -> None:
 
 
 def test_the_command_writes_page_and_json(tmp_path: Path) -> None:
-    shipped = str(shipped_measurements("sti", "study")[0])
+    write_study(tmp_path / "study.json", study())
     (tmp_path / "pipeline.json").write_text(json.dumps(pipeline()))
-    options = ["--study", shipped, "--pipeline", str(tmp_path / "pipeline.json")]
+    options = ["--study", str(tmp_path / "study.json"), "--pipeline", str(tmp_path / "pipeline.json")]
     done = CliRunner().invoke(app, ["sti", *options, "--out", str(tmp_path / "out"), "--json"])
     assert done.exit_code == 0, done.output
     printed = json.loads(done.stdout)
-    assert {row["study"] for row in printed["tables"][1]["rows"]} == {"references on references-test"}
+    assert {row["study"] for row in printed["tables"][1]["rows"]} == {"small on sst2"}
     assert (tmp_path / "out" / "report.html").exists()
     assert json.loads((tmp_path / "out" / "reproduction.json").read_text())["claims"] == printed["claims"]
 
