@@ -10,7 +10,7 @@ from simnmt.calibrate import sharp_speeds
 from simnmt.calibrate.sharp_models import random_candidates, random_models
 from simnmt.calibrate.sharp_speeds import Setting, rung_settings
 from simnmt.nmt.architecture import SHARP_MODELS, AttentionalArchitecture
-from simnmt.profile.decoder_settings import RUNGS, DecoderSettings
+from simnmt.profile.decoder_settings import DecoderSettings, ladder
 from tests.kernels.implementations import needs_compiled
 
 SMALL = AttentionalArchitecture(
@@ -49,8 +49,9 @@ def test_all_parts_are_timed_with_their_counted_operations(monkeypatch: pytest.M
     speeds = sharp_speeds.sharp_speeds(setting, lambda *step: progress.append(step))
     assert progress == [(place, 4, what) for place, what in enumerate(sharp_speeds.STEPS)]
     rungs, counts = speeds.ladder("polynomial"), speeds.counts
-    assert rungs == list(RUNGS)
-    assert speeds.ladder("table") == [*RUNGS[:4], "activations, table", "merge, table"], "the first are timed once for both"
+    expected = list(ladder(DecoderSettings()))
+    assert rungs == expected
+    assert speeds.ladder("table") == [*expected[:4], "activations, table", "merge, table"], "the first are timed once for both"
     counted = counts["multiply_adds"][rungs].tolist()
     assert counted[1] == counted[0] and counted[2] < counted[1] and counted[3] < counted[2] and counted[5] < counted[4]
     single, double = counts.loc["S1"], counts.loc["E1"]
