@@ -154,7 +154,7 @@ def _source(settings: Settings, account: EngineAccount) -> str:
     how = {
         "quick": "six corner cells",
         "full": "full grid",
-        "paper": f"{settings.inferences:,} inferences with the lengths of {settings.drawn_lengths}",
+        "paper": f"{settings.inferences:,} inferences with the lengths of {settings.lengths}",
     }[settings.mode]
     return f"{account.model} on {account.backend} {account.compute_type}, {account.weights} weights; {how}"
 
@@ -244,7 +244,7 @@ def _drawn(settings: Settings) -> list[tuple[int, int]]:
         return []
     from simnmt.workload.length_table import read_table
 
-    lengths = settings.drawn_lengths
+    lengths = settings.lengths
     table = read_table(find("traces/lengths", lengths) if lengths.startswith("@") else lengths)
     src_len, tgt_len = table.sample(settings.seed, 0, "calibrate_lengths", settings.inferences)
     src_end, tgt_end = (1 - counted for counted in end_tokens(table.end_of_sentence))

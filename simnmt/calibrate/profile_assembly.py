@@ -199,10 +199,12 @@ def engine_block(account: EngineAccount, beam: int) -> EngineBlock:
 
 def _details(account: EngineAccount, box: BoxDescription) -> str:
     """Return the properties of the box that a repeat of the measurement needs."""
-    clock = f"governor {box.governor}" if box.governor else None
-    memory = f"{box.memory_bytes / 2**30:.0f} GiB memory" if box.memory_bytes else None
-    cores = f"{box.logical_cores} logical CPUs" if box.logical_cores else None
-    libraries = ", ".join(f"{name} {version}" for name, version in account.versions.items())
-    quota = f"a quota of {box.cpu_quota:g} CPUs" if box.cpu_quota else None
-    parts = [box.board, box.cpu_model, box.jetson, cores, quota, " ".join(box.simd), memory, clock]
-    return "; ".join(filter(None, [*parts, box.virtualisation, box.system, libraries]))
+    measures = {
+        f"{box.logical_cores} logical CPUs": box.logical_cores,
+        f"a quota of {box.cpu_quota} CPUs": box.cpu_quota,
+        f"{(box.memory_bytes or 0) / 2**30:.0f} GiB memory": box.memory_bytes,
+        f"governor {box.governor}": box.governor,
+    }
+    facts = [box.board, box.cpu_model, box.jetson, " ".join(box.simd), box.virtualisation, box.system]
+    facts += [text for text, is_known in measures.items() if is_known]
+    return "; ".join(filter(None, [*facts, *(f"{name} {version}" for name, version in account.versions.items())]))

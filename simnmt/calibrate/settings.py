@@ -47,10 +47,6 @@ Part = Literal["execution", "step", "decoder", "disk", "energy", "overheads"]
 PARTS: tuple[Part, ...] = get_args(Part)
 """Parts of a calibration, all of which are measured by default; `step` is decode steps and encoders over batch sizes, `decoder`
 steps by variant of the decoder."""
-WORD_MODELS = ("bilstm", "gru")
-"""Models whose vocabularies are words in the paper (50,000 and 32,000: CNMT-13); other models read subwords."""
-PAPER_INFERENCES = 10_000
-"""Number of inferences in CNMT-05 and CNMT-14."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +72,13 @@ class Settings:
     """Largest batch of steps and encoders, whose sizes are a fixed ladder up to it; None: 64, in quick mode 16."""
     max_src_len: int = 100
     max_tgt_len: int = 100
-    lengths: str | None = None
-    """Length table from which paper mode draws: a shipped `@name`, or a file. None: `@de-en-news`."""
+    lengths: str = "@de-en-news"
+    """Length table from which paper mode draws: a shipped `@name`, or a file."""
     gap_s: float | None = None
     """Seconds that the box idles before each single execution, as in service; then every repeat counts, disturbed ones too.
     None: back to back."""
-    inferences: int = PAPER_INFERENCES
-    """Number of inferences in paper mode."""
+    inferences: int = 10_000
+    """Number of inferences in paper mode, as in CNMT-05 and CNMT-14."""
     src_unit: str | None = None
     """Unit of source tokens; None: a token of the tokeniser in the model's folder, named by its content; without one, word for
     bilstm and gru, subword for any other model."""
@@ -129,17 +125,12 @@ class Settings:
         return "execution" in self.parts
 
     @property
-    def drawn_lengths(self) -> str:
-        """Length table of paper mode."""
-        return self.lengths or "@de-en-news"
-
-    @property
     def units(self) -> tuple[str, str]:
         """Units of source and target tokens. Raises `CorpusError` for a tokeniser that cannot be read."""
         return self.src_unit or self._unit("src"), self.tgt_unit or self._unit("tgt")
 
     def _unit(self, side: Side) -> str:
-        if self.model in WORD_MODELS:
+        if self.model in ("bilstm", "gru"):  # whose vocabularies are words in the paper (CNMT-13)
             return "word"
         tokeniser = tokeniser_in(model_path(self.model), side)
         return "subword" if tokeniser is None else unit_of(tokeniser)

@@ -202,7 +202,7 @@ def _of_a_model(context: typer.Context, out: Path) -> Callable[..., Calibrated]:
         **_units(given["unit"]),
     )
     # Without execution, the profile at --out is completed.
-    completes, table = not settings.whole, None if (settings.lengths or "@").startswith("@") else settings.lengths
+    completes, table = not settings.whole, None if settings.lengths.startswith("@") else settings.lengths
     _check_outputs(out, given["force"] or completes, settings.model, table, settings.text, *settings.vocabulary)
     return partial(measure, settings, out)
 

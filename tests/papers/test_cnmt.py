@@ -54,16 +54,6 @@ def test_the_implied_totals_give_36_cells_close_to_the_published_ones(published_
         assert ours == pytest.approx(printed_percent(*cell), abs=1e-9 if cell[3] == "edge" else 2.3)
 
 
-def test_a_cell_is_the_variation_of_total_time_in_per_cent(published_rows: Rows) -> None:
-    rows = [
-        {"workload": "de-en", "network": "cp2", "policy": "edge", "total_latency_s": 200.0},
-        {"workload": "de-en", "network": "cp2", "policy": "cnmt", "total_latency_s": 150.0},
-    ]
-    assert TableRun.of(rows).change_percent("de-en", "cp2", "cnmt", "edge") == -25.0
-    part = TableRun.of(row for row in published_rows if row["workload"] == "de-en")
-    assert len(part.ratios()) == 8 and part.change_percent("fr-en", "cp2", "cnmt", "edge") is None
-
-
 @pytest.fixture(scope="module")
 def scenario(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_stand_ins(tmp_path_factory.mktemp("stand-ins"))

@@ -5,16 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from typer.testing import CliRunner
 
-from simnmt.cli.reproduce import app
 from simnmt.papers.fni import simulation
 from simnmt.papers.fni.devices import FUSED, SETS, decoders, fused_decoders
 from simnmt.papers.fni.fused import report_of, reproduce
@@ -34,7 +29,7 @@ from simnmt.papers.fni.fused_claims import (
     with_prediction,
     with_shares,
 )
-from simnmt.papers.kit.claims import ClaimRecord, Printed, end_to_end, judge, share_needed
+from simnmt.papers.kit.claims import ClaimRecord, Printed, judge
 from simnmt.papers.kit.rendering import Report
 from simnmt.profile.decoder_block import DecoderVariant
 from simnmt.profile.decoder_settings import DecoderSettings
@@ -136,11 +131,6 @@ def test_a_changed_stage_fails_its_claim_alone(bare: str, seconds: Stage) -> Non
 )
 def test_a_changed_speed_changes_its_verdict(bare: str, totals: dict[tuple[str, int, str, bool], Total], verdict: str) -> None:
     assert verdicts(layers(totals=totals))[bare] == verdict
-
-
-def test_a_product_that_was_timed_once_for_both_decides_nothing() -> None:
-    same: Stage = {(row["set"], row["beam"]): {"product_fused_s": row["product_s"]} for row in OUTPUT_LAYER}
-    assert verdicts(layers(same))["FNI-15 (c)"] == "not measurable here"
 
 
 def test_speeds_of_a_few_batches_decide_nothing() -> None:
@@ -290,13 +280,6 @@ def test_profiles_and_beams_without_a_fused_variant_are_named() -> None:
     assert len(left_out) == 2 and "alone, beam 5: " in left_out[0] and "silent, plain" in left_out[1]
 
 
-@given(st.floats(0.01, 1.0), st.floats(1.01, 100.0))
-def test_the_share_that_a_gain_needs_is_the_one_it_came_from(share: float, part: float) -> None:
-    whole = end_to_end(share, part)
-    assert share_needed(whole, part) == pytest.approx(share, rel=1e-6)
-    assert whole * (1 + 1e-12) >= 1.0 and whole <= part * (1 + 1e-12)
-
-
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
     hostile = shipped("cpu1-gru-512").model_copy(update={"name": HOSTILE})
@@ -332,17 +315,3 @@ def test_every_claim_is_on_the_page_and_hostile_names_are_escaped(report: Report
     shown = re.findall(r'data-column="verdict" data-outcome="([^"]*)"', page)
     assert sorted(shown) == sorted(record.verdict for record in report.claims)
     assert HOSTILE not in page and "&lt;img src=x" in page and len(rows_of(page)) > 30
-
-
-def test_the_command_writes_page_and_json_and_prints_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(app, ["fused", "--profile", "@cpu1-gru", "--out", "deep/out", "--json"])
-    assert done.exit_code == 0, done.output
-    printed = json.loads(done.output)
-    assert printed.pop("directory") == "deep/out"
-    assert json.loads((tmp_path / "deep/out/reproduction.json").read_text()) == printed
-    assert (
-        any("calibrate --part decoder" in note for note in printed["notes"]) and (tmp_path / "deep/out/report.html").is_file()
-    )
-    refused = CliRunner().invoke(app, ["fused", "--model", "gru"])
-    assert refused.exception is not None and "without --measure" in str(refused.exception)

@@ -153,15 +153,6 @@ def test_a_fault_of_the_data_is_one_line_with_its_place(tmp_path: Path, old: str
         read_paper("toy", tmp_path)
 
 
-def test_a_cell_that_the_paper_leaves_empty_is_refused_where_it_is_needed(tmp_path: Path) -> None:
-    (tmp_path / "toy.toml").write_text(DATA, encoding="utf-8")
-    table = read_paper("toy", tmp_path).table("table-1")
-    assert table.rows[0]["note"] is None
-    for place in (("plain", "note"), ("triple", "speed"), ("plain", "weight")):
-        with pytest.raises(InputError, match=r"toy\.toml: table table-1"):
-            table[place]
-
-
 @pytest.mark.parametrize(
     ("bound", "effect", "verdict"),
     [

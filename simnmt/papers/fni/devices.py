@@ -139,9 +139,7 @@ def fused_decoders(profiles: Sequence[DeviceProfile]) -> tuple[list[Decoder], li
 
     Batches are the paper's, or of the most sentences that the variants were measured with.
     """
-    known: list[Decoder] = []
-    not_fused: list[str] = []
-    left_out: list[str] = []
+    known, not_fused, left_out = list[Decoder](), list[str](), list[str]()
     for profile in profiles:
         if profile.decoder is None or not any(variant.fused for variant in profile.decoder.measured):
             not_fused.append(profile.name)

@@ -100,11 +100,7 @@ def row_record(row: Any) -> dict[str, Any]:
 
 
 def record(row: Any, keys: str) -> dict[str, Any]:
-    """Return values of a row by key.
-
-    Args:
-        row: an object with attributes, or a mapping.
-        keys: separated by spaces; `key=path` if the value is another attribute or lies deeper, `key=path*1e3` if it is scaled.
+    """Return values of a row, an object or a mapping, by key; `key=path` names a deeper value, `key=path*1e3` scales it.
 
     Example:
         >>> record(complex(3, 4), "real mm=imag*1e3")
@@ -139,10 +135,9 @@ class Derived:
 
 def derived_table(rows: Sequence[Derived]) -> Table:
     """Return the table of figures that follow from printed ones."""
-    columns = [Column("figure", "what"), Column("value", "value"), Column("unit", "unit")]
+    columns = [Column(head, key) for head, key in (("figure", "what"), ("value", "value"), ("unit", "unit"))]
     columns.append(Column("beside it", "meaning", words=True))
-    title = "What follows from the printed figures"
-    return Table(title, columns, rows, id="derived", published=lambda row: True)
+    return Table("What follows from the printed figures", columns, rows, id="derived", published=lambda row: True)
 
 
 def claims_table(records: Sequence[ClaimRecord], doubts: Sequence[Record] = ()) -> Table:
@@ -160,10 +155,11 @@ def claims_table(records: Sequence[ClaimRecord], doubts: Sequence[Record] = ()) 
         Column("ours", "ours", words=True),
         Column("why", "why", words=True),
     ]
-    rows = [record for claim in by_claim(records) for record in claim]
-    about: dict[tuple[str, ...], str] = {}
-    for record in rows:
-        about.setdefault((record.claim,), f"{record.identifier}; published: {record.published or 'nothing'}")
+    claims = by_claim(records)
+    about: dict[tuple[str, ...], str] = {
+        (claim.claim,): f"{claim.identifier}; published: {claim.published or 'nothing'}" for claim, *_ in claims
+    }
+    rows = [record for claim in claims for record in claim]
     return Table("Every claim, and why", columns, rows, id="claims", groups=("claim",), remarks=about)
 
 
@@ -195,9 +191,5 @@ def matrix_table(records: Sequence[ClaimRecord]) -> Table:
         for claim in claims
     ]
     columns = [Column(device, itemgetter(device), outcome=itemgetter(device), words=True) for device in devices]
-    return Table(
-        "Verdicts by device",
-        [Column("claim", "claim", small="identifier", words=True), *columns],
-        rows,
-        id="verdicts-by-device",
-    )
+    first = Column("claim", "claim", small="identifier", words=True)
+    return Table("Verdicts by device", [first, *columns], rows, id="verdicts-by-device")

@@ -69,13 +69,12 @@ def read_study(path: str | os.PathLike[str], kind: type[Study]) -> Study:
 
 def read_distinct(paths: Iterable[Path], read: Callable[[Path], T], name: Callable[[T], str], kind: str) -> list[T]:
     """Read files with `read`. Raises `InputError` if two have one `name`, and what `read` raises."""
-    by_name: dict[str, tuple[Path, T]] = {}
+    by_name: dict[str, T] = {}
     for path in paths:
         content = read(path)
-        before, _ = by_name.setdefault(name(content), (path, content))
-        if before is not path:
-            raise InputError(f"{before} and {path}: two {kind} of {name(content)}", remedy="name one of them")
-    return [content for _, content in by_name.values()]
+        if by_name.setdefault(name(content), content) is not content:
+            raise InputError(f"two {kind} of {name(content)}", path=path, remedy="name one of them")
+    return [*by_name.values()]
 
 
 def read_studies(paths: Iterable[Path], kind: type[Study]) -> list[Study]:
@@ -90,18 +89,13 @@ def shipped_measurements(paper: str, kind: str) -> list[Path]:
 
 def study_text(study: Configuration) -> str:
     """Return JSON with each entry of a list on one line, so that a long list of numbers stays readable."""
-    parts = []
-    for key, value in study.model_dump(mode="json").items():
-        if isinstance(value, list) and value:
-            entries = ",\n  ".join(_json(entry) for entry in value)
-            parts.append(f" {_json(key)}: [\n  {entries}\n ]")
-        else:
-            parts.append(f" {_json(key)}: {_json(value)}")
+
+    def text(value: Any) -> str:
+        entries = ",\n  ".join(json.dumps(entry, allow_nan=False) for entry in value) if isinstance(value, list) else ""
+        return f"[\n  {entries}\n ]" if entries else json.dumps(value, allow_nan=False)
+
+    parts = [f' "{key}": {text(value)}' for key, value in study.model_dump(mode="json").items()]
     return "{\n" + ",\n".join(parts) + "\n}\n"
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, allow_nan=False)
 
 
 def write_study(path: str | os.PathLike[str], study: Configuration) -> None:
