@@ -30,7 +30,7 @@ from simnmt.kernels.output_layer import fused_best
 from simnmt.kernels.output_reference import Best
 from simnmt.kernels.product_timing import dense_products
 from simnmt.kernels.projection_cost import StagePoint, fit_stage
-from simnmt.nmt.devices import library_threads
+from simnmt.nmt.devices import library_threads, torch_device
 
 MOST_DISTINCT = 40
 """Most clusters that the rows of a step fall into: with more rows, some share a cluster, as the rows of a beam do."""
@@ -195,9 +195,9 @@ def vocabulary_bench(
     """Measure all sizes; the default setting takes some three minutes and less than 4 GB.
 
     `progress`: called with the number of finished sizes, the number of sizes, and the next one. Raises `CalibrationError` for a
-    setting that cannot be measured.
+    setting that cannot be measured, `NmtError` for a GPU that is not there.
     """
-    check(setting)
+    _check(setting)
     others, sizes = [processor_use.others_cpus()], list(product(setting.vocabs, setting.widths))
     costs, steps = list[LayerCost](), list[StepTime]()
     with library_threads(setting.threads), torch.inference_mode():
@@ -226,16 +226,12 @@ def vocabulary_bench(
     )
 
 
-def check(setting: Setting) -> None:
-    """Raise `CalibrationError` for a GPU that is not there, and for more memory than is free."""
-    if setting.device == "cuda":
-        if not torch.cuda.is_available():
-            raise CalibrationError("torch sees no GPU here", remedy="leave --device out, or run it where a GPU is")
-        return
+def _check(setting: Setting) -> None:
+    """Raise `NmtError` for a GPU that is not there, and `CalibrationError` for more memory than is free."""
     shares = sum(setting.shares) + sum(setting.heldout_shares)
     numbers = max(setting.vocabs) * max(setting.widths) * (1.0 + shares) + 2 * max(setting.rows) * max(setting.vocabs)
     free_bytes = describe().memory_available_bytes or np.inf
-    if 4 * numbers > free_bytes:
+    if torch_device(setting.device).type == "cpu" and 4 * numbers > free_bytes:
         what = f"the largest size takes {4e-9 * numbers:.1f} GB, and {1e-9 * free_bytes:.1f} GB are free"
         raise CalibrationError(what, remedy="measure a smaller size, or smaller shares of it")
 

@@ -58,14 +58,13 @@ def bench(
 
         from simnmt.base.configuration import describe_validation_error
         from simnmt.calibrate.projection_bench import Setting
-        from simnmt.calibrate.vocabulary_bench import check, vocabulary_bench
+        from simnmt.calibrate.vocabulary_bench import vocabulary_bench
 
     shares = [percent / 100 for percent in share or ()]
     try:
         setting = chosen(context, Setting, vocabs=vocab, widths=width, shares=shares)
     except ValidationError as error:
         raise InputError(describe_validation_error(error)) from None
-    check(setting)
     check_output(out, force)
     with progress_bar() as bar:
         done = vocabulary_bench(setting, bar.runs)

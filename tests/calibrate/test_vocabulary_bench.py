@@ -64,9 +64,9 @@ def test_the_verb_times_each_setting_judges_its_fit_and_writes_the_document(tmp_
 
 
 def test_invalid_settings_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     for setting in (Setting(vocabs=(1_000_000_000,)), Setting(device="cuda")):
-        with pytest.raises(CalibrationError) as caught:
+        with pytest.raises(InputError) as caught:
             vocabulary_bench(setting)
         assert caught.value.remedy
     refused = CliRunner().invoke(app, ["bench", "--rounds", "0"])
