@@ -17,7 +17,7 @@ from torch import Tensor
 from simnmt.kernels.arrays import KernelError
 from simnmt.kernels.native_library import native
 from simnmt.kernels.output_layer import fused_argmax
-from simnmt.kernels.output_reference import ANY_SIZE, REAL_TYPES, check_beside, check_columns, check_tensor
+from simnmt.kernels.output_reference import ANY_SIZE, REAL_TYPES, check_beside, check_columns, check_tensor, refuse_column
 
 
 class ColumnSets:
@@ -248,7 +248,8 @@ def gathered_products(
     else:
         scratch = torch.empty(kernels.simnmt_gathered_scratch(width, rows))
         unsound = kernels.simnmt_gathered(*arguments, scratch.data_ptr(), out.data_ptr())
-    check_columns(columns, vocab, unsound)
+    if unsound >= 0:
+        raise refuse_column(columns, unsound, vocab)
     return out
 
 
@@ -276,7 +277,8 @@ def scatter(
     kernels = _native_for(products)
     if kernels is not None:
         unsound = kernels.simnmt_scatter(products_at, rows, columns_at, len(columns), vocab, bias_at, out.data_ptr())
-        check_columns(columns, vocab, unsound)
+        if unsound >= 0:
+            raise refuse_column(columns, unsound, vocab)
         return out
     check_columns(columns, vocab)
     placed = products.detach() if bias is None else products.detach() + bias.detach()[columns]

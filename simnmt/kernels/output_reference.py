@@ -38,18 +38,21 @@ def check_beside(name: str, tensor: Tensor, other: Tensor) -> None:
         raise KernelError(f"{name} on {tensor.device}, but the other tensors on {other.device}")
 
 
-def check_columns(columns: Tensor, vocab: int, unsound: int | None = None) -> None:
-    """Raise `KernelError` for columns that are not ascending or not within the vocabulary.
+def check_columns(columns: Tensor, vocab: int) -> None:
+    """Raise `KernelError` for columns on the CPU that are not ascending or not within the vocabulary.
 
-    `unsound`: the index of an invalid column, which a kernel returned, -1 if all are valid; None: torch looks for it, but on
-    CUDA, where indexing does.
+    On CUDA the indexing by torch checks them.
     """
-    if unsound is None and columns.is_cpu and columns.numel():
+    if columns.is_cpu and columns.numel():
         invalid = (columns < 0) | (columns >= vocab)
         invalid[1:] |= columns[1:] <= columns[:-1]
-        unsound = int(invalid.nonzero()[0]) if bool(invalid.any()) else -1
-    if unsound is not None and unsound >= 0:
-        raise KernelError(f"column {int(columns[unsound])} is not among the {vocab} of the vocabulary, or not ascending")
+        if bool(invalid.any()):
+            raise refuse_column(columns, int(invalid.nonzero()[0]), vocab)
+
+
+def refuse_column(columns: Tensor, place: int, vocab: int) -> KernelError:
+    """Return the error of an invalid column."""
+    return KernelError(f"column {int(columns[place])} is not among the {vocab} of the vocabulary, or not ascending")
 
 
 class Best(NamedTuple):

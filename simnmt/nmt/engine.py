@@ -60,11 +60,6 @@ class EngineRequest:
     """Seed of random weights and random sources."""
     fused: bool = False
     """Whether torch decodes with the fused output layer."""
-    vocabulary: str | None = None
-    """A bundle of this model, whose columns only are multiplied: by torch, and candidate lists by sharp. The columns depend on
-    the text, so that random sources have other columns than real ones."""
-    direction: str | None = None
-    """The set of a bundle of several clusters, for torch."""
     decoder: DecoderSettings | None = None
     """How sharp decodes, by default as the paper's baseline; the beam is that of the work."""
     languages: Languages | None = None
@@ -107,8 +102,6 @@ class EngineAccount:
     """Versions of the libraries that computed."""
     fused: bool = False
     """Whether bias, softmax and search were fused (FNI-03 to 06)."""
-    vocabulary: str | None = None
-    """How the active columns were chosen: clustered or candidates; None for the whole vocabulary."""
     decoder: dict[str, Any] | None = None
     """Settings of the sharp decoder without the beam, which is that of the work; None for other backends."""
     clipping: Clipping | None = None
@@ -142,7 +135,7 @@ class ServingEngine(Engine, Protocol):
     """An engine of a backend, which can also translate sentences as they arrive."""
 
     takes: ClassVar[frozenset[str]]
-    """Of the last five fields of `EngineRequest` those that it follows."""
+    """Of the fields `fused`, `decoder` and `languages` of `EngineRequest` those that it follows."""
 
     @classmethod
     def load(cls, request: EngineRequest) -> ServingEngine:
@@ -176,11 +169,9 @@ def load_engine(model: str, *, backend: str = "torch", **settings: Any) -> Servi
         raise NmtError(f"{request.threads} threads on {request.device}", remedy="give 1 or more, and only for cpu")
     try:
         engine = _engine_class(backend)
-        for option in ("fused", "vocabulary", "direction", "decoder", "languages"):
+        for option in ("fused", "decoder", "languages"):
             if getattr(request, option) and option not in engine.takes:
                 raise NmtError(f"the backend {backend} has no option {option}", remedy=f"leave {option} out")
-        if request.direction is not None and request.vocabulary is None:
-            raise NmtError(f"direction {request.direction} where there is no bundle of clusters", remedy="leave direction out")
         supported = engine.supported_types(request.device)
         if request.compute_type not in (None, *supported):
             what = f"no {request.compute_type} with {backend} on this {request.device}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from random import Random
 from typing import ClassVar
 
@@ -19,8 +18,7 @@ from simnmt.nmt.engine import EngineAccount, EngineRequest, Timing, Work, random
 from simnmt.nmt.errors import NmtError, within_memory
 from simnmt.nmt.models import LoadedModel, load_model
 from simnmt.nmt.sentence_decoder import WholeBatchDecoder
-from simnmt.nmt.sharp_translator import SharpTranslator, candidates_of, model_clipping
-from simnmt.nmt.vocabulary.candidate_lists import KIND, CandidateLists
+from simnmt.nmt.sharp_translator import SharpTranslator, model_clipping
 from simnmt.profile.decoder_settings import DecoderSettings
 
 CANDIDATES = 500
@@ -35,19 +33,19 @@ class SharpEngine:
     """An engine that runs forced lengths through the sharp decoder, the sentences of a batch one after another.
 
     The beam is that of the work. Candidates are random words, as many as the settings ask for, since time depends only on their
-    number; or those of a bundle's lists. `run` measures only the whole decoder; `stages_s` measures its stages.
+    number. `run` measures only the whole decoder; `stages_s` measures its stages.
     """
 
-    takes: ClassVar[frozenset[str]] = frozenset(("vocabulary", "decoder"))
+    takes: ClassVar[frozenset[str]] = frozenset(("decoder",))
 
-    def __init__(self, loaded: LoadedModel, settings: DecoderSettings, seed: int, lists: CandidateLists | None = None) -> None:
-        """`lists`: for settings of `vocabulary: candidates` without a number. Raises `NmtError` for another kind of model."""
+    def __init__(self, loaded: LoadedModel, settings: DecoderSettings, seed: int) -> None:
+        """Raise `NmtError` for another kind of model."""
         model = loaded.model
         if not isinstance(model, AttentionalModel):
             what = f"the sharp decoder runs no {loaded.architecture.kind} model"
             raise NmtError(what, remedy="use the torch backend, or sharp, sharp-s1 to sharp-s7")
         self._model: AttentionalModel | None = model
-        self._settings, self._seed, self._lists = settings, seed, lists
+        self._settings, self._seed = settings, seed
         self._translators: dict[DecoderSettings, SharpTranslator] = {}
         self.account = EngineAccount.of(
             loaded,
@@ -57,7 +55,6 @@ class SharpEngine:
             device_name=cpu_name(),
             threads=1,
             versions={"torch": str(torch.__version__), "kernels": level_name()},
-            vocabulary=None if lists is None else KIND,
             decoder=settings.model_dump(mode="json", exclude={"beam"}),
             clipping=model_clipping([model]),
         )
@@ -71,33 +68,28 @@ class SharpEngine:
 
     @classmethod
     def load(cls, request: EngineRequest) -> SharpEngine:
-        """See `ServingEngine`. The vocabulary is of candidate lists."""
-        compute_type, vocabulary, settings = request.compute_type, request.vocabulary, request.decoder or PLAIN
+        compute_type, settings = request.compute_type, request.decoder or PLAIN
         if compute_type is not None and request.decoder is not None and settings.gemm not in (None, compute_type):
             raise NmtError(f"compute type {compute_type}, but a decoder of {settings.gemm}", remedy="leave one of them out")
         settings = settings.model_copy(update={"gemm": compute_type or settings.gemm or "float32"})
-        if vocabulary is not None:
-            settings = settings.model_copy(update={"candidates": None, "vocabulary": KIND})
-        elif settings.vocabulary != "full" and settings.candidates is None:
-            what = f"a decoder of vocabulary {settings.vocabulary}, but no bundle that says which"
-            raise NmtError(what, remedy="give one of candidate lists, or a number of candidates")
-        loaded = load_model(request.model, seed=request.seed)
-        lists = None if vocabulary is None else CandidateLists.load(vocabulary, loaded.model)
-        return cls(loaded, settings, request.seed, lists)
+        if settings.vocabulary != "full" and settings.candidates is None:
+            what = f"a decoder of vocabulary {settings.vocabulary}, which an engine does not have"
+            raise NmtError(what, remedy="give a number of candidates")
+        return cls(load_model(request.model, seed=request.seed), settings, request.seed)
 
     def run(self, work: Work) -> Timing:
         """See `Engine`."""
         translator = self._translator(self._settings.model_copy(update={"beam": work.beam}))
         sources = random_sources(work, translator.models[0].architecture, self._seed)
-        candidates = [self._candidates(self._settings, source) for source in sources]
+        candidates = self._candidates(self._settings)
 
         def timed() -> Timing:
             begin_s, encode_s = time.perf_counter(), 0.0
-            for source, source_candidates in zip(sources, candidates, strict=True):
+            for source in sources:
                 before_s = time.perf_counter()
                 states = translator.encode(source)
                 encode_s += time.perf_counter() - before_s
-                translator.decode(states, candidates=source_candidates, forced_len=work.tgt_len)
+                translator.decode(states, candidates=candidates, forced_len=work.tgt_len)
             return Timing(time.perf_counter() - begin_s, encode_s, None)
 
         return within_memory("cpu", timed)
@@ -106,7 +98,7 @@ class SharpEngine:
         """Return the seconds of the stages of one sentence's steps under other settings, which include the beam."""
         translator = self._translator(settings)
         (source,) = random_sources(Work(src_len, tgt_len), translator.models[0].architecture, self._seed)
-        states, candidates = translator.encode(source), self._candidates(settings, source)
+        states, candidates = translator.encode(source), self._candidates(settings)
         stage_s = translator.decode(states, candidates=candidates, forced_len=tgt_len, clock=True).stage_s
         assert stage_s is not None
         return stage_s
@@ -114,7 +106,7 @@ class SharpEngine:
     def sentence_decoder(self, batching: Batching, beam: int) -> WholeBatchDecoder:
         """See `ServingEngine`; the sentences of a batch are decoded one after another."""
         translator = self._translator(self._settings.model_copy(update={"beam": beam}))
-        return translator.sentence_decoder(batching, lambda source: self._candidates(self._settings, source))
+        return translator.sentence_decoder(batching, lambda _: self._candidates(self._settings))
 
     def close(self) -> None:
         """See `Engine`; no run afterwards."""
@@ -132,10 +124,8 @@ class SharpEngine:
         self._translators[settings] = kept or within_memory("cpu", lambda: SharpTranslator([model], settings))
         return self._translators[settings]
 
-    def _candidates(self, settings: DecoderSettings, source: Sequence[int]) -> Ints | None:
-        """Return the candidates of a source by the lists, or random ones, the end token first; None for all words."""
-        if settings.vocabulary == "candidates" and settings.candidates is None:
-            return candidates_of(self._lists, source)
+    def _candidates(self, settings: DecoderSettings) -> Ints | None:
+        """Return random candidates, the end token first; None for all words."""
         assert self._model is not None
         sizes = self._model.architecture
         if settings.candidates is None or settings.candidates >= sizes.tgt_vocab:

@@ -87,8 +87,7 @@ class Slots:
             return
         source, before, longest = memory.source, self.rows, max(src_lens)
         taken = torch.tensor(sentences, dtype=torch.int64, device=source.device).repeat_interleave(beam)
-        sizes = {self._row_dim: before + len(taken), source.dim() - 2: longest}
-        self._source = with_room(self._source, sizes, self._used())
+        self._grow({self._row_dim: before + len(taken), source.dim() - 2: longest})
         new = self._source.narrow(self._row_dim, before, len(taken))
         new[..., :longest, :] = source[..., :longest, :].index_select(self._row_dim, taken)
         # Masked places must be numbers all the same: not-a-number times a weight of 0 is not a number.
@@ -140,26 +139,21 @@ class Slots:
         if min(self._lengths, default=0) < longest:
             self._behind = torch.arange(longest, device=device) >= torch.tensor(self._lengths, device=device)[:, None]
 
+    def _grow(self, sizes: Mapping[int, int]) -> None:
+        """Replace the source by a larger copy unless it has these sizes, by dimension; a short one is at least doubled."""
+        shape, used = list(self._source.shape), self._used()
+        for dim, size in sizes.items():
+            if shape[dim] < size:
+                shape[dim] = max(size, 2 * shape[dim])
+        if shape != list(self._source.shape):
+            grown, part = self._source.new_zeros(shape), self._source[used]
+            grown[tuple(slice(size) for size in part.shape)] = part
+            self._source = grown
+
     def _used(self) -> tuple[slice, ...]:
         used = [slice(None)] * self._source.dim()
         used[self._row_dim], used[-2] = slice(self.rows), slice(max(self._lengths, default=0))
         return tuple(used)
-
-
-def with_room(kept: Tensor, sizes: Mapping[int, int], used: tuple[slice, ...]) -> Tensor:
-    """Return `kept` if it has these sizes (by dimension), else a larger tensor that begins with a copy of `kept[used]`.
-
-    A dimension that is too short is at least doubled, so that growing step by step copies little. Unused places hold 0.
-    """
-    if all(kept.shape[dim] >= size for dim, size in sizes.items()):
-        return kept
-    shape = list(kept.shape)
-    for dim, size in sizes.items():
-        if shape[dim] < size:
-            shape[dim] = max(size, 2 * shape[dim])
-    grown, part = kept.new_zeros(shape), kept[used]
-    grown[tuple(slice(size) for size in part.shape)] = part
-    return grown
 
 
 class StepModel(nn.Module, ABC):

@@ -47,19 +47,13 @@ class TorchEngine:
     here uses them. Every method raises `OutOfMemory`, after which the engine is still usable.
     """
 
-    takes: ClassVar[frozenset[str]] = frozenset(("fused", "vocabulary", "direction", "languages"))
+    takes: ClassVar[frozenset[str]] = frozenset(("fused", "languages"))
 
     def __init__(self, loaded: LoadedModel, threads: int | None, request: EngineRequest) -> None:
-        device, compute_type, part = torch_device(request.device), request.compute_type or "float32", None
-        if request.vocabulary is not None:
-            # Before the weights change their type: the bundle has the fingerprint of the weights in the file.
-            from simnmt.nmt.vocabulary.restricted_vocabulary import load_vocabulary, with_measured_cost
-
-            direction, dtype = request.direction, _TYPES[compute_type]
-            part = load_vocabulary(request.vocabulary, loaded.model, direction=direction, device=device, dtype=dtype)
+        device, compute_type = torch_device(request.device), request.compute_type or "float32"
         self._model: TranslationModel | None = in_type(loaded.model, device, compute_type)
         self._architecture, self._device, self._threads, self._seed = loaded.architecture, device, threads, request.seed
-        self._output = Output(request.fused, None if part is None else with_measured_cost(part, loaded.model))
+        self._output = Output(request.fused)
         versions = {"torch": str(torch.__version__)}
         if hasattr(loaded.model, "hf"):
             versions["transformers"] = version("transformers")
@@ -74,7 +68,6 @@ class TorchEngine:
             threads=threads,
             versions=versions,
             fused=request.fused,
-            vocabulary=None if part is None else part.kind,
         )
 
     @classmethod
@@ -82,8 +75,6 @@ class TorchEngine:
         threads = request.threads or torch.get_num_threads() if request.device == "cpu" else None
 
         def load() -> TorchEngine:
-            if threads is not None and request.vocabulary is not None:
-                torch.set_num_threads(threads)  # the cost of products is measured with them
             if request.languages is None:
                 loaded = load_model(request.model, seed=request.seed)
             else:

@@ -17,7 +17,7 @@ from simnmt.nmt.architecture import TransformerArchitecture
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.families import CONFIG_KEYS, FAMILIES
 from simnmt.nmt.linear_layers import HalfLinear
-from simnmt.nmt.step_model import Memory, Moves, Slots, StepModel, with_room
+from simnmt.nmt.step_model import Memory, Moves, Slots, StepModel
 
 _ROWS, _COLUMNS = 2, 4
 _FIRST_CAPACITY = 32
@@ -185,7 +185,7 @@ class _TransformerSlots(Slots):
         if position == most:
             raise NmtError(f"a target of more than {most} tokens, the model's positions", remedy="shorten it")
         if self._clock == self._past.shape[_COLUMNS]:
-            self._free_columns()
+            self._make_room()
         past = self._past[:, :, : self.rows, :, self._oldest :]
         hidden = self._transformer.body(tokens, past, position, *self._inputs)
         self._clock += 1
@@ -200,7 +200,8 @@ class _TransformerSlots(Slots):
 
     def _take(self, memory: Memory, taken: Tensor) -> None:
         new = slice(len(self._begun), self.rows)
-        self._make_room(self._past.shape[_COLUMNS])
+        if self.rows > self._past.shape[_ROWS]:
+            self._make_room()
         # Masked places must be numbers all the same: not-a-number times a weight of 0 is not a number.
         self._past[:, :, new, :, self._oldest : self._clock] = 0
         prefix = self._transformer.prefix_token
@@ -226,25 +227,15 @@ class _TransformerSlots(Slots):
         every = slice(None)
         return every, every, slice(len(self._begun)), every, slice(self._oldest, self._clock)
 
-    def _make_room(self, columns: int) -> None:
-        grown = with_room(self._past, {_ROWS: self.rows, _COLUMNS: columns}, self._used_past())
-        if grown is not self._past:
-            self._past = grown
-            self._shift()
-
-    def _free_columns(self) -> None:
-        """Reuse the columns before the oldest row if they are half of all, so that moves are rare; else add columns."""
-        in_use = self._clock - self._oldest
-        if 2 * in_use <= self._past.shape[_COLUMNS]:
-            self._past[:, :, : self.rows, :, :in_use] = self._past[self._used_past()].clone()
-            self._shift()
-        else:
-            self._make_room(self._clock + 1)
-
-    def _shift(self) -> None:
-        """Renumber the columns: the first column of the oldest row has become column 0."""
-        self._begun = [begun - self._oldest for begun in self._begun]
-        self._clock, self._oldest = self._clock - self._oldest, 0
+    def _make_room(self) -> None:
+        """Move the columns in use to the front of room for all rows; twice as many columns if less than half would be free."""
+        in_use, (layers, both, rows, heads, columns, width) = self._clock - self._oldest, self._past.shape
+        rows = rows if self.rows <= rows else max(self.rows, 2 * rows)
+        columns = columns if 2 * in_use <= columns else 2 * columns
+        moved = self._past.new_zeros((layers, both, rows, heads, columns, width))
+        moved[:, :, : len(self._begun), :, :in_use] = self._past[self._used_past()]
+        self._past, self._begun = moved, [begun - self._oldest for begun in self._begun]
+        self._clock, self._oldest = in_use, 0
 
     def _prepare(self) -> None:
         super()._prepare()

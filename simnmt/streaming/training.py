@@ -284,15 +284,11 @@ def train_encoder(
     account: dict[str, Any] = {"schema_version": 1, "recipe": asdict(recipe), "sha256": task.sha256}
     with training_folder(out, account, lambda: learn_pieces(task.texts, recipe.vocab).files, device, threads) as where:
         pieces = Pieces(read_bounded(out / PIECES_FILE, MOST_MODEL_BYTES))
+        layers = (recipe.layers, recipe.slices, recipe.width, recipe.ffn)
+        sizes = (*layers, pieces.size, recipe.positions, len(task.label_names))
         configuration = EncoderConfiguration(
-            kind="elastic",
-            layers=recipe.layers,
-            heads=recipe.slices,
-            width=recipe.width,
-            ffn=recipe.ffn,
-            vocabulary=pieces.size,
-            positions=recipe.positions,
-            classes=len(task.label_names),
+            "elastic",
+            *sizes,
             norm="pre",
             norm_epsilon=1e-5,
             pooling=recipe.pooling,

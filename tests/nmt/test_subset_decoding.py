@@ -12,7 +12,6 @@ import torch
 from simnmt.batching import mini
 from simnmt.nmt.checkpoint import save_checkpoint
 from simnmt.nmt.decoder import BatchedRun, decode
-from simnmt.nmt.engine import Work, load_engine
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.models import TranslationModel, build_model
 from simnmt.nmt.output_layer import Output
@@ -174,20 +173,3 @@ def test_bundles_are_loaded_for_their_model_and_direction(saved: Callable[[str],
         with pytest.raises(NmtError, match=message) as raised:
             load_vocabulary(saved(name), other, **options)  # type: ignore[arg-type]
         assert "\n" not in str(raised.value)
-
-
-@pytest.mark.parametrize("compute_type", ["float32", "float16_weights", "bfloat16"])
-def test_an_engine_decodes_with_a_bundle_and_records_it(saved: Callable[[str], Path], compute_type: str) -> None:
-    """The bundle knows the weights as they lie in the file, whatever the engine makes of them."""
-    from simnmt.nmt.torch_engine import TorchEngine
-
-    if compute_type not in TorchEngine.supported_types("cpu"):
-        pytest.skip(f"no {compute_type} here")
-    model = str(saved("gru"))
-    for name, kind in (("one", "clustered"), ("lists", "candidates")):
-        engine = load_engine(model, threads=1, compute_type=compute_type, vocabulary=str(saved(name)))
-        assert engine.account.vocabulary == kind
-        for width in (1, 2):
-            timing = engine.run(Work(4, 3, batch=2, beam=width))
-            assert timing.steps_s is not None and len(timing.steps_s) == 3
-    assert load_engine(model, threads=1).account.vocabulary is None

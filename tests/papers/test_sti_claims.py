@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from simnmt.papers.kit.claims import FAILS, HOLDS, UNCLEAR, UNKNOWN, ClaimRecord, Printed, judge
-from simnmt.papers.sti.claims import all_claims, gain, paired
+from simnmt.papers.sti.claims import DEVICE_CLAIMS, STUDY_CLAIMS, OfStudy, OnDevice, all_claims, gain, paired
 from simnmt.papers.sti.plans import DEVICES, PLANNED, Studied
 from simnmt.papers.sti.printed import LOADED_FIRST, PAPER, PIPELINE, PRINTED_CLAIMS, VALUES
 from tests.papers.sti_stand_ins import EXAMPLES, studied
@@ -38,7 +38,9 @@ def changed(measured: Studied, **columns: Callable[[Any], object]) -> Studied:
 
 def records(measured: Studied, identifier: str) -> list[ClaimRecord]:
     """The records of one claim, one for each device."""
-    return [record for record in all_claims([measured], None) if record.identifier == identifier]
+    of_study = judge([claim for claim in STUDY_CLAIMS if claim.identifier == identifier], [OfStudy(measured)])
+    devices = [OnDevice(measured, device.name) for device in DEVICES]
+    return of_study or judge([claim for claim in DEVICE_CLAIMS if claim.identifier == identifier], devices)
 
 
 def verdicts(measured: Studied, identifier: str) -> set[str]:

@@ -10,7 +10,6 @@ import pytest
 from simnmt.papers.kit.rendering import Report
 from simnmt.papers.sti import reproduction
 from simnmt.papers.sti.pipeline import PipelineMeasurement
-from simnmt.report.typography import signed
 from tests.browser import part_of
 from tests.papers.sti_stand_ins import studied
 from tests.papers.test_sti_reproduction import pipeline
@@ -36,20 +35,6 @@ def test_every_claim_and_every_table_with_rows_is_on_the_page(report: Report, pa
     assert shown == {record.id.replace("&", "&amp;") for record in report.claims}
     assert {table.id for table in report.tables if table.columns} <= set(re.findall(r' id="([^"]+)"', page))
     assert "Not in source text" in page
-
-
-def test_the_table_of_gains_opens_with_the_points_where_both_are_in_time(page: str, rows: dict[str, Any]) -> None:
-    (table,) = re.findall(r'<(?:section|details)[^>]* id="gains".*?</table>', page, re.DOTALL)
-    heads = re.findall(r"<th[^>]*>(.*?)</th>", table, re.DOTALL)
-    names = [re.sub(r"<[^>]*>", "", head).strip() for head in heads]
-    assert names.index("points in time") < names.index("all deadlines")
-    late = [row for row in rows["gains"] if row["deadlines_in_time"] and row["deadlines_in_time"] < row["deadlines"]]
-    plain = " ".join(re.sub(r"<[^>]*>", " ", table).split())
-    assert late
-    for row in late:
-        in_time, all_deadlines = signed(row["gain_in_time"]), signed(row["gain"])
-        kept = row["deadlines_in_time"]
-        assert re.search(rf"{re.escape(in_time)} .{{0,60}}{kept} .{{0,60}}{re.escape(all_deadlines)} ", plain)
 
 
 def test_each_group_of_pipelines_is_one_picture(page: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,9 +23,6 @@ from simnmt.nmt.errors import NmtError, OutOfMemory
 from simnmt.profile.decoder_block import STAGES, DecoderBlock, DecoderVariant
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.decoder_settings import ladder as paper_ladder
-
-if TYPE_CHECKING:  # engines without these stages need no torch
-    from simnmt.kernels.beam_search import StageSeconds
 
 BEAMS = (1, 5)
 """Beams of FNI-15's tables; a torch engine measures each fused and not, beside the beam of the calibration."""
@@ -42,34 +39,18 @@ TIMED_STEPS = 8
 QUICK_BATCHES = (1, 4)
 
 
-@runtime_checkable
-class TimesOutputStages(Engine, Protocol):
-    """An engine that times the stages of the output layer in the shapes of its decoder."""
-
-    def stage_timer(self, batch: int, beam: int, *, src_len: int) -> Callable[[], dict[str, float]]:
-        """Return a timer of the stages of a step, by their names in `simnmt.nmt.torch_engine.STAGES`."""
-
-
-@runtime_checkable
-class TimesAnyDecoder(Engine, Protocol):
-    """An engine that decodes single sentences with any decoder settings."""
-
-    def stages_s(self, settings: DecoderSettings, *, src_len: int, tgt_len: int) -> StageSeconds:
-        """Return the seconds of the stages of one sentence of `tgt_len` forced steps."""
-
-
 def decoder_block(engine: Engine, settings: Settings, most: int, listener: Listener) -> tuple[DecoderBlock | None, list[str]]:
     """Measure the block `decoder` of a profile; return it, and what could not be measured.
 
     `most`: sentences of the largest batch. Batch sizes for which the base had no memory are left out.
     """
     nothing_measured = "no variants of the decoder: "
-    if isinstance(engine, TimesAnyDecoder):
+    if hasattr(engine, "stages_s"):  # of a sentence under any settings, as the sharp engine has it
         try:
             facts = _rungs(engine, settings, listener)
         except NmtError as error:
             return None, [f"{nothing_measured}{error}"]
-    elif isinstance(engine, TimesOutputStages):
+    elif hasattr(engine, "stage_timer"):  # of the output layer in the shapes of the decoder, as the torch engine has it
         facts = _fused_or_not(engine, settings, most, listener)
     else:
         return None, [f"{nothing_measured}the backend does not time the stages of a step"]
@@ -80,7 +61,7 @@ def decoder_block(engine: Engine, settings: Settings, most: int, listener: Liste
     return DecoderBlock.model_validate({"kind": "measured", **facts}, strict=False), []
 
 
-def _fused_or_not(engine: TimesOutputStages, settings: Settings, most: int, listener: Listener) -> dict[str, Any]:
+def _fused_or_not(engine: Any, settings: Settings, most: int, listener: Listener) -> dict[str, Any]:
     """Measure each beam and batch size, fused and not; the body includes the time of a whole step beside its stages."""
     quick, src_len, fused_engine = settings.mode == "quick", min(STEP_SRC_LEN, settings.max_src_len), engine.account.fused
     variants, left_out, notes = list[DecoderVariant](), list[str](), list[str]()
@@ -121,9 +102,7 @@ def _fused_or_not(engine: TimesOutputStages, settings: Settings, most: int, list
     return facts | {"variants": variants, "left_out": left_out, "notes": notes}
 
 
-def _step_s(
-    engine: TimesOutputStages, src_len: int, batch: int, beam: int, settings: Settings
-) -> tuple[dict[str, float], float]:
+def _step_s(engine: Any, src_len: int, batch: int, beam: int, settings: Settings) -> tuple[dict[str, float], float]:
     """Return the seconds of the stages of a step, and those that each further step adds to a translation, with the gap."""
     steps = min(STEPS_OF_MANY if batch * beam >= MANY_ROWS else STEPS, settings.max_tgt_len)
 
@@ -140,7 +119,7 @@ def _step_s(
     return {str(name): float(second) for name, second in stages_s.items()}, max(long_s - short_s, 0.0) / (steps - 1)
 
 
-def _rungs(engine: TimesAnyDecoder, settings: Settings, listener: Listener) -> dict[str, Any]:
+def _rungs(engine: Any, settings: Settings, listener: Listener) -> dict[str, Any]:
     """Measure the decoders of `ladder`, each alternately with the base, which removes drifts of the box from their ratio.
 
     The ratio is of the least times of both, which a busy box disturbs least.

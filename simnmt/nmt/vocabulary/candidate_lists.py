@@ -164,37 +164,32 @@ def ibm_model1(
     """
     block_of = np.cumsum([len(source) * len(target) for source, target in pairs]) // BLOCK
     groups = np.split(np.arange(len(pairs)), np.flatnonzero(np.diff(block_of)) + 1)
-    blocks = [_links([pairs[at] for at in group], tgt_vocab) for group in groups]
-    different = np.unique(np.concatenate([block.pairs for block in blocks]))
-    blocks = [block._replace(links=np.searchsorted(different, block.pairs).astype(np.int32)[block.links]) for block in blocks]
+    linked = [_links([pairs[at] for at in group], tgt_vocab) for group in groups]
+    different = np.unique(np.concatenate([of_block for of_block, *_ in linked]))
+    blocks = [
+        (np.searchsorted(different, of_block).astype(np.int32)[links], begins, sizes)
+        for of_block, links, begins, sizes in linked
+    ]
     sources = different // tgt_vocab
     probabilities = np.full(len(different), 1.0 / tgt_vocab)
     for done in range(iterations):
         counts = np.zeros(len(different))
-        for block in blocks:
-            linked = probabilities[block.links]
-            linked /= np.repeat(np.add.reduceat(linked, block.begins), block.sizes)
-            counts += np.bincount(block.links, weights=linked, minlength=len(different))
+        for links, begins, sizes in blocks:
+            shares = probabilities[links]
+            shares /= np.repeat(np.add.reduceat(shares, begins), sizes)
+            counts += np.bincount(links, weights=shares, minlength=len(different))
         totals = np.bincount(sources, weights=counts, minlength=src_vocab)[sources]
         probabilities = np.divide(counts, totals, out=np.zeros(len(counts)), where=totals > 0.0)
         progress(done + 1)
     return LexicalTable(different, probabilities, src_vocab, tgt_vocab)
 
 
-class _Block(NamedTuple):
-    """Links of some sentences: all pairs of a source and a target position, ordered by target position."""
+def _links(text: Sequence[Pair], tgt_vocab: int) -> tuple[NDArray[np.int64], ...]:
+    """Return the links of some sentences: all pairs of a source and a target position, ordered by target position.
 
-    pairs: NDArray[np.int64]
-    """Different pairs of tokens, ascending."""
-    links: NDArray[np.int32]
-    """The pair of each link."""
-    begins: NDArray[np.int64]
-    """The first link of each target position."""
-    sizes: NDArray[np.int64]
-    """The links of each target position: one per source token."""
-
-
-def _links(text: Sequence[Pair], tgt_vocab: int) -> _Block:
+    These are the different pairs of tokens, ascending; the pair of each link; and, of each target position, the first link and
+    the number of links, one per source token.
+    """
     src, tgt = (np.concatenate([np.asarray(side, np.int64) for side in sides]) for sides in zip(*text, strict=True))
     src_len, tgt_len = np.array([(len(source), len(target)) for source, target in text]).T
     sizes = np.repeat(src_len, tgt_len)
@@ -203,4 +198,4 @@ def _links(text: Sequence[Pair], tgt_vocab: int) -> _Block:
     within = np.arange(int(sizes.sum())) - np.repeat(begins, sizes)
     keys = src[np.repeat(first, sizes) + within] * tgt_vocab + np.repeat(tgt, sizes)
     pairs, links = np.unique(keys, return_inverse=True)
-    return _Block(pairs, links.astype(np.int32), begins, sizes)
+    return pairs, links.astype(np.int32), begins, sizes

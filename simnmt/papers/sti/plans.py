@@ -153,10 +153,9 @@ class Planner:
         plan = make_plan(cost, deadline_s, preload_bytes, length=LENGTH, fills_deadline=waits)
         return _point(device, cost, share, preload_share, method, plan, memory_of(cost, plan))
 
-    def _submodel(self, layers: int, slices: int) -> list[Shard]:
+    def _submodel(self, layers: int, slices: int) -> tuple[Shard, ...]:
         """Return the most important slices of each of the bottom layers."""
-        by_layer = ([shard for shard in self.order if shard[0] == layer] for layer in range(layers))
-        return [shard for shards in by_layer for shard in sorted(shards[:slices])]
+        return submodel(PROCESSOR.cost(self.layers, self.slices, self.order), layers, slices, length=LENGTH).shards
 
 
 def _part_of(whole: int, share: float) -> int:
