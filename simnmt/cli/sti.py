@@ -348,9 +348,9 @@ def run(
     from simnmt.cli.sti_costs import run_costs
     from simnmt.cli.sti_text import engagement_document, format_engagement
     from simnmt.streaming.encoder import ElasticEncoder
+    from simnmt.streaming.pipeline import EngagementSettings, inputs_of, run_engagement
     from simnmt.streaming.store import ShardStore
     from simnmt.streaming.texts import read_task
-    from simnmt.streaming.turns import EngagementSettings, inputs_of, run_engagement
 
     texts = tuple(text or ()) if task is None else read_task(task).texts[:turns]
     box = describe()

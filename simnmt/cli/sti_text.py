@@ -11,11 +11,10 @@ from simnmt.base.text_tables import format_table
 if TYPE_CHECKING:
     from simnmt.cli.sti_costs import CostSource
     from simnmt.profile.streaming_cost import StiCost
-    from simnmt.streaming.pipeline import Execution
+    from simnmt.streaming.pipeline import EngagementSettings, Execution, Turn
     from simnmt.streaming.plan.plan_summary import PlanSummary
     from simnmt.streaming.plan.timeline import Timeline
     from simnmt.streaming.store import ShardStore
-    from simnmt.streaming.turns import EngagementSettings, Turn
 
 
 def format_store(description: dict[str, Any], *, layers: bool = False) -> str:

@@ -18,15 +18,19 @@ from simnmt.profile.streaming_cost import (
     StiCost,
 )
 from simnmt.streaming.encoder import ElasticEncoder
-from simnmt.streaming.pipeline import Execution, Pipeline, PreloadBuffer, ShardReader, load_then_run
-from simnmt.streaming.plan.streaming_plan import StreamingPlan
-from simnmt.streaming.store import ShardStore, write_store
-from simnmt.streaming.turns import (
+from simnmt.streaming.pipeline import (
     EngagementSettings,
+    Execution,
+    Pipeline,
+    PreloadBuffer,
+    ShardReader,
     Turn,
     inputs_of,
+    load_then_run,
     run_engagement,
 )
+from simnmt.streaming.plan.streaming_plan import StreamingPlan
+from simnmt.streaming.store import ShardStore, write_store
 from tests.streaming.made_encoder import logits_of, made_weights, stored_layer
 
 WEIGHTS = made_weights(layers=3, heads=4, width=32, ffn=64)
