@@ -18,7 +18,7 @@ from simnmt.kernels.sharp.model import Float32, SharpWeights, SourceWeights
 from simnmt.profile.decoder_settings import DecoderSettings
 from tests.kernels.implementations import needs_compiled
 from tests.kernels.sharp_models import TOKENS, source, source_weights, weights
-from tests.kernels.sharp_reference import ReferenceMember, ReferenceSource, averaged, reference_decode
+from tests.kernels.sharp_reference import ReferenceMember, averaged, reference_decode, source_states
 
 pytestmark = needs_compiled
 MAX_LEN = 14
@@ -239,10 +239,6 @@ def encoder(weights: SourceWeights, **options: object) -> SourceEncoder:
     return SourceEncoder(weights, DecoderSettings(**options))
 
 
-def states_of(weights: SourceWeights, words: list[int]) -> Float32:
-    return ReferenceSource(weights).encode(np.array(words))
-
-
 @pytest.mark.parametrize("kind", ["gru", "lstm"])
 @pytest.mark.parametrize("layers", [1, 3])
 def test_states_equal_those_of_float64(kind: str, layers: int) -> None:
@@ -250,7 +246,7 @@ def test_states_equal_those_of_float64(kind: str, layers: int) -> None:
     for words in (SENTENCE, [3], [0, 3]):
         states = encoder(weights).encode(words)
         assert states.shape == (len(words), 38) and states.dtype == np.float32
-        np.testing.assert_allclose(states, states_of(weights, words), atol=2e-6)
+        np.testing.assert_allclose(states, source_states(weights, words), atol=2e-6)
 
 
 @pytest.mark.parametrize("kind", ["gru", "lstm"])
@@ -267,7 +263,7 @@ def test_sharp_06_kept_products_of_source_embeddings_change_no_bit(kind: str, ke
 @pytest.mark.parametrize("how", NOISE)
 def test_sharp_10_noise_exists_and_stays_within_its_bound(kind: str, how: str) -> None:
     weights, (options, bound) = source_weights(5, kind=kind, layers=3), NOISE[how]
-    off = np.abs(encoder(weights, **options).encode(SENTENCE) - states_of(weights, SENTENCE)).max()
+    off = np.abs(encoder(weights, **options).encode(SENTENCE) - source_states(weights, SENTENCE)).max()
     assert off <= bound
     if how in ("int16", "table", "all"):
         assert off > 2e-6, "the technique runs"
