@@ -14,9 +14,9 @@ from ctranslate2.converters.transformers import BartLoader
 
 from simnmt.base.compile import cpu_name
 from simnmt.batching import Batching
+from simnmt.nmt.architecture import FAMILIES, Family
 from simnmt.nmt.engine import EngineAccount, EngineRequest, Timing, Work, random_sources
 from simnmt.nmt.errors import NmtError, within_memory
-from simnmt.nmt.families import FAMILIES, Family
 from simnmt.nmt.models import LoadedModel, load_model
 from simnmt.nmt.sentence_decoder import MOST_TARGET_TOKENS, DecodeRequest, Hypothesis, WholeBatchDecoder
 from simnmt.nmt.step_model import check_lengths

@@ -13,9 +13,8 @@ from typing import Any, cast
 
 from simnmt.base.errors import describe_error
 from simnmt.base.files import check_model_folder
-from simnmt.nmt.architecture import ARCHITECTURES, TransformerArchitecture, architecture_of
+from simnmt.nmt.architecture import ARCHITECTURES, CONFIG_KEYS, FAMILIES, TransformerArchitecture, architecture_of
 from simnmt.nmt.errors import NmtError, need
-from simnmt.nmt.families import CONFIG_KEYS, FAMILIES
 
 _ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 _TEXTS = ("config.json", "generation_config.json", "*tokenizer*.json", "special_tokens_map.json", "added_tokens.json")

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 from simnmt.base.errors import describe_error
 from simnmt.base.files import check_model_folder
 from simnmt.base.suggestions import did_you_mean
-from simnmt.nmt.architecture import Architecture
+from simnmt.nmt.architecture import FAMILIES, Architecture
 from simnmt.nmt.errors import NmtError
-from simnmt.nmt.families import FAMILIES
 from simnmt.nmt.pretrained_config import model_path, quiet_transformers, read_pretrained_architecture
 from simnmt.nmt.subwords import UNKNOWN, until_end
 

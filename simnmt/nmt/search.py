@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import torch
@@ -96,19 +97,17 @@ class GreedySearch(SlotSearch):
 
     def choose(self, projected: Projected) -> list[tuple[int, Hypothesis]]:
         self.tokens, log_probs = self._output.likeliest(projected, self._scored)
-        words: Sequence[int]
+        rows: Iterable[tuple[float, float]]
         if log_probs is None:
-            words = self.tokens.tolist()
+            rows = zip(self.tokens.tolist(), repeat(0.0), strict=False)
         else:
             # One transfer: a token is exact in float64.
-            pairs = torch.stack((self.tokens.double(), log_probs.double()), dim=1).tolist()
-            for sentence, (_, log_prob) in zip(self._sentences, pairs, strict=True):
-                sentence.score += log_prob
-            words = [int(word) for word, _ in pairs]
+            rows = torch.stack((self.tokens.double(), log_probs.double()), dim=1).tolist()
         done = []
-        for slot, (word, sentence) in enumerate(zip(words, self._sentences, strict=True)):
+        for slot, ((word, log_prob), sentence) in enumerate(zip(rows, self._sentences, strict=True)):
+            sentence.score += log_prob
             if word != self._eos:
-                sentence.path.append(word)
+                sentence.path.append(int(word))
                 if len(sentence.path) < sentence.limit.steps:
                     continue
             steps = len(sentence.path) + (word == self._eos)

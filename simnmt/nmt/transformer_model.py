@@ -13,9 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from simnmt.nmt.architecture import TransformerArchitecture
+from simnmt.nmt.architecture import CONFIG_KEYS, FAMILIES, TransformerArchitecture
 from simnmt.nmt.errors import NmtError
-from simnmt.nmt.families import CONFIG_KEYS, FAMILIES
 from simnmt.nmt.linear_layers import HalfLinear
 from simnmt.nmt.step_model import Memory, Moves, Slots, StepModel
 

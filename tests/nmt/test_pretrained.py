@@ -16,9 +16,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from simnmt.batching import immediate, mini, top_up
+from simnmt.nmt.architecture import FAMILIES
 from simnmt.nmt.engine import Work, load_engine
 from simnmt.nmt.errors import NmtError
-from simnmt.nmt.families import FAMILIES
 from simnmt.nmt.models import load_model
 from simnmt.nmt.pretrained_config import quiet_transformers
 from simnmt.nmt.pretrained_tokenizer import Languages

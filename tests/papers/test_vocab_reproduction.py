@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from simnmt.base import shipped_files
 from simnmt.base.errors import InputError
-from simnmt.cli.reproduce import app
 from simnmt.papers.fvp.reproduction import judge, reproduce
 from simnmt.papers.fvp.study import Study
 from simnmt.papers.kit.study import write_study
@@ -108,20 +106,3 @@ def test_two_studies_of_one_model_are_refused(tmp_path: Path) -> None:
 def test_contradictory_options_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         reproduce(**options)
-
-
-def command(*words: str) -> Any:
-    return CliRunner().invoke(app, ["vocab", *words])
-
-
-def test_the_command_writes_page_and_json_and_prints_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    write_study(tmp_path / "study.json", study())
-    done = command("--study", "study.json", "--out", "deep/out", "--json")
-    assert done.exit_code == 0, done.output
-    printed = json.loads(done.output)
-    assert printed.pop("directory") == "deep/out"
-    assert json.loads((tmp_path / "deep/out/reproduction.json").read_text()) == printed
-    assert (tmp_path / "deep/out/report.html").is_file()
-    (studied,) = (table["rows"] for table in printed["tables"] if table["id"] == "studied")
-    assert {row["model"] for row in studied} == {"gru-xx-en"}

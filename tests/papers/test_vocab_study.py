@@ -246,12 +246,3 @@ def test_of_the_cells_that_keep_most_the_one_that_multiplies_least_is_chosen() -
         made_cell(*size) for size in ((100, 0.04, 0.95), (1_000, 0.01, 0.95), (50, 0.01, 0.9), (10, 0.2, 1.0))
     )
     assert chosen_of([dear, poor, good, large], 10_000) == good and chosen_of([large], 10_000) == large
-
-
-def test_a_file_that_is_no_study_is_refused_in_one_line(study: Study, tmp_path: Path) -> None:
-    path = tmp_path / "s.json"
-    with pytest.raises(CalibrationError, match="cannot read the study"):
-        read_study(path, Study)
-    path.write_text(study.model_dump_json().replace('"miss_rate":', '"miss_rate":2', 1))
-    with pytest.raises(CalibrationError, match="not a study"):
-        read_study(path, Study)

@@ -95,7 +95,6 @@ def profile_store(
     `StreamingError`, `StoreError`.
     """
     configuration, resident = store.configuration, store.resident()
-    check_bits(store)
     settings.within(configuration.positions)
     if task is not None:
         store.tokenizer()  # raises
@@ -136,7 +135,7 @@ def encoder_block(store: ShardStore, encoder: ElasticEncoder, settings: StiSetti
         kind="measured",
         model=store.index.origin or store.kind,
         fingerprint=store.fingerprint,
-        geometry=replace(geometry, cross_attention=False),
+        geometry=geometry,
         io=measure_reads(reader, settings, listener),
         compute=measure_layers(encoder, shards, reader, settings, listener),
         threads=settings.threads,
@@ -181,7 +180,7 @@ def profile_model(
 ) -> tuple[DeviceProfile, list[str]]:
     """Measure a translating Transformer, by name or file, with random weights, streamed from the disk of the profile.
 
-    Returns the profile and its warnings. Raises `NmtError` for an unknown model, `CalibrationError`, `DiskError`.
+    Returns the profile and its warnings. Raises `NmtError` for an unknown model, `CalibrationError`, `StoreError`.
     """
     architecture = ARCHITECTURES[model] if model in ARCHITECTURES else read_architecture(model)
     if not isinstance(architecture, TransformerArchitecture):

@@ -198,8 +198,6 @@ class Device(Facts):
                 texts.append(f"{name}: {text}")
             else:
                 effects[name] = reason
-        if not effects:
-            raise Undecided("nothing that could decide it was measured")
         return Result(effects, "; ".join(texts), why, facts=self.facts)
 
 

@@ -257,6 +257,8 @@ class Claim(Generic[F]):
         except Undecided as reason:
             value = reason
         result = value if isinstance(value, Result) else Result(value)
+        if result.effects == {}:
+            result = Result(Undecided("nothing at hand decides it"))
         several = isinstance(result.effects, Mapping)
         cases = cast(Mapping[str, Effect], result.effects if several else {"": result.effects})
         verdicts = self.holds.verdicts(cases)
