@@ -64,9 +64,8 @@ def fit_sources(frame: pd.DataFrame, bench: Bench) -> Blocks:
     tokens, share = by_batch["more"] * by_batch.index / by_batch["short_s"], by_batch["share"]
     row_token_s = max(float((tokens * share).sum() / (tokens * tokens).sum()), 0.0)
     off = ((row_token_s * tokens - share).abs() / (1.0 + share)).mean()
-    increases = ", ".join(f"{100 * of_batch:.1f} % at batch {batch}" for batch, of_batch in share.items())
-    more = f"{by_batch['more'].iloc[0]:.0f} further source tokens lengthen a step by {increases}"
-    note = f"{more}: medians of adjacent pairs; fitted within {100 * off:.1f} % of a step"
+    more = f"{by_batch['more'].iloc[0]:.0f} further source tokens lengthen a step by up to {100 * share.max():.1f} %"
+    note = f"{more}: medians of adjacent pairs, fitted within {100 * off:.1f} % of a step"
     step = bench.blocks["step"]
     return {"step": step.model_copy(update={"s_per_row_src_token": row_token_s, "notes": (*step.notes, note)})}
 

@@ -22,7 +22,7 @@ from simnmt.results.summary import Row
 from simnmt.workload.length_diagnostics import means_by_source_length
 from simnmt.workload.length_regression import LengthRegression
 
-COLOURS = {policy: ("edge", "cloud", "oracle", "naive", "cnmt").index(policy) for policy in ALL_POLICIES}
+COLOURS = {policy: place for place, policy in enumerate(ALL_POLICIES)}
 
 
 def figures(times: Sequence[Row], parts: Sequence[Part]) -> list[Figure]:
