@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from time import perf_counter
 from typing import Any
@@ -28,20 +28,20 @@ def watched(model: TranslationModel, clock: Callable[[], float] = perf_counter) 
 
     def timed(part: str, do: Any) -> Any:
         def run(*given: Any, **named: Any) -> Any:
-            start_s, products_s = clock(), seconds["fused_product"]
+            start_s, products_s = perf_counter(), seconds["fused_product"]
             try:
                 return do(*given, **named)
             finally:
-                seconds[part] += clock() - start_s - (seconds["fused_product"] - products_s)
+                seconds[part] += perf_counter() - start_s - (seconds["fused_product"] - products_s)
 
         return run
 
     def products(*given: Any) -> Iterator[tuple[int, Any]]:
         blocks = model_products(*given)
         while True:
-            start_s = clock()
+            start_s = perf_counter()
             block = next(blocks, None)
-            seconds["fused_product"] += clock() - start_s
+            seconds["fused_product"] += perf_counter() - start_s
             if block is None:
                 return
             yield block
