@@ -17,11 +17,8 @@ PARTS = ("body", "project", "softmax", "search", "fused_product", "fused")
 
 
 @contextmanager
-def watched(model: TranslationModel, clock: Callable[[], float] = perf_counter) -> Iterator[dict[str, float]]:
-    """Yield the seconds of each of `PARTS`, summed over all decoding in the block; each part costs two readings of the clock.
-
-    `clock`: on a GPU a clock that waits for the GPU (`vocabulary_bench.clock_of`), which slows the decoder.
-    """
+def watched(model: TranslationModel) -> Iterator[dict[str, float]]:
+    """Yield the seconds of each of `PARTS`, summed over all decoding in the block; each part costs two readings of the clock."""
     seconds = dict.fromkeys(PARTS, 0.0)
     plain: Any = output_layer
     model_products: Any = model.products
