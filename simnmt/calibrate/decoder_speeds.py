@@ -18,7 +18,7 @@ PARTS = ("body", "project", "softmax", "search", "fused_product", "fused")
 
 @contextmanager
 def watched(model: TranslationModel) -> Iterator[dict[str, float]]:
-    """Yield the seconds of each of `PARTS`, summed over all decoding in the block; each part costs two readings of the clock."""
+    """Yield the seconds of each of `PARTS`, summed over all decoding in the block; a part costs two readings of the clock."""
     seconds = dict.fromkeys(PARTS, 0.0)
     plain: Any = output_layer
     model_products: Any = model.products
