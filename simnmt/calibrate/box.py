@@ -155,13 +155,12 @@ def core_of(cpu: int) -> str:
 
 
 def frequency_mhz() -> float | None:
-    """Return the present mean clock of the CPUs that this process may run on, or is bound to; None if unknown."""
+    """Return the present mean clock of the CPUs; None if unknown."""
     try:
-        clocks = psutil.cpu_freq(percpu=True) or []
+        clock = psutil.cpu_freq()
     except (OSError, NotImplementedError):  # psutil has no reader for some Macs and boards
         return None
-    ours = [clocks[number] for number in allowed_cpus() if number < len(clocks)] or clocks
-    return round(sum(clock.current for clock in ours) / len(ours), 1) if ours else None
+    return None if clock is None else round(clock.current, 1)
 
 
 def _virtualisation(hypervisor: str | None) -> str | None:

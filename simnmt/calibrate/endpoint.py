@@ -23,11 +23,11 @@ from simnmt.calibrate.endpoint_apis import APIS, MOST_TOKENS, Endpoint, refused
 from simnmt.calibrate.harness import Case, Listener, Silent, nothing, rounds
 from simnmt.calibrate.journal import Journal
 from simnmt.calibrate.settings import CalibrationError
-from simnmt.profile.blocks import Execution, Quantiles
+from simnmt.profile.blocks import Execution
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.doubts import profile_doubts
 from simnmt.profile.execution_fit import cell_samples, fit_execution
-from simnmt.profile.origin import Device, EndpointBlock, LengthUnit, Model, Provenance, RoundTrip, ValidRange
+from simnmt.profile.origin import Device, EndpointBlock, LengthUnit, Model, Provenance, ValidRange
 from simnmt.profile.profile_file import checked_profile, write_profile
 from simnmt.service.messages import ServiceError
 from simnmt.workload.length_units import unit_and_counter
@@ -250,12 +250,9 @@ def _profile(
         sentences=times.requests["case"].nunique(),
         requests=len(times.requests),
         mean_s=float(times.counted.groupby("case")["execution_s"].median().mean()),
-        round_trip=RoundTrip(
-            how="echo" if times.round_trip_s else "included",
-            echo=echo_name if echoes_s else "",
-            seconds=Quantiles.of(echoes_s) if echoes_s else None,
-            taken_off_s=times.round_trip_s,
-        ),
+        echo=echo_name if echoes_s else "",
+        echo_s=float(np.median(echoes_s)) if echoes_s else None,
+        round_trip_s=times.round_trip_s,
         doubts=times.doubts(collinear=bool(execution.fit.collinear)),
     )
     return DeviceProfile.model_construct(

@@ -80,30 +80,24 @@ class OverheadFit(NamedTuple):
 
     s_fixed: float
     s_per_sentence: float
-    heldout_error: float | None
+    heldout_error: float | None = None
     """Mean absolute relative error on the judged sizes; None without any."""
-    error: str
-    """The error and the sizes on which it was judged, in words; empty if nothing was measurable."""
 
 
 def fit_overhead(sentences: ArrayLike, time_s: ArrayLike, *, judged: Collection[int] = ()) -> OverheadFit:
     """Fit both parts by relative error, neither below 0, to one time for each number of sentences.
 
-    Sizes in `judged` are not fitted, and give the error; without any, the error is that on the fitted sizes. Columns of shape
-    (sizes,).
+    Sizes in `judged` are not fitted, and give the error. Columns of shape (sizes,).
     """
     size, time = np.asarray(sentences, np.float64), np.asarray(time_s, np.float64)
     judging = np.isin(size, list(judged))
     usual = float(np.median(time[~judging]))
-    if usual <= 0.0:
-        return OverheadFit(0.0, 0.0, None, "")
+    if usual <= 0.0:  # nothing measurable
+        return OverheadFit(0.0, 0.0)
     weighed = np.maximum(time, LEAST_WEIGHED * usual)
     fixed, per_sentence = nonnegative_line(size[~judging], time[~judging], 1.0 / weighed[~judging])
     off = np.abs(fixed + per_sentence * size - time) / weighed
-    if not judging.any():
-        return OverheadFit(fixed, per_sentence, None, f", error {100 * float(off.mean()):.1f} % on the sizes fitted")
-    error, sizes = float(off[judging].mean()), ", ".join(f"{one:.0f}" for one in np.unique(size[judging]))
-    return OverheadFit(fixed, per_sentence, error, f", error {100 * error:.1f} % on batch sizes {sizes}, never fitted")
+    return OverheadFit(fixed, per_sentence, float(off[judging].mean()) if judging.any() else None)
 
 
 LEAST_SIZES = 4

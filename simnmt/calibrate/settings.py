@@ -29,13 +29,9 @@ def read_measurement(path: str | os.PathLike[str], kind: type[Document], what: s
     `what`: a noun for messages, such as `study`; `remedy`: for a file with another content.
     """
     try:
-        text = read_bounded(path).decode("utf-8")
+        return kind.model_validate_json(read_bounded(path))
     except OSError as error:
         raise CalibrationError(f"cannot read the {what}: {error.strerror}", path=path, remedy="name a readable file") from None
-    except UnicodeDecodeError as error:
-        raise CalibrationError(f"no UTF-8 text at byte {error.start}", path=path, remedy=f"a {what} is a JSON file") from None
-    try:
-        return kind.model_validate_json(text)
     except ValidationError as error:
         if error.errors(include_url=False)[0]["type"] == "json_invalid":
             remedy = f"name the JSON file of a {what}"

@@ -177,11 +177,10 @@ def _of_header(profile: DeviceProfile, beam: int | None) -> Iterator[Value]:
         message = clipped_weights_message(engine.clipped_weights, engine.product_weights)
         yield "clipped_weights", in_engine or in_variants, {"models": models, "message": message}
     if endpoint is not None:
-        trip, echo = endpoint.round_trip, endpoint.round_trip.seconds
-        longer = "" if echo is None else f", because the echo, {1e3 * echo.median_s:.3g} ms, takes longer than a short sentence"
-        yield "round_trip_included", trip.how == "included", {"why": longer}
-        ratio = trip.taken_off_s / endpoint.mean_s
-        yield "long_round_trip", ratio, {"trip": 1e3 * trip.taken_off_s, "mean": 1e3 * endpoint.mean_s}
+        echo_s, trip_s = endpoint.echo_s, endpoint.round_trip_s
+        longer = f", because the echo, {1e3 * (echo_s or 0.0):.3g} ms, takes longer than a short sentence"
+        yield "round_trip_included", trip_s == 0.0, {"why": longer if echo_s else ""}
+        yield "long_round_trip", trip_s / endpoint.mean_s, {"trip": 1e3 * trip_s, "mean": 1e3 * endpoint.mean_s}
         yield from (("recorded", 1.0, {"message": message}) for message in endpoint.doubts)
 
 

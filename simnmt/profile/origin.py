@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, ConfigDict, Field
 
 from simnmt.base.configuration import EndOfSentence
-from simnmt.profile.blocks import MS, PERCENT, Block, Count, Duration, Kind, NotNegative, Positive, Quantiles, Shown
+from simnmt.profile.blocks import MS, PERCENT, Block, Count, Duration, Kind, NotNegative, Positive, Shown
 from simnmt.profile.decoder_settings import DecoderOptions
 
 
@@ -102,20 +102,6 @@ class EngineBlock(Block):
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
-class RoundTrip(Block):
-    """The way to a service and back, and the service's own handling of HTTP."""
-
-    how: Annotated[Literal["echo", "included"], Shown()]
-    """`echo`: measured by a request that translates nothing, and taken off every time of the profile. `included`: the times
-    contain it, because the service answers no such request, or none that is shorter than a sentence."""
-    echo: Annotated[str, Shown("of {}")] = ""
-    """The request that translates nothing, such as `GET /languages`; empty if the service answers none."""
-    seconds: Annotated[Quantiles | None, Shown("measured")] = None
-    """Times of the echo, between the sentences."""
-    taken_off_s: Annotated[NotNegative, Shown("{:.3g} ms taken off all times", MS)] = 0.0
-    """The median echo."""
-
-
 class EndpointBlock(Block):
     """A running service that was measured through HTTP."""
 
@@ -129,7 +115,13 @@ class EndpointBlock(Block):
     """Requests one after another, from which the plane follows."""
     mean_s: Positive
     """Mean time of a sentence alone, over the different sentences."""
-    round_trip: Annotated[RoundTrip, Shown("round trip")]
+    echo: Annotated[str, Shown("echo of {}")] = ""
+    """A request that translates nothing, such as `GET /languages`; empty if the service answers none."""
+    echo_s: Annotated[Duration | None, Shown("{:.4g} ms", MS)] = None
+    """The median echo, between the sentences."""
+    round_trip_s: Annotated[NotNegative, Shown("round trip: {:.3g} ms taken off all times", MS)] = 0.0
+    """The median echo again; 0 if the times contain the way to the service and back, because the service answers no echo, or
+    none that is shorter than a sentence."""
     doubts: tuple[str, ...] = ()
     """Reasons to distrust the figures, one sentence each without a full stop."""
 

@@ -13,6 +13,7 @@ import torch
 
 from simnmt.calibrate.profile_assembly import engine_block
 from simnmt.calibrate.sharp_models import random_model
+from simnmt.kernels.native_library import references
 from simnmt.kernels.packed_products import Clipping
 from simnmt.nmt import sharp_engine
 from simnmt.nmt.architecture import AttentionalArchitecture, StackBlock
@@ -68,6 +69,11 @@ def test_requests_that_the_sharp_engine_does_not_support_are_refused_in_one_line
     with pytest.raises(NmtError) as caught:
         loaded(tmp_path, **how)  # type: ignore[arg-type]
     assert str(caught.value) == message
+
+
+def test_without_compiled_kernels_the_sharp_decoder_is_refused(models: list[AttentionalModel]) -> None:
+    with references(), pytest.raises(NmtError, match="compiled kernels"):
+        SharpTranslator(models[:1], DecoderSettings())
 
 
 def test_weights_that_16_bit_products_would_clip_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

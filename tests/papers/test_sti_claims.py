@@ -147,12 +147,6 @@ def test_memory_operations_shapes_and_busy_times_are_judged_by_the_plans() -> No
     assert verdicts(changed(measured, held_mb=lambda _: 1.0), "STI-23 (c)") == {FAILS}
 
 
-def test_memory_beside_the_buffer_is_stated_with_the_shards_that_are_read() -> None:
-    """STI-23: what is unpacked is not all; compressed shards lie beside it until the execution ends."""
-    reasons = [record.why for record in records(studied(), "STI-23 (c)")]
-    assert reasons and all("one layer in float32" in why and "compressed shards" in why for why in reasons)
-
-
 def test_importance_is_compared_with_the_mean_of_random_orders() -> None:
     """STI-24: the stand-in's shards are worth what the order says."""
     measured = studied()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from typing import Any
 
 import numpy as np
@@ -31,14 +30,6 @@ def tables(draw: st.DrawFn) -> CostTable:
 def test_the_closed_sum_is_the_sum_of_the_steps(table: CostTable, batch: int, first: int, many: int) -> None:
     each_s = table.seconds(batch, np.arange(first, first + many))
     assert table.sum_s(batch, first, first + many - 1) == pytest.approx(each_s.sum(), rel=1e-9, abs=1e-12)
-
-
-@given(tables(), st.integers(1, 100), st.integers(0, 50), st.integers(0, 50), st.integers(0, 50))
-def test_a_run_of_steps_may_be_cut_anywhere(table: CostTable, batch: int, first: int, one: int, two: int) -> None:
-    """A batch server meets another sentence in the middle, and must not end at another time for it."""
-    whole = table.sum_s(batch, first, first + one + two)
-    parts = table.sum_s(batch, first, first + one - 1) + table.sum_s(batch, first + one, first + one + two)
-    assert parts == pytest.approx(whole, rel=1e-9)
 
 
 def test_a_table_holds_its_cells_and_is_bilinear_between_them() -> None:
@@ -122,18 +113,6 @@ def test_steps_under_longer_sources_take_longer_and_none_takes_time_back() -> No
     assert steep.solo_s(1, 9) > steep.solo_s(1, 1) > 0.0
 
 
-def test_a_used_cost_can_be_handed_to_another_process() -> None:
-    decoding = cost(packs=True, leave_s=0.003)
-    encode_s = decoding.encode_s([3, 9])
-    assert pickle.loads(pickle.dumps(decoding)).encode_s([3, 9]) == encode_s
-
-
-def test_joining_costs_by_sentence_and_no_sentences_cost_nothing() -> None:
-    decoding = cost()
-    assert (decoding.refill_s(0), decoding.encode_s([])) == (0.0, 0.0)
-    assert decoding.refill_s(10) == pytest.approx(0.0009)
-
-
 @pytest.mark.parametrize("packs", [True, False])
 @pytest.mark.parametrize("step", [STEP, TABLE])
 def test_a_sentence_alone_takes_what_the_server_makes_of_it(packs: bool, step: CostTable) -> None:
@@ -150,12 +129,6 @@ def test_a_sentence_alone_takes_what_the_server_makes_of_it(packs: bool, step: C
         for src, tgt in zip(src_len.tolist(), tgt_len.tolist(), strict=True)
     ]
     assert decoding.solo_s(src_len, tgt_len) == pytest.approx(served, rel=1e-12)
-
-
-def test_costs_are_extrapolated_beyond_the_measured_batches_and_the_bound_is_known() -> None:
-    decoding = cost()
-    assert decoding.most_batch == 32, "the encoder's, which is the smaller"
-    assert decoding.steps_at(200)(0, 0) == pytest.approx(0.004 + 0.02 + 0.0002 + 0.006)
 
 
 def profile_with(kind: str | None = None, **overheads: float) -> dict[str, Any]:

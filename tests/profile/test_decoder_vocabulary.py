@@ -9,14 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simnmt.profile.blocks import ProfileError
 from simnmt.profile.decoder_block import LEVELS, ActiveShare
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.profile_file import checked_profile
 from simnmt.profile.profile_variant import with_decoder
 from tests.profile.made_decoder import (
-    BEAMS_BY_FUSED,
     EVERYTHING,
     FUSED,
     INT16,
@@ -63,14 +61,6 @@ def test_a_measured_vocabulary_gives_its_share_and_agreement_at_each_batch_size(
     assert told["active_share"] == {"1": pytest.approx(0.05), "8": pytest.approx(0.12), "32": pytest.approx(0.36)}
     assert (told["identical"], told["likeliest_active"]) == (0.93, 0.99)
     assert moved.plane.s_per_tgt_token < restricted_profile().plane.s_per_tgt_token
-
-
-def test_a_vocabulary_that_was_not_measured_is_refused_with_those_that_were() -> None:
-    plain = checked_profile(whole_profile() | {"decoder": decoder_block(BEAMS_BY_FUSED)})
-    with pytest.raises(ProfileError, match="was not measured") as raised:
-        with_decoder(plain, CLUSTERED)
-    assert raised.value.remedy is not None
-    assert "--vocabulary" in raised.value.remedy
 
 
 def test_noise_carries_its_agreement_and_identities_none() -> None:

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from simnmt.base.shipped_files import find
 from simnmt.calibrate.profile_assembly import with_batches_at_pace
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.doubts import Doubt, profile_doubts
-from simnmt.profile.profile_file import checked_profile, read_profile
+from simnmt.profile.profile_file import checked_profile
 from simnmt.profile.profile_summary import as_json, facts, title
 from tests.profile.made_decoder import decoder_block
 from tests.profile.made_profile import whole_profile
@@ -133,10 +132,6 @@ def test_doubts_follow_the_lines_that_they_concern() -> None:
     assert names[names.index("conditions") + 1] == "warning"
     assert title(profile).endswith("measured, 2 warnings")
     assert [warning["source"] for warning in as_json(profile)["warnings"]] == ["conditions", "step"]
-
-
-def test_an_inferred_profile_has_no_doubts_of_measurement() -> None:
-    assert profile_doubts(read_profile(find("calibration", "@tx2-marian"))) == []
 
 
 def test_weights_that_16_bit_products_clip_cast_doubt_where_these_are_used() -> None:

@@ -13,7 +13,6 @@ import pytest
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.profile_file import checked_profile, read_profile, write_profile
 from simnmt.profile.profile_summary import as_json, facts
-from simnmt.profile.streaming_cost import BERT_BASE, BITS
 from tests.profile.made_profile import whole_profile
 from tests.profile.made_sti import sti_block
 from tests.streaming.plan.made_cost import round_cost
@@ -109,20 +108,6 @@ def test_a_table_that_whole_submodels_contradict_is_warned_of(streamed: Callable
     assert "a held-out error of 25 % on whole submodels" in message
     measured = streamed().model_copy(update={"sti": streamed(("io", "r2"), 0.5).sti.model_copy(update={"kind": "measured"})})
     assert "R2 of reads by bits 0.50" in str(facts(measured))
-
-
-def test_the_geometry_of_sti_01() -> None:
-    assert (BERT_BASE.weights_per_layer, BERT_BASE.weights_per_shard) == (7_077_888, 589_824)
-    assert BERT_BASE.weights_per_shard == 3 * 196_608
-    assert BERT_BASE.float32_bytes_per_layer == 28_311_552
-
-
-def test_the_sizes_of_sti_05() -> None:
-    assert [BERT_BASE.index_bytes(bits) for bits in BITS] == [147_456, 221_184, 294_912, 368_640, 442_368, 2_359_296]
-    assert [BERT_BASE.dictionary_bytes(bits) for bits in BITS] == [16, 32, 64, 128, 256, 0]
-    low = sum(BERT_BASE.index_bytes(bits) for bits in BITS[:-1])
-    assert round(144 * low / 1e6, 1) == 212.3
-    assert round(144 * BERT_BASE.index_bytes(32) / 1e6, 1) == 339.7
 
 
 def test_lengths_are_padded_to_the_next_measured_one_and_grow_in_proportion_beyond() -> None:

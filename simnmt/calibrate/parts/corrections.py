@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,15 +13,11 @@ import pandas as pd
 from simnmt.calibrate.cells import STEP_SRC_LEN
 from simnmt.calibrate.harness import Case, counted, nothing
 from simnmt.calibrate.parts import Bench, Blocks, Cases, Part
-from simnmt.calibrate.settings import CalibrationError, Settings
 from simnmt.nmt.engine import Work
-from simnmt.profile.blocks import BeamOverrun, EncoderBlock, StepBlock
+from simnmt.profile.blocks import BeamOverrun
 from simnmt.profile.cost import DecodingCost
 from simnmt.profile.device_profile import PACKING
 from simnmt.workload.text_lines import TextLines
-
-if TYPE_CHECKING:
-    from simnmt.nmt.translation import Translator
 
 LONG_SRC_LEN, LONG_SOURCE_BATCHES = 80, (8, 32)
 """Batch sizes under long sources, beside the largest batch."""
@@ -64,9 +59,8 @@ def fit_sources(frame: pd.DataFrame, bench: Bench) -> Blocks:
     tokens, share = by_batch["more"] * by_batch.index / by_batch["short_s"], by_batch["share"]
     row_token_s = max(float((tokens * share).sum() / (tokens * tokens).sum()), 0.0)
     off = ((row_token_s * tokens - share).abs() / (1.0 + share)).mean()
-    increases = ", ".join(f"{100 * of_batch:.1f} % at batch {batch}" for batch, of_batch in share.items())
-    more = f"{by_batch['more'].iloc[0]:.0f} further source tokens lengthen a step by {increases}"
-    note = f"{more}: medians of adjacent pairs; fitted within {100 * off:.1f} % of a step"
+    more = f"{by_batch['more'].iloc[0]:.0f} further source tokens lengthen a step by up to {100 * share.max():.1f} %"
+    note = f"{more}: medians of adjacent pairs, fitted within {100 * off:.1f} % of a step"
     step = bench.blocks["step"]
     return {"step": step.model_copy(update={"s_per_row_src_token": row_token_s, "notes": (*step.notes, note)})}
 
@@ -94,24 +88,17 @@ def padding_cases(bench: Bench) -> Cases:
 
 
 def fit_padding(frame: pd.DataFrame, bench: Bench) -> Blocks:
-    """Return `encoder` with `padding_share`."""
-    by_batch = (timed for _, timed in counted(frame).groupby("batch"))
-    mixed_s = {tuple(timed["src_lens"].iloc[0]): float(timed["seconds"].median()) for timed in by_batch}
-    share = padding_share(mixed_s, bench.blocks["step"], bench.blocks["encoder"])
-    return {"encoder": bench.blocks["encoder"].model_copy(update={"padding_share": share})}
-
-
-def padding_share(mixed_s: Mapping[tuple[int, ...], float], step: StepBlock, encoder: EncoderBlock) -> float | None:
-    """Fit the share of the padding's cost that batches of mixed lengths paid, by relative error; None without batches.
-
-    `mixed_s`: seconds of encoding batches of these source lengths.
-    """
+    """Return `encoder` with the share of the padding's cost that batches of mixed lengths paid, fitted by relative error."""
+    step, encoder = bench.blocks["step"], bench.blocks["encoder"]
     packed, padded = (DecodingCost(step.cost, encoder.cost, packs=packs) for packs in (True, False))
-    costs = [(packed.encode_s(src_lens), padded.encode_s(src_lens), seconds) for src_lens, seconds in mixed_s.items()]
-    packed_s, padded_s, seconds = np.array(costs).reshape(-1, 3).T
-    saved = (padded_s - packed_s) / seconds
-    below = float(saved @ saved)
-    return min(max(float(saved @ (1.0 - packed_s / seconds)) / below, 0.0), 1.0) if below else None
+    above = below = 0.0
+    for _, timed in counted(frame).groupby("batch"):
+        src_lens, seconds = timed["src_lens"].iloc[0], float(timed["seconds"].median())
+        saved = (padded.encode_s(src_lens) - packed.encode_s(src_lens)) / seconds
+        above += saved * (1.0 - packed.encode_s(src_lens) / seconds)
+        below += saved * saved
+    share = min(max(above / below, 0.0), 1.0) if below else None
+    return {"encoder": encoder.model_copy(update={"padding_share": share})}
 
 
 SENTENCES = 200
@@ -122,13 +109,19 @@ LEAST_SENTENCES = 10
 
 def overrun_cases(bench: Bench) -> Cases:
     """Return the counting of a beam's steps, which is not timed."""
-    settings = bench.settings
-    if settings.beam == 1 or settings.text is None or settings.backend != "torch" or settings.vocabulary:
+    settings, text = bench.settings, bench.settings.text
+    if settings.beam == 1 or text is None or settings.backend != "torch" or settings.vocabulary:
         return {}
 
     def count() -> dict[str, int]:
-        translator, sentences = text_translator(settings)
-        done = [translation for translation in translator.translate(sentences) if translation.ended and translation.steps]
+        from simnmt.nmt.pretrained_tokenizer import Languages
+        from simnmt.nmt.translation import Translator
+
+        languages = Languages(settings.src_lang, settings.tgt_lang)
+        translator = Translator.load(Path(settings.model), device=settings.device, beam=settings.beam, languages=languages)
+        lines = filter(None, (line.strip() for line in TextLines(text, kept="head", pipes=False)))
+        translations = translator.translate(list(islice(lines, SENTENCES)))
+        done = [translation for translation in translations if translation.ended and translation.steps]
         tokens = sum(translation.tgt_len + 1 for translation in done)
         return {"sentences": len(done), "steps": sum(translation.steps for translation in done), "tokens": tokens}
 
@@ -147,25 +140,6 @@ def fit_overrun(frame: pd.DataFrame, bench: Bench) -> Blocks:
     note = f"beam {bench.settings.beam}, {Path(bench.settings.text or '').name}"
     block = BeamOverrun(kind="measured", steps_per_token=max(steps / tokens, 1.0), sentences=sentences, note=note)
     return {"beam_overrun": block}
-
-
-def text_translator(settings: Settings) -> tuple[Translator, list[str]]:
-    """Load the model with its subwords; return it and the first sentences of the text.
-
-    Raises `CalibrationError` for too few sentences, `CorpusError` and `NmtError`.
-    """
-    from simnmt.nmt.pretrained_tokenizer import Languages
-    from simnmt.nmt.translation import Translator
-
-    assert settings.text is not None
-    lines = (line.strip() for line in TextLines(settings.text, kept="head", pipes=False))
-    sentences = list(islice(filter(None, lines), SENTENCES))
-    if len(sentences) < LEAST_SENTENCES:
-        remedy = f"give {LEAST_SENTENCES} or more, one per line"
-        raise CalibrationError(f"{len(sentences)} sentences", path=settings.text, remedy=remedy)
-    languages = Languages(settings.src_lang, settings.tgt_lang)
-    translator = Translator.load(Path(settings.model), device=settings.device, beam=settings.beam, languages=languages)
-    return translator, sentences
 
 
 PARTS = (

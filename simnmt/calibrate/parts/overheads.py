@@ -84,9 +84,9 @@ def fit_joining(frame: pd.DataFrame, bench: Bench) -> Blocks:
     medians_s = rows.groupby("joining")[["join_s", "leave_s"]].median()
     join, leave = (fit_overhead(medians_s.index, medians_s[name]) for name in medians_s)
     measured = (
-        (join.s_fixed, f"joining of 1 to {medians_s.index.max()} sentences{join.error}"),
+        (join.s_fixed, f"joining of 1 to {medians_s.index.max()} sentences"),
         (join.s_per_sentence + leave.s_per_sentence, f"{1e6 * leave.s_per_sentence:.3g} us of each for leaving"),
-        (leave.s_fixed, f"leaving of 1 to {medians_s.index.max()} sentences{leave.error}"),
+        (leave.s_fixed, f"leaving of 1 to {medians_s.index.max()} sentences"),
     )
     overheads = (Overhead(value=value, kind="measured", note=note) for value, note in measured)
     return {"overheads": dict(zip(NAMES_OF_JOINING, overheads, strict=True))}

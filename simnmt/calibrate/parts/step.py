@@ -185,7 +185,7 @@ def gap_overheads(steps: pd.DataFrame, encoders: pd.DataFrame) -> dict[str, Over
     if not set(gaps_s) - set(JUDGING):
         return dict.fromkeys(GAP_NAMES, Overhead(kind="measured", note=NOT_REPORTED))
     fitted = fit_overhead(list(gaps_s), list(gaps_s.values()), judged=JUDGING)
-    note = f"whole translations less encoder and steps, batch {min(gaps_s)} to {max(gaps_s)}{fitted.error}"
+    note = f"whole translations less encoder and steps, batch {min(gaps_s)} to {max(gaps_s)}"
     gap = Overhead(kind="measured", note=note, heldout_error=fitted.heldout_error)
     return {name: gap.model_copy(update={"value": value}) for name, value in zip(GAP_NAMES, fitted[:2], strict=True)}
 

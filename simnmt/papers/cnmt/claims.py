@@ -43,14 +43,12 @@ def basis_of(profile_kinds: Collection[str]) -> str:
 
 def table_claims(run: TableRun) -> list[ClaimRecord]:
     """Return a record for each claim on Table I; those on inferred profiles are marked as fitted."""
-    records = kit.judge(TABLE_CLAIMS, [run])
-    if run.basis != "fitted":
-        return records
-    marked = [record.verdict != kit.UNKNOWN and record.identifier != THEOREM for record in records]
-    return [
-        replace(record, why=f"{record.why}; {FITTED_REMARK}") if mark else record
-        for record, mark in zip(records, marked, strict=True)
-    ]
+
+    def marked(record: ClaimRecord) -> ClaimRecord:
+        fitted = run.basis == "fitted" and record.identifier != THEOREM and record.verdict != kit.UNKNOWN
+        return replace(record, why=f"{record.why}; {FITTED_REMARK}") if fitted else record
+
+    return list(map(marked, kit.judge(TABLE_CLAIMS, [run])))
 
 
 def _percent(effect: Estimate, unit: str = "%") -> str:

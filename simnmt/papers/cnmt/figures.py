@@ -22,7 +22,7 @@ from simnmt.results.summary import Row
 from simnmt.workload.length_diagnostics import means_by_source_length
 from simnmt.workload.length_regression import LengthRegression
 
-COLOURS = {policy: ("edge", "cloud", "oracle", "naive", "cnmt").index(policy) for policy in ALL_POLICIES}
+COLOURS = {policy: place for place, policy in enumerate(ALL_POLICIES)}
 
 
 def figures(times: Sequence[Row], parts: Sequence[Part]) -> list[Figure]:
@@ -121,7 +121,7 @@ def _length_chart(cell: Cell, fit: Mapping[str, Any]) -> Chart:
         Mark("points", at, numbers(mean, 4), "mean M", "policy-4", symbol="circle", size=5.0, hover="N %{x}: M %{y}"),
         Mark("line", numbers(along), believed, "fitted line", width=1.6, hover=""),
     ]
-    reading = f"Line: M = {significant(slope)} N {significant(offset)}"
+    reading = f"Line: M = {significant(slope)} N + {significant(offset)}"
     if fit:
         reading += f"; R² {share_explained(fit['means_r2'])} of means and {share_explained(fit['pairs_r2'])} of single pairs"
     axes = Axis("source length N, tokens", span=(0.0, end)), Axis("target length M, tokens", span=(0.0, highest))

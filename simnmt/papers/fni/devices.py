@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import Any
 
 from simnmt.base import shipped_files
-from simnmt.base.errors import InputError
 from simnmt.papers.kit.paper import read_paper
 from simnmt.papers.kit.study import read_distinct
 from simnmt.profile.blocks import ProfileError
@@ -92,23 +91,12 @@ def case_name(beam: int, test_set: str) -> str:
 
 
 def chosen_profiles(names: Sequence[str] | None) -> list[DeviceProfile]:
-    """Read profiles by file or `@name`, by default all shipped ones.
-
-    Raises `InputError` for a named one that is unreadable or without batch costs, or for a repeated name.
-    """
-    if not names:
-        return [read_profile(shipped_files.find("calibration", name)) for name in shipped_files.names("calibration")]
-
-    def read(path: Path) -> DeviceProfile:
-        profile = read_profile(path)
-        try:
-            profile.decoding_cost  # noqa: B018
-        except ProfileError as error:
-            raise InputError(error.what, path=path, remedy=error.remedy) from None
-        return profile
-
-    paths = (shipped_files.find("calibration", name) if name.startswith("@") else Path(name) for name in names)
-    return read_distinct(paths, read, lambda profile: profile.name, "profiles")
+    """Read profiles by file or `@name`, by default all shipped ones; raise `InputError` for a repeated name."""
+    paths = (
+        shipped_files.find("calibration", name) if not names or name.startswith("@") else Path(name)
+        for name in names or shipped_files.names("calibration")
+    )
+    return read_distinct(paths, read_profile, lambda profile: profile.name, "profiles")
 
 
 def decoders(profiles: Sequence[DeviceProfile]) -> list[Decoder]:

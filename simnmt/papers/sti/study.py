@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -64,8 +65,8 @@ class Answers(Configuration):
 class Study(Configuration):
     """One model and one task."""
 
-    document: str = "sti study"
-    schema_version: int = 2
+    document: Literal["sti study"] = "sti study"
+    schema_version: Literal[2] = 2
     tool: str
     """Name and version of the program that wrote the file."""
     model: StudiedClassifier
