@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from simnmt.kernels.packed_products import Clipping, clipping_of
 from simnmt.kernels.sharp import model as sharp
 from simnmt.kernels.sharp.decoder import MOST_MEMBERS, SharpDecoder, SourceEncoder, decode_ensemble
 from simnmt.kernels.sharp.model import Float32
+from simnmt.kernels.sharp.reference import ReferenceMember, reference_decode, reference_forced, source_states
 from simnmt.nmt.attentional_model import AttentionalModel, DenseBlock, RecurrentLayer
 from simnmt.nmt.errors import NmtError, within_memory
 from simnmt.nmt.sentence_decoder import MOST_TARGET_TOKENS, DecodeRequest, Hypothesis, WholeBatchDecoder
@@ -99,23 +101,27 @@ class SharpTranslator:
     def __init__(self, models: Sequence[AttentionalModel], settings: DecoderSettings, *, max_len: int = 200) -> None:
         """`max_len`: most tokens of a translation.
 
-        Raises `NmtError` for too many models, models of different vocabularies, a beam wider than the vocabulary, and without
-        compiled kernels.
+        Raises `NmtError` for too many models, models of different vocabularies, and a beam wider than the vocabulary.
         """
-        if native() is None:
-            raise NmtError("the sharp decoder needs compiled kernels", remedy="install with a C compiler")
         if len(models) > MOST_MEMBERS:
             raise NmtError(f"an ensemble of {len(models)} models", remedy=f"give at most {MOST_MEMBERS}")
         if len({(model.vocab, model.start_token, model.eos_token, model.pad_token) for model in models}) > 1:
             raise NmtError("the models of an ensemble speak different vocabularies", remedy="train them on the same subwords")
         check_search(settings.beam, max_len, models[0].vocab)
         self.models, self.settings = list(models), settings
-        self._encoders = [SourceEncoder(source_weights(model), settings) for model in models]
-        self._decoders = [SharpDecoder(sharp_weights(model), settings, max_len=max_len) for model in models]
+        sources, targets = map(source_weights, models), map(sharp_weights, models)
+        self._max_len, self._reference = max_len, native() is None
+        self._encoders: list[Callable[[Sequence[int] | Ints], Float32]]
+        if self._reference:
+            self._encoders = [partial(source_states, weights) for weights in sources]
+            self._members = [ReferenceMember(weights) for weights in targets]
+        else:
+            self._encoders = [SourceEncoder(weights, settings).encode for weights in sources]
+            self._decoders = [SharpDecoder(weights, settings, max_len=max_len) for weights in targets]
 
     def encode(self, source: Sequence[int] | Ints) -> list[Float32]:
         """Return the encodings of one sentence by each model, [src_len, width]."""
-        return [encoder.encode(source) for encoder in self._encoders]
+        return [encode(source) for encode in self._encoders]
 
     def decode(
         self,
@@ -126,7 +132,13 @@ class SharpTranslator:
         max_len: int | None = None,
         clock: bool = False,
     ) -> SharpTranslation:
-        """Return the best translation of a sentence; arguments as of `decode_ensemble`."""
+        """Return the best translation of a sentence; arguments as of `decode_ensemble`.
+
+        Without compiled kernels there is no clock.
+        """
+        if self._reference:
+            steps, beam = forced_len or max_len or self._max_len, self.settings.beam
+            return reference_decode(self._members, states, beam, steps, candidates, forced=forced_len is not None)
         return decode_ensemble(self._decoders, states, candidates, forced_len, max_len=max_len, clock=clock)
 
     def translate(self, sources: Sequence[Sequence[int]], lists: CandidateLists | None = None) -> list[SharpTranslation]:
@@ -135,11 +147,13 @@ class SharpTranslator:
 
     def forced(self, states: Sequence[Float32], tokens: Sequence[int]) -> sharp.ForcedSteps:
         """Return the steps of the first model along a given translation, which may have its end token (SHARP-10)."""
+        if self._reference:
+            return reference_forced(self._members[0], states[0], tokens)
         return self._decoders[0].forced(states[0], tokens)
 
     def clipping(self) -> Clipping | None:
-        """Return how many weights of all models the 16-bit products clip; None for products in float32."""
-        return None if self.settings.gemm != "int16" else model_clipping(self.models)
+        """Return how many weights of all models the 16-bit products clip; None for other products."""
+        return None if self._reference or self.settings.gemm != "int16" else model_clipping(self.models)
 
     def sentence_decoder(self, batching: Batching, candidates: Callable[[Sequence[int]], Ints | None]) -> WholeBatchDecoder:
         """Return a decoder of the sentences of a batch one after another, with the candidates of each source."""

@@ -31,7 +31,6 @@ from simnmt.nmt.subwords import (
 from tests.kernels.implementations import needs_compiled
 from tests.nmt import toy_language
 
-pytestmark = needs_compiled
 VOCAB, UNKNOWN = 36, 1
 SMALL = AttentionalArchitecture(
     kind="attentional", hidden=16, embedding=8, source_layers=2, source_hidden=8, src_vocab=VOCAB, tgt_vocab=VOCAB
@@ -99,6 +98,7 @@ def test_sharp_and_plain_decoding_replace_the_same_unknown_words(simnmt: Callabl
     assert [{**line, "score": None} for line in sharp_lines] == [{**line, "score": None} for line in torch_lines]
 
 
+@needs_compiled
 def test_sharp_14_an_ensemble_of_one_model_twice_says_the_same_and_of_two_something_else(
     simnmt: Callable[..., Any], place: Path
 ) -> None:
@@ -114,6 +114,7 @@ def test_sharp_14_an_ensemble_of_one_model_twice_says_the_same_and_of_two_someth
     assert any(ours != theirs for ours, theirs in scores), "16-bit products round"
 
 
+@needs_compiled
 def test_weights_that_16_bit_products_clip_are_warned_of_in_one_line(simnmt: Callable[..., Any], place: Path) -> None:
     model = build_model(SMALL, seed=0)
     with torch.no_grad():

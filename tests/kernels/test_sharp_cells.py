@@ -9,10 +9,10 @@ from simnmt.calibrate.sharp_models import layer_operations, operations
 from simnmt.kernels.beam_search import beam_search
 from simnmt.kernels.sharp.decoder import SharpDecoder
 from simnmt.kernels.sharp.model import Float32, Layer, SharpTokens, SharpWeights
+from simnmt.kernels.sharp.reference import ReferenceMember
 from simnmt.nmt.architecture import SHARP_MODELS
 from simnmt.profile.decoder_settings import DecoderSettings
 from tests.kernels.implementations import needs_compiled
-from tests.kernels.sharp_reference import ReferenceMember
 
 PAD, UNK, START, EOS, A, B = range(6)
 

@@ -21,7 +21,6 @@ from simnmt.nmt.translation import Translator
 from simnmt.nmt.vocabulary.bundle_file import read_bundle
 from simnmt.nmt.vocabulary.candidate_lists import CandidateLists, LexicalTable, build_candidates, candidate_lists, ibm_model1
 from simnmt.profile.decoder_settings import DecoderSettings
-from tests.kernels.implementations import needs_compiled
 from tests.nmt import tiny, toy_language
 
 MARKS = {"pad": 0, "unk": 1, "start": 2, "eos": 3}
@@ -81,7 +80,7 @@ def test_logits_of_listed_words_equal_the_full_ones(name: str) -> None:
     torch.testing.assert_close(logits, full, rtol=1e-5, atol=1e-5)
 
 
-@needs_compiled
+@pytest.mark.usefixtures("implementation")
 def test_the_sharp_decoder_emits_only_listed_words_and_lists_of_all_words_change_nothing() -> None:
     model, architecture = tiny.lively("sharp"), tiny.ARCHITECTURES["sharp"]
     assert isinstance(model, AttentionalModel)

@@ -29,7 +29,6 @@ from simnmt.nmt.step_model import pad
 from simnmt.nmt.transformer_model import TransformerModel
 from simnmt.profile.decoder_settings import DecoderSettings
 from tests.campaigns.harness import deep, thinned
-from tests.kernels.implementations import needs_compiled
 from tests.nmt.tiny import ARCHITECTURES, GRU, Table, lively, sources, together
 
 LENGTHS = [3, 9, 5, 7, 4, 8]
@@ -451,7 +450,7 @@ def test_attention_weights_sum_to_one_over_the_source_and_are_zero_on_padding(na
             torch.testing.assert_close(weights[row, : len(TARGETS[row]), : len(source)], alone_weights[0], rtol=1e-4, atol=1e-5)
 
 
-@needs_compiled
+@pytest.mark.usefixtures("implementation")
 def test_attention_of_the_model_equals_the_positions_reported_by_the_sharp_decoder() -> None:
     model = lively("sharp")
     assert isinstance(model, AttentionalModel)

@@ -71,9 +71,29 @@ def test_requests_that_the_sharp_engine_does_not_support_are_refused_in_one_line
     assert str(caught.value) == message
 
 
-def test_without_compiled_kernels_the_sharp_decoder_is_refused(models: list[AttentionalModel]) -> None:
-    with references(), pytest.raises(NmtError, match="compiled kernels"):
-        SharpTranslator(models[:1], DecoderSettings())
+def test_without_compiled_kernels_numpy_finds_the_same(models: list[AttentionalModel]) -> None:
+    """An ensemble's translations, and the steps of a forced one."""
+    with references():
+        in_numpy = translator(models, 4, {})
+    compiled = translator(models, 4, {})
+    for source in SOURCES[:10]:
+        ours, theirs = (member.decode(member.encode(source)) for member in (in_numpy, compiled))
+        assert (ours.tokens, ours.attended) == (theirs.tokens, theirs.attended)
+        assert ours.log_prob == pytest.approx(theirs.log_prob, abs=1e-4)
+        forced, expected = (member.forced(member.encode(source), emitted(ours.tokens)) for member in (in_numpy, compiled))
+        assert forced.best.tolist() == expected.best.tolist()
+        assert forced.log_probs == pytest.approx(expected.log_probs, abs=1e-4)
+
+
+def test_an_engine_without_compiled_kernels_says_that_it_computes_in_float32(tmp_path: Path) -> None:
+    with references():
+        engine = loaded(tmp_path, compute_type="int16")
+        assert engine.run(Work(4, 3, beam=2)).total_s > 0
+    assert (engine.account.compute_type, engine.account.versions["kernels"], engine.account.clipping) == (
+        "float32",
+        "none",
+        None,
+    )
 
 
 def test_weights_that_16_bit_products_would_clip_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

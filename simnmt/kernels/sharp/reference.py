@@ -1,4 +1,7 @@
-"""The decoder and its source side in float64 numpy: the oracle of the C kernels (SHARP-01)."""
+"""The decoder and its source side in float64 numpy: oracle of the C kernels, and in their place without a compiler (SHARP-01).
+
+It computes exactly: products are not rounded to 16 bits, nothing is looked up in a table.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, log_softmax, softmax
 
 from simnmt.kernels.beam_search import Ints, SharpTranslation, beam_search
-from simnmt.kernels.sharp.model import RELU_LIMIT, Float32, Layer, SharpWeights, SourceWeights
+from simnmt.kernels.sharp.model import RELU_LIMIT, Float32, ForcedSteps, Layer, SharpWeights, SourceWeights, check_words
 
 Floats = NDArray[np.float64]
 FIRST = np.zeros(1, np.int64)
@@ -23,10 +26,11 @@ class State:
         self.begin()
 
     def begin(self) -> None:
+        """Forget the last sentence."""
         self.h = self._cell = np.zeros((1, self._width))
 
     def advance(self, given: Floats, carried: Floats, parents: Ints) -> Floats:
-        """New states from the products with the input, with bias, and with the states of `parents`."""
+        """Return new states from the products with the input, with bias, and with the states of `parents`."""
         if self._gru:
             (update, reset), w = np.split(expit((carried + given)[:, : 2 * self._width]), 2, axis=1), 2 * self._width
             candidate = np.tanh(reset * (carried[:, w:] + self._reset_bias) + given[:, w:])
@@ -39,24 +43,32 @@ class State:
 
 
 class RecurrentLayer(State):
+    """A recurrent layer of the stack, or one direction of a source layer."""
+
     def __init__(self, layer: Layer) -> None:
         super().__init__(layer.kind, layer.width, layer.reset_bias)
         self._layer = layer
 
     def step(self, below: Floats, parents: Ints) -> Floats:
-        return self.advance(below @ self._layer.input.T + self._layer.bias, self.h[parents] @ self._layer.state.T, parents)
+        """Return new states from the layer below and the states of `parents`."""
+        layer = self._layer
+        assert layer.state is not None and layer.bias is not None
+        return self.advance(below @ layer.input.T + layer.bias, self.h[parents] @ layer.state.T, parents)
 
     def run(self, below: Floats) -> Floats:
+        """Return the states along a whole sentence."""
         self.begin()
         return np.concatenate([self.step(row[None], FIRST) for row in below])
 
 
-def source_states(weights: SourceWeights, words: Sequence[int]) -> Floats:
+def source_states(weights: SourceWeights, words: Sequence[int] | Ints) -> Float32:
+    """Return the states of a sentence, [src_len, width]. Raises `KernelError` as `SourceEncoder.encode` does."""
+    check_words(np.asarray(words), weights.vocab)
     states = weights.embedding[list(words)].astype(np.float64)
     for sides in weights.layers:
         forward, backward = map(RecurrentLayer, sides)
         states = np.concatenate((forward.run(states), backward.run(states[::-1])[::-1]), axis=1)
-    return states
+    return states.astype(np.float32)
 
 
 class ReferenceMember:
@@ -67,13 +79,14 @@ class ReferenceMember:
         self._stack = [RecurrentLayer(layer) if layer.state is not None else layer for layer in weights.stack]
 
     def begin(self, source: Float32, candidates: Ints | None) -> None:
+        """Begin a sentence."""
         self._source, self._words = source.astype(np.float64), slice(None) if candidates is None else candidates
         for layer in (self._bottom, *self._stack):
             if isinstance(layer, State):
                 layer.begin()
 
     def step(self, words: Ints, parents: Ints) -> tuple[Floats, Floats]:
-        """Logits [rows, candidates] and attention [rows, src_len] of hypotheses that extend `parents` by `words`."""
+        """Return logits [rows, candidates] and attention [rows, src_len] of hypotheses that extend `parents` by `words`."""
         weights, gates = self.weights, len(self.weights.bias)
         carried, given = self._bottom.h[parents] @ weights.state.T, weights.embedding[words].astype(np.float64) @ weights.word.T
         query, keys = carried[:, gates:] + given[:, gates:], self._source @ weights.key.T
@@ -101,18 +114,35 @@ def reference_decode(
     *,
     forced: bool = False,
 ) -> SharpTranslation:
-    """The best translation under the members' averaged distributions (SHARP-14), by `beam_search`."""
+    """Return the best translation under the members' averaged distributions (SHARP-14), by `beam_search`."""
     for member, source in zip(members, sources, strict=True):
         member.begin(source, candidates)
     tokens = members[0].weights.tokens
     ids = np.arange(members[0].weights.vocab) if candidates is None else candidates
     never = (ids == tokens.pad) | (forced & (ids == tokens.eos))
-    search = {"beam": beam, "steps": steps, "start": tokens.start, "eos": tokens.eos, "ids": ids}
-    return beam_search(lambda words, parents: averaged(members, words, parents, never), **search)
+
+    def step(words: Ints, parents: Ints) -> tuple[Floats, Ints]:
+        return averaged(members, words, parents, never)
+
+    return beam_search(step, beam=beam, steps=steps, start=tokens.start, eos=tokens.eos, ids=ids)
 
 
 def averaged(members: Sequence[ReferenceMember], words: Ints, parents: Ints, never: NDArray[np.bool_]) -> tuple[Floats, Ints]:
-    """Log-probabilities [rows, candidates] of the mean distribution without `never`, and each row's most attended position."""
+    """Return log-probabilities [rows, candidates] of the mean distribution, and each row's most attended position.
+
+    `never`: the candidates that cannot be chosen.
+    """
     logits, attended = zip(*(member.step(words, parents) for member in members), strict=True)
     log_probs = [log_softmax(np.where(never, -np.inf, of_member), axis=1) for of_member in logits]
     return np.logaddexp.reduce(log_probs) - np.log(len(members)), np.mean(attended, axis=0).argmax(axis=1)
+
+
+def reference_forced(member: ReferenceMember, source: Float32, tokens: Sequence[int] | Ints) -> ForcedSteps:
+    """Follow a given translation (SHARP-10); only padding is banned."""
+    words, special = np.asarray(tokens), member.weights.tokens
+    check_words(words, member.weights.vocab)
+    member.begin(source, None)
+    never = np.arange(member.weights.vocab) == special.pad
+    steps = [averaged([member], np.array([before]), FIRST, never)[0][0] for before in (special.start, *words[:-1])]
+    best = np.array([log_probs.argmax() for log_probs in steps])
+    return ForcedSteps(best, np.array([log_probs[word] for log_probs, word in zip(steps, words, strict=True)], np.float32))
