@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from time import perf_counter
 from typing import Any
@@ -17,31 +17,28 @@ PARTS = ("body", "project", "softmax", "search", "fused_product", "fused")
 
 
 @contextmanager
-def watched(model: TranslationModel, clock: Callable[[], float] = perf_counter) -> Iterator[dict[str, float]]:
-    """Yield the seconds of each of `PARTS`, summed over all decoding in the block; each part costs two readings of the clock.
-
-    `clock`: on a GPU a clock that waits for the GPU (`vocabulary_bench.clock_of`), which slows the decoder.
-    """
+def watched(model: TranslationModel) -> Iterator[dict[str, float]]:
+    """Yield the seconds of each of `PARTS`, summed over all decoding in the block; a part costs two readings of the clock."""
     seconds = dict.fromkeys(PARTS, 0.0)
     plain: Any = output_layer
     model_products: Any = model.products
 
     def timed(part: str, do: Any) -> Any:
         def run(*given: Any, **named: Any) -> Any:
-            start_s, products_s = clock(), seconds["fused_product"]
+            start_s, products_s = perf_counter(), seconds["fused_product"]
             try:
                 return do(*given, **named)
             finally:
-                seconds[part] += clock() - start_s - (seconds["fused_product"] - products_s)
+                seconds[part] += perf_counter() - start_s - (seconds["fused_product"] - products_s)
 
         return run
 
     def products(*given: Any) -> Iterator[tuple[int, Any]]:
         blocks = model_products(*given)
         while True:
-            start_s = clock()
+            start_s = perf_counter()
             block = next(blocks, None)
-            seconds["fused_product"] += clock() - start_s
+            seconds["fused_product"] += perf_counter() - start_s
             if block is None:
                 return
             yield block

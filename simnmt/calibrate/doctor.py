@@ -66,11 +66,9 @@ def hardware_findings(box: BoxDescription, others_cpus: float) -> Iterator[Findi
     int8 = "" if INT8_UNITS & set(box.simd) else "; no instructions for int8 products"
     yield Finding("can" if box.simd else "warning", "simd", (", ".join(box.simd) or "no vector extension is known") + int8)
     free_bytes = box.memory_available_bytes or 0
-    if free_bytes < SMALL_MEMORY_BYTES:
-        what = f"{free_bytes / 1e9:.1f} GB free: large batches will not fit, and are left out"
-        yield Finding("warning", "memory", what, "end other programs, or add swap for the time of loading")
-    else:
-        yield Finding("can", "memory", f"{free_bytes / 1e9:.1f} GB free")
+    small = free_bytes < SMALL_MEMORY_BYTES
+    what = f"{free_bytes / 1e9:.1f} GB free" + (": large batches will not fit, and are left out" if small else "")
+    yield Finding("warning" if small else "can", "memory", what, "end other programs" if small else None)
 
     speed = "" if box.frequency_mhz is None else f"; {box.frequency_mhz:,.0f} MHz now"
     if box.governor is None:
@@ -87,11 +85,9 @@ def hardware_findings(box: BoxDescription, others_cpus: float) -> Iterator[Findi
 
     cpus = box.logical_cores or box.usable_cpus
     used = f"others use {others_cpus:.2f} of {_counted(cpus, 'CPU')}"
-    if processor_use.is_busy(others_cpus, box):
-        remedy = f"wait until it is below {processor_use.QUIET_SHARE * cpus:.1f}: see top"
-        yield Finding("warning", "load", f"{used}: other programs will disturb the times", remedy)
-    else:
-        yield Finding("can", "load", f"{used}: quiet")
+    remedy = f"wait until it is below {processor_use.QUIET_SHARE * cpus:.1f}: see top"
+    busy = Finding("warning", "load", f"{used}: other programs will disturb the times", remedy)
+    yield busy if processor_use.is_busy(others_cpus, box) else Finding("can", "load", f"{used}: quiet")
     if box.virtualisation:
         what = f"{box.virtualisation}: neighbours on the same hardware are invisible"
         yield Finding("warning", "box", what, "compare two calibrations of different hours")
