@@ -211,7 +211,7 @@ def _load_hugging_face(path: Path, seed: int) -> LoadedEncoder:
         if configuration.separator_token is None:  # all tokens are of the first type
             tensors["embeddings.position"] = tensors["embeddings.position"] + types[0]
         else:
-            tensors["embeddings.type"] = types
+            tensors["embeddings.type"] = types[:2]
     check_encoder_tensors(configuration, tensors, path, matrices=True)
     names = tuple(str(config.id2label[index]) for index in range(configuration.classes))
     return LoadedEncoder(_encoder_of(configuration, tensors, os.fspath(path), random=random), tokenizer, names)

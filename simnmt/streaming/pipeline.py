@@ -107,7 +107,7 @@ class PreloadBuffer:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all held records, with headers and outliers."""
+        """Bytes of all held records."""
         return sum(size_of(packed) for packed in self._held.values())
 
     def get(self, shard: Shard, bits: int) -> PackedWeights | None:

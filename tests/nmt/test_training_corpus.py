@@ -127,10 +127,7 @@ def test_a_recipe_by_name_has_a_small_model_and_one_by_file_the_models_sizes(tmp
     path = tmp_path / "mine.json"
     path.write_text(toy_language.GRU.model_dump_json())
     assert recipe_for(str(path), seed=9) == Recipe(toy_language.GRU, seed=9)
-    twice = tmp_path / "twice.json"
-    twice.write_text(toy_language.GRU.model_copy(update={"start_token": 3}).model_dump_json())
     for keys in (
-        {"model": str(twice)},
         {"model": "gur"},
         {"model": str(path), "vocab": 7},
         {"model": "gru", "batch_tokens": 0},

@@ -179,8 +179,4 @@ def _from_file(model: str, vocab: int | None) -> Architecture:
         raise TrainingError(what, path=model, remedy="give another kind, such as transformer")
     if vocab is not None and {vocab} != {architecture.src_vocab, architecture.tgt_vocab}:
         raise TrainingError(f"--vocab {vocab} is not what the architecture says", path=model, remedy="leave --vocab out")
-    tokens = (architecture.pad_token, architecture.unk_token, architecture.eos_token)
-    if len(set(tokens)) < 3 or architecture.start_token in tokens[1:]:
-        what = "two of pad_token, unk_token, eos_token and start_token are the same"
-        raise TrainingError(what, path=model, remedy="only pad_token and start_token may be")
     return architecture

@@ -226,23 +226,19 @@ def engagement(
     held.append(kept)
     cold = _state(cost, "cold", first, {}, held[1], cold_read_s)
     turns = (_state(cost, f"turn {k}", plan, held[k - 1], held[k]) for k, plan in enumerate(plans, start=1))
-    return Engagement(tuple(plans), planned_compute(cost, first), (cold, *turns), memory_of(cost, first).working_bytes)
-
-
-def planned_compute(cost: StiCost, plan: StreamingPlan) -> PlannedCompute:
-    """Return the computing times of the submodel of a plan."""
-    slices, lengths = plan.slices_per_layer, tuple(sorted(cost.comp_s))
-    return PlannedCompute(
-        layers=plan.layers,
+    slices, lengths = first.slices_per_layer, tuple(sorted(cost.comp_s))
+    compute = PlannedCompute(
+        layers=first.layers,
         lengths=lengths,
         layer_s=tuple(cost.comp_s[length][slices - 1] for length in lengths),
-        decoder_layers=len(plan.layer_indices) - plan.layers,
+        decoder_layers=len(first.layer_indices) - first.layers,
         step_s=cost.step_s(slices),
         once_s=cost.once_s(slices),
         embed_s=tuple(cost.t_embed(length) for length in lengths),
         head_s=cost.head_s,
         slowed=cost.slowing(slices),
     )
+    return Engagement(tuple(plans), compute, (cold, *turns), memory_of(cost, first).working_bytes)
 
 
 def _state(
