@@ -386,15 +386,10 @@ def ratio(frame: pd.DataFrame, a: Hashable, b: Hashable) -> Ratio:
     return Ratio(value, low, high, len(times[a]))
 
 
-def matrix_reference(rows: int = 4_096, columns: int = 512, repeats: int = 25) -> Run:
+def matrix_reference() -> Run:
     """Return reference work: products of an 8 MB matrix with a vector, as a small decoder's output layer computes them.
 
     The matrix does not fit into the private cache of a core, so that neighbours on shared caches and memory change the time.
     """
-    matrix, vector, out = np.ones((rows, columns), np.float32), np.ones(columns, np.float32), np.empty(rows, np.float32)
-
-    def work() -> None:
-        for _ in range(repeats):
-            np.einsum("ij,j->i", matrix, vector, out=out)
-
-    return work
+    matrix, vector = np.ones((4_096, 512), np.float32), np.ones(512, np.float32)
+    return lambda: [np.einsum("ij,j->i", matrix, vector) for _ in range(25)]

@@ -13,30 +13,15 @@ from typing import Any
 
 import pytest
 
-from simnmt.base.errors import InputError, Interrupted
+from simnmt.base.errors import Interrupted
 from simnmt.calibrate import calibration as run_module
 from simnmt.calibrate import processor_use
 from simnmt.profile.profile_file import read_profile
-from simnmt.report import page_template
 from tests.calibrate.engines import FakeEngine
 from tests.nmt import toy_language
 
-QUICK = (
-    "calibrate",
-    "--model",
-    "gru",
-    "--threads",
-    "1",
-    "--quick",
-    "--part",
-    "execution",
-    "--part",
-    "step",
-    "--part",
-    "overheads",
-    "--out",
-    "box.json",
-)
+PARTS = ("--part", "execution", "--part", "step", "--part", "overheads")
+QUICK = ("calibrate", "--model", "gru", "--threads", "1", "--quick", *PARTS, "--out", "box.json")
 TINY = {
     "kind": "gru", "layers": 1, "hidden": 16, "embedding": 16, "src_vocab": 50, "tgt_vocab": 50, "attention": "general",
 }  # fmt: skip
@@ -89,27 +74,6 @@ def test_interrupted_it_says_what_it_kept_and_how_to_go_on(folder: Path, simnmt:
     done = simnmt(*QUICK)
     assert (done.status, "going on from box.json.journal.jsonl" in done.err) == (0, True)
     assert not (folder / "box.json.journal.jsonl").exists()
-
-
-def test_what_ends_it_before_it_begins_says_nothing_of_an_older_journal(folder: Path, simnmt: Any, numbers: Any) -> None:
-    numbers(stop_at=70, stop=Interrupted(signal.SIGINT))
-    simnmt(*QUICK)
-    refused = simnmt(*QUICK, "--seed", "7")
-    assert (refused.status, "the journal has settings.seed 1" in refused.err) == (2, True)
-    assert "the same command" not in refused.err
-
-
-def test_a_page_that_fails_comes_after_what_was_measured(
-    folder: Path, simnmt: Any, numbers: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: Any) -> None:
-        raise InputError("cannot be written: No space left on device", path="box.html")
-
-    monkeypatch.setattr(page_template, "write_page", full)
-    done = simnmt(*QUICK)
-    assert (done.status, "box.html: cannot be written" in done.err) == (2, True)
-    assert "x target +" in done.out
-    assert done.out.endswith("wrote box.json\n")
 
 
 @pytest.mark.parametrize(
