@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from simnmt.base.errors import describe_error
 from simnmt.base.files import check_model_folder
-from simnmt.nmt.architecture import ARCHITECTURES, CONFIG_KEYS, FAMILIES, TransformerArchitecture, architecture_of
+from simnmt.nmt.architecture import CONFIG_KEYS, FAMILIES, TransformerArchitecture, architecture_of
 from simnmt.nmt.errors import NmtError, need
 
 _ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
@@ -31,26 +31,23 @@ def model_path(model: str, *, weights: bool = False) -> str:
     `NmtError` for an id that does not exist, and for one that is neither in the cache nor can be downloaded.
     """
     is_id = _ID.fullmatch(model) is not None and Path(model).suffix not in (".yaml", ".yml", ".json")
-    return str(_downloaded(model, weights)) if is_id and not Path(model).exists() and model not in ARCHITECTURES else model
+    return str(_downloaded(model, weights)) if is_id and not Path(model).exists() else model
 
 
 @cache
 def _downloaded(model: str, weights: bool) -> Path:
-    folder = _snapshot(model, [*_TEXTS, *_VOCABULARIES, *(_SAFETENSORS if weights else ())])
-    if weights and not any(folder.rglob(_SAFETENSORS[0])):
-        folder = _snapshot(model, [*_PICKLES])
-    logging.getLogger("simnmt.nmt").info("model %s: in the cache at %s", model, folder)
-    return folder
-
-
-def _snapshot(model: str, patterns: list[str]) -> Path:
     hub = need("huggingface_hub")
     try:
-        return Path(hub.snapshot_download(model, allow_patterns=patterns))
+        patterns = [*_TEXTS, *_VOCABULARIES, *(_SAFETENSORS if weights else ())]
+        folder = Path(hub.snapshot_download(model, allow_patterns=patterns))
+        if weights and not any(folder.rglob(_SAFETENSORS[0])):
+            folder = Path(hub.snapshot_download(model, allow_patterns=[*_PICKLES]))
     except (OSError, ValueError) as error:  # of the library, of its HTTP client, of the disk
         what = f"not in the cache {hub.constants.HF_HUB_CACHE}, and not downloaded: {describe_error(error)}"
         remedy = "check the id, the network, and HF_TOKEN if the model is private, or name a folder that holds the model"
         raise NmtError(what, path=model, remedy=remedy) from None
+    logging.getLogger("simnmt.nmt").info("model %s: in the cache at %s", model, folder)
+    return folder
 
 
 FOLDER_REMEDY = "name a folder of Marian, M2M100, NLLB or mBART as transformers saves it, with config.json and weights"
