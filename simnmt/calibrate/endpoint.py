@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -109,8 +110,9 @@ def calibrate_endpoint(
         except ServiceError as error:
             raise refused(error, settings.url) from None
         conditions = profile_assembly.conditions_block(state, profile_assembly.state(box), None, [])
-        profile = _profile(settings, ServiceTimes(requests), endpoint.echo_name, path.stem, device_name)
-        profile = checked_profile(profile.model_copy(update={"conditions": conditions}).model_dump(mode="json"))
+        device = Device(name=device_name or f"endpoint {urlsplit(settings.url).netloc}")
+        named: dict[str, Any] = {"name": path.stem, "device": device, "conditions": conditions}
+        profile = _profile(settings, ServiceTimes(requests), endpoint.echo_name, named)
         write_profile(path, profile)
         journal.remove()
     return Calibrated(profile, tuple(doubt.message for doubt in profile_doubts(profile)))
@@ -236,9 +238,8 @@ class ServiceTimes:
         return tuple(doubt for doubt, holds in doubts.items() if holds)
 
 
-def _profile(
-    settings: EndpointSettings, times: ServiceTimes, echo_name: str, name: str, device_name: str | None
-) -> DeviceProfile:
+def _profile(settings: EndpointSettings, times: ServiceTimes, echo_name: str, named: dict[str, Any]) -> DeviceProfile:
+    """Return the checked profile; `named`: its name, device and conditions."""
     src_len, tgt_len = ((int(times.counted[side].min()), int(times.counted[side].max())) for side in ("src_len", "tgt_len"))
     src_unit, tgt_unit = unit_and_counter(settings.src_unit, "src")[0], unit_and_counter(settings.tgt_unit, "tgt")[0]
     execution, echoes_s = times.execution(), times.requests["echo_s"].dropna().tolist()
@@ -255,14 +256,14 @@ def _profile(
         round_trip_s=times.round_trip_s,
         doubts=times.doubts(collinear=bool(execution.fit.collinear)),
     )
-    return DeviceProfile.model_construct(
+    profile = DeviceProfile.model_construct(
         schema_version=2,
-        name=name,
-        device=Device(name=device_name or f"endpoint {urlsplit(settings.url).netloc}"),
         model=Model(name=settings.model or settings.api, vocab=VOCAB),
         length_unit=LengthUnit(src=src_unit, tgt=tgt_unit),
         valid_range=ValidRange(src_len=src_len, tgt_len=tgt_len),
         execution=execution,
         endpoint=block,
         provenance=Provenance(source=source, date=profile_assembly.now(), tool=TOOL),
+        **named,
     )
+    return checked_profile(profile.model_dump(mode="json"))

@@ -52,10 +52,13 @@ def read_costs(profile: str) -> CostSource:
 
 def plan_costs(profile: str) -> CostSource:
     """Return the costs of a profile, or of one of the planner's own presets. Raises `ProfileError`."""
-    from simnmt.streaming.plan.presets import preset
+    from simnmt.profile.streaming_cost import BERT_BASE
+    from simnmt.streaming.plan.presets import PRESETS, board_cost
 
-    shipped = preset(profile)
-    return read_costs(profile) if shipped is None else CostSource(profile, shipped.kind, shipped.model, shipped.cost)
+    if profile not in PRESETS:
+        return read_costs(profile)
+    board, model = PRESETS[profile]
+    return CostSource(profile, "inferred", model, board_cost(board, BERT_BASE))
 
 
 def run_costs(

@@ -126,8 +126,6 @@ BOX = BoxDescription(
     machine="x86_64", system="Linux 6.1", cpu_model="Abacus 3000", logical_cores=4, allowed_cpus=(0, 1, 2, 3),
     governor="performance", frequency_mhz=3000.0, load_average=(0.1, 0.2, 0.3),
 )  # fmt: skip
-CANDIDATES = {"gemm": "float32", "candidates": 500}
-"""How an engine's decoder was written."""
 
 
 class FakeFile:

@@ -108,7 +108,6 @@ def test_an_interrupted_calibration_goes_on_and_asks_no_finished_round_twice(cal
 @pytest.mark.parametrize(
     "thinking",
     [
-        {"thoughts": "<think>\n" + 60 * "hm " + "</think>\n\n"},
         {"thoughts": 60 * "hm " + "</think>\n\n"},  # the prompt opened them
         {"reasoning": 60 * "hm "},
     ],

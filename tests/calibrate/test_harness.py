@@ -71,13 +71,6 @@ def test_cases_alternate_after_one_untimed_call_and_the_first_one_changes() -> N
     assert frame["case"].tolist() == list("abcbcacab") and (frame["seconds"] >= 0.0).all()
 
 
-def test_a_shuffled_round_has_an_order_of_its_own_which_is_the_same_each_time() -> None:
-    def order() -> list[str]:
-        return rounds(dict.fromkeys("abcdefgh", taking()), 4, shuffle=7, watch=QUIET)["case"].tolist()
-
-    assert order() == order() and len({tuple(order()[8 * at : 8 * at + 8]) for at in range(4)}) == 4
-
-
 def test_untimed_calls_are_directly_before_the_timed_one() -> None:
     order: list[str] = []
     warm = Case(lambda: order.append("run"), before=lambda: order.append("flush"), warm=True, prepare=lambda: None)
@@ -94,11 +87,6 @@ def test_short_cases_get_more_rounds_within_a_bound() -> None:
 def test_rounds_beyond_the_bound_are_left_out_but_not_the_first_ones() -> None:
     assert rounds({"a": case(taking())}, 9, within_s=5.0, watch=QUIET)["round"].nunique() == 5
     assert rounds({"a": case(taking())}, 9, within_s=0.1, watch=QUIET)["round"].nunique() == 3
-
-
-def test_a_case_takes_part_in_no_more_rounds_than_it_says() -> None:
-    frame = rounds({"a": case(taking()), "b": case(taking(), most_rounds=2)}, 4, watch=QUIET)
-    assert frame["case"].value_counts().to_dict() == {"a": 4, "b": 2}
 
 
 def disturbed_rounds(frame: pd.DataFrame, attempt: int = 0) -> list[int]:

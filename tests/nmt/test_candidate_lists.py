@@ -16,10 +16,7 @@ from simnmt.nmt.attentional_model import AttentionalModel
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.models import build_model
 from simnmt.nmt.sharp_translator import SharpTranslator
-from simnmt.nmt.subwords import (
-    Subwords,
-    learn_vocabulary,
-)
+from simnmt.nmt.subwords import Subwords, learn_vocabulary
 from simnmt.nmt.translation import Translator
 from simnmt.nmt.vocabulary.bundle_file import read_bundle
 from simnmt.nmt.vocabulary.candidate_lists import CandidateLists, LexicalTable, build_candidates, candidate_lists, ibm_model1

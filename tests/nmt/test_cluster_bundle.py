@@ -8,19 +8,9 @@ import pytest
 import torch
 
 from simnmt.nmt.errors import NmtError
-from simnmt.nmt.vocabulary.bundle_file import (
-    control_tokens,
-)
-from simnmt.nmt.vocabulary.cluster_bundle import (
-    ClusterBundle,
-    ClusterSet,
-    active_shares,
-    load_clusters,
-)
-from simnmt.nmt.vocabulary.contexts import (
-    cluster,
-    collect,
-)
+from simnmt.nmt.vocabulary.bundle_file import control_tokens
+from simnmt.nmt.vocabulary.cluster_bundle import ClusterBundle, ClusterSet, active_shares, load_clusters
+from simnmt.nmt.vocabulary.contexts import cluster, collect
 from simnmt.nmt.vocabulary.memory_account import memory_account
 from tests.nmt.tiny import GRU, lively, sources
 

@@ -18,10 +18,7 @@ from simnmt.nmt.output_layer import Output
 from simnmt.nmt.search import Search
 from simnmt.nmt.vocabulary.candidate_lists import CandidateLists
 from simnmt.nmt.vocabulary.cluster_bundle import ClusterBundle, ClusterSet
-from simnmt.nmt.vocabulary.contexts import (
-    cluster,
-    collect,
-)
+from simnmt.nmt.vocabulary.contexts import cluster, collect
 from simnmt.nmt.vocabulary.restricted_vocabulary import (
     ClusteredColumns,
     RestrictedVocabulary,

@@ -17,12 +17,7 @@ from simnmt.kernels.output_reference import Best
 from simnmt.kernels.projection_cost import ProductCosts, StageCost
 from simnmt.nmt.output_layer import BannedTokens, Limit, SubsetOutput
 from simnmt.nmt.search import BeamSearch, GreedySearch, Search
-from simnmt.nmt.vocabulary.restricted_vocabulary import (
-    RestrictedVocabulary,
-    clustered,
-    dense_choice,
-    listed,
-)
+from simnmt.nmt.vocabulary.restricted_vocabulary import RestrictedVocabulary, clustered, dense_choice, listed
 from tests.nmt.made_subsets import MadeLists, drawn
 from tests.nmt.tiny import Table, steps_of
 

@@ -19,14 +19,7 @@ from simnmt.streaming.encoder import EncoderWeights
 from simnmt.streaming.errors import StoreError
 from simnmt.streaming.shards import GaussianFit, LayerWeights, ascending, grouped, layer_shards, packed_bits, record_size
 from simnmt.streaming.store import ShardStore, write_store
-from tests.streaming.made_encoder import (
-    dequantised,
-    made_weights,
-    random_weights,
-    stored,
-    stored_weights,
-    unpacked_bits,
-)
+from tests.streaming.made_encoder import dequantised, made_weights, random_weights, stored, stored_weights, unpacked_bits
 
 WEIGHTS = random_weights()
 

@@ -12,13 +12,7 @@ from pydantic import Field
 
 from simnmt.base.configuration import checked_dataclass
 from simnmt.base.random_streams import stream
-from simnmt.nmt.architecture import (
-    ARCHITECTURES,
-    Architecture,
-    TransformerArchitecture,
-    architecture_of,
-    read_architecture,
-)
+from simnmt.nmt.architecture import ARCHITECTURES, Architecture, TransformerArchitecture, architecture_of, read_architecture
 from simnmt.nmt.errors import TrainingError
 from simnmt.workload.corpus import text_pairs
 

@@ -74,6 +74,7 @@ def report_of(devices: Sequence[Layers], real: Sequence[Row], left_out: Sequence
     ours = [row for device in devices for row in device.stages.values()]
     layers = sorted([*OUTPUT_LAYER, *ours], key=lambda row: ([*SETS].index(row["set"]), row["beam"]))
     speeds = _speed_rows(devices)
+    without_maxi = [row for row in speeds if row["strategy"] in ("mini", "half-empty")]
     pairs = [pair for device in devices for pair in grouped(device.decoders, "beam").values()]
     notes = ["No profile at hand has a fused output layer: `simnmt calibrate --part decoder` measures it."]
     title = "Speed, fused and topped up (figures 3, 4, 9, 10)"
@@ -92,7 +93,10 @@ def report_of(devices: Sequence[Layers], real: Sequence[Row], left_out: Sequence
             FUSED.shown_table("real", real, case=_case),
             FUSED.shown_table("devices", [_device_row(*pair) for pair in pairs]),
         ],
-        _figures(ours, speeds),
+        [
+            *([_share_figure(ours)] if ours else []),
+            *simulation.speed_figure("figures-3-4", "Figures 3, 4, 9 and 10: speed, fused and topped up", without_maxi),
+        ],
         [*left_out, *(() if devices else notes)],
         values={"seeds": len(simulation.SPEED_SEEDS)},
         rows={"table-2-3": [*OUTPUT_LAYER, *ours], "speeds": speeds},
@@ -134,17 +138,6 @@ def _speed_rows(devices: Sequence[Layers]) -> list[Row]:
 def _device_row(plain: Decoder, fused: Decoder) -> Row:
     keys = "device box=profile.device.name model=profile.model.name vocab=profile.model.vocab beam batch kind=shown_kind"
     return record(fused, f"{keys} fused=choice.short exact=choice.exact") | record(plain, "plain=choice.short")
-
-
-def _figures(stages: Sequence[Row], speeds: Sequence[Row]) -> list[Figure]:
-    cumulative = [row for row in speeds if row["strategy"] in ("mini", "half-empty")]
-    return [
-        *([_share_figure(stages)] if stages else []),
-        *simulation.speed_figure(
-            "figures-3-4", "Figures 3 and 4: speed with the fused kernel", [row for row in speeds if row["strategy"] == "mini"]
-        ),
-        *simulation.speed_figure("figures-9-10", "Figures 9 and 10: cumulative results", cumulative),
-    ]
 
 
 def _share_figure(stages: Sequence[Row]) -> Figure:

@@ -5,10 +5,9 @@ The only model of these boards: `simnmt sti plan` and the studies of trained cla
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
-from simnmt.profile.streaming_cost import BERT_BASE, BITS, Shard, ShardGeometry, StiCost
+from simnmt.profile.streaming_cost import BITS, Shard, ShardGeometry, StiCost
 
 Board = Literal["odroid", "jetson"]
 LAYER_LOAD_S, LAYER_COMP_S = 0.339, 0.095
@@ -23,18 +22,6 @@ OUTLIERS = 0.0015
 """Published share of weights that are outliers."""
 LENGTH = 128
 """Nominal padded tokens of the presets, whose costs depend on no length."""
-
-
-@dataclass(frozen=True, slots=True)
-class Preset:
-    """The cost of a board and its origin."""
-
-    cost: StiCost
-    kind: str
-    model: str
-    """Description of the size and the costs of the model."""
-    preload_bytes: int
-    """The paper's buffer on that board."""
 
 
 def board_cost(board: Board, geometry: ShardGeometry, length: int = LENGTH, order: tuple[Shard, ...] | None = None) -> StiCost:
@@ -63,14 +50,7 @@ PRESETS: dict[str, tuple[Board, str]] = {
         f"{_SIZE}, as on the other board; a whole layer computed in 57 ms, with a quarter of its shards 0.7 % faster",
     ),
 }
-
-
-def preset(name: str) -> Preset | None:
-    """Return the preset of a name in `PRESETS`; None for any other name."""
-    if name not in PRESETS:
-        return None
-    board, model = PRESETS[name]
-    return Preset(board_cost(board, BERT_BASE), "inferred", model, PRELOAD_BYTES[board])
+"""By name: the board, and a description of the model and its costs, which are inferred."""
 
 
 def _record_bytes(geometry: ShardGeometry, bits: int) -> int:

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simnmt.papers.sti.plans import GPU, PROCESSOR
-from simnmt.profile.streaming_cost import BITS, StiCost
+from simnmt.profile.streaming_cost import BERT_BASE, BITS, StiCost
 from simnmt.streaming.plan.plan_summary import contestants, in_memory, load_and_execute, standard_pipeline
-from simnmt.streaming.plan.presets import PRESETS, preset
+from simnmt.streaming.plan.presets import PRELOAD_BYTES, PRESETS, board_cost
 from simnmt.streaming.plan.streaming_plan import make_plan, memory_of, model_bytes
 from tests.streaming.plan.made_cost import LENGTH, costs, round_cost
 
@@ -77,24 +77,20 @@ def test_memory_keeps_what_is_preloaded_apart_from_what_is_worked_with() -> None
 
 def test_presets_have_the_shapes_that_sti_24_tells_of() -> None:
     sizes = {}
-    for name in PRESETS:
-        shipped = preset(name)
-        assert shipped is not None
-        plans = [make_plan(shipped.cost, deadline_s, shipped.preload_bytes, length=128) for deadline_s in (0.15, 0.2, 0.4)]
+    for name, (board, _) in PRESETS.items():
+        cost, preload_bytes = board_cost(board, BERT_BASE), PRELOAD_BYTES[board]
+        plans = [make_plan(cost, deadline_s, preload_bytes, length=128) for deadline_s in (0.15, 0.2, 0.4)]
         sizes[name] = [(plan.layers, plan.slices_per_layer) for plan in plans]
     assert sizes == {"@odroid-sti": [(3, 6), (4, 6), (5, 10)], "@jetson-sti": [(2, 12), (3, 12), (7, 12)]}
-    assert preset("@odroid") is None
 
 
 def test_there_is_one_model_of_each_board() -> None:
     """The planner's presets are the boards that studies stand on, for shards of BERT's size (STI-20, STI-21)."""
     order = tuple((layer, piece) for layer in range(12) for piece in range(12))
     for name, device in (("@odroid-sti", PROCESSOR), ("@jetson-sti", GPU)):
-        shipped, studied = preset(name), device.cost(12, 12, order)
-        assert shipped is not None
-        assert shipped.cost.io_s == studied.io_s
-        assert [*shipped.cost.comp_s.values()] == [*studied.comp_s.values()]
-    processor = preset("@odroid-sti")
-    assert processor is not None
-    assert processor.cost.t_comp(128, 12) == pytest.approx(0.095)
-    assert 12 * processor.cost.io_s[32] == pytest.approx(0.339)
+        shipped, studied = board_cost(PRESETS[name][0], BERT_BASE), device.cost(12, 12, order)
+        assert shipped.io_s == studied.io_s
+        assert [*shipped.comp_s.values()] == [*studied.comp_s.values()]
+    processor = board_cost("odroid", BERT_BASE)
+    assert processor.t_comp(128, 12) == pytest.approx(0.095)
+    assert 12 * processor.io_s[32] == pytest.approx(0.339)
