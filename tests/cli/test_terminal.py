@@ -165,7 +165,7 @@ def test_a_quiet_command_prints_no_notes_before_or_behind_the_verb(
 
 def test_a_quiet_command_warns_and_complains(folder: Path, simnmt: Callable[..., Any]) -> None:
     profile = json.loads(Path("gateway.json").read_text())
-    fit = profile["execution"]["fit"] | {"heldout_error": 0.3}
+    fit = profile["execution"].get("fit", {}) | {"heldout_error": 0.3}
     profile |= {"execution": profile["execution"] | {"kind": "measured", "fit": fit}}
     Path("gateway.json").write_text(json.dumps(profile))
     assert simnmt("run", "small.yaml", "-q").err.startswith("simnmt: warning: ")
