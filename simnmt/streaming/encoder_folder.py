@@ -90,11 +90,7 @@ def _load_elastic(path: Path) -> EncoderWeights:
 
 
 def _encoder_of(
-    configuration: EncoderConfiguration,
-    tensors: dict[str, Tensor],
-    origin: str,
-    files: Mapping[str, bytes],
-    names: tuple[str, ...],
+    configuration: EncoderConfiguration, tensors: dict[str, Tensor], origin: str, **tokens_and_names: Any
 ) -> EncoderWeights:
     """Return the encoder of all its tensors by name; the matrices are taken out of `tensors`."""
     matrices = [tensors.pop(name) for name in matrix_names(configuration)]
