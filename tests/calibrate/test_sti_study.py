@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -103,7 +104,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     pieces = learn_pieces(TEXTS, 30)
     made = made_weights(layers=2, vocabulary=pieces.size)
     weights = EncoderWeights(made.configuration, made.resident, made.layer, origin="folder/tiny")
-    write_store(weights, folder / "tiny.store", beside=pieces.files)
+    write_store(replace(weights, files=pieces.files), folder / "tiny.store")
     lines = [f"{text}\t{int('fine' in text or 'warm' in text)}" for text in TEXTS]
     (folder / "films.tsv").write_text("sentence\tlabel\n" + "\n".join(lines) + "\n")
     (folder / "ranking.tsv").write_text("sentence\tlabel\nwarm and fine\t1\ndull and cold\t0\ncold\t0\n")
