@@ -9,7 +9,6 @@ from simnmt.calibrate.sharp_models import layer_operations, operations
 from simnmt.kernels.beam_search import beam_search
 from simnmt.kernels.sharp.decoder import SharpDecoder
 from simnmt.kernels.sharp.model import Float32, Layer, SharpTokens, SharpWeights
-from simnmt.kernels.sharp.reference import ReferenceMember
 from simnmt.nmt.architecture import SHARP_MODELS
 from simnmt.profile.decoder_settings import DecoderSettings
 from tests.kernels.implementations import needs_compiled
@@ -17,34 +16,20 @@ from tests.kernels.implementations import needs_compiled
 PAD, UNK, START, EOS, A, B = range(6)
 
 
-def array(values: object) -> Float32:
-    return np.array(values, np.float32)
-
-
 def zeros(*shape: int) -> Float32:
     return np.zeros(shape, np.float32)
 
 
-def one_hot_model(
-    word: Float32,
-    *,
-    state: Float32 | None = None,
-    context: Float32,
-    output: Float32,
-    query: Float32 | None = None,
-    stack: tuple[Layer, ...] = (),
-) -> SharpWeights:
-    """A GRU whose embeddings are one-hot, so that column w of V is what word w adds to each gate, and of V_a to the query."""
+def one_hot_model(word: Float32, output: Float32, stack: tuple[Layer, ...] = ()) -> SharpWeights:
+    """A GRU without state and source whose embeddings are one-hot: column w of V is what word w adds to each gate."""
     gates, r = word.shape[0], word.shape[0] // 3
-    s = context.shape[1]
-    query = zeros(s, 6) if query is None else query
     return SharpWeights(
         cell="gru",
         embedding=np.eye(6, dtype=np.float32),
-        state=np.concatenate((zeros(gates, r) if state is None else state, zeros(len(query), r))),
-        word=np.concatenate((word, query)),
-        context=context,
-        key=np.eye(len(query), s, dtype=np.float32),
+        state=zeros(gates + 1, r),
+        word=np.concatenate((word, zeros(1, 6))),
+        context=zeros(gates, 1),
+        key=zeros(1, 1),
         bias=zeros(gates),
         score=None,
         stack=stack,
@@ -54,46 +39,11 @@ def one_hot_model(
     )
 
 
-def log_odds(weights: SharpWeights, source: Float32, given: list[int], word: int) -> float:
-    """How much likelier the last step of `given` finds `word` than the end, whose logit is 0: the word's own logit."""
+def logit(weights: SharpWeights, word: int) -> float:
+    """The logit of a first word: how much likelier it is than the end, whose logit is 0."""
     decoder = SharpDecoder(weights, DecoderSettings(), max_len=5)
-    asked = np.array([*given[:-1], word])
-    ended = np.array([*given[:-1], EOS])
-    return float(decoder.forced(source, asked).log_probs[-1] - decoder.forced(source, ended).log_probs[-1])
-
-
-def first_word(u: float, r: float, h: float) -> Float32:
-    """Columns of V that begin with a candidate of `h` and an update gate shut: h' is the candidate."""
-    column = zeros(3, 6)
-    column[:, START] = (-200.0, 0.0, h)
-    column[:, A] = (u, r, 0.3)
-    return column
-
-
-@needs_compiled
-def test_sharp_04_the_gru_inside_the_decoder() -> None:
-    """The start word leaves h = 0.5, the word A then brings the example's logits."""
-    word = first_word(0.1, 0.2, float(np.arctanh(0.5)) + 0.2)
-    output = zeros(6, 1)
-    output[B] = 1.0
-    model = one_hot_model(word, state=array([[0.0], [0.0], [0.4]]), context=array([[0.0], [0.0], [-0.2]]), output=output)
-    assert log_odds(model, array([[1.0]]), [B], B) == pytest.approx(0.5, abs=1e-6)
-    assert log_odds(model, array([[1.0]]), [A, B], B) == pytest.approx(0.360788, abs=1e-6)
-
-
-@needs_compiled
-def test_sharp_04_attention_inside_the_decoder() -> None:
-    """Keys e1 and e2, query (1, 0): d = (0.580026, 0), a = (0.641073, 0.358927), seen as tanh of a_1 in the state."""
-    query = zeros(2, 6)
-    query[0, START] = 1.0
-    output = zeros(6, 1)
-    output[B] = 1.0
-    model = one_hot_model(first_word(0, 0, 0), context=array([[0, 0], [0, 0], [1, 0]]), output=output, query=query)
-    source = np.eye(2, dtype=np.float32)
-    member = ReferenceMember(model)
-    member.begin(source, None)
-    assert member.step(np.array([START]), np.array([0]))[1][0] == pytest.approx([0.641073, 0.358927], abs=5e-7)
-    assert np.arctanh(log_odds(model, source, [B], B)) == pytest.approx(0.641073, abs=1e-6)
+    one, end = (decoder.forced(zeros(1, 1), np.array([first])).log_probs[0] for first in (word, EOS))
+    return float(one - end)
 
 
 @needs_compiled
@@ -106,24 +56,22 @@ def test_sharp_12_connected_layers_with_their_skips(layers, value) -> None:
     output[A], output[B] = (1, 0), (0, 1)
     identity = np.eye(2, dtype=np.float32)
     relus = tuple(Layer("fc_relu", identity) for _ in range(layers))
-    source = zeros(1, 1)
-    model = one_hot_model(word, context=zeros(6, 1), output=output, stack=relus)
-    assert log_odds(model, source, [A], A) == pytest.approx(value, abs=1e-6)
-    assert log_odds(model, source, [B], B) == pytest.approx(0 if layers else -1, abs=1e-6)
-    topped = one_hot_model(word, context=zeros(6, 1), output=output, stack=(*relus, Layer("fc_tanh", identity)))
-    assert log_odds(topped, source, [A], A) == pytest.approx(np.tanh(value), abs=1e-6)
+    model = one_hot_model(word, output, relus)
+    assert logit(model, A) == pytest.approx(value, abs=1e-6)
+    assert logit(model, B) == pytest.approx(0 if layers else -1, abs=1e-6)
+    topped = one_hot_model(word, output, (*relus, Layer("fc_tanh", identity)))
+    assert logit(topped, A) == pytest.approx(np.tanh(value), abs=1e-6)
     if layers == 5:
-        assert log_odds(topped, source, [A], A) == pytest.approx(0.999329, abs=1e-6)
-        steep = (Layer("fc_relu", 37 * identity),)
-        limited = one_hot_model(word, context=zeros(6, 1), output=output, stack=steep)
-        assert log_odds(limited, source, [A], A) == pytest.approx(10, abs=1e-5), "a relu is at most ten"
+        assert logit(topped, A) == pytest.approx(0.999329, abs=1e-6)
+        limited = one_hot_model(word, output, (Layer("fc_relu", 37 * identity),))
+        assert logit(limited, A) == pytest.approx(10, abs=1e-5), "a relu is at most ten"
 
 
 @needs_compiled
 @pytest.mark.parametrize(("ahead", "steps"), [(2.99, 2), (3.01, 1)])
 def test_sharp_03_the_search_stops_at_the_margin(ahead, steps) -> None:
     """The end is `ahead` of the only other word at each step, so after one step the best partial one is that far behind."""
-    model = one_hot_model(zeros(3, 6), context=zeros(3, 1), output=zeros(6, 1))
+    model = one_hot_model(zeros(3, 6), zeros(6, 1))
     model.output_bias[EOS] = ahead
     decoder = SharpDecoder(model, DecoderSettings(beam=2), max_len=5)
     translation = decoder.decode(zeros(1, 1), np.array([EOS, A]))

@@ -113,29 +113,6 @@ def test_any_model_and_sizes_find_the_translation_of_float64(
     assert translation.log_prob == pytest.approx(score([model], [states], words, np.arange(vocab)), abs=1e-3)
 
 
-@pytest.mark.parametrize("options", IDENTITIES, ids=str)
-@pytest.mark.parametrize("gemm", ["float32", "int16"])
-def test_sharp_10_identities_change_no_word(options, gemm) -> None:
-    """Kept products of embeddings and merged states change no bit; kept attention and fusing change roundings alone."""
-    bitwise = not {"attention", "fused"} & options.keys()
-    for seed in (1, 3) if gemm == "int16" else range(5):
-        model = weights(seed, stack=STACKS[seed % 4])
-        before = decoder(model, beam=6, gemm=gemm).decode(source(seed))
-        after = decoder(model, beam=6, gemm=gemm, **options).decode(source(seed))
-        if bitwise:
-            assert after == before
-        elif gemm == "float32":
-            assert_close(after, before)
-        else:  # rounded to 16 bits at another place
-            assert after.log_prob == pytest.approx(before.log_prob, abs=0.05)
-
-
-def test_sharp_14_an_ensemble_averages_distributions() -> None:
-    models, states = [weights(seed, stack=STACKS[seed]) for seed in range(3)], [source(seed) for seed in range(3)]
-    translation = decode_ensemble([decoder(model) for model in models], states)
-    assert_close(translation, oracle(models, states, 4))
-
-
 def with_logits(offset: float, seed: int) -> SharpWeights:
     """A model whose logits are its output biases: multiples of 1/1024, which float32 holds exactly up to 16,384."""
     model = weights(seed)
@@ -237,16 +214,6 @@ NOISE = {
 
 def encoder(weights: SourceWeights, **options: object) -> SourceEncoder:
     return SourceEncoder(weights, DecoderSettings(**options))
-
-
-@pytest.mark.parametrize("kind", ["gru", "lstm"])
-@pytest.mark.parametrize("layers", [1, 3])
-def test_states_equal_those_of_float64(kind: str, layers: int) -> None:
-    weights = source_weights(layers, kind=kind, layers=layers)
-    for words in (SENTENCE, [3], [0, 3]):
-        states = encoder(weights).encode(words)
-        assert states.shape == (len(words), 38) and states.dtype == np.float32
-        np.testing.assert_allclose(states, source_states(weights, words), atol=2e-6)
 
 
 @pytest.mark.parametrize("kind", ["gru", "lstm"])
