@@ -367,8 +367,6 @@ class Turn:
     execution: Execution
     kept_bytes: int
     """Bytes in the buffer after the turn."""
-    executed_plan: StreamingPlan
-    """The plan with the shards that the buffer held before the turn as preloaded, and its predicted times."""
 
 
 def run_engagement(
@@ -410,9 +408,8 @@ def run_engagement(
             plan = plans[contents]
         preload.capacity_bytes = engaged.capacity_bytes
         execution = pipeline.run(plan, preload, token_ids, mask)
-        executed = replace(plan, preloaded=frozenset(shard for shard, bits in plan.bits.items() if held.get(shard) == bits))
-        predicted = timeline_of(executed, cost, token_ids.shape[1])
-        executed = replace(executed, latency_s=predicted.latency_s, stall_s=predicted.stall_s)
-        yield Turn(plan, held, held_bytes, predicted, execution, preload.size_bytes, executed)
+        in_memory = frozenset(shard for shard, bits in plan.bits.items() if held.get(shard) == bits)
+        predicted = timeline_of(replace(plan, preloaded=in_memory), cost, token_ids.shape[1])
+        yield Turn(plan, held, held_bytes, predicted, execution, preload.size_bytes)
     preload.capacity_bytes = engaged.preload_bytes
     preload.evict()
