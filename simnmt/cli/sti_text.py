@@ -177,7 +177,7 @@ def format_engagement(store: ShardStore, source: CostSource, engaged: Engagement
     paced = "as fast as the disk gives" if pace is None else f"paced to {pace / 1e6:g} MB/s"
     last = turns[-1]
     lines = [
-        f"{store.index.origin or store.kind}: {geometry.layers} x {geometry.heads} shards, {engaged.length} tokens, {paced}; "
+        f"{store.name}: {geometry.layers} x {geometry.heads} shards, {engaged.length} tokens, {paced}; "
         f"deadline {1e3 * engaged.deadline_s:g} ms, buffer {engaged.preload_bytes / 1e6:g} MB, "
         f"{engaged.capacity_bytes / 1e6:g} MB within the engagement",
         f"planned with {source.name} ({source.kind}); "

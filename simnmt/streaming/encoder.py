@@ -22,7 +22,6 @@ from simnmt.profile.streaming_cost import ShardGeometry
 from simnmt.streaming.errors import StreamingError
 from simnmt.streaming.shards import SEGMENTS, LayerBuffer, LayerWeights
 
-REMEDY = "train or shard the model again"
 Shape = tuple[int, ...]
 Activation = Literal["gelu", "relu"]
 Positive = Annotated[int, Field(ge=1)]
@@ -131,7 +130,9 @@ def check_encoder_tensors(
     try:
         check_tensors(tensors, shapes)
     except ValueError as error:
-        raise StreamingError(f"not the tensors of its encoder: {error}", path=path, remedy=REMEDY) from None
+        raise StreamingError(
+            f"not the tensors of its encoder: {error}", path=path, remedy="train or shard the model again"
+        ) from None
 
 
 def matrix_names(configuration: EncoderConfiguration) -> list[str]:

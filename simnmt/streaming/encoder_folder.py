@@ -21,7 +21,7 @@ from torch import Tensor
 from simnmt.base.configuration import checked_dataclass
 from simnmt.base.errors import describe_error
 from simnmt.base.files import MOST_MODEL_BYTES, check_model_folder, read_bounded, written_whole
-from simnmt.nmt.checkpoint import TRAINING_FILE, WEIGHTS_FILE, TensorFileError, read_tensors, write_tensors
+from simnmt.nmt.checkpoint import TRAINING_FILE, WEIGHTS_FILE, read_tensors, write_tensors
 from simnmt.nmt.errors import need
 from simnmt.streaming.encoder import EncoderConfiguration, EncoderWeights, check_encoder_tensors, matrix_names, random_resident
 from simnmt.streaming.errors import StreamingError
@@ -78,10 +78,8 @@ def _load_elastic(path: Path) -> EncoderWeights:
         vocabulary = read_bounded(path / PIECES_FILE, MOST_MODEL_BYTES)
     except OSError as error:
         raise _unusable(path, error) from None
-    except TensorFileError:
-        raise StreamingError("damaged, or no safetensors file", path=path / WEIGHTS_FILE, remedy=_AGAIN) from None
-    except ValueError as error:
-        raise StreamingError(f"no configuration of an encoder: {error}", path=path / ENCODER_FILE, remedy=_AGAIN) from None
+    except ValueError as error:  # a TensorFileError too
+        raise StreamingError(f"damaged: {error}", path=path, remedy=_AGAIN) from None
     check_encoder_tensors(configuration, tensors, path / WEIGHTS_FILE, matrices=True)
     names = tuple(map(str, _read_json(path / TRAINING_FILE).get("label_names", ())))
     if len(set(names)) != configuration.classes or Pieces(vocabulary).size != configuration.vocabulary:

@@ -23,7 +23,8 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from safetensors import SafetensorError
 from torch import Tensor
 
-from simnmt.base.files import MOST_MODEL_BYTES, MOST_TENSOR_BYTES, NO_ROOM, partial_folder, read_bounded
+from simnmt.base.errors import describe_error
+from simnmt.base.files import MOST_MODEL_BYTES, MOST_TENSOR_BYTES, partial_folder, read_bounded
 from simnmt.kernels.unpack import PackedWeights
 from simnmt.nmt.checkpoint import TensorFileError, read_tensors, write_tensors
 from simnmt.profile.streaming_cost import BITS
@@ -76,7 +77,7 @@ class Index:
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", allow_inf_nan=False)
 
-    version: int
+    version: Annotated[int, Field(ge=VERSION, le=VERSION)]
     fingerprint: str
     """SHA-256 of the model: `EncoderWeights.fingerprint`."""
     configuration: EncoderConfiguration
@@ -119,11 +120,8 @@ class ShardStore:
         """Wrap an open file; callers use `ShardStore.open`."""
         self.path, self.index, self.records, self._content, self._lock = path, index, records, content, Lock()
         self.file = content.fileno()
-        self.configuration, self.geometry, self.kind = (
-            index.configuration,
-            index.configuration.geometry,
-            index.configuration.kind,
-        )
+        self.configuration, self.geometry = index.configuration, index.configuration.geometry
+        self.name = index.origin or index.configuration.kind
         self.fingerprint, self.label_names, self.bits = index.fingerprint, index.label_names, index.bits
         self._records = {(record.layer, record.slice, record.bits): record for record in records}
 
@@ -135,19 +133,15 @@ class ShardStore:
             index = _INDEX.validate_json(read_bounded(folder / INDEX, MOST_INDEX_BYTES), strict=True)
             records = index.records
         except OSError as error:
-            absent = isinstance(error, (FileNotFoundError, NotADirectoryError))
-            what = "no shard store" if absent else f"cannot be read: {error.strerror}"
-            raise StoreError(what, path=folder, remedy="give what simnmt sti shard wrote") from None
+            remedy = "give what simnmt sti shard wrote"
+            raise StoreError(f"no shard store: {error.strerror}", path=folder, remedy=remedy) from None
         except (ValidationError, ValueError, RecursionError):
             raise StoreError("no index of shards, or of another version", path=folder / INDEX, remedy=AGAIN) from None
-        if index.version != VERSION:
-            what = f"a store of version {index.version}, where {VERSION} is known"
-            raise StoreError(what, path=folder / INDEX, remedy=AGAIN)
         size = sum(record.size for record in records)
         with _readable(folder / SHARDS):
             actual = (folder / SHARDS).stat().st_size
             if actual != size:
-                what = f"{'cut short' if actual < size else 'too long'}: {actual:,} bytes where {size:,} were written"
+                what = f"damaged: {actual:,} bytes where {size:,} were written"
                 raise StoreError(what, path=folder / SHARDS, remedy=AGAIN)
             content = (folder / SHARDS).open("rb", buffering=0)
         page_cache.disable_read_ahead(content.fileno())
@@ -259,7 +253,7 @@ def describe_store(store: ShardStore) -> dict[str, Any]:
     return {
         "model": index.origin,
         "random": index.random,
-        "kind": store.kind,
+        "kind": store.configuration.kind,
         "fingerprint": store.fingerprint,
         "layers": geometry.layers,
         "slices": geometry.heads,
@@ -334,7 +328,5 @@ def write_store(
             (partial / INDEX).write_text(json.dumps(asdict(index), ensure_ascii=False), encoding="utf-8")
             partial.replace(out)
     except (OSError, SafetensorError) as error:
-        number = error.errno if isinstance(error, OSError) else None
-        remedy = "make room, and give the same command again" if number in NO_ROOM else "choose another --out"
-        what = os.strerror(number) if number else str(error)
-        raise StoreError(f"cannot be written: {what}", path=out, remedy=remedy) from None
+        remedy = "make room, or choose another --out"
+        raise StoreError(f"cannot be written: {describe_error(error)}", path=out, remedy=remedy) from None

@@ -7,6 +7,7 @@ import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -67,41 +68,40 @@ def read_task(path: str | os.PathLike[str], *, label_names: Sequence[str] | None
     in the file: 0 to the greatest if all are whole numbers, else in alphabetical order.
     """
 
-    def fault(what: str, line: int, remedy: str | None = None) -> StreamingError:
-        return StreamingError(what, path=path, line=line, remedy=remedy)
-
+    fault = partial(StreamingError, path=path)
     try:
         content = read_bounded(path, MOST_TEXT_BYTES, pipes=True)
         lines = content.decode("utf-8-sig").removesuffix("\n").split("\n")
     except OSError as error:
-        raise StreamingError(f"cannot be read: {error.strerror or error}", path=path) from None
+        raise fault(f"cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
-        raise fault("not UTF-8", content.count(b"\n", 0, error.start) + 1, "convert the file to UTF-8") from None
+        raise fault("not UTF-8", line=content.count(b"\n", 0, error.start) + 1, remedy="convert the file to UTF-8") from None
     header, *rows = [line.removesuffix("\r").split("\t") for line in lines]
     columns = max((names for names in TEXT_COLUMNS if set(names) <= set(header)), key=len, default=())
     if not columns or LABEL_COLUMN not in header or not rows:
+        what = "no column sentence" if not columns else "no column label, or no example below the header"
         remedy = "begin the file with a header: sentence<TAB>label, or sentence1<TAB>sentence2<TAB>label"
-        lacking = "label" if columns else "sentence"
-        raise fault("no example below the header" if LABEL_COLUMN in header and columns else f"no column {lacking}", 1, remedy)
+        raise fault(what, line=1, remedy=remedy)
+    places = [header.index(name) for name in (*columns, LABEL_COLUMN)]
     texts: list[Text] = []
     labels: list[str] = []
     for number, row in enumerate(rows, start=2):
         if len(row) != len(header):
-            raise fault(f"{len(row)} fields where the header has {len(header)}", number, "separate the columns by one tab")
-        fields = {name: value.strip() for name, value in zip(header, row, strict=True)}
-        for name in (*columns, LABEL_COLUMN):
-            if not fields[name]:
-                raise fault("no label" if name == LABEL_COLUMN else "no text", number, "leave the line out")
-        parts = [fields[name] for name in columns]
+            remedy = "separate the columns by one tab"
+            raise fault(f"{len(row)} fields where the header has {len(header)}", line=number, remedy=remedy)
+        *parts, label = (row[place].strip() for place in places)
+        if not label or not all(parts):
+            raise fault("no text, or no label", line=number, remedy="leave the line out")
         texts.append((parts[0], parts[1]) if len(parts) == 2 else parts[0])
-        labels.append(fields[LABEL_COLUMN])
+        labels.append(label)
     names = _names_of(labels, path) if label_names is None else tuple(label_names)
     classes = {name: index for index, name in enumerate(names)}
     if all(name == f"LABEL_{index}" for index, name in enumerate(names)):
         classes |= {str(index): index for index in range(len(names))}
     for number, label in enumerate(labels, start=2):
         if label not in classes:
-            raise fault(f"the label {label!r} is no class of the model", number, f"known: {', '.join(names[:6])}")
+            known = f"known: {', '.join(names[:6])}"
+            raise fault(f"the label {label!r} is no class of the model", line=number, remedy=known)
     indices = np.array([classes[label] for label in labels], np.int64)
     return Task(os.fspath(path), tuple(texts), indices, names, hashlib.sha256(content).hexdigest())
 
@@ -177,7 +177,6 @@ class HuggingFaceTokenizer:
 
     def __init__(self, files: Mapping[str, bytes]) -> None:
         """Build the tokenizer from the contents of its files; raises `StreamingError` if they are unusable."""
-        self.files: Mapping[str, bytes] = dict(files)
         auto = need("transformers").AutoTokenizer
         with tempfile.TemporaryDirectory() as folder:
             for name in TOKENIZER_FILES:  # no other: an unknown name may point elsewhere
