@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import pytest
 from simnmt.calibrate import sharp_agreement as agreeing
 from simnmt.calibrate.calibration import calibrate
 from simnmt.calibrate.harness import Silent
-from simnmt.calibrate.parts.decoder import decoder_block, ladder
+from simnmt.calibrate.parts.decoder import decoder_block
 from simnmt.calibrate.settings import Settings
 from simnmt.nmt.architecture import AttentionalArchitecture
 from simnmt.nmt.checkpoint import save_checkpoint
@@ -131,16 +130,6 @@ def test_ratios_of_rungs_are_exact_while_the_box_slows_down() -> None:
         measured, expected = variant.step_s / base.step_s, sum(stages_s(variant.settings)) / sum(stages_s(PLAIN))
         assert measured == pytest.approx(expected, rel=0.02), variant.settings.describe()
         assert variant.shares == pytest.approx([part / sum(stages_s(variant.settings)) for part in stages_s(variant.settings)])
-
-
-def test_the_ladder_begins_at_the_base_and_adds_one_technique_at_a_time() -> None:
-    """SHARP-11's order."""
-    rungs = list(ladder(PLAIN))[:7]
-    changed = [
-        [name for name in DecoderSettings.model_fields if getattr(one, name) != getattr(other, name)]
-        for one, other in pairwise(rungs)
-    ]
-    assert changed == [["gemm"], ["embeddings"], ["attention"], ["activations"], ["merge"], ["fused"]]
 
 
 def test_backends_without_stages_have_no_variants_and_report_why(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,13 +86,6 @@ def test_shipped_studies_are_the_default(tmp_path: Path, monkeypatch: pytest.Mon
     assert studied() == {"gru-xx-en"} and not studied(studies=[])
 
 
-def test_two_studies_of_one_model_are_refused(tmp_path: Path) -> None:
-    for name in ("a.json", "b.json"):
-        write_study(tmp_path / name, study())
-    with pytest.raises(InputError, match="two studies of gru-xx-en"):
-        reproduce(studies=[tmp_path / "a.json", tmp_path / "b.json"])
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
