@@ -215,7 +215,7 @@ class ElasticEncoder:
 
     def layer(self, hidden: Tensor, mask: Tensor, layer_index: int, slices: Sequence[int], buffer: LayerBuffer) -> Tensor:
         """Return the output of a layer, [b, l, d], with only `slices`, whose shards are in `buffer` in this order."""
-        part = {name: torch.from_numpy(buffer.segment(name)) for name in SEGMENTS}
+        part = {name: torch.from_numpy(buffer.segments[name]) for name in SEGMENTS}
         whole = list(slices) == list(range(self.configuration.heads))
         return self.layer_of(part, hidden, mask, layer_index, None if whole else torch.as_tensor(list(slices)))
 

@@ -32,7 +32,7 @@ from simnmt.streaming import page_cache
 from simnmt.streaming.encoder import EncoderConfiguration, EncoderWeights
 from simnmt.streaming.errors import StoreError
 from simnmt.streaming.shards import FULL, GaussianFit, aligned_bytes, decode, layer_shards, quantise, record_size, segment_rows
-from simnmt.streaming.texts import Tokenizer, tokenizer_from
+from simnmt.streaming.texts import PIECES_FILE, TOKENIZER_FILE, HuggingFaceTokenizer, Pieces
 
 VERSION = 3
 INDEX, SHARDS, RESIDENT, BESIDE = "store.json", "shards.bin", "resident.safetensors", "beside"
@@ -193,12 +193,14 @@ class ShardStore:
         folder = self.path / BESIDE
         return {name: self._check_file(folder / name, sha256) for name, sha256 in self.index.beside.items()}
 
-    def tokenizer(self) -> Tokenizer:
+    def tokenizer(self) -> Pieces | HuggingFaceTokenizer:
         """Return the model's tokenizer; raises `StoreError` if none was stored, as for random weights."""
-        tokenizer = tokenizer_from(self.beside())
-        if tokenizer is None:
-            raise StoreError("a store without a tokenizer", path=self.path, remedy="shard a model that has one")
-        return tokenizer
+        files = self.beside()
+        if PIECES_FILE in files:
+            return Pieces(files[PIECES_FILE])
+        if TOKENIZER_FILE in files:
+            return HuggingFaceTokenizer(files[TOKENIZER_FILE])
+        raise StoreError("a store without a tokenizer", path=self.path, remedy="shard a model that has one")
 
     def check_model(self, fingerprint: str) -> None:
         """Raise `StoreError` unless the store belongs to the model with this fingerprint."""

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.base.errors import describe_error
 from simnmt.base.files import MOST_TEXT_BYTES, read_bounded
 from simnmt.nmt.errors import need
 from simnmt.nmt.subwords import learn_vocabulary
@@ -118,28 +115,12 @@ def _names_of(labels: Sequence[str], path: str | os.PathLike[str]) -> tuple[str,
 
 PADDING, UNKNOWN, BEGIN, END = 0, 1, 2, 3
 """First tokens of every vocabulary of simnmt."""
-PIECES_FILE = "tokenizer.model"
-"""File of the sentencepiece model of our encoders."""
-TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "vocab.txt",
-    "vocab.json",
-    "merges.txt",
-    "special_tokens_map.json",
-    "sentencepiece.bpe.model",
-    "config.json",
-)
-"""Files of a tokenizer of `transformers`."""
+PIECES_FILE, TOKENIZER_FILE = "tokenizer.model", "tokenizer.json"
+"""Files of the sentencepiece model of our encoders, and of the tokenizer of a published one."""
 
 
 class Pieces:
-    """A sentencepiece vocabulary: a mark at the beginning, and one between the texts of a pair.
-
-    `files`: contents of its files by name, from which `tokenizer_from` builds it again.
-    """
-
-    padding = PADDING
+    """A sentencepiece vocabulary: a mark at the beginning, and one between the texts of a pair."""
 
     def __init__(self, model: bytes) -> None:
         """Load a sentencepiece model; raises `StreamingError` for other bytes."""
@@ -148,6 +129,7 @@ class Pieces:
         except RuntimeError:
             raise StreamingError("no sentencepiece model", path=PIECES_FILE, remedy="train or shard the model again") from None
         self.files: Mapping[str, bytes] = {PIECES_FILE: model}
+        """Contents of its files by name."""
         self.size: int = self._pieces.get_piece_size()
 
     def encode(self, texts: Sequence[Text], length: int) -> list[list[int]]:
@@ -173,35 +155,16 @@ def learn_pieces(texts: Sequence[Text], size: int) -> Pieces:
 
 
 class HuggingFaceTokenizer:
-    """The tokenizer of a model of `transformers`, loaded without network and without code of the folder; see `Pieces`."""
+    """The tokenizer of a published model, in the format of the library `tokenizers`; see `Pieces`."""
 
-    def __init__(self, files: Mapping[str, bytes]) -> None:
-        """Build the tokenizer from the contents of its files; raises `StreamingError` if they are unusable."""
-        auto = need("transformers").AutoTokenizer
-        with tempfile.TemporaryDirectory() as folder:
-            for name in TOKENIZER_FILES:  # no other: an unknown name may point elsewhere
-                if name in files:
-                    (Path(folder) / name).write_bytes(files[name])
-            try:
-                self._tokenizer: Any = auto.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-            except Exception as error:  # many kinds of errors
-                raise StreamingError(f"no usable tokenizer: {describe_error(error)}") from None
-        self.padding: int = self._tokenizer.pad_token_id or 0
-        self.separator: int | None = self._tokenizer.sep_token_id
-        """The mark after each text."""
+    def __init__(self, content: bytes) -> None:
+        """Load a `tokenizer.json`; raises `StreamingError` for other bytes."""
+        try:
+            self._tokenizer: Any = need("tokenizers").Tokenizer.from_str(content.decode())
+        except Exception:  # the library has no class of errors
+            raise StreamingError("no tokenizer", path=TOKENIZER_FILE, remedy="shard the model again") from None
+        self._tokenizer.no_padding()
 
     def encode(self, texts: Sequence[Text], length: int) -> list[list[int]]:
-        firsts = [text if isinstance(text, str) else text[0] for text in texts]
-        seconds = [text[1] for text in texts if not isinstance(text, str)] or None
-        encoded: list[list[int]] = self._tokenizer(firsts, seconds, truncation=True, max_length=length)["input_ids"]
-        return encoded
-
-
-Tokenizer = Pieces | HuggingFaceTokenizer
-
-
-def tokenizer_from(files: Mapping[str, bytes]) -> Tokenizer | None:
-    """Return the tokenizer of `files`; None without files. Raises `StreamingError`."""
-    if PIECES_FILE in files:
-        return Pieces(files[PIECES_FILE])
-    return HuggingFaceTokenizer(files) if files else None
+        self._tokenizer.enable_truncation(length)
+        return [encoding.ids for encoding in self._tokenizer.encode_batch(list(texts))]

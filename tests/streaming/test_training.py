@@ -18,7 +18,7 @@ from simnmt.nmt.training import trainer
 from simnmt.streaming.encoder import padded
 from simnmt.streaming.encoder_folder import load_encoder
 from simnmt.streaming.errors import StreamingError
-from simnmt.streaming.texts import PADDING, PIECES_FILE, Pieces, Task, learn_pieces, read_task, tokenizer_from
+from simnmt.streaming.texts import PADDING, PIECES_FILE, Pieces, Task, learn_pieces, read_task
 from simnmt.streaming.training import ElasticClassifier, ElasticLearner, ElasticRecipe, train_encoder
 from tests.pretended_gpu import GPU, pretended_gpu
 from tests.streaming.made_encoder import logits_of, made_weights
@@ -77,7 +77,7 @@ def test_it_learns_and_every_depth_and_width_answers(trained: tuple[Path, dict[s
     loaded = load_encoder(out)
     assert account["judged"]["accuracy"] > 0.9 and loaded.label_names == ("0", "1")
     tokenizer = Pieces(loaded.files[PIECES_FILE])
-    tokens, mask = padded(tokenizer.encode(dev.texts, 8), tokenizer.padding)
+    tokens, mask = padded(tokenizer.encode(dev.texts, 8), PADDING)
     labels = torch.from_numpy(dev.labels)
 
     def accuracy(**options: Any) -> float:
@@ -168,8 +168,7 @@ def test_the_rate_rises_and_falls_to_nothing() -> None:
 
 def test_our_tokenizer_begins_texts_parts_pairs_and_is_made_anew_from_its_file() -> None:
     pieces = learn_pieces(["the good film", "the bad film"] * 5, 24)
-    again = tokenizer_from(pieces.files)
-    assert isinstance(again, Pieces) and tokenizer_from({}) is None
+    again = Pieces(pieces.files[PIECES_FILE])
     (one,), (pair,) = again.encode(["good"], 9), again.encode([("good", "good")], 99)
     assert one[0] == 2 and pair == [*one, 3, *one[1:]]
     assert again.encode(["good film the bad film"], 4) == [pieces.encode(["good film the bad film"], 99)[0][:4]]
