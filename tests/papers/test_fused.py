@@ -25,9 +25,9 @@ from simnmt.papers.fni.fused_claims import (
     memory_traffic,
     over_steps,
     stages,
-    with_prediction,
     with_shares,
 )
+from simnmt.papers.fni.real_decoder import predicted
 from simnmt.papers.kit.claims import ClaimRecord, Printed, judge
 from simnmt.papers.kit.rendering import Report
 from simnmt.profile.decoder_block import DecoderVariant
@@ -158,7 +158,7 @@ def real(**changed: Any) -> dict[str, Any]:
         "shares": {"encode": 0.1, "body": 0.3, "project": 0.36, "softmax": 0.14, "search": 0.1},
         "product_s": 3.0, "bias_s": 0.6, "softmax_s": 1.4, "search_s": 1.0, "fused_product_s": 3.0, "fused_s": 1.0,
     }  # fmt: skip
-    return with_prediction(row | changed)
+    return predicted(row | changed)
 
 
 def real_verdicts(*speeds: dict[str, Any]) -> dict[str, str]:
