@@ -18,7 +18,7 @@ from simnmt.batching import mini
 from simnmt.nmt.agreement import decode_alone
 from simnmt.nmt.attentional_model import AttentionalModel
 from simnmt.nmt.decoder import Decoder, EncodedSentence
-from simnmt.nmt.engine import Work, load_engine
+from simnmt.nmt.engine import Work
 from simnmt.nmt.errors import NmtError, OutOfMemory
 from simnmt.nmt.models import TranslationModel
 from simnmt.nmt.output_layer import largest, largest_sums
@@ -29,7 +29,7 @@ from simnmt.nmt.step_model import pad
 from simnmt.nmt.transformer_model import TransformerModel
 from simnmt.profile.decoder_settings import DecoderSettings
 from tests.campaigns.harness import deep, thinned
-from tests.nmt.tiny import ARCHITECTURES, GRU, Table, lively, sources, together
+from tests.nmt.tiny import ARCHITECTURES, Table, lively, sources, tiny_engine, together
 
 LENGTHS = [3, 9, 5, 7, 4, 8]
 MOST = 14
@@ -134,16 +134,9 @@ def test_too_little_memory_drops_all_sentences_and_the_decoder_stays_usable(
     assert [hypotheses[at].tokens for at in range(3)] == [lone.tokens for lone in decoded_alone("gru", 2)[:3]]
 
 
-@pytest.fixture
-def tiny(tmp_path: Path) -> str:
-    path = tmp_path / "tiny.json"
-    path.write_text(GRU.model_dump_json(), encoding="utf-8")
-    return str(path)
-
-
 @pytest.mark.parametrize(("joining", "others", "beam"), [(1, 0, 1), (4, 0, 1), (3, 5, 1), (4, 4, 3)])
 def test_joining_and_leaving_are_timed_apart_from_each_other_and_from_the_step(
-    tiny: str, joining: int, others: int, beam: int, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, joining: int, others: int, beam: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a clock that advances by 1 s a join of guests and 0.25 s for each sentence that leaves, whatever steps take."""
     now = [0.0]
@@ -160,28 +153,28 @@ def test_joining_and_leaving_are_timed_apart_from_each_other_and_from_the_step(
 
     monkeypatch.setattr(Decoder, "join", slow_join)
     monkeypatch.setattr(Decoder, "step", slow_step)
-    engine: Any = load_engine(tiny, threads=1)
+    engine = tiny_engine(tmp_path, "gru")
     monkeypatch.setattr(engine, "_now_s", lambda: now[0])
     timer = engine.joining_timer(joining, others, src_len=3, beam=beam)
     assert timer() == timer() == pytest.approx({"join_s": 1.0, "leave_s": 0.25 * joining})
 
 
-def test_an_engine_times_joining_and_still_runs(tiny: str) -> None:
-    engine = load_engine(tiny, threads=1)
-    seconds = engine.joining_timer(4, 2, src_len=5, beam=2)()  # type: ignore[attr-defined]
+def test_an_engine_times_joining_and_still_runs(tmp_path: Path) -> None:
+    engine = tiny_engine(tmp_path, "gru")
+    seconds = engine.joining_timer(4, 2, src_len=5, beam=2)()
     assert 0.0 < seconds["join_s"] < 1.0 and abs(seconds["leave_s"]) < 1.0
-    assert len(engine.in_turn_s(Work(3, 5, 2), Work(9, 5, 2))) == 4  # type: ignore[attr-defined]
-    assert 0.0 < engine.encoding_s([3, 1, 9]) < 10.0  # type: ignore[attr-defined]
+    assert len(engine.in_turn_s(Work(3, 5, 2), Work(9, 5, 2))) == 4
+    assert 0.0 < engine.encoding_s([3, 1, 9]) < 10.0
     assert engine.run(Work(5, 3)).total_s > 0.0
     engine.close()
     with pytest.raises(NmtError, match="closed"):
-        engine.joining_timer(1, 0, src_len=5, beam=1)  # type: ignore[attr-defined]
+        engine.joining_timer(1, 0, src_len=5, beam=1)
 
 
-def test_steps_of_two_batches_alternate_and_are_timed_separately(tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_of_two_batches_alternate_and_are_timed_separately(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a clock whose span grows by 1 s from each step to the next: whoever goes first takes 1 s less."""
     now = itertools.accumulate(itertools.chain.from_iterable((100, span) for span in itertools.count()))
-    engine: Any = load_engine(tiny, threads=1)
+    engine = tiny_engine(tmp_path, "gru")
     monkeypatch.setattr(engine, "_now_s", lambda: next(now))
     pairs = engine.in_turn_s(Work(2, 4, 1, 2), Work(4, 4, 2, 2))
     assert pairs == [(2, 3), (5, 4), (6, 7)], "the first of each is left out"
