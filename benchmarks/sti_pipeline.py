@@ -319,7 +319,7 @@ def bert_base(given: Path | None) -> Iterator[ShardStore]:
             yield store
         return
     with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".sti-pipeline-") as folder:
-        weights = load_encoder("bert-base").weights
+        weights = load_encoder("bert-base")
         write_store(weights, Path(folder) / "store", progress=lambda done, total: say(f"sharding: layer {done} of {total}"))
         with ShardStore.open(Path(folder) / "store") as store:
             yield store

@@ -143,18 +143,12 @@ def shard(
     from simnmt.streaming.encoder_folder import load_encoder
     from simnmt.streaming.store import ShardStore, describe_store, write_store
 
-    loaded = load_encoder(model)
-    if loaded.weights.random:
+    weights = load_encoder(model)
+    if weights.random:
         note(f"{model} has random weights: its shards show speed, not accuracy")
     with progress_bar() as bar:
-        write_store(
-            loaded.weights,
-            out,
-            bits=BITS if bits is None else tuple(bits),
-            beside={} if loaded.tokenizer is None else loaded.tokenizer.files,
-            label_names=loaded.label_names,
-            progress=lambda done, total: bar.stage("sharding", done / total),
-        )
+        widths = BITS if bits is None else tuple(bits)
+        write_store(weights, out, bits=widths, progress=lambda done, total: bar.stage("sharding", done / total))
     with ShardStore.open(out) as store:
         description = describe_store(store)
     print_result(as_json, lambda: description, lambda: format_store(description))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Annotated, Literal
 
@@ -93,6 +93,10 @@ class EncoderWeights:
     """Name of the model."""
     random: bool = False
     """True for untrained weights."""
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    """Contents of the tokenizer's files by name; empty if the encoder accepts only token ids."""
+    label_names: tuple[str, ...] = ()
+    """Names of the classes, in their order; empty if they have no names."""
 
     @property
     def geometry(self) -> ShardGeometry:

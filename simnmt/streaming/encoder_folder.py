@@ -10,7 +10,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,27 +26,17 @@ from simnmt.nmt.errors import need
 from simnmt.streaming.encoder import EncoderConfiguration, EncoderWeights, check_encoder_tensors, matrix_names, random_resident
 from simnmt.streaming.errors import StreamingError
 from simnmt.streaming.shards import SEGMENTS, LayerWeights
-from simnmt.streaming.texts import PIECES_FILE, TOKENIZER_FILES, HuggingFaceTokenizer, Pieces, Tokenizer
+from simnmt.streaming.texts import PIECES_FILE, TOKENIZER_FILES, HuggingFaceTokenizer, Pieces
 
 ENCODER_FILE = "encoder.json"
 VERSION = 1
-PRESETS = ("bert-base",)
+PRESET = "bert-base"
 _AGAIN = "train again, or copy the folder again"
 _CLASSIFIER = "name a folder of a fine-tuned BERT, RoBERTa, CamemBERT or DistilBERT classifier"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LoadedEncoder:
-    """The weights of an encoder, its tokenizer and the names of its classes."""
-
-    weights: EncoderWeights
-    tokenizer: Tokenizer | None
-    """None if the encoder accepts only token ids."""
-    label_names: tuple[str, ...]
-
-
-def load_encoder(model: str | os.PathLike[str], *, seed: int = 1) -> LoadedEncoder:
-    """Return the encoder in a folder or of a preset; `seed` draws the weights if a folder holds none.
+def load_encoder(model: str | os.PathLike[str]) -> EncoderWeights:
+    """Return the encoder in a folder or of a preset; its weights are random if there are none.
 
     Raises `StreamingError` with the folder and the remedy.
     """
@@ -56,10 +46,10 @@ def load_encoder(model: str | os.PathLike[str], *, seed: int = 1) -> LoadedEncod
     if (path / TRAINING_FILE).is_file():
         raise StreamingError("its training has not ended", path=path, remedy="give its simnmt sti train again")
     if path.is_dir():
-        return _load_hugging_face(path, seed)
-    if os.fspath(model) in PRESETS:
-        return LoadedEncoder(random_weights(BERT_BASE, "bert-base", seed), None, ("0", "1"))
-    remedy = f"name a folder that simnmt sti train wrote or one of transformers, or {', '.join(PRESETS)}"
+        return _load_hugging_face(path)
+    if os.fspath(model) == PRESET:
+        return replace(random_weights(BERT_BASE, PRESET), label_names=("0", "1"))
+    remedy = f"name a folder that simnmt sti train wrote or one of transformers, or {PRESET}"
     raise StreamingError("no such model", path=model, remedy=remedy)
 
 
@@ -78,43 +68,34 @@ def save_encoder(folder: Path, weights: EncoderWeights, account: Mapping[str, An
         raise _unusable(folder, error) from None
 
 
-def _load_elastic(path: Path) -> LoadedEncoder:
+def _load_elastic(path: Path) -> EncoderWeights:
     document = _read_json(path / ENCODER_FILE)
     if document.pop("schema_version", None) != VERSION:
         raise StreamingError(f"not an encoder of version {VERSION}", path=path / ENCODER_FILE, remedy=_AGAIN)
-    configuration = _configuration(document, path / ENCODER_FILE)
     try:
+        configuration = checked_dataclass(EncoderConfiguration, document)
         tensors, _ = read_tensors(path / WEIGHTS_FILE)
-        pieces = Pieces(read_bounded(path / PIECES_FILE, MOST_MODEL_BYTES))
+        vocabulary = read_bounded(path / PIECES_FILE, MOST_MODEL_BYTES)
     except OSError as error:
         raise _unusable(path, error) from None
     except TensorFileError:
         raise StreamingError("damaged, or no safetensors file", path=path / WEIGHTS_FILE, remedy=_AGAIN) from None
+    except ValueError as error:
+        raise StreamingError(f"no configuration of an encoder: {error}", path=path / ENCODER_FILE, remedy=_AGAIN) from None
     check_encoder_tensors(configuration, tensors, path / WEIGHTS_FILE, matrices=True)
-    names = _read_json(path / TRAINING_FILE).get("label_names")
-    if (
-        not isinstance(names, list)
-        or len(set(map(str, names))) != configuration.classes
-        or pieces.size != configuration.vocabulary
-    ):
+    names = tuple(map(str, _read_json(path / TRAINING_FILE).get("label_names", ())))
+    if len(set(names)) != configuration.classes or Pieces(vocabulary).size != configuration.vocabulary:
         raise StreamingError("weights, vocabulary and label_names are of two models", path=path, remedy=_AGAIN)
-    return LoadedEncoder(_encoder_of(configuration, tensors, os.fspath(path)), pieces, tuple(map(str, names)))
+    return _encoder_of(configuration, tensors, os.fspath(path), files={PIECES_FILE: vocabulary}, label_names=names)
 
 
 def _encoder_of(
-    configuration: EncoderConfiguration, tensors: dict[str, Tensor], origin: str, *, random: bool = False
+    configuration: EncoderConfiguration, tensors: dict[str, Tensor], origin: str, **tokens_and_names: Any
 ) -> EncoderWeights:
     """Return the encoder of all its tensors by name; the matrices are taken out of `tensors`."""
     matrices = [tensors.pop(name) for name in matrix_names(configuration)]
     layers = [LayerWeights(*matrices[at : at + len(SEGMENTS)]) for at in range(0, len(matrices), len(SEGMENTS))]
-    return EncoderWeights(configuration, tensors, layers.__getitem__, origin, random)
-
-
-def _configuration(document: object, path: Path) -> EncoderConfiguration:
-    try:
-        return checked_dataclass(EncoderConfiguration, document)
-    except ValueError as error:
-        raise StreamingError(f"no configuration of an encoder: {error}", path=path, remedy="name another folder") from None
+    return EncoderWeights(configuration, tensors, layers.__getitem__, origin, **tokens_and_names)
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -136,17 +117,14 @@ def _unusable(path: Path, error: Exception) -> StreamingError:
 BERT_BASE = EncoderConfiguration("bert", 12, 12, 768, 3072, 30_522, 512, 2, separator_token=102)
 
 
-def random_weights(configuration: EncoderConfiguration, origin: str, seed: int = 0) -> EncoderWeights:
+def random_weights(configuration: EncoderConfiguration, origin: str) -> EncoderWeights:
     """Return an encoder with random weights, drawn layer by layer: for measuring speed and size, not accuracy."""
 
-    def generator(number: int) -> torch.Generator:
-        return torch.Generator().manual_seed(seed * 1_000 + number)
-
     def layer(index: int) -> LayerWeights:
-        drawn = generator(index)
+        drawn = torch.Generator().manual_seed(1 + index)
         return LayerWeights(*(0.02 * torch.randn(configuration.matrix_shape(name), generator=drawn) for name in SEGMENTS))
 
-    resident = random_resident(configuration, generator(999), 0.02)
+    resident = random_resident(configuration, torch.Generator().manual_seed(0), 0.02)
     return EncoderWeights(configuration, resident, layer, origin=origin, random=True)
 
 
@@ -173,36 +151,45 @@ _RENAMED = tuple(
 """Names in `transformers` of BERT, RoBERTa, CamemBERT and DistilBERT, and ours, replaced in this order."""
 
 
-def _load_hugging_face(path: Path, seed: int) -> LoadedEncoder:
-    """Return the classifier in a folder of `transformers`; runs no code of the folder and never reads from the network.
-
-    Without a file of weights, they are drawn with `seed` and marked as random.
-    """
+def _load_hugging_face(path: Path) -> EncoderWeights:
+    """Return the classifier in a folder of `transformers`; runs no code of the folder and never reads from the network."""
     need("transformers")
-    from transformers import AutoConfig
+    from transformers import AutoConfig, AutoModelForSequenceClassification
 
+    from simnmt.nmt.models import WEIGHTS_ONLY_HOLDS
     from simnmt.nmt.pretrained_config import quiet_transformers
 
+    auto: Any = AutoModelForSequenceClassification  # untyped
     try:
         check_model_folder(path)
         files = {name: read_bounded(path / name, MOST_MODEL_BYTES) for name in TOKENIZER_FILES if (path / name).is_file()}
-    except OSError as error:
-        what = f"cannot be read: {error.strerror}"
-        raise StreamingError(what, path=error.filename or path, remedy=_CLASSIFIER) from None
-    try:
         with quiet_transformers():
             # Explicit: without a value, transformers asks the user whether to run code of the folder.
             config = AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
-        tokenizer = HuggingFaceTokenizer(files) if files.keys() - {"config.json", "tokenizer_config.json"} else None
-    except Exception as error:  # many kinds of errors
-        what = error.what if isinstance(error, StreamingError) else f"no configuration: {describe_error(error)}"
+            tokenizer = HuggingFaceTokenizer(files) if files.keys() - {"config.json", "tokenizer_config.json"} else None
+            configuration = _configuration_of(config, None if tokenizer is None else tokenizer.separator)
+            files = {} if tokenizer is None else files
+            names = tuple(str(config.id2label[index]) for index in range(configuration.classes))
+            if not any(path.glob("model.safetensors*")) and not any(path.glob("pytorch_model.bin*")):
+                return replace(random_weights(configuration, os.fspath(path)), files=files, label_names=names)
+            model, report = auto.from_pretrained(
+                path,
+                config=config,
+                local_files_only=True,
+                trust_remote_code=False,
+                weights_only=True,
+                use_safetensors=None if WEIGHTS_ONLY_HOLDS else True,
+                attn_implementation="eager",  # otherwise config.json may name code to download
+                output_loading_info=True,
+                dtype=torch.float32,
+            )
+        if lacking := sorted(report["missing_keys"]):
+            raise StreamingError(f"the weights lack {lacking[0]}")
+    except Exception as error:  # transformers, pickle, zip, safetensors and torch have their own errors
+        what = error.what if isinstance(error, StreamingError) else f"cannot be loaded: {describe_error(error)}"
         raise StreamingError(what, path=path, remedy=_CLASSIFIER) from None
-    configuration = _configuration_of(config, path, None if tokenizer is None else tokenizer.separator)
-    if sorted(config.id2label) != list(range(configuration.classes)):
-        raise StreamingError("id2label does not number the classes from 0 without gaps", path=path)
-    random = not any(path.glob("model.safetensors*")) and not any(path.glob("pytorch_model.bin*"))
     tensors = {}
-    for name, tensor in _load_model(path, config, seed if random else None).state_dict().items():
+    for name, tensor in model.state_dict().items():
         for theirs, ours in _RENAMED:
             name = theirs.sub(ours, name)
         if not name.endswith("_ids"):  # numbers of positions and types, kept as buffers
@@ -213,17 +200,17 @@ def _load_hugging_face(path: Path, seed: int) -> LoadedEncoder:
         else:
             tensors["embeddings.type"] = types[:2]
     check_encoder_tensors(configuration, tensors, path, matrices=True)
-    names = tuple(str(config.id2label[index]) for index in range(configuration.classes))
-    return LoadedEncoder(_encoder_of(configuration, tensors, os.fspath(path), random=random), tokenizer, names)
+    return _encoder_of(configuration, tensors, os.fspath(path), files=files, label_names=names)
 
 
-def _configuration_of(config: Any, path: Path, separator: int | None) -> EncoderConfiguration:
+def _configuration_of(config: Any, separator: int | None) -> EncoderConfiguration:
+    """Return our form of a configuration of `transformers`; raises `StreamingError`, and `ValueError` for a field."""
     kind = config.model_type
     distil, roberta = kind == "distilbert", kind in ("roberta", "camembert")
     if kind != "bert" and not distil and not roberta:
-        raise StreamingError(f"holds a model of type {kind}", path=path, remedy=_CLASSIFIER)
+        raise StreamingError(f"holds a model of type {kind}")
     if getattr(config, "is_decoder", False) or getattr(config, "position_embedding_type", None) not in (None, "absolute"):
-        raise StreamingError("a decoder, or positions that are not absolute", path=path, remedy=_CLASSIFIER)
+        raise StreamingError("a decoder, or positions that are not absolute")
     padding = config.pad_token_id or 0
     offset = padding + 1 if roberta else 0
     fields = {
@@ -242,36 +229,4 @@ def _configuration_of(config: Any, path: Path, separator: int | None) -> Encoder
         "separator_token": separator if kind == "bert" and config.type_vocab_size > 1 else None,
         "position_offset": offset,
     }
-    return _configuration(fields, path)
-
-
-def _load_model(path: Path, config: Any, seed: int | None) -> Any:
-    """Return the model of a folder, or of its configuration with random weights drawn with `seed`."""
-    from transformers import AutoModelForSequenceClassification
-
-    from simnmt.nmt.models import WEIGHTS_ONLY_HOLDS
-    from simnmt.nmt.pretrained_config import quiet_transformers
-
-    auto: Any = AutoModelForSequenceClassification  # untyped
-    try:
-        with quiet_transformers(), torch.random.fork_rng([]):
-            if seed is not None:
-                torch.manual_seed(seed)
-                return auto.from_config(config, trust_remote_code=False)
-            model, report = auto.from_pretrained(
-                path,
-                config=config,
-                local_files_only=True,
-                trust_remote_code=False,
-                weights_only=True,
-                use_safetensors=None if WEIGHTS_ONLY_HOLDS else True,
-                attn_implementation="eager",  # otherwise config.json may name code to download
-                output_loading_info=True,
-                dtype=torch.float32,
-            )
-    except Exception as error:  # pickle, zip, safetensors and torch have their own errors; memory may be short
-        raise StreamingError(f"no usable weights: {describe_error(error)}", path=path, remedy=_CLASSIFIER) from None
-    if lacking := sorted(report["missing_keys"]):
-        what = f"the weights lack {lacking[0]}"
-        raise StreamingError(what, path=path, remedy="fine-tune the model on a classification task first")
-    return model
+    return checked_dataclass(EncoderConfiguration, fields)

@@ -284,14 +284,12 @@ def write_store(
     path: str | os.PathLike[str],
     *,
     bits: Sequence[int] = BITS,
-    beside: Mapping[str, bytes] | None = None,
-    label_names: Sequence[str] = (),
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> None:
     """Write the shards of a model to the new folder `path`, whole or not at all.
 
-    `beside`: small files to store by name, such as a tokenizer; `progress` is called with finished and all layers. Raises
-    `StoreError` for a layer that cannot be quantised, for something else at `path`, and if the disk is too full.
+    `progress` is called with finished and all layers. Raises `StoreError` for a layer that cannot be quantised, for something
+    else at `path`, and if the disk is too full.
     """
     out, geometry, widths = Path(path), weights.geometry, tuple(sorted(set(bits)))
     if not widths or not set(widths) <= set(BITS):
@@ -319,7 +317,7 @@ def write_store(
             # Copies: no two tensors of the file may share memory.
             write_tensors(partial / RESIDENT, {name: tensor.clone() for name, tensor in weights.resident.items()})
             (partial / BESIDE).mkdir()
-            for name, content in (beside or {}).items():
+            for name, content in weights.files.items():
                 (partial / BESIDE / name).write_bytes(content)
             index = Index(
                 version=VERSION,
@@ -327,11 +325,11 @@ def write_store(
                 configuration=weights.configuration,
                 origin=weights.origin,
                 random=weights.random,
-                label_names=tuple(label_names),
+                label_names=weights.label_names,
                 bits=widths,
                 layers=tuple(layers),
                 resident_sha256=hashlib.sha256((partial / RESIDENT).read_bytes()).hexdigest(),
-                beside={name: hashlib.sha256(content).hexdigest() for name, content in sorted((beside or {}).items())},
+                beside={name: hashlib.sha256(content).hexdigest() for name, content in sorted(weights.files.items())},
             )
             (partial / INDEX).write_text(json.dumps(asdict(index), ensure_ascii=False), encoding="utf-8")
             partial.replace(out)

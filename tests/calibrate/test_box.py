@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from simnmt.calibrate import box, processor_use
-from simnmt.calibrate.box import BoxDescription, describe
+from simnmt.calibrate.box import describe
 from simnmt.calibrate.processor_use import BusyWatch, choose_cpus, pinned
 
 needs_affinity = pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="the system binds no process to processors")
@@ -45,20 +45,6 @@ def test_the_box_at_hand_agrees_with_an_independent_reader() -> None:
         assert set(here.allowed_cpus) == os.sched_getaffinity(0)
     assert here.load_average is not None and here.load_average[0] == pytest.approx(os.getloadavg()[0], abs=2.0)
     json.dumps(here.as_json(), allow_nan=False)
-
-
-@pytest.mark.parametrize(
-    ("facts", "cpus", "cores"),
-    [
-        ({"logical_cores": 8, "allowed_cores": 4}, 8, 4),
-        ({"logical_cores": 8, "allowed_cpus": (0, 1, 4), "allowed_cores": 2}, 3, 2),
-        ({"allowed_cpus": (0, 1, 4), "allowed_cores": 2, "cpu_quota": 1.5}, 1, 1),
-        ({"allowed_cpus": (0, 1, 2, 3, 8), "cpu_quota": 0.5}, 1, 1),
-    ],
-)
-def test_only_cores_that_we_may_run_on_can_be_used(facts: dict[str, object], cpus: int, cores: int) -> None:
-    described = BoxDescription("x86_64", "Linux", **facts)  # type: ignore[arg-type]
-    assert (described.usable_cpus, described.usable_cores) == (cpus, cores)
 
 
 def test_a_container_is_bound_by_its_limits_and_named(root: Path) -> None:

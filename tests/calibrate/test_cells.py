@@ -47,13 +47,6 @@ def test_six_corners_span_the_lengths_and_the_grid_holds_them(max_src_len: int, 
     assert {(work.batch, work.beam) for work in grid} == {(1, 3)}
 
 
-def test_an_engine_that_does_not_report_its_steps_is_timed_at_several_target_lengths() -> None:
-    reported, unreported = (step_cells(settings(), tells_steps=tells) for tells in (True, False))
-    for batch in (1, 64):
-        assert len({work.tgt_len for work in reported if work.batch == batch}) == 1
-        assert len({work.tgt_len for work in unreported if work.batch == batch}) >= 3
-
-
 @pytest.mark.parametrize(
     ("mode", "most", "fitted", "judging"),
     [

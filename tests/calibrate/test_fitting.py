@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 
 from simnmt.calibrate.cells import FITTED, JUDGING
@@ -27,20 +26,6 @@ def test_the_plane_is_found_and_its_held_out_error_is_small(parts: Any, mode: An
     assert fit.heldout_error < 0.025
     assert fit.r2_of_means_per_tgt_len > 0.99
     assert len(block.samples) == cells
-
-
-def test_quick_mode_fits_six_cells_and_is_judged_by_four_others(parts: Any) -> None:
-    """Double the four inner cells: the plane stays, the held-out error tells."""
-    settings = Settings("gru", mode="quick")
-    cells = parts(settings, noise=0.0).rows("execution")
-    inner = cells["src_len"].between(3, 99)
-    assert len(cells[inner][["src_len", "tgt_len"]].drop_duplicates()) == 4
-
-    straight = execution_block(cells, settings)
-    bent = execution_block(cells.assign(seconds=cells["seconds"] * np.where(inner, 2.0, 1.0)), settings)
-    shape = [block.plane.s_per_tgt_token / block.fit.level for block in (straight, bent)]
-    assert shape[0] == pytest.approx(shape[1])
-    assert straight.fit.heldout_error < 0.03 < 0.4 < bent.fit.heldout_error
 
 
 def test_paper_mode_fits_all_inferences_by_ordinary_least_squares(parts: Any) -> None:

@@ -55,11 +55,6 @@ def test_a_decision_takes_less_than_a_thousandth_of_an_inference(measured: Any) 
     assert 0.0 < profile.overheads["decision_s"].value < 1e-3 * float(profile.plane.seconds(20, 20))
 
 
-def test_an_unsteady_clock_is_warned_of(measured: Any, box: Any) -> None:
-    box(governor="performance+schedutil")
-    assert any("the clock governor is performance+schedutil" in warning for warning in measured(ALONE).warnings)
-
-
 def test_cells_that_stay_disturbed_are_in_the_profile_and_warned_of(measured: Any) -> None:
     done = measured(engine=FakeEngine(noise=0.0, disturbance=lambda call: 1.0 + 0.4 * (call // 13 % 2)))
     conditions = done.profile.conditions
@@ -96,8 +91,16 @@ def test_a_disk_that_cannot_be_measured_spoils_nothing_else(measured: Any, monke
 
 def test_a_cpu_goes_by_the_name_that_its_box_has_for_it(measured: Any, box: Any, tmp_path: Path) -> None:
     """Linux shows no model's name for Arm processors: an engine knows none."""
-    box(cpu_model="Arm Cortex-A78AE", board="NVIDIA Jetson AGX Orin", jetson="L4T 36.4.3, power mode MAXN", cpu_quota=2.5)
-    profile = measured(ALONE, FakeEngine(device_name="aarch64")).profile
+    box(
+        cpu_model="Arm Cortex-A78AE",
+        board="NVIDIA Jetson AGX Orin",
+        jetson="L4T 36.4.3, power mode MAXN",
+        cpu_quota=2.5,
+        governor="schedutil",
+    )
+    done = measured(ALONE, FakeEngine(device_name="aarch64"))
+    profile = done.profile
+    assert any("the clock governor is schedutil" in warning for warning in done.warnings)
     assert (profile.device.name, profile.engine.device_name) == ("NVIDIA Jetson AGX Orin, 1 thread", "NVIDIA Jetson AGX Orin")
     for detail in ("Arm Cortex-A78AE", "L4T 36.4.3, power mode MAXN", "a quota of 2.5 CPUs"):
         assert detail in profile.device.details

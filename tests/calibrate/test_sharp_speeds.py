@@ -7,7 +7,6 @@ from itertools import pairwise
 import pytest
 
 from simnmt.calibrate import sharp_speeds
-from simnmt.calibrate.sharp_models import random_candidates, random_models
 from simnmt.calibrate.sharp_speeds import Setting, rung_settings
 from simnmt.nmt.architecture import SHARP_MODELS, AttentionalArchitecture
 from simnmt.profile.decoder_settings import DecoderSettings, ladder
@@ -27,14 +26,6 @@ def test_each_rung_adds_one_technique_to_those_before() -> None:
     assert changed == [{"gemm"}, {"embeddings"}, {"attention"}, {"activations"}, {"merge"}]
     assert [rung.exact for rung in rungs] == [False] * 6, "the candidate list is not an identity"
     assert rung_settings(6, None, "table")["baseline"].exact
-
-
-def test_random_models_share_tables_and_candidates_are_frequent() -> None:
-    one, other = random_models(("sharp-s1", "sharp-s4"), vocab=600).values()
-    assert other.projection is one.projection and other.encoder is one.encoder and other.bottom is not one.bottom
-    assert max(float(weight.detach().abs().max()) for weight in one.parameters()) <= 1.0
-    candidates = random_candidates(one, 100, frequent=400)
-    assert len(set(candidates.tolist())) == 100 and one.eos_token in candidates and (candidates < 400).mean() == 0.95
 
 
 @needs_compiled

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from simnmt.calibrate.settings import CalibrationError
-from simnmt.papers.kit.study import read_study, write_study
+from simnmt.papers.kit.study import read_study
 from simnmt.papers.sti.plans import GPU, LENGTH, PROCESSOR, Planner, submodels
-from simnmt.papers.sti.study import Study, packed, unpacked
+from simnmt.papers.sti.study import Study
 from simnmt.papers.sti.study_run import SAVED_EVERY, measure, study_classifier
 from simnmt.profile.streaming_cost import BERT_BASE, Shard
 from simnmt.streaming.encoder import EncoderWeights
@@ -26,23 +25,6 @@ from tests.streaming.made_encoder import made_weights
 LAYERS, SLICES = 6, 4
 LAYER_BYTES = 4 * (4 * 256 + 2 * 1024) * 256
 """Of four slices of BERT's size."""
-
-
-def test_a_study_is_read_as_it_was_written_with_the_answer_to_every_example(tmp_path: Path) -> None:
-    write_study(tmp_path / "study.json", study())
-    assert read_study(tmp_path / "study.json", Study) == study()
-    right = np.random.default_rng(1).random(study().task.examples) < 0.7
-    assert (unpacked(packed(right))[: len(right)] == right).all()
-
-
-@pytest.mark.parametrize("change", [{"task": {"examples": 999}}, {"odd": 1}])
-def test_a_file_that_is_no_study_is_refused(change: dict[str, Any], tmp_path: Path) -> None:
-    held = study().model_dump(mode="json")
-    for key, value in change.items():
-        held[key] = held[key] | value if isinstance(value, dict) else value
-    (tmp_path / "study.json").write_text(json.dumps(held))
-    with pytest.raises(CalibrationError):
-        read_study(tmp_path / "study.json", Study)
 
 
 def test_the_boards_costs_are_the_papers_own_times_of_a_layer() -> None:
@@ -122,7 +104,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     pieces = learn_pieces(TEXTS, 30)
     made = made_weights(layers=2, vocabulary=pieces.size)
     weights = EncoderWeights(made.configuration, made.resident, made.layer, origin="folder/tiny")
-    write_store(weights, folder / "tiny.store", beside=pieces.files)
+    write_store(replace(weights, files=pieces.files), folder / "tiny.store")
     lines = [f"{text}\t{int('fine' in text or 'warm' in text)}" for text in TEXTS]
     (folder / "films.tsv").write_text("sentence\tlabel\n" + "\n".join(lines) + "\n")
     (folder / "ranking.tsv").write_text("sentence\tlabel\nwarm and fine\t1\ndull and cold\t0\ncold\t0\n")

@@ -11,10 +11,9 @@ from typer.testing import CliRunner
 from simnmt.base.errors import InputError
 from simnmt.calibrate import vocabulary_bench as benching
 from simnmt.calibrate.projection_bench import Setting, read_bench
-from simnmt.calibrate.settings import CalibrationError
 from simnmt.calibrate.vocabulary_bench import active_steps, dense_steps, random_layer, random_step, vocabulary_bench
 from simnmt.cli.vocab import app
-from tests.papers.vocab_stand_ins import bench, cost, stage, step
+from tests.papers.vocab_stand_ins import cost, stage
 
 
 @pytest.fixture(autouse=True)
@@ -73,24 +72,6 @@ def test_invalid_settings_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(refused.exception, InputError) and "rounds: " in str(refused.exception)
 
 
-def test_bars_are_reached_or_missed_at_their_shares() -> None:
-    done = bench(step(0.02, 40.0), step(0.063, 10.0), step(0.115, 4.9), step(0.12, 50.0, rows=8), step(0.12, 50.0, width=512))
-    assert [(share, asked, near.ratio) for share, asked, near in done.bars] == [(0.06, 10.0, 10.0), (0.12, 5.0, 4.9)]
-    assert not list(bench(step(0.04, 40.0)).bars), "4 % stands for no bar"
-    for other in ({"threads": 2}, {"device": "cuda"}, {"dtype": "float16"}):
-        assert not list(bench(step(0.06, 12.0), **other).bars), "asked of one thread and float32 on a CPU alone"
-
-
-def test_a_document_is_read_back_from_its_file_and_another_is_refused_in_one_line(tmp_path: Path) -> None:
-    path = tmp_path / "bench.json"
-    path.write_text(bench().model_dump_json(indent=1))
-    assert read_bench(path) == bench()
-    path.write_text(bench().model_dump_json().replace('"projection bench"', '"profile"'))
-    with pytest.raises(CalibrationError, match="document: ") as caught:
-        read_bench(path)
-    assert str(path) in str(caught.value) and "\n" not in str(caught.value) and caught.value.remedy
-
-
 @pytest.mark.parametrize(
     ("fixed_us", "us_per_percent", "dense_us", "expected"), [(150.3, 12.05, 720.0, 0.4728), (165.2, 4.02, 600.0, None)]
 )
@@ -101,20 +82,6 @@ def test_break_even_of_the_published_lines(
     product = stage(s_per_column=1e-6 * us_per_percent / 2_500)
     known = cost(assign=stage(1e-6 * fixed_us), product=product, dense=stage(1e-6 * dense_us))
     assert known.break_even(40, 2000) == (None if expected is None else pytest.approx(expected, abs=1e-4))
-
-
-def test_at_the_break_even_both_take_as_long() -> None:
-    known = cost(
-        assign=stage(2e-4), union=stage(3e-5, 1e-9), product=stage(1e-5, 4e-7),
-        search=stage(1e-6, 1e-10), dense=stage(0.05),
-    )  # fmt: skip
-    share, dense_s = known.break_even(1, 2000), known.dense_s(1)
-    assert share is not None and 0.0 < share < 1.0
-    columns = round(share * 250_000)
-    assert known.step_s(columns, 1, 2000) == pytest.approx(dense_s, rel=1e-4)
-    assert known.step_s(columns - 500, 1, 2000) < dense_s < known.step_s(columns + 500, 1, 2000)
-    with_scatter = cost(assign=known.assign, product=known.product, dense=known.dense, scatter=stage(1.0))
-    assert with_scatter.break_even(1, 2000, scatter=True) == 0.0, "dense always wins"
 
 
 def test_stages_add_up_to_a_step() -> None:

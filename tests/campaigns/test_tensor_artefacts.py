@@ -7,6 +7,7 @@ import json
 import random
 import shutil
 import struct
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,7 @@ def test_a_changed_bundle_is_used_or_refused_in_one_line(tmp_path: Path) -> None
 
 
 def test_a_changed_store_is_used_or_refused_in_one_line(tmp_path: Path) -> None:
-    write_store(random_weights(layers=2), tmp_path / "store", beside={"tokens.json": b"{}"}, label_names=("no", "yes"))
+    write_store(replace(random_weights(layers=2), files={"tokens.json": b"{}"}, label_names=("no", "yes")), tmp_path / "store")
     files = {path.name: path.read_bytes() for path in (tmp_path / "store").iterdir() if path.is_file()}
     index = json.loads(files["store.json"])
 

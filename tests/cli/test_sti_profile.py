@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +36,9 @@ QUICK = ("--repeats", "1", "--lengths", "4,8")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store, and a task with the labels that its model gives."""
     place = tmp_path_factory.mktemp("made")
-    write_store(MODEL, place / "s", beside={PIECES_FILE: PIECES.files[PIECES_FILE]})
+    write_store(replace(MODEL, files=PIECES.files), place / "s")
     write_store(MODEL, place / "mute")
-    write_store(MODEL, place / "some", bits=(2, 32), beside={PIECES_FILE: PIECES.files[PIECES_FILE]})
+    write_store(replace(MODEL, files=PIECES.files), place / "some", bits=(2, 32))
     labels = labels_of(MODEL)
     rows = [f"{text}\t{label}\n" for text, label in zip(TEXTS, labels, strict=True)]
     (place / "dev.tsv").write_text("sentence\tlabel\n" + "".join(rows))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("stores") / "store"
     pieces = learn_pieces(["a good film", "a bad film", "it is good"] * 9, 40)
     weights = made_weights(layers=3, heads=4, width=32, ffn=64, vocabulary=pieces.size)
-    write_store(weights, made, beside=pieces.files)
+    write_store(replace(weights, files=pieces.files), made)
     return made
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -30,17 +29,6 @@ def published_rows() -> Rows:
                 }
             )
     return rows
-
-
-@pytest.fixture
-def tampered(published_rows: Rows) -> Callable[..., Rows]:
-    """Return `tampered(workload, network, policy, total_latency_s=...)`, which gives the published rows with one changed."""
-
-    def change(workload: str, network: str, policy: str, **changes: Any) -> Rows:
-        key = (workload, network, policy)
-        return [{**r, **changes} if (r["workload"], r["network"], r["policy"]) == key else r for r in published_rows]
-
-    return change
 
 
 def replications_of(rows: Rows, half_width: float = 0.1, cells: dict[tuple[str, str], float] | None = None) -> Totals:

@@ -11,7 +11,7 @@ import pytest
 from simnmt.base.errors import InputError
 from simnmt.papers.cnmt import replay, table_one
 from simnmt.papers.cnmt.reproduction import reproduce
-from simnmt.papers.cnmt.table_one import POLICIES, TABLE, WORKLOADS, TableRun, implied_ratios, implied_rows, printed_percent
+from simnmt.papers.cnmt.table_one import POLICIES, TABLE, WORKLOADS, implied_ratios, implied_rows, printed_percent
 from simnmt.papers.kit.rendering import Report
 from tests.campaigns.harness import deep
 from tests.papers.stand_ins import write_stand_ins
@@ -46,14 +46,6 @@ def test_eleven_of_twelve_double_derivations_disagree_by_more_than_the_rounding(
     assert sum(abs(one - other) > 2e-4 for one, other in pairs) == 11
 
 
-def test_the_implied_totals_give_36_cells_close_to_the_published_ones(published_rows: Rows) -> None:
-    run = TableRun.of(published_rows)
-    for cell in table_one.table_cells():
-        ours = run.change_percent(*cell)
-        # the GW column follows exactly; the others by half of what the paper's two derivations differ (at most 2 %)
-        assert ours == pytest.approx(printed_percent(*cell), abs=1e-9 if cell[3] == "edge" else 2.3)
-
-
 @pytest.fixture(scope="module")
 def scenario(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_stand_ins(tmp_path_factory.mktemp("stand-ins"))
@@ -84,13 +76,10 @@ def test_there_is_one_record_per_claim_and_basis(report: Report) -> None:
     for record in report.claims:
         assert record.verdict in ("holds", "does not hold", "not distinguishable", "not measurable here")
         assert record.basis == ("fitted" if record.device == "inferred" else "measured")
-
-
-def test_verdicts_rest_on_intervals_over_replications(report: Report) -> None:
-    """The scenario has one replication, which would give no interval."""
-    judged = {record.id: record for record in report.claims}
-    for letter in ("a", "b", "c", "d", "e", "reductions"):
-        assert re.search(r"\[[+-]?[\d.]+, [+-]?[\d.]+\]", judged[f"CNMT-17 ({letter}), measured"].ours), letter
+        if record.id in {f"{name}, measured" for name in letters}:
+            assert re.search(r"\[[+-]?[\d.]+, [+-]?[\d.]+\]", record.ours), (
+                "an interval, though the scenario has one replication"
+            )
 
 
 def test_both_devices_win_requests_on_each_data_sets_own_networks_and_the_orders_hold_there(shipped: Report) -> None:

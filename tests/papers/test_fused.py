@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -26,9 +25,9 @@ from simnmt.papers.fni.fused_claims import (
     memory_traffic,
     over_steps,
     stages,
-    with_prediction,
     with_shares,
 )
+from simnmt.papers.fni.real_decoder import predicted
 from simnmt.papers.kit.claims import ClaimRecord, Printed, judge
 from simnmt.papers.kit.rendering import Report
 from simnmt.profile.decoder_block import DecoderVariant
@@ -36,11 +35,9 @@ from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.profile_variant import DecoderChoice
 from simnmt.results.device_accounts import BatchAccount
-from tests.browser import rows_of
 from tests.papers.fni_stand_ins import profile, shipped, timed, written
 
 Stage = dict[tuple[str, int], dict[str, float]]
-HOSTILE = "</script><img src=x onerror=alert(1)>"
 REST = {
     ("europarl", 1): (5.5, 20.0), ("europarl", 5): (12.0, 110.0),
     ("opensubtitles", 1): (4.5, 12.0), ("opensubtitles", 5): (9.0, 60.0),
@@ -161,7 +158,7 @@ def real(**changed: Any) -> dict[str, Any]:
         "shares": {"encode": 0.1, "body": 0.3, "project": 0.36, "softmax": 0.14, "search": 0.1},
         "product_s": 3.0, "bias_s": 0.6, "softmax_s": 1.4, "search_s": 1.0, "fused_product_s": 3.0, "fused_s": 1.0,
     }  # fmt: skip
-    return with_prediction(row | changed)
+    return predicted(row | changed)
 
 
 def real_verdicts(*speeds: dict[str, Any]) -> dict[str, str]:
@@ -282,8 +279,7 @@ def test_profiles_and_beams_without_a_fused_variant_are_named() -> None:
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
-    hostile = shipped("cpu1-gru-512").model_copy(update={"name": HOSTILE})
-    return reproduce(profile=written(tmp_path_factory.mktemp("profiles"), hostile, profile("silent")))
+    return reproduce(profile=written(tmp_path_factory.mktemp("profiles"), shipped("cpu1-gru-512"), profile("silent")))
 
 
 def test_every_device_with_a_fused_variant_has_all_its_numbers(report: Report) -> None:
@@ -308,10 +304,3 @@ def test_a_real_decoder_is_in_the_tables() -> None:
     (row,) = (row for row in tables["amdahl"] if row["kind"] == "measured")
     assert row["predicted"] == pytest.approx(1.25) and row["end_to_end"] == pytest.approx(1.2500, abs=0.02)
     assert "checkpoint" in report.page()
-
-
-def test_every_claim_is_on_the_page_and_hostile_names_are_escaped(report: Report) -> None:
-    page = report.page()
-    shown = re.findall(r'data-column="verdict" data-outcome="([^"]*)"', page)
-    assert sorted(shown) == sorted(record.verdict for record in report.claims)
-    assert HOSTILE not in page and "&lt;img src=x" in page and len(rows_of(page)) > 30

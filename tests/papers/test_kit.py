@@ -1,21 +1,19 @@
-"""A sixth paper is one data file, one module and one line; faults of its data are one line each; the judge's rules."""
+"""A sixth paper is one data file, one module and one line; the judge's rules."""
 
 from __future__ import annotations
 
 import importlib
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 import simnmt.cli.reproduce
 from simnmt import papers
-from simnmt.base.errors import InputError
 from simnmt.papers.kit.claims import (
     FAILS,
     HOLDS,
@@ -26,7 +24,6 @@ from simnmt.papers.kit.claims import (
     Effect,
     Facts,
     Result,
-    Several,
     Undecided,
     about,
     above,
@@ -38,7 +35,7 @@ from simnmt.papers.kit.claims import (
     judge,
 )
 from simnmt.papers.kit.paper import read_paper
-from simnmt.results.statistics import CONFIDENCE, Estimate
+from simnmt.results.statistics import Estimate
 
 DATA = """
 heading = "A toy, reproduced"
@@ -137,23 +134,6 @@ def test_a_published_column_is_shown_wherever_its_table_is(toy: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "place"),
-    [
-        ('2.1, "by halves"', "2.1", r"row 2 .'double'.*note"),
-        ('"double", 2.1', '"double", ""', r"row 2 .'double'.*speed"),
-        ('2.1, "by halves"', '2.1, "by halves", 3', r"row 2 .'double'"),
-        ('heading = "A toy, reproduced"', "", "heading"),
-        ('heading = "A toy, reproduced"', "heading =", "line 2"),
-    ],
-)
-def test_a_fault_of_the_data_is_one_line_with_its_place(tmp_path: Path, old: str, new: str, place: str) -> None:
-    assert old in DATA
-    (tmp_path / "toy.toml").write_text(DATA.replace(old, new), encoding="utf-8")
-    with pytest.raises(InputError, match=rf"^\S*toy\.toml: [^\n]*{place}[^\n]*$"):
-        read_paper("toy", tmp_path)
-
-
-@pytest.mark.parametrize(
     ("bound", "effect", "verdict"),
     [
         (at_least(2.0), 2.0, HOLDS),
@@ -178,39 +158,10 @@ def test_an_effect_is_judged_by_its_values_or_its_interval(bound: Bound, effect:
     assert bound.verdict(effect) == verdict
 
 
-def estimate_of(mean: float) -> Callable[[float], Estimate]:
-    """Return an effect with a normal interval of deviation 1."""
-    from scipy.stats import norm
-
-    def effect(confidence: float) -> Estimate:
-        half = float(norm.ppf(0.5 + confidence / 2))
-        return Estimate(mean, mean - half, mean + half)
-
-    return effect
-
-
-def test_the_more_effects_may_decide_the_wider_their_intervals() -> None:
-    """Of n effects that must all be above 0, each may refute the claim: 2.2 deviations below 0 do for one, not for twelve."""
-    assert estimate_of(-2.2)(CONFIDENCE).high is not None
-    one, twelve = {"a": estimate_of(-2.2)}, {str(number): estimate_of(-2.2) for number in range(12)}
-    assert above(0.0).verdicts(one) == {"a": FAILS}
-    assert set(above(0.0).verdicts(twelve).values()) == {UNCLEAR}
-    pairs = {str(number): Several([estimate_of(-2.2)] * 2) for number in range(6)}
-    assert set(above(0.0).verdicts(pairs).values()) == {UNCLEAR}
-    best = {str(number): Several([estimate_of(2.2)] * 6, any_will_do=True) for number in range(2)}
-    assert set(above(0.0).verdicts(best).values()) == {UNCLEAR}, "the best of six is picked after the fact"
+def test_a_claim_may_need_some_of_its_cases() -> None:
     assert above(0.0, needed=-1).overall([HOLDS, FAILS, HOLDS]) == HOLDS
     assert above(0.0, needed=-1).overall([FAILS, FAILS, HOLDS]) == FAILS
     assert above(0.0, needed=1).overall([UNCLEAR, FAILS]) == UNCLEAR
-
-
-@pytest.mark.deep
-def test_a_claim_at_its_border_is_refuted_or_shown_in_at_most_one_run_of_forty() -> None:
-    random, runs = np.random.default_rng(1), 2000
-    for bound, count in ((above(0.0), 8), (above(0.0, needed=-1), 6), (above(0.0, needed=1), 6)):
-        draws = [{str(at): estimate_of(mean) for at, mean in enumerate(random.normal(0.0, 1.0, count))} for _ in range(runs)]
-        outcomes = [bound.overall(bound.verdicts(effects).values()) for effects in draws]
-        assert max(outcomes.count(HOLDS), outcomes.count(FAILS)) <= 0.03 * runs
 
 
 def test_a_claim_without_what_it_needs_is_not_measurable_but_may_fail() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -19,9 +18,7 @@ from simnmt.calibrate.sharp_speeds import SharpSpeeds, rung_settings
 from simnmt.cli.reproduce import app
 from simnmt.kernels.packed_products import Clipping
 from simnmt.papers.kit.claims import ClaimRecord, judge
-from simnmt.papers.kit.paper import FOLDER, read_paper
 from simnmt.papers.kit.rendering import Report
-from simnmt.papers.sharp import reproduction as reproduction_module
 from simnmt.papers.sharp.claims import (
     BOX_CLAIMS,
     LADDER,
@@ -66,7 +63,7 @@ def test_measured_claims_hold_on_the_printed_figures() -> None:
     ("bare", "changed"),
     [
         ("SHARP-11 (a)", {"rungs": {"merge": 370.0}}),
-        ("SHARP-11 (b)", {"rungs": {"merge": 379.0}}),
+        ("SHARP-11 (b)", {"rungs": {"merge": 379.0}}),  # 3.99 times with the source side
         ("SHARP-08", {"table": {"activations": 340.0}}),
         ("SHARP-18", {"int16_us": 60.0}),
         ("SHARP-15 (a)", {"systems": {"S3": 225.0}}),
@@ -84,7 +81,6 @@ def test_a_claim_fails_if_its_figure_is_changed(bare: str, changed: dict[str, An
 def test_the_ladder_holds_only_if_a_trained_model_keeps_its_words() -> None:
     """SHARP-11 with SHARP-10: all rungs keep 99.9 % of a trained model's words; without a model it may fail, but not hold."""
     assert verdicts(as_published())["SHARP-11 (b)"] == "not measurable here"
-    assert verdicts(as_published(rungs={"merge": 379.0}))["SHARP-11 (b)"] == "does not hold"  # 3.99 times with the source side
     for same, verdict in ((9_995, "holds"), (9_980, "does not hold")):
         agreements = [agreement("baseline", 10_000), agreement("merge", same, gemm="int16")]
         assert by_identifier(all_claims(as_published(), agreements))["SHARP-11 (b)"].verdict == verdict
@@ -237,16 +233,11 @@ def test_the_document_is_finite_and_has_amdahls_prediction(reproduction: Report)
 
 
 @needs_compiled
-def test_the_command_writes_page_and_json_and_prints_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_the_command_measures_with_its_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = []
     monkeypatch.setattr(sharp_speeds, "sharp_speeds", lambda setting, _: settings.append(setting) or as_published())
-    done = CliRunner().invoke(app, ["sharp", "--quick", "--rounds", "2", "--out", "deep/out", "--json"])
+    done = CliRunner().invoke(app, ["sharp", "--quick", "--rounds", "2", "--out", str(tmp_path / "out"), "--json"])
     assert done.exit_code == 0, done.output
-    document = json.loads(done.output)
-    assert document.pop("directory") == "deep/out"
-    assert json.loads((tmp_path / "deep/out/reproduction.json").read_text()) == document
-    assert (tmp_path / "deep/out/report.html").is_file()
     assert settings == [replace(sharp_speeds.QUICK, rounds=2)]
 
 
@@ -257,18 +248,3 @@ def test_weights_that_16_bit_products_clip_give_one_warning_and_a_note() -> None
     warned = report(as_published(), agreements)
     assert warned.warnings == [Clipping(7, 35_000).warning()]
     assert sum(str(warned.warnings[0]) in note for note in warned.all_notes) == 1
-
-
-def test_a_column_beside_table_1_touches_the_data_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A published column is on page, terminal and in the document once the TOML has it."""
-    heads, *rest = (FOLDER / "sharp.toml").read_text(encoding="utf-8").split('beside = "printed_factor" },')
-    data = f'{heads}beside = "printed_factor" }}, {{ name = "threads", head = "published threads" }},{rest[0]}'
-    for rung in RUNGS:
-        data = re.sub(rf'(\["{rung}", .*)\],\n', r"\1, 1],\n", data, count=1)
-    (tmp_path / "sharp.toml").write_text(data, encoding="utf-8")
-    paper = read_paper("sharp", tmp_path)
-    monkeypatch.setattr(reproduction_module, "PAPER", paper)
-    monkeypatch.setattr(reproduction_module, "LADDER", paper.table("table-1"))
-    changed = report(as_published())
-    assert "published threads" in changed.text() and "published threads" in changed.page()
-    assert [row["published_threads"] for row in changed.document()["tables"][1]["rows"]] == [1] * 8

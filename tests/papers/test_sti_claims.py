@@ -55,7 +55,6 @@ def test_a_gain_is_the_mean_over_deadlines_of_the_same_examples_with_its_interva
         pairs = paired(measured.grid[measured.grid["device"] == device.name], "StdPL-6")
         difference = gain(pairs["right"], pairs["right_other"])
         assert difference.mean == pytest.approx(0.03) and 0.01 < difference.low < difference.high < 0.05
-    assert verdicts(measured, "STI-22 (d)") == {HOLDS}
 
 
 def test_pairs_tell_apart_what_means_alone_cannot() -> None:
@@ -71,32 +70,25 @@ def test_pairs_tell_apart_what_means_alone_cannot() -> None:
     assert comparison.low > 0.0 or comparison.high < 0.0, "the sign is clear"
 
 
-def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
-    drawn = np.random.default_rng(1)
-    held = 0
-    for _ in range(200):
-        off = drawn.choice([1.0, 0.0, -1.0], 300, p=[0.10, 0.85, 0.05])
-        comparison = gain(pd.Series([off]), pd.Series([np.zeros(300)]))
-        held += comparison.low <= 0.05 <= comparison.high
-    assert 0.91 <= held / 200 <= 0.99
-
-
 def test_a_difference_that_noise_may_explain_is_not_distinguishable() -> None:
     measured = graded(lambda point: 0.80, shift=lambda point: 40 if point.method in PLANNED else 0)
     assert verdicts(measured, "STI-22 (a)") == {UNCLEAR}
 
 
-def test_a_plan_that_is_worse_fails_and_its_deadlines_are_listed() -> None:
-    measured = graded(lambda point: 0.70 if point.method == "STI" else 0.80)
-    judged = records(measured, "STI-22 (c)")
-    assert {record.verdict for record in judged} == {FAILS}
-    assert all("less accurate at " in record.why for record in judged)
-
-
-@pytest.mark.parametrize(("lost", "expected"), [(0.0025, {HOLDS}), (0.05, {FAILS}), (0.01, {UNCLEAR})])
-def test_within_a_point_of_the_model_in_memory_needs_an_interval_that_is(lost: float, expected: set[str]) -> None:
+@pytest.mark.parametrize(
+    ("identifier", "lost", "expected"),
+    [
+        ("STI-22 (c)", 0.10, FAILS),
+        ("STI-22 (d)", -0.03, HOLDS),
+        # Within a point of the model in memory: its interval must be.
+        ("STI-22 (e)", 0.0025, HOLDS),
+        ("STI-22 (e)", 0.05, FAILS),
+        ("STI-22 (e)", 0.01, UNCLEAR),
+    ],
+)
+def test_a_plan_is_judged_by_what_it_loses_or_gains(identifier: str, lost: float, expected: str) -> None:
     measured = graded(lambda point: 0.80 - (lost if point.method in PLANNED else 0.0))
-    assert verdicts(measured, "STI-22 (e)") == expected
+    assert verdicts(measured, identifier) == {expected}
 
 
 def test_accuracies_are_compared_where_both_sides_are_in_time() -> None:

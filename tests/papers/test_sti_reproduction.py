@@ -16,9 +16,8 @@ from simnmt.papers.kit.rendering import Report
 from simnmt.papers.kit.study import read_studies, write_study
 from simnmt.papers.sti import reproduction
 from simnmt.papers.sti.claims import all_claims
-from simnmt.papers.sti.pipeline import PipelineMeasurement, read_pipeline
+from simnmt.papers.sti.pipeline import PipelineMeasurement
 from simnmt.papers.sti.plans import Studied
-from simnmt.papers.sti.reproduction import describe_study
 from simnmt.papers.sti.study import Study
 from tests.papers.sti_stand_ins import begun, studied, study
 
@@ -73,12 +72,6 @@ def test_every_row_on_answers_states_its_agreement_with_the_whole_model(rows: di
         assert rows[name] and all(0.0 <= row["agreement"] <= 1.0 for row in rows[name])
 
 
-def test_the_notes_state_which_examples_ranked_the_shards() -> None:
-    assert "24 examples of ranking.tsv, of which 3 also judge" in describe_study(study())
-    same = study().importance.model_copy(update={"task_sha256": study().task.sha256})
-    assert "on the very examples that judge" in describe_study(study().model_copy(update={"importance": same}))
-
-
 def test_a_real_pipeline_is_judged_by_every_plan() -> None:
     """STI-06, STI-16."""
 
@@ -98,12 +91,7 @@ def test_a_real_pipeline_is_judged_by_every_plan() -> None:
     assert {verdict("STI-16 (a)", layers=6), verdict("STI-06", layers=6), verdict("STI-16 (c)", grid=warm)} == {UNKNOWN}
 
 
-def test_files_that_are_no_studies_or_pipelines_are_refused_in_one_line(tmp_path: Path) -> None:
-    for name, text in (("a.json", "[]"), ("b.json", "{"), ("c.json", '{"version": 2}'), ("d.json", '{"version": 1}')):
-        (tmp_path / name).write_text(text)
-        with pytest.raises(InputError) as refused:
-            read_pipeline(tmp_path / name)
-        assert name in str(refused.value) and "\n" not in str(refused.value)
+def test_two_studies_of_one_model_and_task_are_refused(tmp_path: Path) -> None:
     write_study(tmp_path / "one.json", study())
     write_study(tmp_path / "two.json", study())
     with pytest.raises(InputError, match="two studies of small on sst2"):

@@ -15,16 +15,7 @@ from simnmt.papers.fvp.study import Study
 from simnmt.papers.kit.study import write_study
 from tests.papers.vocab_stand_ins import study
 
-MAY_LACK_AGREEMENT = (
-    "setting",
-    "table-1",
-    "averages",
-    "table-5",
-    "table-6",
-    "derived",
-    "studied",
-    "bench",
-)
+MAY_LACK_AGREEMENT = ("setting", "table-1", "averages", "table-5", "table-6", "derived", "studied", "bench")
 """Tables without a row of translations or of their speed."""
 
 
@@ -84,13 +75,6 @@ def test_shipped_studies_are_the_default(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "calibration/vocabulary").mkdir(parents=True)
     write_study(tmp_path / "calibration/vocabulary/study-gru-xx-en.json", study())
     assert studied() == {"gru-xx-en"} and not studied(studies=[])
-
-
-def test_two_studies_of_one_model_are_refused(tmp_path: Path) -> None:
-    for name in ("a.json", "b.json"):
-        write_study(tmp_path / name, study())
-    with pytest.raises(InputError, match="two studies of gru-xx-en"):
-        reproduce(studies=[tmp_path / "a.json", tmp_path / "b.json"])
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from simnmt.base import shipped_files
 from simnmt.profile.blocks import CellSample
@@ -38,18 +36,6 @@ def means(profile: DeviceProfile, draws: int = 60) -> np.ndarray:
     error, generator = CalibrationError(profile, SRC, TGT), np.random.default_rng(1)
     usual_s = profile.plane.seconds(SRC, TGT).mean()
     return np.array([error.draw(generator).plane.seconds(SRC, TGT).mean() / usual_s for _ in range(draws)])
-
-
-@given(st.integers(1, 6), st.integers(0, 2**32 - 1))
-def test_repeats_are_restored_exactly_up_to_six_of_a_cell(count: int, seed: int) -> None:
-    repeats = np.sort(np.random.default_rng(seed).lognormal(0.0, 0.3, count))
-    assert sample_times(CellSample.of(repeats, src_len=1, tgt_len=1)) == pytest.approx(repeats)
-
-
-def test_a_calibration_without_noise_on_a_plane_has_no_error() -> None:
-    profile = calibrated(0.0)
-    error, generator = CalibrationError(profile, SRC, TGT), np.random.default_rng(1)
-    assert error.draw(generator).plane.seconds(SRC, TGT) == pytest.approx(profile.plane.seconds(SRC, TGT))
 
 
 def test_without_noise_the_draws_of_a_curved_box_lie_on_its_true_times_and_not_on_the_plane() -> None:

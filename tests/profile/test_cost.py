@@ -39,11 +39,6 @@ def test_a_table_holds_its_cells_and_is_bilinear_between_them() -> None:
     assert table.seconds([1, 3], 4) == pytest.approx([1.4, 5.0])
 
 
-def test_the_corners_of_a_line_give_it_back_also_beyond_them() -> None:
-    line = line_table((1, 64), (0, 128), 0.004, 1e-4, 2e-6, 1e-6)
-    assert line.seconds([10, 128], [70, 256]) == pytest.approx([0.004 + 1e-3 + 84e-5, 0.004 + 128e-4 + 256 * 130e-6])
-
-
 def test_beyond_its_grid_a_table_grows_on_but_never_falls_and_below_it_holds() -> None:
     rising = CostTable.of([2, 4], [10, 20], [[1, 2], [3, 4]])
     assert rising.seconds(1, 5) == 1.0

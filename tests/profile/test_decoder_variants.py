@@ -198,15 +198,13 @@ def test_variants_that_were_measured_under_other_conditions_are_warned_of() -> N
     assert not [doubt for doubt in profile_doubts(with_variants(*fitting)) if "decoder's base" in doubt.message]
 
 
-def test_identities_are_exact_and_noise_is_not() -> None:
+@pytest.mark.parametrize(
+    "noise", [{"gemm": "int16"}, {"activations": "table"}, {"activations": "polynomial"}, {"vocabulary": "clustered"}]
+)
+def test_identities_are_exact_and_noise_is_not(noise: dict[str, str]) -> None:
     """XP-03, SHARP-10: fusing, pre-computation and merging leave every translation as it is."""
-    identities = DecoderSettings(
-        beam=5, fused=True, gemm="float32", embeddings="precomputed", attention="precomputed", merge=True
-    )
-    assert identities.exact
-    for noise in ({"gemm": "int16"}, {"activations": "table"}, {"activations": "polynomial"}):
-        assert not identities.model_copy(update=noise).exact
-        assert identities.model_copy(update=noise).noise == tuple(noise)
+    identities = DecoderSettings(beam=5, fused=True, embeddings="precomputed", attention="precomputed", merge=True)
+    noisy = identities.model_copy(update=noise)
+    assert identities.exact and not noisy.exact and noisy.noise == tuple(noise)
     listed = identities.model_copy(update={"candidates": 500})
-    assert not listed.exact
-    assert listed.noise == (), "a list says what may be chosen, and rounds nothing"
+    assert not listed.exact and listed.noise == (), "a list says what may be chosen, and rounds nothing"

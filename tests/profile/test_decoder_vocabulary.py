@@ -43,14 +43,6 @@ def test_a_number_of_candidates_means_a_list_however_its_vocabulary_is_named() -
         DecoderSettings(candidates=500, vocabulary="clustered")
 
 
-def test_a_restricted_vocabulary_is_not_an_identity() -> None:
-    """XP-03: approximations carry their agreement; a fixed list is told apart, as before."""
-    assert [each.exact for each in (CLUSTERED, LISTED, DecoderSettings(candidates=9))] == [False] * 3
-    assert CLUSTERED.noise == LISTED.noise == ("vocabulary",)
-    assert DecoderSettings(candidates=9).noise == ()
-    assert (CLUSTERED.describe(), LISTED.describe()) == ("beam 1, clustered vocabulary", "beam 1, candidate lists")
-
-
 def test_a_measured_vocabulary_gives_its_share_and_agreement_at_each_batch_size() -> None:
     moved, choice = with_decoder(restricted_profile(), CLUSTERED)
     assert choice.how == "measured"

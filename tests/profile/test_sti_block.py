@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from simnmt.profile.profile_file import checked_profile, read_profile, write_pro
 from simnmt.profile.profile_summary import as_json, facts
 from tests.profile.made_profile import whole_profile
 from tests.profile.made_sti import sti_block
-from tests.streaming.plan.made_cost import round_cost
 
 WHOLE = whole_profile()
 
@@ -108,8 +106,3 @@ def test_a_table_that_whole_submodels_contradict_is_warned_of(streamed: Callable
     assert "a held-out error of 25 % on whole submodels" in message
     measured = streamed().model_copy(update={"sti": streamed(("io", "r2"), 0.5).sti.model_copy(update={"kind": "measured"})})
     assert "R2 of reads by bits 0.50" in str(facts(measured))
-
-
-def test_lengths_are_padded_to_the_next_measured_one_and_grow_in_proportion_beyond() -> None:
-    cost = replace(round_cost(), comp_s={8: (1.0, 2.0, 3.0), 16: (1.5, 3.0, 4.5)})
-    assert [cost.t_comp(length, 2) for length in (1, 8, 9, 16, 24)] == [2.0, 2.0, 3.0, 3.0, 4.5]

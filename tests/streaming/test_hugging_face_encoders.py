@@ -58,7 +58,7 @@ def tokens_of(padding: int) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_full_model_answers_as_in_transformers(kind: str, tmp_path: Path) -> None:
     """STI-02: (N, M) at 32 bits is the original model."""
-    model, weights = saved(tmp_path, kind), load_encoder(tmp_path).weights
+    model, weights = saved(tmp_path, kind), load_encoder(tmp_path)
     tokens, mask = tokens_of(weights.configuration.padding_token)
     with torch.inference_mode():
         expected = model(tokens, attention_mask=mask.long()).logits
@@ -70,14 +70,14 @@ def test_the_full_model_answers_as_in_transformers(kind: str, tmp_path: Path) ->
 def test_a_text_may_be_as_long_as_the_model_has_positions(kind: str, tmp_path: Path) -> None:
     """RoBERTa counts positions from beyond its padding token: of its 20 rows a text has 18, no more and no fewer."""
     model, loaded = saved(tmp_path / "model", kind), load_encoder(tmp_path / "model")
-    positions = loaded.weights.configuration.positions
+    positions = loaded.configuration.positions
     assert positions == {"Bert": 20, "Roberta": 18}[kind]
     tokens = torch.randint(3, 60, (2, positions), generator=torch.Generator().manual_seed(4))
     mask = torch.ones_like(tokens, dtype=torch.bool)
     with torch.inference_mode():
         expected = model(tokens, attention_mask=mask.long()).logits
-    assert torch.allclose(logits_of(loaded.weights, tokens, mask), expected, atol=1e-5)
-    write_store(loaded.weights, tmp_path / "store")
+    assert torch.allclose(logits_of(loaded, tokens, mask), expected, atol=1e-5)
+    write_store(loaded, tmp_path / "store")
     with ShardStore.open(tmp_path / "store") as store:
         StiSettings(lengths=(positions,)).within(store.configuration.positions)
         with pytest.raises(CalibrationError, match=f"{positions + 1}"):
@@ -85,7 +85,7 @@ def test_a_text_may_be_as_long_as_the_model_has_positions(kind: str, tmp_path: P
 
 
 def test_fewer_slices_are_the_model_with_heads_and_neurons_silenced(tmp_path: Path) -> None:
-    model, weights = saved(tmp_path), load_encoder(tmp_path).weights
+    model, weights = saved(tmp_path), load_encoder(tmp_path)
     tokens, mask = tokens_of(0)
     for layer in model.bert.encoder.layer:
         for part in (layer.attention.output.dense.weight, layer.output.dense.weight):
@@ -103,14 +103,15 @@ def test_its_own_tokenizer_and_pairs_of_texts(tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_text("\n".join(words) + "\n")
     model = saved(tmp_path, vocab_size=len(words), id2label={0: "no", 1: "yes", 2: "both"})
     loaded = load_encoder(tmp_path)
-    assert loaded.label_names == ("no", "yes", "both") and loaded.tokenizer is not None
-    tokens = loaded.tokenizer.encode([("good film", "bad film")], 16)
+    assert loaded.label_names == ("no", "yes", "both")
+    tokenizer = HuggingFaceTokenizer(loaded.files)
+    tokens = tokenizer.encode([("good film", "bad film")], 16)
     assert tokens == [[2, 6, 8, 3, 7, 8, 3]]
     ids = torch.tensor(tokens)
     with torch.inference_mode():
         expected = model(ids, token_type_ids=torch.tensor([[0, 0, 0, 0, 1, 1, 1]])).logits
-    assert torch.allclose(logits_of(loaded.weights, ids, torch.ones_like(ids, dtype=torch.bool)), expected, atol=1e-5)
-    assert loaded.tokenizer.encode(["good bad good bad"], 4) == [[2, 6, 7, 3]]
+    assert torch.allclose(logits_of(loaded, ids, torch.ones_like(ids, dtype=torch.bool)), expected, atol=1e-5)
+    assert tokenizer.encode(["good bad good bad"], 4) == [[2, 6, 7, 3]]
 
 
 def test_a_tokenizers_files_are_written_nowhere_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,13 +126,12 @@ def test_a_tokenizers_files_are_written_nowhere_else(tmp_path: Path, monkeypatch
 
 def test_a_configuration_alone_has_random_weights_and_says_so(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"} | SIZES))
-    one, other = (load_encoder(tmp_path, seed=seed).weights for seed in (1, 2))
-    assert one.random and one.fingerprint != other.fingerprint
-    assert one.fingerprint == load_encoder(tmp_path, seed=1).weights.fingerprint
+    weights = load_encoder(tmp_path)
+    assert weights.random and weights.fingerprint == load_encoder(tmp_path).fingerprint
 
 
 def test_the_preset_is_of_the_papers_size() -> None:
-    weights = load_encoder("bert-base").weights
+    weights = load_encoder("bert-base")
     assert weights.random and weights.geometry.weights_per_layer == 7_077_888
     layer = weights.layer(11)
     assert sum(tensor.numel() for tensor in layer._asdict().values()) == 7_077_888

@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +28,7 @@ WEIGHTS = random_weights()
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("stores") / "store"
-    write_store(WEIGHTS, path, beside={"tokens.json": b"{}"}, label_names=("no", "yes"))
+    write_store(replace(WEIGHTS, files={"tokens.json": b"{}"}, label_names=("no", "yes")), path)
     return path
 
 

@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from simnmt.papers.cnmt.claims import Profiles
 from simnmt.papers.cnmt.replay import Part
 from simnmt.papers.cnmt.table_one import ALL_POLICIES, PAPER, TRANSFORMER, name_cell
 from simnmt.papers.kit.figures import Figure, figure_of, grouped
 from simnmt.report.charts import Axis, Chart, Mark, Panel, numbers
 from simnmt.report.figures import CellView, plane, rtt
+from simnmt.report.input_pages import profile_panels
 from simnmt.report.page_template import Section, render_fragment
 from simnmt.report.run_tables import share_explained
 from simnmt.report.typography import number, significant
@@ -25,37 +27,25 @@ from simnmt.workload.length_regression import LengthRegression
 COLOURS = {policy: place for place, policy in enumerate(ALL_POLICIES)}
 
 
-def figures(times: Sequence[Row], parts: Sequence[Part]) -> list[Figure]:
+def figures(profiles: Profiles, parts: Sequence[Part]) -> list[Figure]:
     """Return figures 2a (if a profile holds measured samples), 2b, 3 and 4; measured parts come first."""
     ordered = sorted(parts, key=lambda part: part.name == "inferred")
-    return [*([_times(times)] if times else []), _planes(ordered), _lengths(ordered), _traces(ordered)]
+    return [*_times(profiles), _planes(ordered), _lengths(ordered), _traces(ordered)]
 
 
-def _times(times: Sequence[Row]) -> Figure:
+def _times(profiles: Profiles) -> list[Figure]:
     charts = {}
-    for (workload,), rows in grouped(sorted(times, key=lambda row: row["workload"] != TRANSFORMER), "workload").items():
-        marks = [mark for row in rows for mark in _time_marks(row)]
-        axes = Axis("target length M, tokens", from_zero=True), Axis("execution time, ms", from_zero=True)
-        charts[workload.upper()] = Chart(marks, *axes, " ".join(map(_describe_times, rows)))
+    for row in sorted(profiles.lines(), key=lambda row: row["workload"] != TRANSFORMER):
+        gateway, server = profiles.pairs[row["workload"]]
+        panel, *_ = profile_panels(gateway if row["device"] == "gateway" else server)
+        charts[f"{row['workload'].upper()}, {row['device']}"] = replace(panel.draw(), reading=_describe_times(row))
+    title = "Figure 2a: time over target length"
     note = (
-        "Means per target length M of the profiles' own samples, the line through them, and one standard deviation of single "
-        "inferences. The paper shows the Transformer on a Jetson (R² 0.99, mean squared error 0.13 ms²) and on a Titan (0.85, "
-        "1.2)."
+        "Means per target length M of the profile's own samples, one standard deviation of single inferences, and the "
+        "profile's plane at the same lengths. The paper shows the Transformer on a Jetson (R² 0.99, mean squared error "
+        "0.13 ms²) and on a Titan (0.85, 1.2)."
     )
-    return figure_of("figure-2a", "Figure 2a: time over target length", "Gateway and server", charts, note=note)
-
-
-def _time_marks(row: Row) -> list[Mark]:
-    at, mean, sd = row["tgt_len"], np.array(row["mean_ms"]), np.array(row["sd_ms"])
-    colour, symbol = ("policy-0", "circle") if row["device"] == "gateway" else ("policy-1", "diamond")
-    ends = [0.0, 1.03 * at[-1]]
-    heights = [row["ms_per_token"] * end + row["ms_fixed"] for end in ends]
-    low, high = numbers(np.maximum(mean - sd, 0.0)), numbers(mean + sd)
-    return [
-        Mark("band", at, [], colour=colour, opacity=0.18, low=low, high=high, hover=""),
-        Mark("line", ends, heights, f"line, {row['device']}", colour, "dot", 1.4, hover=""),
-        Mark("points", at, row["mean_ms"], row["device"], colour, symbol=symbol, size=7.0, hover="M %{x}: %{y:.4~g} ms"),
-    ]
+    return [figure_of("figure-2a", title, "Mean time by target length", charts, note=note)] if charts else []
 
 
 def _describe_times(row: Row) -> str:

@@ -85,7 +85,7 @@ def network_rows(parts: Sequence[Part]) -> list[dict[str, Any]]:
 
 def report(parts: Sequence[Part], profiles: Profiles) -> Report:
     """Return the reproduction for JSON, terminal and page; `profiles`: those that were measured."""
-    lines, ratios, cells = profiles.lines(), ratio_table(parts), cell_rows(parts)
+    ratios, cells = ratio_table(parts), cell_rows(parts)
     difference = fmean(abs(cell["inferred_percent"] - cell["published_percent"]) for cell in cells)
     doubtful = {part.name: {doubt["profile"] for doubt in doubtful_profiles(part.cells)} for part in parts}
     doubts = doubtful_profiles(cell for part in parts for cell in part.cells)
@@ -97,9 +97,9 @@ def report(parts: Sequence[Part], profiles: Profiles) -> Report:
             PAPER.shown_table("implied", table_one.implied_rows()),
             ratios,
             PAPER.shown_table("networks", network_rows(parts), name=_cell_name),
-            PAPER.shown_table("times", lines),
+            PAPER.shown_table("times", profiles.lines()),
         ],
-        figures(lines, parts),
+        figures(profiles, parts),
         [f"{part.name.capitalize()} profiles: {note}" for part in parts for note in part.notes],
         rows={TABLE.id: cells},
         more={

@@ -68,9 +68,9 @@ def implied_rows() -> list[Row]:
     """Return the six rows of CNMT-16, in the table's order."""
     rows: list[Row] = []
     for cell in CELLS:
-        ratios = implied_ratios(cell)
-        twice, once = {"server": ratios["cloud"], "oracle": ratios["oracle"]}, {key: ratios[key][0] for key in POLICIES}
-        rows.append({"workload": cell[0], "network": cell[1], **twice, **once})
+        (naive, _), (cnmt, _) = (implied_ratios(cell)[policy] for policy in POLICIES)
+        twice = {key: implied_ratios(cell)[policy] for key, policy in (("server", "cloud"), ("oracle", "oracle"))}
+        rows.append({"workload": cell[0], "network": cell[1], **twice, "naive": naive, "cnmt": cnmt})
     return rows
 
 
@@ -131,26 +131,23 @@ class TableRun(Facts):
         ours, theirs = self.by_replication_s[(*cell, policy)], self.by_replication_s[(*cell, baseline)]
         return change_percent(ours, theirs, confidence)
 
-    def saving(self, cell: Cell, policy: str, baseline: str, confidence: float = CONFIDENCE) -> Estimate:
-        """Return by how many percent of the baseline's total time the policy takes less."""
-        more = self.excess(cell, policy, baseline, confidence)
+    def saving(self, cell: Cell, baseline: str, confidence: float = CONFIDENCE) -> Estimate:
+        """Return by how many percent of the baseline's total time C-NMT takes less."""
+        more = self.excess(cell, "cnmt", baseline, confidence)
         if more.low is None or more.high is None:
             return Estimate(-more.mean, None, None)
         return Estimate(-more.mean, -more.high, -more.low)
 
     def larger(self, cell: Cell, other: Cell, baseline: str, confidence: float = CONFIDENCE) -> Estimate:
         """Return by how many points C-NMT's excess over the baseline is larger in one cell than in another."""
-        (ours, theirs), (others, their_others) = (
-            (self.by_replication_s[(*where, "cnmt")], self.by_replication_s[(*where, baseline)]) for where in (cell, other)
-        )
-        return difference_of_changes((ours, theirs), (others, their_others), confidence)
+        totals_s = self.by_replication_s
+        first, second = ((totals_s[(*where, "cnmt")], totals_s[(*where, baseline)]) for where in (cell, other))
+        return difference_of_changes(first, second, confidence)
 
     def change_percent(self, workload: str, network: str, policy: str, baseline: str) -> float | None:
         """Return a cell of our Table I; None without totals of both."""
         cell = workload, network
-        if cell not in self.cells(policy, baseline):
-            return None
-        return 100 * (self.total_s(cell, policy) / self.total_s(cell, baseline) - 1)
+        return self.excess(cell, policy, baseline).mean if cell in self.cells(policy, baseline) else None
 
     def ratios(self) -> dict[RunName, float]:
         """Return the total times over that of the gateway alone, of Table I's order; 24 of a whole run."""

@@ -70,38 +70,24 @@ PARTS = {
 """The parts of the time without the fused kernel (figures 1 and 5)."""
 
 
-def with_shares(seconds: Row) -> dict[str, Any]:
+def with_prediction(seconds: Row, output_share: float) -> dict[str, Any]:
     """Return stages with the ratios of `with_ratios`, the output layer's share, and Amdahl's speed-ups of the whole (FNI-17).
 
     One has the product as measured beside the fused kernel (XP-07), one unchanged, as in the paper: the gain of fusing alone.
     """
     row = with_ratios(seconds)
-    total_s = sum(row[part] for part in PARTS)
-    output_share = (row["product_s"] + row["three_s"]) / total_s
+    share_of_three = output_share * row["three_s"] / (row["product_s"] + row["three_s"])
     return row | {
-        "total_s": total_s,
         "output_share": output_share,
         "predicted": end_to_end(output_share, row["layer_ratio"]),
-        "predicted_product_left_alone": end_to_end(row["three_s"] / total_s, row["ratio"]),
+        "predicted_product_left_alone": end_to_end(share_of_three, row["ratio"]),
     }
 
 
-def with_prediction(row: Row) -> dict[str, Any]:
-    """Return a real decoder's row (`real_decoder.fused_speeds`) with Amdahl's prediction of its speed-up (FNI-17, XP-07).
-
-    The output layer's share was measured while decoding and its speed-up separately. The bias is added within the product; its
-    share is that of the single stages.
-    """
-    three_s = row["bias_s"] + row["softmax_s"] + row["search_s"]
-    share, layer_s = sum(row["shares"][part] for part in ("project", "softmax", "search")), row["product_s"] + three_s
-    ratio = layer_s / (row["fused_product_s"] + row["fused_s"])
-    return {
-        **row,
-        "output_share": share,
-        "layer_ratio": ratio,
-        "predicted": end_to_end(share, ratio),
-        "predicted_product_left_alone": end_to_end(share * three_s / layer_s, three_s / row["fused_s"]),
-    }
+def with_shares(seconds: Row) -> dict[str, Any]:
+    """Return a device's stages (`PARTS`, and those of the fused layer) with `with_prediction`."""
+    total_s = sum(seconds[part] for part in PARTS)
+    return with_prediction({**seconds, "total_s": total_s}, (seconds["product_s"] + seconds["three_s"]) / total_s)
 
 
 def stages(plain: Decoder, fused: Decoder, test_set: str, sentences: int | None = None) -> dict[str, Any]:
@@ -154,17 +140,14 @@ def derived() -> dict[str, Derived]:
     )
     both = (1.0 + GAINS["fused", "opensubtitles"]) * (1.0 + GAINS["topped up", "opensubtitles"])
     alone = (1.0 + GAINS["both", "europarl"]) / (1.0 + GAINS["fused", "europarl"])
-    at_70 = {row["beam"]: end_to_end(OUTPUT_SHARE, row["layer_ratio"]) for row in OUTPUT_LAYER if row["set"] == "europarl"}
-    figures = [
-        Derived("memory traffic of the three steps over the fused one's", limit, "times", traffic),
-        *(Derived(f"{_place(row)}: three steps over fused", row["ratio"], "times", "FNI-15") for row in OUTPUT_LAYER),
-        *(Derived(f"{_place(row)}: whole output layer", row["layer_ratio"], "times", "FNI-15") for row in OUTPUT_LAYER),
-        *(
-            Derived(f"europarl, beam {beam}: gain if the output layer has 70 %", 100 * (at_70[beam] - 1), "%", "at most 23 %")
-            for beam in sorted(at_70, reverse=True)
-        ),
-    ]
-    for row in sorted(OUTPUT_LAYER, key=lambda row: (row["set"], -row["beam"])):
+    figures = [Derived("memory traffic of the three steps over the fused one's", limit, "times", traffic)]
+    for key, what in (("ratio", "three steps over fused"), ("layer_ratio", "whole output layer")):
+        figures += [Derived(f"{_place(row)}: {what}", row[key], "times", "FNI-15") for row in OUTPUT_LAYER]
+    ordered = sorted(OUTPUT_LAYER, key=lambda row: (row["set"], -row["beam"]))
+    for row in ordered[: len(BEAMS)]:  # of Europarl
+        gain = 100 * (end_to_end(OUTPUT_SHARE, row["layer_ratio"]) - 1)
+        figures.append(Derived(f"{_place(row)}: gain if the output layer has 70 %", gain, "%", "at most 23 %"))
+    for row in ordered:
         claimed = GAINS["fused", row["set"]]
         share, what = share_needed(1.0 + claimed, row["layer_ratio"]), f"share that a gain of {100 * claimed:.0f} % needs"
         figures.append(Derived(f"{_place(row)}: {what}", 100 * share, "%", "nearly 70 % of Europarl, by the text"))

@@ -50,7 +50,7 @@ def fused_speeds(
     Returns a row for each mix and beam: `plain_s` by round; `ratio`, the median speed-up over rounds that alternate,
     and `ratios`; sentences with `equal` tokens both ways where they end freely (FNI-11), other sentences whose first difference
     is one of `near_ties`, and other `disagreements`; `shares` of the plain decoder's time by part while decoding; seconds over
-    all steps of each of `STAGES`; and the columns of `with_prediction`. Raises the errors of `load_model`.
+    all steps of each of `STAGES`; and the columns of `predicted`. Raises the errors of `load_model`.
     """
     loaded, known = load_model(model), Known()
     cells = [(test_set, beam) for test_set in MIXES for beam in beams]
@@ -115,5 +115,15 @@ def _row(
     row |= {"ratio": median(ratios), "ratios": ratios, "equal": compared.equal}
     row |= {"near_ties": len(compared.near_ties), "disagreements": len(compared.disagreements)}
     row["shares"] = {name: part_s / plain.total_s for name, part_s in parts_s.items() if not name.startswith("fused")}
-    stages_s = stages_over(model, plain.active, beam, known)
-    return with_prediction(row | {f"{name}_s": stage_s for name, stage_s in stages_s.items()})
+    row |= {f"{name}_s": stage_s for name, stage_s in stages_over(model, plain.active, beam, known).items()}
+    return predicted(row)
+
+
+def predicted(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row with Amdahl's prediction of its speed-up (FNI-17, XP-07), by the share of the output layer while decoding.
+
+    The bias is added within the product; its share is that of the single stages.
+    """
+    layer = {"product_s": row["product_s"], "product_fused_s": row["fused_product_s"], "fused_s": row["fused_s"]}
+    layer["three_s"] = row["bias_s"] + row["softmax_s"] + row["search_s"]
+    return with_prediction(layer, sum(row["shares"][part] for part in ("project", "softmax", "search"))) | row

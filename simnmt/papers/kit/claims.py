@@ -22,7 +22,7 @@ from typing import Any, Generic, TypeVar, cast
 import numpy as np
 
 from simnmt.papers.kit.paper import Paper, Unmeasured
-from simnmt.results.statistics import CONFIDENCE, Estimate
+from simnmt.results.statistics import Estimate
 
 HOLDS, FAILS, UNCLEAR, UNKNOWN = "holds", "does not hold", "not distinguishable", "not measurable here"
 """The verdicts: UNCLEAR where repeats do not agree, UNKNOWN where nothing was measured that could decide."""
@@ -69,17 +69,9 @@ class Undecided(Exception):
         self.basis, self.needed = basis, needed
 
 
-@dataclass(frozen=True, slots=True)
-class Several:
-    """Effects of one case of a claim, of which all must support it, or one if `any_will_do`."""
-
-    effects: Sequence[Effect]
-    any_will_do: bool = False
-
-
-Effect = bool | float | Sequence[bool] | Sequence[float] | Estimate | Callable[[float], Estimate] | Several | Undecided
-"""What decides a claim or a case of it: one value, one a round or seed (clear if all agree), a value with its interval, an
-interval of any confidence (wider where several effects may decide), or the reason why nothing decides."""
+Effect = bool | float | Sequence[bool] | Sequence[float] | Estimate | Undecided
+"""What decides a claim or a case of it: one value, one a round or seed (clear if all agree), a value with its interval, or the
+reason why nothing decides."""
 Effects = Effect | Mapping[str, Effect]
 """One effect, or one a case, such as a rung or a data set."""
 
@@ -116,30 +108,17 @@ class Bound:
         """Return whether one value supports the claim."""
         return self.low < value < self.high if self.strict else self.low <= value <= self.high
 
-    def verdicts(self, effects: Mapping[str, Effect]) -> dict[str, str]:
-        """Return the verdict on each case of a claim, with intervals that are wider the more effects may decide it.
-
-        A claim on n effects that needs k of them has n - k + 1 chances to hold, and k to fail. Either is by accident in at most
-        2.5 % of cases: the 5 % that an interval may miss are divided by the chances (Bonferroni; Y. Benjamini, R. Heller,
-        Screening for partial conjunction hypotheses, Biometrics 64 (2008), 1215-1222).
-        """
-        judged = [effect for effect in effects.values() if not isinstance(effect, bool | Undecided)]
-        several = [effect for effect in judged if isinstance(effect, Several) and not effect.any_will_do]
-        chances = len(judged) + sum(len(effect.effects) - 1 for effect in several)
-        needed = self._needed(chances)
-        return {case: self.verdict(effect, chances - needed + 1, max(needed, 1)) for case, effect in effects.items()}
-
     def overall(self, verdicts: Iterable[str]) -> str:
         """Return the verdict of a claim by those of its cases."""
         outcomes = [verdict for verdict in verdicts if verdict != UNKNOWN]
         if not outcomes or self.needed is None:
             return worst_verdict(outcomes)
-        needed = self._needed(len(outcomes))
+        needed = self.needed if self.needed > 0 else len(outcomes) + self.needed
         if outcomes.count(HOLDS) >= needed:
             return HOLDS
         return FAILS if outcomes.count(FAILS) > len(outcomes) - needed else UNCLEAR
 
-    def verdict(self, effect: Effect, chances_to_hold: int = 1, chances_to_fail: int = 1) -> str:
+    def verdict(self, effect: Effect) -> str:
         """Return the verdict on one effect.
 
         HOLDS and FAILS need values that agree, or an interval that lies inside or outside the bounds. Without an interval, as
@@ -147,31 +126,16 @@ class Bound:
         """
         if isinstance(effect, Undecided):
             return UNKNOWN
-        if isinstance(effect, Several):
-            to_hold = len(effect.effects) if effect.any_will_do else chances_to_hold
-            verdicts = [self.verdict(part, to_hold, chances_to_fail) for part in effect.effects]
-            return _first_of((HOLDS, UNCLEAR, FAILS), verdicts) if effect.any_will_do else worst_verdict(verdicts)
-        if callable(effect):
-            verdict = self._by_interval(effect(_shared(chances_to_fail)))
-            if verdict == FAILS or chances_to_hold == chances_to_fail:
-                return verdict
-            return HOLDS if self._by_interval(effect(_shared(chances_to_hold))) == HOLDS else UNCLEAR
         if isinstance(effect, Estimate):
-            return self._by_interval(effect)
+            low, high = effect.low, effect.high
+            if low is None or high is None:
+                return UNCLEAR if self.allows(effect.mean) else FAILS
+            if self.allows(low) and self.allows(high):
+                return HOLDS
+            return FAILS if high < self.low or low > self.high or low == high else UNCLEAR
         values = list(effect) if isinstance(effect, Sequence) else [effect]
         supports = [value if isinstance(value, (bool, np.bool_)) else self.allows(value) for value in values]
         return HOLDS if all(supports) else UNCLEAR if any(supports) else FAILS
-
-    def _by_interval(self, estimate: Estimate) -> str:
-        low, high = estimate.low, estimate.high
-        if low is None or high is None:
-            return UNCLEAR if self.allows(estimate.mean) else FAILS
-        if self.allows(low) and self.allows(high):
-            return HOLDS
-        return FAILS if high < self.low or low > self.high or low == high else UNCLEAR
-
-    def _needed(self, cases: int) -> int:
-        return cases if self.needed is None else self.needed if self.needed > 0 else cases + self.needed
 
 
 agrees = Bound()
@@ -261,7 +225,7 @@ class Claim(Generic[F]):
             result = Result(Undecided("nothing at hand decides it"))
         several = isinstance(result.effects, Mapping)
         cases = cast(Mapping[str, Effect], result.effects if several else {"": result.effects})
-        verdicts = self.holds.verdicts(cases)
+        verdicts = {case: self.holds.verdict(effect) for case, effect in cases.items()}
         undecided = {case: effect for case, effect in cases.items() if isinstance(effect, Undecided)}
         verdict = self.holds.overall(verdicts.values())
         if verdict != FAILS and any(reason.needed for reason in undecided.values()):
@@ -326,8 +290,8 @@ def format_effects(cases: Mapping[str, Effect], form: str = ".2f") -> str:
     """Return the effects by case: a value, the median of several, or the mean of an interval."""
     texts = []
     for case, effect in cases.items():
-        value: Any = effect(CONFIDENCE) if callable(effect) else effect
-        value = value.mean if isinstance(value, Estimate) else median(value) if isinstance(value, Sequence) else value
+        value: Any = effect.mean if isinstance(effect, Estimate) else effect
+        value = median(value) if isinstance(value, Sequence) else value
         if not isinstance(value, Undecided):
             texts.append(f"{case} {value if isinstance(value, bool) else format(value, form)}".strip())
     return "; ".join(texts)
@@ -341,16 +305,8 @@ def format_span(values: Sequence[float], form: str = ".2f") -> str:
 
 def worst_verdict(verdicts: Iterable[str]) -> str:
     """Return the worst of several cases' verdicts: a claim holds only if it holds in every case."""
-    return _first_of((FAILS, UNCLEAR, HOLDS), list(verdicts))
-
-
-def _first_of(order: Sequence[str], verdicts: Sequence[str]) -> str:
-    return next((verdict for verdict in order if verdict in verdicts), UNKNOWN)
-
-
-def _shared(chances: int) -> float:
-    """Return the confidence of each of several intervals that together miss no more often than one of `CONFIDENCE`."""
-    return 1.0 - (1.0 - CONFIDENCE) / chances
+    given = set(verdicts)
+    return next((verdict for verdict in (FAILS, UNCLEAR, HOLDS) if verdict in given), UNKNOWN)
 
 
 def end_to_end(share: float, speed_up: float) -> float:

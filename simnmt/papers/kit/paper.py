@@ -9,17 +9,15 @@ Example:
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field
 
-from simnmt.base.configuration import Configuration, describe_validation_error
-from simnmt.base.errors import InputError, short_repr
+from simnmt.base.configuration import Configuration
 from simnmt.report.table import Column, Table, read_value
 
 if sys.version_info >= (3, 11):
@@ -55,26 +53,10 @@ class PrintedTable(Configuration):
     """A table of a paper, row by row as printed; its first columns name the row."""
 
     id: str
-    path: str
     title: str = ""
     note: str = ""
     columns: tuple[PrintedColumn, ...]
     cells: tuple[tuple[Cell, ...], ...] = Field(alias="rows")
-
-    @model_validator(mode="after")
-    def _is_whole(self) -> PrintedTable:
-        """Raise `ValueError` for a missing cell, and for a cell of another type than the cells above it."""
-        for number, cells in enumerate(self.cells, 1):
-            row = f"row {number} ({', '.join(short_repr(cell) for cell in cells[:2])})"
-            for place, column in enumerate(self.columns):
-                if place >= len(cells):
-                    raise ValueError(f"{row}, column {column.name}: missing")
-                above = next(other for others in self.cells if (other := others[place]) != ABSENT or others is cells)
-                if ABSENT not in (above, cells[place]) and _type(above) is not _type(cells[place]):
-                    raise ValueError(f"{row}, column {column.name}: {short_repr(cells[place])} below {short_repr(above)}")
-            if len(cells) > len(self.columns):
-                raise ValueError(f"{row}: {len(cells)} cells for {len(self.columns)} columns")
-        return self
 
     @cached_property
     def rows(self) -> list[Row]:
@@ -89,12 +71,9 @@ class PrintedTable(Configuration):
         return next((row for row in self.rows if [*row.values()][: len(names)] == [*names]), {})
 
     def __getitem__(self, place: tuple[Any, ...]) -> Any:
-        """Return a cell by the values of the row's first columns and the name of a column; raises `InputError` for none."""
+        """Return a cell by the values of the row's first columns and the name of a column."""
         *names, column = place
-        cell = self.row(*names).get(column)
-        if cell is None:
-            raise InputError(f"table {self.id}, row {', '.join(map(str, names))}: no {column}", path=self.path)
-        return cell
+        return self.row(*names)[column]
 
     def column(self, name: str) -> list[Any]:
         """Return a column."""
@@ -153,7 +132,6 @@ class ClaimWords(NamedTuple):
 class Paper(Configuration):
     """What a paper prints, and the words that frame its reproduction."""
 
-    path: str
     heading: str
     reference: str
     summary: tuple[str, ...]
@@ -213,19 +191,8 @@ class Paper(Configuration):
 
 @cache
 def read_paper(name: str, folder: Path = FOLDER) -> Paper:
-    """Read and check what a paper prints; raises `InputError` with the file, the table, the row and the column of a fault."""
-    path = folder / f"{name}.toml"
-    shown = f"simnmt/papers/data/{path.name}" if folder == FOLDER else os.fspath(path)
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-        for key, table in content.get("tables", {}).items():
-            table |= {"id": key, "path": shown}
-        return Paper.model_validate_json(json.dumps({"path": shown, **content}))
-    except (OSError, tomllib.TOMLDecodeError) as error:
-        raise InputError(f"cannot be read: {error}", path=shown) from None
-    except ValidationError as error:
-        raise InputError(describe_validation_error(error), path=shown) from None
-
-
-def _type(cell: Cell) -> type:
-    return float if isinstance(cell, (int, float)) and not isinstance(cell, bool) else type(cell)
+    """Read what a paper prints."""
+    content = tomllib.loads((folder / f"{name}.toml").read_text(encoding="utf-8"))
+    for key, table in content.get("tables", {}).items():
+        table["id"] = key
+    return Paper.model_validate_json(json.dumps(content))
