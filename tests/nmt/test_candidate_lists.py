@@ -14,13 +14,10 @@ from hypothesis import strategies as st
 from simnmt.kernels.columns import gathered_products
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.models import build_model
-from simnmt.nmt.subwords import Subwords, learn_vocabulary
 from simnmt.nmt.translation import Translator
 from simnmt.nmt.vocabulary.bundle_file import read_bundle
 from simnmt.nmt.vocabulary.candidate_lists import CandidateLists, LexicalTable, build_candidates, candidate_lists, ibm_model1
 from tests.nmt import tiny, toy_language
-
-MARKS = {"pad": 0, "unk": 1, "start": 2, "eos": 3}
 
 
 def random_lists(vocab: int, count: int, never: set[int], always: list[int], seed: int = 1) -> CandidateLists:
@@ -95,7 +92,7 @@ def test_a_bundle_returns_the_saved_lists_and_is_refused_for_another_model(tmp_p
 def toy() -> tuple[Translator, list[str], list[str]]:
     """A model that has learnt nothing, over a vocabulary in which each word is one token; and text of both sides."""
     ours, theirs = (list(side) for side in zip(*toy_language.pairs(600), strict=True))
-    subwords = [Subwords(learn_vocabulary(side, size, side="whole", **MARKS)) for side, size in ((ours, 30), (theirs, 28))]
+    subwords = toy_language.subwords(ours, 30), toy_language.subwords(theirs, 28)
     return Translator(build_model(toy_language.GRU, seed=1).eval(), *subwords), ours, theirs
 
 

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from simnmt.batching import mini
 from simnmt.nmt.agreement import decode_alone
-from simnmt.nmt.attentional_model import AttentionalModel
 from simnmt.nmt.decoder import Decoder, EncodedSentence
 from simnmt.nmt.engine import Work
 from simnmt.nmt.errors import NmtError, OutOfMemory
@@ -24,10 +23,8 @@ from simnmt.nmt.models import TranslationModel
 from simnmt.nmt.output_layer import largest, largest_sums
 from simnmt.nmt.search import Search
 from simnmt.nmt.sentence_decoder import DecodeRequest, Hypothesis
-from simnmt.nmt.sharp_translator import SharpTranslator
 from simnmt.nmt.step_model import pad
 from simnmt.nmt.transformer_model import TransformerModel
-from simnmt.profile.decoder_settings import DecoderSettings
 from tests.campaigns.harness import deep, thinned
 from tests.nmt.tiny import ARCHITECTURES, Table, lively, sources, tiny_engine, together
 
@@ -92,25 +89,6 @@ def test_each_sentence_keeps_its_forced_length_or_its_limit(name: str, beam: int
     assert hypotheses[1].tokens == decoded_alone(name, beam)[1].tokens
     for at, limit in ((3, 2), (5, 1)):
         assert hypotheses[at].tokens == decode_alone(model, sentences(name)[at], beam, limit).tokens
-
-
-@pytest.mark.parametrize("beam", [1, 2])
-def test_a_finished_sentence_leaves_the_batch_at_once(beam: int) -> None:
-    """FNI-08: what a step costs follows those that are left."""
-    seen: list[tuple[int, int]] = []
-    note = lambda keys, hidden, _: seen.append((len(keys), len(hidden)))  # noqa: E731
-    decoder = Decoder(lively("gru"), mini(4), Search(beam), observer=note)
-    decoder.join(encoded_by(decoder, sentences("gru")[:4], [2, 5, 3, 2]), range(4))
-    decode_to_end(decoder)
-    assert seen == [(count, count * beam) for count in (4, 4, 2, 1, 1)]
-
-
-def test_a_sentence_forced_to_no_token_is_done_when_it_joins() -> None:
-    decoder = Decoder(lively("gru"), mini(3))
-    encoded = encoded_by(decoder, sentences("gru")[:3], [0, 2, 0])
-    assert decoder.join(encoded, [5, 6, 7]) == [(5, Hypothesis((), None)), (7, Hypothesis((), None))]
-    assert decoder.active == 1
-    assert set(decode_to_end(decoder)) == {6}
 
 
 @pytest.mark.parametrize("where", ["join", "body", "reorder"])
@@ -441,14 +419,3 @@ def test_attention_weights_sum_to_one_over_the_source_and_are_zero_on_padding(na
             tgt_in = torch.tensor([[model.start_token, *TARGETS[row][:-1]]])
             alone_weights = model.attention(torch.tensor([source]), torch.tensor([len(source)]), tgt_in)
             torch.testing.assert_close(weights[row, : len(TARGETS[row]), : len(source)], alone_weights[0], rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.usefixtures("implementation")
-def test_attention_of_the_model_equals_the_positions_reported_by_the_sharp_decoder() -> None:
-    model = lively("sharp")
-    assert isinstance(model, AttentionalModel)
-    (source,), src, lengths = sources(ARCHITECTURES["sharp"], [7])
-    (translation,) = SharpTranslator([model], DecoderSettings(), max_len=12).translate([source])
-    with torch.inference_mode():
-        weights = model.attention(src, lengths, torch.tensor([[model.start_token, *translation.tokens[:-1]]]))
-    assert weights[0].argmax(dim=1).tolist() == list(translation.attended)

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from simnmt.batching import Batching, half_empty, immediate, maxi, mini, top_up
 from simnmt.nmt import output_layer, torch_engine
 from simnmt.nmt.agreement import agreement, decode_alone
 from simnmt.nmt.decoder import decode
@@ -22,16 +21,10 @@ from simnmt.nmt.search import Search
 from simnmt.nmt.sentence_decoder import Hypothesis
 from simnmt.nmt.torch_engine import STAGES, stage_timer
 from tests.campaigns.harness import deep
+from tests.nmt.test_batched import BATCHERS
 from tests.nmt.tiny import ARCHITECTURES, GRU, lively, sources, tiny_engine, together
 
 LENGTHS = [3, 9, 5, 7, 4, 12, 2, 6]
-BATCHINGS = (
-    mini(3),
-    maxi(3, 6),
-    top_up(3, half_empty(3), 6),
-    top_up(3, immediate(3)),
-    Batching(3, half_empty(3), padded_tokens=30, encoded_together=2),
-)
 
 
 def same(ones: Sequence[Hypothesis], others: Sequence[Hypothesis]) -> bool:
@@ -71,7 +64,7 @@ def test_neither_fusing_nor_batching_changes_a_translation(name: str, width: int
     model = lively(name)
     alone, _, _ = sources(model.architecture, LENGTHS, seed=6)
     plainest = [decode_alone(model, source, width, 30) for source in alone]
-    for batching in BATCHINGS:
+    for batching in BATCHERS.values():
         for fused in (False, True):
             hypotheses = decode(model, alone, batching, search=Search(width), output=Output(fused), max_len=30).hypotheses
             compared = agreement(model, alone, plainest, hypotheses, beam=width, max_len=30)
