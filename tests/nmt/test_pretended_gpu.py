@@ -112,7 +112,7 @@ def test_a_training_on_a_gpu_has_the_losses_of_the_processor(gpu: PretendedGpu, 
 
 @pytest.mark.parametrize("compute_type", ["float32", "float16", "bfloat16"])
 def test_an_engine_times_the_encoder_and_each_step_of_a_gpu(gpu: PretendedGpu, compute_type: str, tmp_path: Path) -> None:
-    engine = tiny_engine(tmp_path, "gru", device="cuda", compute_type=compute_type)
+    engine = tiny_engine(tmp_path, "gru", device="cuda", threads=None, compute_type=compute_type)
     assert (engine.account.device, engine.account.device_name) == ("cuda:0", "a pretended GPU")
     timing = engine.run(Work(src_len=3, tgt_len=4, batch=2, beam=2))
     assert len(timing.steps_s) == 4
