@@ -22,7 +22,6 @@ MAY_LACK_AGREEMENT = (
     "table-5",
     "table-6",
     "derived",
-    "studied",
     "bench",
 )
 """Tables without a row of translations or of their speed."""
