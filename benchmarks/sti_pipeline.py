@@ -46,7 +46,7 @@ from simnmt.papers.sti.pipeline import PIPELINE_CLAIMS, OfPipeline, PipelineMeas
 from simnmt.profile.streaming_cost import BITS, Shard, StiCost
 from simnmt.streaming.encoder import ElasticEncoder
 from simnmt.streaming.encoder_folder import load_encoder
-from simnmt.streaming.pipeline import Execution, Pipeline, PreloadBuffer, ShardReader, load_then_run
+from simnmt.streaming.pipeline import Execution, Pipeline, PreloadBuffer, ShardReader
 from simnmt.streaming.plan.streaming_plan import StreamingPlan, make_plan, timeline_of
 from simnmt.streaming.plan.timeline import ROUNDING
 from simnmt.streaming.store import ShardStore, write_store
@@ -91,12 +91,12 @@ class Model:
         token_ids = torch.from_numpy(draw.integers(0, self.store.configuration.vocabulary, (1, length)))
         return token_ids, torch.ones((1, length), dtype=torch.bool)
 
-    def executed(self, plan: StreamingPlan, pace_bytes_per_s: float) -> dict[str, Any]:
+    def executed(self, plan: StreamingPlan, pace_bytes_per_s: float, in_turn: bool = False) -> dict[str, Any]:
         """The plan once, with its preload buffer filled and all else on a cold disk."""
         buffer = PreloadBuffer(plan.preload_bytes)
         buffer.fill(ShardReader(self.store), plan)
         pipeline = Pipeline(self.store, self.encoder, plan.slices_per_layer, pace_bytes_per_s=pace_bytes_per_s)
-        return times_of(pipeline.run(plan, buffer, *self.text(plan.length)))
+        return times_of(pipeline.run(plan, buffer, *self.text(plan.length), in_turn=in_turn))
 
     def uniform(self, bits: int) -> StreamingPlan:
         """All layers at so many bits, none of them in memory."""
@@ -200,10 +200,8 @@ def middle(costs: Sequence[StiCost]) -> StiCost:
 def against_loading(model: Model, pace_mb: float, repeats: int) -> dict[str, Any]:
     """All layers at 6 and at 2 bits, and 32 bits loaded first, in turn."""
     say(f"against loading first at {pace_mb:g} MB/s")
-    pace, full, text = pace_mb * MB, model.uniform(32), model.text(LENGTH)
-    cases: dict[str, Case] = {
-        "load_then_run": Case(lambda: times_of(load_then_run(model.store, model.encoder, full, *text, pace_bytes_per_s=pace)))
-    }
+    pace = pace_mb * MB
+    cases: dict[str, Case] = {"load_then_run": Case(partial(model.executed, model.uniform(32), pace, in_turn=True))}
     cases |= {f"bits_{bits}": Case(partial(model.executed, model.uniform(bits), pace)) for bits in (6, 2)}
     runs = counted(rounds(cases, repeats), every=True)
     figures: dict[str, Any] = {"pace_mb": pace_mb, "cold": bool(runs["cold"].all())}

@@ -90,8 +90,9 @@ def train(
     for package in ("torch", "sentencepiece"):
         need(package)
     from simnmt.nmt.training.trainer import STATE_FILE
+    from simnmt.profile.doubts import chance_level_message
     from simnmt.streaming.texts import read_task
-    from simnmt.streaming.training import ElasticRecipe, chance_level, recipe_with, train_encoder
+    from simnmt.streaming.training import ElasticRecipe, recipe_with, train_encoder
 
     recipe = recipe_with(**{field.name: context.params.get(field.name) for field in fields(ElasticRecipe)})
     examples = read_task(task)
@@ -103,7 +104,9 @@ def train(
         if not isinstance(ended, Exception) and (out / STATE_FILE).is_file():
             note("the same command goes on from the last save, at most two minutes old")
         raise
-    if (warning := chance_level(account)) is not None:
+    scores = account["judged"]
+    warning = chance_level_message(scores["accuracy"], scores["majority"], scores["examples"], scores["path"])
+    if warning is not None:
         warn(warning)
     if as_json:
         print_json(account)
@@ -112,11 +115,10 @@ def train(
     print(f"{out}: {size}, {account['parameters']:,} numbers")
     spent = f"{done['epochs']} epochs, {done['steps']:,} steps, {done['seconds']:.0f} s"
     print(f"trained on {account['examples']:,} examples, {spent}")
-    if "dev" in account:
-        dev_scores = account["dev"]
-        seen = f", {dev_scores['trained_on']:,} of them trained on too" if dev_scores["trained_on"] else ""
-        right = f"{dev_scores['accuracy']:.1%} of {dev_scores['examples']:,}{seen}"
-        print(f"right on {dev_scores['path']}: {right} (commonest class {dev_scores['majority']:.1%})")
+    if dev is not None:
+        seen = f", {scores['trained_on']:,} of them trained on too" if scores["trained_on"] else ""
+        right = f"{scores['accuracy']:.1%} of {scores['examples']:,}{seen}"
+        print(f"right on {scores['path']}: {right} (commonest class {scores['majority']:.1%})")
 
 
 @app.command()

@@ -7,6 +7,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from simnmt.base.text_tables import format_table
+from simnmt.profile.streaming_cost import BITS
 
 if TYPE_CHECKING:
     from simnmt.cli.sti_costs import CostSource
@@ -74,7 +75,7 @@ def describe_overheads(cost: StiCost, length: int, slices: int) -> str:
 
 def format_plan(outlook: PlanSummary, source: CostSource) -> str:
     """Return a plan and its contestants as text."""
-    plan, cost = outlook.plan, outlook.cost
+    plan, timeline, memory, cost = outlook.run.plan, outlook.run.timeline, outlook.run.memory, outlook.cost
     decoding = len(plan.layer_indices) - plan.layers
     size = f"{plan.layers} x {plan.slices_per_layer}" + (f" and {decoding} decoder layers as wide" if decoding else "")
     of = f"{cost.geometry.layers} x {cost.geometry.heads}"
@@ -85,19 +86,19 @@ def format_plan(outlook: PlanSummary, source: CostSource) -> str:
         f"{size} of {of}, {shards}, {plan.length} tokens{steps}: "
         f"{1e3 * plan.latency_s:.4g} ms of {1e3 * plan.deadline_s:g} ms, "
         + (f"{1e3 * plan.stall_s:.4g} ms of it waiting" if plan.stalls else "without waiting"),
-        f"memory: {_mb(outlook.memory.preload_bytes)} of {plan.preload_bytes / 1e6:g} MB preloaded, {len(plan.preloaded)} of "
-        f"the shards; {_mb(outlook.memory.streamed_bytes)} MB read; working buffer {_mb(outlook.memory.working_bytes)} MB",
+        f"memory: {_mb(memory.preload_bytes)} of {plan.preload_bytes / 1e6:g} MB preloaded, {len(plan.preloaded)} of "
+        f"the shards; {_mb(memory.streamed_bytes)} MB read; working buffer {_mb(memory.working_bytes)} MB",
         *[f"besides the layers: {describe_overheads(cost, plan.length, plan.slices_per_layer)}"]
         * bool(cost.embed_s or cost.head_s or cost.slowed),
         *outlook.remarks,
         "",
         format_table(
             ["layer", "slices", "bits (* preloaded)", "budget ms", "left ms", "read ms", "read by", "computed from", "waits"],
-            [_layer_row(layer, outlook.timeline, at) for at, layer in enumerate(outlook.layers)],
+            [_layer_row(layer, timeline, at) for at, layer in enumerate(outlook.layers)],
             3,
         ),
         "",
-        *format_pipeline(outlook.timeline, plan.layer_indices),
+        *format_pipeline(timeline, plan.layer_indices),
     ]
     if outlook.contestants:
         header = ["way", "size", "shards", "mean bits", "latency ms", "waits ms", "deadline", "preload MB", "working MB"]
@@ -152,21 +153,21 @@ def _ranges(slices: Sequence[int]) -> str:
 
 
 def _contestant_rows(outlook: PlanSummary) -> Iterator[list[str]]:
-    for contestant in outlook.contestants:
-        if contestant.plan is None or contestant.timeline is None or contestant.memory is None:
-            yield [contestant.name, "none", *["-"] * 4, "missed", "-", "-"]
+    for name, run in outlook.contestants.items():
+        if run is None:
+            yield [name, "none", *["-"] * 4, "missed", "-", "-"]
             continue
-        plan = contestant.plan
+        plan = run.plan
         yield [
-            contestant.name,
+            name,
             f"{plan.layers} x {plan.slices_per_layer}",
             str(len(plan.bits)),
             f"{sum(plan.bits.values()) / len(plan.bits):.1f}",
             f"{1e3 * plan.latency_s:.2f}",
-            f"{1e3 * contestant.timeline.stall_s:.2f}",
+            f"{1e3 * run.timeline.stall_s:.2f}",
             "missed" if plan.misses_deadline else "met",
-            f"{contestant.memory.preload_bytes / 1e6:.2f}",
-            f"{contestant.memory.working_bytes / 1e6:.2f}",
+            f"{run.memory.preload_bytes / 1e6:.2f}",
+            f"{run.memory.working_bytes / 1e6:.2f}",
         ]
 
 
@@ -176,7 +177,7 @@ def format_engagement(store: ShardStore, source: CostSource, engaged: Engagement
     paced = "as fast as the disk gives" if pace is None else f"paced to {pace / 1e6:g} MB/s"
     last = turns[-1]
     lines = [
-        f"{store.index.origin or store.kind}: {geometry.layers} x {geometry.heads} shards, {engaged.length} tokens, {paced}; "
+        f"{store.name}: {geometry.layers} x {geometry.heads} shards, {engaged.length} tokens, {paced}; "
         f"deadline {1e3 * engaged.deadline_s:g} ms, buffer {engaged.preload_bytes / 1e6:g} MB, "
         f"{engaged.capacity_bytes / 1e6:g} MB within the engagement",
         f"planned with {source.name} ({source.kind}); "
@@ -279,13 +280,13 @@ def _describe_slow_reads(turns: Sequence[Turn]) -> Iterator[str]:
     """Yield one remark for all turns in which even 2 bits everywhere are read too late, and which have the same reads."""
     numbers: dict[str, list[str]] = {}
     for number, turn in enumerate(turns, start=1):
-        plan = turn.executed_plan
+        plan = turn.plan
         if not plan.short_of_io:
             continue
         remark = "even 2 bits everywhere would make the processor wait"
-        if plan.reads_fewest_bits:
+        if all(bits == BITS[0] or turn.held.get(shard) == bits for shard, bits in plan.bits.items()):
             remark = "even 2 bits cannot be read in time, so all reads have 2 bits and the processor waits"
-        elif not plan.misses_deadline:
+        elif turn.predicted.latency_s <= plan.deadline_s:
             remark += "; the deadline leaves time for more"
         numbers.setdefault(remark, []).append(str(number))
     yield from (f"turn {', '.join(of_remark)}: {remark}" for remark, of_remark in numbers.items())

@@ -22,7 +22,6 @@ from simnmt.profile.streaming_cost import ShardGeometry
 from simnmt.streaming.errors import StreamingError
 from simnmt.streaming.shards import SEGMENTS, LayerBuffer, LayerWeights
 
-REMEDY = "train or shard the model again"
 Shape = tuple[int, ...]
 Activation = Literal["gelu", "relu"]
 Positive = Annotated[int, Field(ge=1)]
@@ -131,7 +130,9 @@ def check_encoder_tensors(
     try:
         check_tensors(tensors, shapes)
     except ValueError as error:
-        raise StreamingError(f"not the tensors of its encoder: {error}", path=path, remedy=REMEDY) from None
+        raise StreamingError(
+            f"not the tensors of its encoder: {error}", path=path, remedy="train or shard the model again"
+        ) from None
 
 
 def matrix_names(configuration: EncoderConfiguration) -> list[str]:
@@ -214,7 +215,7 @@ class ElasticEncoder:
 
     def layer(self, hidden: Tensor, mask: Tensor, layer_index: int, slices: Sequence[int], buffer: LayerBuffer) -> Tensor:
         """Return the output of a layer, [b, l, d], with only `slices`, whose shards are in `buffer` in this order."""
-        part = {name: torch.from_numpy(buffer.segment(name)) for name in SEGMENTS}
+        part = {name: torch.from_numpy(buffer.segments[name]) for name in SEGMENTS}
         whole = list(slices) == list(range(self.configuration.heads))
         return self.layer_of(part, hidden, mask, layer_index, None if whole else torch.as_tensor(list(slices)))
 

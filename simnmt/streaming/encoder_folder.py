@@ -21,16 +21,17 @@ from torch import Tensor
 from simnmt.base.configuration import checked_dataclass
 from simnmt.base.errors import describe_error
 from simnmt.base.files import MOST_MODEL_BYTES, check_model_folder, read_bounded, written_whole
-from simnmt.nmt.checkpoint import TRAINING_FILE, WEIGHTS_FILE, TensorFileError, read_tensors, write_tensors
+from simnmt.nmt.checkpoint import TRAINING_FILE, WEIGHTS_FILE, read_tensors, write_tensors
 from simnmt.nmt.errors import need
 from simnmt.streaming.encoder import EncoderConfiguration, EncoderWeights, check_encoder_tensors, matrix_names, random_resident
 from simnmt.streaming.errors import StreamingError
 from simnmt.streaming.shards import SEGMENTS, LayerWeights
-from simnmt.streaming.texts import PIECES_FILE, TOKENIZER_FILES, HuggingFaceTokenizer, Pieces
+from simnmt.streaming.texts import PIECES_FILE, TOKENIZER_FILE, Pieces
 
 ENCODER_FILE = "encoder.json"
 VERSION = 1
 PRESET = "bert-base"
+_VOCABULARIES = (TOKENIZER_FILE, "vocab.txt", "vocab.json", "sentencepiece.bpe.model")
 _AGAIN = "train again, or copy the folder again"
 _CLASSIFIER = "name a folder of a fine-tuned BERT, RoBERTa, CamemBERT or DistilBERT classifier"
 
@@ -78,10 +79,8 @@ def _load_elastic(path: Path) -> EncoderWeights:
         vocabulary = read_bounded(path / PIECES_FILE, MOST_MODEL_BYTES)
     except OSError as error:
         raise _unusable(path, error) from None
-    except TensorFileError:
-        raise StreamingError("damaged, or no safetensors file", path=path / WEIGHTS_FILE, remedy=_AGAIN) from None
-    except ValueError as error:
-        raise StreamingError(f"no configuration of an encoder: {error}", path=path / ENCODER_FILE, remedy=_AGAIN) from None
+    except ValueError as error:  # a TensorFileError too
+        raise StreamingError(f"damaged: {error}", path=path, remedy=_AGAIN) from None
     check_encoder_tensors(configuration, tensors, path / WEIGHTS_FILE, matrices=True)
     names = tuple(map(str, _read_json(path / TRAINING_FILE).get("label_names", ())))
     if len(set(names)) != configuration.classes or Pieces(vocabulary).size != configuration.vocabulary:
@@ -154,7 +153,7 @@ _RENAMED = tuple(
 def _load_hugging_face(path: Path) -> EncoderWeights:
     """Return the classifier in a folder of `transformers`; runs no code of the folder and never reads from the network."""
     need("transformers")
-    from transformers import AutoConfig, AutoModelForSequenceClassification
+    from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
     from simnmt.nmt.models import WEIGHTS_ONLY_HOLDS
     from simnmt.nmt.pretrained_config import quiet_transformers
@@ -162,13 +161,14 @@ def _load_hugging_face(path: Path) -> EncoderWeights:
     auto: Any = AutoModelForSequenceClassification  # untyped
     try:
         check_model_folder(path)
-        files = {name: read_bounded(path / name, MOST_MODEL_BYTES) for name in TOKENIZER_FILES if (path / name).is_file()}
+        files, separator = dict[str, bytes](), None
         with quiet_transformers():
             # Explicit: without a value, transformers asks the user whether to run code of the folder.
             config = AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
-            tokenizer = HuggingFaceTokenizer(files) if files.keys() - {"config.json", "tokenizer_config.json"} else None
-            configuration = _configuration_of(config, None if tokenizer is None else tokenizer.separator)
-            files = {} if tokenizer is None else files
+            if any((path / name).is_file() for name in _VOCABULARIES):
+                tokenizer: Any = AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+                files, separator = {TOKENIZER_FILE: tokenizer.backend_tokenizer.to_str().encode()}, tokenizer.sep_token_id
+            configuration = _configuration_of(config, separator)
             names = tuple(str(config.id2label[index]) for index in range(configuration.classes))
             if not any(path.glob("model.safetensors*")) and not any(path.glob("pytorch_model.bin*")):
                 return replace(random_weights(configuration, os.fspath(path)), files=files, label_names=names)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import groupby, takewhile
+from itertools import groupby
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ LayerShards = tuple[tuple[int, int], ...]
 BATCH_TOKENS = 2048
 """Padded tokens per batch: enough for large products, and few enough for a cache."""
 KEPT_BYTES = 2_000_000_000
-"""Most bytes of kept layer outputs, which submodels with equal bottom layers share, and most bytes of unpacked layers."""
+"""Most bytes of kept layer outputs, and most bytes of unpacked layers."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,20 +41,13 @@ class Evaluation:
         """Share of right answers."""
         return float(self.correct.mean())
 
-    @property
-    def mean_log_likelihood(self) -> float:
-        """Ranks submodels of equal accuracy."""
-        return float(self.log_likelihood.mean())
-
     def agreement(self, other: Evaluation) -> float:
         """Return the share of examples with equal answers; against the full model, the accuracy proxy of STI-27."""
         return float((self.predicted == other.predicted).mean())
 
 
 class Evaluator:
-    """Evaluator of the submodels of one store on one task.
-
-    Bottom layers that a submodel shares with the submodel before are not computed again.
+    """Evaluator of the submodels of one store on one task; bottom layers that submodels share are computed once.
 
     Raises `StreamingError` for labels that are no class of the model.
     """
@@ -80,7 +73,7 @@ class Evaluator:
         """Number of evaluated submodels."""
         self.layers_computed = 0
         """Number of computed layers, each over all examples."""
-        self._encoder, self._store, self._threads, self._kept_bytes = encoder, store, threads, kept_bytes
+        self._encoder, self._store, self._threads = encoder, store, threads
         lengths = np.array([len(tokens) for tokens in token_ids])
         order = np.argsort(lengths, kind="stable")
         self._rows = [order[run] for run in batch_slices(lengths[order], BATCH_TOKENS)]
@@ -88,8 +81,8 @@ class Evaluator:
         self._inputs = [padded([token_ids[row] for row in rows], configuration.padding_token) for rows in self._rows]
         with torch.inference_mode():
             self._embedded = [encoder.embed(*batch) for batch in self._inputs]
-        self._below: list[tuple[LayerShards, list[Tensor]]] = []
-        """Shards and output of the bottom layers of the last submodel, as many as fit into memory."""
+        self._most_kept = max(0, kept_bytes // sum(tensor.nbytes for tensor in self._embedded) - 1)
+        self._kept_output = lru_cache(self._most_kept)(self._output)
         layers = kept_bytes // store.geometry.float32_bytes_per_layer
         self._unpacked = lru_cache(max(1, layers))(self._unpack)  # most submodels share most layers
 
@@ -102,29 +95,28 @@ class Evaluator:
 
         Raises `StreamingError` unless the layers are the bottom ones without a gap, and for shards that the store lacks.
         """
-        by_layer = {
+        layers = {
             layer: tuple((piece, width) for (_, piece), width in shards)
             for layer, shards in groupby(sorted(bits.items()), lambda item: item[0][0])
         }
-        if not by_layer or list(by_layer) != list(range(len(by_layer))):
-            raise StreamingError(f"layers {list(by_layer)}: a submodel has the bottom ones, without a gap")
-        pairs = zip(self._below, by_layer.values(), strict=False)
-        del self._below[sum(1 for _ in takewhile(lambda pair: pair[0][0] == pair[1], pairs)) :]
-        hidden = self._below[-1][1] if self._below else self._embedded
-        for layer in range(len(self._below), len(by_layer)):
-            hidden = self._computed(hidden, layer, by_layer[layer])
-            kept = sum(_bytes_of(output) for _, output in self._below)
-            if layer == len(self._below) and kept + 2 * _bytes_of(hidden) <= self._kept_bytes:  # the embedded texts stay too
-                self._below.append((by_layer[layer], hidden))
+        if not layers or list(layers) != list(range(len(layers))):
+            raise StreamingError(f"layers {list(layers)}: a submodel has the bottom ones, without a gap")
         self.evaluations += 1
-        return self._judged(hidden)
+        return self._judged(self._output_of(tuple(layers.values())))
 
-    def _computed(self, hidden: list[Tensor], layer: int, shards: LayerShards) -> list[Tensor]:
-        buffer, slices = self._unpacked(layer, shards), [piece for piece, _ in shards]
+    def _output_of(self, layers: tuple[LayerShards, ...]) -> list[Tensor]:
+        """Return the output of the top one of these layers for each batch; bottom layers are kept, as many as fit."""
+        return self._kept_output(layers) if len(layers) <= self._most_kept else self._output(layers)
+
+    def _output(self, layers: tuple[LayerShards, ...]) -> list[Tensor]:
+        if not layers:
+            return self._embedded
+        *_, shards = layers
+        below, buffer, slices = self._output_of(layers[:-1]), self._unpacked(len(layers) - 1, shards), [at for at, _ in shards]
         self.layers_computed += 1
         return [
-            self._encoder.layer(of_batch, mask, layer, slices, buffer)
-            for of_batch, (_, mask) in zip(hidden, self._inputs, strict=True)
+            self._encoder.layer(hidden, mask, len(layers) - 1, slices, buffer)
+            for hidden, (_, mask) in zip(below, self._inputs, strict=True)
         ]
 
     def _unpack(self, layer: int, shards: LayerShards) -> LayerBuffer:
@@ -142,7 +134,3 @@ class Evaluator:
             predicted[rows] = logits.argmax(dim=1).numpy()
             likelihood[rows] = logits.log_softmax(dim=1).gather(1, labels[:, None])[:, 0].numpy()
         return Evaluation(predicted, predicted == self._labels, likelihood)
-
-
-def _bytes_of(tensors: list[Tensor]) -> int:
-    return sum(tensor.nbytes for tensor in tensors)

@@ -116,23 +116,18 @@ class PreloadBuffer:
         return packed if packed is not None and packed.bits == bits else None
 
     def fill(self, reader: ShardReader, plan: StreamingPlan) -> int:
-        """Fill the buffer with the preloaded shards of a plan; return the bytes read.
+        """Fill the buffer anew with the preloaded shards of a plan; return the bytes read.
 
-        Other shards are dropped. The longest prefix in layer order that fits is kept: plans use mean record sizes, and records
+        The longest prefix in layer order that fits is kept: plans use mean record sizes, and records
         with more outliers are larger. The execution reads the shards that do not fit.
         """
-        wanted = {shard: plan.bits[shard] for shard in sorted(plan.preloaded)}
-        self._held = {shard: self._held[shard] for shard, bits in wanted.items() if self.get(shard, bits) is not None}
-        read = 0
-        for shard, bits in wanted.items():
-            if shard in self._held:
-                continue
-            size = reader.store.record(*shard, bits).size
+        self._held = {}
+        for shard in sorted(plan.preloaded):
+            size = reader.store.record(*shard, plan.bits[shard]).size
             if self.size_bytes + size > self.capacity_bytes:
                 break
-            self._held[shard] = reader.read(shard, bits)
-            read += size
-        return read
+            self._held[shard] = reader.read(shard, plan.bits[shard])
+        return self.size_bytes
 
     def keep(self, shards: Mapping[Shard, PackedWeights]) -> None:
         """Replace the contents by the shards of an execution, then evict."""
@@ -291,14 +286,6 @@ class Pipeline:
         return job
 
 
-def load_then_run(
-    store: ShardStore, encoder: ElasticEncoder, plan: StreamingPlan, token_ids: Tensor, mask: Tensor, **options: Any
-) -> Execution:
-    """Execute Load&Exec (STI-19): read all shards of the plan into an empty buffer, then compute. Options as of `Pipeline`."""
-    pipeline = Pipeline(store, encoder, plan.slices_per_layer, **options)
-    return pipeline.run(plan, PreloadBuffer(0), token_ids, mask, in_turn=True)
-
-
 def check_plan(plan: StreamingPlan, store: ShardStore) -> None:
     """Raise `StreamingError` for a plan with shards that the store lacks."""
     geometry = store.geometry
@@ -325,10 +312,9 @@ def inputs_of(store: ShardStore, texts: Sequence[Text], length: int, turns: int)
         generator = torch.Generator().manual_seed(0)
         ids = torch.randint(configuration.vocabulary, (turns, length), generator=generator)
         return [(row[None], torch.ones((1, length), dtype=torch.bool)) for row in ids]
-    tokenizer = store.tokenizer()
-    encoded = tokenizer.encode(list(texts), length)
+    encoded = store.tokenizer().encode(texts, length)
     rows = [encoded[min(turn, len(encoded) - 1)] for turn in range(turns)]
-    return [padded([row], tokenizer.padding, length) for row in rows]
+    return [padded([row], configuration.padding_token, length) for row in rows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,8 +353,6 @@ class Turn:
     execution: Execution
     kept_bytes: int
     """Bytes in the buffer after the turn."""
-    executed_plan: StreamingPlan
-    """The plan with the shards that the buffer held before the turn as preloaded, and its predicted times."""
 
 
 def run_engagement(
@@ -410,9 +394,8 @@ def run_engagement(
             plan = plans[contents]
         preload.capacity_bytes = engaged.capacity_bytes
         execution = pipeline.run(plan, preload, token_ids, mask)
-        executed = replace(plan, preloaded=frozenset(shard for shard, bits in plan.bits.items() if held.get(shard) == bits))
-        predicted = timeline_of(executed, cost, token_ids.shape[1])
-        executed = replace(executed, latency_s=predicted.latency_s, stall_s=predicted.stall_s)
-        yield Turn(plan, held, held_bytes, predicted, execution, preload.size_bytes, executed)
+        in_memory = frozenset(shard for shard, bits in plan.bits.items() if held.get(shard) == bits)
+        predicted = timeline_of(replace(plan, preloaded=in_memory), cost, token_ids.shape[1])
+        yield Turn(plan, held, held_bytes, predicted, execution, preload.size_bytes)
     preload.capacity_bytes = engaged.preload_bytes
     preload.evict()

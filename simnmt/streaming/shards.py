@@ -215,11 +215,8 @@ class LayerBuffer:
         self.places = np.stack(np.broadcast_arrays(begins, blocks, lengths), axis=2)
         """Int64 [slices, segments, 3]: begin in a shard, begin in `array` and number of weights, by the shard's position."""
         cut = np.split(self.array, slices * begins[1:])
-        self._segments = {name: part.reshape(-1, geometry.width) for name, part in zip(SEGMENTS, cut, strict=True)}
-
-    def segment(self, name: str) -> NDArray[np.float32]:
-        """Return a view of the block of one segment, [slices * rows, d]; rows are in the order of the shards' positions."""
-        return self._segments[name]
+        self.segments = {name: part.reshape(-1, geometry.width) for name, part in zip(SEGMENTS, cut, strict=True)}
+        """Views of the block of each segment, [slices * rows, d]; rows are in the order of the shards' positions."""
 
 
 def unpack_into(buffer: LayerBuffer, shards: Sequence[PackedWeights], *, threads: int = 1) -> None:

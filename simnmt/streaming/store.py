@@ -23,7 +23,8 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from safetensors import SafetensorError
 from torch import Tensor
 
-from simnmt.base.files import MOST_MODEL_BYTES, MOST_TENSOR_BYTES, NO_ROOM, partial_folder, read_bounded
+from simnmt.base.errors import describe_error
+from simnmt.base.files import MOST_MODEL_BYTES, MOST_TENSOR_BYTES, partial_folder, read_bounded
 from simnmt.kernels.unpack import PackedWeights
 from simnmt.nmt.checkpoint import TensorFileError, read_tensors, write_tensors
 from simnmt.profile.streaming_cost import BITS
@@ -31,7 +32,7 @@ from simnmt.streaming import page_cache
 from simnmt.streaming.encoder import EncoderConfiguration, EncoderWeights
 from simnmt.streaming.errors import StoreError
 from simnmt.streaming.shards import FULL, GaussianFit, aligned_bytes, decode, layer_shards, quantise, record_size, segment_rows
-from simnmt.streaming.texts import Tokenizer, tokenizer_from
+from simnmt.streaming.texts import PIECES_FILE, TOKENIZER_FILE, HuggingFaceTokenizer, Pieces
 
 VERSION = 3
 INDEX, SHARDS, RESIDENT, BESIDE = "store.json", "shards.bin", "resident.safetensors", "beside"
@@ -76,7 +77,7 @@ class Index:
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", allow_inf_nan=False)
 
-    version: int
+    version: Annotated[int, Field(ge=VERSION, le=VERSION)]
     fingerprint: str
     """SHA-256 of the model: `EncoderWeights.fingerprint`."""
     configuration: EncoderConfiguration
@@ -119,11 +120,8 @@ class ShardStore:
         """Wrap an open file; callers use `ShardStore.open`."""
         self.path, self.index, self.records, self._content, self._lock = path, index, records, content, Lock()
         self.file = content.fileno()
-        self.configuration, self.geometry, self.kind = (
-            index.configuration,
-            index.configuration.geometry,
-            index.configuration.kind,
-        )
+        self.configuration, self.geometry = index.configuration, index.configuration.geometry
+        self.name = index.origin or index.configuration.kind
         self.fingerprint, self.label_names, self.bits = index.fingerprint, index.label_names, index.bits
         self._records = {(record.layer, record.slice, record.bits): record for record in records}
 
@@ -135,19 +133,15 @@ class ShardStore:
             index = _INDEX.validate_json(read_bounded(folder / INDEX, MOST_INDEX_BYTES), strict=True)
             records = index.records
         except OSError as error:
-            absent = isinstance(error, (FileNotFoundError, NotADirectoryError))
-            what = "no shard store" if absent else f"cannot be read: {error.strerror}"
-            raise StoreError(what, path=folder, remedy="give what simnmt sti shard wrote") from None
+            remedy = "give what simnmt sti shard wrote"
+            raise StoreError(f"no shard store: {error.strerror}", path=folder, remedy=remedy) from None
         except (ValidationError, ValueError, RecursionError):
             raise StoreError("no index of shards, or of another version", path=folder / INDEX, remedy=AGAIN) from None
-        if index.version != VERSION:
-            what = f"a store of version {index.version}, where {VERSION} is known"
-            raise StoreError(what, path=folder / INDEX, remedy=AGAIN)
         size = sum(record.size for record in records)
         with _readable(folder / SHARDS):
             actual = (folder / SHARDS).stat().st_size
             if actual != size:
-                what = f"{'cut short' if actual < size else 'too long'}: {actual:,} bytes where {size:,} were written"
+                what = f"damaged: {actual:,} bytes where {size:,} were written"
                 raise StoreError(what, path=folder / SHARDS, remedy=AGAIN)
             content = (folder / SHARDS).open("rb", buffering=0)
         page_cache.disable_read_ahead(content.fileno())
@@ -199,12 +193,14 @@ class ShardStore:
         folder = self.path / BESIDE
         return {name: self._check_file(folder / name, sha256) for name, sha256 in self.index.beside.items()}
 
-    def tokenizer(self) -> Tokenizer:
+    def tokenizer(self) -> Pieces | HuggingFaceTokenizer:
         """Return the model's tokenizer; raises `StoreError` if none was stored, as for random weights."""
-        tokenizer = tokenizer_from(self.beside())
-        if tokenizer is None:
-            raise StoreError("a store without a tokenizer", path=self.path, remedy="shard a model that has one")
-        return tokenizer
+        files = self.beside()
+        if PIECES_FILE in files:
+            return Pieces(files[PIECES_FILE])
+        if TOKENIZER_FILE in files:
+            return HuggingFaceTokenizer(files[TOKENIZER_FILE])
+        raise StoreError("a store without a tokenizer", path=self.path, remedy="shard a model that has one")
 
     def check_model(self, fingerprint: str) -> None:
         """Raise `StoreError` unless the store belongs to the model with this fingerprint."""
@@ -259,7 +255,7 @@ def describe_store(store: ShardStore) -> dict[str, Any]:
     return {
         "model": index.origin,
         "random": index.random,
-        "kind": store.kind,
+        "kind": store.configuration.kind,
         "fingerprint": store.fingerprint,
         "layers": geometry.layers,
         "slices": geometry.heads,
@@ -334,7 +330,5 @@ def write_store(
             (partial / INDEX).write_text(json.dumps(asdict(index), ensure_ascii=False), encoding="utf-8")
             partial.replace(out)
     except (OSError, SafetensorError) as error:
-        number = error.errno if isinstance(error, OSError) else None
-        remedy = "make room, and give the same command again" if number in NO_ROOM else "choose another --out"
-        what = os.strerror(number) if number else str(error)
-        raise StoreError(f"cannot be written: {what}", path=out, remedy=remedy) from None
+        remedy = "make room, or choose another --out"
+        raise StoreError(f"cannot be written: {describe_error(error)}", path=out, remedy=remedy) from None

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.base.errors import describe_error
 from simnmt.base.files import MOST_TEXT_BYTES, read_bounded
 from simnmt.nmt.errors import need
 from simnmt.nmt.subwords import learn_vocabulary
@@ -67,41 +65,40 @@ def read_task(path: str | os.PathLike[str], *, label_names: Sequence[str] | None
     in the file: 0 to the greatest if all are whole numbers, else in alphabetical order.
     """
 
-    def fault(what: str, line: int, remedy: str | None = None) -> StreamingError:
-        return StreamingError(what, path=path, line=line, remedy=remedy)
-
+    fault = partial(StreamingError, path=path)
     try:
         content = read_bounded(path, MOST_TEXT_BYTES, pipes=True)
         lines = content.decode("utf-8-sig").removesuffix("\n").split("\n")
     except OSError as error:
-        raise StreamingError(f"cannot be read: {error.strerror or error}", path=path) from None
+        raise fault(f"cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
-        raise fault("not UTF-8", content.count(b"\n", 0, error.start) + 1, "convert the file to UTF-8") from None
+        raise fault("not UTF-8", line=content.count(b"\n", 0, error.start) + 1, remedy="convert the file to UTF-8") from None
     header, *rows = [line.removesuffix("\r").split("\t") for line in lines]
     columns = max((names for names in TEXT_COLUMNS if set(names) <= set(header)), key=len, default=())
     if not columns or LABEL_COLUMN not in header or not rows:
+        what = "no column sentence" if not columns else "no column label, or no example below the header"
         remedy = "begin the file with a header: sentence<TAB>label, or sentence1<TAB>sentence2<TAB>label"
-        lacking = "label" if columns else "sentence"
-        raise fault("no example below the header" if LABEL_COLUMN in header and columns else f"no column {lacking}", 1, remedy)
+        raise fault(what, line=1, remedy=remedy)
+    places = [header.index(name) for name in (*columns, LABEL_COLUMN)]
     texts: list[Text] = []
     labels: list[str] = []
     for number, row in enumerate(rows, start=2):
         if len(row) != len(header):
-            raise fault(f"{len(row)} fields where the header has {len(header)}", number, "separate the columns by one tab")
-        fields = {name: value.strip() for name, value in zip(header, row, strict=True)}
-        for name in (*columns, LABEL_COLUMN):
-            if not fields[name]:
-                raise fault("no label" if name == LABEL_COLUMN else "no text", number, "leave the line out")
-        parts = [fields[name] for name in columns]
+            remedy = "separate the columns by one tab"
+            raise fault(f"{len(row)} fields where the header has {len(header)}", line=number, remedy=remedy)
+        *parts, label = (row[place].strip() for place in places)
+        if not label or not all(parts):
+            raise fault("no text, or no label", line=number, remedy="leave the line out")
         texts.append((parts[0], parts[1]) if len(parts) == 2 else parts[0])
-        labels.append(fields[LABEL_COLUMN])
+        labels.append(label)
     names = _names_of(labels, path) if label_names is None else tuple(label_names)
     classes = {name: index for index, name in enumerate(names)}
     if all(name == f"LABEL_{index}" for index, name in enumerate(names)):
         classes |= {str(index): index for index in range(len(names))}
     for number, label in enumerate(labels, start=2):
         if label not in classes:
-            raise fault(f"the label {label!r} is no class of the model", number, f"known: {', '.join(names[:6])}")
+            known = f"known: {', '.join(names[:6])}"
+            raise fault(f"the label {label!r} is no class of the model", line=number, remedy=known)
     indices = np.array([classes[label] for label in labels], np.int64)
     return Task(os.fspath(path), tuple(texts), indices, names, hashlib.sha256(content).hexdigest())
 
@@ -118,28 +115,12 @@ def _names_of(labels: Sequence[str], path: str | os.PathLike[str]) -> tuple[str,
 
 PADDING, UNKNOWN, BEGIN, END = 0, 1, 2, 3
 """First tokens of every vocabulary of simnmt."""
-PIECES_FILE = "tokenizer.model"
-"""File of the sentencepiece model of our encoders."""
-TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "vocab.txt",
-    "vocab.json",
-    "merges.txt",
-    "special_tokens_map.json",
-    "sentencepiece.bpe.model",
-    "config.json",
-)
-"""Files of a tokenizer of `transformers`."""
+PIECES_FILE, TOKENIZER_FILE = "tokenizer.model", "tokenizer.json"
+"""Files of the sentencepiece model of our encoders, and of the tokenizer of a published one."""
 
 
 class Pieces:
-    """A sentencepiece vocabulary: a mark at the beginning, and one between the texts of a pair.
-
-    `files`: contents of its files by name, from which `tokenizer_from` builds it again.
-    """
-
-    padding = PADDING
+    """A sentencepiece vocabulary: a mark at the beginning, and one between the texts of a pair."""
 
     def __init__(self, model: bytes) -> None:
         """Load a sentencepiece model; raises `StreamingError` for other bytes."""
@@ -148,6 +129,7 @@ class Pieces:
         except RuntimeError:
             raise StreamingError("no sentencepiece model", path=PIECES_FILE, remedy="train or shard the model again") from None
         self.files: Mapping[str, bytes] = {PIECES_FILE: model}
+        """Contents of its files by name."""
         self.size: int = self._pieces.get_piece_size()
 
     def encode(self, texts: Sequence[Text], length: int) -> list[list[int]]:
@@ -173,36 +155,16 @@ def learn_pieces(texts: Sequence[Text], size: int) -> Pieces:
 
 
 class HuggingFaceTokenizer:
-    """The tokenizer of a model of `transformers`, loaded without network and without code of the folder; see `Pieces`."""
+    """The tokenizer of a published model, in the format of the library `tokenizers`; see `Pieces`."""
 
-    def __init__(self, files: Mapping[str, bytes]) -> None:
-        """Build the tokenizer from the contents of its files; raises `StreamingError` if they are unusable."""
-        self.files: Mapping[str, bytes] = dict(files)
-        auto = need("transformers").AutoTokenizer
-        with tempfile.TemporaryDirectory() as folder:
-            for name in TOKENIZER_FILES:  # no other: an unknown name may point elsewhere
-                if name in files:
-                    (Path(folder) / name).write_bytes(files[name])
-            try:
-                self._tokenizer: Any = auto.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-            except Exception as error:  # many kinds of errors
-                raise StreamingError(f"no usable tokenizer: {describe_error(error)}") from None
-        self.padding: int = self._tokenizer.pad_token_id or 0
-        self.separator: int | None = self._tokenizer.sep_token_id
-        """The mark after each text."""
+    def __init__(self, content: bytes) -> None:
+        """Load a `tokenizer.json`; raises `StreamingError` for other bytes."""
+        try:
+            self._tokenizer: Any = need("tokenizers").Tokenizer.from_str(content.decode())
+        except Exception:  # the library has no class of errors
+            raise StreamingError("no tokenizer", path=TOKENIZER_FILE, remedy="shard the model again") from None
+        self._tokenizer.no_padding()
 
     def encode(self, texts: Sequence[Text], length: int) -> list[list[int]]:
-        firsts = [text if isinstance(text, str) else text[0] for text in texts]
-        seconds = [text[1] for text in texts if not isinstance(text, str)] or None
-        encoded: list[list[int]] = self._tokenizer(firsts, seconds, truncation=True, max_length=length)["input_ids"]
-        return encoded
-
-
-Tokenizer = Pieces | HuggingFaceTokenizer
-
-
-def tokenizer_from(files: Mapping[str, bytes]) -> Tokenizer | None:
-    """Return the tokenizer of `files`; None without files. Raises `StreamingError`."""
-    if PIECES_FILE in files:
-        return Pieces(files[PIECES_FILE])
-    return HuggingFaceTokenizer(files) if files else None
+        self._tokenizer.enable_truncation(length)
+        return [encoding.ids for encoding in self._tokenizer.encode_batch(list(texts))]

@@ -6,7 +6,7 @@ The model is pre-norm and keeps its weights slice by slice, so that any depth an
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -34,7 +34,6 @@ from simnmt.nmt.training.trainer import (
     train,
     training_folder,
 )
-from simnmt.profile.doubts import chance_level_message
 from simnmt.streaming.encoder import ElasticEncoder, EncoderConfiguration, EncoderWeights, padded, random_resident
 from simnmt.streaming.encoder_folder import save_encoder
 from simnmt.streaming.errors import StreamingError
@@ -281,23 +280,26 @@ def train_encoder(
         raise StreamingError(what, path=dev.path, remedy="give others, or leave it out")
     if len(set(task.labels.tolist())) < 2:
         raise StreamingError("every example has the same label", path=task.path, remedy="give examples of two classes")
+    judged, name = (task, "the examples it was trained on") if dev is None else (dev, Path(dev.path).name)
     account: dict[str, Any] = {"schema_version": 1, "recipe": asdict(recipe), "sha256": task.sha256}
     with training_folder(out, account, lambda: learn_pieces(task.texts, recipe.vocab).files, device, threads) as where:
         pieces = Pieces(read_bounded(out / PIECES_FILE, MOST_MODEL_BYTES))
-        layers = (recipe.layers, recipe.slices, recipe.width, recipe.ffn)
-        sizes = (*layers, pieces.size, recipe.positions, len(task.label_names))
         configuration = EncoderConfiguration(
-            "elastic",
-            *sizes,
+            kind="elastic",
+            layers=recipe.layers,
+            heads=recipe.slices,
+            width=recipe.width,
+            ffn=recipe.ffn,
+            vocabulary=pieces.size,
+            positions=recipe.positions,
+            classes=len(task.label_names),
             norm="pre",
             norm_epsilon=1e-5,
             pooling=recipe.pooling,
             head_activation=None,
-            padding_token=PADDING,
         )
-        tokens = pieces.encode(task.texts, recipe.positions)
-        judged = None if dev is None else (dev, pieces.encode(dev.texts, recipe.positions))
-        learner = ElasticLearner(configuration, recipe, where, task, tokens, judged)
+        tokens, judged_tokens = (pieces.encode(examples.texts, recipe.positions) for examples in (task, judged))
+        learner = ElasticLearner(configuration, recipe, where, task, tokens, None if dev is None else (dev, judged_tokens))
         account |= {
             "label_names": list(task.label_names),
             "examples": len(task),
@@ -307,23 +309,13 @@ def train_encoder(
         }
         budget = Budget(recipe.epochs, minutes=recipe.minutes)
         account["training"] = train(learner, out, account, budget, progress or (lambda stage, share: None)).as_json()
-        if dev is None or judged is None:
-            account["training"] |= {"majority": task.majority, "accuracy": learner.accuracy(task, tokens)}
-        else:
-            account["dev"] = {
-                "path": Path(dev.path).name,
-                "sha256": dev.sha256,
-                "examples": len(dev),
-                "trained_on": dev.shared_texts(task),
-                "majority": dev.majority,
-                "accuracy": learner.accuracy(*judged),
-            }
+        account["judged"] = {
+            "path": name,
+            "sha256": judged.sha256,
+            "examples": len(judged),
+            "trained_on": judged.shared_texts(task),
+            "majority": judged.majority,
+            "accuracy": learner.accuracy(judged, judged_tokens),
+        }
         save_encoder(out, learner.mean.cpu().exported(), account)
         return account
-
-
-def chance_level(account: Mapping[str, Any]) -> str | None:
-    """Return a warning if a trained model is no better than the commonest class, else None; `account`: training.json."""
-    rest = {"examples": account["examples"], "path": "the examples it was trained on"}
-    judged = account.get("dev") or account["training"] | rest
-    return chance_level_message(judged["accuracy"], judged["majority"], judged["examples"], judged["path"])

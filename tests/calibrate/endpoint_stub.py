@@ -38,8 +38,7 @@ class StubService:
     """Thoughts of a chat answer in a field of their own."""
     finish_reason: str = "stop"
     refused_option: str = ""
-    """Option of a chat request that is refused, with `refusal`."""
-    refusal: str = ""
+    """Option of a chat request that is refused."""
     options: list[dict[str, Any]] = field(default_factory=list)
     """The chat requests that were not refused."""
     languages: Any = field(default_factory=lambda: [{"code": "de", "targets": ["en"]}])
@@ -60,8 +59,7 @@ class StubService:
         return answer
 
     async def _fault(self, request: web.Request) -> web.StreamResponse | None:
-        given = request.headers.get("Authorization", "")
-        if self.token and given != f"Bearer {self.token}":
+        if self.token and (given := request.headers.get("Authorization", "")) != f"Bearer {self.token}":
             return web.json_response({"error": f"token {given or 'missing'} is not known"}, status=401)
         fault = self.api_fault
         if fault.startswith("fail after"):
@@ -101,7 +99,8 @@ class StubService:
         if (fault := await self._fault(request)) is not None:
             return fault
         if self.refused_option in asked:
-            return web.json_response({"object": "error", "message": self.refusal, "code": 400}, status=400)
+            message = f"'{self.refused_option}': Extra inputs are not permitted"
+            return web.json_response({"object": "error", "message": message, "code": 400}, status=400)
         self.options.append(asked)
         text = asked["messages"][0]["content"].split("\n\n")[1]
         message = {"role": "assistant", "content": self.thoughts + await self.execute(text)}
@@ -112,15 +111,11 @@ class StubService:
     async def serve(self, ready: threading.Event) -> None:
         self._free, self._stop, self._loop = asyncio.Lock(), asyncio.Event(), asyncio.get_running_loop()
         app = web.Application()
-        app.add_routes(
-            [
-                web.post("/translate", self._translate),
-                web.get("/languages", self._languages),
-                web.get("/v1/models", self._models),
-                web.get("/health", self._health),
-                web.post("/v1/chat/completions", self._chat),
-            ]
-        )
+        app.router.add_post("/translate", self._translate)
+        app.router.add_get("/languages", self._languages)
+        app.router.add_get("/v1/models", self._models)
+        app.router.add_get("/health", self._health)
+        app.router.add_post("/v1/chat/completions", self._chat)
         runner = web.AppRunner(app, shutdown_timeout=0.0, access_log=None, handler_cancellation=True)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0)

@@ -17,14 +17,19 @@ PLANE = (0.0004, 0.008, 0.003)
 """Seconds per source token, per target token, fixed."""
 
 
+ACCOUNT = EngineAccount(
+    model="gru", architecture={"kind": "fake"}, weights="random", vocab=32_000, backend="torch", compute_type="float32",
+    device="cpu", device_name="Abacus 3000", threads=1, versions={"abacus": "3.0"},
+)  # fmt: skip
+
+
 class FakeEngine:
     """Runs nothing and says how long it took: seeded, so that the same calls give the same times.
 
     `disturbance(call)`: factor on the time of the call of that number. `most_batch`: larger ones raise `OutOfMemory`.
     `gap_s`: a step adds to the whole beside itself, and `gap_s_per_sentence` for each of its batch. `refill_s`: fixed, and
     for each sentence, of joining and of leaving; None for a backend that refills no batch. `attention_s`: a source token beyond
-    20 adds to a step for each sentence.
-    `stop_at`: the call that is interrupted, by `stop`.
+    20 adds to a step for each sentence. `stop_at`: the call that is interrupted, by `stop`. `account`: changes of `ACCOUNT`.
     """
 
     def __init__(
@@ -32,7 +37,6 @@ class FakeEngine:
         plane: tuple[float, float, float] = PLANE,
         *,
         noise: float = 0.002,
-        seed: int = 0,
         disturbance: Callable[[int], float] = lambda call: 1.0,
         most_batch: int = 1_000_000,
         gap_s: float = 0.0,
@@ -42,42 +46,19 @@ class FakeEngine:
         attention_s: float = 0.0,
         tells_steps: bool = True,
         stop_at: int | None = None,
-        stop: BaseException | None = None,
+        stop: type[BaseException] | BaseException = KeyboardInterrupt,
         **account: Any,
     ) -> None:
-        self.plane = plane
-        self.calls: list[Work] = []
-        self.closed = False
-        self._noise = noise
-        self._random = np.random.default_rng(seed)
-        self._disturbance = disturbance
-        self._most_batch = most_batch
-        self._gap_s = gap_s
-        self._gap_s_per_sentence = gap_s_per_sentence
+        self.plane, self.account = plane, replace(ACCOUNT, **account)
+        self.calls, self.joinings, self.closed = list[Work](), list[tuple[int, int]](), False
+        self._noise, self._disturbance, self._random = noise, disturbance, np.random.default_rng(0)
+        self._most_batch, self._growth, self._attention_s = most_batch, growth, attention_s
+        self._gap_s, self._gap_s_per_sentence, self._tells_steps = gap_s, gap_s_per_sentence, tells_steps
+        self._stop_at, self._stop = stop_at, stop
         if tells_steps:
             self.in_turn_s = self._in_turn_s
         if refill_s is not None:
-            self.joining_timer = self._joining_timer
-            self._refill_s = refill_s
-        self.joinings: list[tuple[int, int]] = []
-        self._growth = growth
-        self._attention_s = attention_s
-        self._tells_steps = tells_steps
-        self._stop_at = stop_at
-        self._stop = stop
-        facts: dict[str, Any] = {
-            "model": "gru",
-            "architecture": {"kind": "fake"},
-            "weights": "random",
-            "vocab": 32_000,
-            "backend": "torch",
-            "compute_type": "float32",
-            "device": "cpu",
-            "device_name": "Abacus 3000",
-            "threads": 1,
-            "versions": {"abacus": "3.0"},
-        }
-        self.account = EngineAccount(**(facts | account))
+            self.joining_timer, self._refill_s = self._joining_timer, refill_s
 
     def step_s(self, batch: int, position: int) -> float:
         """One decode step: a row costs a twentieth of a step, a token that is out `growth`."""
@@ -90,7 +71,7 @@ class FakeEngine:
     def run(self, work: Work) -> Timing:
         call = len(self.calls)
         if self._stop_at is not None and call >= self._stop_at:
-            raise self._stop or KeyboardInterrupt
+            raise self._stop
         self.calls.append(work)
         if work.batch > self._most_batch:
             raise OutOfMemory("no room")

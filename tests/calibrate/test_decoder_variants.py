@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from simnmt.calibrate.calibration import calibrate
 from simnmt.calibrate.harness import Silent
 from simnmt.calibrate.parts.decoder import decoder_block
 from simnmt.calibrate.settings import Settings
+from simnmt.kernels.beam_search import StageSeconds
 from simnmt.nmt.architecture import AttentionalArchitecture
 from simnmt.nmt.checkpoint import save_checkpoint
 from simnmt.nmt.engine import EngineAccount, Timing, Work
@@ -58,14 +59,6 @@ class Torchlike(FakeEngine):
         return Timing(0.1 + work.tgt_len * step_s, 0.05, None)
 
 
-@dataclass(frozen=True)
-class Sentence:
-    prepare_s: float
-    body_s: float
-    product_s: float
-    search_s: float
-
-
 class Sharplike:
     """A decoder that can be written in any way, on a box that slows down as it goes on."""
 
@@ -75,20 +68,14 @@ class Sharplike:
         )
         self._drift, self._lacks, self.calls = drift, lacks, 0
 
-    def run(self, work: Work) -> Timing:
-        raise AssertionError("not asked for")
-
-    def close(self) -> None:
-        """Nothing is held."""
-
-    def stages_s(self, settings: DecoderSettings, *, src_len: int, tgt_len: int) -> Sentence:
+    def stages_s(self, settings: DecoderSettings, *, src_len: int, tgt_len: int) -> StageSeconds:
         if settings == self._lacks:
             raise OutOfMemory("no room")
         times = self._drift(self.calls) * tgt_len
         self.calls += 1
         body, product, search = (times * part for part in stages_s(settings))
         once = 0.25 * body * 25 / tgt_len  # of a translation of 25 words, whatever is timed
-        return Sentence(once, 0.75 * body, product, search)
+        return StageSeconds(once, 0.75 * body, product, search)
 
 
 def block_of(engine: Any, settings: Settings = QUICK, most: int = 16) -> DecoderBlock:
@@ -133,7 +120,7 @@ def test_ratios_of_rungs_are_exact_while_the_box_slows_down() -> None:
 
 
 def test_backends_without_stages_have_no_variants_and_report_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuses(*_: object, **__: object) -> Sentence:
+    def refuses(*_: object, **__: object) -> StageSeconds:
         raise NmtError("only compiled kernels time the stages of a step")
 
     engine = Sharplike()

@@ -24,11 +24,11 @@ from simnmt.calibrate.streaming.measurements import (
 from simnmt.calibrate.streaming.profile import inferred_execution, translator_blocks
 from simnmt.kernels.unpack import PackedWeights
 from simnmt.nmt.architecture import TransformerArchitecture
-from simnmt.profile.streaming_block import ShardReads, StiBlock
+from simnmt.profile.streaming_block import ShardReads, StiBlock, StiCompute
 from simnmt.profile.streaming_cost import BERT_BASE, BITS, Shard, ShardGeometry
 from simnmt.streaming.errors import StoreError
 from simnmt.streaming.pipeline import ShardReader
-from simnmt.streaming.store import SHARDS
+from simnmt.streaming.store import SHARDS, ShardStore
 from tests.streaming.made_encoder import made_weights, stored
 
 PACE = 100_000.0
@@ -62,9 +62,17 @@ def test_a_disk_that_is_no_faster_at_small_shards_gets_no_line() -> None:
     assert block.s_fixed == pytest.approx(0.002)
 
 
-SHARDS_OF_SIX_BITS = {
-    (layer, piece): PackedWeights.random(6, GEOMETRY.weights_per_shard) for layer in range(3) for piece in range(4)
-}
+Shards = dict[Shard, PackedWeights]
+
+
+def of_six_bits(store: ShardStore) -> Shards:
+    return {(record.layer, record.slice): store.read(record) for record in store.records if record.bits == 6}
+
+
+def measured_layers(encoder: Any, store: ShardStore, shards: Shards, *lengths: int) -> StiCompute:
+    """Measure the layers of an encoder of the store's geometry beside reads from the store."""
+    settings = StiSettings(lengths=lengths, repeats=3)
+    return measure_layers(encoder, shards, ShardReader(store), settings, clock=encoder.clock)
 
 
 class _Timed:
@@ -92,26 +100,9 @@ class _Timed:
         return torch.zeros(1, 2)
 
 
-class _Nothing(ShardReader):
-    """Reads nothing."""
-
-    def __init__(self) -> None:
-        pass
-
-    def begin(self) -> None:
-        pass
-
-    def drop_cache(self) -> bool:
-        return True
-
-    def read(self, shard: Shard, bits: int) -> Any:
-        pass
-
-
-def test_layers_are_measured_by_width_and_length_and_judged_by_whole_submodels() -> None:
-    encoder: Any = _Timed()
-    settings = StiSettings(lengths=(4, 12), repeats=3)
-    compute = measure_layers(encoder, SHARDS_OF_SIX_BITS, _Nothing(), settings, clock=encoder.clock)
+def test_layers_are_measured_by_width_and_length_and_judged_by_whole_submodels(tmp_path: Path) -> None:
+    with stored(made_weights(), tmp_path / "store") as store:
+        compute = measured_layers(_Timed(), store, of_six_bits(store), 4, 12)
     for times in compute.lengths:
         taken_s = [0.001 * width + 0.00025 * times.length for width in (1, 2, 3, 4)]
         assert times.seconds == pytest.approx(taken_s, abs=3e-6)
@@ -136,21 +127,13 @@ class _Disturbed(_Timed):
 
 
 def test_the_slowdown_of_layers_by_reads_is_measured(tmp_path: Path) -> None:
-    settings = StiSettings(lengths=(4,), repeats=3)
-    encoder: Any = _Disturbed()
     with stored(made_weights(), tmp_path / "store") as store:
-        shards = {
-            (layer, piece): store.read(store.record(layer, piece, 6))
-            for layer in range(store.geometry.layers)
-            for piece in range(store.geometry.heads)
-        }
-        encoder.geometry, reader = store.geometry, ShardReader(store)
-        compute = measure_layers(encoder, shards, reader, settings, clock=encoder.clock)
-        assert compute.slowed_by_reads == pytest.approx((1.5,) * store.geometry.heads, rel=0.01)
+        shards = of_six_bits(store)
+        assert measured_layers(_Disturbed(), store, shards, 4).slowed_by_reads == pytest.approx((1.5,) * 4, rel=0.01)
         with (store.path / SHARDS).open("r+b") as file:
             file.write(bytes(store.records[-1].offset))
         with pytest.raises(StoreError):
-            measure_layers(encoder, shards, reader, settings, clock=encoder.clock)
+            measured_layers(_Disturbed(), store, shards, 4)
 
 
 def test_a_decoder_of_all_slices_is_the_textbook_decoder() -> None:

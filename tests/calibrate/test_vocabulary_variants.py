@@ -10,9 +10,7 @@ import pytest
 
 from simnmt.batching import mini
 from simnmt.calibrate.calibration import calibrate
-from simnmt.calibrate.settings import (
-    Settings,
-)
+from simnmt.calibrate.settings import Settings
 from simnmt.calibrate.vocabulary_variants import TextDecoding
 from simnmt.nmt.checkpoint import save_checkpoint
 from simnmt.nmt.decoder import decode
@@ -20,14 +18,8 @@ from simnmt.nmt.output_layer import Output
 from simnmt.nmt.subwords import SOURCE_TOKENIZER, TARGET_TOKENIZER, learn_vocabulary
 from simnmt.nmt.translation import Translator
 from simnmt.nmt.vocabulary.cluster_bundle import ClusterBundle, ClusterSet
-from simnmt.nmt.vocabulary.contexts import (
-    cluster,
-    collect,
-)
-from simnmt.nmt.vocabulary.restricted_vocabulary import (
-    clustered,
-    listed,
-)
+from simnmt.nmt.vocabulary.contexts import cluster, collect
+from simnmt.nmt.vocabulary.restricted_vocabulary import clustered, listed
 from simnmt.profile.decoder_block import DecoderVariant
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.profile_variant import choose

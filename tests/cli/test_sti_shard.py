@@ -83,8 +83,8 @@ def test_a_damaged_store_is_told_in_one_line(here: Path, simnmt: Callable[..., A
         " (shard the model again with simnmt sti shard)\n"
     )
     path.write_bytes(content[:-64])
-    assert "shards.bin: cut short: " in simnmt("sti", "inspect", "s").err
-    assert simnmt("sti", "inspect", "m").err == "simnmt: m: no shard store (give what simnmt sti shard wrote)\n"
+    assert "shards.bin: damaged: " in simnmt("sti", "inspect", "s").err
+    assert "m: no shard store: " in simnmt("sti", "inspect", "m").err
 
 
 SMALL = ("--layers", "2", "--slices", "2", "--width", "8", "--ffn", "8", "--vocab", "30", "--positions", "8", "--threads", "1")
@@ -111,7 +111,7 @@ def test_a_model_is_trained_and_the_same_command_finds_it_done(at_home: Path, si
     assert lines[2].endswith("of 2, 1 of them trained on too (commonest class 50.0%)")
     again = simnmt(*asked, "--json")
     account = json.loads(again.out)
-    assert account["training"]["epochs"] == 2 and account["dev"]["examples"] == 2
+    assert account["training"]["epochs"] == 2 and account["judged"]["examples"] == 2
     assert account == json.loads((at_home / "model" / "training.json").read_text())
 
 

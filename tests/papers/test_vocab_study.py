@@ -16,10 +16,10 @@ from simnmt.nmt.output_layer import Output
 from simnmt.nmt.subwords import learn_vocabulary
 from simnmt.nmt.translation import Translator
 from simnmt.nmt.vocabulary.cluster_bundle import ClusterSet
-from simnmt.nmt.vocabulary.contexts import Contexts, collect
+from simnmt.nmt.vocabulary.contexts import collect
 from simnmt.nmt.vocabulary.restricted_vocabulary import clustered
 from simnmt.papers.fvp import decoding
-from simnmt.papers.fvp.decoding import PLAIN, Direction, Sentence, decode, encode, time_methods, timed_decoding
+from simnmt.papers.fvp.decoding import PLAIN, Direction, decode, encode, time_methods, timed_decoding
 from simnmt.papers.fvp.measure import (
     PARTS,
     Sizes,
@@ -29,7 +29,7 @@ from simnmt.papers.fvp.measure import (
     run_study,
 )
 from simnmt.papers.fvp.reproduction import judge
-from simnmt.papers.fvp.study import Decoded, Study
+from simnmt.papers.fvp.study import Study
 from simnmt.papers.kit.study import read_study
 from tests.nmt import toy_language
 from tests.papers.vocab_stand_ins import cell
@@ -149,36 +149,17 @@ def sources(made: Path, most: int) -> list[tuple[str, None]]:
     return [(source, None) for source, _ in direction(made).held_out(most)[1]]
 
 
-Both = tuple[Contexts, Contexts]
-"""Of training text, and of the development half."""
-
-
-@pytest.fixture(scope="module")
-def contexts(made: Path, translator: Translator) -> Both:
-    texts = direction(made).training_sources(6), [source for source, _ in sources(made, 10)]
-    training, development = (collect(translator.model, translator.encode(lines), 3) for lines in texts)
-    return training, development
-
-
-def sets_of(translator: Translator, contexts: Both, clusters: int, top: int) -> ClusterSet:
-    return ClusterSet.of("one-other", contexts[0], clustering_of(contexts[0], clusters), translator.model, top=top)
-
-
-def counted(translator: Translator, contexts: Both, clusters: int, top: int) -> Any:
-    return cell_of(*contexts, sets_of(translator, contexts, clusters, top), "both", 10)
-
-
-def timed(translator: Translator, sentences: list[Sentence], sets: ClusterSet, beam: int = 1, batch: int = 1) -> Decoded:
-    names: Any = {"clusters": len(sets.sets), "top": sets.top, "label": "one-other", "emitted": 10}
-    return timed_decoding(translator, sentences, beam, batch, Output(vocabulary=clustered(sets)), 2, **names)
-
-
 def test_counts_along_dense_paths_equal_those_of_clustered_decoding_of_single_sentences(
-    made: Path, translator: Translator, contexts: Both
+    made: Path, translator: Translator
 ) -> None:
     """A sentence is decoded alike up to its first miss, so those without one are the identical ones (FVP-08)."""
-    swept = counted(translator, contexts, 8, 1)
-    decoded = timed(translator, encode(translator, sources(made, 10)), sets_of(translator, contexts, 8, 1))
+    held_out = sources(made, 10)
+    texts = direction(made).training_sources(6), [source for source, _ in held_out]
+    training, development = (collect(translator.model, translator.encode(lines), 3) for lines in texts)
+    sets = ClusterSet.of("one-other", training, clustering_of(training, 8), translator.model, top=1)
+    swept = cell_of(training, development, sets, "both", 10)
+    names: Any = {"clusters": 8, "top": 1, "label": "one-other", "emitted": 10}
+    decoded = timed_decoding(translator, encode(translator, held_out), 1, 1, Output(vocabulary=clustered(sets)), 2, **names)
     assert 0.0 < swept.identical < 1.0 and decoded.identical == pytest.approx(swept.identical)
     assert decoded.bleu is None and decoded.token_agreement >= decoded.identical
     assert len(decoded.gains) == len(decoded.gains_over_fused) == len(decoded.layer_ratios) == 2

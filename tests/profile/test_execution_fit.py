@@ -10,12 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simnmt.profile.cost import LognormalResidual, Plane, ResidualQuantiles
-from simnmt.profile.execution_fit import (
-    cell_samples,
-    fit_execution,
-    fit_plane,
-    fit_relative_plane,
-)
+from simnmt.profile.execution_fit import cell_samples, fit_execution, fit_plane, fit_relative_plane
 
 PLANE = Plane(0.0004, 0.003, 0.005)
 SRC, TGT = (axis.ravel() for axis in np.meshgrid([1, 5, 10, 20, 40, 80], [1, 5, 10, 20, 40, 80]))
@@ -190,10 +185,8 @@ def test_in_paper_mode_the_held_out_model_is_the_one_that_is_kept() -> None:
 
 def test_single_inferences_are_summed_up_by_target_length() -> None:
     samples = cell_samples([5, 10, 12, 4], [2, 2, 2, 7], [1.0, 2.0, 6.0, 5.0], by_tgt_len=True)
-    assert [(sample.src_len, sample.src_len_mean, sample.tgt_len, sample.repeats) for sample in samples] == [
-        (9, 9.0, 2, 3),
-        (4, 4.0, 7, 1),
-    ]
+    shown = [(sample.src_len, sample.src_len_mean, sample.tgt_len, sample.repeats) for sample in samples]
+    assert shown == [(9, 9.0, 2, 3), (4, 4.0, 7, 1)]
     assert (samples[0].mean_s, samples[0].median_s) == (3.0, 2.0)
     assert samples[0].sd_s == pytest.approx(np.std([1, 2, 6], ddof=1))
 
@@ -206,9 +199,7 @@ def test_cells_are_summed_up_by_their_quantiles() -> None:
     assert samples[0].sd_s is None
 
 
-@given(
-    times=st.lists(st.floats(0.1, 50.0), min_size=30, max_size=300),
-)
+@given(st.lists(st.floats(0.1, 50.0), min_size=30, max_size=300))
 def test_the_residual_has_the_mean_one_and_the_quantiles_of_its_executions(times: list[float]) -> None:
     factors = np.array(times)
     residual = ResidualQuantiles.of(factors)

@@ -132,7 +132,7 @@ def stored_weights(store: ShardStore) -> EncoderWeights:
 
     def layer_weights(layer: int) -> LayerWeights:
         buffer = stored_layer(store, layer, dict.fromkeys(range(store.geometry.heads), FULL))
-        parts = {name: torch.from_numpy(buffer.segment(name)) for name in SEGMENTS}
+        parts = {name: torch.from_numpy(buffer.segments[name]) for name in SEGMENTS}
         return LayerWeights(**parts | {name: parts[name].T for name in ("o", "ffn_out")})
 
     index = store.index

@@ -17,7 +17,7 @@ from simnmt.kernels.unpack import PackedWeights
 from simnmt.profile.streaming_cost import Shard, ShardGeometry
 from simnmt.streaming import shards as shards_module
 from simnmt.streaming.errors import StoreError, StreamingError
-from simnmt.streaming.pipeline import Execution, Pipeline, PreloadBuffer, ShardReader, load_then_run
+from simnmt.streaming.pipeline import Execution, Pipeline, PreloadBuffer, ShardReader
 from simnmt.streaming.plan.streaming_plan import StreamingPlan
 from simnmt.streaming.plan.timeline import Work, timeline
 from simnmt.streaming.shards import LayerBuffer, packed_bits, record_size, unpack_into
@@ -147,7 +147,8 @@ def test_worked_example_of_sti_13_stalls_as_its_timeline_says() -> None:
 def test_load_then_run_does_not_overlap() -> None:
     plan = plan_of([[2, 2, 2], [2, 2, 2]], preloaded=LAYER_0)
     store, encoder = SleepingStore(), SleepingEncoder(LAYER_S)
-    run = load_then_run(cast(Any, store), cast(Any, encoder), plan, TOKENS, MASK, pace_bytes_per_s=PACE, cold=False)
+    made = Pipeline(cast(Any, store), cast(Any, encoder), 3, pace_bytes_per_s=PACE, cold=False)
+    run = made.run(plan, PreloadBuffer(0), TOKENS, MASK, in_turn=True)
     assert run.latency_s >= 12 * A_BIT_S + 2 * LAYER_S, "all of it is read, what the plan had preloaded too"
     assert run.layers[0]["begin_s"] >= run.layers[-1]["io_end_s"] >= 12 * A_BIT_S
     assert run.embed_s + run.total("wait_s") >= 12 * A_BIT_S

@@ -141,7 +141,7 @@ def whole_layer(weights: LayerWeights, hidden: np.ndarray, heads: int) -> np.nda
 
 def from_buffer(buffer: LayerBuffer, hidden: np.ndarray) -> np.ndarray:
     """The same from the segments of a buffer of any number of shards."""
-    query, key, value, out, first, second = (buffer.segment(name) for name in SEGMENTS)
+    query, key, value, out, first, second = (buffer.segments[name] for name in SEGMENTS)
     tokens, by_head = len(hidden), (len(hidden), buffer.slices, -1)
     q, k, v = ((hidden @ part.T).reshape(by_head).transpose(1, 0, 2) for part in (query, key, value))
     scores = q @ k.transpose(0, 2, 1)

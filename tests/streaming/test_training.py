@@ -18,7 +18,7 @@ from simnmt.nmt.training import trainer
 from simnmt.streaming.encoder import padded
 from simnmt.streaming.encoder_folder import load_encoder
 from simnmt.streaming.errors import StreamingError
-from simnmt.streaming.texts import PADDING, PIECES_FILE, Pieces, Task, learn_pieces, read_task, tokenizer_from
+from simnmt.streaming.texts import PADDING, PIECES_FILE, Pieces, Task, learn_pieces, read_task
 from simnmt.streaming.training import ElasticClassifier, ElasticLearner, ElasticRecipe, train_encoder
 from tests.pretended_gpu import GPU, pretended_gpu
 from tests.streaming.made_encoder import logits_of, made_weights
@@ -75,15 +75,15 @@ def trained(task: Task, dev: Task, tmp_path_factory: pytest.TempPathFactory) -> 
 def test_it_learns_and_every_depth_and_width_answers(trained: tuple[Path, dict[str, Any]], dev: Task) -> None:
     out, account = trained
     loaded = load_encoder(out)
-    assert account["dev"]["accuracy"] > 0.9 and loaded.label_names == ("0", "1")
+    assert account["judged"]["accuracy"] > 0.9 and loaded.label_names == ("0", "1")
     tokenizer = Pieces(loaded.files[PIECES_FILE])
-    tokens, mask = padded(tokenizer.encode(dev.texts, 8), tokenizer.padding)
+    tokens, mask = padded(tokenizer.encode(dev.texts, 8), PADDING)
     labels = torch.from_numpy(dev.labels)
 
     def accuracy(**options: Any) -> float:
         return float((logits_of(loaded, tokens, mask, **options).argmax(1) == labels).float().mean())
 
-    assert accuracy() == pytest.approx(account["dev"]["accuracy"])
+    assert accuracy() == pytest.approx(account["judged"]["accuracy"])
     for layers, slices in ((1, [0, 1, 2, 3]), (2, [1, 2]), (1, [3])):
         assert accuracy(layers=layers, slices=slices) > dev.majority + 0.2
 
@@ -112,7 +112,7 @@ def test_a_training_cut_in_two_gives_the_same_weights(
     assert steps == 1 + account["training"]["steps"]
     assert load_encoder(out).fingerprint == load_encoder(trained[0]).fingerprint
     again = train_encoder(task, out, RECIPE, dev=dev, threads=1)  # a finished one takes no step
-    assert (again["training"]["steps"], again["dev"]) == (account["training"]["steps"], account["dev"])
+    assert (again["training"]["steps"], again["judged"]) == (account["training"]["steps"], account["judged"])
 
 
 def test_what_is_trained_on_does_not_judge(task: Task, tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_what_is_trained_on_does_not_judge(task: Task, tmp_path: Path) -> None:
     few = "\n".join(Path(task.path).read_text().splitlines()[:4]) + "\nodd film\t1\n"
     (tmp_path / "few.tsv").write_text(few)
     account = train_encoder(task, tmp_path / "out", replace(RECIPE, epochs=0.1), dev=read_task(tmp_path / "few.tsv"), threads=1)
-    assert (account["dev"]["examples"], account["dev"]["trained_on"]) == (4, 3)
+    assert (account["judged"]["examples"], account["judged"]["trained_on"]) == (4, 3)
 
 
 @pytest.mark.parametrize("where", ["submodel", "slope"])
@@ -168,8 +168,7 @@ def test_the_rate_rises_and_falls_to_nothing() -> None:
 
 def test_our_tokenizer_begins_texts_parts_pairs_and_is_made_anew_from_its_file() -> None:
     pieces = learn_pieces(["the good film", "the bad film"] * 5, 24)
-    again = tokenizer_from(pieces.files)
-    assert isinstance(again, Pieces) and tokenizer_from({}) is None
+    again = Pieces(pieces.files[PIECES_FILE])
     (one,), (pair,) = again.encode(["good"], 9), again.encode([("good", "good")], 99)
     assert one[0] == 2 and pair == [*one, 3, *one[1:]]
     assert again.encode(["good film the bad film"], 4) == [pieces.encode(["good film the bad film"], 99)[0][:4]]

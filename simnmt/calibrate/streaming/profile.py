@@ -119,7 +119,7 @@ def profile_store(
         return block, inferred_execution(block)
 
     ranges = ValidRange(src_len=(1, configuration.positions), tgt_len=(0, ANY_LENGTH))
-    model: dict[str, Any] = {"model": store.index.origin or store.kind, "architecture": asdict(configuration)}
+    model: dict[str, Any] = {"model": store.name, "architecture": asdict(configuration)}
     model |= {"vocab": max(2, configuration.classes), "weights": "random" if store.index.random else "checkpoint"}
     return _profiled(measure, settings, model, destination, ranges, unit)
 
@@ -133,7 +133,7 @@ def encoder_block(store: ShardStore, encoder: ElasticEncoder, settings: StiSetti
     reader = ShardReader(store, settings.pace_bytes_per_s)
     return StiBlock(
         kind="measured",
-        model=store.index.origin or store.kind,
+        model=store.name,
         fingerprint=store.fingerprint,
         geometry=geometry,
         io=measure_reads(reader, settings, listener),
@@ -158,7 +158,7 @@ def measure_importance(
         listener.measured("raising shards one by one", done, len(submodels) - done)
         if name not in scores:
             result = evaluator.evaluate(bits)
-            scores[name] = [result.accuracy, result.mean_log_likelihood]
+            scores[name] = [result.accuracy, float(result.log_likelihood.mean())]
             if journal is not None:
                 journal.finding(name, scores[name])
     accuracy, likelihood = (

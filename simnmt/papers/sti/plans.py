@@ -110,10 +110,11 @@ class Planner:
                 for method, preload_share in product(PLANNED, (0.0, device.preload_share)):
                     yield self._planned(device, cost, share, preload_share, method)
                 deadline_s = self._deadline_s(cost, share)
-                rivals = {rival.name.replace("full", "32"): rival for rival in contestants(cost, deadline_s, length=LENGTH)}
+                rivals = contestants(cost, deadline_s, length=LENGTH)
                 for method in METHODS[2:]:
-                    plan, memory = rivals[method].plan, rivals[method].memory
-                    if plan is None or memory is None:
+                    if (rival := rivals[method.replace("32", "full")]) is not None:
+                        plan, memory = rival.plan, rival.memory
+                    else:
                         least = submodel(cost, 1, 1, length=LENGTH)
                         bits = dict.fromkeys(least.shards, int(method.rpartition("-")[2]))
                         plan = plan_with_bits(cost, least, bits, frozenset(), deadline_s, 0)

@@ -22,29 +22,21 @@ from simnmt.streaming.plan.streaming_plan import (
     plan_with_bits,
     timeline_of,
 )
-from simnmt.streaming.plan.submodel import PlanError, chosen_size, compute_s, sizes, submodel
-from simnmt.streaming.plan.timeline import MOMENTS, ROUNDING, Timeline, TimelineFunction, load_then_run, timeline
+from simnmt.streaming.plan.submodel import PlanError, chosen_size, sizes, submodel, work_of
+from simnmt.streaming.plan.timeline import ROUNDING, Timeline, TimelineFunction, load_then_run, timeline
 
 
 @dataclass(frozen=True, slots=True)
-class Contestant:
-    """A method of running a model under a deadline; without a plan if no submodel ends in time with it."""
+class PlannedRun:
+    """A plan with its predicted timeline and memory use."""
 
-    name: str
-    plan: StreamingPlan | None
-    timeline: Timeline | None = None
-    memory: Memory | None = None
+    plan: StreamingPlan
+    timeline: Timeline
+    memory: Memory
 
     def as_json(self) -> dict[str, Any]:
-        """Return the contestant as plain numbers; None for what it has not."""
-        plain = {"name": self.name, "plan": None, "timeline": None, "memory": None}
-        if self.plan is None or self.timeline is None or self.memory is None:
-            return plain
-        return plain | {
-            "plan": self.plan.as_json(),
-            "timeline": timeline_json(self.timeline),
-            "memory": asdict(self.memory),
-        }
+        """Return the three as plain numbers, in seconds and bytes."""
+        return {"plan": self.plan.as_json(), "timeline": self.timeline.as_json(), "memory": asdict(self.memory)}
 
 
 def load_and_execute(cost: StiCost, deadline_s: float, *, length: int, steps: float = 1.0) -> StreamingPlan:
@@ -77,17 +69,20 @@ def in_memory(cost: StiCost, deadline_s: float, bits: int, *, length: int, steps
     return plan_with_bits(cost, chosen, every, frozenset(every), deadline_s, model_bytes(cost, bits))
 
 
-def contestants(cost: StiCost, deadline_s: float, *, length: int, steps: float = 1.0) -> Iterator[Contestant]:
-    """Yield Load&Exec, StdPL-full, -2 and -6, PreloadModel-full and -6."""
+def contestants(cost: StiCost, deadline_s: float, *, length: int, steps: float = 1.0) -> dict[str, PlannedRun | None]:
+    """Return Load&Exec, StdPL-full, -2 and -6, PreloadModel-full and -6; None if no submodel ends in time."""
     first = load_and_execute(cost, deadline_s, length=length, steps=steps)
     memory = memory_of(cost, first, in_turn=True)
-    yield Contestant("Load&Exec", first, timeline_of(first, cost, run=load_then_run), memory)
+    by_name: dict[str, PlannedRun | None] = {
+        "Load&Exec": PlannedRun(first, timeline_of(first, cost, run=load_then_run), memory)
+    }
     for bits, shown in ((32, "full"), (2, "2"), (6, "6")):
-        plan, name = standard_pipeline(cost, deadline_s, bits, length=length, steps=steps), f"StdPL-{shown}"
-        yield Contestant(name, plan, timeline_of(plan, cost), memory_of(cost, plan)) if plan else Contestant(name, None)
+        plan = standard_pipeline(cost, deadline_s, bits, length=length, steps=steps)
+        by_name[f"StdPL-{shown}"] = PlannedRun(plan, timeline_of(plan, cost), memory_of(cost, plan)) if plan else None
     for bits, shown in ((32, "full"), (6, "6")):
         plan = in_memory(cost, deadline_s, bits, length=length, steps=steps)
-        yield Contestant(f"PreloadModel-{shown}", plan, timeline_of(plan, cost), memory_of(cost, plan, whole=True))
+        by_name[f"PreloadModel-{shown}"] = PlannedRun(plan, timeline_of(plan, cost), memory_of(cost, plan, whole=True))
+    return by_name
 
 
 def _uniform(
@@ -102,29 +97,22 @@ def _uniform(
 
 @dataclass(frozen=True, slots=True)
 class PlanSummary:
-    """A plan with its timeline, budgets, memory and contestants."""
+    """A planned run with its budgets and contestants."""
 
     cost: StiCost
-    plan: StreamingPlan
-    timeline: Timeline
+    run: PlannedRun
     layers: list[dict[str, Any]]
     """By executed layer: bits, slice and place of each shard, and seconds of its reads and of the IO budget around them."""
-    memory: Memory
-    contestants: tuple[Contestant, ...]
-    """STI itself first; empty without a comparison."""
-    remarks: tuple[str, ...]
+    contestants: dict[str, PlannedRun | None]
+    """By name, STI itself first; empty without a comparison."""
+    remarks: list[str]
     """Notes for the reader, one sentence each."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the summary as plain numbers, in seconds and bytes."""
-        return {
-            "plan": self.plan.as_json(),
-            "layers": self.layers,
-            "timeline": timeline_json(self.timeline),
-            "memory": asdict(self.memory),
-            "comparison": [contestant.as_json() for contestant in self.contestants],
-            "remarks": list(self.remarks),
-        }
+        nothing = dict.fromkeys(("plan", "timeline", "memory"))
+        rivals = [{"name": name, **(run.as_json() if run else nothing)} for name, run in self.contestants.items()]
+        return {**self.run.as_json(), "layers": self.layers, "comparison": rivals, "remarks": self.remarks}
 
 
 def summarise_plan(
@@ -149,37 +137,31 @@ def summarise_plan(
     given: dict[str, Any] = {"length": max(cost.comp_s) if length is None else length, "steps": float(steps or 1)}
     cached: dict[Shard, int] | None = {} if cold else None
     plan = make_plan(cost, deadline_s, preload_bytes, cached=cached, similar=similar, fills_deadline=fills_deadline, **given)
-    predicted, memory = timeline_of(plan, cost), memory_of(cost, plan)
-    others = (Contestant("STI", plan, predicted, memory), *contestants(cost, deadline_s, **given)) if compares else ()
+    run = PlannedRun(plan, timeline_of(plan, cost), memory_of(cost, plan))
+    others = {"STI": run, **contestants(cost, deadline_s, **given)} if compares else {}
     remarks = _remarks(cost, plan, cold=cold, fills_deadline=fills_deadline)
-    return PlanSummary(cost, plan, predicted, _layers(cost, plan), memory, others, tuple(remarks))
-
-
-def timeline_json(shown: Timeline) -> dict[str, Any]:
-    """Return the columns of a timeline as lists, and its sums."""
-    columns = {f"{name}_s": getattr(shown, name).tolist() for name in MOMENTS}
-    sums = {name: getattr(shown, name) for name in ("before_s", "after_s", "latency_s")}
-    return columns | sums | {"total_stall_s": shown.stall_s}
+    return PlanSummary(cost, run, _layers(cost, plan), others, list(remarks))
 
 
 def _layers(cost: StiCost, plan: StreamingPlan) -> list[dict[str, Any]]:
     granted_s, left_s = budgets_of(plan, cost)
     columns = zip(loads_s(cost, plan.bits, plan.preloaded), granted_s.tolist(), left_s.tolist(), strict=True)
-    rows = []
-    for layer, (load, granted, left) in zip(plan.layer_indices, columns, strict=True):
-        shards = plan.shards_of(layer)
-        contents = {
+    return [
+        {
             "layer": layer,
-            "bits": [plan.bits[shard] for shard in shards],
-            "slices": [piece for _, piece in shards],
-            "preloaded": [shard in plan.preloaded for shard in shards],
+            "bits": [plan.bits[shard] for shard in plan.shards_of(layer)],
+            "slices": [piece for _, piece in plan.shards_of(layer)],
+            "preloaded": [shard in plan.preloaded for shard in plan.shards_of(layer)],
+            "load_s": load,
+            "granted_s": granted,
+            "left_s": left,
         }
-        rows.append({**contents, "load_s": load, "granted_s": granted, "left_s": left})
-    return rows
+        for layer, (load, granted, left) in zip(plan.layer_indices, columns, strict=True)
+    ]
 
 
 def _remarks(cost: StiCost, plan: StreamingPlan, *, cold: bool, fills_deadline: bool) -> Iterator[str]:
-    least_s = compute_s(cost, 1, 1, length=plan.length, steps=plan.steps)
+    least_s = work_of(cost, 1, 1, length=plan.length, steps=plan.steps).total_s
     wait = f"the processor waits {1e3 * plan.stall_s:.4g} ms for reads"
     if least_s > plan.deadline_s:
         yield f"One layer of one shard takes {1e3 * least_s:.4g} ms already: nothing meets the deadline."

@@ -31,7 +31,9 @@ def board_cost(board: Board, geometry: ShardGeometry, length: int = LENGTH, orde
     for a fixed part; on the GPU it hardly depends on them.
     """
     slices = geometry.heads
-    shard_bytes = {bits: _record_bytes(geometry, bits) for bits in BITS}
+    outlier_bytes = 8 * round(OUTLIERS * geometry.weights_per_shard)
+    shard_bytes = {bits: geometry.index_bytes(bits) + geometry.dictionary_bytes(bits) for bits in BITS}
+    shard_bytes |= {bits: size + outlier_bytes for bits, size in shard_bytes.items() if bits < 32}
     per_byte = LAYER_LOAD_S / (slices * shard_bytes[32])
     io_s = {bits: size * per_byte for bits, size in shard_bytes.items()}
     if board == "odroid":
@@ -51,8 +53,3 @@ PRESETS: dict[str, tuple[Board, str]] = {
     ),
 }
 """By name: the board, and a description of the model and its costs, which are inferred."""
-
-
-def _record_bytes(geometry: ShardGeometry, bits: int) -> int:
-    outliers = 0 if bits == 32 else 8 * round(OUTLIERS * geometry.weights_per_shard)
-    return geometry.index_bytes(bits) + geometry.dictionary_bytes(bits) + outliers

@@ -26,14 +26,10 @@ def longest_prefix(sizes: Sequence[tuple[Shard, int]], capacity_bytes: int) -> f
     return frozenset(shard for (shard, _), end in zip(sizes, ends, strict=True) if end <= capacity_bytes)
 
 
-def _held_prefix(cost: StiCost, bits: Mapping[Shard, int], capacity_bytes: int) -> frozenset[Shard]:
-    """Return the shards that a buffer holds if its records have mean sizes."""
-    return longest_prefix([(shard, cost.bytes_of(bits[shard], shard[0])) for shard in sorted(bits)], capacity_bytes)
-
-
 def evicted(cost: StiCost, contents: Mapping[Shard, int], capacity_bytes: int) -> dict[Shard, int]:
     """Return the contents of a buffer after eviction: the top layer goes first, its last slice first, until the rest fits."""
-    return {shard: contents[shard] for shard in sorted(_held_prefix(cost, contents, capacity_bytes))}
+    sizes = [(shard, cost.bytes_of(contents[shard], shard[0])) for shard in sorted(contents)]
+    return {shard: contents[shard] for shard in sorted(longest_prefix(sizes, capacity_bytes))}
 
 
 def bytes_held(cost: StiCost, contents: Mapping[Shard, int]) -> int:
@@ -84,11 +80,6 @@ class StreamingPlan:
     def loaded(self) -> tuple[Shard, ...]:
         """Shards that the execution reads, in layer order."""
         return tuple(shard for shard in self.bits if shard not in self.preloaded)
-
-    @property
-    def reads_fewest_bits(self) -> bool:
-        """True if every shard that the execution reads has 2 bits."""
-        return all(self.bits[shard] == BITS[0] for shard in self.loaded)
 
     def shards_of(self, layer: int) -> tuple[Shard, ...]:
         """Return the planned shards of a layer in slice order."""
@@ -142,7 +133,7 @@ def make_plan(
         raise PlanError(f"a plan for {length} tokens and {steps:g} decoder steps", remedy="give one or more of each")
 
     def held(bits: Mapping[Shard, int]) -> frozenset[Shard]:
-        return _held_prefix(cost, bits, preload_bytes) if cached is None else frozenset(cached).intersection(bits)
+        return frozenset(evicted(cost, bits, preload_bytes) if cached is None else cached.keys() & bits.keys())
 
     def fits(layers: int, slices: int) -> bool:
         if not fills_deadline and not cost.slowed:

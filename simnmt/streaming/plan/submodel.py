@@ -37,11 +37,6 @@ class Submodel:
     """Decoder steps."""
     work: Work
 
-    @property
-    def layer_indices(self) -> tuple[int, ...]:
-        """The layers in the order of execution."""
-        return tuple(dict.fromkeys(layer for layer, _ in self.shards))
-
 
 def decoder_layers(cost: StiCost, layers: int) -> int:
     """Return how many decoder layers go with `layers` of the encoder: the same share, rounded up; 0 without a decoder (D)."""
@@ -55,11 +50,6 @@ def work_of(cost: StiCost, layers: int, slices: int, *, length: int, steps: floa
     comp_s = [cost.t_comp(length, slices)] * layers + [cost.once_s(slices) + step_s] * decoding
     after_s = of_steps * cost.head_s + (of_steps - 1.0) * decoding * step_s
     return Work(comp_s, after_s, cost.slowing(slices), cost.t_embed(length))
-
-
-def compute_s(cost: StiCost, layers: int, slices: int, *, length: int, steps: float = 1.0) -> float:
-    """Return the seconds to compute a submodel that is in memory, with embedding and head."""
-    return work_of(cost, layers, slices, length=length, steps=steps).total_s
 
 
 def sizes(cost: StiCost) -> list[tuple[int, int]]:
@@ -87,7 +77,7 @@ def chosen_size(
     widest; 0 means an exact tie (D). `fits`: further condition on layers and slices.
     """
     limit_s = deadline_s * (1.0 + ROUNDING)
-    in_time = (size for size in sizes(cost) if compute_s(cost, *size, length=length, steps=steps) <= limit_s)
+    in_time = (size for size in sizes(cost) if work_of(cost, *size, length=length, steps=steps).total_s <= limit_s)
     fitting = [size for size in in_time if fits(*size)]
     if not fitting:
         return 1, 1

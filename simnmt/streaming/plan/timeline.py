@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -60,6 +61,12 @@ class Timeline:
     def stall_s(self) -> float:
         """Seconds that the processor waited for loads, over all layers."""
         return float(self.stall.sum())
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the columns as lists, and the sums."""
+        columns = {f"{name}_s": getattr(self, name).tolist() for name in MOMENTS}
+        sums = {name: getattr(self, name) for name in ("before_s", "after_s", "latency_s")}
+        return columns | sums | {"total_stall_s": self.stall_s}
 
     def rows(self) -> Iterator[tuple[float, ...]]:
         """Yield the `MOMENTS` of each layer."""

@@ -16,12 +16,10 @@ from tests.streaming.plan.made_cost import LENGTH, costs, round_cost
 
 def test_worked_example_of_sti_19() -> None:
     cost = round_cost(4)
-    by_name = {contestant.name: contestant for contestant in contestants(cost, 2.0, length=LENGTH)}
+    by_name = contestants(cost, 2.0, length=LENGTH)
     sizes_and_latencies = {
-        name: None
-        if contestant.plan is None
-        else (contestant.plan.layers, contestant.plan.slices_per_layer, round(contestant.plan.latency_s, 3))
-        for name, contestant in by_name.items()
+        name: run and (run.plan.layers, run.plan.slices_per_layer, round(run.plan.latency_s, 3))
+        for name, run in by_name.items()
     }
     assert sizes_and_latencies == {
         "Load&Exec": (1, 1, 3.533),
@@ -31,12 +29,8 @@ def test_worked_example_of_sti_19() -> None:
         "PreloadModel-full": (3, 2, 2.0),
         "PreloadModel-6": (3, 2, 2.0),
     }
-    assert [
-        name for name, contestant in by_name.items() if contestant.plan is not None and contestant.plan.misses_deadline
-    ] == ["Load&Exec"]
-    assert all(
-        contestant.plan is None or contestant.timeline.latency_s == contestant.plan.latency_s for contestant in by_name.values()
-    )
+    assert [name for name, run in by_name.items() if run and run.plan.misses_deadline] == ["Load&Exec"]
+    assert all(run is None or run.timeline.latency_s == run.plan.latency_s for run in by_name.values())
 
 
 @given(costs(), st.floats(0.05, 5.0))

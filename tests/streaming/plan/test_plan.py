@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from simnmt.profile.streaming_cost import BERT_BASE, BITS, Shard, ShardGeometry, StiCost
 from simnmt.streaming.plan.plan_summary import standard_pipeline
 from simnmt.streaming.plan.streaming_plan import StreamingPlan, budgets_of, bytes_held, evicted, make_plan, timeline_of
-from simnmt.streaming.plan.submodel import PlanError, allocate_bits, chosen_size, compute_s, submodel
+from simnmt.streaming.plan.submodel import PlanError, allocate_bits, chosen_size, submodel, work_of
 from simnmt.streaming.plan.timeline import Timeline, Work, timeline
 from tests.streaming.plan.made_cost import LENGTH, costs, round_cost
 
@@ -101,7 +101,7 @@ def test_a_first_plan_stalls_only_where_not_even_2_bits_arrive(cost: StiCost, de
     assert list(plan.bits) == sorted(plan.bits)
     assert bytes_held(cost, {shard: plan.bits[shard] for shard in plan.preloaded}) <= capacity
     assert plan.preloaded == set(list(plan.bits)[: len(plan.preloaded)])
-    computed_s = compute_s(cost, plan.layers, plan.slices_per_layer, length=LENGTH)
+    computed_s = work_of(cost, plan.layers, plan.slices_per_layer, length=LENGTH).total_s
     assert computed_s <= deadline_s * (1 + 1e-9) or (plan.layers, plan.slices_per_layer) == (1, 1)
 
 
@@ -194,7 +194,7 @@ def test_embedding_and_head_leave_the_layers_less_of_the_deadline(
     assert sum(plan.bits.values()) >= sum(bare.bits.values())  # the disk reads while words are embedded
     predicted = timeline_of(plan, whole)
     assert predicted.latency_s == pytest.approx(
-        plan.stall_s + compute_s(cost, *size_of(plan), length=LENGTH) + embed_s + head_s
+        plan.stall_s + work_of(cost, *size_of(plan), length=LENGTH).total_s + embed_s + head_s
     )
     assert budgets_of(plan, whole)[0][0] == pytest.approx(embed_s)
 
@@ -207,7 +207,7 @@ def test_what_a_decoder_does_once_a_request_waits_for_its_loads_and_counts_in_th
     plain, plan = (make_plan(costs, 1.0, 0, length=LENGTH, cached={}) for costs in (cost, once))
     assert (set(plan.bits.values()), len(plan.bits)) == ({2}, 12)
     assert (plain.latency_s, plan.latency_s) == pytest.approx((0.1208, 0.1238))
-    least_s = compute_s(once, 6, 1, length=LENGTH)
+    least_s = work_of(once, 6, 1, length=LENGTH).total_s
     assert least_s == pytest.approx(6 * (0.001 + 0.003 + 0.0008))
     assert make_plan(once, least_s, 0, length=LENGTH).layers == 6
     assert make_plan(once, least_s - 1e-4, 0, length=LENGTH).layers == 5
