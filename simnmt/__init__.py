@@ -2,7 +2,7 @@
 
 `simnmt.run(scenario)` replays a workload through every policy of a scenario; see `simnmt.api`. The rooms, from the ground:
 `base`; `workload`, `network`, `profile` (device profiles and cost models); `policies`, `batching` and `streaming.plan` (pure
-decisions); `results`; `devices` (execution kinds), `world` (the simulation); `kernels`; `nmt` (real models); `streaming`;
+decisions); `results`; `kernels`; `nmt` (real models); `streaming`; `devices` (execution kinds); `world` (the simulation);
 `scenario` (the YAML schema); `experiment` (runs of a scenario); `service`; `calibrate`; `live` (gateway and server); `report`;
 `papers`; `api`; `cli`. A room imports only from rooms before it.
 """

@@ -13,8 +13,9 @@ Calibrations, `kernels bench`, the studies of papers and `benchmarks/` time by `
 - **Disturbed** is a stretch during which other processes used more than `QUIET_SHARE` of the CPUs, or beside which the
   reference differs by more than `BOUND` from the usual reading. The usual one is the lower quartile of all readings:
   disturbances only slow a reading, but a single fast one may be exceptional.
-- **Repeating.** After the last round, disturbed stretches are measured again, up to `MOST_ATTEMPTS` times, as long as all
-  repeats take no longer than the first attempts, and than `AGAIN_S` or `AGAIN_SHARE` of these, whichever is more.
+- **Repeating.** After the last round, disturbed stretches are measured again, until there are `MOST_ATTEMPTS` attempts of each.
+  All repeats together take at most as long as all first attempts, and at most `AGAIN_S`, or `AGAIN_SHARE` of the time of the
+  first attempts if that is longer.
 - **Giving up.** After `LEAST_ROUNDS` rounds, none begins that would end later than `within_s`. What is still disturbed after
   the last attempt stays in the frame, marked. A case for which memory does not suffice is left out from then on, and so are
   cases that are at least as large (`Case.size`): their rows have no seconds.

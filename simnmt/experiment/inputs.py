@@ -19,7 +19,7 @@ from simnmt.experiment.streaming_setup import StreamedDevice, streamed_device
 from simnmt.experiment.targets import Conversion, Decoding, Target
 from simnmt.network.configuration import load_network
 from simnmt.profile.blocks import ProfileError
-from simnmt.profile.calibration_error import CalibrationError, lacking_samples
+from simnmt.profile.calibration_error import CalibrationDraws, lacking_samples
 from simnmt.profile.custom import CustomDevice, profile_of_cost
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.doubts import profile_doubts
@@ -186,7 +186,7 @@ class _CaseReader:
                 columns.append([target] * uncertainty.profiles)
                 continue
             src, tgt = (1.0, 1.0) if target.conversion is None else (target.conversion.src, target.conversion.tgt)
-            error = CalibrationError(measured, src * src_len, tgt * tgt_len)
+            error = CalibrationDraws(measured, src * src_len, tgt * tgt_len)
             key = f"profile {measured.name}"
             profiles = (error.draw(random_streams.stream(seed, number, key)) for number in range(uncertainty.profiles))
             columns.append([self.with_profile(target, profile, case.table) for profile in profiles])

@@ -16,6 +16,7 @@ from simnmt.nmt.architecture import (
     Architecture,
     AttentionalArchitecture,
     RecurrentArchitecture,
+    TransformerArchitecture,
     read_architecture,
 )
 from simnmt.nmt.attentional_model import AttentionalModel
@@ -54,6 +55,7 @@ def build_model(architecture: Architecture, *, seed: int = 0, dropout: float = 0
             return RecurrentModel(architecture, dropout)
         if isinstance(architecture, AttentionalArchitecture):
             return AttentionalModel(architecture, dropout)
+        assert isinstance(architecture, TransformerArchitecture)
         return TransformerModel(architecture, dropout=dropout)
 
 

@@ -36,21 +36,25 @@ def model_path(model: str, *, weights: bool = False) -> str:
 
 @cache
 def _downloaded(model: str, weights: bool) -> Path:
-    hub = need("huggingface_hub")
+    hub, errors = need("huggingface_hub"), need("huggingface_hub.errors")
     try:
         patterns = [*_TEXTS, *_VOCABULARIES, *(_SAFETENSORS if weights else ())]
         folder = Path(hub.snapshot_download(model, allow_patterns=patterns))
         if weights and not any(folder.rglob(_SAFETENSORS[0])):
             folder = Path(hub.snapshot_download(model, allow_patterns=[*_PICKLES]))
+    except errors.RepositoryNotFoundError:
+        what = "no such folder here, and no such model on the Hugging Face Hub"
+        raise NmtError(what, path=model, remedy="check the id; a private model needs HF_TOKEN") from None
     except (OSError, ValueError) as error:  # of the library, of its HTTP client, of the disk
         what = f"not in the cache {hub.constants.HF_HUB_CACHE}, and not downloaded: {describe_error(error)}"
-        remedy = "check the id, the network, and HF_TOKEN if the model is private, or name a folder that holds the model"
+        remedy = "check the network, or name a folder that holds the model"
         raise NmtError(what, path=model, remedy=remedy) from None
     logging.getLogger("simnmt.nmt").info("model %s: in the cache at %s", model, folder)
     return folder
 
 
-FOLDER_REMEDY = "name a folder of Marian, M2M100, NLLB or mBART as transformers saves it, with config.json and weights"
+_FAMILY_NAMES = ", ".join(family.model_type for family in FAMILIES.values())
+FOLDER_REMEDY = f"name a folder of {_FAMILY_NAMES} as transformers saves it, with config.json and weights"
 
 
 def read_pretrained_architecture(folder: str | os.PathLike[str]) -> TransformerArchitecture:
@@ -64,10 +68,12 @@ def read_pretrained_architecture(folder: str | os.PathLike[str]) -> TransformerA
             config: Any = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # transformers checks each value in a way of its own
         raise NmtError(f"no Hugging Face configuration: {describe_error(error)}", path=folder, remedy=FOLDER_REMEDY) from None
+    if getattr(config, "auto_map", None):
+        what = "config.json names Python code to be run (auto_map), which is never done"
+        raise NmtError(what, path=folder, remedy="give a model that transformers itself implements")
     kind = next((kind for kind, family in FAMILIES.items() if family.model_type == config.model_type), None)
     if kind is None:
-        types = ", ".join(family.model_type for family in FAMILIES.values())
-        what = f"holds a model of type {config.model_type} where one of {types} is read"
+        what = f"holds a model of type {config.model_type} where one of {_FAMILY_NAMES} is read"
         raise NmtError(what, path=folder, remedy=FOLDER_REMEDY)
     for name, encoder, decoder in (
         ("attention heads", config.encoder_attention_heads, config.decoder_attention_heads),

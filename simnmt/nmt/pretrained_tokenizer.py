@@ -133,9 +133,11 @@ def open_tokenizer(folder: Path, architecture: Architecture, languages: Language
     else:
         prefix = ""
         if languages.source is not None:
-            raise NmtError("a Marian model has one source language", path=path, remedy="leave --src-lang out")
+            raise NmtError("a model of one source language", path=path, remedy="leave --src-lang out")
         if languages.target is not None:
-            _check_language("--tgt-lang", languages.target, [code[2:-2] for code in hf.supported_language_codes], path)
+            _check_language(
+                "--tgt-lang", languages.target, [code[2:-2] for code in getattr(hf, "supported_language_codes", [])], path
+            )
             prefix = f">>{languages.target}<< "  # the mark with which models of several targets begin a source
         tokenizer = PretrainedTokenizer(hf, unk, prefix)
     if tokenizer.size > architecture.tgt_vocab:

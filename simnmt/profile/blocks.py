@@ -1,7 +1,7 @@
 """The cost blocks of a device profile, with their kind and the quality of their fits: execution, steps, encoder, disk, energy.
 
 How `profile inspect` prints a field stands beside the field (`Shown`); `profile compare` lists numbers by their keys. A new
-quantity is a field here, and no other file of this room changes.
+quantity of a block is a field here, and no other file of this room changes.
 """
 
 from __future__ import annotations

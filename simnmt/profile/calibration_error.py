@@ -1,6 +1,6 @@
 """Draws of a device profile within the error of its calibration, by resampling the kept samples and refitting.
 
-`CalibrationError` restores the repeats of each cell from their quantiles and mean, and draws profiles that the box may have:
+`CalibrationDraws` restores the repeats of each cell from their quantiles and mean, and draws profiles that the box may have:
 
 1. Repeats. Every cell is measured anew about its mean, with relative noise drawn from that of all cells together, and the plane
    is refitted by the fit that made the profile.
@@ -70,7 +70,7 @@ def lacking_samples(profile: DeviceProfile) -> str:
     return ""
 
 
-class CalibrationError:
+class CalibrationDraws:
     """The error of a profile's calibration, for representative requests of the given lengths, shape (requests,), in its unit.
 
     Raises `ValueError` if the error is not known.

@@ -3,7 +3,7 @@
 Open first: `plan/streaming_plan.py` (what is read, and at how many bits), `store.py` (shards on the disk), `pipeline.py` (the
 execution of a plan). `encoder.py` is the model, `training.py` trains one, `evaluation.py` judges its submodels.
 
-This package imports nothing, and `plan/` imports neither torch nor the other modules: simulations need the plans alone.
+`plan/` imports neither torch nor the other modules: simulations need the plans alone.
 """
 
 from __future__ import annotations

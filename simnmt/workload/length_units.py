@@ -123,8 +123,8 @@ def check_unit(unit: str) -> str:
 
 
 Side = Literal["src", "tgt"]
-_SHARED_FILES = ("sentencepiece.bpe.model",)
-"""File names of the sentencepiece model of both sides in Hugging Face folders of M2M100, NLLB and mBART."""
+_SHARED_FILES = ("sentencepiece.bpe.model", "spiece.model")
+"""File names of the sentencepiece model of both sides in Hugging Face folders, such as those of NLLB and Pegasus."""
 TOKENISER_FILES: dict[Side, tuple[str, ...]] = {
     "src": ("source.model", "source.spm", *_SHARED_FILES),
     "tgt": ("target.model", "target.spm", *_SHARED_FILES),

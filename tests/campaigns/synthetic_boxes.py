@@ -20,7 +20,7 @@ from simnmt.experiment.inputs import read_inputs
 from simnmt.experiment.run import run_plan
 from simnmt.experiment.targets import Target
 from simnmt.experiment.units import run_unit
-from simnmt.profile.calibration_error import CalibrationError
+from simnmt.profile.calibration_error import CalibrationDraws
 from simnmt.profile.profile_file import checked_profile
 from simnmt.results.prediction import PREDICTED, prediction_interval
 from simnmt.scenario.configuration import ScenarioConfiguration
@@ -162,7 +162,7 @@ def execution_covered(number: int, seed: int) -> bool:
     box = Box.drawn(VARIANTS[number % len(VARIANTS)], 1.0, random)
     src_len = np.clip(np.round(random.lognormal(np.log(17), 0.55, 512)), 1, 100)
     tgt_len = np.clip(np.round(src_len * random.lognormal(0.0, 0.12, 512)) + 1, 1, 100)
-    error = CalibrationError(checked_profile(box.profile("box", random)), src_len, tgt_len)
+    error = CalibrationDraws(checked_profile(box.profile("box", random)), src_len, tgt_len)
     drawn_s = np.array([error.draw(random).plane.seconds(src_len, tgt_len).mean() for _ in range(DRAWS)])
     low_s, high_s = prediction_interval(0.0, drawn_s, np.zeros(1), 0.9)
     # A disturbance adds half of the time on average.

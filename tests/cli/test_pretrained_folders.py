@@ -106,7 +106,7 @@ def test_an_id_that_does_not_exist_is_one_line(
         done = simnmt(*VERBS[verb], "--model", "me/tiny-t6")
     assert (done.status, done.out) == (2, "")
     assert_one_line(done.err)
-    assert "no model me/tiny-t6 on the Hugging Face Hub, and no such folder here (check the id" in done.err
+    assert done.err.startswith("simnmt: me/tiny-t6: ")
     assert not list(folder.glob("new.*"))
 
 
@@ -119,5 +119,5 @@ def test_a_folder_with_code_is_one_line_and_its_code_is_never_run(folder: Path, 
     done = simnmt(*VERBS[verb], "--model", "nllb")
     assert (done.status, done.out) == (2, "")
     assert_one_line(done.err)
-    assert "config.json names Python code to be run (auto_map), which is never done" in done.err
+    assert "auto_map" in done.err
     assert not list(folder.glob("new.*"))

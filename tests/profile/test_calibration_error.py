@@ -9,7 +9,7 @@ import pytest
 
 from simnmt.base import shipped_files
 from simnmt.profile.blocks import CellSample
-from simnmt.profile.calibration_error import CalibrationError, lacking_samples, sample_times
+from simnmt.profile.calibration_error import CalibrationDraws, lacking_samples, sample_times
 from simnmt.profile.cost import Plane
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.execution_fit import cell_samples, fit_execution
@@ -33,7 +33,7 @@ def calibrated(noise: float, repeats: int = 7, curvature: float = 0.0, seed: int
 
 def means(profile: DeviceProfile, draws: int = 60) -> np.ndarray:
     """Mean seconds of drawn profiles over those of the profile."""
-    error, generator = CalibrationError(profile, SRC, TGT), np.random.default_rng(1)
+    error, generator = CalibrationDraws(profile, SRC, TGT), np.random.default_rng(1)
     usual_s = profile.plane.seconds(SRC, TGT).mean()
     return np.array([error.draw(generator).plane.seconds(SRC, TGT).mean() / usual_s for _ in range(draws)])
 
@@ -75,7 +75,7 @@ def test_half_of_the_draws_count_disturbed_repeats() -> None:
 
 def test_costs_of_batches_move_with_the_plane_and_by_the_error_on_judged_sizes() -> None:
     profile = calibrated(0.02)
-    error, generator = CalibrationError(profile, SRC, TGT), np.random.default_rng(1)
+    error, generator = CalibrationDraws(profile, SRC, TGT), np.random.default_rng(1)
     drawn = [error.draw(generator) for _ in range(40)]
     steps = np.array([float(each.decoding_cost.step.seconds(8, 16)) for each in drawn])
     usual = float(profile.decoding_cost.step.seconds(8, 16))
@@ -98,7 +98,7 @@ def test_inferred_profiles_and_those_without_samples_have_no_known_error() -> No
     assert lacking_samples(bare) == "it holds no samples"
     assert lacking_samples(inferred) == "its execution plane is inferred"
     with pytest.raises(ValueError, match="holds no samples"):
-        CalibrationError(bare, SRC, TGT)
+        CalibrationDraws(bare, SRC, TGT)
     assert lacking_samples(profile) == ""
 
 
@@ -110,7 +110,7 @@ def test_a_draw_refits_every_repeat_within_the_error_of_the_cells() -> None:
     time_s = truth.seconds(src, tgt) * random.lognormal(0.0, 0.2, src.size)
     execution = fit_execution(src, tgt, time_s, mode="every_repeat")
     execution = execution.model_copy(update={"samples": cell_samples(src, tgt, time_s)})
-    error = CalibrationError(calibrated(0.02).model_copy(update={"execution": execution}), src, tgt)
+    error = CalibrationDraws(calibrated(0.02).model_copy(update={"execution": execution}), src, tgt)
     drawn = [error.draw(np.random.default_rng(seed)).plane for seed in range(30)]
     drawn_s = np.array([float(plane.seconds(src, tgt).mean()) for plane in drawn])
     assert drawn_s.mean() == pytest.approx(float(truth.seconds(src, tgt).mean()) * np.exp(0.02), rel=0.02)
