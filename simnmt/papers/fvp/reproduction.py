@@ -28,7 +28,7 @@ from simnmt.papers.fvp.published import (
 )
 from simnmt.papers.fvp.study import Part, Study
 from simnmt.papers.fvp.study_claims import NEEDS, study_claims
-from simnmt.papers.kit.figures import Curve, Figure, Rows, curve, figure_of, grouped, labelled_groups, line_chart
+from simnmt.papers.kit.figures import Curve, Figure, Rows, curve, figure_of, grouped, line_chart
 from simnmt.papers.kit.rendering import Report, derived_table, record
 from simnmt.papers.kit.study import describe_runs, read_distinct, read_studies, shipped_measurements
 from simnmt.report.charts import Chart
@@ -163,7 +163,7 @@ def _languages(rows: Rows) -> Figure:
         return line_chart("clusters", "largest active set, % of V", reading, lines, linear=True)
 
     title = "Figure 2, redrawn: what knowing the source language spares"
-    charts = {name: chart_of(group) for name, group in labelled_groups(rows, "model", "label")}
+    charts = {f"{model}, {label}": chart_of(group) for (model, label), group in grouped(rows, "model", "label").items()}
     note = "The largest active set of any cluster."
     return figure_of("figure-2-drawn", title, "Largest active set by clusters", charts, note=note)
 
@@ -182,9 +182,8 @@ def _fastest(rows: Rows) -> Figure:
         return line_chart("clusters", "more tokens a second, %", reading, lines, linear=True)
 
     charts = {
-        f"{name}, beam {beam}, batch {batch}": chart_of(group)
-        for name, direction_rows in labelled_groups(rows, "model", "label")
-        for (beam, batch), group in grouped(direction_rows, "beam", "batch").items()
+        f"{model}, {label}, beam {beam}, batch {batch}": chart_of(group)
+        for (model, label, beam, batch), group in grouped(rows, "model", "label", "beam", "batch").items()
     }
     title, note = "Figure 3, redrawn: speed by clusters and K", "Real decoding, end to end, over dense decoding."
     return figure_of("figure-3-drawn", title, "Gain end to end by clusters and K", charts, note=note)
