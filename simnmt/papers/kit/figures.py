@@ -143,10 +143,3 @@ def grouped(rows: Iterable[T], *keys: str, order: str | Callable[[T], Any] | Non
     if order is None:
         return groups
     return {key: sorted(group, key=lambda row: read_value(row, order)) for key, group in groups.items()}
-
-
-def labelled_groups(rows: Rows, whole: str, part: str) -> list[tuple[str, Rows]]:
-    """Group the rows by `whole` and `part`; the label names the whole if there are several."""
-    several = len({row[whole] for row in rows}) > 1
-    groups = grouped(rows, whole, part).items()
-    return [(f"{first}, {second}" if several else second, group) for (first, second), group in groups]

@@ -190,16 +190,11 @@ class Box(Facts):
         return {key: quartiles([cost / members[key] for cost in self.speeds.ratios("S4", key)]) for key in ("E1", "E2")}
 
 
-@dataclass(frozen=True)
 class Trained(Facts):
     """What each rung changes on a trained model; without one, nothing is known."""
 
-    agreements: Sequence[RungAgreement]
-
-    @property
-    def device(self) -> str:  # type: ignore[override]
-        """Empty without a model."""
-        return "a trained model" if self.agreements else ""
+    def __init__(self, agreements: Sequence[RungAgreement]) -> None:
+        self.agreements, self.device = agreements, "a trained model" if agreements else ""
 
     def lacks(self, need: str) -> Undecided | None:
         """Return that a model, or its references, were not given."""
