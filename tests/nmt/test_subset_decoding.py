@@ -146,10 +146,6 @@ def test_bundles_are_loaded_for_their_model_and_direction(saved: Callable[[str],
     assert load_vocabulary(saved("one"), model).label == "one"
     assert load_vocabulary(saved("two"), model, direction="other").label == "other"
     assert load_vocabulary(saved("lists"), model).label == "candidates"
-    for dtype, bytes_each in ((None, 4), (torch.float32, 4), (torch.bfloat16, 2)):
-        chooser = load_vocabulary(saved("one"), model, dtype=dtype).begin()
-        assert isinstance(chooser, ClusteredColumns)
-        assert chooser._centroids.points.element_size() == bytes_each
     for name, other, direction in (
         ("one", build_model(GRU, seed=9), None),
         ("one", build_model(WIDER, seed=9), None),

@@ -21,6 +21,7 @@ from simnmt.papers.cnmt.table_one import CELLS, LABELS, NETWORKS, PAPER, TRANSFO
 from simnmt.papers.kit import claims as kit
 from simnmt.papers.kit.claims import Claim, Effect, Facts, Result, Undecided
 from simnmt.profile.device_profile import DeviceProfile
+from simnmt.report.charts import numbers
 from simnmt.report.input_pages import means_per_tgt_len
 from simnmt.results.number_text import percent_interval
 from simnmt.results.statistics import CONFIDENCE, Estimate
@@ -187,8 +188,8 @@ TABLE_CLAIMS: list[Claim[TableRun]] = kit.of_paper(
 def time_over_length(profile: DeviceProfile) -> dict[str, Any] | None:
     """Return the mean measured times per target length and the line through them (figure 2a), ms.
 
-    `sd_ms`: standard deviation of single inferences, over source lengths and repeats; `r2`: coefficient of determination of the
-    line for the means. None if the samples have fewer than three target lengths.
+    `sd_ms`: standard deviation of single inferences, over source lengths and repeats, None where it was not measured; `r2`:
+    coefficient of determination of the line for the means. None if the samples have fewer than three target lengths.
     """
     if len({sample.tgt_len for sample in profile.execution.samples}) < 3:
         return None
@@ -199,7 +200,7 @@ def time_over_length(profile: DeviceProfile) -> dict[str, Any] | None:
     return {
         "tgt_len": lengths.astype(int).tolist(),
         "mean_ms": means_ms.tolist(),
-        "sd_ms": (1e3 * sds_s).tolist(),
+        "sd_ms": numbers(1e3 * sds_s, 9),
         "ms_per_token": slope,
         "ms_fixed": offset,
         "r2": 1.0 - mse / spread if spread > 0 else 0.0,

@@ -65,10 +65,10 @@ class Curve(NamedTuple):
     mode: str = "lines+markers"
 
 
-def curve(name: str, rows: Iterable[Any], x: str, value: Callable[[Any], float], *, mode: str = "lines+markers") -> Curve:
+def curve(name: str, rows: Iterable[Any], x: str, value: Callable[[Any], float]) -> Curve:
     """Return the curve through the rows, sorted by their attribute or key `x`, with the heights `value(row)`."""
     in_order = sorted(rows, key=lambda row: read_value(row, x))
-    return Curve(name, [round(read_value(row, x), 6) for row in in_order], [value(row) for row in in_order], mode)
+    return Curve(name, [round(read_value(row, x), 6) for row in in_order], [value(row) for row in in_order])
 
 
 def line_chart(
