@@ -212,8 +212,8 @@ def translator_blocks(
     weights = random_weights(configuration, f"random weights, {model.encoder_layers} + {model.decoder_layers} layers")
     with TemporaryDirectory(dir=folder) as place:
         write_store(weights, Path(place, "store"))
-        with ShardStore.open(Path(place, "store")) as store:
-            block = encoder_block(store, ElasticEncoder.of(weights), settings, listener)
+        with ShardStore(Path(place, "store")) as store:
+            block = encoder_block(store, ElasticEncoder(weights.configuration, weights.resident), settings, listener)
     crossed = replace(geometry, layers=model.decoder_layers, cross_attention=True)
     larger = crossed.weights_per_shard / geometry.weights_per_shard - 1.0
     reads = tuple(
