@@ -17,6 +17,8 @@ from pathlib import Path
 from simnmt.base.packages import install_command
 from simnmt.calibrate import box
 
+STILL_S = 0.25
+"""Seconds after which a counter counts as not moving: RAPL counts every millisecond, NVML every 20 to 100 ms."""
 SAMPLE_S = 0.02
 """Seconds between two samples of a Jetson's power. The chip averages over a few to some tens of milliseconds."""
 
@@ -53,18 +55,24 @@ def find_energy_meter(device: str) -> tuple[EnergyMeter | None, str]:
     On a Jetson both devices are on the module's rails, and get the same counter.
     """
     kind, _, number = device.partition(":")
-    sources = {"rapl": _open_rapl} if kind == "cpu" else {"nvml": partial(_open_nvml, int(number or 0))}
+    first = ("rapl", _open_rapl) if kind == "cpu" else ("nvml", partial(_open_nvml, int(number or 0)))
     obstacles = []
-    for name, open_source in (sources | {"ina3221": _open_ina3221}).items():
+    for name, open_source in (first, ("ina3221", _open_ina3221)):
         try:
-            return open_source(), ""
+            meter = open_source()
+            time.sleep(STILL_S)
+            if meter.total_j() > 0.0:
+                return meter, ""
+            meter.close()
+            obstacles.append(f"{name}: the counter does not move, as in some virtual machines")
         except PermissionError as error:  # noqa: PERF203
             # RAPL can leak secrets: CVE-2020-8694. The permission lasts until the next boot.
             obstacles.append(f"{name}: only root may read {error.filename} (sudo chmod a+r it)")
         except ImportError:
             obstacles.append(f"{name}: nvidia-ml-py is not installed ({install_command('nvidia')})")
         except _NoCounterError as error:
-            obstacles += [f"{name}: {error}"] if name != "ina3221" else []
+            if name != "ina3221":
+                obstacles.append(f"{name}: {error}")
         except Exception as error:  # NVML has a class for each error; Pascal and earlier, and integrated GPUs, have no counter
             obstacles.append(f"{name}: it cannot be read: {error}")
     return None, "; ".join(obstacles)

@@ -36,6 +36,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         files |= {f"{zone}:0/name": "dram", f"{zone}:0/energy_uj": 77}
     plant(tmp_path, files)
     monkeypatch.setattr(box, "ROOT", tmp_path)
+    monkeypatch.setattr(energy.time, "sleep", lambda _: advance(tmp_path, 1000))  # the counters move
     return tmp_path
 
 
@@ -52,6 +53,11 @@ def test_rapl_adds_up_the_packages_alone(root: Path) -> None:
     before = joules(meter)
     advance(root, 5_000_000, 2_500_000)
     assert joules(meter) - before == pytest.approx(7.5)
+
+
+def test_a_counter_that_does_not_move_is_an_obstacle(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(energy.time, "sleep", lambda _: None)
+    assert find_energy_meter("cpu")[0] is None
 
 
 def test_rapl_counts_on_where_its_counter_begins_anew(root: Path) -> None:
