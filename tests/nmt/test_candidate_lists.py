@@ -11,6 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simnmt.kernels.arrays import KernelError
 from simnmt.kernels.columns import gathered_products
 from simnmt.nmt.attentional_model import AttentionalModel
 from simnmt.nmt.errors import NmtError
@@ -81,6 +82,16 @@ def test_logits_of_listed_words_equal_the_full_ones(name: str) -> None:
 
 
 @pytest.mark.usefixtures("implementation")
+@pytest.mark.parametrize("steps", [{"forced_len": 0}, {"max_len": 0}], ids=str)
+def test_the_sharp_decoder_takes_one_step_or_more(steps: dict[str, int]) -> None:
+    model = tiny.lively("sharp")
+    assert isinstance(model, AttentionalModel)
+    sharp = SharpTranslator([model], DecoderSettings(), max_len=12)
+    with pytest.raises(KernelError):
+        sharp.decode(sharp.encode([5, 6]), **steps)
+
+
+@pytest.mark.usefixtures("implementation")
 def test_the_sharp_decoder_emits_only_listed_words_and_lists_of_all_words_change_nothing() -> None:
     model, architecture = tiny.lively("sharp"), tiny.ARCHITECTURES["sharp"]
     assert isinstance(model, AttentionalModel)
@@ -114,6 +125,10 @@ def test_a_bundle_returns_the_saved_lists_and_is_refused_for_another_model(tmp_p
     assert again.pairs == 7
     with pytest.raises(NmtError, match="another model"):
         CandidateLists.load(tmp_path / "bundle", build_model(tiny.GRU, seed=9))
+    replace(lists, always=lists.always[lists.always != model.eos_token]).save(tmp_path / "endless", model)
+    with pytest.raises(NmtError) as refusal:
+        CandidateLists.load(tmp_path / "endless", model)
+    assert refusal.value.path == str(tmp_path / "endless")
 
 
 @pytest.fixture(scope="module")

@@ -28,8 +28,6 @@ from simnmt.profile.decoder_settings import DecoderSettings
 from tests.kernels.implementations import needs_compiled
 from tests.nmt.tiny import ARCHITECTURES, together
 
-pytestmark = needs_compiled
-
 
 def loaded(tmp_path: Path, name: str = "sharp", **how: object) -> SharpEngine:
     path = tmp_path / f"{name}.json"
@@ -39,6 +37,7 @@ def loaded(tmp_path: Path, name: str = "sharp", **how: object) -> SharpEngine:
     return engine
 
 
+@needs_compiled
 def test_the_sharp_engine_runs_and_names_its_settings(tmp_path: Path) -> None:
     engine = loaded(tmp_path, threads=2)
     timing = engine.run(Work(7, 5, batch=2, beam=3))
@@ -71,6 +70,7 @@ def test_requests_that_the_sharp_engine_does_not_support_are_refused_in_one_line
     assert str(caught.value) == message
 
 
+@needs_compiled
 def test_without_compiled_kernels_numpy_finds_the_same(models: list[AttentionalModel]) -> None:
     """An ensemble's translations, and the steps of a forced one."""
     with references():
@@ -96,6 +96,7 @@ def test_an_engine_without_compiled_kernels_says_that_it_computes_in_float32(tmp
     )
 
 
+@needs_compiled
 def test_weights_that_16_bit_products_would_clip_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of both sides of the model; they stand in the profile, whose doubts warn of them."""
     none = loaded(tmp_path).account.clipping
@@ -178,6 +179,7 @@ def test_identities_find_what_torch_finds(models: list[AttentionalModel], how: s
     assert len({hypothesis.tokens for hypothesis in ours}) > 30 and any(len(hypothesis.tokens) < MOST for hypothesis in ours)
 
 
+@needs_compiled
 @pytest.mark.parametrize("how", NOISE)
 def test_noise_changes_only_tokens_that_nearly_tie(models: list[AttentionalModel], how: str) -> None:
     """SHARP-10, teacher-forced along the translations in float32: a token may change only if float32 prefers its own by less
