@@ -145,10 +145,10 @@ def random_candidates(model: AttentionalModel, count: int, frequent: int = FREQU
     return np.sort(np.concatenate([[model.eos_token], words, others]).astype(np.int64))
 
 
-def random_words(model: AttentionalModel, src_len: int, seed: int, frequent: int = FREQUENT_WORDS) -> Ints:
-    """Draw a source sentence of `src_len` words with the end token; `COVERED` of them are among the first `frequent` words."""
+def random_words(model: AttentionalModel, src_len: int, seed: int) -> Ints:
+    """Draw a source sentence of `src_len` words with the end token; `COVERED` of them are among the `FREQUENT_WORDS`."""
     vocab = model.architecture.src_vocab
-    generator, frequent = stream(seed, 0, "sharp source"), min(frequent, vocab)
+    generator, frequent = stream(seed, 0, "sharp source"), min(FREQUENT_WORDS, vocab)
     rare = min(round((1.0 - COVERED) * src_len), vocab - frequent)
     words = generator.integers(4, frequent, src_len)
     words[generator.permutation(src_len - 1)[:rare]] = generator.integers(frequent, max(vocab, frequent + 1), rare)

@@ -92,9 +92,13 @@ def build_list_bundle(
 
 
 def _lines(path: Path) -> list[str]:
+    from simnmt.nmt.errors import NmtError
     from simnmt.workload.text_lines import TextLines
 
-    return list(TextLines(path, kept="all"))
+    lines = list(TextLines(path, kept="all"))
+    if not any(line.strip() for line in lines):
+        raise NmtError("no sentence", path=path, remedy="give text with one sentence a line")
+    return lines
 
 
 def _sample_evenly(lines: list[str], count: int) -> list[str]:

@@ -22,19 +22,19 @@ CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 """Linux' description of the caches of the first CPU."""
 
 
-def last_cache_bytes(folder: Path = CACHES) -> int:
+def last_cache_bytes() -> int:
     """Return the size of the largest cache of the first CPU."""
-    return max(_cache_sizes(folder), default=UNKNOWN_CACHE_BYTES)
+    return max(_cache_sizes(), default=UNKNOWN_CACHE_BYTES)
 
 
-def nearer_cache_bytes(folder: Path = CACHES) -> int:
+def nearer_cache_bytes() -> int:
     """Return the size of the largest cache but the last of the first CPU; if only the last is known, an eighth of it."""
-    last = last_cache_bytes(folder)
-    return max((size for size in _cache_sizes(folder) if size < last), default=last // 8)
+    last = last_cache_bytes()
+    return max((size for size in _cache_sizes() if size < last), default=last // 8)
 
 
-def _cache_sizes(folder: Path) -> list[int]:
-    texts = [file.read_text().strip() for file in folder.glob("index*/size")]
+def _cache_sizes() -> list[int]:
+    texts = [file.read_text().strip() for file in CACHES.glob("index*/size")]
     return [int(text[:-1]) * {"K": 2**10, "M": 2**20}.get(text[-1], 1) for text in texts if text[:-1].isdigit()]
 
 

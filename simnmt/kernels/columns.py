@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 import threading
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import torch
@@ -203,15 +202,11 @@ GATHERED_FROM_ROWS = 128
 at 96, 1.03 to 1.04 at 128, 1.09 to 1.13 at 384; for 1,600 x 256: 1.02 at 32 and 1.19 at 128."""
 
 
-ProductMethod = Literal["row_wise", "gather"]
-
-
 def gathered_products(
     weight: Tensor,
     hidden: Tensor,
     columns: Tensor,
     *,
-    method: ProductMethod | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
     """Return products of each row of `hidden` with the `columns` of the vocabulary, without bias, float32 [rows, n] (FVP-07).
@@ -222,8 +217,6 @@ def gathered_products(
         weight: [V, d], float32, float16 or bfloat16.
         hidden: [rows, d], of the same types.
         columns: int32 [n], ascending, within V.
-        method: `row_wise` takes dot products with the weight's rows and copies nothing; `gather` packs a few columns at a time,
-            as many as a cache holds, and multiplies them. None: by the number of rows, alike on every machine.
         out: receives the result.
 
     Raises:
@@ -243,7 +236,7 @@ def gathered_products(
         kind = weight.dtype if weight.is_cuda else torch.float32  # a GPU sums halves in float32
         return out.copy_(hidden.detach().to(kind) @ weight.detach().index_select(0, columns).to(kind).T)
     arguments = weight_at, vocab, width, columns_at, count, hidden_at, rows
-    if method == "row_wise" or (method is None and rows < GATHERED_FROM_ROWS):
+    if rows < GATHERED_FROM_ROWS:
         unsound = kernels.simnmt_row_wise(*arguments, out.data_ptr())
     else:
         scratch = torch.empty(kernels.simnmt_gathered_scratch(width, rows))

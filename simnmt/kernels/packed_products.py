@@ -50,11 +50,8 @@ class Scales:
 
     def quantise_weight(self, weight: Float32) -> NDArray[np.int16]:
         """Return round(clip(w, -1, 1) * scale), ties to even, for weights of `choose_scales`."""
-        return _quantise(weight, self.weight, WEIGHT_LIMIT)
-
-    def quantise_input(self, x: Float32) -> NDArray[np.int16]:
-        """Return round(clip(x, -limit, limit) * scale), ties to even."""
-        return _quantise(x, self.input, self.input_limit)
+        held = np.clip(weight, np.float32(-WEIGHT_LIMIT), np.float32(WEIGHT_LIMIT))
+        return np.asarray(np.rint(held * np.float32(self.weight)), np.int16)
 
     def error_bound(self, weight_l1: ArrayLike, input_l1: ArrayLike, inner: int) -> NDArray[np.float64]:
         """Return the largest error of a product of clipped weights and inputs before its rounding to float32 (SHARP-05).
@@ -130,10 +127,6 @@ def checked_weight(weight: Float32) -> Float32:
 def _octaves(most: float) -> list[float]:
     finest = min(math.floor(math.log2(MOST_INTEGER / most)), FINEST) if most else FINEST
     return [2.0**octave for octave in range(finest - _OCTAVES, finest + 1)]
-
-
-def _quantise(x: Float32, scale: float, limit: float) -> NDArray[np.int16]:
-    return np.asarray(np.rint(np.clip(x, np.float32(-limit), np.float32(limit)) * np.float32(scale)), np.int16)
 
 
 def _parts(weight: Float32) -> list[Float32]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from simnmt.base.arrays import Floats
 from simnmt.network.traces.readings import NOUN, Trace
 from simnmt.network.traces.summary import format_facts, format_title, lost_runs, summarise, time_unit
-from simnmt.profile.blocks import CellSample, EncoderBlock, StepBlock
+from simnmt.profile.blocks import EncoderBlock, StepBlock
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.doubts import heldout_errors, profile_doubts
 from simnmt.profile.profile_summary import facts, title
@@ -25,8 +25,6 @@ MOST_LINES = 6
 TRACE_POINTS = 4_000
 """Most points of a series; its peaks and troughs are kept."""
 MOST_OUTAGES = 2_000
-QUARTILES_OF_SD = 1.349
-"""Distance of a normal law's quartiles in standard deviations."""
 
 
 def profile_panels(profile: DeviceProfile) -> list[Panel]:
@@ -42,47 +40,53 @@ def profile_panels(profile: DeviceProfile) -> list[Panel]:
 
 
 def means_per_tgt_len(profile: DeviceProfile) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return target lengths of the samples, rising; means and standard deviations of their times, means of the plane, s."""
+    """Return target lengths of the samples, rising; means and standard deviations of their times, means of the plane, s.
+
+    The deviations are of the cells that state one, NaN for a length without such a cell.
+    """
     samples = profile.execution.samples
     length, which = np.unique([sample.tgt_len for sample in samples], return_inverse=True)
     which = which.reshape(-1)
     count = np.array([sample.repeats for sample in samples], np.float64)
-    many = np.bincount(which, weights=count)
 
-    def means(values: Floats) -> Floats:
-        total: Floats = np.bincount(which, weights=count * values).astype(np.float64)
-        return total / many
+    def means(values: Floats, count: Floats = count) -> Floats:
+        with np.errstate(invalid="ignore"):
+            mean: Floats = np.bincount(which, weights=count * values) / np.bincount(which, weights=count)
+        return mean
 
     mean = np.array([sample.mean_s for sample in samples])
-    inner = np.array([_sd_s(sample) ** 2 * (sample.repeats - 1) / sample.repeats for sample in samples])
+    stated = np.array([sample.sd_s is not None for sample in samples])
+    inner = np.array([(sample.sd_s or 0.0) ** 2 * (sample.repeats - 1) / sample.repeats for sample in samples])
     src = np.array([sample.src_len if sample.src_len_mean is None else sample.src_len_mean for sample in samples])
     believed = profile.of_forced_lengths.plane.seconds(src, np.array([sample.tgt_len for sample in samples]))
     middle = means(mean)
     # Variance within cells plus variance between cells, which differ in source length.
-    return length.astype(np.float64), middle, np.sqrt(means(inner + (mean - middle[which]) ** 2)), means(believed)
-
-
-def _sd_s(sample: CellSample) -> float:
-    """Return the standard deviation over the repeats of a cell: as stated, else from the quartiles of a normal law, else 0."""
-    if sample.sd_s is not None or sample.p25_s is None or sample.p75_s is None:
-        return sample.sd_s or 0.0
-    return (sample.p75_s - sample.p25_s) / QUARTILES_OF_SD
+    return (
+        length.astype(np.float64),
+        middle,
+        np.sqrt(means(inner + (mean - middle[which]) ** 2, count * stated)),
+        means(believed),
+    )
 
 
 def _execution_panel(profile: DeviceProfile) -> Panel:
     execution = profile.execution
     if execution.samples:
         length, mean, sd, believed = means_per_tgt_len(profile)
-        low, high = (numbers(1e3 * edge, 6) for edge in (np.maximum(mean - sd, 0.0), mean + sd))
+        known = np.isfinite(sd)
+        low, high = (numbers(1e3 * edge[known], 6) for edge in (np.maximum(mean - sd, 0.0), mean + sd))
         marks = [
-            Mark("band", length.tolist(), [], "one standard deviation", "rtt", low=low, high=high, opacity=0.25, hover=""),
+            Mark(
+                "band", length[known].tolist(), [], "one standard deviation", "rtt", low=low, high=high, opacity=0.25, hover=""
+            ),
             _line("the profile's plane", length, believed),
             _points("mean", length, mean, size=8.0),
         ]
         fit = execution.fit
         how = f" ({fit.heldout_how})" if fit.heldout_how else ""
         caption = (
-            "Mean time per target length, the standard deviation of single executions, and the plane at the same lengths. "
+            "Mean time per target length, the standard deviation of single executions where it was measured, and the plane at "
+            "the same lengths. "
             f"Error held out: {percent(fit.heldout_error_of_means)} on the means of undisturbed repeats, "
             f"{percent(fit.heldout_error)} of undisturbed time{how}."
         )

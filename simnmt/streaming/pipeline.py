@@ -130,14 +130,9 @@ class PreloadBuffer:
         return self.size_bytes
 
     def keep(self, shards: Mapping[Shard, PackedWeights]) -> None:
-        """Replace the contents by the shards of an execution, then evict."""
-        self._held = dict(shards)
-        self.evict()
-
-    def evict(self) -> None:
-        """Drop shards from the top layer down, the last slice first, until the rest fits (STI-17)."""
-        kept = longest_prefix([(shard, size_of(packed)) for shard, packed in sorted(self._held.items())], self.capacity_bytes)
-        self._held = {shard: packed for shard, packed in self._held.items() if shard in kept}
+        """Hold the shards of an execution instead, without those from the top layer down that do not fit (STI-17)."""
+        kept = longest_prefix([(shard, size_of(packed)) for shard, packed in sorted(shards.items())], self.capacity_bytes)
+        self._held = {shard: packed for shard, packed in shards.items() if shard in kept}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -361,20 +356,18 @@ def run_engagement(
     cost: StiCost,
     engaged: EngagementSettings,
     inputs: Iterable[Input],
-    buffer: PreloadBuffer | None = None,
 ) -> Iterator[Turn]:
     """Execute a turn for each of `inputs`, token ids and mask [batch, length], and yield it.
 
     The first turn executes the first plan, whatever the buffer holds. A later turn gets a new plan, for the same submodel, if
-    the buffer differs from the one that was planned for (STI-18). After the last turn the buffer is evicted to its capacity
-    between engagements. `buffer`: the buffer to use.
+    the buffer differs from the one that was planned for (STI-18).
 
     Raises `PlanError`, `StreamingError` for costs of another model or a plan that the store cannot serve, and `StoreError`.
     """
     if cost.geometry != store.geometry or cost.decoder is not None:
         what = "the profile is of another model than the store"
         raise StreamingError(what, remedy="profile this store: `simnmt sti profile`")
-    preload = PreloadBuffer(engaged.preload_bytes) if buffer is None else buffer
+    preload = PreloadBuffer(engaged.preload_bytes)
     plan_turn = partial(make_plan, cost, engaged.deadline_s, length=engaged.length, fills_deadline=engaged.fills_deadline)
     plan = plan_turn(engaged.preload_bytes)
     check_plan(plan, store)
@@ -397,5 +390,3 @@ def run_engagement(
         in_memory = frozenset(shard for shard, bits in plan.bits.items() if held.get(shard) == bits)
         predicted = timeline_of(replace(plan, preloaded=in_memory), cost, token_ids.shape[1])
         yield Turn(plan, held, held_bytes, predicted, execution, preload.size_bytes)
-    preload.capacity_bytes = engaged.preload_bytes
-    preload.evict()

@@ -20,7 +20,7 @@ from simnmt.nmt.vocabulary.bundle_file import BundleFile, read_bundle, write_bun
 from simnmt.nmt.vocabulary.cluster_bundle import ClusterBundle, load_clusters
 from simnmt.streaming.store import ShardStore, write_store
 from tests.campaigns.harness import assert_short_lines, mutate, mutate_bytes, run_cases
-from tests.nmt.test_cluster_bundle import a_set
+from tests.nmt.made_subsets import trained_clusters
 from tests.nmt.tiny import GRU, lively
 from tests.streaming.made_encoder import dequantised, random_weights
 
@@ -55,7 +55,7 @@ def mutated_tensors(tensors: dict[str, Any], generator: random.Random) -> dict[s
 
 
 def test_a_changed_bundle_is_used_or_refused_in_one_line(tmp_path: Path) -> None:
-    ClusterBundle.of(lively("gru"), [a_set("fr-en", 1)], name="tiny").save(tmp_path / "whole")
+    ClusterBundle.of(lively("gru"), [trained_clusters(3, 5)], name="tiny").save(tmp_path / "whole")
     whole: BundleFile = read_bundle(tmp_path / "whole")
     content, path = (tmp_path / "whole").read_bytes(), tmp_path / "odd"
 

@@ -43,7 +43,7 @@ def test_without_a_name_the_folder_is_a_new_one_under_reports(scenario: str, sim
     assert (done.status, done.err) == (0, "")
     (written,) = Path("reports").iterdir()
     assert done.out.endswith(f"page: {written}/report.html\n")
-    assert "mean absolute error of the inferred: all " in done.out
+    assert "published, two ways" in done.out
 
 
 def test_a_folder_that_holds_something_is_refused_before_anything_runs(

@@ -141,3 +141,9 @@ def test_a_bench_takes_its_own_default_for_what_is_not_named(
     simnmt("vocab", "bench")
     simnmt("vocab", "bench", "--rows", "1", "--share", "6")
     assert asked == [Setting(), Setting(rows=(1,), shares=(0.06,))]
+
+
+def test_an_empty_text_is_one_line_with_its_name(here: Path, build: Callable[..., Any]) -> None:
+    (here / "empty.txt").write_text("\n\n")
+    done = build("--text", "a=empty.txt", "--out", "none")
+    assert done.status == 2 and done.err.startswith("simnmt: empty.txt: ") and done.err.count("\n") == 1

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from simnmt.kernels.arrays import KernelError
-from simnmt.kernels.columns import Centroids, ColumnSets, ProductMethod, gathered_products, scatter
+from simnmt.kernels.columns import GATHERED_FROM_ROWS, Centroids, ColumnSets, gathered_products, scatter
 from simnmt.kernels.output_layer import fused_best
 from tests.campaigns.harness import SCALE
 from tests.kernels.implementations import each_implementation
@@ -93,7 +93,7 @@ def sets_of(*sets: list[int], vocab: int) -> ColumnSets:
     return ColumnSets(starts, int32(*(column for columns in sets for column in columns)), vocab)
 
 
-METHODS: tuple[ProductMethod, ...] = ("row_wise", "gather")
+METHOD_ROWS = (1, GATHERED_FROM_ROWS)
 EXAMPLE = ([2, 4, 6], [2, 8, 9], [1, 3])
 
 
@@ -175,13 +175,14 @@ def digits(values: Tensor) -> list[float]:
     return [round(value, 6) for value in values[0].tolist()]
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_worked_examples_of_fvp_01_and_fvp_07(method: ProductMethod) -> None:
+@pytest.mark.parametrize("rows", METHOD_ROWS)
+def test_worked_examples_of_fvp_01_and_fvp_07(rows: int) -> None:
+    hidden = HIDDEN.repeat(rows, 1)
     everything, active = int32(0, 1, 2, 3, 4), int32(1, 3, 4)
-    logits = scatter(gathered_products(WEIGHT, HIDDEN, everything, method=method), everything, 5, BIAS)
+    logits = scatter(gathered_products(WEIGHT, hidden, everything), everything, 5, BIAS)
     assert digits(logits) == [1, 2.1, 0, 1, 1.7]
     assert digits(logits.softmax(-1)) == DENSE
-    some = scatter(gathered_products(WEIGHT, HIDDEN, active, method=method), active, 5, BIAS)
+    some = scatter(gathered_products(WEIGHT, hidden, active), active, 5, BIAS)
     assert digits(some) == [-np.inf, 2.1, -np.inf, 1, 1.7]
     probabilities = some.softmax(-1)
     assert digits(probabilities) == [0, 0.499203, 0, 0.166170, 0.334626]
@@ -191,7 +192,10 @@ def test_worked_examples_of_fvp_01_and_fvp_07(method: ProductMethod) -> None:
     assert torch.allclose(ratios, ratios[:1].expand(3), rtol=1e-6), "ratios among active tokens are unchanged"
 
 
-@given(st.integers(0, 26), st.integers(1, 90), st.integers(1, 140), st.floats(0.0, 1.0), st.integers(0, 999))
+ROWS = st.integers(0, 26) | st.integers(GATHERED_FROM_ROWS, GATHERED_FROM_ROWS + 26)
+
+
+@given(ROWS, st.integers(1, 90), st.integers(1, 140), st.floats(0.0, 1.0), st.integers(0, 999))
 def test_every_product_method_differs_from_float64_only_by_rounding(
     rows: int, vocab: int, width: int, share: float, seed: int
 ) -> None:
@@ -202,9 +206,8 @@ def test_every_product_method_differs_from_float64_only_by_rounding(
     bound = hidden.double().abs() @ weight[columns].double().abs().T * width * 2.0**-24
     beyond = torch.full((rows * len(columns) + 64,), 7.0)
     out = beyond[: rows * len(columns)].view(rows, len(columns))
-    for method in METHODS:
-        assert gathered_products(weight, hidden, columns, method=method, out=out) is out
-        assert ((out - exact).abs() <= bound).all()
+    assert gathered_products(weight, hidden, columns, out=out) is out
+    assert ((out - exact).abs() <= bound).all()
     assert (beyond[rows * len(columns) :] == 7.0).all(), "nothing else is touched"
 
 
@@ -250,10 +253,9 @@ def test_half_weights_are_multiplied_in_float32(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("columns", [int32(1, 10), int32(-1, 3), int32(1, 3, 3), int32(5, 3, 9), torch.tensor([1])])
 def test_invalid_columns_are_refused(columns: Tensor) -> None:
-    weight, hidden = torch.ones(10, 4), torch.ones(2, 4)
-    for method in METHODS:
+    for rows in METHOD_ROWS:
         with pytest.raises(KernelError):
-            gathered_products(weight, hidden, columns, method=method)
+            gathered_products(torch.ones(10, 4), torch.ones(rows, 4), columns)
     with pytest.raises(KernelError):
         scatter(torch.ones(2, len(columns)), columns, 10)
 

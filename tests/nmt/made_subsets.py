@@ -1,4 +1,4 @@
-"""Parts of a vocabulary made by hand: clusters drawn at random, and lists that a test writes down."""
+"""Parts of a vocabulary: clusters of a tiny model or drawn at random, and lists that a test writes down."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ import torch
 from numpy.typing import NDArray
 
 from simnmt.kernels.columns import Centroids, ColumnSets
+from simnmt.nmt.vocabulary.cluster_bundle import ClusterSet
+from simnmt.nmt.vocabulary.contexts import cluster, collect
+from tests.nmt.tiny import GRU, lively, sources
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,13 @@ class MadeLists:
 
     def of(self, source: Iterable[int]) -> NDArray[np.int32]:
         return np.asarray(self.columns[next(iter(source), 0) % len(self.columns)], np.int32)
+
+
+def trained_clusters(top: int, clusters: int, *, label: str = "one", seed: int = 2) -> ClusterSet:
+    """Clusters of the tiny GRU's own contexts."""
+    model, (alone, _, _) = lively("gru"), sources(GRU, [3, 5, 7, 4, 6, 8, 5, 6], seed=seed)
+    contexts = collect(model, alone, top)
+    return ClusterSet.of(label, contexts, cluster(contexts, clusters, seed=1), model)
 
 
 def sets_of(columns: Sequence[Sequence[int]], vocab: int) -> ColumnSets:

@@ -56,12 +56,20 @@ SIZES: dict[str, Any] = {
     "max_position_embeddings": 128,
     "init_std": 0.3,
     "scale_embedding": True,
+    "pad_token_id": 1,
+    "eos_token_id": 2,
+    "decoder_start_token_id": 2,
 }
 
 
-def _saved(folder: Path, model: Any, tokenizer: Any) -> Path:
-    with quiet_transformers(), warnings.catch_warnings():
+def save(folder: Path, kind: Any, tokenizer: Any, vocab: int, **marks: int) -> Path:
+    """Save a tokeniser with a model whose weights, also those that start as zeros, depend on nothing but its shapes."""
+    with torch.random.fork_rng(devices=[]), quiet_transformers(), warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
+        torch.manual_seed(5)
+        model = kind(kind.config_class(**SIZES | {"vocab_size": vocab} | marks)).eval()
+        for weight in model.parameters():
+            weight.add_(torch.randn(weight.shape) * 0.1)
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
     return folder
@@ -69,7 +77,7 @@ def _saved(folder: Path, model: Any, tokenizer: Any) -> Path:
 
 def opus_folder(folder: Path, languages: tuple[str, ...] = ()) -> Path:
     """An OPUS-MT folder: two sentencepiece models and one vocabulary; `languages`: targets of a multilingual one."""
-    from transformers import MarianConfig, MarianMTModel, MarianTokenizer
+    from transformers import MarianMTModel, MarianTokenizer
 
     folder.mkdir(parents=True)
     source, target = spm("de"), spm("en")
@@ -78,19 +86,17 @@ def opus_folder(folder: Path, languages: tuple[str, ...] = ()) -> Path:
     marks = [f">>{language}<<" for language in languages]
     tokens = ["</s>", "<unk>", *dict.fromkeys([*marks, *pieces(source), *pieces(target)]), "<pad>"]
     (folder / "vocab.json").write_text(json.dumps({token: number for number, token in enumerate(tokens)}), encoding="utf-8")
-    pad = len(tokens) - 1
-    config = MarianConfig(
-        vocab_size=len(tokens), pad_token_id=pad, eos_token_id=0, decoder_start_token_id=pad, forced_eos_token_id=0, **SIZES
-    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         tokenizer = MarianTokenizer(*(str(folder / name) for name in ("source.spm", "target.spm", "vocab.json")))
-    return _saved(folder, _random(lambda: MarianMTModel(config)), tokenizer)
+    pad = len(tokens) - 1
+    marks = {"pad_token_id": pad, "eos_token_id": 0, "decoder_start_token_id": pad, "forced_eos_token_id": 0}
+    return save(folder, MarianMTModel, tokenizer, len(tokens), **marks)
 
 
 def nllb_folder(folder: Path) -> Path:
     """An NLLB folder: byte pairs in tokenizer.json, 202 languages."""
-    from transformers import M2M100Config, M2M100ForConditionalGeneration, NllbTokenizer
+    from transformers import M2M100ForConditionalGeneration, NllbTokenizer
 
     learnt = Tokenizer(tokenizer_models.BPE(unk_token="<unk>"))
     learnt.pre_tokenizer = pre_tokenizers.Metaspace()
@@ -100,48 +106,29 @@ def nllb_folder(folder: Path) -> Path:
     model = json.loads(learnt.to_str())["model"]
     merges = [tuple(merge) for merge in model["merges"]]
     tokenizer = NllbTokenizer(vocab=model["vocab"], merges=merges)
-    config = M2M100Config(vocab_size=len(tokenizer) + 2, pad_token_id=1, eos_token_id=2, decoder_start_token_id=2, **SIZES)
-    return _saved(folder, _random(lambda: M2M100ForConditionalGeneration(config)), tokenizer)
+    return save(folder, M2M100ForConditionalGeneration, tokenizer, len(tokenizer) + 2)
 
 
 def m2m100_folder(folder: Path) -> Path:
     """An M2M100 folder: a sentencepiece model with a vocabulary beside it, 100 languages."""
-    from transformers import M2M100Config, M2M100ForConditionalGeneration, M2M100Tokenizer
+    from transformers import M2M100ForConditionalGeneration, M2M100Tokenizer
 
     folder.mkdir(parents=True)
     (folder / "sentencepiece.bpe.model").write_bytes(spm("de"))
     tokens = ["<s>", "<pad>", "</s>", "<unk>", *pieces(spm("de"))]
     (folder / "vocab.json").write_text(json.dumps({token: number for number, token in enumerate(tokens)}), encoding="utf-8")
     tokenizer = M2M100Tokenizer(str(folder / "vocab.json"), str(folder / "sentencepiece.bpe.model"))
-    config = M2M100Config(vocab_size=len(tokenizer) + 108, pad_token_id=1, eos_token_id=2, decoder_start_token_id=2, **SIZES)
-    return _saved(folder, _random(lambda: M2M100ForConditionalGeneration(config)), tokenizer)
-
-
-def _unigram(marks: list[str]) -> list[tuple[str, float]]:
-    return [(mark, 0.0) for mark in marks] + [(piece, -5.0 - number / 50) for number, piece in enumerate(pieces(spm("de")))]
+    return save(folder, M2M100ForConditionalGeneration, tokenizer, len(tokenizer) + 108)
 
 
 def mbart_folder(folder: Path, kind: str = "MBart50Tokenizer") -> Path:
     """An mBART folder, of the first kind with `MBartTokenizer`."""
     import transformers
-    from transformers import MBartConfig, MBartForConditionalGeneration
 
-    tokenizer = getattr(transformers, kind)(vocab=_unigram(["<s>", "<pad>", "</s>", "<unk>"]))
-    config = MBartConfig(
-        vocab_size=len(tokenizer), pad_token_id=1, eos_token_id=2, decoder_start_token_id=2, forced_eos_token_id=2, **SIZES
-    )
-    return _saved(folder, _random(lambda: MBartForConditionalGeneration(config)), tokenizer)
-
-
-def _random(make: Callable[[], Any]) -> Any:
-    """A model whose weights, also those that start as zeros, depend on nothing but its shapes."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(5)
-        model = make().eval()
-        with torch.no_grad():
-            for weight in model.parameters():
-                weight.add_(torch.randn(weight.shape) * 0.1)
-    return model
+    unigrams = [(mark, 0.0) for mark in ("<s>", "<pad>", "</s>", "<unk>")]
+    unigrams += [(piece, -5.0 - number / 50) for number, piece in enumerate(pieces(spm("de")))]
+    tokenizer = getattr(transformers, kind)(vocab=unigrams)
+    return save(folder, transformers.MBartForConditionalGeneration, tokenizer, len(tokenizer), forced_eos_token_id=2)
 
 
 FOLDERS: dict[str, Callable[[Path], Path]] = {

@@ -21,7 +21,7 @@ from tests.batching.one_server import serve
 from tests.campaigns.harness import deep
 from tests.nmt.tiny import Table, lively, sources
 
-SIZE, MOST = 6, 20
+SIZE, MOST = 4, 20
 BATCHERS = {
     "mini": mini(SIZE),
     "maxi": maxi(SIZE, 2 * SIZE),

@@ -11,20 +11,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simnmt.kernels.arrays import KernelError
 from simnmt.kernels.columns import gathered_products
-from simnmt.nmt.attentional_model import AttentionalModel
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.models import build_model
-from simnmt.nmt.sharp_translator import SharpTranslator
-from simnmt.nmt.subwords import Subwords, learn_vocabulary
 from simnmt.nmt.translation import Translator
 from simnmt.nmt.vocabulary.bundle_file import read_bundle
 from simnmt.nmt.vocabulary.candidate_lists import CandidateLists, LexicalTable, build_candidates, candidate_lists, ibm_model1
-from simnmt.profile.decoder_settings import DecoderSettings
 from tests.nmt import tiny, toy_language
-
-MARKS = {"pad": 0, "unk": 1, "start": 2, "eos": 3}
 
 
 def random_lists(vocab: int, count: int, never: set[int], always: list[int], seed: int = 1) -> CandidateLists:
@@ -76,41 +69,9 @@ def test_logits_of_listed_words_equal_the_full_ones(name: str) -> None:
     with torch.inference_mode():
         hidden = tiny.stepwise(model, src, lengths, torch.tensor([[model.start_token]]))[:, 0]
         columns = torch.from_numpy(lists.of(source))
-        logits = gathered_products(model.weight, hidden, columns, method="row_wise") + model.bias[columns.long()]
+        logits = gathered_products(model.weight, hidden, columns) + model.bias[columns.long()]
         full = model.project(hidden)[:, columns.long()]
     torch.testing.assert_close(logits, full, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.usefixtures("implementation")
-@pytest.mark.parametrize("steps", [{"forced_len": 0}, {"max_len": 0}], ids=str)
-def test_the_sharp_decoder_takes_one_step_or_more(steps: dict[str, int]) -> None:
-    model = tiny.lively("sharp")
-    assert isinstance(model, AttentionalModel)
-    sharp = SharpTranslator([model], DecoderSettings(), max_len=12)
-    with pytest.raises(KernelError):
-        sharp.decode(sharp.encode([5, 6]), **steps)
-
-
-@pytest.mark.usefixtures("implementation")
-def test_the_sharp_decoder_emits_only_listed_words_and_lists_of_all_words_change_nothing() -> None:
-    model, architecture = tiny.lively("sharp"), tiny.ARCHITECTURES["sharp"]
-    assert isinstance(model, AttentionalModel)
-    sharp = SharpTranslator([model], DecoderSettings(beam=3), max_len=12)
-    sources, _, _ = tiny.sources(architecture, [4, 7, 5, 6])
-    never, control = {architecture.pad_token, architecture.start_token}, [architecture.eos_token, architecture.unk_token]
-    few = random_lists(tiny.VOCAB, 3, never, control)
-    restricted = sharp.translate(sources, few)
-    assert all(
-        set(translation.tokens) <= set(few.of(source).tolist()) for translation, source in zip(restricted, sources, strict=True)
-    )
-    dense = sharp.translate(sources)
-    assert [translation.tokens for translation in restricted] != [translation.tokens for translation in dense], (
-        "the lists forbid what the model would say"
-    )
-    everything = random_lists(tiny.VOCAB, tiny.VOCAB, set(), control)
-    assert [translation.tokens for translation in sharp.translate(sources, everything)] == [
-        translation.tokens for translation in dense
-    ]
 
 
 def test_a_bundle_returns_the_saved_lists_and_is_refused_for_another_model(tmp_path: Path) -> None:
@@ -135,7 +96,7 @@ def test_a_bundle_returns_the_saved_lists_and_is_refused_for_another_model(tmp_p
 def toy() -> tuple[Translator, list[str], list[str]]:
     """A model that has learnt nothing, over a vocabulary in which each word is one token; and text of both sides."""
     ours, theirs = (list(side) for side in zip(*toy_language.pairs(600), strict=True))
-    subwords = [Subwords(learn_vocabulary(side, size, side="whole", **MARKS)) for side, size in ((ours, 30), (theirs, 28))]
+    subwords = toy_language.subwords(ours, 30), toy_language.subwords(theirs, 28)
     return Translator(build_model(toy_language.GRU, seed=1).eval(), *subwords), ours, theirs
 
 

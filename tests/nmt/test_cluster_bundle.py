@@ -9,21 +9,17 @@ import torch
 
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.vocabulary.bundle_file import control_tokens
-from simnmt.nmt.vocabulary.cluster_bundle import ClusterBundle, ClusterSet, active_shares, load_clusters
-from simnmt.nmt.vocabulary.contexts import cluster, collect
+from simnmt.nmt.vocabulary.cluster_bundle import ClusterBundle, active_shares, load_clusters
+from simnmt.nmt.vocabulary.contexts import collect
 from simnmt.nmt.vocabulary.memory_account import memory_account
+from tests.nmt.made_subsets import trained_clusters
 from tests.nmt.tiny import GRU, lively, sources
-
-
-def a_set(label: str, seed: int, clusters: int = 5, top: int = 3) -> ClusterSet:
-    model, (alone, _, _) = lively("gru"), sources(GRU, [3, 5, 7, 4, 6, 8, 5, 6], seed=seed)
-    contexts = collect(model, alone, top)
-    return ClusterSet.of(label, contexts, cluster(contexts, clusters, seed=1), model)
 
 
 @pytest.fixture(scope="module")
 def bundle() -> ClusterBundle:
-    return ClusterBundle.of(lively("gru"), [a_set("fr-en", 1), a_set("de-en", 2, clusters=4)], name="tiny")
+    sets = [trained_clusters(3, 5, label="fr-en", seed=1), trained_clusters(3, 4, label="de-en")]
+    return ClusterBundle.of(lively("gru"), sets, name="tiny")
 
 
 @pytest.fixture

@@ -16,20 +16,17 @@ from hypothesis import strategies as st
 
 from simnmt.batching import mini
 from simnmt.nmt.agreement import decode_alone
-from simnmt.nmt.attentional_model import AttentionalModel
 from simnmt.nmt.decoder import Decoder, EncodedSentence
-from simnmt.nmt.engine import Work, load_engine
+from simnmt.nmt.engine import Work
 from simnmt.nmt.errors import NmtError, OutOfMemory
 from simnmt.nmt.models import TranslationModel
 from simnmt.nmt.output_layer import largest, largest_sums
 from simnmt.nmt.search import Search
 from simnmt.nmt.sentence_decoder import DecodeRequest, Hypothesis
-from simnmt.nmt.sharp_translator import SharpTranslator
 from simnmt.nmt.step_model import pad
 from simnmt.nmt.transformer_model import TransformerModel
-from simnmt.profile.decoder_settings import DecoderSettings
 from tests.campaigns.harness import deep, thinned
-from tests.nmt.tiny import ARCHITECTURES, GRU, Table, lively, sources, together
+from tests.nmt.tiny import ARCHITECTURES, Table, lively, sources, tiny_engine, together
 
 LENGTHS = [3, 9, 5, 7, 4, 8]
 MOST = 14
@@ -94,25 +91,6 @@ def test_each_sentence_keeps_its_forced_length_or_its_limit(name: str, beam: int
         assert hypotheses[at].tokens == decode_alone(model, sentences(name)[at], beam, limit).tokens
 
 
-@pytest.mark.parametrize("beam", [1, 2])
-def test_a_finished_sentence_leaves_the_batch_at_once(beam: int) -> None:
-    """FNI-08: what a step costs follows those that are left."""
-    seen: list[tuple[int, int]] = []
-    note = lambda keys, hidden, _: seen.append((len(keys), len(hidden)))  # noqa: E731
-    decoder = Decoder(lively("gru"), mini(4), Search(beam), observer=note)
-    decoder.join(encoded_by(decoder, sentences("gru")[:4], [2, 5, 3, 2]), range(4))
-    decode_to_end(decoder)
-    assert seen == [(count, count * beam) for count in (4, 4, 2, 1, 1)]
-
-
-def test_a_sentence_forced_to_no_token_is_done_when_it_joins() -> None:
-    decoder = Decoder(lively("gru"), mini(3))
-    encoded = encoded_by(decoder, sentences("gru")[:3], [0, 2, 0])
-    assert decoder.join(encoded, [5, 6, 7]) == [(5, Hypothesis((), None)), (7, Hypothesis((), None))]
-    assert decoder.active == 1
-    assert set(decode_to_end(decoder)) == {6}
-
-
 @pytest.mark.parametrize("where", ["join", "body", "reorder"])
 def test_too_little_memory_drops_all_sentences_and_the_decoder_stays_usable(
     monkeypatch: pytest.MonkeyPatch, where: str
@@ -134,16 +112,9 @@ def test_too_little_memory_drops_all_sentences_and_the_decoder_stays_usable(
     assert [hypotheses[at].tokens for at in range(3)] == [lone.tokens for lone in decoded_alone("gru", 2)[:3]]
 
 
-@pytest.fixture
-def tiny(tmp_path: Path) -> str:
-    path = tmp_path / "tiny.json"
-    path.write_text(GRU.model_dump_json(), encoding="utf-8")
-    return str(path)
-
-
 @pytest.mark.parametrize(("joining", "others", "beam"), [(1, 0, 1), (4, 0, 1), (3, 5, 1), (4, 4, 3)])
 def test_joining_and_leaving_are_timed_apart_from_each_other_and_from_the_step(
-    tiny: str, joining: int, others: int, beam: int, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, joining: int, others: int, beam: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a clock that advances by 1 s a join of guests and 0.25 s for each sentence that leaves, whatever steps take."""
     now = [0.0]
@@ -160,28 +131,28 @@ def test_joining_and_leaving_are_timed_apart_from_each_other_and_from_the_step(
 
     monkeypatch.setattr(Decoder, "join", slow_join)
     monkeypatch.setattr(Decoder, "step", slow_step)
-    engine: Any = load_engine(tiny, threads=1)
+    engine = tiny_engine(tmp_path, "gru")
     monkeypatch.setattr(engine, "_now_s", lambda: now[0])
     timer = engine.joining_timer(joining, others, src_len=3, beam=beam)
     assert timer() == timer() == pytest.approx({"join_s": 1.0, "leave_s": 0.25 * joining})
 
 
-def test_an_engine_times_joining_and_still_runs(tiny: str) -> None:
-    engine = load_engine(tiny, threads=1)
-    seconds = engine.joining_timer(4, 2, src_len=5, beam=2)()  # type: ignore[attr-defined]
+def test_an_engine_times_joining_and_still_runs(tmp_path: Path) -> None:
+    engine = tiny_engine(tmp_path, "gru")
+    seconds = engine.joining_timer(4, 2, src_len=5, beam=2)()
     assert 0.0 < seconds["join_s"] < 1.0 and abs(seconds["leave_s"]) < 1.0
-    assert len(engine.in_turn_s(Work(3, 5, 2), Work(9, 5, 2))) == 4  # type: ignore[attr-defined]
-    assert 0.0 < engine.encoding_s([3, 1, 9]) < 10.0  # type: ignore[attr-defined]
+    assert len(engine.in_turn_s(Work(3, 5, 2), Work(9, 5, 2))) == 4
+    assert 0.0 < engine.encoding_s([3, 1, 9]) < 10.0
     assert engine.run(Work(5, 3)).total_s > 0.0
     engine.close()
     with pytest.raises(NmtError, match="closed"):
-        engine.joining_timer(1, 0, src_len=5, beam=1)  # type: ignore[attr-defined]
+        engine.joining_timer(1, 0, src_len=5, beam=1)
 
 
-def test_steps_of_two_batches_alternate_and_are_timed_separately(tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_of_two_batches_alternate_and_are_timed_separately(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a clock whose span grows by 1 s from each step to the next: whoever goes first takes 1 s less."""
     now = itertools.accumulate(itertools.chain.from_iterable((100, span) for span in itertools.count()))
-    engine: Any = load_engine(tiny, threads=1)
+    engine = tiny_engine(tmp_path, "gru")
     monkeypatch.setattr(engine, "_now_s", lambda: next(now))
     pairs = engine.in_turn_s(Work(2, 4, 1, 2), Work(4, 4, 2, 2))
     assert pairs == [(2, 3), (5, 4), (6, 7)], "the first of each is left out"
@@ -448,14 +419,3 @@ def test_attention_weights_sum_to_one_over_the_source_and_are_zero_on_padding(na
             tgt_in = torch.tensor([[model.start_token, *TARGETS[row][:-1]]])
             alone_weights = model.attention(torch.tensor([source]), torch.tensor([len(source)]), tgt_in)
             torch.testing.assert_close(weights[row, : len(TARGETS[row]), : len(source)], alone_weights[0], rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.usefixtures("implementation")
-def test_attention_of_the_model_equals_the_positions_reported_by_the_sharp_decoder() -> None:
-    model = lively("sharp")
-    assert isinstance(model, AttentionalModel)
-    (source,), src, lengths = sources(ARCHITECTURES["sharp"], [7])
-    (translation,) = SharpTranslator([model], DecoderSettings(), max_len=12).translate([source])
-    with torch.inference_mode():
-        weights = model.attention(src, lengths, torch.tensor([[model.start_token, *translation.tokens[:-1]]]))
-    assert weights[0].argmax(dim=1).tolist() == list(translation.attended)

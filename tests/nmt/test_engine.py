@@ -9,32 +9,25 @@ import pytest
 import torch
 
 from simnmt.nmt import torch_engine
-from simnmt.nmt.engine import Engine, Work, load_engine
+from simnmt.nmt.engine import Work
 from simnmt.nmt.errors import NmtError, OutOfMemory, within_memory
 from simnmt.nmt.linear_layers import has_half_weights
 from simnmt.nmt.models import build_model
-from tests.nmt.tiny import ARCHITECTURES, sources, stepwise
-
-
-def loaded(tmp_path: Path, name: str = "marian", **how: object) -> Engine:
-    path = tmp_path / f"{name}.json"
-    path.write_text(ARCHITECTURES[name].model_dump_json(), encoding="utf-8")
-    return load_engine(str(path), **{"threads": 1, **how})
+from simnmt.profile.decoder_settings import DecoderSettings
+from tests.nmt.tiny import ARCHITECTURES, sources, stepwise, tiny_engine
 
 
 @pytest.mark.parametrize("name", ["bilstm", "gru", "marian"])
 @pytest.mark.parametrize("work", [Work(5, 7), Work(3, 4, batch=3, beam=2)], ids=str)
 def test_torch_times_the_encoder_and_each_step(tmp_path: Path, name: str, work: Work) -> None:
-    timing = loaded(tmp_path, name).run(work)
-    assert timing.encode_s is not None
-    assert timing.steps_s is not None
+    timing = tiny_engine(tmp_path, name).run(work)
     assert len(timing.steps_s) == work.tgt_len
     assert min(timing.encode_s, *timing.steps_s) > 0
     assert timing.encode_s + sum(timing.steps_s) <= timing.total_s
 
 
 def test_an_account_names_model_backend_and_device(tmp_path: Path) -> None:
-    engine = loaded(tmp_path, "gru", compute_type="float32", seed=4)
+    engine = tiny_engine(tmp_path, "gru", compute_type="float32", seed=4)
     account = engine.account
     assert (account.backend, account.compute_type, account.device, account.threads) == ("torch", "float32", "cpu", 1)
     assert (account.weights, account.vocab, account.architecture["hidden"]) == ("random", 50, 16)
@@ -63,17 +56,17 @@ def test_torch_offers_and_runs_bfloat16_if_the_processor_has_it(
 ) -> None:
     """Also where it is emulated; refused there, as it would be slow."""
     monkeypatch.setattr(torch_engine, "has_bfloat16", lambda: True)
-    timing = loaded(tmp_path, name, compute_type="bfloat16").run(Work(5, 7, batch=2, beam=2))
+    timing = tiny_engine(tmp_path, name, compute_type="bfloat16").run(Work(5, 7, batch=2, beam=2))
     assert len(timing.steps_s or ()) == 7
     monkeypatch.setattr(torch_engine, "has_bfloat16", lambda: False)
-    with pytest.raises(NmtError, match=r"no bfloat16 with torch on this cpu \(one of float32[^b]*\)"):
-        loaded(tmp_path, name, compute_type="bfloat16")
+    with pytest.raises(NmtError, match="bfloat16"):
+        tiny_engine(tmp_path, name, compute_type="bfloat16")
 
 
 def test_threads_are_set_for_each_run(tmp_path: Path) -> None:
     before = torch.get_num_threads()
     try:
-        one, two = loaded(tmp_path, "gru", threads=1), loaded(tmp_path, "gru", threads=2)
+        one, two = tiny_engine(tmp_path, "gru", threads=1), tiny_engine(tmp_path, "gru", threads=2)
         two.run(Work(2, 2))
         assert torch.get_num_threads() == 2
         one.run(Work(2, 2))
@@ -84,8 +77,8 @@ def test_threads_are_set_for_each_run(tmp_path: Path) -> None:
 
 def test_an_engine_reports_too_little_memory_and_stays_usable(tmp_path: Path) -> None:
     """A real failure of torch's allocator: logits of 2**46 rows ask for more than a processor addresses."""
-    engine = loaded(tmp_path, "gru")
-    with pytest.raises(OutOfMemory, match="cpu has too little memory"):
+    engine = tiny_engine(tmp_path, "gru")
+    with pytest.raises(OutOfMemory):
         within_memory("cpu", lambda: torch.empty((2**46, 50)))
     with pytest.raises(OutOfMemory):
         engine.run(Work(2, 2, batch=2, beam=2**46))
@@ -93,24 +86,25 @@ def test_an_engine_reports_too_little_memory_and_stays_usable(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("how", "message"),
+    ("options", "place"),
     [
-        ({"backend": "onnx"}, "no backend onnx (one of torch, ctranslate2, sharp)"),
-        ({"threads": 0}, "0 threads on cpu"),
-        ({"compute_type": "float64", "backend": "ctranslate2"}, "no float64 with ctranslate2 on this cpu (one of float32"),
+        ({"backend": "onnx"}, "onnx"),
+        ({"threads": 0}, "0 threads"),
+        ({"compute_type": "float64", "backend": "ctranslate2"}, "float64"),
+        ({"fused": True, "backend": "ctranslate2"}, "fused"),
+        ({"decoder": DecoderSettings()}, "decoder"),
+        ({"name": "gru", "backend": "sharp"}, "gru"),
     ],
     ids=str,
 )
-def test_unsupported_requests_are_refused_in_one_line(tmp_path: Path, how: dict[str, object], message: str) -> None:
-    with pytest.raises(NmtError) as caught:
-        loaded(tmp_path, **how)
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
+def test_unsupported_requests_are_refused(tmp_path: Path, options: dict[str, object], place: str) -> None:
+    with pytest.raises(NmtError, match=place):
+        tiny_engine(tmp_path, **options)
 
 
 @pytest.mark.parametrize("compute_type", ["float32", "int8"])
 def test_ctranslate2_times_only_the_whole_work(tmp_path: Path, compute_type: str) -> None:
-    engine = loaded(tmp_path, backend="ctranslate2", compute_type=compute_type)
+    engine = tiny_engine(tmp_path, backend="ctranslate2", compute_type=compute_type)
     timing = engine.run(Work(5, 7, batch=2, beam=3))
     assert timing.total_s > 0
     assert (timing.encode_s, timing.steps_s) == (None, None)

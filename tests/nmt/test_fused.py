@@ -9,12 +9,10 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from simnmt.batching import Batching, half_empty, immediate, maxi, mini, top_up
 from simnmt.nmt import output_layer, torch_engine
 from simnmt.nmt.agreement import agreement, decode_alone
 from simnmt.nmt.decoder import decode
-from simnmt.nmt.engine import Work, load_engine
-from simnmt.nmt.errors import NmtError
+from simnmt.nmt.engine import Work
 from simnmt.nmt.linear_layers import products_of
 from simnmt.nmt.models import build_model
 from simnmt.nmt.output_layer import FusedOutput, Output
@@ -23,16 +21,10 @@ from simnmt.nmt.search import Search
 from simnmt.nmt.sentence_decoder import Hypothesis
 from simnmt.nmt.torch_engine import STAGES, stage_timer
 from tests.campaigns.harness import deep
-from tests.nmt.tiny import ARCHITECTURES, GRU, lively, sources, together
+from tests.nmt.test_batched import BATCHERS
+from tests.nmt.tiny import ARCHITECTURES, GRU, lively, sources, tiny_engine, together
 
 LENGTHS = [3, 9, 5, 7, 4, 12, 2, 6]
-BATCHINGS = (
-    mini(3),
-    maxi(3, 6),
-    top_up(3, half_empty(3), 6),
-    top_up(3, immediate(3)),
-    Batching(3, half_empty(3), padded_tokens=30, encoded_together=2),
-)
 
 
 def same(ones: Sequence[Hypothesis], others: Sequence[Hypothesis]) -> bool:
@@ -72,7 +64,7 @@ def test_neither_fusing_nor_batching_changes_a_translation(name: str, width: int
     model = lively(name)
     alone, _, _ = sources(model.architecture, LENGTHS, seed=6)
     plainest = [decode_alone(model, source, width, 30) for source in alone]
-    for batching in BATCHINGS:
+    for batching in BATCHERS.values():
         for fused in (False, True):
             hypotheses = decode(model, alone, batching, search=Search(width), output=Output(fused), max_len=30).hypotheses
             compared = agreement(model, alone, plainest, hypotheses, beam=width, max_len=30)
@@ -81,19 +73,14 @@ def test_neither_fusing_nor_batching_changes_a_translation(name: str, width: int
 
 
 def test_an_engine_decodes_fused_on_request_and_records_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, ran = tmp_path / "gru.json", list[int]()
-    path.write_text(GRU.model_dump_json())
-    project = FusedOutput.project
+    ran, project = list[int](), FusedOutput.project
     monkeypatch.setattr(FusedOutput, "project", lambda self, *given: ran.append(given[1]) or project(self, *given))
     for fused, steps in ((False, []), (True, [0] * 3 + [2] * 3)):
-        engine = load_engine(str(path), threads=1, fused=fused)
+        engine = tiny_engine(tmp_path, "gru", fused=fused)
         assert engine.account.fused == fused
         for width in (1, 2):
-            timing = engine.run(Work(4, 3, batch=2, beam=width))
-            assert timing.steps_s is not None and len(timing.steps_s) == 3
+            assert len(engine.run(Work(4, 3, batch=2, beam=width)).steps_s) == 3
         assert ran == steps
-    with pytest.raises(NmtError, match="fused"):
-        load_engine("marian", backend="ctranslate2", fused=True)
 
 
 @pytest.mark.parametrize("width", [1, 2])

@@ -12,9 +12,10 @@ import huggingface_hub
 import pytest
 import torch
 from huggingface_hub.utils import filter_repo_objects
+from safetensors.torch import save_model
 
 from simnmt.nmt.architecture import ARCHITECTURES as NAMED
-from simnmt.nmt.architecture import Architecture, RecurrentArchitecture, read_architecture
+from simnmt.nmt.architecture import RecurrentArchitecture, read_architecture
 from simnmt.nmt.checkpoint import save_checkpoint
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.models import TranslationModel, build_model, load_model
@@ -67,30 +68,24 @@ def test_an_architecture_is_read_from_yaml_and_json(tmp_path: Path, name: str, s
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "place"),
     [
-        ("kind: lstm", "kind: one of attentional, bilstm, gru, m2m100, mbart, transformer"),
-        (
-            "{kind: gru, layers: 1, hidden: 8, embedding: 8, src_vocab: 9, tgt_vocab: 9, hiden: 3}",
-            "did you mean hidden?",
-        ),
-        ("{kind: gru, layers: 1.5, hidden: 8, embedding: 8, src_vocab: 9, tgt_vocab: 9}", "layers: "),
-        ("kind: \x00", "no YAML"),
+        ("kind: lstm", "kind"),
+        ("{kind: gru, layers: 1, hidden: 8, embedding: 8, src_vocab: 9, tgt_vocab: 9, hiden: 3}", "hiden"),
+        ("{kind: gru, layers: 1.5, hidden: 8, embedding: 8, src_vocab: 9, tgt_vocab: 9}", "layers"),
+        ("kind: \x00", ""),
     ],
 )
-def test_a_wrong_architecture_is_refused_in_one_line(tmp_path: Path, text: str, message: str) -> None:
+def test_a_wrong_architecture_is_refused(tmp_path: Path, text: str, place: str) -> None:
     path = tmp_path / "model.yaml"
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(NmtError) as caught:
+    with pytest.raises(NmtError, match=f"{path}.*{place}"):
         load_model(str(path))
-    assert message in str(caught.value)
-    assert str(path) in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["blistm", "no/such/file.yaml", ""])
-def test_an_unknown_model_is_refused_with_a_suggestion(name: str) -> None:
-    with pytest.raises(NmtError, match="no model called" if name else "neither"):
+def test_an_unknown_model_is_refused(name: str) -> None:
+    with pytest.raises(NmtError):
         load_model(name)
 
 
@@ -111,54 +106,32 @@ def test_a_saved_and_loaded_model_translates_equally(tmp_path: Path, name: str) 
     assert_same_speech(again.model, model, alone)
 
 
-def truncate(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-100])
-
-
-def torch_saved(path: Path) -> None:
-    torch.save({"projection.weight": torch.zeros(2)}, path)
-
-
 DAMAGES: dict[str, Callable[[Path], object]] = {
-    "truncated": truncate,
-    "torch's own form": torch_saved,
-    "a folder": lambda path: (path.unlink(), path.mkdir()),
+    "truncated": lambda weights: weights.write_bytes(weights.read_bytes()[:-100]),
+    "torch's own form": lambda weights: torch.save({"projection.weight": torch.zeros(2)}, weights),
+    "a folder": lambda weights: (weights.unlink(), weights.mkdir()),
+    "of another width": lambda weights: save_model(build_model(GRU.model_copy(update={"hidden": 8})), weights),
+    "of another kind": lambda weights: save_model(build_model(MARIAN), weights),
 }
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_damaged_weights_are_refused_in_one_line(tmp_path: Path, damage: str) -> None:
+def test_weights_that_do_not_fit_are_refused(tmp_path: Path, damage: str) -> None:
     save_checkpoint(tmp_path, build_model(GRU), GRU)
     DAMAGES[damage](tmp_path / "model.safetensors")
     with pytest.raises(NmtError) as caught:
         load_model(str(tmp_path))
-    assert caught.value.path == str(tmp_path / "model.safetensors")
-    assert "\n" not in str(caught.value)
+    assert str(tmp_path) in caught.value.path
 
 
-@pytest.mark.parametrize("other", [GRU.model_copy(update={"hidden": 8}), MARIAN], ids=["width", "kind"])
-def test_weights_of_another_architecture_are_refused(tmp_path: Path, other: Architecture) -> None:
-    save_checkpoint(tmp_path, build_model(GRU), GRU)
-    (tmp_path / "architecture.json").write_text(other.model_dump_json(), encoding="utf-8")
-    with pytest.raises(NmtError, match="is needed" if other.kind == "gru" else "is missing"):
-        load_model(str(tmp_path))
-
-
-@pytest.fixture
-def hugging_face(tmp_path: Path) -> Path:
-    """A Marian folder as Hugging Face writes it."""
+def test_loading_a_pickle_runs_no_code(tmp_path: Path) -> None:
+    """Weights in torch's form are read as weights only: what a pickle would call is not called."""
     model = lively("marian")
     assert isinstance(model, TransformerModel)
-    model.hf.save_pretrained(tmp_path / "hf")
-    return tmp_path / "hf"
-
-
-def test_loading_a_pickle_runs_no_code(hugging_face: Path) -> None:
-    """Weights in torch's form are read as weights only: what a pickle would call is not called."""
-    (hugging_face / "model.safetensors").unlink()
-    (hugging_face / "pytorch_model.bin").write_bytes(pickle.dumps(Trap()))
-    with pytest.raises(NmtError, match="no usable weights"):
-        load_model(str(hugging_face))
+    model.hf.config.save_pretrained(tmp_path)
+    (tmp_path / "pytorch_model.bin").write_bytes(pickle.dumps(Trap()))
+    with pytest.raises(NmtError, match="weights"):
+        load_model(str(tmp_path))
 
 
 class Trap:
@@ -211,7 +184,5 @@ def test_an_id_is_taken_from_the_cache_or_refused_in_one_line(tmp_path: Path, mo
     (tmp_path / "models--me--cached" / "refs").mkdir()
     (tmp_path / "models--me--cached" / "refs" / "main").write_text(commit)
     assert model_path("me/cached") == str(folder)
-    with pytest.raises(NmtError) as caught:
+    with pytest.raises(NmtError, match="me/not-cached"):
         model_path("me/not-cached")
-    assert caught.value.path == "me/not-cached"
-    assert "\n" not in str(caught.value)

@@ -16,8 +16,7 @@ import torch
 
 from simnmt.kernels.columns import Centroids
 from simnmt.kernels.output_reference import reference_best
-from simnmt.nmt.checkpoint import save_checkpoint
-from simnmt.nmt.engine import Work, load_engine
+from simnmt.nmt.engine import Work
 from simnmt.nmt.models import TranslationModel, build_model
 from simnmt.nmt.output_layer import Output
 from simnmt.nmt.search import Search
@@ -26,7 +25,7 @@ from simnmt.nmt.training.recipe import Recipe
 from simnmt.nmt.training.translation import EncodedPairs, TranslationLearner
 from simnmt.nmt.vocabulary.restricted_vocabulary import clustered
 from tests.nmt.made_subsets import drawn
-from tests.nmt.tiny import ARCHITECTURES, GRU, VOCAB, sources, together
+from tests.nmt.tiny import ARCHITECTURES, VOCAB, sources, tiny_engine, together
 from tests.pretended_gpu import PretendedGpu, PretendedTensor, pretended_gpu
 
 LENGTHS = [3, 6, 4]
@@ -113,8 +112,7 @@ def test_a_training_on_a_gpu_has_the_losses_of_the_processor(gpu: PretendedGpu, 
 
 @pytest.mark.parametrize("compute_type", ["float32", "float16", "bfloat16"])
 def test_an_engine_times_the_encoder_and_each_step_of_a_gpu(gpu: PretendedGpu, compute_type: str, tmp_path: Path) -> None:
-    save_checkpoint(tmp_path, untrained("gru"), GRU)
-    engine = load_engine(str(tmp_path), device="cuda", compute_type=compute_type)
+    engine = tiny_engine(tmp_path, "gru", device="cuda", threads=None, compute_type=compute_type)
     assert (engine.account.device, engine.account.device_name) == ("cuda:0", "a pretended GPU")
     timing = engine.run(Work(src_len=3, tgt_len=4, batch=2, beam=2))
     assert len(timing.steps_s) == 4

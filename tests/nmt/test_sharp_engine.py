@@ -13,61 +13,31 @@ import torch
 
 from simnmt.calibrate.profile_assembly import engine_block
 from simnmt.calibrate.sharp_models import random_model
+from simnmt.kernels.arrays import KernelError
 from simnmt.kernels.native_library import references
 from simnmt.kernels.packed_products import Clipping
 from simnmt.nmt import sharp_engine
 from simnmt.nmt.architecture import AttentionalArchitecture, StackBlock
 from simnmt.nmt.attentional_model import AttentionalModel
-from simnmt.nmt.engine import Work, load_engine
-from simnmt.nmt.errors import NmtError
+from simnmt.nmt.engine import Work
 from simnmt.nmt.models import load_model
 from simnmt.nmt.search import Search
-from simnmt.nmt.sharp_engine import SharpEngine
 from simnmt.nmt.sharp_translator import SharpTranslator
 from simnmt.profile.decoder_settings import DecoderSettings
 from tests.kernels.implementations import needs_compiled
-from tests.nmt.tiny import ARCHITECTURES, together
-
-
-def loaded(tmp_path: Path, name: str = "sharp", **how: object) -> SharpEngine:
-    path = tmp_path / f"{name}.json"
-    path.write_text(ARCHITECTURES[name].model_dump_json(), encoding="utf-8")
-    engine = load_engine(str(path), **{"backend": "sharp", **how})  # type: ignore[arg-type]
-    assert isinstance(engine, SharpEngine)
-    return engine
+from tests.nmt.tiny import tiny_engine, together
 
 
 @needs_compiled
 def test_the_sharp_engine_runs_and_names_its_settings(tmp_path: Path) -> None:
-    engine = loaded(tmp_path, threads=2)
+    engine = tiny_engine(tmp_path, "sharp", backend="sharp", threads=2)
     timing = engine.run(Work(7, 5, batch=2, beam=3))
-    assert timing.encode_s is not None
     assert 0 < timing.encode_s < timing.total_s
     assert timing.steps_s is None
     account = engine.account
     assert (account.backend, account.compute_type, account.device, account.threads) == ("sharp", "float32", "cpu", 1)
-    assert account.decoder is not None
-    assert account.decoder["candidates"] == 500
-    assert "beam" not in account.decoder, "which is the work's"
+    assert account.decoder["candidates"] == 500 and "beam" not in account.decoder
     assert account.versions["kernels"] in ("AVX-512", "AVX2", "SSE2", "NEON", "numpy")
-
-
-@pytest.mark.parametrize(
-    ("how", "message"),
-    [
-        ({"name": "gru"}, "the sharp decoder runs no gru model (use the torch backend, or sharp, sharp-s1 to sharp-s7)"),
-        (
-            {"backend": "torch", "decoder": DecoderSettings()},
-            "the backend torch has no option decoder (leave decoder out)",
-        ),
-    ],
-)
-def test_requests_that_the_sharp_engine_does_not_support_are_refused_in_one_line(
-    tmp_path: Path, how: dict[str, object], message: str
-) -> None:
-    with pytest.raises(NmtError) as caught:
-        loaded(tmp_path, **how)  # type: ignore[arg-type]
-    assert str(caught.value) == message
 
 
 @needs_compiled
@@ -87,19 +57,16 @@ def test_without_compiled_kernels_numpy_finds_the_same(models: list[AttentionalM
 
 def test_an_engine_without_compiled_kernels_says_that_it_computes_in_float32(tmp_path: Path) -> None:
     with references():
-        engine = loaded(tmp_path, compute_type="int16")
+        engine = tiny_engine(tmp_path, "sharp", backend="sharp", compute_type="int16")
         assert engine.run(Work(4, 3, beam=2)).total_s > 0
-    assert (engine.account.compute_type, engine.account.versions["kernels"], engine.account.clipping) == (
-        "float32",
-        "none",
-        None,
-    )
+    account = engine.account
+    assert (account.compute_type, account.versions["kernels"], account.clipping) == ("float32", "none", None)
 
 
 @needs_compiled
 def test_weights_that_16_bit_products_would_clip_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of both sides of the model; they stand in the profile, whose doubts warn of them."""
-    none = loaded(tmp_path).account.clipping
+    none = tiny_engine(tmp_path, "sharp", backend="sharp").account.clipping
     assert none is not None and none.clipped == 0 and none.weights > 1_000
 
     def load_wide(*arguments: object, **options: object) -> object:
@@ -110,7 +77,7 @@ def test_weights_that_16_bit_products_would_clip_are_counted(tmp_path: Path, mon
         return wide
 
     monkeypatch.setattr(sharp_engine, "load_model", load_wide)
-    account = loaded(tmp_path, compute_type="int16").account
+    account = tiny_engine(tmp_path, "sharp", backend="sharp", compute_type="int16").account
     assert account.clipping == Clipping(3, none.weights)
     block = engine_block(account, 1)
     assert (block.clipped_weights, block.product_weights) == (3, none.weights)
@@ -198,6 +165,14 @@ def test_noise_changes_only_tokens_that_nearly_tie(models: list[AttentionalModel
             margins.append(float(preferred - changed))
     assert tokens > 250 and 0 < max(noise) < 0.1
     assert len(margins) < 0.01 * tokens and max(margins, default=0.0) < 2 * max(noise)
+
+
+@pytest.mark.usefixtures("implementation")
+@pytest.mark.parametrize("steps", [{"forced_len": 0}, {"max_len": 0}], ids=str)
+def test_a_translation_has_one_step_or_more(models: list[AttentionalModel], steps: dict[str, int]) -> None:
+    sharp = translator(models[:1], 1, {})
+    with pytest.raises(KernelError):
+        sharp.decode(sharp.encode(SOURCES[0]), **steps)
 
 
 def test_an_ensemble_of_one_model_twice_is_that_model(models: list[AttentionalModel]) -> None:

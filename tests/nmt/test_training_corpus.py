@@ -13,14 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simnmt.nmt.errors import NmtError, TrainingError
-from simnmt.nmt.subwords import Subwords, learn_vocabulary
 from simnmt.nmt.training.recipe import CorpusFiles, Recipe, read_training_corpus, recipe_for
 from simnmt.nmt.training.trainer import Budget, epoch_batches
 from simnmt.workload.errors import CorpusError
 from tests.nmt import toy_language
 from tests.nmt.test_training import QUICK
 
-MARKS = {"pad": 0, "unk": 1, "start": 2, "eos": 3}
 LINES = [" ".join(toy_language.OTHER[(7 * k + j * j) % 10] for j in range(1 + k % 5)) for k in range(200)]
 
 
@@ -55,26 +53,26 @@ def test_the_same_seed_sets_the_same_pairs_aside_whatever_the_form_of_the_text(t
     assert two.heldout != read_training_corpus(CorpusFiles(src, tgt), heldout=20, seed=6).heldout
 
 
-def test_text_that_cannot_be_trained_on_is_refused_in_a_line(tmp_path: Path) -> None:
-    def refusal(src: bytes, tgt: bytes, heldout: int = 1000) -> str:
-        for name, content in (("a", src), ("b", tgt)):
-            (tmp_path / name).write_bytes(content)
-        with pytest.raises((CorpusError, TrainingError)) as caught:
-            read_training_corpus(CorpusFiles(tmp_path / "a", tmp_path / "b"), heldout=heldout, seed=0)
-        assert "\n" not in str(caught.value)
-        return str(caught.value)
-
-    assert "3 different pairs, too few to set twice 1,000 aside" in refusal(b"a\nb\nc\n", b"d\ne\nf\n")
-    assert "smaller --heldout" in refusal(b"a\nb\nc\n", b"d\ne\nf\n", heldout=1)
-    assert "3 lines, but" in refusal(b"a\nb\nc\n", b"d\ne\n")
-    assert "b:2:1: byte 0xff is not UTF-8" in refusal(b"a\nb\n", b"d\n\xff\n")
-    assert "0 different pairs" in refusal(b"", b"")
-    same = b"".join(b"%d\n" % number for number in range(100))
-    assert "are left to train on, the others share a side" in refusal(same, b"yes\n" * 100, heldout=5)
+@pytest.mark.parametrize(
+    ("src", "tgt", "error"),
+    [
+        (b"a\nb\nc\n", b"d\ne\nf\n", "3 different pairs"),
+        (b"a\nb\nc\n", b"d\ne\n", "3 lines"),
+        (b"a\nb\n", b"d\n\xff\n", "b:2:1"),
+        (b"", b"", "0 different pairs"),
+        (b"".join(b"%d\n" % number for number in range(100)), b"yes\n" * 100, "share a side"),
+    ],
+    ids=["few", "uneven", "no text", "empty", "one translation for all"],
+)
+def test_text_that_cannot_be_trained_on_is_refused(tmp_path: Path, src: bytes, tgt: bytes, error: str) -> None:
+    for name, content in (("a", src), ("b", tgt)):
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises((CorpusError, TrainingError), match=error):
+        read_training_corpus(CorpusFiles(tmp_path / "a", tmp_path / "b"), heldout=5, seed=0)
 
 
 def test_a_text_comes_back_from_its_subwords() -> None:
-    subwords = Subwords(learn_vocabulary(LINES, 26, side="target", **MARKS))
+    subwords = toy_language.subwords(LINES, 26)
     assert (subwords.size, subwords.eos, subwords.unk) == (26, 3, 1)
     encoded = subwords.encode(LINES)
     assert all(ids[-1] == 3 and not {0, 2, 3} & set(ids[:-1]) for ids in encoded)

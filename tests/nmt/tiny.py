@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from simnmt.nmt.architecture import (
     TransformerArchitecture,
 )
 from simnmt.nmt.decoder import decode
+from simnmt.nmt.engine import load_engine
 from simnmt.nmt.models import TranslationModel, build_model
 from simnmt.nmt.output_layer import Limit, Output
 from simnmt.nmt.search import Search, SlotSearch
@@ -83,6 +85,13 @@ def lively(name: str) -> TranslationModel:
         adam.step()
         adam.zero_grad()
     return model.eval()
+
+
+def tiny_engine(folder: Path, name: str = "marian", **options: Any) -> Any:
+    """An engine of an architecture's file, with random weights."""
+    path = folder / f"{name}.json"
+    path.write_text(ARCHITECTURES[name].model_dump_json(), encoding="utf-8")
+    return load_engine(str(path), **{"threads": 1, **options})
 
 
 def sources(architecture: Architecture, lengths: list[int], seed: int = 1) -> tuple[list[list[int]], Tensor, Tensor]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 from simnmt.nmt.architecture import RecurrentArchitecture, TransformerArchitecture
+from simnmt.nmt.subwords import Subwords, learn_vocabulary
 
 ONE = ["nul", "un", "deux", "trois", "quatre", "cinq", "six", "sept", "huit", "neuf"]
 OTHER = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 
+MARKS = {"pad": 0, "unk": 1, "start": 2, "eos": 3}
 GRU = RecurrentArchitecture(kind="gru", layers=1, hidden=48, embedding=32, src_vocab=30, tgt_vocab=28)
 TRANSFORMER = TransformerArchitecture(
     kind="transformer", encoder_layers=1, decoder_layers=1, d_model=32, heads=2, ffn=64, vocab=36, max_positions=64
@@ -21,6 +24,11 @@ def pairs(count: int, seed: int = 0) -> list[tuple[str, str]]:
     numbers = random.Random(seed).sample(range(11_110), count)
     spelt = [str(number) for number in numbers]
     return [(" ".join(ONE[int(d)] for d in number), " ".join(OTHER[int(d)] for d in number)) for number in spelt]
+
+
+def subwords(lines: Sequence[str], size: int) -> Subwords:
+    """Subwords learnt from text, with the marks of `GRU` and `TRANSFORMER`."""
+    return Subwords(learn_vocabulary(lines, size, side="whole", **MARKS))
 
 
 def write(folder: Path, count: int, seed: int = 0) -> tuple[Path, Path]:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from simnmt.base import shipped_files
-from simnmt.papers.cnmt.claims import DEVICE_CLAIMS, Profiles, decisive, table_claims, time_over_length
+from simnmt.papers.cnmt.claims import DEVICE_CLAIMS, TABLE_CLAIMS, Profiles, decisive, time_over_length
 from simnmt.papers.cnmt.table_one import PAPER, TableRun
 from simnmt.papers.kit.claims import ClaimRecord, above, judge
 from simnmt.profile.device_profile import DeviceProfile
@@ -23,7 +23,7 @@ Rows = list[dict[str, Any]]
 
 
 def by_letter(rows: Rows, gaps: Rows | None = None, totals_s: Totals | None = None) -> dict[str, ClaimRecord]:
-    records = table_claims(TableRun.of(rows, gaps or (), totals_s))
+    records = judge(TABLE_CLAIMS, [TableRun.of(rows, gaps or (), totals_s)])
     return {record.identifier.split("(")[1][0]: record for record in records}
 
 

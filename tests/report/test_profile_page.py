@@ -51,6 +51,12 @@ def test_the_means_and_bands_are_those_of_all_inferences() -> None:
     assert believed == pytest.approx([plane[:24].mean(), plane[24:].mean()])
     assert mean == pytest.approx([time_s[:24].mean(), time_s[24:].mean()])
     assert sd == pytest.approx([time_s[:24].std(), time_s[24:].std()])
+    for sample in content["execution"]["samples"]:
+        sample["sd_s"] = sample["sd_s"] if sample["tgt_len"] == 7 else None
+    _, _, known, _ = means_per_tgt_len(checked_profile(content))
+    assert known == pytest.approx([time_s[:24].std(), np.nan], nan_ok=True)
+    band = profile_panels(checked_profile(content))[0].chart.marks[0]
+    assert band.kind == "band" and band.x == [7.0]
 
 
 def test_captions_say_which_errors_and_the_figure_which_cells_only_judge(profiles: list[DeviceProfile]) -> None:

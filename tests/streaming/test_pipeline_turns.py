@@ -114,10 +114,10 @@ def test_a_mixed_plan_gives_what_its_shards_give_without_a_pipeline(store: Shard
     assert (run.total("bytes_read"), again.total("bytes_read")) == (records - store.record(0, 1, 3).size, records)
 
 
-def engaged(store: ShardStore, turns: int = 4, buffer: PreloadBuffer | None = None, **options: Any) -> list[Turn]:
+def engaged(store: ShardStore, turns: int = 4, **options: Any) -> list[Turn]:
     settings = {"deadline_s": 0.009, "preload_bytes": 2500, "length": LENGTH, "pace_bytes_per_s": 4e6} | options
     inputs = inputs_of(store, (), LENGTH, turns)
-    return list(run_engagement(store, encoder_of(store), cost_of(store), EngagementSettings(**settings), inputs, buffer))
+    return list(run_engagement(store, encoder_of(store), cost_of(store), EngagementSettings(**settings), inputs))
 
 
 def test_with_an_enlarged_buffer_the_next_turn_skips_what_is_there_and_raises_others(store: ShardStore) -> None:
@@ -135,19 +135,10 @@ def test_with_an_enlarged_buffer_the_next_turn_skips_what_is_there_and_raises_ot
 
 def test_without_one_every_turn_is_the_first_again(store: ShardStore) -> None:
     """One-shot executions leave S as it was, and nothing is planned anew (STI-18)."""
-    buffer = PreloadBuffer(2500)
-    turns = engaged(store, buffer=buffer)
+    turns = engaged(store)
     assert all(turn.plan is turns[0].plan for turn in turns)
     assert {tuple(turn.held.items()) for turn in turns} == {tuple(turns[0].held.items())}
     assert [turn.plan.bits for turn in turns] == [turns[0].plan.bits] * len(turns)
-    assert buffer.contents == turns[0].held
-
-
-def test_after_the_engagement_the_buffer_is_its_old_size(store: ShardStore) -> None:
-    buffer = PreloadBuffer(2500)
-    last = engaged(store, buffer=buffer, cache_bytes=ENLARGED)[-1]
-    assert buffer.capacity_bytes == 2500 >= buffer.size_bytes
-    assert list(buffer.contents.items()) == [*last.plan.bits.items()][: len(buffer.contents)]
 
 
 def test_a_cold_start_reads_all_of_the_first_plan(store: ShardStore) -> None:

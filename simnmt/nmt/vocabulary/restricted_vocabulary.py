@@ -192,16 +192,11 @@ class ListedColumns:
         self._active = None
 
 
-def clustered(
-    clusters: ClusterSet, *, device: torch.device | str = "cpu", dtype: torch.dtype | None = None
-) -> RestrictedVocabulary:
-    """Return the vocabulary of the columns of all clusters into which the rows of a step fall.
-
-    `device`: the model's; `dtype`: of the centroids, by default the bundle's (FVP-18: 2 bytes a number for such a model).
-    """
+def clustered(clusters: ClusterSet, *, device: torch.device | str = "cpu") -> RestrictedVocabulary:
+    """Return the vocabulary of the columns of all clusters into which the rows of a step fall; `device`: the model's."""
     # The result holds neither the clusters nor their copies on another device.
     centroids, sets = clusters.centroids, clusters.sets
-    points = centroids.points.to(device=device, dtype=dtype or centroids.points.dtype)
+    points = centroids.points.to(device)
     if points is not centroids.points:
         centroids = Centroids.of(points)
     if sets.columns.device != points.device:
@@ -219,13 +214,10 @@ def load_vocabulary(
     model: StepModel,
     *,
     direction: str | None = None,
-    device: torch.device | None = None,
-    dtype: torch.dtype | None = None,
 ) -> RestrictedVocabulary:
     """Load the clusters or candidate lists of a bundle that was built with this model, whose weights must be as in its file.
 
-    `direction`: the label of a set of clusters, if the bundle has several. `device`, `dtype`: the later ones of the model, by
-    default the present ones; centroids have 2 bytes a number if the model has (FVP-18).
+    `direction`: the label of a set of clusters, if the bundle has several.
 
     Raises `NmtError` for a file that is not a bundle or is damaged, for another model, and for a missing direction.
     """
@@ -233,10 +225,9 @@ def load_vocabulary(
     from simnmt.nmt.vocabulary.candidate_lists import CandidateLists
     from simnmt.nmt.vocabulary.cluster_bundle import load_clusters
 
-    device, dtype = device or model.device, dtype or model.weight.dtype
     if read_bundle(path).kind == "clusters":
         clusters = load_clusters(path, model).direction(direction)
-        return clustered(clusters, device=device, dtype=dtype if dtype.itemsize == 2 else None)
+        return clustered(clusters, device=model.device)
     if direction is not None:
         raise NmtError("candidate lists have no directions", path=path, remedy="leave --direction out")
     return listed(CandidateLists.load(path, model))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from operator import attrgetter
@@ -19,8 +19,9 @@ import numpy as np
 
 from simnmt.papers.cnmt.table_one import CELLS, LABELS, NETWORKS, PAPER, TRANSFORMER, WORKLOADS, TableRun, name_cell
 from simnmt.papers.kit import claims as kit
-from simnmt.papers.kit.claims import Claim, ClaimRecord, Effect, Facts, Result, Undecided
+from simnmt.papers.kit.claims import Claim, Effect, Facts, Result, Undecided
 from simnmt.profile.device_profile import DeviceProfile
+from simnmt.report.charts import numbers
 from simnmt.report.input_pages import means_per_tgt_len
 from simnmt.results.number_text import percent_interval
 from simnmt.results.statistics import CONFIDENCE, Estimate
@@ -29,9 +30,6 @@ from simnmt.workload.length_table import LengthTable
 DEVICES = ("edge", "cloud")
 Groups = Mapping[str, Sequence[Callable[[float], Estimate]]]
 """Effects of each case of a claim, by the confidence of their interval."""
-THEOREM = "CNMT-17 (a)"
-"""The claim that depends on no hardware."""
-FITTED_REMARK = "fitted: the profiles were inferred from Table I itself, so this shows consistency, not proof"
 
 
 def basis_of(profile_kinds: Collection[str]) -> str:
@@ -41,16 +39,6 @@ def basis_of(profile_kinds: Collection[str]) -> str:
     if not profile_kinds:
         return "unknown"
     return "measured" if set(profile_kinds) == {"measured"} else "synthetic"
-
-
-def table_claims(run: TableRun) -> list[ClaimRecord]:
-    """Return a record for each claim on Table I; those on inferred profiles are marked as fitted."""
-
-    def marked(record: ClaimRecord) -> ClaimRecord:
-        fitted = run.basis == "fitted" and record.identifier != THEOREM and record.verdict != kit.UNKNOWN
-        return replace(record, why=f"{record.why}; {FITTED_REMARK}") if fitted else record
-
-    return list(map(marked, kit.judge(TABLE_CLAIMS, [run])))
 
 
 def _percent(effect: Estimate, unit: str = "%") -> str:
@@ -182,7 +170,7 @@ def _largest_savings(run: TableRun) -> Result:
 TABLE_CLAIMS: list[Claim[TableRun]] = kit.of_paper(
     PAPER,
     [
-        Claim(THEOREM, value=_oracle_is_least, holds=kit.at_least(-1e-10)),  # sums are rounded
+        Claim("CNMT-17 (a)", value=_oracle_is_least, holds=kit.at_least(-1e-10)),  # sums are rounded
         Claim("CNMT-17 (b)", value=_savings(*DEVICES, idle=False, least_cells=1), holds=kit.at_least(0.0)),
         Claim(
             "CNMT-17 (c)", value=_savings("naive", idle=True, least_cells=len(CELLS), spare=1), holds=kit.above(0.0, needed=-1)
@@ -200,8 +188,8 @@ TABLE_CLAIMS: list[Claim[TableRun]] = kit.of_paper(
 def time_over_length(profile: DeviceProfile) -> dict[str, Any] | None:
     """Return the mean measured times per target length and the line through them (figure 2a), ms.
 
-    `sd_ms`: standard deviation of single inferences, over source lengths and repeats; `r2`: coefficient of determination of the
-    line for the means. None if the samples have fewer than three target lengths.
+    `sd_ms`: standard deviation of single inferences, over source lengths and repeats, None where it was not measured; `r2`:
+    coefficient of determination of the line for the means. None if the samples have fewer than three target lengths.
     """
     if len({sample.tgt_len for sample in profile.execution.samples}) < 3:
         return None
@@ -212,7 +200,7 @@ def time_over_length(profile: DeviceProfile) -> dict[str, Any] | None:
     return {
         "tgt_len": lengths.astype(int).tolist(),
         "mean_ms": means_ms.tolist(),
-        "sd_ms": (1e3 * sds_s).tolist(),
+        "sd_ms": numbers(1e3 * sds_s, 9),
         "ms_per_token": slope,
         "ms_fixed": offset,
         "r2": 1.0 - mse / spread if spread > 0 else 0.0,
@@ -226,13 +214,8 @@ class Profiles(Facts):
 
     pairs: Mapping[str, tuple[DeviceProfile, ...]]
     lengths: Mapping[str, LengthTable]
+    basis: str = "measured"
     device: str = ""
-
-    @property
-    def basis(self) -> str:  # type: ignore[override]
-        """Kinds of the profiles; `measured` without any."""
-        kinds = [profile.execution.kind for pair in self.pairs.values() for profile in pair]
-        return basis_of(kinds) if kinds else "measured"
 
     def lines(self) -> list[dict[str, Any]]:
         """Return the measured means per target length of all profiles that hold samples, beside the printed figures."""

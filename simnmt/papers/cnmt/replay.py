@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from simnmt.base.errors import InputError
 from simnmt.experiment.cases import RunPlan
 from simnmt.experiment.inputs import read_inputs
 from simnmt.experiment.run import run_plan
-from simnmt.papers.cnmt.claims import DEVICE_CLAIMS, THEOREM, Profiles, basis_of, table_claims
-from simnmt.papers.cnmt.table_one import ALL_POLICIES, NETWORKS, TRANSFORMER, WORKLOADS, TableRun, name_cell
+from simnmt.papers.cnmt.claims import DEVICE_CLAIMS, TABLE_CLAIMS, Profiles, basis_of
+from simnmt.papers.cnmt.table_one import ALL_POLICIES, NETWORKS, TRANSFORMER, WORKLOADS, TableRun
 from simnmt.papers.kit.claims import ClaimRecord, judge
 from simnmt.results.run import Cell, Run
 from simnmt.results.summary import Row
@@ -37,9 +37,6 @@ LEVELS_MS = {
 }
 """Mean RTTs at which the oracle sends nearly 40 % (CP1) and 60 % (CP2) of a data set's requests away with the profiles of
 `MEASURED`, CP2 at 0.65 to 0.75 of CP1 as Table I allows. No policy's result chose them."""
-LEAST_SHARE, MOST_SHARE = 0.2, 0.8
-"""Range of the share that the oracle sends away; outside it one device nearly always wins."""
-OWN_PAIRS = "each data set on its own pair of RTT levels, chosen so that the oracle sends 20 to 80 % away"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +81,10 @@ def replays(
     """
     inferred, tested = prepare(INFERRED, requests), prepare(measured, requests)
     cases = tested.cases.items()
-    profiles = Profiles({name: case.profiles for name, case in cases}, {name: case.table for name, case in cases})
-    name = profiles.basis if profiles.basis == "measured" else f"given, {profiles.basis}"
+    kinds = [profile.execution.kind for case in tested.cases.values() for profile in case.profiles]
+    name = "measured" if basis_of(kinds) == "measured" else f"given, {basis_of(kinds)}"
+    pairs, tables = ({key: getattr(case, part) for key, case in cases} for part in ("profiles", "table"))
+    profiles = Profiles(pairs, tables, basis_of(kinds), name)
     # Only EN-ZH's gap is analysed, so that it has a plan of its own.
     todo = {"inferred": _plans(inferred.scenario), name: _plans(tested.scenario)}
     if measured == MEASURED:
@@ -98,11 +97,9 @@ def replays(
             results.append(run_plan(plan, jobs=jobs, progress=lambda units, of: progress(done + units / of, whole)))  # noqa: B023
             done += 1
         part = _part(part_name, results)
-        ending = OWN_PAIRS if part_name == name and measured == MEASURED else ""
-        claims = [_with_limits(record, part, ending) for record in part.claims]
         if part_name == name:
-            claims += [_with_limits(record, part) for record in judge(DEVICE_CLAIMS, [replace(profiles, device=name)])]
-        parts.append(replace(part, claims=claims))
+            part.claims.extend(judge(DEVICE_CLAIMS, [profiles]))
+        parts.append(part)
     return parts, profiles
 
 
@@ -116,17 +113,7 @@ def _part(name: str, results: Sequence[Run]) -> Part:
         device=name,
     )
     notes = list(dict.fromkeys(note for result in results for note in result.notes))
-    return Part(name, run, table_claims(run), [fit for result in results for fit in result.fits], cells, notes)
-
-
-def _with_limits(record: ClaimRecord, part: Part, ending: str = "") -> ClaimRecord:
-    """Return the record whose reason names the cells of its part in which one device nearly always wins."""
-    shares = part.run.oracle_share.items()
-    outside = [name_cell(cell) for cell, share in shares if share is not None and not LEAST_SHARE <= share <= MOST_SHARE]
-    limits = ""
-    if outside and record.identifier != THEOREM and part.name != "inferred":
-        limits = f"the oracle sends less than 20 or more than 80 % away in {', '.join(outside)}"
-    return replace(record, why="; ".join(filter(None, [record.why, limits, ending])))
+    return Part(name, run, judge(TABLE_CLAIMS, [run]), [fit for result in results for fit in result.fits], cells, notes)
 
 
 def prepare(scenario: str | os.PathLike[str], requests: int | None = None) -> RunPlan:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
-from statistics import fmean
 from typing import Annotated, Any
 
 import typer
@@ -86,7 +85,6 @@ def network_rows(parts: Sequence[Part]) -> list[dict[str, Any]]:
 def report(parts: Sequence[Part], profiles: Profiles) -> Report:
     """Return the reproduction for JSON, terminal and page; `profiles`: those that were measured."""
     ratios, cells = ratio_table(parts), cell_rows(parts)
-    difference = fmean(abs(cell["inferred_percent"] - cell["published_percent"]) for cell in cells)
     doubtful = {part.name: {doubt["profile"] for doubt in doubtful_profiles(part.cells)} for part in parts}
     doubts = doubtful_profiles(cell for part in parts for cell in part.cells)
     return Report(
@@ -94,7 +92,6 @@ def report(parts: Sequence[Part], profiles: Profiles) -> Report:
         [record for part in parts for record in part.claims],
         [
             change_table(parts),
-            PAPER.shown_table("implied", table_one.implied_rows()),
             ratios,
             PAPER.shown_table("networks", network_rows(parts), name=_cell_name),
             PAPER.shown_table("times", profiles.lines()),
@@ -110,10 +107,6 @@ def report(parts: Sequence[Part], profiles: Profiles) -> Report:
             ],
         },
         pictures=[schematic()],
-        remarks=[
-            f"mean absolute difference of the inferred over {len(cells)} cells: {difference:.2f} points",
-            f"mean absolute error of the inferred: {table_one.describe_errors(ratios.rows)}",
-        ],
     )
 
 

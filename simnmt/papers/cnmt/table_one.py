@@ -64,16 +64,6 @@ def implied_ratios(cell: Cell) -> dict[str, tuple[float, float]]:
     return pairs | {"naive": (naive["edge"],) * 2, "cnmt": (cnmt["edge"],) * 2}
 
 
-def implied_rows() -> list[Row]:
-    """Return the six rows of CNMT-16, in the table's order."""
-    rows: list[Row] = []
-    for cell in CELLS:
-        (naive, _), (cnmt, _) = (implied_ratios(cell)[policy] for policy in POLICIES)
-        twice = {key: implied_ratios(cell)[policy] for key, policy in (("server", "cloud"), ("oracle", "oracle"))}
-        rows.append({"workload": cell[0], "network": cell[1], **twice, "naive": naive, "cnmt": cnmt})
-    return rows
-
-
 @dataclass(frozen=True)
 class TableRun(Facts):
     """The totals of a run of Table I, and the differences between policies derived from them."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -241,21 +241,19 @@ NO_DECODER = Undecided("give --measure to time a real decoder", "needs --measure
 # The claims on devices.
 
 
-@dataclass(frozen=True)
 class Layers(Device):
     """The output layer of one device, with the fused kernel and without."""
 
-    stages: Mapping[tuple[int, str], Row] = field(kw_only=True)
-    """See `stages`, by beam and set."""
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """The vocabulary, and gains predicted with the product's blocks, and with the product left alone as in the paper."""
+    def __init__(self, *speeds: Any, stages: Mapping[tuple[int, str], Row]) -> None:
+        """Take the arguments of `Device`, and the rows of `stages` by beam and set."""
+        super().__init__(*speeds)
+        self.stages = stages
+        # With the product's blocks, and with the product left alone as in the paper.
         predictions = (
             f"{case_name(beam, key)}: {_percent(row['predicted'])[:-2]}, {_percent(row['predicted_product_left_alone'])}"
-            for (beam, key), row in self.stages.items()
+            for (beam, key), row in stages.items()
         )
-        return {"vocab": self.decoders[0].profile.model.vocab, "predictions": "; ".join(predictions)}
+        self.facts = {"vocab": self.decoders[0].profile.model.vocab, "predictions": "; ".join(predictions)}
 
 
 def _stage(column: str, form: str, sets: Sequence[str] = tuple(SETS), beams: Sequence[int] = ()) -> Callable[[Layers], Result]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from math import inf
@@ -131,26 +130,19 @@ class Gain(NamedTuple):
         return f"{self.text} ({100 * self.by_seed.min():+.1f} to {100 * self.by_seed.max():+.1f})"
 
 
-@dataclass(frozen=True)
 class Device(Facts):
     """The speeds of one device, by which claims are judged."""
 
-    decoders: Sequence[Decoder]
-    """By rising beam; with and without the fused output layer, if both are timed."""
-    timed: pd.DataFrame
-    """See `speeds`."""
-    sentences: int | None = None
-    """Most sentences timed per set; None: the paper's."""
+    def __init__(self, decoders: Sequence[Decoder], timed: pd.DataFrame, sentences: int | None = None) -> None:
+        """Take decoders by rising beam, with and without the fused output layer if both are timed, and the frame of `speeds`.
 
-    @property
-    def device(self) -> str:  # type: ignore[override]
-        """Name of the device."""
-        return self.decoders[0].device
-
-    @property
-    def basis(self) -> str:  # type: ignore[override]
-        """Origin of the least certain step costs."""
-        return min((decoder.kind for decoder in self.decoders), key=KINDS.index)
+        `sentences`: most sentences timed per set; None: the paper's.
+        """
+        self.decoders, self.timed, self.sentences = decoders, timed, sentences
+        self.device = decoders[0].device
+        self.basis = min((decoder.kind for decoder in decoders), key=KINDS.index)
+        self.facts: dict[str, Any] = {}
+        """Values for the words of the paper's data."""
 
     def gain(self, beam: int, test_set: str, ours: str, theirs: str) -> Gain:
         """Return the gain of one run over another, paired by seed."""
@@ -169,11 +161,6 @@ class Device(Facts):
         if self.sentences is not None and self.sentences < LEAST_BATCHES * decoder.batch:
             return Undecided(f"of fewer than {LEAST_BATCHES} batches")
         return None
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """Values for the words of the paper's data."""
-        return {}
 
     def by_case(
         self,

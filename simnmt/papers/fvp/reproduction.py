@@ -28,9 +28,9 @@ from simnmt.papers.fvp.published import (
 )
 from simnmt.papers.fvp.study import Part, Study
 from simnmt.papers.fvp.study_claims import NEEDS, study_claims
-from simnmt.papers.kit.figures import Curve, Figure, Rows, curve, figure_of, grouped, labelled_groups, line_chart
+from simnmt.papers.kit.figures import Curve, Figure, Rows, curve, figure_of, grouped, line_chart
 from simnmt.papers.kit.rendering import Report, derived_table, record
-from simnmt.papers.kit.study import read_distinct, read_studies, shipped_measurements
+from simnmt.papers.kit.study import describe_runs, read_distinct, read_studies, shipped_measurements
 from simnmt.report.charts import Chart
 from simnmt.report.table import Table
 
@@ -64,11 +64,10 @@ def judge(studies: Sequence[Study] = (), benches: Sequence[ProjectionBench] = ()
         replace(_table("cells", rows_of("volume")), id="volume", title="Training text"),
         _table("figure-3", speeds),
         _table("bench", [row for bench in benches for row in _steps(bench)]),
-        _table("studied", [row for study in studies for row in _studied(study)]),
         derived_table(derived()),
     ]
     figures = [draw(rows) for draw, rows in ((_languages, languages), (_fastest, speeds)) if rows]
-    notes = [] if studies else [f"Published figures alone: what is ours {NEEDS}."]
+    notes = [*map(describe_study, studies)] or [f"Published figures alone: what is ours {NEEDS}."]
     if any(study.quick for study in studies):
         notes.append("A quick look: few sentences, clusters and rounds; its verdicts are not reliable.")
     for study in studies:
@@ -140,20 +139,13 @@ def _steps(bench: ProjectionBench) -> Rows:
     ]
 
 
-def _studied(study: Study) -> Rows:
-    """Return the model and each of its texts, with the sums of their files."""
-    model = study.model
-    size = f"{model.kind}, V {model.vocab:,}, width {model.width:,}, {model.parameters / 1e6:,.1f} million parameters"
-    machines, dates = sorted({run.machine for run in study.runs}), sorted({run.date[:10] for run in study.runs})
-    origin = "; ".join((", ".join(machines), ", ".join(dates), study.tool))
-    return [
-        {"model": model.name, "file": "weights", "content": size, "sha256": model.sha256, "of": origin},
-        *(
-            {"model": model.name, "file": f"{text.role}: {text.name}", "content": f"{text.lines:,} lines"}
-            | {"sha256": text.sha256, "of": text.label}
-            for text in study.texts
-        ),
-    ]
+def describe_study(study: Study) -> str:
+    """Return the model, its texts, and when and where it was measured."""
+    model, texts = study.model, ", ".join(f"{text.name} of {text.lines:,} lines" for text in study.texts)
+    return (
+        f"{study.name}: {model.kind}, V {model.vocab:,}, width {model.width:,}, {model.parameters / 1e6:,.1f} million "
+        f"parameters; SHA-256 {model.sha256[:16]}; texts: {texts}; measured {describe_runs(study.runs)}."
+    )
 
 
 def _languages(rows: Rows) -> Figure:
@@ -171,7 +163,7 @@ def _languages(rows: Rows) -> Figure:
         return line_chart("clusters", "largest active set, % of V", reading, lines, linear=True)
 
     title = "Figure 2, redrawn: what knowing the source language spares"
-    charts = {name: chart_of(group) for name, group in labelled_groups(rows, "model", "label")}
+    charts = {f"{model}, {label}": chart_of(group) for (model, label), group in grouped(rows, "model", "label").items()}
     note = "The largest active set of any cluster."
     return figure_of("figure-2-drawn", title, "Largest active set by clusters", charts, note=note)
 
@@ -190,9 +182,8 @@ def _fastest(rows: Rows) -> Figure:
         return line_chart("clusters", "more tokens a second, %", reading, lines, linear=True)
 
     charts = {
-        f"{name}, beam {beam}, batch {batch}": chart_of(group)
-        for name, direction_rows in labelled_groups(rows, "model", "label")
-        for (beam, batch), group in grouped(direction_rows, "beam", "batch").items()
+        f"{model}, {label}, beam {beam}, batch {batch}": chart_of(group)
+        for (model, label, beam, batch), group in grouped(rows, "model", "label", "beam", "batch").items()
     }
     title, note = "Figure 3, redrawn: speed by clusters and K", "Real decoding, end to end, over dense decoding."
     return figure_of("figure-3-drawn", title, "Gain end to end by clusters and K", charts, note=note)

@@ -142,9 +142,9 @@ agrees = Bound()
 """Judge of truth values."""
 
 
-def at_least(low: float, needed: int | None = None) -> Bound:
-    """Judge effects by a lower bound; `needed`: see `Bound`."""
-    return Bound(low, needed=needed)
+def at_least(low: float) -> Bound:
+    """Judge effects by a lower bound."""
+    return Bound(low)
 
 
 def above(low: float, needed: int | None = None) -> Bound:

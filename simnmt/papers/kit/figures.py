@@ -65,10 +65,10 @@ class Curve(NamedTuple):
     mode: str = "lines+markers"
 
 
-def curve(name: str, rows: Iterable[Any], x: str, value: Callable[[Any], float], *, mode: str = "lines+markers") -> Curve:
+def curve(name: str, rows: Iterable[Any], x: str, value: Callable[[Any], float]) -> Curve:
     """Return the curve through the rows, sorted by their attribute or key `x`, with the heights `value(row)`."""
     in_order = sorted(rows, key=lambda row: read_value(row, x))
-    return Curve(name, [round(read_value(row, x), 6) for row in in_order], [value(row) for row in in_order], mode)
+    return Curve(name, [round(read_value(row, x), 6) for row in in_order], [value(row) for row in in_order])
 
 
 def line_chart(
@@ -143,10 +143,3 @@ def grouped(rows: Iterable[T], *keys: str, order: str | Callable[[T], Any] | Non
     if order is None:
         return groups
     return {key: sorted(group, key=lambda row: read_value(row, order)) for key, group in groups.items()}
-
-
-def labelled_groups(rows: Rows, whole: str, part: str) -> list[tuple[str, Rows]]:
-    """Group the rows by `whole` and `part`; the label names the whole if there are several."""
-    several = len({row[whole] for row in rows}) > 1
-    groups = grouped(rows, whole, part).items()
-    return [(f"{first}, {second}" if several else second, group) for (first, second), group in groups]

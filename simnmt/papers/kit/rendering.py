@@ -34,8 +34,6 @@ class Report:
     """Further keys of the JSON document, or others in place of these; `doubts` and `summary` are shown on the page."""
     pictures: Sequence[Section] = ()
     """Sections of drawn pipelines."""
-    remarks: Sequence[str] = ()
-    """Sentences for the terminal, after its tables."""
     warnings: Sequence[str] = ()
     """What the command line warns of."""
 
@@ -61,9 +59,9 @@ class Report:
         }
 
     def text(self) -> str:
-        """Return the tables that are for a terminal, the remarks, and a line for each claim."""
+        """Return the tables that are for a terminal, and a line for each claim."""
         tables = [table.to_text() for table in self.tables if table.id in self.paper.terminal and table.rows]
-        return "\n\n".join([*tables, *self.remarks, format_claims(self.claims)])
+        return "\n\n".join([*tables, format_claims(self.claims)])
 
     def page(self) -> str:
         """Return the page, to be written as UTF-8: an open summary, and below it everything else, folded."""

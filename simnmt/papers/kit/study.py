@@ -59,6 +59,11 @@ def part_run(kind: type[Run], threads: int, libraries: Iterable[str], **more: An
     )
 
 
+def describe_runs(runs: Iterable[PartRun]) -> str:
+    """Return on which days and machines the parts of a study were measured."""
+    return "; ".join(dict.fromkeys(f"{run.date[:10]} on {run.machine}" for run in runs))
+
+
 Study = TypeVar("Study", bound=BaseModel)
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from math import log10
 
 import numpy as np
@@ -108,16 +107,11 @@ def raised_gain(upgrades: pd.DataFrame) -> Estimate:
     return gain(best, pd.Series([np.mean(np.stack([*right]), axis=0) for _, right in by_chance]))
 
 
-@dataclass(frozen=True)
 class OfStudy(Facts):
-    """A study."""
+    """A study, by the name of the model and its task."""
 
-    studied: Studied
-
-    @property
-    def device(self) -> str:  # type: ignore[override]
-        """The model and its task."""
-        return self.studied.study.name
+    def __init__(self, studied: Studied) -> None:
+        self.studied, self.device = studied, studied.study.name
 
     def rises(self) -> Result:
         """Return the gain of the most over the fewest bits, layers and slices, the other two as in the whole model."""
@@ -171,22 +165,15 @@ class OfStudy(Facts):
         return Result(ratios[0] > ratios[1], "; ".join(ours), why, basis="inferred")
 
 
-@dataclass(frozen=True)
 class OnDevice(OfStudy):
     """A study's plans for one device, whose costs are inferred."""
 
-    on: str
     basis = "inferred"
 
-    @property
-    def device(self) -> str:  # type: ignore[override]
-        """The model with its task, and the device."""
-        return f"{self.studied.study.name}, {self.on}"
-
-    @cached_property
-    def points(self) -> pd.DataFrame:
-        """The part `grid` on this device."""
-        return self.studied.grid[self.studied.grid["device"] == self.on]
+    def __init__(self, studied: Studied, on: str) -> None:
+        super().__init__(studied)
+        self.device = f"{self.device}, {on}"
+        self.points = studied.grid[studied.grid["device"] == on]
 
     def against(self, second: str, first: str = "STI") -> pd.DataFrame:
         """Compare a method, by default STI, with another one."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -73,16 +73,12 @@ def read_pipeline(path: Path) -> PipelineMeasurement:
     return read_measurement(path, PipelineMeasurement, "measurement of a pipeline", remedy)
 
 
-@dataclass(frozen=True)
 class OfPipeline(Facts):
     """A measurement of `benchmarks.sti_pipeline`."""
 
-    measured: PipelineMeasurement
-
-    @property
-    def device(self) -> str:  # type: ignore[override]
-        """The model, and the date."""
-        return f"{self.measured.layers} layers of width {self.measured.width}, {self.measured.date}"
+    def __init__(self, measured: PipelineMeasurement) -> None:
+        self.measured = measured
+        self.device = f"{measured.layers} layers of width {measured.width}, {measured.date}"
 
     def lacks(self, need: str) -> Undecided | None:
         """Return the reason why nothing of the measurement can be judged."""

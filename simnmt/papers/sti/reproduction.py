@@ -14,7 +14,7 @@ import typer
 from simnmt.base.errors import InputError
 from simnmt.papers.kit.figures import Curve, Figure, Row, Rows, figure_of, line_chart
 from simnmt.papers.kit.rendering import Report, derived_table
-from simnmt.papers.kit.study import read_studies, shipped_measurements
+from simnmt.papers.kit.study import describe_runs, read_studies, shipped_measurements
 from simnmt.papers.sti.claims import NEEDS, all_claims, gain, in_points, in_time, paired, ratio
 from simnmt.papers.sti.pipeline import PipelineMeasurement, read_pipeline
 from simnmt.papers.sti.plans import DEVICES, METHODS, PLANNED, Studied
@@ -124,14 +124,13 @@ def pipelines(studies: Sequence[Studied]) -> list[Section]:
 def describe_study(study: Study) -> str:
     """Return the model, the examples that judged and those that ranked, and when it was measured."""
     model, ranked = study.model, study.importance
-    when = dict.fromkeys(f"{run.date[:10]} on {run.machine}" for run in study.runs)
     ranking = f"on {ranked.examples:,} examples of {ranked.task}, of which {ranked.shared:,} also judge"
     if study.ranked_on_judged:
         ranking = "on the very examples that judge, so that planning and importance look better than they are"
     return (
         f"{study.name}: {model.layers} x {model.heads} shards of width {model.width}, {study.task.examples:,} examples, "
         f"guessing gives {100 * study.task.largest_class:.1f} %; shards were ranked {ranking}; SHA-256 {model.sha256[:16]}; "
-        f"measured {'; '.join(when)}."
+        f"measured {describe_runs(study.runs)}."
     )
 
 

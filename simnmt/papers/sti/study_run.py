@@ -35,7 +35,6 @@ def measure(
     evaluator: Evaluator,
     *,
     out: Path | None = None,
-    threads: int = 1,
     progress: Progress | None = None,
 ) -> Study:
     """Evaluate the submodels whose answers the study lacks, and keep it in the file `out`."""
@@ -51,7 +50,7 @@ def measure(
         if progress is not None:
             progress(done, len(missing), "submodels")
         if done % SAVED_EVERY == 0 or done == len(missing):
-            run = part_run(PartRun, threads, ("torch", "numpy", "scipy"))
+            run = part_run(PartRun, 1, ("torch", "numpy", "scipy"))
             measured = study.model_copy(update={"answers": dict(answers), "runs": (*study.runs, run), "tool": TOOL})
             if out is not None:
                 write_study(out, measured)
@@ -64,10 +63,9 @@ def study_classifier(
     *,
     importance_task: Path | None = None,
     out: Path | None = None,
-    threads: int = 1,
     progress: Progress | None = None,
 ) -> Study:
-    """Study a classifier.
+    """Study a classifier on one thread.
 
     Args:
         store_path: shards of the classifier.
@@ -78,7 +76,7 @@ def study_classifier(
     Raises `InputError` of several rooms, before anything is measured.
     """
     refuse_replacing(out, task_path, importance_task)
-    with ShardStore.open(store_path) as store, torch_threads(threads), torch.inference_mode():
+    with ShardStore.open(store_path) as store, torch_threads(1), torch.inference_mode():
         check_bits(store)
         if store.index.random:
             raise CalibrationError("shards of an untrained model", path=store_path, remedy="shard a trained one")
@@ -101,14 +99,14 @@ def study_classifier(
         elif ranking is None:
             raise CalibrationError("no examples to rank the shards by", path=task.path, remedy="give --importance-task FILE")
         else:
-            study = Study(tool=TOOL, model=model, task=judged, importance=_ranked(store, ranking, task, threads), answers={})
+            study = Study(tool=TOOL, model=model, task=judged, importance=_ranked(store, ranking, task), answers={})
             if out is not None:
                 write_study(out, study)
-        return measure(study, _evaluator(store, task, threads), out=out, threads=threads, progress=progress)
+        return measure(study, _evaluator(store, task), out=out, progress=progress)
 
 
-def _ranked(store: ShardStore, ranking: Task, judged: Task, threads: int) -> ImportanceOrder:
-    importance = measure_importance(_evaluator(store, ranking, threads), ranking)
+def _ranked(store: ShardStore, ranking: Task, judged: Task) -> ImportanceOrder:
+    importance = measure_importance(_evaluator(store, ranking), ranking)
     return ImportanceOrder(
         order=importance.order,
         task=importance.task,
@@ -118,7 +116,7 @@ def _ranked(store: ShardStore, ranking: Task, judged: Task, threads: int) -> Imp
     )
 
 
-def _evaluator(store: ShardStore, task: Task, threads: int) -> Evaluator:
+def _evaluator(store: ShardStore, task: Task) -> Evaluator:
     tokens = store.tokenizer().encode(task.texts, store.configuration.positions)
     encoder = ElasticEncoder(store.configuration, store.resident())
-    return Evaluator(encoder, store, tokens, task.labels.tolist(), threads=threads)
+    return Evaluator(encoder, store, tokens, task.labels.tolist())
