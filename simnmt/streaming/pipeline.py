@@ -247,17 +247,8 @@ class Pipeline:
                     unpacked_s = now_s()
                     hidden = encoder.layer(hidden, mask, index, [piece for _, piece in packed], self.working)
                     end_s = now_s()
-                    read = LayerRun(
-                        index,
-                        io_begin_s,
-                        io_end_s,
-                        bytes_read,
-                        start_s,
-                        start_s - free_s,
-                        unpacked_s - start_s,
-                        end_s - unpacked_s,
-                    )
-                    layers.append(read)
+                    durations_s = start_s - free_s, unpacked_s - start_s, end_s - unpacked_s
+                    layers.append(LayerRun(index, io_begin_s, io_end_s, bytes_read, start_s, *durations_s))
                     free_s = end_s
                     kept |= {shard: weights for shard, weights in packed.items() if shard in staying}
                 logits = encoder.logits(hidden, mask)
