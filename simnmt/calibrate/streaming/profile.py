@@ -38,7 +38,7 @@ from simnmt.calibrate.streaming.measurements import (
 from simnmt.nmt.architecture import ARCHITECTURES, TransformerArchitecture, read_architecture
 from simnmt.nmt.devices import torch_threads
 from simnmt.nmt.engine import EngineAccount
-from simnmt.profile.blocks import Execution
+from simnmt.profile.blocks import MOST_RELATIVE_SD, Execution
 from simnmt.profile.cost import Plane
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.doubts import profile_doubts
@@ -251,7 +251,7 @@ def inferred_execution(block: StiBlock, source_token_s: float = 0.0) -> Executio
     quartiles_s = (longest.p75_s or longest.seconds)[-1] - (longest.p25_s or longest.seconds)[-1]
     plane = Plane(s_per_src_token=slope, s_per_tgt_token=of_token_s, s_fixed=fixed)
     spread = quartiles_s / 1.349 / longest.seconds[-1]
-    return Execution(kind="inferred", plane=plane, residual_relative_sd=spread)
+    return Execution(kind="inferred", plane=plane, residual_relative_sd=min(spread, MOST_RELATIVE_SD))
 
 
 def _profiled(
