@@ -313,13 +313,13 @@ def format_figures(figures: dict[str, Any]) -> str:
 def bert_base(given: Path | None) -> Iterator[ShardStore]:
     """The store that is given, or one of random weights, made for as long as the block lasts."""
     if given is not None:
-        with ShardStore.open(given) as store:
+        with ShardStore(given) as store:
             yield store
         return
     with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".sti-pipeline-") as folder:
         weights = load_encoder("bert-base")
         write_store(weights, Path(folder) / "store", progress=lambda done, total: say(f"sharding: layer {done} of {total}"))
-        with ShardStore.open(Path(folder) / "store") as store:
+        with ShardStore(Path(folder) / "store") as store:
             yield store
 
 

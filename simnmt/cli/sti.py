@@ -151,7 +151,7 @@ def shard(
     with progress_bar() as bar:
         widths = BITS if bits is None else tuple(bits)
         write_store(weights, out, bits=widths, progress=lambda done, total: bar.stage("sharding", done / total))
-    with ShardStore.open(out) as store:
+    with ShardStore(out) as store:
         description = describe_store(store)
     print_result(as_json, lambda: description, lambda: format_store(description))
 
@@ -173,7 +173,7 @@ def inspect(
     from simnmt.cli.sti_text import format_store
     from simnmt.streaming.store import ShardStore, describe_store
 
-    with ShardStore.open(store) as opened:
+    with ShardStore(store) as opened:
         if check:
             with progress_bar() as bar:
                 opened.check(lambda done, total: bar.stage("checking", done / total))
@@ -244,7 +244,7 @@ def profile(
     destination = Destination(out, unit, before)
     with progress_bar() as bar:
         if store is not None:
-            with ShardStore.open(store) as opened:
+            with ShardStore(store) as opened:
                 of_store = settings(lengths=lengths or lengths_up_to(opened.configuration.positions, STI_LENGTHS))
                 examples = None if task is None else read_task(task, label_names=opened.label_names or None)
                 device_profile, warnings = profile_store(opened, of_store, destination, task=examples, listener=bar)
@@ -352,7 +352,7 @@ def run(
     texts = tuple(text or ()) if task is None else read_task(task).texts[:turns]
     box = describe()
     before = profile_assembly.state(box)
-    with ShardStore.open(store) as opened:
+    with ShardStore(store) as opened:
         encoder = ElasticEncoder(opened.configuration, opened.resident())
         source = run_costs(opened, encoder, profile, length, pace, threads)
         tokens = max(source.cost.comp_s) if length is None else length

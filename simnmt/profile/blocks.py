@@ -166,11 +166,22 @@ class ExecutionFit(Block):
     collinear: Annotated[bool | None, Shown("lengths are collinear")] = None
 
 
+MOST_RELATIVE_SD = 10.0
+
+
+def _takes_time(plane: Plane) -> Plane:
+    if plane.s_per_src_token + plane.s_per_tgt_token + max(plane.s_fixed, 0.0) < 1e-12:
+        raise ValueError("no request would take as much as 1e-12")
+    return plane
+
+
 class Execution(CostBlock):
     """Time of one request alone on the device."""
 
-    plane: Annotated[Plane, Shown()]
-    residual_relative_sd: Annotated[NotNegative, Shown("single executions spread by {:.3g} %", PERCENT)]
+    plane: Annotated[Plane, AfterValidator(_takes_time), Shown()]
+    residual_relative_sd: Annotated[
+        NotNegative, Field(le=MOST_RELATIVE_SD), Shown("single executions spread by {:.3g} %", PERCENT)
+    ]
     """Standard deviation of the mean-one lognormal factor on the plane's time."""
     residual_quantiles: ResidualQuantiles | None = None
     """Measured distribution of the factor, of a calibration with gaps; null: lognormal."""
@@ -232,6 +243,8 @@ class GridBlock(CostBlock):
     def _consistent(self) -> GridBlock:
         if [len(row) for row in self.seconds] != [len(self.lengths)] * len(self.batch):
             raise ValueError(f"seconds: {len(self.batch)} rows (batch) of {len(self.lengths)} ({self.length_name}) are needed")
+        if {batch for batch, _, _ in self.judged_cells} & set(self.batch):
+            raise ValueError("judged_cells: batch sizes that were fitted too")
         return self
 
 
@@ -331,6 +344,14 @@ class EnergyBlock(CostBlock):
     j_per_tgt_token: Annotated[NotNegative | None, Shown("{:.4g} J x target")] = None
     j_fixed: Annotated[Annotated[float, Field(ge=-1e9, le=1e9)] | None, Shown("{:+.4g} J")] = None
     heldout_error: Annotated[NotNegative | None, HELDOUT] = None
+
+    @model_validator(mode="after")
+    def _whole(self) -> EnergyBlock:
+        if self.plane is not None:
+            _takes_time(self.plane)
+        elif (self.j_per_src_token, self.j_per_tgt_token, self.j_fixed) != (None, None, None):
+            raise ValueError("j_per_src_token, j_per_tgt_token and j_fixed go together")
+        return self
 
     @property
     def plane(self) -> Plane | None:

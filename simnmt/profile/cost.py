@@ -85,6 +85,12 @@ class ResidualQuantiles:
     factors: tuple[float, ...]
     """Factor on the plane that this share of the executions does not exceed."""
 
+    def __post_init__(self) -> None:
+        widths, factors = np.diff(self.shares), np.array(self.factors)
+        has_ends = self.shares[:1] + self.shares[-1:] == (0.0, 1.0) and min(widths) > 0.0
+        if not has_ends or len(factors) != len(self.shares) or abs(widths @ (factors[1:] + factors[:-1]) / 2.0 - 1.0) > 1e-6:
+            raise ValueError("shares: rising from 0 to 1, with a factor for each, whose mean is 1")
+
     @classmethod
     def of(cls, factors: Floats, shares: Floats = SHARES) -> ResidualQuantiles:
         """Return the quantiles of measured factors, shape (executions,), at these shares, scaled to a mean of exactly one."""

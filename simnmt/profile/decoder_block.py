@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from simnmt.base.arrays import Floats
 from simnmt.profile.blocks import NOTE, Block, Count, Duration, Kind, Length, Share, Shown
@@ -120,6 +120,13 @@ class DecoderBlock(Block):
     variants: Annotated[tuple[DecoderVariant, ...], Field(min_length=1)]
     left_out: Annotated[tuple[str, ...], Shown("left out: {}")] = ()
     notes: Annotated[tuple[str, ...], NOTE] = ()
+
+    @model_validator(mode="after")
+    def _comparable(self) -> DecoderBlock:
+        seen = [(variant.settings, variant.batch) for variant in self.variants]
+        if len(set(seen)) < len(seen) or not {(self.base, batch) for _, batch in seen} <= set(seen):
+            raise ValueError("variants: settings are listed twice with a batch size, or the base lacks one")
+        return self
 
     @property
     def measured(self) -> tuple[DecoderSettings, ...]:

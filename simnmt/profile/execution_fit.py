@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simnmt.base.arrays import Floats
-from simnmt.profile.blocks import CellSample, Execution, ExecutionFit, Mode
+from simnmt.profile.blocks import MOST_RELATIVE_SD, CellSample, Execution, ExecutionFit, Mode
 from simnmt.profile.cost import Plane, ResidualQuantiles
 
 Mask = NDArray[np.bool_]
@@ -331,7 +331,7 @@ def fit_execution(
     return Execution.model_construct(
         kind="measured",
         plane=means.plane,
-        residual_relative_sd=means.residual_relative_sd,
+        residual_relative_sd=min(means.residual_relative_sd, MOST_RELATIVE_SD),
         residual_quantiles=ResidualQuantiles.of(1.0 + off) if mode == "every_repeat" else None,
         fit=fit,
     )

@@ -68,7 +68,8 @@ def facts(profile: DeviceProfile) -> list[tuple[str, str]]:
     for name, shown, block in _blocks(profile):
         parts = block.items() if isinstance(block, Mapping) else [("", block)]
         for key, part in parts:
-            lines += [(label, text) for label, text in part.lines(f"{shown.text} {key.replace('_', ' ')}".rstrip()) if text]
+            key = f"{key}_".replace("_s_", "_").replace("_", " ")  # the value states its own unit
+            lines += [(label, text) for label, text in part.lines(f"{shown.text} {key}".rstrip()) if text]
         lines += _derived(name, profile)
         lines += [("warning", doubt.message) for doubt in doubts if doubt.source == name]
     missing = [name for name in COST_MODELS if not getattr(profile, name)]
@@ -130,7 +131,7 @@ def comparison_text(files: Sequence[str], profiles: Sequence[DeviceProfile]) -> 
     last = [Path(file).name for file in files]
     values = [numbers(profile) for profile in profiles]
     rows = []
-    for name in dict.fromkeys(name for of in values for name in of):
-        cells = (of.get(name, "-") for of in values)
+    for name in dict.fromkeys(name for known in values for name in known):
+        cells = (known.get(name, "-") for known in values)
         rows.append([name, *(f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in cells)])
     return format_table(["", *(last if len(set(last)) == len(last) else files)], rows)

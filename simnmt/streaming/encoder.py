@@ -23,7 +23,6 @@ from simnmt.streaming.errors import StreamingError
 from simnmt.streaming.shards import SEGMENTS, LayerBuffer, LayerWeights
 
 Shape = tuple[int, ...]
-Activation = Literal["gelu", "relu"]
 Positive = Annotated[int, Field(ge=1)]
 TokenId = Annotated[int, Field(ge=0)]
 
@@ -47,7 +46,7 @@ class EncoderConfiguration:
     classes: Annotated[int, Field(ge=2)]
     norm: Literal["pre", "post"] = "post"
     """`pre`: a layer normalises its input; `post`: a layer normalises its output."""
-    activation: Activation = "gelu"
+    activation: Literal["gelu", "relu"] = "gelu"
     norm_epsilon: Annotated[float, Field(gt=0.0)] = 1e-12
     pooling: Literal["first", "mean"] = "first"
     """Input of the classifier: the vector of the first token, or the mean over all tokens."""
@@ -197,11 +196,6 @@ class ElasticEncoder:
         """Dropout of what attention and feed-forward networks add; training sets it."""
         self.drop_vectors: Callable[[Tensor], Tensor] = lambda vectors: vectors
         """Dropout of embedded tokens and of the input of the classifier; training sets it."""
-
-    @classmethod
-    def of(cls, weights: EncoderWeights) -> ElasticEncoder:
-        """Return the encoder of these weights without the matrices of its layers."""
-        return cls(weights.configuration, weights.resident)
 
     def embed(self, token_ids: Tensor, mask: Tensor) -> Tensor:
         """Return the input of the first layer, [b, l, d]; `token_ids`, `mask` [b, l]: True at tokens, which come first."""

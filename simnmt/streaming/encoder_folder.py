@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor
 
 from simnmt.base.configuration import checked_dataclass
@@ -55,34 +54,31 @@ def load_encoder(model: str | os.PathLike[str]) -> EncoderWeights:
 
 
 def save_encoder(folder: Path, weights: EncoderWeights, account: Mapping[str, Any]) -> None:
-    """Write a trained encoder and its account; `encoder.json`, which marks the folder, comes last. Raises `StreamingError`."""
+    """Write a trained encoder and its account; `encoder.json`, which marks the folder, comes last. Raises `OSError`."""
     layers = (matrix for index in range(weights.configuration.layers) for matrix in weights.layer(index))
     matrices = dict(zip(matrix_names(weights.configuration), layers, strict=True))
     configuration = {"schema_version": VERSION, **asdict(weights.configuration)}
-    try:
-        write_tensors(folder / WEIGHTS_FILE, {**weights.resident, **matrices})
-        for name, content in ((TRAINING_FILE, account), (ENCODER_FILE, configuration)):
-            with written_whole(folder / name) as partial:
-                text = json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False)
-                partial.write_text(f"{text}\n", encoding="utf-8")
-    except (OSError, SafetensorError) as error:
-        raise _unusable(folder, error) from None
+    write_tensors(folder / WEIGHTS_FILE, {**weights.resident, **matrices})
+    for name, content in ((TRAINING_FILE, account), (ENCODER_FILE, configuration)):
+        with written_whole(folder / name) as partial:
+            text = json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False)
+            partial.write_text(f"{text}\n", encoding="utf-8")
 
 
 def _load_elastic(path: Path) -> EncoderWeights:
-    document = _read_json(path / ENCODER_FILE)
-    if document.pop("schema_version", None) != VERSION:
-        raise StreamingError(f"not an encoder of version {VERSION}", path=path / ENCODER_FILE, remedy=_AGAIN)
     try:
+        document, account = (json.loads(read_bounded(path / name)) for name in (ENCODER_FILE, TRAINING_FILE))
+        if document.pop("schema_version") != VERSION:
+            raise ValueError(f"{ENCODER_FILE} is not of version {VERSION}")
         configuration = checked_dataclass(EncoderConfiguration, document)
+        names = tuple(map(str, account["label_names"]))
         tensors, _ = read_tensors(path / WEIGHTS_FILE)
         vocabulary = read_bounded(path / PIECES_FILE, MOST_MODEL_BYTES)
     except OSError as error:
-        raise _unusable(path, error) from None
-    except ValueError as error:  # a TensorFileError too
-        raise StreamingError(f"damaged: {error}", path=path, remedy=_AGAIN) from None
+        raise StreamingError(f"cannot be read: {error.strerror}", path=error.filename or path, remedy=_AGAIN) from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise StreamingError(f"damaged: {describe_error(error)}", path=path, remedy=_AGAIN) from None
     check_encoder_tensors(configuration, tensors, path / WEIGHTS_FILE, matrices=True)
-    names = tuple(map(str, _read_json(path / TRAINING_FILE).get("label_names", ())))
     if len(set(names)) != configuration.classes or Pieces(vocabulary).size != configuration.vocabulary:
         raise StreamingError("weights, vocabulary and label_names are of two models", path=path, remedy=_AGAIN)
     return _encoder_of(configuration, tensors, os.fspath(path), files={PIECES_FILE: vocabulary}, label_names=names)
@@ -95,22 +91,6 @@ def _encoder_of(
     matrices = [tensors.pop(name) for name in matrix_names(configuration)]
     layers = [LayerWeights(*matrices[at : at + len(SEGMENTS)]) for at in range(0, len(matrices), len(SEGMENTS))]
     return EncoderWeights(configuration, tensors, layers.__getitem__, origin, **tokens_and_names)
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(read_bounded(path))
-    except OSError as error:
-        raise _unusable(path, error) from None
-    except (ValueError, RecursionError):
-        content = None
-    if not isinstance(content, dict):
-        raise StreamingError("no JSON object", path=path, remedy=_AGAIN)
-    return content
-
-
-def _unusable(path: Path, error: Exception) -> StreamingError:
-    return StreamingError(f"cannot be used: {getattr(error, 'strerror', None) or error}", path=path, remedy=_AGAIN)
 
 
 BERT_BASE = EncoderConfiguration("bert", 12, 12, 768, 3072, 30_522, 512, 2, separator_token=102)

@@ -69,8 +69,6 @@ class Evaluator:
             what = f"label {self._labels.max()}, but the model has {configuration.classes} classes"
             raise StreamingError(what, remedy="name the task that the model was trained on")
         self.geometry = store.geometry
-        self.evaluations = 0
-        """Number of evaluated submodels."""
         self.layers_computed = 0
         """Number of computed layers, each over all examples."""
         self._encoder, self._store, self._threads = encoder, store, threads
@@ -91,18 +89,13 @@ class Evaluator:
 
     @torch.inference_mode()
     def evaluate(self, bits: Mapping[Shard, int]) -> Evaluation:
-        """Return the evaluation of the submodel with these bits by shard; layers may differ in their shards.
+        """Return the evaluation of the bottom layers with these bits by shard; layers may differ in their shards.
 
-        Raises `StreamingError` unless the layers are the bottom ones without a gap, and for shards that the store lacks.
+        Raises `StoreError` for bits that the store lacks.
         """
-        layers = {
-            layer: tuple((piece, width) for (_, piece), width in shards)
-            for layer, shards in groupby(sorted(bits.items()), lambda item: item[0][0])
-        }
-        if not layers or list(layers) != list(range(len(layers))):
-            raise StreamingError(f"layers {list(layers)}: a submodel has the bottom ones, without a gap")
-        self.evaluations += 1
-        return self._judged(self._output_of(tuple(layers.values())))
+        by_layer = groupby(sorted(bits.items()), lambda item: item[0][0])
+        layers = tuple(tuple((piece, width) for (_, piece), width in shards) for _, shards in by_layer)
+        return self._judged(self._output_of(layers))
 
     def _output_of(self, layers: tuple[LayerShards, ...]) -> list[Tensor]:
         """Return the output of the top one of these layers for each batch; bottom layers are kept, as many as fit."""

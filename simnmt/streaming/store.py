@@ -10,10 +10,8 @@ import json
 import math
 import os
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from io import FileIO
 from pathlib import Path
 from threading import Lock
 from typing import Annotated, Any, ClassVar, NamedTuple
@@ -116,36 +114,29 @@ _INDEX = TypeAdapter(Index)
 class ShardStore:
     """A store that `write_store` wrote. Several threads may read it; their reads take turns."""
 
-    def __init__(self, path: Path, index: Index, records: Sequence[Record], content: FileIO) -> None:
-        """Wrap an open file; callers use `ShardStore.open`."""
-        self.path, self.index, self.records, self._content, self._lock = path, index, records, content, Lock()
-        self.file = content.fileno()
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Open a store; raises `StoreError` if it is missing, of another version or damaged; `check` reads all contents."""
+        self.path = Path(path)
+        try:
+            self.index = index = _INDEX.validate_json(read_bounded(self.path / INDEX, MOST_INDEX_BYTES), strict=True)
+            self.records = index.records
+            self._content = (self.path / SHARDS).open("rb", buffering=0)
+        except OSError as error:
+            remedy = "give what simnmt sti shard wrote"
+            raise StoreError(f"no shard store: {error.strerror}", path=self.path, remedy=remedy) from None
+        except (ValidationError, ValueError, RecursionError):
+            raise StoreError("no index of shards, or of another version", path=self.path / INDEX, remedy=AGAIN) from None
+        self.file, self._lock = self._content.fileno(), Lock()
+        actual, size = os.fstat(self.file).st_size, sum(record.size for record in self.records)
+        if actual != size:
+            self._content.close()
+            what = f"damaged: {actual:,} bytes where {size:,} were written"
+            raise StoreError(what, path=self.path / SHARDS, remedy=AGAIN)
+        page_cache.disable_read_ahead(self.file)
         self.configuration, self.geometry = index.configuration, index.configuration.geometry
         self.name = index.origin or index.configuration.kind
         self.fingerprint, self.label_names, self.bits = index.fingerprint, index.label_names, index.bits
-        self._records = {(record.layer, record.slice, record.bits): record for record in records}
-
-    @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> ShardStore:
-        """Open a store; raises `StoreError` if it is missing, of another version or damaged; `check` reads all contents."""
-        folder = Path(path)
-        try:
-            index = _INDEX.validate_json(read_bounded(folder / INDEX, MOST_INDEX_BYTES), strict=True)
-            records = index.records
-        except OSError as error:
-            remedy = "give what simnmt sti shard wrote"
-            raise StoreError(f"no shard store: {error.strerror}", path=folder, remedy=remedy) from None
-        except (ValidationError, ValueError, RecursionError):
-            raise StoreError("no index of shards, or of another version", path=folder / INDEX, remedy=AGAIN) from None
-        size = sum(record.size for record in records)
-        with _readable(folder / SHARDS):
-            actual = (folder / SHARDS).stat().st_size
-            if actual != size:
-                what = f"damaged: {actual:,} bytes where {size:,} were written"
-                raise StoreError(what, path=folder / SHARDS, remedy=AGAIN)
-            content = (folder / SHARDS).open("rb", buffering=0)
-        page_cache.disable_read_ahead(content.fileno())
-        return cls(folder, index, records, content)
+        self._records = {(record.layer, record.slice, record.bits): record for record in self.records}
 
     def record(self, layer: int, index: int, bits: int) -> Record:
         """Return the record of a shard; raises `StoreError` for bits that were not stored."""
@@ -183,8 +174,7 @@ class ShardStore:
         path = self.path / RESIDENT
         self._check_file(path, self.index.resident_sha256, MOST_TENSOR_BYTES)
         try:
-            with _readable(path):
-                return read_tensors(path)[0]
+            return read_tensors(path)[0]
         except TensorFileError:  # the digest detects accidents, not forged files
             raise StoreError("not a safetensors file", path=path, remedy=AGAIN) from None
 
@@ -217,8 +207,10 @@ class ShardStore:
             progress(done, len(self.records))
 
     def _check_file(self, path: Path, sha256: str, most_bytes: int = MOST_MODEL_BYTES) -> bytes:
-        with _readable(path):
+        try:
             content = read_bounded(path, most_bytes)
+        except OSError as error:
+            raise StoreError(f"cannot be read: {error.strerror}", path=path, remedy=AGAIN) from None
         if hashlib.sha256(content).hexdigest() != sha256:
             raise StoreError("damaged: its content is not what was written", path=path, remedy=AGAIN)
         return content
@@ -228,14 +220,6 @@ class ShardStore:
 
     def __exit__(self, *error: object) -> None:
         self._content.close()
-
-
-@contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise StoreError(f"cannot be read: {error.strerror}", path=path, remedy=AGAIN) from None
 
 
 def describe_store(store: ShardStore) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
@@ -165,10 +164,6 @@ class ElasticClassifier(nn.Module):
         return EncoderWeights(self.configuration, resident, layers.__getitem__)
 
 
-_FAST = ("resident.embeddings/word", "resident.classifier/")
-"""Parameters with a learning rate of their own."""
-
-
 class ElasticLearner(Learner):
     """A classifier, the running mean of its weights, and a task.
 
@@ -192,7 +187,8 @@ class ElasticLearner(Learner):
         self.recipe, self.labels, self.tokens, self.dev = recipe, task.labels, tokens, dev
         groups: list[list[nn.Parameter]] = [[], [], []]
         for name, tensor in model.named_parameters():
-            groups[0 if name.startswith(_FAST) else 1 if tensor.dim() > 1 else 2].append(tensor)
+            fast = name.startswith(("resident.embeddings/word", "resident.classifier/"))
+            groups[0 if fast else 1 if tensor.dim() > 1 else 2].append(tensor)
         decays = (recipe.decay, recipe.decay, 0.0)
         optimizer = torch.optim.AdamW(
             [{"params": group, "weight_decay": decay} for group, decay in zip(groups, decays, strict=True)],
@@ -206,7 +202,8 @@ class ElasticLearner(Learner):
         self.models["mean"] = self.mean
 
     def batches(self, epoch: int) -> list[Rows]:
-        return epoch_batches(_lengths(self.tokens), self.recipe.batch_tokens, seed=self.seed, epoch=epoch)
+        lengths = np.array([len(ids) for ids in self.tokens])
+        return epoch_batches(lengths, self.recipe.batch_tokens, seed=self.seed, epoch=epoch)
 
     def rates(self, step: int, share: float) -> list[float]:
         rate = self.recipe.rate_at(share)
@@ -244,17 +241,13 @@ class ElasticLearner(Learner):
     @torch.inference_mode()
     def accuracy(self, task: Task, tokens: TokenIds) -> float:
         """Return the share of right answers of the mean weights."""
-        lengths, right = _lengths(tokens), 0
+        lengths, right = np.array([len(ids) for ids in tokens]), 0
         order = np.argsort(lengths, kind="stable")
         for run in batch_slices(lengths[order], 4 * self.recipe.batch_tokens):
             ids, mask = padded([tokens[row] for row in order[run]], PADDING)
             answers = self.mean(ids.to(self.device), mask.to(self.device)).argmax(1).cpu().numpy()
             right += int((answers == task.labels[order[run]]).sum())
         return right / len(task)
-
-
-def _lengths(tokens: TokenIds) -> NDArray[np.int64]:
-    return np.array([len(ids) for ids in tokens], np.int64)
 
 
 def train_encoder(

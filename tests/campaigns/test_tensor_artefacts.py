@@ -97,7 +97,7 @@ def test_a_changed_store_is_used_or_refused_in_one_line(tmp_path: Path) -> None:
             changed = mutate(index, generator)
         (folder / "store.json").write_text(json.dumps(changed))
         try:
-            with ShardStore.open(folder) as store:
+            with ShardStore(folder) as store:
                 store.resident()
                 store.beside()
                 store.check()

@@ -44,8 +44,8 @@ def test_inspect_says_what_a_profile_knows(profiles: Path, simnmt: Callable[...,
     assert re.search(
         r"^  conditions .*\n  warning +1 cell of execution, step, encoder stayed disturbed", done.out, re.MULTILINE
     )
-    assert said["overheads decision s"] == "measured; 0.0002 ms"
-    assert said["overheads leave s"] == "not measured, counts as 0 s; the engine never refills a batch"
+    assert said["overheads decision"] == "measured; 0.0002 ms"
+    assert said["overheads leave"] == "not measured, counts as 0 s; the engine never refills a batch"
     assert said["disk"].startswith("measured; 1 ms; + bytes / 500 MB/s; R2 1.0000") and said["disk"].endswith("; cold")
     assert said["energy"] == "measured; from rapl; 12.5 W idle; 40 W active"
     assert said["not measured"] == "decoder, sti"

@@ -144,7 +144,7 @@ def test_a_profile_of_another_model_or_pace_is_refused(path: Path, monkeypatch: 
         return checked_profile(whole_profile() | {"sti": block})
 
     monkeypatch.setattr("simnmt.profile.profile_file.read_profile", lambda name: profiled(None))
-    with ShardStore.open(path) as store:
+    with ShardStore(path) as store:
         encoder = ElasticEncoder(store.configuration, store.resident())
         source = run_costs(store, encoder, "a-box.json", None, None, 1)
         assert (max(source.cost.comp_s), source.pace_bytes_per_s) == (32, 8e6)

@@ -55,7 +55,7 @@ def test_a_model_is_sharded_and_described_again_by_inspect(here: Path, simnmt: C
     assert errors[0] == pytest.approx(0.37, abs=0.05)
     assert errors[-1] == 0
     assert told["shards_bytes"] == (here / "s" / "shards.bin").stat().st_size
-    with ShardStore.open("s") as store:
+    with ShardStore("s") as store:
         assert store.label_names == ("no", "yes")
         texts = ["red and down"]
         assert store.tokenizer().encode(texts, 9) == PIECES.encode(texts, 9)

@@ -156,5 +156,5 @@ def test_unmeasured_overheads_count_as_zero_and_the_summary_shows_it() -> None:
     assert decoding.gap_s(64) == decoding.refill_s(64) == decoding.leave_s == 0.0
     assert "overheads" in dict(facts(profile))["not measured"]
     lines = dict(facts(checked_profile(profile_with(step_gap_s=1e-4))))
-    assert lines["overheads step gap s"] == "measured; 0.1 ms"
+    assert lines["overheads step gap"] == "measured; 0.1 ms"
     assert "count as 0 s: step_gap_s_per_sentence, refill_s_fixed" in lines["overheads"]

@@ -18,6 +18,7 @@ from simnmt.profile.doubts import profile_doubts
 from simnmt.profile.origin import EndpointBlock, LengthUnit
 from simnmt.profile.profile_file import checked_profile, read_profile, write_profile
 from simnmt.profile.profile_summary import facts, numbers
+from tests.profile.made_decoder import decoder_block
 from tests.profile.made_profile import whole_profile
 
 MakeProfile = Callable[..., DeviceProfile]
@@ -73,6 +74,27 @@ def test_a_wrong_value_is_named_by_its_key(tmp_path: Path, keys: tuple[Any, ...]
     path = tmp_path / "profile.json"
     path.write_text(json.dumps(content), encoding="utf-8")
     assert complaint(path).what.startswith(says)
+
+
+VARIANTS = decoder_block(batches=(1, 8))["variants"]
+DAMAGED: list[tuple[str, str, dict[str, Any]]] = [
+    ("execution", ".residual_quantiles", {"residual_quantiles": {"shares": [0.0, 1.0], "factors": [3.0, 3.0]}}),
+    ("execution", ".residual_quantiles", {"residual_quantiles": {"shares": [0.0, 0.5, 1.0], "factors": [1.0, 1.0]}}),
+    ("execution", ".residual_quantiles", {"residual_quantiles": {"shares": [], "factors": []}}),
+    ("execution", ".plane", {"plane": {"s_per_src_token": 0.0, "s_per_tgt_token": 0.0, "s_fixed": 0.0}}),
+    ("execution", ".residual_relative_sd", {"residual_relative_sd": 11.0}),
+    ("decoder", "", {"variants": [VARIANTS[0], VARIANTS[0]]}),
+    ("decoder", "", {"variants": VARIANTS[1:]}),
+    ("energy", "", {"j_per_src_token": 0.1}),
+    ("step", "", {"judged_cells": [[8, 0, 0.004]]}),
+]
+
+
+@pytest.mark.parametrize(("block", "key", "damage"), DAMAGED)
+def test_what_no_run_could_use_is_refused_by_its_key(block: str, key: str, damage: dict[str, Any]) -> None:
+    content = whole_profile() | {"decoder": decoder_block()}
+    with pytest.raises(ProfileError, match=f"^{block}{key}: "):
+        checked_profile(content | {block: content[block] | damage})
 
 
 NO_PROFILES = {

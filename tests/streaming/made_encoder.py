@@ -64,7 +64,7 @@ def made_texts(count: int = 120, seed: int = 5) -> list[list[int]]:
 def stored(weights: EncoderWeights, path: Path) -> ShardStore:
     """Sharded at all bitwidths, and opened."""
     write_store(weights, path)
-    return ShardStore.open(path)
+    return ShardStore(path)
 
 
 def random_layer(width: int, ffn: int, generator: torch.Generator, scale: float = 0.04) -> LayerWeights:
@@ -86,7 +86,7 @@ def logits_of(
     weights: EncoderWeights, token_ids: Tensor, mask: Tensor, *, layers: int | None = None, slices: Sequence[int] | None = None
 ) -> Tensor:
     """Logits [b, classes] of the bottom `layers` with the same `slices` of each, all by default, straight from the weights."""
-    encoder, geometry = ElasticEncoder.of(weights), weights.geometry
+    encoder, geometry = ElasticEncoder(weights.configuration, weights.resident), weights.geometry
     chosen = range(geometry.heads) if slices is None else slices
     buffer = LayerBuffer(geometry, len(chosen))
     hidden = encoder.embed(token_ids, mask)

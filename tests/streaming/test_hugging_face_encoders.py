@@ -77,7 +77,7 @@ def test_a_text_may_be_as_long_as_the_model_has_positions(kind: str, tmp_path: P
         expected = model(tokens, attention_mask=mask.long()).logits
     assert torch.allclose(logits_of(loaded, tokens, mask), expected, atol=1e-5)
     write_store(loaded, tmp_path / "store")
-    with ShardStore.open(tmp_path / "store") as store:
+    with ShardStore(tmp_path / "store") as store:
         StiSettings(lengths=(positions,)).within(store.configuration.positions)
         with pytest.raises(CalibrationError, match=f"{positions + 1}"):
             StiSettings(lengths=(positions + 1,)).within(store.configuration.positions)

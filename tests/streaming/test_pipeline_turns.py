@@ -49,7 +49,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def store(path: Path) -> Iterator[ShardStore]:
-    with ShardStore.open(path) as opened:
+    with ShardStore(path) as opened:
         yield opened
 
 

@@ -50,7 +50,7 @@ def test_code_i_stands_in_bits_i_b_to_i_plus_1_b(codes: list[int], bits: int) ->
 
 def test_every_shard_comes_back_as_it_was_quantised(written: Path) -> None:
     """Exact codes, outliers to the bit, and at 32 bits the weights themselves (STI-05)."""
-    with ShardStore.open(written) as store:
+    with ShardStore(written) as store:
         for layer in range(3):
             shards = layer_shards(store.geometry, WEIGHTS.layer(layer))
             fit = GaussianFit.of(shards.ravel())
@@ -75,7 +75,7 @@ def test_every_shard_comes_back_as_it_was_quantised(written: Path) -> None:
 
 
 def test_a_store_gives_its_model_again(written: Path) -> None:
-    with ShardStore.open(written) as store:
+    with ShardStore(written) as store:
         again = stored_weights(store)
         assert again.fingerprint == WEIGHTS.fingerprint == store.fingerprint
         assert (again.configuration.kind, again.origin, again.random) == ("elastic", "made", True)
@@ -88,7 +88,7 @@ def test_a_store_gives_its_model_again(written: Path) -> None:
 
 def test_records_fill_the_file_by_layer_then_bits_and_their_fields_are_aligned(written: Path) -> None:
     """A layer is one piece of the file, and a layer at one fidelity too (STI-05)."""
-    with ShardStore.open(written) as store:
+    with ShardStore(written) as store:
         records = store.records
         assert [(record.layer, record.bits, record.slice) for record in records] == [
             (layer, bits, index) for layer in range(3) for bits in BITS for index in range(4)
@@ -125,7 +125,7 @@ def test_any_flipped_bit_is_told(copied: Path) -> None:
         bit = 1 << int(generator.integers(8))
         content[at] ^= bit
         path.write_bytes(content)
-        with ShardStore.open(copied) as store:
+        with ShardStore(copied) as store:
             hit = next(record for record in store.records if record.offset <= at < record.offset + record.size)
             named = rf"shard {hit.slice} of layer {hit.layer} at {hit.bits} bits is not what was written"
             with pytest.raises(StoreError, match=named):
@@ -134,7 +134,7 @@ def test_any_flipped_bit_is_told(copied: Path) -> None:
                 store.check()
         content[at] ^= bit
     path.write_bytes(content)
-    with ShardStore.open(copied) as store:
+    with ShardStore(copied) as store:
         store.check()
 
 
@@ -157,7 +157,7 @@ def test_a_store_cut_short_is_refused_when_it_is_opened(copied: Path) -> None:
         content = path.read_bytes()
         path.write_bytes(content[:-1])
         with pytest.raises(StoreError) as refusal:
-            ShardStore.open(copied)
+            ShardStore(copied)
         assert refusal.value.path == str(path)
         path.write_bytes(content)
 
@@ -176,7 +176,7 @@ def test_a_failed_or_refused_write_leaves_nothing_behind(tmp_path: Path) -> None
     (tmp_path / "store").mkdir()  # an empty folder may become the store
     tied = torch.ones(2, 16)
     write_store(EncoderWeights(WEIGHTS.configuration, {"one": tied, "two": tied}, WEIGHTS.layer), tmp_path / "store")
-    with ShardStore.open(tmp_path / "store") as store:
+    with ShardStore(tmp_path / "store") as store:
         assert all(torch.equal(store.resident()[name], tied) for name in ("one", "two"))
     before = (tmp_path / "store" / "store.json").read_bytes()
     with pytest.raises(StoreError, match="is there already"):

@@ -38,7 +38,7 @@ from simnmt.calibrate.streaming.measurements import (
 from simnmt.nmt.architecture import ARCHITECTURES, TransformerArchitecture, read_architecture
 from simnmt.nmt.devices import torch_threads
 from simnmt.nmt.engine import EngineAccount
-from simnmt.profile.blocks import Execution
+from simnmt.profile.blocks import MOST_RELATIVE_SD, Execution
 from simnmt.profile.cost import Plane
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.doubts import profile_doubts
@@ -217,8 +217,8 @@ def translator_blocks(
     weights = random_weights(configuration, f"random weights, {model.encoder_layers} + {model.decoder_layers} layers")
     with TemporaryDirectory(dir=folder) as place:
         write_store(weights, Path(place, "store"))
-        with ShardStore.open(Path(place, "store")) as store:
-            block = encoder_block(store, ElasticEncoder.of(weights), settings, listener)
+        with ShardStore(Path(place, "store")) as store:
+            block = encoder_block(store, ElasticEncoder(weights.configuration, weights.resident), settings, listener)
     crossed = replace(geometry, layers=model.decoder_layers, cross_attention=True)
     larger = crossed.weights_per_shard / geometry.weights_per_shard - 1.0
     reads = tuple(
@@ -256,7 +256,7 @@ def inferred_execution(block: StiBlock, source_token_s: float = 0.0) -> Executio
     quartiles_s = (longest.p75_s or longest.seconds)[-1] - (longest.p25_s or longest.seconds)[-1]
     plane = Plane(s_per_src_token=slope, s_per_tgt_token=of_token_s, s_fixed=fixed)
     spread = quartiles_s / 1.349 / longest.seconds[-1]
-    return Execution(kind="inferred", plane=plane, residual_relative_sd=spread)
+    return Execution(kind="inferred", plane=plane, residual_relative_sd=min(spread, MOST_RELATIVE_SD))
 
 
 def _profiled(

@@ -76,7 +76,7 @@ def study_classifier(
     Raises `InputError` of several rooms, before anything is measured.
     """
     refuse_replacing(out, task_path, importance_task)
-    with ShardStore.open(store_path) as store, torch_threads(1), torch.inference_mode():
+    with ShardStore(store_path) as store, torch_threads(1), torch.inference_mode():
         check_bits(store)
         if store.index.random:
             raise CalibrationError("shards of an untrained model", path=store_path, remedy="shard a trained one")

@@ -14,7 +14,6 @@ from simnmt.streaming.plan.streaming_plan import (
     Memory,
     StreamingPlan,
     budgets_of,
-    check_deadline_and_buffer,
     loads_s,
     make_plan,
     memory_of,
@@ -63,7 +62,6 @@ def standard_pipeline(cost: StiCost, deadline_s: float, bits: int, *, length: in
 
 def in_memory(cost: StiCost, deadline_s: float, bits: int, *, length: int, steps: float = 1.0) -> StreamingPlan:
     """Return the plan of PreloadModel-X, with the whole model in memory: the largest submodel computed in time, else 1 x 1."""
-    check_deadline_and_buffer(deadline_s, 0)
     chosen = submodel(cost, *chosen_size(cost, deadline_s, length=length, steps=steps), length=length, steps=steps)
     every = dict.fromkeys(chosen.shards, bits)
     return plan_with_bits(cost, chosen, every, frozenset(every), deadline_s, model_bytes(cost, bits))
@@ -89,7 +87,6 @@ def _uniform(
     cost: StiCost, deadline_s: float, bits: int, length: int, steps: float, run: TimelineFunction
 ) -> Iterator[StreamingPlan]:
     """Yield a plan of every submodel, in the order of `sizes`."""
-    check_deadline_and_buffer(deadline_s, 0)
     for size in sizes(cost):
         chosen = submodel(cost, *size, length=length, steps=steps)
         yield plan_with_bits(cost, chosen, dict.fromkeys(chosen.shards, bits), frozenset(), deadline_s, 0, run=run)

@@ -76,11 +76,6 @@ class StreamingPlan:
         """The executed layers in order; numbers of decoder layers follow those of all encoder layers."""
         return tuple(dict.fromkeys(layer for layer, _ in self.bits))
 
-    @property
-    def loaded(self) -> tuple[Shard, ...]:
-        """Shards that the execution reads, in layer order."""
-        return tuple(shard for shard in self.bits if shard not in self.preloaded)
-
     def shards_of(self, layer: int) -> tuple[Shard, ...]:
         """Return the planned shards of a layer in slice order."""
         return tuple(shard for shard in self.bits if shard[0] == layer)
@@ -91,12 +86,9 @@ class StreamingPlan:
             {"layer": layer, "slice": piece, "bits": bits, "preloaded": (layer, piece) in self.preloaded}
             for (layer, piece), bits in self.bits.items()
         ]
-        return {"layers": self.layers, "slices_per_layer": self.slices_per_layer, "shards": shards} | {
-            name: getattr(self, name) for name in _PLAIN
-        }
-
-
-_PLAIN = ("deadline_s", "preload_bytes", "length", "steps", "latency_s", "stall_s", "short_of_io", "misses_deadline", "stalls")
+        names = ["layers", "slices_per_layer", "deadline_s", "preload_bytes", "length", "steps", "latency_s", "stall_s"]
+        names += ["short_of_io", "misses_deadline", "stalls"]
+        return {name: getattr(self, name) for name in names} | {"shards": shards}
 
 
 def make_plan(
@@ -128,7 +120,10 @@ def make_plan(
             everywhere. The paper never waits.
         size: layers and slices per layer, as for later turns of an engagement. None to choose them.
     """
-    check_deadline_and_buffer(deadline_s, preload_bytes)
+    if not 0.0 < deadline_s < math.inf:
+        raise PlanError(f"a deadline of {deadline_s:g} s", remedy="give a positive one")
+    if preload_bytes < 0:
+        raise PlanError(f"a preload buffer of {preload_bytes:,} bytes", remedy="give 0 or more")
     if length < 1 or not 0.0 < steps < math.inf:
         raise PlanError(f"a plan for {length} tokens and {steps:g} decoder steps", remedy="give one or more of each")
 
@@ -208,14 +203,6 @@ def timeline_of(plan: StreamingPlan, cost: StiCost, length: int | None = None, *
     return run(loads_s(cost, plan.bits, plan.preloaded), work)
 
 
-def check_deadline_and_buffer(deadline_s: float, preload_bytes: int) -> None:
-    """Raise `PlanError` unless the deadline is positive and the buffer has 0 bytes or more."""
-    if not 0.0 < deadline_s < math.inf:
-        raise PlanError(f"a deadline of {deadline_s:g} s", remedy="give a positive one")
-    if preload_bytes < 0:
-        raise PlanError(f"a preload buffer of {preload_bytes:,} bytes", remedy="give 0 or more")
-
-
 @dataclass(frozen=True, slots=True)
 class Memory:
     """Memory use of a plan, in bytes."""
@@ -234,7 +221,7 @@ def memory_of(cost: StiCost, plan: StreamingPlan, *, whole: bool = False, in_tur
     `whole`: the whole model stays in memory, not only the executed shards; `in_turn`: all shards are loaded before the first
     layer is computed.
     """
-    loaded = bytes_held(cost, {shard: plan.bits[shard] for shard in plan.loaded})
+    loaded = bytes_held(cost, {shard: bits for shard, bits in plan.bits.items() if shard not in plan.preloaded})
     held = plan.preload_bytes if whole else bytes_held(cost, plan.bits) - loaded
     decoder = cost.geometry if cost.decoder is None else cost.decoder.geometry
     halves = [cost.geometry if layer < cost.geometry.layers else decoder for layer in plan.layer_indices]

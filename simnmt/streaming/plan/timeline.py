@@ -72,11 +72,6 @@ class Timeline:
         """Yield the `MOMENTS` of each layer."""
         yield from zip(*(getattr(self, name).tolist() for name in MOMENTS), strict=True)
 
-    @property
-    def stalls(self) -> bool:
-        """True if the processor waited for longer than rounding errors explain."""
-        return self.stall_s > ROUNDING * self.latency_s
-
 
 TimelineFunction = Callable[[ArrayLike, Work], Timeline]
 """`timeline` or `load_then_run`."""

@@ -51,7 +51,7 @@ def test_no_budget_is_overdrawn_exactly_where_nothing_stalls(layers: list[tuple[
     remaining = load.copy()
     remaining[:preloaded] = 0.0
     budgets = accumulated_budgets(float(load[:preloaded].sum()), comp, load)
-    assert (budgets.min() >= 0.0) == (not timeline(remaining, Work(comp)).stalls)
+    assert (budgets.min() >= 0.0) == (timeline(remaining, Work(comp)).stall_s == 0.0)
 
 
 def test_worked_example_of_sti_11() -> None:
