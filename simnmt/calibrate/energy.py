@@ -17,6 +17,8 @@ from pathlib import Path
 from simnmt.base.packages import install_command
 from simnmt.calibrate import box
 
+STILL_S = 0.25
+"""Seconds after which a counter counts as not moving: RAPL counts every millisecond, NVML every 20 to 100 ms."""
 SAMPLE_S = 0.02
 """Seconds between two samples of a Jetson's power. The chip averages over a few to some tens of milliseconds."""
 
@@ -48,7 +50,7 @@ class EnergyMeter:
 
 
 def find_energy_meter(device: str) -> tuple[EnergyMeter | None, str]:
-    """Open the first counter of `device` ("cpu" or "cuda:N"); without one, return what hinders each source.
+    """Open the first counter of `device` ("cpu" or "cuda:N") that moves; without one, return what hinders each source.
 
     On a Jetson both devices are on the module's rails, and get the same counter.
     """
@@ -57,7 +59,12 @@ def find_energy_meter(device: str) -> tuple[EnergyMeter | None, str]:
     obstacles = []
     for name, open_source in (sources | {"ina3221": _open_ina3221}).items():
         try:
-            return open_source(), ""
+            meter = open_source()
+            time.sleep(STILL_S)
+            if meter.total_j() > 0.0:
+                return meter, ""
+            meter.close()
+            obstacles.append(f"{name}: the counter does not move, as on some virtual machines")
         except PermissionError as error:  # noqa: PERF203
             # RAPL can leak secrets: CVE-2020-8694. The permission lasts until the next boot.
             obstacles.append(f"{name}: only root may read {error.filename} (sudo chmod a+r it)")

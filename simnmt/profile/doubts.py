@@ -1,7 +1,7 @@
 """Doubts about a device profile: every verb and page takes its warnings from here.
 
 `calibrate`, `profile inspect`, `sti profile`, `sti plan` and `sti run` print all doubts. A simulated run prints only those with
-a known effect on its numbers (`Doubt.effect`). When a rule holds is said here, its words stand in `doubts.toml`.
+a known effect on its numbers (`Doubt.effect`). This module has the conditions of the rules, `doubts.toml` their texts.
 """
 
 from __future__ import annotations
