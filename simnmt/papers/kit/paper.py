@@ -68,9 +68,8 @@ class PrintedTable(Configuration):
             for place, column in enumerate(self.columns):
                 if place == len(cells):
                     raise ValueError(f"{row}, column {column.name}: missing")
-                first = next(
-                    (cell for cell, *_ in (others[place:] for others in self.cells[:number]) if cell != ABSENT), ABSENT
-                )
+                above = [others[place] for others in self.cells[:number] if others[place] != ABSENT]
+                first = above[0] if above else ABSENT
                 if ABSENT not in (first, cells[place]) and isinstance(first, str) != isinstance(cells[place], str):
                     raise ValueError(f"{row}, column {column.name}: {short_repr(cells[place])} below {short_repr(first)}")
         return self
