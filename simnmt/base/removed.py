@@ -44,6 +44,9 @@ COMMANDS: Mapping[str, str] = {
     **dict.fromkeys(("calibrate --gaps", "calibrate --part in_situ"), "use --gap TIME, the mean time that the box idles"),
     "calibrate --max-concurrency": "leave it out, and set workers of the device to what you know of the service",
     "reproduce cnmt --find-network": "set rtt_mean_ms of the networks in your scenario, and see what the oracle offloads",
+    **dict.fromkeys(
+        ("reproduce vocab --heldout", "reproduce vocab --references"), "give --text LABEL=TRAIN,HELDOUT,REFERENCES"
+    ),
     "sti plan --exact": "compare with --fill, or with another deadline",
     "sti profile --folder": "write the profile to that folder",
     "sti profile --name": "name the file of --out so",

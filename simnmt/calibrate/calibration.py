@@ -142,7 +142,7 @@ def _measure_group(number: int, group: list[Part], bench: Bench, journal: Journa
         listener=bench.listener,
     )
     for part in group:
-        rows = frame[[of == part.name for of, _ in frame["case"]]]
+        rows = frame[[part_name == part.name for part_name, _ in frame["case"]]]
         if len(rows):
             bench.add(part.fit(rows, bench))
     # Stretches of another group have other numbers.

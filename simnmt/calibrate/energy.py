@@ -50,7 +50,7 @@ class EnergyMeter:
 
 
 def find_energy_meter(device: str) -> tuple[EnergyMeter | None, str]:
-    """Open the first counter of `device` ("cpu" or "cuda:N"); without one, return what hinders each source.
+    """Open the first counter of `device` ("cpu" or "cuda:N") that moves; without one, return what hinders each source.
 
     On a Jetson both devices are on the module's rails, and get the same counter.
     """
@@ -64,7 +64,7 @@ def find_energy_meter(device: str) -> tuple[EnergyMeter | None, str]:
             if meter.total_j() > 0.0:
                 return meter, ""
             meter.close()
-            obstacles.append(f"{name}: the counter does not move, as in some virtual machines")
+            obstacles.append(f"{name}: the counter does not move, as on some virtual machines")
         except PermissionError as error:  # noqa: PERF203
             # RAPL can leak secrets: CVE-2020-8694. The permission lasts until the next boot.
             obstacles.append(f"{name}: only root may read {error.filename} (sudo chmod a+r it)")

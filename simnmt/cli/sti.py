@@ -253,7 +253,8 @@ def profile(
             of_model = settings(lengths=lengths or STI_MODEL_LENGTHS)
             device_profile, warnings = profile_model(model, of_model, destination, listener=bar)
     write_profile(out, device_profile)
-    journal_path(out).unlink(missing_ok=True)
+    if task is not None:  # without one, the journal there is another measurement's
+        journal_path(out).unlink(missing_ok=True)
     for warning in warnings:
         warn(warning)
     say(f"written to {out}")

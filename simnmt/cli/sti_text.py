@@ -78,12 +78,12 @@ def format_plan(outlook: PlanSummary, source: CostSource) -> str:
     plan, timeline, memory, cost = outlook.run.plan, outlook.run.timeline, outlook.run.memory, outlook.cost
     decoding = len(plan.layer_indices) - plan.layers
     size = f"{plan.layers} x {plan.slices_per_layer}" + (f" and {decoding} decoder layers as wide" if decoding else "")
-    of = f"{cost.geometry.layers} x {cost.geometry.heads}"
+    whole = f"{cost.geometry.layers} x {cost.geometry.heads}"
     shards = "one shard" if len(plan.bits) == 1 else f"{len(plan.bits)} shards"
     steps = f", {plan.steps:g} decoder steps" if decoding else ""
     lines = [
         f"{source.name} ({source.kind}): {source.model}",
-        f"{size} of {of}, {shards}, {plan.length} tokens{steps}: "
+        f"{size} of {whole}, {shards}, {plan.length} tokens{steps}: "
         f"{1e3 * plan.latency_s:.4g} ms of {1e3 * plan.deadline_s:g} ms, "
         + (f"{1e3 * plan.stall_s:.4g} ms of it waiting" if plan.stalls else "without waiting"),
         f"memory: {_mb(memory.preload_bytes)} of {plan.preload_bytes / 1e6:g} MB preloaded, {len(plan.preloaded)} of "
@@ -101,7 +101,7 @@ def format_plan(outlook: PlanSummary, source: CostSource) -> str:
         *format_pipeline(timeline, plan.layer_indices),
     ]
     if outlook.contestants:
-        header = ["way", "size", "shards", "mean bits", "latency ms", "waits ms", "deadline", "preload MB", "working MB"]
+        header = ["method", "size", "shards", "mean bits", "latency ms", "waits ms", "deadline", "preload MB", "working MB"]
         lines += ["", format_table(header, list(_contestant_rows(outlook)), 1)]
     return "\n".join(lines)
 
@@ -293,11 +293,11 @@ def _describe_slow_reads(turns: Sequence[Turn]) -> Iterator[str]:
 
 
 def _layer_times(turn: Turn) -> Iterator[list[str]]:
-    for times in turn.execution.layers:
+    for run in turn.execution.layers:
         bits = " ".join(
             f"{turn.plan.bits[shard]}{'*' if turn.held.get(shard) == turn.plan.bits[shard] else ''}"
-            for shard in turn.plan.shards_of(times["layer"])
+            for shard in turn.plan.shards_of(run.layer)
         )
-        seconds = [times[name] for name in ("io_begin_s", "io_end_s", "wait_s", "unpack_s", "forward_s")]
-        end_s = times["begin_s"] + times["unpack_s"] + times["forward_s"]
-        yield [str(times["layer"]), bits, f"{times['bytes_read'] / 1e6:.3g}", *map(_ms, [*seconds, end_s])]
+        end_s = run.begin_s + run.unpack_s + run.forward_s
+        seconds = [run.io_begin_s, run.io_end_s, run.wait_s, run.unpack_s, run.forward_s, end_s]
+        yield [str(run.layer), bits, f"{run.bytes_read / 1e6:.3g}", *map(_ms, seconds)]

@@ -1,4 +1,4 @@
-"""What a kernel is measured on: its cases, their baselines, errors and least work, and the caches of the processor.
+"""Cases in which kernels are measured, with their baselines, errors and least work, and the caches of the processor.
 
 `simnmt.calibrate.kernel_bench` measures the cases by the harness.
 """

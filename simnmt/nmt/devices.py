@@ -28,7 +28,7 @@ def torch_device(name: str) -> torch.device:
 
     device = torch.device(full_device_name(name))
     if device.type == "cuda" and (device.index or 0) >= (count := torch.cuda.device_count()):
-        raise NmtError(f"torch sees {count} GPUs here, and no {device}", remedy="use cpu, or install a torch with CUDA")
+        raise NmtError(f"no {device}; GPUs that torch sees here: {count}", remedy="use cpu, or install a torch with CUDA")
     return device
 
 

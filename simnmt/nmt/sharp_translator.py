@@ -136,8 +136,9 @@ class SharpTranslator:
 
         Without compiled kernels there is no clock.
         """
+        max_len = self._max_len if max_len is None else max_len
         if self._reference:
-            steps, beam = forced_len or max_len or self._max_len, self.settings.beam
+            steps, beam = max_len if forced_len is None else forced_len, self.settings.beam
             return reference_decode(self._members, states, beam, steps, candidates, forced=forced_len is not None)
         return decode_ensemble(self._decoders, states, candidates, forced_len, max_len=max_len, clock=clock)
 

@@ -133,10 +133,10 @@ def replace_unknown(target: Sequence[str | int], source: Sequence[str]) -> tuple
         before = str(runs[at - 1][1][-1]) if at else ""
         after = str(runs[at + 1][1][0]) if at + 1 < len(runs) else ""
         whole_words = not (before[-1:].isalnum() or after[:1].isalnum())
-        found = [_substitute(source, int(place), whole_words) for place in run]
-        replaced += sum(begin is not None for begin, _ in found)
-        earlier = [None, *(begin for begin, _ in found)]
-        texts = [text for (begin, text), last in zip(found, earlier, strict=False) if begin is None or begin != last]
+        substitutes = [_substitute(source, int(place), whole_words) for place in run]
+        replaced += sum(begin is not None for begin, _ in substitutes)
+        earlier = [None, *(begin for begin, _ in substitutes)]
+        texts = [text for (begin, text), last in zip(substitutes, earlier, strict=False) if begin is None or begin != last]
         parts.append((BLANK if whole_words else "").join(texts))
     return " ".join("".join(parts).replace(BLANK, " ").split()), replaced
 

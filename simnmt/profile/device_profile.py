@@ -162,21 +162,21 @@ class DeviceProfile(Configuration):
         streaming, which are of whole tokens of this unit, are left out. Raises `ProfileError` if a profile of the same tokens
         has costs of steps, which count every token.
         """
-        own = self.length_unit
-        if unit == own:
+        counted = self.length_unit
+        if unit == counted:
             return self
         execution, changed = self.execution, dict[str, object]()
-        if (unit.src, unit.tgt) != (own.src, own.tgt):
+        if (unit.src, unit.tgt) != (counted.src, counted.tgt):
             changed = dict.fromkeys(("step", "encoder", "decoder", "sti"))
             kind = "inferred" if execution.kind == "measured" else execution.kind
             execution = execution.model_copy(update={"kind": kind})
         elif self.step is not None or self.decoder is not None or self.sti is not None:
             raise ProfileError(
-                f"lengths of profile {self.name} count {own.end_of_sentence} of the end-of-sentence tokens, "
+                f"lengths of profile {self.name} count {counted.end_of_sentence} of the end-of-sentence tokens, "
                 f"other devices' {unit.end_of_sentence}",
                 remedy="state length_unit.end_of_sentence alike in the profiles of a scenario",
             )
-        before, after = end_tokens(own.end_of_sentence), end_tokens(unit.end_of_sentence)
+        before, after = end_tokens(counted.end_of_sentence), end_tokens(unit.end_of_sentence)
         fixed = before[0] - after[0] * src, (before[1] - after[1] * tgt) * self._steps_per_token
         ranges = zip((self.valid_range.src_len, self.valid_range.tgt_len), (src, tgt), before, after, strict=True)
         src_range, tgt_range = (_recounted_range(*facts) for facts in ranges)

@@ -1,7 +1,7 @@
 """Doubts about a device profile: every verb and page takes its warnings from here.
 
 `calibrate`, `profile inspect`, `sti profile`, `sti plan` and `sti run` print all doubts. A simulated run prints only those with
-a known effect on its numbers (`Doubt.effect`). When a rule holds is said here, its words stand in `doubts.toml`.
+a known effect on its numbers (`Doubt.effect`). This module has the conditions of the rules, `doubts.toml` their texts.
 """
 
 from __future__ import annotations
@@ -115,10 +115,10 @@ def _of_sessions(profile: DeviceProfile) -> Iterator[Value]:
         named = [name for name in (cell.split()[0] for cell in state.disturbed) if name in models]
         # If a profile names no cells, the count is of all cells of the session.
         count = len(named) if state.disturbed else state.disturbed_cells or 0
-        of = list(dict.fromkeys(named)) or [name for name in models if name in ("execution", "step", "encoder")]
-        cells = f"{count} cell{'s' * (count > 1)} of {', '.join(of)}"
+        disturbed = list(dict.fromkeys(named)) or [name for name in models if name in ("execution", "step", "encoder")]
+        cells = f"{count} cell{'s' * (count > 1)} of {', '.join(disturbed)}"
         moved = "" if state.drift is None else f": the reference cell moved by up to {100 * state.drift:.0f} %"
-        yield "disturbed_cells", count, {"models": of, "cells": cells, "moved": moved}
+        yield "disturbed_cells", count, {"models": disturbed, "cells": cells, "moved": moved}
         yield "drift", 0.0 if count else state.drift or 0.0, {"models": models, "measuring": measuring}
 
 
@@ -144,13 +144,13 @@ def _of_execution(profile: DeviceProfile) -> Iterator[Value]:
         yield "level", level, {"higher": 100 * (level - 1), "usual": usual, "less": 100 * (1 - 1 / level)}
         yield "disturbed_executions", fit.disturbed_share or 0.0, {}
     error, of_means = fit.heldout_error or 0.0, fit.heldout_error_of_means or 0.0
-    of = " on mean times" if of_means > error else ""
-    yield _error("execution", max(error, of_means), "times of single requests of other lengths", of)
+    times = " on mean times" if of_means > error else ""
+    yield _error("execution", max(error, of_means), "times of single requests of other lengths", times)
 
 
-def _error(block: str, error: float | None, erring: str, of: str = "") -> Value:
+def _error(block: str, error: float | None, erring: str, times: str = "") -> Value:
     source, what = ("step", "gap between steps") if block == "gap" else (block, block)
-    return "errs", error or 0.0, {"block": source, "what": what, "of": of, "erring": erring}
+    return "errs", error or 0.0, {"block": source, "what": what, "times": times, "erring": erring}
 
 
 def _of_batches(profile: DeviceProfile) -> Iterator[Value]:

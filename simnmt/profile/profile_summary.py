@@ -131,7 +131,7 @@ def comparison_text(files: Sequence[str], profiles: Sequence[DeviceProfile]) -> 
     last = [Path(file).name for file in files]
     values = [numbers(profile) for profile in profiles]
     rows = []
-    for name in dict.fromkeys(name for of in values for name in of):
-        cells = (of.get(name, "-") for of in values)
+    for name in dict.fromkeys(name for known in values for name in known):
+        cells = (known.get(name, "-") for known in values)
         rows.append([name, *(f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in cells)])
     return format_table(["", *(last if len(set(last)) == len(last) else files)], rows)

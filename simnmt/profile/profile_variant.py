@@ -54,7 +54,7 @@ class DecoderChoice:
     def shares(self) -> dict[str, float | None]:
         """The `SHARES` that were measured, least over the batch sizes; None: exact, or not measured."""
         known = {name: [getattr(step, name) for step in self.steps] for name in SHARES}
-        return {name: min((share for share in of if share is not None), default=None) for name, of in known.items()}
+        return {name: min((share for share in shares if share is not None), default=None) for name, shares in known.items()}
 
     @property
     def ratios(self) -> dict[int, float]:
@@ -84,7 +84,7 @@ class DecoderChoice:
             text = "exact" if rounding is None else f"exact but for rounding in {rounding}"
         else:
             tokens, sentences, likeliest = (self.shares[name] for name in SHARES)
-            alike = [f"{_percent(share)} of {of}" for share, of in ((tokens, "tokens"), (sentences, "sentences")) if share]
+            alike = [f"{_percent(share)} of {unit}" for share, unit in ((tokens, "tokens"), (sentences, "sentences")) if share]
             known = [] if likeliest is None else [f"likeliest token of all active in {_percent(likeliest)} of its own steps"]
             known += [f"{' and '.join(alike)} as the exact decoder's"] if alike else []
             text = ", ".join(known) or f"not exact ({', '.join(noise)}), agreement not measured"

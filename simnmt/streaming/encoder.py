@@ -122,12 +122,14 @@ def check_encoder_tensors(
     *,
     matrices: bool = False,
 ) -> None:
-    """Raise `StreamingError` for a resident tensor, or one of the `matrices`, that is missing, unknown or of another shape."""
+    """Raise `StreamingError` for a resident tensor, or a matrix, that is missing, unknown, not float32 or of another shape."""
     shapes = dict(_shapes(configuration))
     if matrices:
         shapes |= {name: configuration.matrix_shape(name.split(".")[2]) for name in matrix_names(configuration)}
     try:
         check_tensors(tensors, shapes)
+        if others := [name for name, tensor in tensors.items() if tensor.dtype != torch.float32]:
+            raise ValueError(f"{others[0]} is not float32")
     except ValueError as error:
         raise StreamingError(
             f"not the tensors of its encoder: {error}", path=path, remedy="train or shard the model again"

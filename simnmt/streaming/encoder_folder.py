@@ -44,7 +44,7 @@ def load_encoder(model: str | os.PathLike[str]) -> EncoderWeights:
     if (path / ENCODER_FILE).is_file():
         return _load_elastic(path)
     if (path / TRAINING_FILE).is_file():
-        raise StreamingError("its training has not ended", path=path, remedy="give its simnmt sti train again")
+        raise StreamingError("no trained encoder", path=path, remedy="give its simnmt sti train again, until it has ended")
     if path.is_dir():
         return _load_hugging_face(path)
     if os.fspath(model) == PRESET:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -135,17 +135,30 @@ class PreloadBuffer:
         self._held = {shard: packed for shard, packed in shards.items() if shard in kept}
 
 
+class LayerRun(NamedTuple):
+    """Measured times of one executed layer, in seconds since the execution began."""
+
+    layer: int
+    io_begin_s: float
+    """Begin of its reads, as `io_end_s` 0 if all shards were in memory."""
+    io_end_s: float
+    bytes_read: int
+    begin_s: float
+    """Begin of unpacking."""
+    wait_s: float
+    """The stall: how long the processor waited for the shards."""
+    unpack_s: float
+    forward_s: float
+    """Duration of computing, which T_comp predicts together with unpacking."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Execution:
     """Measured times and logits of one execution of a plan."""
 
     logits: Tensor
     """[batch, classes]"""
-    layers: list[dict[str, Any]]
-    """By executed layer, in seconds since the execution began: `io_begin_s` and `io_end_s`, begin and end of its reads, 0 if
-    all shards were in memory; `begin_s` of unpacking; `wait_s`, for which the processor waited for the shards: the stall;
-    `unpack_s` and `forward_s`, which T_comp predicts together; and `bytes_read`.
-    """
+    layers: list[LayerRun]
     embed_s: float
     """Seconds of computing before the first layer."""
     head_s: float
@@ -156,18 +169,18 @@ class Execution:
 
     def total(self, name: str) -> Any:
         """Return the sum of a quantity over all layers."""
-        return sum(layer[name] for layer in self.layers)
+        return sum(getattr(layer, name) for layer in self.layers)
 
     @property
     def timeline(self) -> Timeline:
         """The measured timeline, comparable to the predicted one."""
-        names = ("io_begin_s", "io_end_s", "begin_s", "wait_s", "unpack_s", "forward_s")
-        load_begin, load_end, begin, stall, *compute = np.array([[layer[name] for name in names] for layer in self.layers]).T
-        return Timeline(load_begin, load_end, begin, begin + sum(compute), stall, self.head_s, self.embed_s)
+        _, load_begin, load_end, _, begin, stall, unpack, forward = np.array(self.layers).T
+        return Timeline(load_begin, load_end, begin, begin + (unpack + forward), stall, self.head_s, self.embed_s)
 
     def as_json(self) -> dict[str, Any]:
         """Return all measured values except the logits."""
-        sums = {"stall_s": self.total("wait_s"), "bytes_read": self.total("bytes_read"), "layers": self.layers}
+        layers = [layer._asdict() for layer in self.layers]
+        sums = {"stall_s": self.total("wait_s"), "bytes_read": self.total("bytes_read"), "layers": layers}
         return {name: getattr(self, name) for name in ("latency_s", "embed_s", "head_s", "cold")} | sums
 
 
@@ -211,7 +224,7 @@ class Pipeline:
         check_plan(plan, self.store)
         sizes = {shard: self.store.record(*shard, bits).size for shard, bits in plan.bits.items()}
         staying = longest_prefix(list(sizes.items()), buffer.capacity_bytes)
-        encoder, layers, kept = self.encoder, list[dict[str, Any]](), dict[Shard, PackedWeights]()
+        encoder, layers, kept = self.encoder, list[LayerRun](), dict[Shard, PackedWeights]()
         with torch.inference_mode(), torch_threads(self.threads), ThreadPoolExecutor(1, "simnmt-shards") as reading:
             reading.submit(int).result()  # starts the thread before the clock runs
             cold = self.cold and self.reader.drop_cache()
@@ -234,9 +247,8 @@ class Pipeline:
                     unpacked_s = now_s()
                     hidden = encoder.layer(hidden, mask, index, [piece for _, piece in packed], self.working)
                     end_s = now_s()
-                    read = {"layer": index, "io_begin_s": io_begin_s, "io_end_s": io_end_s, "bytes_read": bytes_read}
-                    computed = {"unpack_s": unpacked_s - start_s, "forward_s": end_s - unpacked_s}
-                    layers.append({**read, "begin_s": start_s, "wait_s": start_s - free_s, **computed})
+                    durations_s = start_s - free_s, unpacked_s - start_s, end_s - unpacked_s
+                    layers.append(LayerRun(index, io_begin_s, io_end_s, bytes_read, start_s, *durations_s))
                     free_s = end_s
                     kept |= {shard: weights for shard, weights in packed.items() if shard in staying}
                 logits = encoder.logits(hidden, mask)

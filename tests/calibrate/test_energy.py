@@ -28,7 +28,7 @@ def advance(root: Path, *steps_uj: int) -> None:
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A server with two packages, with their counters."""
+    """A server with two packages, whose counters move while time passes."""
     files: dict[str, object] = {}
     for package in (0, 1):
         zone = f"sys/class/powercap/intel-rapl:{package}"
@@ -36,7 +36,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         files |= {f"{zone}:0/name": "dram", f"{zone}:0/energy_uj": 77}
     plant(tmp_path, files)
     monkeypatch.setattr(box, "ROOT", tmp_path)
-    monkeypatch.setattr(energy.time, "sleep", lambda _: advance(tmp_path, 1000))  # the counters move
+    monkeypatch.setattr(energy.time, "sleep", lambda seconds: advance(tmp_path, 1, 0))
     return tmp_path
 
 
@@ -55,11 +55,6 @@ def test_rapl_adds_up_the_packages_alone(root: Path) -> None:
     assert joules(meter) - before == pytest.approx(7.5)
 
 
-def test_a_counter_that_does_not_move_is_an_obstacle(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(energy.time, "sleep", lambda _: None)
-    assert find_energy_meter("cpu")[0] is None
-
-
 def test_rapl_counts_on_where_its_counter_begins_anew(root: Path) -> None:
     counter(root, 0).write_text(str(RANGE_UJ - 1_000_000))
     meter = find_energy_meter("cpu")[0]
@@ -69,13 +64,16 @@ def test_rapl_counts_on_where_its_counter_begins_anew(root: Path) -> None:
     assert joules(meter) - before == pytest.approx(3.0)
 
 
-def test_a_counter_that_cannot_be_read_is_an_obstacle(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_counter_that_cannot_be_read_or_does_not_move_is_an_obstacle(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> str:
         raise PermissionError(13, "Permission denied", "energy_uj")
 
     with monkeypatch.context() as closed:
         closed.setattr(energy, "joules_since", refuse)
         assert "only root may read energy_uj" in find_energy_meter("cpu")[1]
+    monkeypatch.setattr(energy.time, "sleep", lambda seconds: None)
+    meter, obstacle = find_energy_meter("cpu")
+    assert meter is None and obstacle.startswith("rapl: ")
     counter(root, 0).write_text("x")
     assert find_energy_meter("cpu")[0] is None
     monkeypatch.setattr(box, "ROOT", root / "empty")

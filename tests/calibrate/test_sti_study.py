@@ -11,6 +11,7 @@ import pytest
 
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.papers.kit.study import read_study
+from simnmt.papers.sti import study_run
 from simnmt.papers.sti.plans import GPU, LENGTH, PROCESSOR, Planner, submodels
 from simnmt.papers.sti.study import Study
 from simnmt.papers.sti.study_run import SAVED_EVERY, measure, study_classifier
@@ -127,8 +128,20 @@ def test_a_real_store_is_studied_and_its_study_continued(places: tuple[Path, Pat
     assert measured.answers["ffff/ffff"].agreement == 1.0
     assert study_classifier(*places, out=out, progress=progress) == measured
     assert len(done) == len(measured.answers) and [path.name for path in tmp_path.iterdir()] == ["s.json"]
-    with pytest.raises(CalibrationError):
-        study_classifier(places[0], apart, out=out)
+    for task, ranking in ((apart, None), (places[1], places[1])):
+        with pytest.raises(CalibrationError) as refusal:
+            study_classifier(places[0], task, importance_task=ranking, out=out)
+        assert refusal.value.path == str(out)
+
+
+def test_a_study_that_is_stopped_after_its_ranking_keeps_the_order(
+    places: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, apart = tmp_path / "s.json", places[1].with_name("ranking.tsv")
+    with monkeypatch.context() as stopped, pytest.raises(ZeroDivisionError):
+        stopped.setattr(study_run, "measure", lambda *_, **__: 1 / 0)
+        study_classifier(*places, importance_task=apart, out=out)
+    assert study_classifier(*places, out=out).importance.task == "ranking.tsv"
 
 
 def test_a_study_needs_examples_that_rank_the_shards(places: tuple[Path, Path]) -> None:

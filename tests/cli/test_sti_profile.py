@@ -93,8 +93,11 @@ def test_a_model_no_better_than_the_commonest_class_is_warned_of(here: Path, sim
 
 def test_a_unit_is_what_the_user_says_and_without_a_tokeniser_no_other(here: Path, simnmt: Callable[..., Any]) -> None:
     for options, unit in (((), "subword"), (("--unit", "word"), "word")):
+        calibration = here / f"{unit}.json.journal.jsonl"
+        calibration.write_text("of simnmt calibrate")
         assert simnmt("sti", "profile", "mute", *QUICK, *options, "--out", f"{unit}.json").status == 0
         assert read_profile(here / f"{unit}.json").length_unit.src == unit
+        assert calibration.exists(), "only a task has a journal"
 
 
 def test_what_another_profile_knows_is_kept(here: Path, simnmt: Callable[..., Any]) -> None:
@@ -181,6 +184,10 @@ def test_costs_per_token_of_one_unit_are_not_relabelled_as_those_of_another(here
         assert (done.status, done.out) == (2, "")
         assert f"words has costs per token of unit word, this model is measured in {unit}" in done.err
         assert not (here / "p.json").exists()
+    _write_tiny(here)
+    for model in (("--model", "tiny.json", "--into", "words.json"), ("mute", "--into", "@cpu1-marian")):
+        done = simnmt(*command, "p.json", *model)
+        assert (done.status, done.out) == (2, "") and "--into" in done.err, "a translator and a classifier"
     for options in (("mute",), ("s", "--unit", "word")):
         assert simnmt(*command, "p.json", *options, "--into", "words.json", "--force").status == 0
         assert read_profile(here / "p.json").length_unit.src == "word"

@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from simnmt.base.errors import InputError
+from simnmt.base.removed import refuse_removed_command
+
 PING = '{"type": "ping", "prb_id": %d, "msm_id": 5, "timestamp": %d, "result": [{"rtt": %s}, {"x": "*"}]}\n'
 CELL = "epoch_s,dl_kbps,ul_kbps,ping_min_ms,ping_loss_pct\n" + "".join(
     f"{1_500_000_000 + second},{8000 + second},{3000 + second},{50 + second if second % 2 else ''},{0 if second % 2 else ''}\n"
@@ -130,9 +133,12 @@ def test_iperf3_becomes_a_link_that_a_scenario_runs_on(folder: Path, simnmt: Cal
         "-q trace record -o a",
         "corpus fit --expect-ratio 1 x",
         "run @locked-local",
+        "reproduce vocab --heldout x",
         "corpus fit sacrebleu:wmt14:de-en",
     ],
 )
 def test_what_was_removed_is_refused_in_one_line(folder: Path, simnmt: Callable[..., Any], command: str) -> None:
     done = simnmt(*command.split())
     assert (done.status, done.out, done.err.count("\n")) == (2, "", 1)
+    with pytest.raises(InputError):
+        refuse_removed_command(command.split())

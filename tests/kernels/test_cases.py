@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +13,12 @@ import pytest
 from typer.testing import CliRunner
 
 import simnmt.kernels
+from simnmt.base.compile import KERNEL_LIBRARY
 from simnmt.cli.kernels import app
 from simnmt.kernels import registry
 from simnmt.kernels.native_library import level_name
 from simnmt.kernels.registry import KERNELS, kernel
-from tests.kernels.implementations import each_implementation
+from tests.kernels.implementations import each_implementation, needs_compiled
 
 SMALL: dict[str, dict[str, Any]] = {
     "fused_best": {"vocab": 203},
@@ -42,7 +45,8 @@ def test_a_kernel_keeps_its_bound_in_every_case(name: str) -> None:
     assert set(kernel(name).baselines) <= baselines
 
 
-def test_a_new_kernel_is_a_module(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@needs_compiled
+def test_a_new_kernel_is_a_module_and_its_c(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     names = "'toy', 'meaning', 'FNI-00', 'bound', ('one', 'other')"
     code = f"from simnmt.kernels.cases import Kernel\nKERNELS = [Kernel({names}, lambda threads: iter(()))]\n"
     (tmp_path / "toy.py").write_text(code)
@@ -50,6 +54,12 @@ def test_a_new_kernel_is_a_module(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     monkeypatch.setitem(sys.modules, "simnmt.kernels.toy", None)
     del sys.modules["simnmt.kernels.toy"]
     assert [registered.name for registered in registry._registered()] == [*(listed.name for listed in KERNELS), "toy"]
+    native = shutil.copytree(KERNEL_LIBRARY.folder, tmp_path / "native", ignore=shutil.ignore_patterns("*.so"))
+    (native / "toy.c").write_text('#include "vectors.h"\nSIMNMT_EXPORT float simnmt_toy(float x) { return 2 * x; }\n')
+    library = replace(KERNEL_LIBRARY, folder=native, flags=("-std=gnu11", "-O0", "-fPIC", "-shared"))
+    library.compile("portable")
+    cdll = library.open("portable")
+    assert cdll is not None and cdll.simnmt_toy(1.5) == 3.0
 
 
 def test_the_list_names_level_and_contract() -> None:

@@ -203,6 +203,13 @@ def test_what_no_search_could_use_is_refused(states, candidates, forced_len) -> 
         replace(weights(), embedding=weights().embedding.astype(np.float64))
 
 
+@pytest.mark.parametrize(("vocabularies", "lengths"), [((67, 67), (7, 2)), ((67, 60), (5, 5)), ((67,) * 17, (5,) * 17)])
+def test_decoders_and_states_that_do_not_fit_together_are_refused(vocabularies, lengths) -> None:
+    decoders = [decoder(weights(vocab=vocab)) for vocab in vocabularies]
+    with pytest.raises(KernelError):
+        decode_ensemble(decoders, [source(0, length) for length in lengths])
+
+
 SENTENCE = [5, 7, 9, 3, 49, 4, 49, 8, 3]
 NOISE = {
     "int16": ({"gemm": "int16"}, 5e-4),

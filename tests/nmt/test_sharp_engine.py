@@ -13,6 +13,7 @@ import torch
 
 from simnmt.calibrate.profile_assembly import engine_block
 from simnmt.calibrate.sharp_models import random_model
+from simnmt.kernels.arrays import KernelError
 from simnmt.kernels.native_library import references
 from simnmt.kernels.packed_products import Clipping
 from simnmt.nmt import sharp_engine
@@ -26,9 +27,8 @@ from simnmt.profile.decoder_settings import DecoderSettings
 from tests.kernels.implementations import needs_compiled
 from tests.nmt.tiny import tiny_engine, together
 
-pytestmark = needs_compiled
 
-
+@needs_compiled
 def test_the_sharp_engine_runs_and_names_its_settings(tmp_path: Path) -> None:
     engine = tiny_engine(tmp_path, "sharp", backend="sharp", threads=2)
     timing = engine.run(Work(7, 5, batch=2, beam=3))
@@ -40,6 +40,7 @@ def test_the_sharp_engine_runs_and_names_its_settings(tmp_path: Path) -> None:
     assert account.versions["kernels"] in ("AVX-512", "AVX2", "SSE2", "NEON", "numpy")
 
 
+@needs_compiled
 def test_without_compiled_kernels_numpy_finds_the_same(models: list[AttentionalModel]) -> None:
     """An ensemble's translations, and the steps of a forced one."""
     with references():
@@ -62,6 +63,7 @@ def test_an_engine_without_compiled_kernels_says_that_it_computes_in_float32(tmp
     assert (account.compute_type, account.versions["kernels"], account.clipping) == ("float32", "none", None)
 
 
+@needs_compiled
 def test_weights_that_16_bit_products_would_clip_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of both sides of the model; they stand in the profile, whose doubts warn of them."""
     none = tiny_engine(tmp_path, "sharp", backend="sharp").account.clipping
@@ -144,6 +146,7 @@ def test_identities_find_what_torch_finds(models: list[AttentionalModel], how: s
     assert len({hypothesis.tokens for hypothesis in ours}) > 30 and any(len(hypothesis.tokens) < MOST for hypothesis in ours)
 
 
+@needs_compiled
 @pytest.mark.parametrize("how", NOISE)
 def test_noise_changes_only_tokens_that_nearly_tie(models: list[AttentionalModel], how: str) -> None:
     """SHARP-10, teacher-forced along the translations in float32: a token may change only if float32 prefers its own by less
@@ -162,6 +165,14 @@ def test_noise_changes_only_tokens_that_nearly_tie(models: list[AttentionalModel
             margins.append(float(preferred - changed))
     assert tokens > 250 and 0 < max(noise) < 0.1
     assert len(margins) < 0.01 * tokens and max(margins, default=0.0) < 2 * max(noise)
+
+
+@pytest.mark.usefixtures("implementation")
+@pytest.mark.parametrize("steps", [{"forced_len": 0}, {"max_len": 0}], ids=str)
+def test_a_translation_has_one_step_or_more(models: list[AttentionalModel], steps: dict[str, int]) -> None:
+    sharp = translator(models[:1], 1, {})
+    with pytest.raises(KernelError):
+        sharp.decode(sharp.encode(SOURCES[0]), **steps)
 
 
 def test_an_ensemble_of_one_model_twice_is_that_model(models: list[AttentionalModel]) -> None:

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 import simnmt.cli.reproduce
 from simnmt import papers
+from simnmt.base.errors import InputError
 from simnmt.papers.kit.claims import (
     FAILS,
     HOLDS,
@@ -131,6 +132,24 @@ def test_a_published_column_is_shown_wherever_its_table_is(toy: Path) -> None:
     assert done.exit_code == 0, done.output
     heads, _, double = (line for line in done.stdout.splitlines() if line.startswith(("toy", "plain", "double")))
     assert "published, bytes" in heads and double.split()[1] == "16"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "place"),
+    [
+        ('2.1, "by halves"', "2.1", r"row 2 .'double'.*note"),
+        ('"double", 2.1', '"double", ""', r"row 2 .'double'.*speed"),
+        ('2.1, "by halves"', '2.1, "by halves", 3', r"row 2 .'double'"),
+        ('heading = "A toy, reproduced"', "", "heading"),
+        ('heading = "A toy, reproduced"', "heading =", "line 2"),
+        ('"A. Toy', '"B. Toy', "values.speed_up: missing"),
+    ],
+)
+def test_a_fault_of_the_data_is_one_line_with_its_place(toy: Path, old: str, new: str, place: str) -> None:
+    assert old in DATA
+    (toy / "toy.toml").write_text(DATA.replace(old, new), encoding="utf-8")
+    with pytest.raises(InputError, match=rf"^\S*toy\.toml: [^\n]*{place}[^\n]*$"):
+        _ = read_paper("toy", toy)["speed_up"]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from simnmt.calibrate.projection_bench import ProjectionBench
-from simnmt.papers.fvp.published import bench_claims
+from simnmt.papers.fvp.bench_claims import bench_claims
 from simnmt.papers.fvp.reproduction import judge
 from simnmt.papers.fvp.study import Study
 from simnmt.papers.fvp.study_claims import study_claims

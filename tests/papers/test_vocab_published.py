@@ -8,7 +8,6 @@ import pytest
 
 from simnmt.papers.fvp.published import (
     CELLS,
-    LINES,
     PAPER,
     PRESETS,
     PROJECTION,
@@ -22,11 +21,11 @@ from simnmt.papers.fvp.published import (
 
 def test_the_ratios_and_means_of_table_2() -> None:
     """FVP-15."""
-    ratios = [round(row.ratio, 2) for rows in PROJECTION.values() for row in rows]
+    ratios = [round(row.ratio, 2) for rows, _ in PROJECTION.values() for row in rows]
     assert ratios == [3.13, 3.15, 3.11, 2.07, 2.62, 2.40, 2.78, 2.75, 2.63, 2.60, 2.76, 2.81]
     by_model = {
         model: [[getattr(row, name) for row in rows] for name in ("active_percent", "us", "ratio")]
-        for model, rows in PROJECTION.items()
+        for model, (rows, _) in PROJECTION.items()
     }
     assert [f"{fmean(values):.2f}" for values in by_model["dense"]] == ["9.86", "269.03", "2.74"]
     assert [f"{fmean(values):.2f}" for values in by_model["m3"]] == ["13.78", "220.51", "2.72"]
@@ -35,7 +34,7 @@ def test_the_ratios_and_means_of_table_2() -> None:
 @pytest.mark.parametrize(("model", "fixed", "slope", "r2"), [("dense", 150.3, 12.05, 0.992), ("m3", 165.2, 4.02, 0.85)])
 def test_the_line_through_table_2(model: str, fixed: float, slope: float, r2: float) -> None:
     """FVP-09, and its break-even: Dense loses beyond 47 % active, M3 nowhere by its line."""
-    line = LINES[model]
+    _, line = PROJECTION[model]
     assert (round(line.fixed_us, 1), round(line.us_per_percent, 2)) == (fixed, slope)
     assert line.r_squared == pytest.approx(r2, abs=0.005)
     assert line.fixed_us + line.us_per_percent * line.break_even == pytest.approx({"dense": 720.0, "m3": 600.0}[model])
@@ -44,13 +43,13 @@ def test_the_line_through_table_2(model: str, fixed: float, slope: float, r2: fl
 
 def test_limits_by_counting() -> None:
     """FVP-09: 5.8 to 14.0 times (Dense), 5.8 to 7.3 (M3), with 2,000 clusters."""
-    spans = {model: [round(row.operation_limit, 1) for row in rows] for model, rows in PROJECTION.items()}
+    spans = {model: [round(row.operation_limit, 1) for row in rows] for model, (rows, _) in PROJECTION.items()}
     assert (min(spans["dense"]), max(spans["dense"])) == (5.8, 14.0) and (min(spans["m3"]), max(spans["m3"])) == (5.8, 7.3)
 
 
 def test_the_share_of_the_projection_that_gains_imply() -> None:
     """FVP-20: 14 to 26 %, mean 19 (Dense); 8 to 13, mean 11 (M3)."""
-    shares = {model: sorted(100 * row.implied_share for row in rows) for model, rows in PROJECTION.items()}
+    shares = {model: sorted(100 * row.implied_share for row in rows) for model, (rows, _) in PROJECTION.items()}
     assert [round(share) for share in (shares["dense"][0], shares["dense"][-1], sum(shares["dense"]) / 6)] == [14, 26, 19]
     assert [round(share) for share in (shares["m3"][0], shares["m3"][-1], sum(shares["m3"]) / 6)] == [8, 13, 11]
 

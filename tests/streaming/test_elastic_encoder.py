@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
 
-from simnmt.streaming.encoder import EncoderConfiguration, EncoderWeights
+from simnmt.streaming.encoder import ElasticEncoder, EncoderConfiguration, EncoderWeights
+from simnmt.streaming.errors import StreamingError
 from simnmt.streaming.training import ElasticClassifier
 from tests.streaming.made_encoder import logits_of
 
@@ -77,6 +78,12 @@ def test_equal_models_have_one_fingerprint_and_any_changed_number_another() -> N
     assert EncoderWeights(weights.configuration, resident, weights.layer).fingerprint != weights.fingerprint
     weights.layer(2).ffn_out[0, 0] += 1.0
     assert EncoderWeights(weights.configuration, weights.resident, weights.layer).fingerprint != WEIGHTS.fingerprint
+
+
+def test_resident_tensors_of_half_precision_are_refused() -> None:
+    resident = {**WEIGHTS.resident, "classifier.bias": WEIGHTS.resident["classifier.bias"].half()}
+    with pytest.raises(StreamingError):
+        ElasticEncoder(WEIGHTS.configuration, resident)
 
 
 MODEL = made()

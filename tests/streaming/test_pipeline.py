@@ -127,8 +127,8 @@ def test_worked_example_of_sti_11_runs_without_a_stall() -> None:
     run = timed(plan_of([[2, 2, 2], [4, 3, 3]], preloaded=LAYER_0), 2 * LAYER_S)
     assert 2 * LAYER_S <= run.latency_s < 2 * LAYER_S + LATE_S
     assert run.total("wait_s") < LATE_S
-    assert [layer["bytes_read"] for layer in run.layers] == pytest.approx([0, 10 * BYTES_A_BIT], rel=0.05)
-    assert run.layers[1]["io_end_s"] - run.layers[1]["io_begin_s"] == pytest.approx(10 * A_BIT_S, abs=LATE_S)
+    assert [layer.bytes_read for layer in run.layers] == pytest.approx([0, 10 * BYTES_A_BIT], rel=0.05)
+    assert run.layers[1].io_end_s - run.layers[1].io_begin_s == pytest.approx(10 * A_BIT_S, abs=LATE_S)
 
 
 def test_worked_example_of_sti_13_stalls_as_its_timeline_says() -> None:
@@ -150,7 +150,7 @@ def test_load_then_run_does_not_overlap() -> None:
     made = Pipeline(cast(Any, store), cast(Any, encoder), 3, pace_bytes_per_s=PACE, cold=False)
     run = made.run(plan, PreloadBuffer(0), TOKENS, MASK, in_turn=True)
     assert run.latency_s >= 12 * A_BIT_S + 2 * LAYER_S, "all of it is read, what the plan had preloaded too"
-    assert run.layers[0]["begin_s"] >= run.layers[-1]["io_end_s"] >= 12 * A_BIT_S
+    assert run.layers[0].begin_s >= run.layers[-1].io_end_s >= 12 * A_BIT_S
     assert run.embed_s + run.total("wait_s") >= 12 * A_BIT_S
     assert sum(map(run.total, ("wait_s", "unpack_s", "forward_s"))) + run.embed_s + run.head_s == pytest.approx(run.latency_s)
 

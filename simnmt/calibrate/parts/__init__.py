@@ -94,7 +94,7 @@ class Part:
     """One part of a calibration."""
 
     name: str
-    of: tuple[str, ...]
+    measured_with: tuple[str, ...]
     """Names of `simnmt calibrate --part` with which it is measured."""
     cases: Callable[[Bench], Cases]
     """Returns the cases by name; none if the part cannot be measured, with a remark to the bench."""
@@ -114,7 +114,7 @@ class Part:
 def groups(settings: Settings) -> list[list[Part]]:
     """Return the parts of these settings, in groups that are measured together."""
     modules = (import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__))
-    parts = [part for module in modules for part in module.PARTS if set(part.of) & set(settings.parts)]
+    parts = [part for module in modules for part in module.PARTS if set(part.measured_with) & set(settings.parts)]
     by_group: dict[tuple[int, bool], list[Part]] = {}
     for part in sorted(parts, key=lambda part: part.order):
         by_group.setdefault((part.order, part.apart(settings)), []).append(part)

@@ -242,8 +242,8 @@ class DecoderLayers:
     def step(self, hidden: Tensor, position: int) -> Tensor:
         """Compute all layers for one token's vector [1, d] after `position` tokens; return the vector."""
         for layer, cache, source in zip(self.layers, self._cache, self._source, strict=True):
-            own = self._linear(hidden, layer["qkv"]).view(3, self._slices, self._head)
-            query, cache[0, :, position], cache[1, :, position] = own
+            heads = self._linear(hidden, layer["qkv"]).view(3, self._slices, self._head)
+            query, cache[0, :, position], cache[1, :, position] = heads
             hidden = self._added(hidden, self._mixed(query, *cache[:, :, : position + 1]), layer["o"])
             query = self._linear(hidden, layer["source_q"]).view(self._slices, self._head)
             hidden = self._added(hidden, self._mixed(query, *source), layer["source_o"])

@@ -73,8 +73,13 @@ class Destination:
     """None: a piece of the store's sentencepiece model, named by its content, else `UNIT`."""
     into: DeviceProfile | None = None
 
-    def check(self, unit: str | None) -> None:
-        """Raise `CalibrationError` for a profile whose costs are per token of another unit; None: the unit is not known."""
+    def check(self, unit: str | None, *, translates: bool) -> None:
+        """Raise `CalibrationError` for a profile of another kind of model, or of another unit; None: the unit is not known."""
+        if self.into is not None and (self.into.plane.s_per_tgt_token > 0.0) != translates:
+            kind = "classifier" if translates else "translator"
+            raise CalibrationError(
+                f"--into: {self.into.name} is of a {kind}", remedy="give a profile of the same kind of model"
+            )
         if self.into is not None and unit not in (None, self.into.length_unit.src):
             other = self.into.length_unit.src
             what = f"--into: {self.into.name} has costs per token of unit {other}, this model is measured in {unit}"
@@ -100,7 +105,7 @@ def profile_store(
         store.tokenizer()  # raises
     pieces = store.beside().get(PIECES_FILE)
     unit = destination.unit or (None if pieces is None else unit_of_content(pieces))
-    destination.check(unit)
+    destination.check(unit, translates=False)
 
     def measure() -> tuple[StiBlock, Execution]:
         encoder = ElasticEncoder(configuration, resident)
@@ -188,7 +193,7 @@ def profile_model(
     settings.within(architecture.max_positions)
     if len(settings.lengths) < 2:
         raise CalibrationError("--lengths: one length does not determine a plane", remedy="give two or more, as in 8,16,32")
-    destination.check(destination.unit)
+    destination.check(destination.unit, translates=True)
     ranges = ValidRange(src_len=(1, architecture.max_positions), tgt_len=(1, architecture.max_positions))
     measure = partial(translator_blocks, architecture, destination.out.absolute().parent, settings, listener)
     about = {"model": model, "architecture": architecture.model_dump(mode="json"), "vocab": architecture.vocab}

@@ -202,7 +202,7 @@ def decode_ensemble(
     Args:
         decoders: at most `MOST_MEMBERS`; the `stop_margin` and `max_len` of the first hold.
         source_states: [src_len, s] float32, of each decoder.
-        candidates: words that may be chosen, int64, each once, with the end token (SHARP-02); None: all.
+        candidates: words that may be chosen, int64 (SHARP-02); None: all. Not checked: each is there once, and the end token.
         forced_len: exact number of steps, without the end token, for timing.
         max_len: most steps for this sentence alone.
         clock: also return `StageSeconds`.
@@ -233,9 +233,13 @@ def decode_ensemble(
 def _call(decoders: Sequence[SharpDecoder], states: Sequence[Float32], ids: Ints | None = None, **asked: int) -> Any:
     """Return the C structure of one sentence, with its memory; `asked`: further fields."""
     first, pointers = decoders[0], ctypes.c_void_p * len(decoders)
+    if len(decoders) > MOST_MEMBERS:
+        raise KernelError(f"an ensemble has at most {MOST_MEMBERS} decoders, not {len(decoders)}")
     for decoder, source in zip(decoders, states, strict=True):
         if not len(checked("source_states", source, np.float32, (None, decoder.model.s))):
             raise KernelError("source_states hold no word")
+        if len(source) != len(states[0]) or decoder.weights.vocab != first.weights.vocab:
+            raise KernelError("decoders of an ensemble have one vocabulary, and states of one sentence")
         if ids is None:
             decoder.pack_all_words()
     if ids is not None:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, log_softmax, softmax
 
+from simnmt.kernels.arrays import KernelError
 from simnmt.kernels.beam_search import Ints, SharpTranslation, beam_search
 from simnmt.kernels.sharp.model import RELU_LIMIT, Float32, ForcedSteps, Layer, SharpWeights, SourceWeights, check_words
 
@@ -117,6 +118,8 @@ def reference_decode(
     """Return the best translation under the members' averaged distributions (SHARP-14), by `beam_search`."""
     for member, source in zip(members, sources, strict=True):
         member.begin(source, candidates)
+    if steps < 1:
+        raise KernelError(f"{steps} steps: 1 is the least")
     tokens = members[0].weights.tokens
     ids = np.arange(members[0].weights.vocab) if candidates is None else candidates
     never = (ids == tokens.pad) | (forced & (ids == tokens.eos))

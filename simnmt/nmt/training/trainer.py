@@ -276,7 +276,7 @@ def _goes_on(folder: Path, account: Mapping[str, Any]) -> bool:
             raise TrainingError(f"a trained model without {STATE_FILE} to go on from", path=folder, remedy="give another --out")
         return False
     if changed := [name for name in now if before.get(name) != now[name]]:
-        what = f"its training has another {', '.join(changed)}"
+        what = f"its training differs in: {', '.join(changed)}"
         raise TrainingError(what, path=folder, remedy="give the same again, or another --out")
     return True
 

@@ -70,6 +70,8 @@ class CandidateLists:
 
         def lists_of(file: BundleFile) -> CandidateLists:
             arrays = {name: file.tensors[name].numpy() for name in _ARRAYS}
+            if model is not None and model.eos_token not in arrays["always"]:
+                raise ValueError("no end token")
             return cls(**arrays, vocab=file.note["vocab"], pairs=file.note["pairs"])
 
         return load_bundle(path, KIND, lists_of, model)

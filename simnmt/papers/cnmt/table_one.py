@@ -166,7 +166,7 @@ def ratio_rows(run: TableRun) -> list[dict[str, Any]]:
 def mean_absolute_errors(rows: Sequence[Row]) -> dict[str, float]:
     """Return mean absolute relative errors: `all`, per data set, and for `fitted` and `test`; no key without a ratio."""
     errors = [(group, abs(row["error"])) for row in rows for group in ("all", row["workload"], row["role"])]
-    return {group: fmean(error for of, error in errors if of == group) for group in dict(errors)}
+    return {group: fmean(error for member, error in errors if member == group) for group in dict(errors)}
 
 
 def describe_errors(rows: Sequence[Row]) -> str:

@@ -1,28 +1,21 @@
-"""What the paper prints (`data/vocab.toml`), what follows from it, and the claims that decide without a trained model.
-
-These rest on printed figures, on the shapes of the paper's models, and on measurements of the output layer by itself.
-"""
+"""What the paper prints (`data/vocab.toml`), what follows from it, and the claims that it decides by itself."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, pairwise
+from itertools import chain
 from statistics import fmean
 from types import SimpleNamespace as Row
 from typing import Any
 
 import numpy as np
 
-from simnmt.calibrate.projection_bench import BAR_SIZE, BARS, FIT_WITHIN, ProjectionBench
 from simnmt.nmt.vocabulary.memory_account import memory_account
 from simnmt.papers.kit.claims import (
     Claim,
     ClaimRecord,
-    Facts,
     Printed,
     Result,
-    Undecided,
-    at_most,
     below,
     format_span,
     judge,
@@ -53,16 +46,14 @@ PRESETS = {model: Row(**shapes) for model, shapes in PAPER["presets"].items()}
 """The shapes of the paper's two models (FVP-13)."""
 
 
-def _published(row: Mapping[str, Any], direction: str) -> Row:
-    """Return a row on translations with its names and its agreement (XP-03)."""
+def _published(row: Mapping[str, Any], direction: str, **derived: float) -> Row:
+    """Return a row on translations with its names, its agreement (XP-03) and what is derived from it."""
     same = f"about {100 * PAPER['identical']:.0f} % the same (section 3.4)" if row["model"] == "m3" else "not printed"
-    return Row(**row, name=f"{MODELS[row['model']]}, {direction}", kind="published", agreement=f"not exact: {same}")
+    return Row(**row, **derived, name=f"{MODELS[row['model']]}, {direction}", kind="published", agreement=f"not exact: {same}")
 
 
-QUALITY = [_published(row, row["row"]) for row in PAPER.table("quality").rows]
+QUALITY = [_published(row, row["row"], bleu_change=row["bleu_part"] - row["bleu"]) for row in PAPER.table("quality").rows]
 """Tables 3 and 4, averages included."""
-for _cell in QUALITY:
-    _cell.bleu_change = _cell.bleu_part - _cell.bleu
 CELLS = [cell for cell in QUALITY if cell.row in DIRECTIONS]
 """Cells of single directions."""
 
@@ -74,33 +65,31 @@ def _projection(model: str) -> tuple[list[Row], Row]:
     the ratio of multiply-adds (FVP-09); `implied_share` of the whole time, by Table 3's gain at beam 2 and the ratio (FVP-20).
     Of the line `break_even`: percentage of active columns above which the default is faster.
     """
-    rows = [_published(row, row["direction"]) for row in PAPER.table("table-2").rows if row["model"] == model]
-    percent, us = (np.array([getattr(row, name) for row in rows]) for name in ("active_percent", "us"))
+    printed = [row for row in PAPER.table("table-2").rows if row["model"] == model]
+    percent, us = (np.array([row[name] for row in printed]) for name in ("active_percent", "us"))
     vocab, default_us = PRESETS[model].vocab, DEFAULT_US[model]
     slope, fixed = np.polyfit(percent, us, 1).tolist()
     r_squared = float(np.corrcoef(percent, us)[0, 1] ** 2)
-    for row in rows:
-        row.beam, row.batch, row.ratio = 2, 20, default_us / row.us
-        row.line_us, row.operation_limit = (
-            fixed + slope * row.active_percent,
-            vocab / (TYPICAL + vocab * row.active_percent / 100.0),
-        )
-        gain = PAPER.table("quality")[model, row.direction, 1, 2, "gain_percent"]
-        row.implied_share = share_needed(1.0 + gain / 100.0, row.ratio)
+    rows = []
+    for row in printed:
+        active, ratio = row["active_percent"], default_us / row["us"]
+        gain = PAPER.table("quality")[model, row["direction"], 1, 2, "gain_percent"]
+        follows = {"line_us": fixed + slope * active, "operation_limit": vocab / (TYPICAL + vocab * active / 100.0)}
+        follows["implied_share"] = share_needed(1.0 + gain / 100.0, ratio)
+        rows.append(_published(row, row["direction"], beam=2, batch=20, ratio=ratio, **follows))
     break_even = (default_us - fixed) / slope
     return rows, Row(fixed_us=fixed, us_per_percent=slope, r_squared=r_squared, break_even=break_even)
 
 
-PROJECTION = {model: _projection(model)[0] for model in MODELS}
-"""Rows of Table 2 by model; `LINES`: the line through them."""
-LINES = {model: _projection(model)[1] for model in MODELS}
+PROJECTION = {model: _projection(model) for model in MODELS}
+"""Rows of Table 2 by model, and the line through them."""
 
 
 def derived() -> list[Derived]:
     """Return means of Table 2 and its fitted lines (FVP-09, FVP-15)."""
     figures = []
-    for model, rows in PROJECTION.items():
-        line, default = LINES[model], f"default: {DEFAULT_US[model] / 100.0:.1f}"
+    for model, (rows, line) in PROJECTION.items():
+        default = f"default: {DEFAULT_US[model] / 100.0:.1f}"
         beyond = "beyond all columns: by the line clusters always win"
         above = "active columns above which the line says that the default wins"
         of_this_model = (
@@ -181,23 +170,25 @@ def memory() -> list[Row]:
 
 def _printed() -> Iterator[tuple[str, bool, str, str]]:
     """Yield each claim that printed figures decide: whether it holds, our figures and why. Spans end before rounding."""
-    active = [row.active_percent for row in PROJECTION["dense"]]
+    rows_of = {model: rows for model, (rows, _) in PROJECTION.items()}
+    active = [row.active_percent for row in rows_of["dense"]]
     ours = f"{fmean(active):.2f} %, at most {max(active):.2f} %"
-    yield "FVP-21 (a)", abs(fmean(active) - 12.39) < 0.005, ours, "12.39 % is the value of EsEn alone"
-    ratios = [row.ratio for row in chain(*PROJECTION.values())]
-    spans = [f"{MODELS[model]} {format_span([row.ratio for row in rows])}" for model, rows in PROJECTION.items()]
-    yield "FVP-21 (b)", _within(2.35, 2.65, ratios), format_span(ratios), f"{', '.join(spans)}, by Table 2"
-    beyond = [row for row in chain(*PROJECTION.values()) if row.active_percent > 100 * MOST_ACTIVE + 0.5]
+    mean_active = PAPER["mean_active"]
+    yield "FVP-21 (a)", abs(fmean(active) - mean_active) < 0.005, ours, f"{mean_active} % is the value of EsEn alone"
+    ratios = [row.ratio for row in chain(*rows_of.values())]
+    spans = [f"{MODELS[model]} {format_span([row.ratio for row in rows])}" for model, rows in rows_of.items()]
+    yield "FVP-21 (b)", _within(PAPER["ratios"], ratios), format_span(ratios), f"{', '.join(spans)}, by Table 2"
+    beyond = [row for row in chain(*rows_of.values()) if row.active_percent > 100 * MOST_ACTIVE + 0.5]
     ours = "; ".join(f"{MODELS[row.model]} {row.direction} {row.active_percent:.2f} %" for row in beyond)
     yield "FVP-21 (c)", not beyond, ours, "in Table 2; half a point allowed"
-    shares = {MODELS[model]: [100 * row.implied_share for row in rows] for model, rows in PROJECTION.items()}
-    ours = "; ".join(f"{name} {format_span(of, '.0f')} %, mean {fmean(of):.0f} %" for name, of in shares.items())
+    shares = {MODELS[model]: [100 * row.implied_share for row in rows] for model, rows in rows_of.items()}
+    ours = "; ".join(f"{name} {format_span(share, '.0f')} %, mean {fmean(share):.0f} %" for name, share in shares.items())
     why = "implied at beam 2, batch 20, by Table 2's ratios and Table 3's gains; 3 points allowed"
     yield "FVP-20 (a)", min(map(min, shares.values())) >= 100 * PAPER["projection_share"] - 3.0, ours, why
     gains = {(cell.model, cell.row, cell.beam): cell.gain_percent for cell in CELLS if cell.set == 1}
-    for identifier, model, low, high in (("FVP-21 (d)", "dense", 12.95, 25.75), ("FVP-21 (e)", "m3", 5.5, 8.85)):
+    for identifier, model in (("FVP-21 (d)", "dense"), ("FVP-21 (e)", "m3")):
         of_model_gains = [gain for (name, _, _), gain in gains.items() if name == model]
-        yield identifier, _within(low, high, of_model_gains), f"{format_span(of_model_gains)} %", "Table 3"
+        yield identifier, _within(PAPER["gains"][model], of_model_gains), f"{format_span(of_model_gains)} %", "Table 3"
     higher = {model: sum(gains[model, row, 1] > gains[model, row, 2] for row in DIRECTIONS) for model in MODELS}
     why = f"with M3's smaller vocabulary in {higher['m3']} of {len(DIRECTIONS)}; Table 3"
     ours = f"in {higher['dense']} of {len(DIRECTIONS)} directions of ZCode Dense"
@@ -221,15 +212,17 @@ def _printed() -> Iterator[tuple[str, bool, str, str]]:
         why = f"of {len(averages)}, {len(averages) - len(odd) - mixed} are simple means and {mixed} weighted by sentences"
         yield identifier, not odd, ours, why
     dense, m3 = (parameters(PRESETS[model]) / 1e9 for model in MODELS)
+    cut_off = PAPER["parameters"]
     why = "embedding tied, experts in every second layer, which the text leaves open; printed digits cut off, not rounded"
     ours = f"ZCode Dense {dense:.2f} billion; ZCode M3 {m3:.2f} billion"
-    yield "FVP-13", 0.7 <= dense < 0.8 and 5.0 <= m3 < 6.0, ours, why
+    yield "FVP-13", _within(cut_off["dense"], [dense]) and _within(cut_off["m3"], [m3]), ours, why
     rows = PAPER.table("table-6").rows
     same = sum(abs(row["clustered"] - row["baseline"] - row["printed_difference"]) <= 0.005 for row in rows)
     yield "FVP-19 (a)", same == len(rows), f"{same} of {len(rows)}", ""
 
 
-def _within(low: float, high: float, values: Sequence[float]) -> bool:
+def _within(span: tuple[float, float], values: Sequence[float]) -> bool:
+    low, high = span
     return min(values) >= low and max(values) < high
 
 
@@ -250,77 +243,3 @@ def printed_claims() -> list[ClaimRecord]:
     for identifier, *result in _printed():
         claims.append(Claim(identifier, value=lambda _, result=result: Result(*result)))  # type: ignore[misc]
     return [*judge(of_paper(PAPER, claims), [Printed()]), *unmeasured(PAPER.unmeasured)]
-
-
-# By the output layer alone.
-
-ROWS = 40
-"""Rows of a step: beam 2 and batch 20, as in Table 2."""
-MOST_OVERHEAD = 0.5
-"""Largest share of the dense time that assignment, union and scatter may take where a gain is required (FVP-15)."""
-LEAST_STEP_RATIO = 1.5
-"""Least speed-up of the projection at 15 % active and less, on a GPU (FVP-15's accept)."""
-
-
-class Layer(Facts):
-    """A measurement of the output layer by itself."""
-
-    def __init__(self, bench: ProjectionBench) -> None:
-        self.bench, self.device, self.basis = bench, name_of(bench), bench.kind
-
-
-def name_of(bench: ProjectionBench) -> str:
-    """Return the box, and the type of weights unless it is float32."""
-    return bench.box if bench.setting.dtype == "float32" else f"{bench.box}, {bench.setting.dtype}"
-
-
-def _fit(layer: Layer) -> Result:
-    errors = layer.bench.errors
-    if not errors:
-        raise Undecided("no step was held out")
-    why = (
-        f"{len(errors)} steps of rows or shares that were not fitted, from their sizes alone; {100 * max(errors):.1f} % at most"
-    )
-    return Result(fmean(errors), f"{100 * fmean(errors):.1f} %", why)
-
-
-def _on_cpu(layer: Layer) -> Result:
-    bars = list(layer.bench.bars)
-    if len(bars) < len(BARS):
-        raise Undecided("these sizes were not measured, or not with float32 on one thread")
-    ours = "; ".join(f"{step.ratio:.2f} times at {100 * step.share:.1f} %" for _, _, step in bars)
-    why = "whole steps, the choice of columns and the search included, against the fastest of torch's products"
-    return Result(all(step.ratio >= asked for _, asked, step in bars), ours, why)
-
-
-def _on_gpu(layer: Layer) -> Result:
-    bench = layer.bench
-    steps = [step for step in bench.steps if (step.vocab, step.rows) == (BAR_SIZE[0], ROWS)]
-    steps = [step for step in steps if step.share <= MOST_ACTIVE * 1.02]
-    judged = [step for step in steps if step.overhead_share < MOST_OVERHEAD]
-    limits = [cost.break_even(ROWS, bench.setting.clusters) for cost in bench.costs if cost.vocab == BAR_SIZE[0]]
-    shares = ", ".join("no share" if limit is None else f"{100 * limit:.0f} %" for limit in limits)
-    if not judged:
-        raise Undecided(f"all columns win above {shares}" if steps else f"no step of V {BAR_SIZE[0]:,} and {ROWS} rows")
-    ours = "; ".join(f"{step.ratio:.2f} times at {100 * step.share:.1f} %, width {step.width:,}" for step in judged)
-    ordered = sorted(judged, key=lambda step: (step.width, step.share))
-    falls = any(one.width == more.width and one.columns_s > more.columns_s for one, more in pairwise(ordered))
-    why = f"steps of {ROWS} rows whose assignment, union and scatter take less than half of the dense time"
-    why += "; not monotone in the active share" if falls else ""
-    why += f"; {len(steps) - len(judged)} steps take more: all columns win above {shares}" if len(judged) < len(steps) else ""
-    return Result(all(step.ratio > LEAST_STEP_RATIO for step in judged), ours, why)
-
-
-def bench_claims(benches: Sequence[ProjectionBench]) -> list[ClaimRecord]:
-    """Return the claims that measurements of the layer decide; without one, claims that name the missing measurement."""
-    layers = [Layer(bench) for bench in benches]
-    on_gpu = [layer for layer in layers if layer.bench.setting.device == "cuda"]
-    on_cpu = [layer for layer in layers if layer not in on_gpu]
-    no_bench = Undecided("needs a file of `simnmt vocab bench --out`: give --bench", "needs --bench")
-    no_gpu = Undecided("needs a GPU: `simnmt vocab bench --device cuda --out FILE`, then --bench FILE", "needs --bench")
-    judged: list[tuple[Claim[Layer], list[Layer], Undecided]] = [
-        (Claim("FVP-09", value=_fit, holds=at_most(FIT_WITHIN)), layers, no_bench),
-        (Claim("FVP-15 (b)", value=_on_cpu), on_cpu, no_bench),
-        (Claim("FVP-15 (a)", value=_on_gpu), on_gpu, no_gpu),
-    ]
-    return [record for claim, some, missing in judged for record in judge(of_paper(PAPER, [claim]), some, missing)]

@@ -14,16 +14,15 @@ import typer
 
 from simnmt.base.errors import InputError
 from simnmt.calibrate.projection_bench import ProjectionBench, read_bench
+from simnmt.papers.fvp.bench_claims import bench_claims, name_of
 from simnmt.papers.fvp.published import (
     BEST,
     PAPER,
     PROJECTION,
     QUALITY,
-    bench_claims,
     derived,
     means,
     memory,
-    name_of,
     printed_claims,
 )
 from simnmt.papers.fvp.study import Part, Study
@@ -47,7 +46,7 @@ def judge(studies: Sequence[Study] = (), benches: Sequence[ProjectionBench] = ()
 
     chosen, speeds, languages = rows_of("chosen"), rows_of("speeds"), rows_of("by_language")
     quality = {number: [vars(cell) for cell in QUALITY if cell.set == number] for number in (1, 2)}
-    projection = [vars(row) for rows in PROJECTION.values() for row in rows]
+    projection = [vars(row) for rows, _ in PROJECTION.values() for row in rows]
     table_6 = [dict(row) | {"difference": row["clustered"] - row["baseline"]} for row in PAPER.table("table-6").rows]
     tables = [
         PAPER.table("table-1").shown(),

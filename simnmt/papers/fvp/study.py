@@ -170,7 +170,7 @@ class Study(Configuration):
         return [Row(**self._row(entry)) for entry in getattr(self, part)]
 
     def _row(self, entry: Clusters) -> dict[str, Any]:
-        row = entry.model_dump() | {"model": self.name, "vocab": self.model.vocab, "way": entry.method, "kind": "measured"}
+        row = entry.model_dump() | {"model": self.name, "vocab": self.model.vocab, "method": entry.method, "kind": "measured"}
         row["name"] = f"{self.name}, {entry.label}"
         row["agreement"] = f"not exact: {100 * row['identical']:.1f} % of the sentences the same"  # XP-03
         if isinstance(entry, Speed):

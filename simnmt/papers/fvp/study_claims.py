@@ -79,8 +79,8 @@ def _decoded(identifier: str, ours: str, effects: Callable[[Rows], Effects], why
     def value(rows: Rows) -> Result:
         effect = effects(rows)
         texts = [
-            f"{label}, {way}: " + ", ".join(_fill(f"{ours} (beam {{beam}}, batch {{batch}})", row) for row in group)
-            for (label, way), group in grouped(rows, "label", "way", order="rows").items()
+            f"{label}, {method}: " + ", ".join(_fill(f"{ours} (beam {{beam}}, batch {{batch}})", row) for row in group)
+            for (label, method), group in grouped(rows, "label", "method", order="rows").items()
         ]
         return Result(effect, "; ".join(texts), why, words=None)
 
@@ -117,7 +117,7 @@ def _predicted(rows: Rows) -> Effects:
 
 
 def _single(rows: Rows) -> Result:
-    groups = grouped(rows, "label", "way", order="rows").values()
+    groups = grouped(rows, "label", "method", order="rows").values()
     pairs = [(group[0], group[1]) for group in groups if len(group) == 2 and group[0].rows == 1]
     if not pairs:
         raise _lacking("chosen at both searches")
@@ -137,11 +137,11 @@ def _fastest(rows: Rows) -> Result:
         supporting = [row for row in group if row.top == 1 and row.clusters >= most / 2]
         opposing = [row for row in group if row not in supporting]
         where = f"{label}, beam {beam}, batch {batch}"
-        ours.append(f"{where}: {group[0].gain_percent:+.1f} % at {group[0].way}")
+        ours.append(f"{where}: {group[0].gain_percent:+.1f} % at {group[0].method}")
         if supporting and opposing:
             best, rival = supporting[0], opposing[0]
             effects[where] = [ours > theirs for ours, theirs in zip(best.gains, rival.gains, strict=True)]
-            judged.append(f"{best.way} ({best.gain_percent:+.1f} %) against {rival.way} ({rival.gain_percent:+.1f} %)")
+            judged.append(f"{best.method} ({best.gain_percent:+.1f} %) against {rival.method} ({rival.gain_percent:+.1f} %)")
     if not effects:
         raise _lacking("speeds of K = 1 and others at high numbers of clusters")
     why = "the best with K = 1 and half of the most clusters or more against the best of the others, round by round: "

@@ -44,7 +44,7 @@ class Report:
 
     def document(self) -> dict[str, Any]:
         """Return the document that `--json` prints."""
-        setting = [{"what": noun, "said": description} for noun, description in self.paper.setting.items()]
+        setting = [{"what": noun, "description": description} for noun, description in self.paper.setting.items()]
         tables = [
             {"id": table.id, "title": table.title, "rows": list(map(row_record, self.rows.get(table.id, table.rows)))}
             for table in self.tables

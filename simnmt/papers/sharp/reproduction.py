@@ -112,7 +112,7 @@ def product_figure(rows: Rows) -> Figure:
 
 def report(speeds: SharpSpeeds, agreements: Sequence[RungAgreement] = (), *, quick: bool = False) -> Report:
     """Return the reproduction for JSON, terminal and page."""
-    activations = [{"way": method, "ns": 1e9 * seconds} for method, seconds in speeds.activations.median().items()]
+    activations = [{"method": method, "ns": 1e9 * seconds} for method, seconds in speeds.activations.median().items()]
     products = product_rows(speeds)
     tables: list[Table] = [
         PAPER.shown_table(

@@ -89,16 +89,19 @@ def study_classifier(
             width=geometry.width,
         )
         judged = StudiedTask(name=Path(task.path).name, sha256=task.sha256, examples=len(task), largest_class=task.majority)
+        ranking = None if importance_task is None else read_task(importance_task, label_names=store.label_names or None)
         if out is not None and out.exists():
             study = read_study(out, Study)
-            if (study.model, study.task) != (model, judged):
-                what = f"a study of {study.name}, of another model or task"
+            ranked = study.importance.task_sha256 if ranking is None else ranking.sha256
+            if (study.model, study.task, study.importance.task_sha256) != (model, judged, ranked):
+                what = f"a study of {study.name}, of another model, task or importance task"
                 raise CalibrationError(what, path=out, remedy="choose another file")
-        elif importance_task is None:
+        elif ranking is None:
             raise CalibrationError("no examples to rank the shards by", path=task.path, remedy="give --importance-task FILE")
         else:
-            ranking = read_task(importance_task, label_names=store.label_names or None)
             study = Study(tool=TOOL, model=model, task=judged, importance=_ranked(store, ranking, task), answers={})
+            if out is not None:
+                write_study(out, study)
         return measure(study, _evaluator(store, task), out=out, progress=progress)
 
 
