@@ -18,14 +18,14 @@ from simnmt.base.shipped_files import find
 from simnmt.calibrate import profile_assembly
 from simnmt.calibrate.box import BoxDescription, describe
 from simnmt.calibrate.harness import Listener, Silent, rounds
-from simnmt.calibrate.journal import Journal, journal_path
+from simnmt.calibrate.journal import STATE, Journal, journal_path
 from simnmt.calibrate.parts import Bench, Part, groups
 from simnmt.calibrate.processor_use import pinned
 from simnmt.calibrate.settings import CalibrationError, Settings
 from simnmt.nmt.engine import Engine, EngineAccount, load_engine
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.doubts import profile_doubts
-from simnmt.profile.origin import LengthUnit
+from simnmt.profile.origin import Conditions, LengthUnit
 from simnmt.profile.profile_file import read_profile, write_profile
 
 TOOL = f"simnmt calibrate, simnmt {VERSION}"
@@ -86,10 +86,10 @@ def calibrate(
         _check_text(account, settings)
         bench = Bench(settings, engine, listener, Path(os.path.realpath(path)).parent, drawn)
         with kept_journal(path, _header(settings, account, box, drawn), listener, replaces=replaces_journal) as journal:
-            state = profile_assembly.state(box)
+            sessions = kept_sessions(journal, box)
             frame = measure(bench, journal)
             after = profile_assembly.state(describe())
-            conditions = profile_assembly.conditions_block(state, after, frame, cpus, settings.gap_s)
+            conditions = profile_assembly.conditions_block(sessions, after, frame, cpus, settings.gap_s)
             named: dict[str, Any] = {"device_name": device_name, "tool": TOOL}
             if before is None:
                 src_unit, tgt_unit = settings.units
@@ -180,13 +180,21 @@ def kept_journal(out: Path, header: Mapping[str, Any], listener: Listener, *, re
         try:
             if journal.remark:
                 listener.say(journal.remark)
-            if journal.findings:
+            if journal.measured:
                 listener.say(f"going on from {journal.path}")
             yield journal
         except BaseException:
-            if journal.findings:
+            if journal.measured:
                 listener.say(f"kept what was measured in {journal.path}; the same command goes on from there")
             raise
+
+
+def kept_sessions(journal: Journal, box: BoxDescription) -> list[Conditions]:
+    """Keep the state of the box before this session; return those before all sessions of the journal."""
+    known = [state for name, state in journal.findings.items() if name.startswith(STATE)]
+    state = profile_assembly.state(box)
+    journal.finding(f"{STATE}{len(known)}", state.model_dump(mode="json", exclude_defaults=True))
+    return [*map(Conditions.model_validate, known), state]
 
 
 # Checks before hours of measuring.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import tempfile
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -83,10 +85,13 @@ class ColdFile:
         self._buffer = memoryview(bytearray(os.urandom(1) * most_bytes))  # written to, so that its pages exist
         self._left_pages: int | None = None
         try:
-            self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115
-            for _ in range(4):
-                self._file.write(os.urandom(most_bytes))
-            os.fsync(self._file.fileno())
+            with ExitStack() as opened:
+                self._file = opened.enter_context(tempfile.TemporaryFile(dir=folder, buffering=0))
+                for _ in range(4):
+                    if self._file.write(os.urandom(most_bytes)) < most_bytes:
+                        raise OSError(errno.ENOSPC, "the disk is full")
+                os.fsync(self._file.fileno())
+                opened.pop_all()
         except OSError as error:
             raise DiskError(error.strerror or str(error), path=folder) from None
 
@@ -105,7 +110,9 @@ class ColdFile:
             chunk = self._buffer[start : min(start + chunk_bytes, size)]
             end_s = 0.0 if bucket is None else bucket.end_s(time.perf_counter(), len(chunk))
             while chunk:
-                chunk = chunk[self._file.readinto(chunk) :]
+                if not (read := self._file.readinto(chunk)):
+                    raise DiskError("the file ended early")
+                chunk = chunk[read:]
             if bucket is not None:
                 time.sleep(max(end_s - time.perf_counter(), 0.0))
         has_own_cache = self.mount is not None and self.mount.has_own_cache

@@ -36,7 +36,7 @@ class Finding:
 
 def examine(folder: str | os.PathLike[str] = ".") -> tuple[BoxDescription, list[Finding]]:
     """Return this box and the findings; `folder`: place of disk reads. Missing parts give findings, not exceptions."""
-    others_cpus = processor_use.others_cpus() or 0.0  # first, because loading the libraries is a load too
+    others_cpus = processor_use.others_cpus()  # first, because loading the libraries is a load too
     box, gpus = describe(), torch_gpus()
     engines = [engine_finding("torch", "models", device) for device in ("cpu", *gpus)]
     engines += [engine_finding("ctranslate2", "ctranslate2", device) for device in ("cpu", "cuda")]
@@ -49,10 +49,10 @@ SMALL_MEMORY_BYTES = 2_000_000_000
 INT8_UNITS = {"avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm"}
 
 
-def hardware_findings(box: BoxDescription, others_cpus: float) -> Iterator[Finding]:
+def hardware_findings(box: BoxDescription, others_cpus: float | None) -> Iterator[Finding]:
     """Yield findings on threads, vector units, memory, clock, load and neighbours.
 
-    `others_cpus`: CPUs' worth of time that other programs use.
+    `others_cpus`: CPUs' worth of time that other programs use; None: not known.
     """
     model = (box.cpu_model or box.machine) + (f" in {box.board}" if box.board else "")
     cores = f", {box.allowed_cores} cores" if box.allowed_cores else ""
@@ -84,10 +84,13 @@ def hardware_findings(box: BoxDescription, others_cpus: float) -> Iterator[Findi
         yield Finding("warning", "clock", what, "choose by sudo nvpmodel -m N, then hold with sudo jetson_clocks")
 
     cpus = box.logical_cores or box.usable_cpus
-    used = f"others use {others_cpus:.2f} of {_counted(cpus, 'CPU')}"
-    remedy = f"wait until it is below {processor_use.QUIET_SHARE * cpus:.1f}: see top"
-    busy = Finding("warning", "load", f"{used}: other programs will disturb the times", remedy)
-    yield busy if processor_use.is_busy(others_cpus, box) else Finding("can", "load", f"{used}: quiet")
+    if others_cpus is None:
+        yield Finding("warning", "load", "the use of the CPUs by other programs is not known", "see top")
+    else:
+        used = f"others use {others_cpus:.2f} of {_counted(cpus, 'CPU')}"
+        remedy = f"wait until it is below {processor_use.QUIET_SHARE * cpus:.1f}: see top"
+        busy = Finding("warning", "load", f"{used}: other programs will disturb the times", remedy)
+        yield busy if processor_use.is_busy(others_cpus, box) else Finding("can", "load", f"{used}: quiet")
     if box.virtualisation:
         what = f"{box.virtualisation}: neighbours on the same hardware are invisible"
         yield Finding("warning", "box", what, "compare two calibrations of different hours")

@@ -19,7 +19,7 @@ from simnmt.base import VERSION
 from simnmt.base.errors import shorten
 from simnmt.calibrate import profile_assembly
 from simnmt.calibrate.box import describe
-from simnmt.calibrate.calibration import TOOL, Calibrated, kept_journal, refuse_unwritable
+from simnmt.calibrate.calibration import TOOL, Calibrated, kept_journal, kept_sessions, refuse_unwritable
 from simnmt.calibrate.endpoint_apis import APIS, MOST_TOKENS, Endpoint, refused
 from simnmt.calibrate.harness import Case, Listener, Silent, nothing, rounds
 from simnmt.calibrate.journal import Journal
@@ -104,12 +104,12 @@ def calibrate_endpoint(
     facts["sentences"] = hashlib.sha256("\n".join(sentences).encode()).hexdigest()[:16]
     header = {"endpoint": facts, "box": {"cpu_model": box.cpu_model}, "simnmt": VERSION}
     with kept_journal(path, header, listener, replaces=replaces_journal) as journal:
-        state, endpoint = profile_assembly.state(box), settings.connect()
+        sessions, endpoint = kept_sessions(journal, box), settings.connect()
         try:
             requests = _requests(settings, endpoint, sentences, journal, listener)
         except ServiceError as error:
             raise refused(error, settings.url) from None
-        conditions = profile_assembly.conditions_block(state, profile_assembly.state(box), None, [])
+        conditions = profile_assembly.conditions_block(sessions, profile_assembly.state(describe()), None, [])
         device = Device(name=device_name or f"endpoint {urlsplit(settings.url).netloc}")
         named: dict[str, Any] = {"name": path.stem, "device": device, "conditions": conditions}
         profile = _profile(settings, ServiceTimes(requests), endpoint.echo_name, named)
@@ -226,16 +226,23 @@ class ServiceTimes:
         """Return the reasons to distrust the figures."""
         requests = self.requests
         cut, long = requests["is_cut"].sum(), (requests["tgt_len"] > 3.0 * requests["src_len"] + 20).sum()
-        doubts = {
-            "repeated sentences were answered far faster: the service remembers translations, so that only the first request "
-            "of each sentence counts": self.remembers,
-            "the model thinks before it translates: a part of the times, not of the lengths (turn thinking off at the "
-            "service)": requests["thinks"].any(),
-            f"{cut} of {len(requests)} answers are cut at the limit of {MOST_TOKENS:,} tokens": cut,
-            f"{long} of {len(requests)} answers are implausibly long for a translation (see what the service answers)": long,
-            "source and target lengths do not vary independently: their slopes are not known (give other text)": collinear,
-        }
-        return tuple(doubt for doubt, holds in doubts.items() if holds)
+        doubts = list[str]()
+        if self.remembers:
+            doubts.append(
+                "repeated sentences were answered far faster: the service remembers translations, so that only the first "
+                "request of each sentence counts"
+            )
+        if requests["thinks"].any():
+            remedy = "turn thinking off at the service"
+            doubts.append(f"the model thinks before it translates: a part of the times, not of the lengths ({remedy})")
+        if cut:
+            doubts.append(f"{cut} of {len(requests)} answers are cut at the limit of {MOST_TOKENS:,} tokens")
+        if long:
+            remedy = "see what the service answers"
+            doubts.append(f"{long} of {len(requests)} answers are implausibly long for a translation ({remedy})")
+        if collinear:
+            doubts.append("source and target lengths do not vary independently: their slopes are not known (give other text)")
+        return tuple(doubts)
 
 
 def _profile(settings: EndpointSettings, times: ServiceTimes, echo_name: str, named: dict[str, Any]) -> DeviceProfile:

@@ -55,9 +55,9 @@ def find_energy_meter(device: str) -> tuple[EnergyMeter | None, str]:
     On a Jetson both devices are on the module's rails, and get the same counter.
     """
     kind, _, number = device.partition(":")
-    sources = {"rapl": _open_rapl} if kind == "cpu" else {"nvml": partial(_open_nvml, int(number or 0))}
+    first = ("rapl", _open_rapl) if kind == "cpu" else ("nvml", partial(_open_nvml, int(number or 0)))
     obstacles = []
-    for name, open_source in (sources | {"ina3221": _open_ina3221}).items():
+    for name, open_source in (first, ("ina3221", _open_ina3221)):
         try:
             meter = open_source()
             time.sleep(STILL_S)
@@ -71,7 +71,8 @@ def find_energy_meter(device: str) -> tuple[EnergyMeter | None, str]:
         except ImportError:
             obstacles.append(f"{name}: nvidia-ml-py is not installed ({install_command('nvidia')})")
         except _NoCounterError as error:
-            obstacles += [f"{name}: {error}"] if name != "ina3221" else []
+            if name != "ina3221":
+                obstacles.append(f"{name}: {error}")
         except Exception as error:  # NVML has a class for each error; Pascal and earlier, and integrated GPUs, have no counter
             obstacles.append(f"{name}: it cannot be read: {error}")
     return None, "; ".join(obstacles)

@@ -12,6 +12,8 @@ from simnmt.base.files import MOST_TEXT_BYTES, check_regular
 from simnmt.calibrate.settings import CalibrationError
 
 VERSION = 2
+STATE = "state "
+"""Beginning of the names of findings that are no measurements: the state of the box before each session."""
 
 
 def journal_path(out: str | os.PathLike[str]) -> Path:
@@ -57,9 +59,14 @@ class Journal:
         self._write([name, result])
         self.findings[name] = result
 
+    @property
+    def measured(self) -> bool:
+        """Whether it holds a measurement."""
+        return not all(name.startswith(STATE) for name in self.findings)
+
     def close(self) -> None:
-        """Close the file and keep it; remove it if it holds nothing."""
-        if not self._file.closed and not self.findings:
+        """Close the file and keep it; remove it if nothing was measured."""
+        if not self._file.closed and not self.measured:
             self.remove()
         self._file.close()
 
@@ -86,6 +93,8 @@ class Journal:
             name, result = json.loads(line)
         except (ValueError, TypeError):
             raise self._no_journal(number) from None
+        if not isinstance(name, str):
+            raise self._no_journal(number)
         return name, result
 
     def _no_journal(self, line: int) -> CalibrationError:

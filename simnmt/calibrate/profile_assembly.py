@@ -49,23 +49,24 @@ def state(box: BoxDescription) -> Conditions:
 
 
 def conditions_block(
-    before: Conditions,
+    sessions: Sequence[Conditions],
     after: Conditions,
     frame: pd.DataFrame | None,
     pinned_cpus: Sequence[int],
     gap_s: float | None = None,
 ) -> Conditions:
-    """Return `conditions` of a profile: the state before and after the measurement, and the drift of the reference work.
+    """Return `conditions` of a profile: the state before each session and after the last, and the drift of the reference work.
 
     `frame`: rows that were measured beside reference work; None if there are none.
     """
-    states, drift = (before, after), {} if frame is None else _drift(frame)
+    states, drift = (*sessions, after), {} if frame is None else _drift(frame)
+    busy = [state.busy for state in states if state.busy is not None]
     return Conditions(
-        load_average=before.load_average,
+        load_average=max((state.load_average for state in sessions if isinstance(state.load_average, float)), default=None),
         governor=after.governor,
         frequency_mhz=tuple(state.frequency_mhz for state in states if isinstance(state.frequency_mhz, float)) or None,
         others_cpus=max((state.others_cpus for state in states if state.others_cpus is not None), default=None),
-        busy=any(state.busy for state in states),
+        busy=any(busy) if busy else None,
         gap_s=gap_s,
         **{"load_average_after": after.load_average, "pinned_cpus": list(pinned_cpus)} | drift,
     )
@@ -199,12 +200,13 @@ def engine_block(account: EngineAccount, beam: int) -> EngineBlock:
 
 def _details(account: EngineAccount, box: BoxDescription) -> str:
     """Return the properties of the box that a repeat of the measurement needs."""
-    measures = {
-        f"{box.logical_cores} logical CPUs": box.logical_cores,
-        f"a quota of {box.cpu_quota} CPUs": box.cpu_quota,
-        f"{(box.memory_bytes or 0) / 2**30:.0f} GiB memory": box.memory_bytes,
-        f"governor {box.governor}": box.governor,
-    }
     facts = [box.board, box.cpu_model, box.jetson, " ".join(box.simd), box.virtualisation, box.system]
-    facts += [text for text, is_known in measures.items() if is_known]
+    if box.logical_cores:
+        facts.append(f"{box.logical_cores} logical CPUs")
+    if box.cpu_quota:
+        facts.append(f"a quota of {box.cpu_quota} CPUs")
+    if box.memory_bytes:
+        facts.append(f"{box.memory_bytes / 2**30:.0f} GiB memory")
+    if box.governor:
+        facts.append(f"governor {box.governor}")
     return "; ".join(filter(None, [*facts, *(f"{name} {version}" for name, version in account.versions.items())]))

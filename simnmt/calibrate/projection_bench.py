@@ -16,6 +16,7 @@ from simnmt.profile.blocks import Kind
 Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(gt=0.0, le=1.0)]
 Seconds = Annotated[float, Field(gt=0.0)]
+StageName = Literal["assign", "union", "product", "scatter", "search"]
 
 FIT_WITHIN = 0.10
 """Target of the fitted cost's mean relative error on held-out steps (FVP-09)."""
@@ -103,7 +104,7 @@ class StepTime(Configuration):
     """Active columns, mean over the alternating steps."""
     fitted: bool
     """True if its stages were fitted; else it judges the fit."""
-    stages_s: dict[str, float]
+    stages_s: Annotated[dict[StageName, Annotated[float, Field(ge=0.0)]], Field(min_length=5)]
     """Median seconds of single stages, by the names of `LayerCost`."""
     dense_s: Seconds
     """The fastest of torch's products with all columns, and the search."""

@@ -152,7 +152,7 @@ class StiSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if list(self.lengths) != sorted(set(self.lengths)) or self.lengths[0] < 1:
+        if not self.lengths or list(self.lengths) != sorted(set(self.lengths)) or self.lengths[0] < 1:
             raise CalibrationError("lengths below 1, twice or out of order", remedy="give rising --lengths, as in 16,32")
 
     def within(self, positions: int) -> None:

@@ -22,7 +22,7 @@ from torch import Tensor
 from simnmt.calibrate import processor_use
 from simnmt.calibrate.box import describe
 from simnmt.calibrate.harness import Case, by_round, ratio, rounds
-from simnmt.calibrate.projection_bench import LayerCost, ProjectionBench, Setting, StepTime
+from simnmt.calibrate.projection_bench import LayerCost, ProjectionBench, Setting, StageName, StepTime
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.kernels.cases import Run, last_cache_bytes
 from simnmt.kernels.columns import Centroids, ColumnSets, gathered_products, scatter
@@ -173,7 +173,7 @@ def active_steps(layer: Layer, step: Step, logits: Tensor) -> dict[str, Run]:
 
 COLD = ("assign", "product")
 """Stages whose numbers are in memory, or in the last cache if it holds the weights; others find theirs in the nearer caches."""
-Stage = tuple[str, int, Run]
+Stage = tuple[StageName, int, Run]
 """A stage, its columns as in `StagePoint`, and its run."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
@@ -79,9 +79,9 @@ def bench(
 def _format_bench(done: ProjectionBench) -> str:
     from simnmt.calibrate.box import describe
     from simnmt.calibrate.processor_use import is_busy
-    from simnmt.calibrate.projection_bench import FIT_WITHIN
+    from simnmt.calibrate.projection_bench import FIT_WITHIN, StageName
 
-    names = ("assign", "union", "product", "scatter", "search")
+    names = get_args(StageName)
     stages, times = list[list[str]](), list[list[str]]()
     for step in done.steps:
         star = "" if step.fitted else "*"

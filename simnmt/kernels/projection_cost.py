@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Annotated, NamedTuple
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from simnmt.base.configuration import Configuration
 from simnmt.profile.blocks import Rising
@@ -34,6 +34,12 @@ class StageCost(Configuration):
     rows: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1), Rising]
     fixed_s: Costs
     s_per_column: Costs
+
+    @model_validator(mode="after")
+    def _together(self) -> StageCost:
+        if {len(self.fixed_s), len(self.s_per_column)} != {len(self.rows)}:
+            raise ValueError("one cost of each kind is needed for each number of rows")
+        return self
 
     def seconds(self, rows: int, columns: float) -> float:
         """Return the seconds at a number of rows, extrapolated from the last two beyond the measured range."""

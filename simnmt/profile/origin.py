@@ -127,7 +127,7 @@ class EndpointBlock(Block):
 
 
 class Conditions(Block):
-    """State of the box during the session that made a profile; further keys are allowed."""
+    """State of the box during the sessions that made a profile; further keys are allowed."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -135,7 +135,7 @@ class Conditions(Block):
     governor: Annotated[str | None, Shown("governor {}")] = None
     frequency_mhz: Annotated[Positive | tuple[Positive, ...] | None, Shown("{:.4g} MHz")] = None
     others_cpus: NotNegative | None = None
-    """CPUs' worth of time that other programs used before or after the session, whichever is greater."""
+    """CPUs' worth of time that other programs used before a session or after the last, whichever is greatest."""
     busy: bool | None = None
     """True if that is enough to disturb a measurement; null if it was not watched."""
     drift: Annotated[NotNegative | None, Shown("drift {:.3g} %", PERCENT)] = None

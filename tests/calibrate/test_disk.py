@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -50,6 +51,19 @@ def test_a_paced_read_is_never_faster_than_its_pace(folder: Path) -> None:
             file.drop(140_000)
             seconds.append(file.read(140_000)["seconds"])
         assert 0.0 < min(seconds) < 140_000 / 5e6
+
+
+@pytest.mark.parametrize("most_bytes", [14_000, 20_000])
+def test_a_disk_that_fills_up_is_refused(folder: Path, most_bytes: int) -> None:
+    """Within the last of the four parts, or before it."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limits[1]))
+    try:
+        with pytest.raises(DiskError) as caught:
+            ColdFile(folder, most_bytes)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert caught.value.path == str(folder)
 
 
 def test_memory_is_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

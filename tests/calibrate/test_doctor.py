@@ -50,6 +50,11 @@ def test_hardware_is_fit_or_warned_of(facts: dict[str, object], topic: str, expe
     assert statuses(replace(SERVER, **facts), topic) == expected  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(("others", "status"), [(None, "warning"), (0.0, "can"), (7.0, "warning")])
+def test_the_load_is_quiet_only_where_it_is_known(others: float | None, status: str) -> None:
+    assert [finding.status for finding in hardware_findings(SERVER, others) if finding.topic == "load"] == [status]
+
+
 def test_the_box_at_hand_gets_all_findings_in_single_lines_and_nothing_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -218,7 +218,13 @@ def test_a_journal_of_other_settings_or_of_another_version_is_refused_and_kept(
 
 
 @pytest.mark.parametrize(
-    "lines", [['{"a": 1}'], ["\x00\x01"], [json.dumps({"journal": 2, **HEADER}), '["disk", 1]', "{", '["disk", 1]']]
+    "lines",
+    [
+        ['{"a": 1}'],
+        ["\x00\x01"],
+        [json.dumps({"journal": 2, **HEADER}), '["disk", 1]', "{", '["disk", 1]'],
+        [json.dumps({"journal": 2, **HEADER}), '[["disk"], 1]'],
+    ],
 )
 def test_a_file_that_is_no_journal_or_is_damaged_is_refused_and_kept(
     journal: Callable[..., Journal], tmp_path: Path, lines: Iterable[str]

@@ -18,9 +18,11 @@ from simnmt.calibrate.fits import fit_grid
 from simnmt.calibrate.harness import rounds
 from simnmt.calibrate.parts import Bench
 from simnmt.calibrate.parts import box as box_parts
-from simnmt.calibrate.parts.corrections import fit_padding, fit_sources, padding_cases, source_cases
+from simnmt.calibrate.parts.corrections import fit_padding, fit_sources, overrun_cases, padding_cases, source_cases
+from simnmt.calibrate.parts.step import fit as fit_steps
 from simnmt.calibrate.parts.step import gap_overheads
-from simnmt.calibrate.settings import Settings
+from simnmt.calibrate.settings import CalibrationError, Settings
+from simnmt.nmt.errors import OutOfMemory
 from simnmt.profile.blocks import EncoderBlock, Overhead, StepBlock
 from tests.calibrate.conftest import Measured
 from tests.calibrate.engines import QUICK, FakeEngine
@@ -147,6 +149,25 @@ def test_what_long_sources_add_is_found_on_a_box_with_neighbours(attention_s: fl
     measured = bench(box)
     step = fit_sources(rounds(source_cases(measured), 6), measured)["step"]
     assert step.s_per_row_src_token == pytest.approx(attention_s, rel=0.05, abs=5e-8)
+
+
+def test_without_memory_for_any_case_nothing_is_fitted(parts: Parts) -> None:
+    class Full(FakeEngine):
+        def run(self, work: Any) -> Any:
+            raise OutOfMemory("full")
+
+        in_turn_s = run
+
+    measured = bench(Full())
+    frame = rounds(source_cases(measured), 2)
+    assert fit_sources(frame, measured) == fit_steps(frame, measured) == {} and len(measured.remarks) == 2
+
+
+def test_a_text_of_few_sentences_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("a b\n" * 9)
+    with pytest.raises(CalibrationError) as refused:
+        overrun_cases(bench(FakeEngine(), beam=2, text=str(tmp_path / "text")))
+    assert refused.value.path == str(tmp_path / "text")
 
 
 # Beside the model.

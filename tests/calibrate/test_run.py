@@ -147,19 +147,29 @@ def test_paper_mode_draws_its_lengths_from_the_table(measured: Any) -> None:
     assert "300 inferences with the lengths of @de-en-news" in profile.provenance.source
 
 
-@pytest.mark.parametrize(("others", "warned"), [(0.05, False), (1.5, True), (None, False)])
+@pytest.mark.parametrize(("others", "warned"), [(0.05, False), (1.5, True), (None, None)])
 def test_a_box_is_busy_by_what_others_do_now_and_not_by_what_we_did_before(
-    monkeypatch: pytest.MonkeyPatch, others: float | None, warned: bool
+    monkeypatch: pytest.MonkeyPatch, others: float | None, warned: bool | None
 ) -> None:
     """A load average of 3 is what our own last calibration leaves behind."""
     monkeypatch.setattr(processor_use, "others_cpus", lambda: others)
     state = profile_assembly.state(BoxDescription("x86_64", "Linux", logical_cores=2, load_average=(3.0, 1.0, 1.0)))
-    block = profile_assembly.conditions_block(state, state, None, [])
+    block = profile_assembly.conditions_block([state], state, None, [])
     assert (block.load_average, block.others_cpus, block.busy) == (3.0, others, warned)
-    assert len(profile_assembly.busy_warnings([state, state], "the run")) == warned
+    assert len(profile_assembly.busy_warnings([state, state], "the run")) == bool(warned)
 
 
 # Where a journal or a profile was before.
+
+
+def test_the_state_before_each_session_is_in_the_profile(measured: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other programs ran before the first session, which ended early, and none before the second."""
+    others = iter([1.5, 0.0, 0.0])
+    monkeypatch.setattr(processor_use, "others_cpus", lambda: next(others))
+    with pytest.raises(KeyboardInterrupt):
+        measured(ALONE, FakeEngine(noise=0.0, stop_at=20))
+    conditions = measured(ALONE, FakeEngine(noise=0.0)).profile.conditions
+    assert (conditions.others_cpus, conditions.busy) == (1.5, True)
 
 
 @pytest.mark.parametrize("stop_at", [45, 90])

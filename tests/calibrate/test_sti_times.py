@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from simnmt.calibrate.harness import Silent
-from simnmt.calibrate.settings import StiSettings
+from simnmt.calibrate.settings import CalibrationError, StiSettings
 from simnmt.calibrate.streaming.measurements import (
     THREAD,
     DecoderLayers,
@@ -182,3 +182,9 @@ def test_a_translator_gets_the_costs_of_both_halves_and_a_plane(tmp_path: Path) 
     assert execution.kind == "inferred"
     assert execution.plane.s_per_tgt_token == pytest.approx(3 * cost.decoder.step_s[-1] + cost.head_s)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("lengths", [(), (0, 8), (16, 8), (8, 8)])
+def test_lengths_that_do_not_rise_are_refused(lengths: tuple[int, ...]) -> None:
+    with pytest.raises(CalibrationError):
+        StiSettings(lengths=lengths)

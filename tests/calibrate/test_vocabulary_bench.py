@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,10 @@ from typer.testing import CliRunner
 from simnmt.base.errors import InputError
 from simnmt.calibrate import vocabulary_bench as benching
 from simnmt.calibrate.projection_bench import Setting, read_bench
+from simnmt.calibrate.settings import CalibrationError
 from simnmt.calibrate.vocabulary_bench import active_steps, dense_steps, random_layer, random_step, vocabulary_bench
 from simnmt.cli.vocab import app
-from tests.papers.vocab_stand_ins import cost, stage
+from tests.papers.vocab_stand_ins import bench, cost, stage
 
 
 @pytest.fixture(autouse=True)
@@ -60,6 +62,19 @@ def test_the_verb_times_each_setting_judges_its_fit_and_writes_the_document(tmp_
         assert min(*one.stages_s.values(), one.dense_s, one.columns_s, one.ratio, one.scattered_ratio) > 0.0
         assert one.predicted_s == pytest.approx(written.costs[0].step_s(round(one.columns), one.rows, 30))
     assert [(each.vocab, each.width, each.product.rows) for each in written.costs] == [(900, 24, (1, 6))]
+
+
+@pytest.mark.parametrize("damaged", ["a stage without its costs", "a step without a stage"])
+def test_a_bench_without_a_part_is_refused_where_it_is_read(tmp_path: Path, damaged: str) -> None:
+    content = json.loads(bench().model_dump_json())
+    if damaged.startswith("a stage"):
+        content["costs"][0]["union"]["fixed_s"] = [0.1, 0.2]
+    else:
+        del content["steps"][0]["stages_s"]["assign"]
+    (tmp_path / "bench.json").write_text(json.dumps(content))
+    with pytest.raises(CalibrationError) as caught:
+        read_bench(tmp_path / "bench.json")
+    assert str(caught.value.path) == str(tmp_path / "bench.json")
 
 
 def test_invalid_settings_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ import pandas as pd
 from simnmt.calibrate.cells import STEP_SRC_LEN
 from simnmt.calibrate.harness import Case, counted, nothing
 from simnmt.calibrate.parts import Bench, Blocks, Cases, Part
+from simnmt.calibrate.settings import CalibrationError
 from simnmt.nmt.engine import Work
 from simnmt.profile.blocks import BeamOverrun
 from simnmt.profile.cost import DecodingCost
@@ -51,7 +52,11 @@ def fit_sources(frame: pd.DataFrame, bench: Bench) -> Blocks:
 
     The fit is least squares of relative errors to the median difference of each batch size.
     """
-    pairs = counted(frame)[["batch", "more", "pairs_s"]].explode("pairs_s")
+    rows = counted(frame)
+    if not len(rows):
+        bench.remarks.append("no cost of long sources: out of memory")
+        return {}
+    pairs = rows[["batch", "more", "pairs_s"]].explode("pairs_s")
     short_s, long_s = (pairs["pairs_s"].str[at].astype(float) for at in (0, 1))
     by_batch = (
         pairs.assign(short_s=short_s, share=long_s / short_s - 1.0).groupby("batch")[["more", "short_s", "share"]].median()
@@ -112,6 +117,11 @@ def overrun_cases(bench: Bench) -> Cases:
     settings, text = bench.settings, bench.settings.text
     if settings.beam == 1 or text is None or settings.backend != "torch" or settings.vocabulary:
         return {}
+    lines = filter(None, (line.strip() for line in TextLines(text, kept="head", pipes=False)))
+    sentences = list(islice(lines, SENTENCES))
+    if len(sentences) < LEAST_SENTENCES:
+        remedy = f"give a text with {LEAST_SENTENCES} or more"
+        raise CalibrationError(f"{len(sentences)} sentences do not show a beam's steps", path=text, remedy=remedy)
 
     def count() -> dict[str, int]:
         from simnmt.nmt.pretrained_tokenizer import Languages
@@ -119,8 +129,7 @@ def overrun_cases(bench: Bench) -> Cases:
 
         languages = Languages(settings.src_lang, settings.tgt_lang)
         translator = Translator.load(Path(settings.model), device=settings.device, beam=settings.beam, languages=languages)
-        lines = filter(None, (line.strip() for line in TextLines(text, kept="head", pipes=False)))
-        translations = translator.translate(list(islice(lines, SENTENCES)))
+        translations = translator.translate(sentences)
         done = [translation for translation in translations if translation.ended and translation.steps]
         tokens = sum(translation.tgt_len + 1 for translation in done)
         return {"sentences": len(done), "steps": sum(translation.steps for translation in done), "tokens": tokens}

@@ -44,6 +44,9 @@ def cases(bench: Bench) -> Cases:
 
 def fit(frame: pd.DataFrame, bench: Bench) -> Blocks:
     """Return `step`, `encoder`, and the gaps between steps."""
+    if not frame["seconds"].notna().any():
+        bench.remarks.append("no cost of steps and encoders by batch: out of memory")
+        return {}
     timed, fields = dict[str, pd.DataFrame](), dict[str, dict[str, Any]]()
     for what in ("step", "encoder"):
         rows = frame[frame["cell"] == what]

@@ -273,7 +273,7 @@ def _profiled(
     before = profile_assembly.state(box)
     with pinned(settings.threads) as cpus:
         sti, execution = measure()
-    conditions = profile_assembly.conditions_block(before, profile_assembly.state(describe()), None, cpus)
+    conditions = profile_assembly.conditions_block([before], profile_assembly.state(describe()), None, cpus)
     name, into = destination.out.stem, destination.into
     if into is not None:
         profile = profile_assembly.completed(into, {"sti": sti}, conditions, ["sti"], name=name, device_name=None, tool=TOOL)
