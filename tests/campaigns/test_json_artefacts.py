@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from simnmt.base.errors import InputError
-from simnmt.calibrate.projection_bench import read_bench
+from simnmt.calibrate.projection_bench import ProjectionBench, read_bench
 from simnmt.nmt.architecture import read_architecture
+from simnmt.papers.fvp.reproduction import judge
 from simnmt.papers.fvp.study import Study as VocabularyStudy
 from simnmt.papers.kit.study import read_study, study_text
 from simnmt.papers.sti.pipeline import read_pipeline
@@ -48,6 +49,10 @@ def use_study(study: Any, path: Path) -> None:
     assert read_study(path, type(study)) == study
 
 
+def use_bench(bench: ProjectionBench, path: Path) -> None:
+    judge([], [bench]).document()
+
+
 ARCHITECTURE = {"kind": "gru", "layers": 2, "hidden": 16, "embedding": 12, "src_vocab": 50, "tgt_vocab": 60, "attention": "dot"}
 
 Use = Callable[[Any, Path], object]
@@ -59,7 +64,7 @@ ARTEFACTS: dict[str, tuple[Callable[[], str], Callable[[Path], Any], Use | None,
     "vocabulary study": (
         lambda: study_text(vocab_stand_ins.study()), lambda path: read_study(path, VocabularyStudy), use_study, 100
     ),
-    "projection bench": (lambda: bench().model_dump_json(), read_bench, None, 200),
+    "projection bench": (lambda: bench().model_dump_json(), read_bench, use_bench, 200),
     "pipeline": (lambda: json.dumps(pipeline()), read_pipeline, None, 100),
     "architecture": (lambda: json.dumps(ARCHITECTURE), read_architecture, None, 200),
 }  # fmt: skip
