@@ -81,7 +81,7 @@ def test_figures_are_drawn_on_a_desk_and_a_phone(page: str, open_page: Any, tmp_
             "figure => figure.querySelector('.chart').data.map(({ name, x, y }) => [name, x, y])"
         )
         assert ["published: target known", [400], [17.5]] in points
-        opened.page.locator("#figure-3-drawn [data-option]").nth(1).click()
+        opened.page.locator("#figure-3-drawn select").select_option("1")
         assert "clusters and K = 1" in (opened.page.locator("#figure-3-drawn [data-reading]").text_content() or "")
         opened.page.set_viewport_size({"width": 1200, "height": 900})
         opened.page.wait_for_function("() => document.documentElement.scrollWidth === 1200")
