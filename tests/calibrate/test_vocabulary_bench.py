@@ -61,7 +61,7 @@ def test_the_verb_times_each_setting_judges_its_fit_and_writes_the_document(tmp_
     for one in written.steps:
         assert min(*one.stages_s.values(), one.dense_s, one.columns_s, one.ratio, one.scattered_ratio) > 0.0
         assert one.predicted_s == pytest.approx(written.costs[0].step_s(round(one.columns), one.rows, 30))
-    assert [(each.vocab, each.width, each.product.rows) for each in written.costs] == [(900, 24, (1, 6))]
+    assert [(cost.vocab, cost.width, cost.product.rows) for cost in written.costs] == [(900, 24, (1, 6))]
 
 
 @pytest.mark.parametrize("damaged", ["a stage without its costs", "a step without a stage"])

@@ -49,9 +49,9 @@ def test_a_measured_vocabulary_gives_its_share_and_agreement_at_each_batch_size(
     assert choice.shares == {"agreement": None, "identical": 0.93, "likeliest_active": 0.99}
     assert "99 %" in choice.fidelity and "93 %" in choice.fidelity
     assert str(choice.active[32]) == "36 % of 12,000 tokens active"
-    told = choice.as_json()
-    assert told["active_share"] == {"1": pytest.approx(0.05), "8": pytest.approx(0.12), "32": pytest.approx(0.36)}
-    assert (told["identical"], told["likeliest_active"]) == (0.93, 0.99)
+    document = choice.as_json()
+    assert document["active_share"] == {"1": pytest.approx(0.05), "8": pytest.approx(0.12), "32": pytest.approx(0.36)}
+    assert (document["identical"], document["likeliest_active"]) == (0.93, 0.99)
     assert moved.plane.s_per_tgt_token < restricted_profile().plane.s_per_tgt_token
 
 
