@@ -174,7 +174,7 @@ def test_a_translator_gets_the_costs_of_both_halves_and_a_plane(tmp_path: Path) 
     assert (len(cost.comp_s[4]), len(cost.decoder.step_s)) == (4, 4)
     assert cost.decoder.shard_bytes[32] > cost.shard_bytes[32]
     for layer in (0, 4):
-        assert cost.t_io(32, layer) >= 0.95 * cost.bytes_of(32, layer) / 1e6  # from a line fitted to measured reads
+        assert cost.t_io(32, layer) >= 0.5 * cost.bytes_of(32, layer) / 1e6  # the pace; a disk reads hundreds of times as fast
     assert sti.compute.slowed_by_reads is not None
     assert cost.head_s > 0.0
     # Words and positions, 4 + 8 attention projections, 32 neurons and their sums, 2 and 3 norms, and a small classifier.
