@@ -65,8 +65,7 @@ def replay(
     Example: simnmt live replay @live-smoke --gateway http://127.0.0.1:5000 --requests 500
     """
     with named_if_missing("live"):
-        from simnmt.live.replay import ReplaySettings
-        from simnmt.live.text import read_texts
+        from simnmt.live.replay import ReplaySettings, read_texts
     import simnmt.api
     from simnmt.cli.run_text import format_result
     from simnmt.scenario.document import overrides_of_call

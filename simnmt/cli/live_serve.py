@@ -39,11 +39,8 @@ from simnmt.cli.terminal import note
 if TYPE_CHECKING:
     from simnmt.batching import Batching
     from simnmt.experiment.cases import Unit
-    from simnmt.live.engine_process import EngineSettings
-    from simnmt.live.front import FrontSettings
     from simnmt.live.gateway import LiveGateway
-    from simnmt.live.server import LiveServer
-    from simnmt.live.service_engine import LocalService
+    from simnmt.live.server import Engine, FrontSettings, LiveServer
     from simnmt.service.http_server import Access, Limits
 
 TOKEN, SERVER_TOKEN, LOCAL_TOKEN = "SIMNMT_TOKEN", "SIMNMT_SERVER_TOKEN", "SIMNMT_LOCAL_TOKEN"
@@ -151,8 +148,9 @@ def server(
     """
     with named_if_missing("live"):
         from simnmt.live.deployment import engine_settings, expected_hash, target_of
-        from simnmt.live.engine_process import EngineSettings
-        from simnmt.live.server import LiveServer, ServerSettings
+        from simnmt.live.engine import EngineSettings
+        from simnmt.live.engine_process import EngineProcess
+        from simnmt.live.server import LiveServer
 
     front, access, limits = service_settings(context.params)
     with tempfile.TemporaryDirectory(prefix="simnmt-live-") as folder, log_file(log) as file:
@@ -168,8 +166,8 @@ def server(
             chosen = target_of(unit, device or unit.case.targets[-1].device)
             engine = engine_settings(chosen, Path(folder), **_engine_options(context.params))
             expected = None if any_model else expected_hash(chosen)
-        settings = ServerSettings(engine, front, access, limits, expected)
-        serve(lambda: LiveServer(settings, file, note), as_json)
+        process = EngineProcess(engine)
+        serve(LiveServer(process, front, access, limits, expected_hash=expected, log=file, on_error=note), as_json)
 
 
 def gateway(
@@ -252,7 +250,6 @@ def gateway(
             unit,
             policy or _only_policy(scenario, unit, recommended_policy),
             _servers(servers or (), [target.device for target in unit.case.targets[1:]]),
-            _local_engine(context, unit, Path(folder)),
             front,
             access,
             limits,
@@ -262,27 +259,26 @@ def gateway(
             any_model=any_model,
             delays=delays,
         )
-        serve(lambda: LiveGateway(settings, file, note), as_json)
+        engine = _local_engine(context, unit, Path(folder))
+        serve(LiveGateway(settings, engine, log=file, on_error=note), as_json)
 
 
-def serve(make: Callable[[], LiveServer | LiveGateway], as_json: bool) -> None:
+def serve(service: LiveServer | LiveGateway, as_json: bool) -> None:
     """Start a service, print where it listens, serve until a signal, and print a summary."""
     out = sys.stdout
 
-    async def run() -> LiveServer | LiveGateway:
-        service = make()
+    async def run() -> None:
         try:
             await service.start()
             url = service.front.service.url
             _print_line(as_json, {"event": "listening", "url": url, **service.health()}, f"listening on {url}", out)
-            await service.front.service.serve_until_stopped(service.hurry)
+            await service.front.service.serve_until_stopped(service.engine.hurry)
         finally:
             await service.close()
-        return service
 
     begin_s = time.monotonic()
     with prints_of_users():
-        service = asyncio.run(run())
+        asyncio.run(run())
     outcomes, duration_s = dict(service.front.outcomes), time.monotonic() - begin_s
     fallbacks = getattr(service, "fallbacks", 0)
     counts = ", ".join(f"{count:,} {outcome}" for outcome, count in outcomes.items()) or "no request"
@@ -298,7 +294,7 @@ def _print_line(as_json: bool, document: Mapping[str, Any], text: str, out: Text
 
 def service_settings(params: Mapping[str, Any]) -> tuple[FrontSettings, Access, Limits]:
     """Return what the options say about clients. Raises `InputError`."""
-    from simnmt.live.front import FrontSettings
+    from simnmt.live.server import FrontSettings
     from simnmt.service.http_server import Access, Limits, parse_address
 
     front = FrontSettings(
@@ -323,7 +319,7 @@ def service_settings(params: Mapping[str, Any]) -> tuple[FrontSettings, Access, 
 
 def _engine_options(params: Mapping[str, Any], **others: str | None) -> Mapping[str, Any]:
     """Return the fields of `EngineSettings` that options give; `others`: further fields, None for none."""
-    from simnmt.live.engine_process import EngineSettings
+    from simnmt.live.engine import EngineSettings
 
     names = {field.name for field in fields(EngineSettings)} - {"batching", "device"}
     options = {
@@ -344,22 +340,25 @@ _ENGINE_OPTIONS = (
 )
 
 
-def _local_engine(context: typer.Context, unit: Unit, folder: Path) -> EngineSettings | LocalService:
+def _local_engine(context: typer.Context, unit: Unit, folder: Path) -> Engine:
     """Return what executes on a gateway's own device, as the options say. Raises `InputError`."""
     from simnmt.live.deployment import engine_settings, target_of
-    from simnmt.live.service_engine import LocalService, unit_of_lengths
+    from simnmt.live.engine_process import EngineProcess
+    from simnmt.live.service_engine import ServiceEngine, unit_of_lengths
 
     params, target = context.params, target_of(unit, unit.case.targets[0].device)
     if params["local_server"] is None:
         if params["local_unit"] is not None:
             raise InputError("--local-unit without --local-server", remedy="leave it out")
-        return engine_settings(target, folder, **_engine_options(params))
+        return EngineProcess(engine_settings(target, folder, **_engine_options(params)))
     if engine_options := given(context, _ENGINE_OPTIONS):
         what = f"--{engine_options[0].replace('_', '-')} is of an engine of the gateway, not of --local-server"
         raise InputError(what, remedy="give it to that service")
-    return LocalService(
+    return ServiceEngine(
         params["local_server"],
         unit_of_lengths(target, params["local_unit"]),
+        (params["source"], params["target"]),
+        params["deadline"],
         read_token(params["local_token_file"], LOCAL_TOKEN),
         params["ca_file"],
     )
