@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from simnmt.base.errors import InputError
 from simnmt.calibrate import vocabulary_bench as benching
-from simnmt.calibrate.projection_bench import Setting, read_bench
+from simnmt.calibrate.projection_bench import Setting, StageCost, StagePoint, fit_stage, read_bench
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.calibrate.vocabulary_bench import active_steps, dense_steps, random_layer, random_step, vocabulary_bench
 from simnmt.cli.vocab import app
@@ -109,3 +111,21 @@ def test_stages_add_up_to_a_step() -> None:
     assert known.step_s(5, 1, 4, scatter=True) == alone + 7 + 5 + 500_000
     assert known.step_s(5, 2, 4) == alone + 10 + 500, "twice the indices in the sets"
     assert known.dense_s(1) == 500_000.0
+
+
+def test_between_measured_rows_lies_a_line_and_beyond_them_it_goes_on() -> None:
+    stage_cost = StageCost(rows=(1, 8, 40), fixed_s=(1.0, 2.0, 10.0), s_per_column=(0.0,) * 3)
+    expected = {1: 1.0, 8: 2.0, 24: 6.0, 40: 10.0, 80: 20.0}
+    assert {rows: stage_cost.seconds(rows, 1) for rows in expected} == pytest.approx(expected)
+
+
+@given(st.floats(1e-6, 1e-3), st.floats(0.0, 1e-6), st.lists(st.integers(100, 50_000), min_size=2, max_size=9, unique=True))
+def test_costs_are_found_again(fixed_s: float, s_per_column: float, columns: list[int]) -> None:
+    """The lines that made the times, for each number of rows, in any order."""
+    points = [StagePoint(rows, many, rows * (fixed_s + s_per_column * many)) for many in columns for rows in (8, 1)]
+    fitted = fit_stage(points)
+    assert fitted.rows == (1, 8)
+    for rows, many, seconds in points:
+        assert fitted.seconds(rows, many) == pytest.approx(seconds, rel=1e-6)
+    assert fitted.seconds(4, 1e3) == pytest.approx(4 * (fixed_s + s_per_column * 1e3), rel=1e-5)
+    assert fit_stage(points[:1]).seconds(8, 1e6) == pytest.approx(points[0].seconds), "a constant, where columns do not differ"

@@ -1,4 +1,4 @@
-"""The cases of the kernels: their calls are correct within their bounds, and every kernel has its entry in the registry."""
+"""The registry of the kernels, its cases, and their bench."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from typer.testing import CliRunner
 
 import simnmt.kernels
 from simnmt.base.compile import KERNEL_LIBRARY
+from simnmt.base.errors import InputError
 from simnmt.cli.kernels import app
 from simnmt.kernels import registry
 from simnmt.kernels.native_library import level_name
-from simnmt.kernels.registry import KERNELS, kernel
+from simnmt.kernels.registry import Case, Kernel, UnknownKernel, kernel, registered
 from tests.kernels.implementations import each_implementation, needs_compiled
 
 SMALL: dict[str, dict[str, Any]] = {
@@ -28,32 +29,50 @@ SMALL: dict[str, dict[str, Any]] = {
 
 
 @each_implementation
-@pytest.mark.parametrize("name", [registered.name for registered in KERNELS])
-def test_a_kernel_keeps_its_bound_in_every_case(name: str) -> None:
-    baselines = set()
-    for case in kernel(name).cases(1, **SMALL.get(name, {})):
+@pytest.mark.parametrize("name", registered())
+def test_each_call_of_each_case_runs(name: str) -> None:
+    for case in kernel(name).cases(2, **SMALL[name]):
+        assert len(case.runs) > 1 and set(case.before) < set(case.runs)
         for run_name, run in case.runs.items():
-            if run_name in case.before:
-                case.before[run_name]()
+            case.before.get(run_name, lambda: None)()
             run()
-        for comparison in case.comparisons:
-            assert comparison.ours in case.runs
-            assert set(comparison.baseline_runs or [comparison.baseline]) <= set(case.runs)
-            assert comparison.bytes_moved > 0
-            assert 0.0 <= comparison.error <= comparison.error_bound, case.text
-            baselines.add(comparison.baseline)
-    assert set(kernel(name).baselines) <= baselines
+
+
+def output(*arguments: str) -> str:
+    run = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
+    assert run.exit_code == 0
+    return run.stdout
+
+
+def test_the_bench_compares_the_first_run_with_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    took_s = {"ours": 2.0, "slow": 9.0, "fast": 6.0}
+    case = Case("a case", {name: lambda second=second: {"seconds": second} for name, second in took_s.items()})
+    fake = Kernel("fake", "m", "FNI-00", "b", lambda threads: iter([case]))
+    monkeypatch.setattr(registry, "registered", lambda: {"fake": fake})
+    document = json.loads(output("bench", "--json", "--rounds", "1", "--part", "fake"))
+    assert [(row["baseline"], row["us"], row["ratio"]) for row in document["results"]] == [
+        ("slow", 2e6, 4.5),
+        ("fast", 2e6, 3.0),
+    ]
+    assert "a case" in output("bench", "--rounds", "1")
+
+
+def test_an_unknown_kernel_and_too_many_threads_are_refused() -> None:
+    with pytest.raises(UnknownKernel, match="fused_best"):
+        kernel("fused_bst")
+    refused = CliRunner().invoke(app, ["bench", "--part", "unpack", "--threads", "100000"])
+    assert isinstance(refused.exception, InputError)
 
 
 @needs_compiled
 def test_a_new_kernel_is_a_module_and_its_c(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    names = "'toy', 'meaning', 'FNI-00', 'bound', ('one', 'other')"
-    code = f"from simnmt.kernels.cases import Kernel\nKERNELS = [Kernel({names}, lambda threads: iter(()))]\n"
+    names = "'toy', 'meaning', 'FNI-00', 'bound'"
+    code = f"from simnmt.kernels.registry import Kernel\nKERNELS = [Kernel({names}, lambda threads: iter(()))]\n"
     (tmp_path / "toy.py").write_text(code)
     monkeypatch.setattr(simnmt.kernels, "__path__", [*simnmt.kernels.__path__, str(tmp_path)])
     monkeypatch.setitem(sys.modules, "simnmt.kernels.toy", None)
     del sys.modules["simnmt.kernels.toy"]
-    assert [registered.name for registered in registry._registered()] == [*(listed.name for listed in KERNELS), "toy"]
+    assert [*registered.__wrapped__()] == [*registered(), "toy"]
     native = shutil.copytree(KERNEL_LIBRARY.folder, tmp_path / "native", ignore=shutil.ignore_patterns("*.so"))
     (native / "toy.c").write_text('#include "vectors.h"\nSIMNMT_EXPORT float simnmt_toy(float x) { return 2 * x; }\n')
     library = replace(KERNEL_LIBRARY, folder=native, flags=("-std=gnu11", "-O0", "-fPIC", "-shared"))
@@ -63,8 +82,7 @@ def test_a_new_kernel_is_a_module_and_its_c(monkeypatch: pytest.MonkeyPatch, tmp
 
 
 def test_the_list_names_level_and_contract() -> None:
-    text, as_json = (CliRunner().invoke(app, options, catch_exceptions=False).stdout for options in ([], ["--json"]))
-    assert all(f"\n{listed.name}" in text and listed.bound in text for listed in KERNELS)
-    document: dict[str, Any] = json.loads(as_json)
+    text, document = output(), json.loads(output("--json"))
+    assert all(f"\n{listed.name}" in text and listed.bound in text for listed in registered().values())
     assert document["level"] == level_name()
-    assert [kernel["name"] for kernel in document["kernels"]] == [kernel.name for kernel in KERNELS]
+    assert [kernel["name"] for kernel in document["kernels"]] == list(registered())

@@ -14,10 +14,9 @@ from torch import Tensor
 
 from simnmt.kernels.columns import gathered_products, scatter
 from simnmt.kernels.output_reference import Best
-from simnmt.kernels.projection_cost import ProductCosts, StageCost
 from simnmt.nmt.output_layer import BannedTokens, Limit, SubsetOutput
 from simnmt.nmt.search import BeamSearch, GreedySearch, Search
-from simnmt.nmt.vocabulary.restricted_vocabulary import RestrictedVocabulary, clustered, dense_choice, listed
+from simnmt.nmt.vocabulary.restricted_vocabulary import RestrictedVocabulary, clustered, listed
 from tests.nmt.made_subsets import MadeLists, drawn
 from tests.nmt.tiny import Table, steps_of
 
@@ -128,16 +127,3 @@ def test_neither_padding_nor_the_end_of_a_forced_sentence_is_chosen() -> None:
     # The end, 4 and 5 are left to the first; 4 and 5 to the second.
     expected = [-log(1 + exp(-2) + exp(-9)), -log(1 + exp(-7))]
     assert log_probs.tolist() == pytest.approx(expected, abs=1e-5)
-
-
-def test_all_columns_are_multiplied_where_a_measured_cost_finds_that_faster(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a cost never; here once half are active."""
-    assert not any(dense_choice(None, 640)(columns, 1) for columns in (5, 320, 640))
-    choice = dense_choice(ProductCosts(product=line(0.0, 2.0), dense=line(640.0, 0.0)), 640)
-    assert [choice(columns, 1) for columns in (5, 290, 340, 640)] == [False, False, True, True]
-    monkeypatch.setattr(StageCost, "seconds", lambda *_: pytest.fail("asked again of as many, as far as it matters"))
-    assert not choice(293, 1)
-
-
-def line(fixed_s: float, s_per_column: float) -> StageCost:
-    return StageCost(rows=(1,), fixed_s=(fixed_s,), s_per_column=(s_per_column,))
