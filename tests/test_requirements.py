@@ -102,7 +102,7 @@ SHOWN_BY = {
     ],
     "FNI-12": [
         *(f"FNI-12 ({letter})" for letter in "abcdef"),
-        "batching/test_occupancy.py::test_iterations_are_about_those_of_fni_12",
+        "batching/test_worked_examples.py::test_iterations_are_about_those_of_fni_12",
     ],
     "FNI-13": ["nmt/test_models.py::test_the_model_of_the_paper_on_top_up_batching_has_its_sizes"],
     "FNI-14": ["FNI-14", "workload/test_lognormal_lengths.py::test_every_workload_has_the_moments_of_table_1_within_2_percent"],
