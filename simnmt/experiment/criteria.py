@@ -8,8 +8,7 @@ from dataclasses import replace
 from simnmt.base.errors import InputError
 from simnmt.experiment.cases import Case, RunPlan
 from simnmt.experiment.energy_setup import unknown_spending
-from simnmt.results.metrics import Metric, columns_of, metric, objective_metric
-from simnmt.results.service_level import Assertion
+from simnmt.results.metrics import Assertion, Metric, columns_of, metric, objective_metric
 from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.scenario.document import Document
 from simnmt.scenario.errors import Location, ScenarioError, format_location

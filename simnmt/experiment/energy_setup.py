@@ -9,8 +9,7 @@ from simnmt.experiment.cases import Case, Unit
 from simnmt.network.link import bytes_per_token
 from simnmt.policies.decision import Resource
 from simnmt.profile.power import SECONDS_PER_HOUR, BoxPower, RequestCost
-from simnmt.results.energy import RunEnergy, TargetCosts, account_energy
-from simnmt.results.request_log import Log
+from simnmt.results.device_accounts import Log, RunEnergy, TargetCosts, account_energy
 from simnmt.results.requests import Trail
 from simnmt.scenario.configuration import END_NODE, ScenarioConfiguration
 

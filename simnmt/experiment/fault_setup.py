@@ -12,8 +12,7 @@ from simnmt.experiment.cases import Unit
 from simnmt.experiment.draws import Drawn
 from simnmt.network.down_times import ALWAYS_UP, DownTimes
 from simnmt.results.columns import Array
-from simnmt.results.request_log import FALLBACK, LOST, were_answered
-from simnmt.results.requests import Trail
+from simnmt.results.requests import FALLBACK, LOST, Trail, were_answered
 from simnmt.results.summary import Numbers, known, with_deadlines_of_all
 from simnmt.world.faults import Faults
 

@@ -17,8 +17,8 @@ from simnmt.experiment.fault_setup import AVAILABILITY
 from simnmt.experiment.inputs import InputCache, read_inputs
 from simnmt.experiment.notes import describe_sources, warnings
 from simnmt.experiment.plan.trial import STABLE, Level, Site, Trial
+from simnmt.results.metrics import Assertion, Requirement
 from simnmt.results.number_text import digits, duration
-from simnmt.results.service_level import Assertion, Requirement
 from simnmt.results.summary import Row
 from simnmt.scenario.document import Override
 from simnmt.scenario.source import Source, describe_separate_runs

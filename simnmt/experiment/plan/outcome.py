@@ -11,7 +11,7 @@ from simnmt.experiment.cases import RunPlan
 from simnmt.experiment.plan.basis import Open
 from simnmt.experiment.plan.trial import MOST_EXCESS, STABLE, Site, Trial
 from simnmt.profile.blocks import ProfileError
-from simnmt.results.service_level import Requirement
+from simnmt.results.metrics import Requirement
 from simnmt.results.summary import PARTS, Row, known
 from simnmt.scenario.document import Override
 

@@ -14,7 +14,7 @@ from simnmt.experiment.cases import Case, RunPlan, Unit
 from simnmt.experiment.fault_setup import NoAnswers
 from simnmt.experiment.targets import Target
 from simnmt.experiment.units import SATURATION_SAMPLE, devices, run_unit, saturated_s
-from simnmt.results.service_level import Requirement
+from simnmt.results.metrics import Requirement
 from simnmt.results.stability import judged_load
 from simnmt.results.summary import Device, Numbers
 
