@@ -44,7 +44,7 @@ def sweep(
         str | None,
         option(
             "tcp://HOST:PORT",
-            "Dask scheduler whose workers run the tasks; it executes what it is sent, so on this machine or with tls:// only.",
+            "Dask scheduler whose workers run the points; it executes what it is sent, so on this machine or with tls:// only.",
             "--cluster",
         ),
     ] = None,
@@ -55,9 +55,9 @@ def sweep(
 
     Example: simnmt sweep @open-loop --grid devices.cloud.workers=1,2 --grid workloads.de-en.arrivals.rate_rps=5:11:4
     """
+    from simnmt.api import sweep as run_sweep
     from simnmt.scenario.document import overrides_of_call
     from simnmt.scenario.varied_keys import parse_varied_key
-    from simnmt.studies import sweep as run_sweep
 
     given_values = overrides_of_call(overrides or [], as_options=True, requests=requests, replications=replications, seed=seed)
     with progress_bar() as bar, prints_of_users():
@@ -67,7 +67,7 @@ def sweep(
             out=out,
             overrides=given_values,
             jobs=jobs or None,
-            progress=lambda done, total: bar.runs(done, total, "tasks"),
+            progress=lambda done, total: bar.runs(done, total, "points"),
             cluster=cluster,
             allow_code=allow_code,
             announce=say,
@@ -82,14 +82,12 @@ def sweep(
 
 def document_of(result: SweepResult) -> dict[str, object]:
     """Return the content of `--json`."""
-    failures = [
-        {"point": failure.point, "replication": failure.replication, "error": failure.error} for failure in result.failures
-    ]
+    failures = [{"point": failure.point, "error": failure.error} for failure in result.failures]
     table = result.table
     return {
         "directory": str(result.directory),
         "points": result.points,
-        "tasks_run": result.ran,
+        "points_run": result.ran,
         "keys": list(table.keys),
         "objective": table.objective,
         "rows": table.rows,
@@ -132,7 +130,7 @@ def format_sweep(result: SweepResult) -> str:
 
 def _describe_failures(result: SweepResult) -> str:
     for failure in result.failures[:MOST_FAILURES]:
-        warn(f"point {failure.point}, replication {failure.replication}: {failure.error}")
+        warn(f"point {failure.point}: {failure.error}")
     more = len(result.failures) - MOST_FAILURES
     if more > 0:
         warn(f"and {more} more (failed.json has all)")
