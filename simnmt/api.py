@@ -26,8 +26,8 @@ from simnmt.experiment.run import Progress, run_plan
 from simnmt.results import comparison
 from simnmt.results import run as results
 from simnmt.results import run_directory as files
+from simnmt.results.metrics import Assertion
 from simnmt.results.requests import Engine
-from simnmt.results.service_level import Assertion
 from simnmt.scenario.document import Override, overrides_of_call, read_document
 from simnmt.scenario.source import Source, open_source
 from simnmt.scenario.varied_keys import VariedKey, parse_varied_keys, read_sweep

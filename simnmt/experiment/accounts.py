@@ -17,9 +17,8 @@ from simnmt.network.link import bytes_per_token
 from simnmt.policies.decision import Resource
 from simnmt.profile.power import SECONDS_PER_HOUR, BoxPower, RequestCost
 from simnmt.results.columns import Array
-from simnmt.results.energy import RunEnergy, TargetCosts, account_energy
-from simnmt.results.request_log import FALLBACK, LOST, Log, were_answered
-from simnmt.results.requests import Trail
+from simnmt.results.device_accounts import Log, RunEnergy, TargetCosts, account_energy
+from simnmt.results.requests import FALLBACK, LOST, Trail, were_answered
 from simnmt.results.summary import Numbers, known, with_deadlines_of_all
 from simnmt.scenario.configuration import END_NODE, ScenarioConfiguration
 from simnmt.world.faults import Faults

@@ -23,8 +23,7 @@ from simnmt.profile.cost import Plane
 from simnmt.profile.execution_fit import PlaneFit, fit_plane
 from simnmt.profile.power import RequestCost
 from simnmt.results.columns import Array
-from simnmt.results.request_log import Truth
-from simnmt.results.requests import Requests
+from simnmt.results.requests import Requests, Truth
 from simnmt.workload.length_regression import LengthFit, LengthRegression, fit_lengths
 from simnmt.workload.length_table import LengthTable
 from simnmt.world.inputs import Clients, Route

@@ -26,8 +26,7 @@ from simnmt.profile.doubts import profile_doubts
 from simnmt.profile.origin import LengthUnit
 from simnmt.profile.profile_file import read_profile
 from simnmt.profile.profile_variant import DecoderChoice, with_decoder
-from simnmt.results.metrics import Metric, columns_of, metric, objective_metric
-from simnmt.results.service_level import Assertion
+from simnmt.results.metrics import Assertion, Metric, columns_of, metric, objective_metric
 from simnmt.scenario.configuration import PROFILE_FILE, ScenarioConfiguration
 from simnmt.scenario.document import Document
 from simnmt.scenario.errors import Location, ScenarioError, format_location

@@ -15,14 +15,19 @@ from simnmt.experiment.processes import run_in_processes, worthwhile_processes
 from simnmt.experiment.targets import Target
 from simnmt.experiment.units import UnitResult, devices, expected_s, known_misroutes, run_unit
 from simnmt.policies.cnmt import CNmtPolicy
-from simnmt.results.precision import describe_precision, next_replications
-from simnmt.results.prediction import describe_exact, describe_predictions, with_predictions
-from simnmt.results.recommendation import Goal, Roles, recommend
-from simnmt.results.request_log import Misroutes, RequestLog
-from simnmt.results.requests import Engine
+from simnmt.results.recommendation import Goal, Roles, describe_precision, next_replications, recommend
+from simnmt.results.requests import Engine, Misroutes, RequestLog
 from simnmt.results.run import Cell, Run
 from simnmt.results.stability import mark_unstable, with_stability
-from simnmt.results.statistics import change_columns, change_percent, interval_columns, over_replications
+from simnmt.results.statistics import (
+    change_columns,
+    change_percent,
+    describe_exact,
+    describe_predictions,
+    interval_columns,
+    over_replications,
+    with_predictions,
+)
 from simnmt.results.summary import Numbers, Place, Row, Runs, by_cell, comparisons, replicated, rows, with_regret
 from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.workload.arrivals import BackToBack

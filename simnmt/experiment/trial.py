@@ -19,8 +19,8 @@ from simnmt.experiment.notes import describe_sources, warnings
 from simnmt.experiment.targets import Target
 from simnmt.experiment.units import SATURATION_SAMPLE, devices, run_unit, saturated_s
 from simnmt.profile.blocks import ProfileError
+from simnmt.results.metrics import Assertion, Requirement
 from simnmt.results.number_text import digits, duration
-from simnmt.results.service_level import Assertion, Requirement
 from simnmt.results.stability import judged_load
 from simnmt.results.summary import PARTS, Device, Numbers, Row, known
 from simnmt.scenario.document import Override

@@ -26,10 +26,9 @@ from simnmt.experiment.routes import estimate_age_s
 from simnmt.experiment.targets import Decoding
 from simnmt.network.down_times import DownTimes
 from simnmt.policies import Decide
-from simnmt.results.device_accounts import StreamAccount, stream_account
-from simnmt.results.request_log import RequestLog, Truth, decision_regret_s, were_answered
-from simnmt.results.requests import Block, Engine, Trail
-from simnmt.results.summary import BatchesOfDevice, Device, Numbers, Place, known, measure
+from simnmt.results.device_accounts import BatchAccount, StreamAccount
+from simnmt.results.requests import Block, Engine, RequestLog, Trail, Truth, decision_regret_s, were_answered
+from simnmt.results.summary import Device, Numbers, Place, known, measure
 from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.world.engine import decode_all, simulate
 from simnmt.world.inputs import DecideFor, PolicySetup, World
@@ -284,14 +283,14 @@ class UnitWorld:
         lost = decision_regret_s(drawn.truth, trail) if judged else None
         lost = lost[counted] if lost is not None and cut else lost
         log = RequestLog.of(drawn.truth, trail, counted).answered
-        batches: list[BatchesOfDevice | None] = []
+        batches: list[tuple[BatchAccount, float] | None] = []
         for number, (account, target) in enumerate(zip(trail.batches, case.targets, strict=False)):
             if account is None or target.decoding is None:
                 batches.append(None)
                 continue
             there = np.flatnonzero(log["target"] == number)
             full_s = saturated_s(target.decoding, log["src_len"][there], log["tgt_len"][there], unit.engine)
-            batches.append(BatchesOfDevice(account, full_s))
+            batches.append((account, full_s))
         criteria = unit.scenario.criteria_of(case.name)
         extra_work = () if trail.faults is None else [work / _per_counted(unit, cut) for work in trail.faults.extra_work]
         numbers = measure(
@@ -327,7 +326,7 @@ def _stream_accounts(case: Case, log: RequestLog, trail: Trail) -> tuple[StreamA
         return ()
     end_s = float(np.nanmax(log["arrival_s"] + log["latency_s"]))
     return tuple(
-        stream_account(log, number, len(target.streamed.states), boxes_until(end_s), trail.decision_regret_s)
+        StreamAccount.of(log, number, len(target.streamed.states), boxes_until(end_s), trail.decision_regret_s)
         if target.streamed is not None and boxes_until is not None
         else None
         for number, (target, boxes_until) in enumerate(zip(case.targets, trail.streamed, strict=True))
