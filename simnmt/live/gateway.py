@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any, TextIO
@@ -291,7 +291,7 @@ class LiveGateway(LiveService):
             f"target={target};estimate_s={decision.estimate_s:.9f};age_s={age_s:.6f};"
             f"tgt_len={predicted};fallback={int(trip.fell_back)}"
         )
-        return replace(result, decision=account)
+        return Result(result.text, result.queue_s, result.execution_s, result.report, result.lengths, account)
 
     def _note_failure(self, trip: Trip, server: _Server, error: ServiceError) -> None:
         """Take a server out of use until it answers again, unless it only refused this request or had little time for it."""

@@ -25,7 +25,7 @@ from simnmt.live.service_engine import ServiceEngine
 from simnmt.nmt.source_lines import SourceLine
 from simnmt.results.live_log import BeginRecord, Outcome, Record, ReferenceRecord, RequestRecord, format_record
 from simnmt.service import messages
-from simnmt.service.http_server import Access, HttpService, Limits, Metrics, json_response
+from simnmt.service.http_server import Access, HttpService, Limits, Metrics, json_response, timeout
 from simnmt.service.messages import ServiceError, Times, TranslateRequest
 
 Engine = EngineProcess | ServiceEngine
@@ -163,7 +163,8 @@ class Front:
     async def _one(self, task: Task) -> Result:
         outcome: Outcome = "failed"  # also of a text that is given up, since another one of the request failed
         try:
-            result = await asyncio.wait_for(self._translator.translate(task), max(task.deadline_s - time.monotonic(), 1e-3))
+            async with timeout(max(task.deadline_s - time.monotonic(), 1e-3)):
+                result = await self._translator.translate(task)
             outcome = "done"
         except asyncio.TimeoutError:
             outcome = "timeout"

@@ -15,6 +15,7 @@ import logging
 import re
 import signal
 import ssl
+import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +29,11 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from simnmt.base.errors import InputError, shorten
 from simnmt.base.files import MOST_SECRET_BYTES, check_regular
 from simnmt.service.messages import ServiceError, form_content, parse_json
+
+if sys.version_info >= (3, 11):
+    from asyncio import timeout as timeout
+else:
+    from async_timeout import timeout as timeout  # which aiohttp brings there; `wait_for` would start a task
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -224,9 +230,12 @@ class HttpService:
         is_form = request.content_type in ("application/x-www-form-urlencoded", "multipart/form-data")
         try:
             if is_form or (request.query_string and not request.can_read_body):
-                form = await asyncio.wait_for(request.post(), self._limits.read_s)
+                async with timeout(self._limits.read_s):
+                    form = await request.post()
                 return form_content([*request.query.items(), *form.items()])
-            return parse_json(await asyncio.wait_for(request.read(), self._limits.read_s))
+            async with timeout(self._limits.read_s):
+                body = await request.read()
+            return parse_json(body)
         except web.HTTPRequestEntityTooLarge:
             raise ServiceError(413, f"the body is larger than {self._limits.body_bytes:,} bytes") from None
         except asyncio.TimeoutError:
