@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import hmac
 import ipaddress
-import json
 import logging
 import re
 import signal
@@ -24,7 +23,7 @@ from typing import Any
 
 from aiohttp import web
 from aiohttp.http import HttpProcessingError
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
 from simnmt.base.errors import InputError, shorten
 from simnmt.base.files import MOST_SECRET_BYTES, check_regular
@@ -131,26 +130,15 @@ class Limits:
     """Longest time in which the requests under way may finish at the end."""
 
 
-class Metrics:
-    """Prometheus metrics of a service, in a registry of its own."""
+class Metrics(CollectorRegistry):
+    """Prometheus metrics of a service."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        self._requests = self.counter("simnmt_requests", "Requests by path and status.", "path", "status")
-        self._seconds = self.histogram("simnmt_request_seconds", "Seconds from a request to its answer, by path.", "path")
+        super().__init__()
+        self._requests = Counter("simnmt_requests", "Requests by path and status.", ["path", "status"], registry=self)
+        what = "Seconds from a request to its answer, by path."
+        self._seconds = Histogram("simnmt_request_seconds", what, ["path"], buckets=BUCKETS_S, registry=self)
         self._observers = dict[tuple[str, int], tuple[Counter, Histogram]]()
-
-    def counter(self, name: str, help_text: str, *labels: str) -> Counter:
-        """Return a new counter."""
-        return Counter(name, help_text, labels, registry=self.registry)
-
-    def gauge(self, name: str, help_text: str, *labels: str) -> Gauge:
-        """Return a new gauge."""
-        return Gauge(name, help_text, labels, registry=self.registry)
-
-    def histogram(self, name: str, help_text: str, *labels: str, buckets: Sequence[float] = BUCKETS_S) -> Histogram:
-        """Return a new histogram."""
-        return Histogram(name, help_text, labels, registry=self.registry, buckets=buckets)
 
     def observe(self, path: str, status: int, seconds: float) -> None:
         """Count an answered request."""
@@ -271,14 +259,14 @@ class HttpService:
                     raise ServiceError(415, "compressed bodies are not read; send the body as it is")
                 response = await handler(request)
         except web.HTTPException as error:
-            response = error_response(ServiceError(error.status, f"no {request.method} {request.path[:80]} here"))
+            response = _error_response(ServiceError(error.status, f"no {request.method} {request.path[:80]} here"))
         except ServiceError as error:
-            response = error_response(error)
+            response = _error_response(error)
         except (ConnectionError, asyncio.CancelledError):
             raise
         except Exception as error:
             self._on_error(f"{request.method} {request.path}: {type(error).__name__}: {error}")
-            response = error_response(ServiceError(500, "the service failed; its log says why"))
+            response = _error_response(ServiceError(500, "the service failed; its log says why"))
         path = request.path if request.path in self._paths else "other"
         self.metrics.observe(path, response.status, time.perf_counter() - begin_s)
         if origin:
@@ -287,7 +275,7 @@ class HttpService:
 
     async def _metrics_text(self, request: web.Request) -> web.Response:
         self.check_token(request, "")
-        return web.Response(body=generate_latest(self.metrics.registry), content_type="text/plain", charset="utf-8")
+        return web.Response(body=generate_latest(self.metrics), content_type="text/plain", charset="utf-8")
 
 
 def _quiet_logger() -> logging.Logger:
@@ -301,13 +289,7 @@ _CORS = {"Access-Control-Allow-Methods": "GET, POST", "Access-Control-Allow-Head
 """What a browser asks for before a script of another origin sends a request, as LibreTranslate answers it."""
 
 
-def error_response(error: ServiceError) -> web.Response:
+def _error_response(error: ServiceError) -> web.Response:
     """Return the answer to a request that is refused or failed."""
     headers = {} if error.retry_after_s is None else {"Retry-After": str(max(round(error.retry_after_s), 1))}
-    body = json.dumps({"error": error.message}).encode()
-    return web.Response(body=body, status=error.status, content_type="application/json", headers=headers)
-
-
-def json_response(content: object) -> web.Response:
-    """Return an answer in JSON."""
-    return web.Response(body=json.dumps(content).encode(), content_type="application/json")
+    return web.json_response({"error": error.message}, status=error.status, headers=headers)

@@ -218,7 +218,7 @@ def test_the_drift_of_a_device_is_a_gauge(make_scenario: Scenario) -> None:
         seconds = 1.5 * float(profile.plane.seconds(src_len - 1 + src_end, tgt_len - 1 + tgt_end))
         drift.observe("cloud", Result("", 0.0, seconds, (), (src_len, tgt_len, 1)))
     drift.observe("cloud", Result("", 0.0, 99.0, (), (5, 9, 4)))  # in a batch of four
-    value = metrics.registry.get_sample_value("simnmt_execution_over_predicted", {"device": "cloud"})
+    value = metrics.get_sample_value("simnmt_execution_over_predicted", {"device": "cloud"})
     assert value == pytest.approx(1.5)
 
 

@@ -194,7 +194,7 @@ def test_bytes_that_are_no_request_close_only_their_connection(services: Service
         (b"{", "the body is no JSON"),
         (b'{"q": 3, "source": "de", "target": "en"}', "q must be a text, or a list of at least one text"),
         (b'{"q": "\\ud800", "source": "de", "target": "en"}', "q holds half of a surrogate pair, which is no text"),
-        (b'{"q": "a", "source": "de", "target": "en", "format": "html"}', "format html is not supported (send text)"),
+        (b'{"q": "a", "source": "de", "target": "en", "format": "html"}', "format must be text"),
     ],
 )
 def test_wrong_requests_are_told_what_is_wrong(services: Services, served: LiveServer, body: bytes, message: str) -> None:
