@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from simnmt.base.errors import InputError
 from simnmt.experiment.cases import Unit
 from simnmt.experiment.draws import Drawn
-from simnmt.network.down_times import ALWAYS_UP, DownTimes
+from simnmt.network.outages import ALWAYS_UP, DownTimes, outage_spans
 from simnmt.results.columns import Array
 from simnmt.results.request_log import FALLBACK, LOST, were_answered
 from simnmt.results.requests import Trail
@@ -31,8 +31,9 @@ def link_faults(unit: Unit, drawn: Drawn) -> Faults | None:
         outages.append([ALWAYS_UP] * len(hop.links))
         for number, link in enumerate(hop.links):
             if link.outages is not None:
+                begin_s = hop.begin_s[number % len(hop.begin_s)]
                 key = scenario.seed, unit.replication, f"{unit.network}/{device} link {number}/outages"
-                outages[-1][number] = DownTimes(link.outages.spans(key, link.rtt, hop.begin_s[number % len(hop.begin_s)]))
+                outages[-1][number] = DownTimes(outage_spans(link.outages, key, link.rtt, begin_s))
     return Faults(outages, None if late is None else late.timeout_ms / 1e3)
 
 

@@ -26,7 +26,7 @@ from simnmt.experiment.fault_setup import down_times, fault_numbers, link_faults
 from simnmt.experiment.policy_setup import set_up_policy, truths_by_source
 from simnmt.experiment.routes import estimate_age_s
 from simnmt.experiment.targets import Decoding, Target
-from simnmt.network.down_times import DownTimes
+from simnmt.network.outages import DownTimes
 from simnmt.policies import Decide
 from simnmt.results.device_accounts import StreamAccount, stream_account
 from simnmt.results.request_log import RequestLog, Truth, decision_regret_s, were_answered
