@@ -95,7 +95,7 @@ def _lines(path: Path) -> list[str]:
     from simnmt.nmt.errors import NmtError
     from simnmt.workload.text_lines import TextLines
 
-    lines = list(TextLines(path, kept="all"))
+    lines = list(TextLines(path, kept=True))
     if not any(line.strip() for line in lines):
         raise NmtError("no sentence", path=path, remedy="give text with one sentence a line")
     return lines

@@ -10,7 +10,7 @@ import pytest
 
 from simnmt.base.random_streams import stream
 from simnmt.papers.fni.simulation import step_occupancy
-from simnmt.workload.lognormal_lengths import MIXES, SENTENCES
+from simnmt.workload.lengths import MIXES, SENTENCES
 
 ITERATIONS = {
     "europarl": {"mini": 22_800, "maxi": 10_300, "half-empty": 8_400, "immediate": 6_500},
