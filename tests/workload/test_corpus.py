@@ -150,7 +150,7 @@ def test_unequal_files_are_refused_with_both_counts(tmp_path: Path, src_lines: i
         written(tmp_path, name, gzip.compress(b"word\n" * lines) if packed else b"word\n" * lines)
         for name, lines in (("a.txt", src_lines), ("b.txt", tgt_lines))
     )
-    with pytest.raises(CorpusError, match=f"a.txt: {src_lines} lines, but .*b.txt has {tgt_lines} "):
+    with pytest.raises(CorpusError, match=rf"a\.txt: {src_lines} lines, but .*b\.txt has {tgt_lines} "):
         read(source, target)
 
 
@@ -159,10 +159,10 @@ def test_a_device_is_refused_at_once(tmp_path: Path, device: str) -> None:
     """Some never end."""
     if not Path(device).exists():
         pytest.skip(f"the system has no {device}")
-    with pytest.raises(CorpusError, match=f"^{device}: .* a device"):
+    with pytest.raises(CorpusError, match=rf"^{device}: .* a device"):
         read(Path(device))
     (tmp_path / "link").symlink_to(device)
-    with pytest.raises(CorpusError, match="link: .* a device"):
+    with pytest.raises(CorpusError, match=r"link: .* a device"):
         read(written(tmp_path, "a.txt", "a\n"), tmp_path / "link")
 
 
