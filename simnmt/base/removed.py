@@ -54,7 +54,9 @@ COMMANDS: Mapping[str, str] = {
     "reproduce sti --importance-on-task": "give the file of --task as --importance-task too",
     "reproduce sti --part": "leave it out: the parts that the file of --study lacks are measured",
     "reproduce sti --quick": "give --task a file of fewer examples",
-    "nmt translate --cache": "use --tune",
+    **dict.fromkeys(
+        ("nmt translate --cache", "nmt translate --tune"), "leave it out: the active columns are always multiplied"
+    ),
     "vocab build --align": "leave it out: candidate lists are learnt by IBM model 1",
     "calibrate --backend onnxruntime": _BACKEND,
     "calibrate --backend marian": _BACKEND,
