@@ -6,7 +6,7 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 VENV := .venv
 # What `make check-deep` runs whole, at a scale of 10.
-CAMPAIGNS := tests/campaigns tests/live/test_server.py tests/kernels/test_sanitized.py $(addprefix tests/world/,test_engines.py test_sanitized_world.py test_engines_on_scenarios.py)
+CAMPAIGNS := tests/campaigns tests/live/test_server.py tests/kernels/test_sanitized.py $(addprefix tests/world/,test_engines.py test_sanitized_world.py)
 # The rooms whose results depend on the vector instructions of the processor: `make check` runs them as with AVX2 alone too.
 ROUNDED := $(addprefix tests/,goldens kernels nmt streaming)
 BIN := $(VENV)/bin

@@ -20,7 +20,8 @@ import torch
 
 from simnmt.calibrate import harness
 from simnmt.calibrate.vocabulary_bench import cache_bytes, clock_of
-from simnmt.kernels.output_layer import best_error, in_place
+from simnmt.kernels.output_layer import in_place
+from simnmt.kernels.output_reference import ROWS_AT_ONCE, Best
 from simnmt.kernels.triton_output import Workspace, best_into
 
 VOCABS, BATCHES, BEAMS = (85_000, 250_000), (1, 8, 32, 128), (1, 5)
@@ -87,6 +88,24 @@ def captured(run: Run, device: torch.device) -> Run:
     with torch.cuda.graph(graph):
         run()
     return graph.replay
+
+
+def best_error(best: Best, products: torch.Tensor, bias: torch.Tensor) -> float:
+    """Return the largest error in float64 of a log-probability, and of the value of a column against the value of its rank.
+
+    Columns of equal values may be in any order; a column that is returned twice counts as an error of 1.
+    """
+    error, count = 0.0, best.columns.shape[1]
+    for begin in range(0, products.shape[0], ROWS_AT_ONCE):
+        rows = slice(begin, begin + ROWS_AT_ONCE)
+        logits, columns = products[rows].double() + bias, best.columns[rows]
+        wanted = logits.topk(count).values
+        log_probs = wanted - logits.logsumexp(1, keepdim=True)
+        for difference in (best.log_probs[rows] - log_probs, logits.gather(1, columns) - wanted):
+            error = max(error, float(difference.abs().max()))
+        if any(len(set(row)) < count for row in columns.tolist()):
+            error = max(error, 1.0)
+    return error
 
 
 def measured(vocab: int, batch: int, beam: int, dtype: torch.dtype, rounds: int, device: torch.device) -> Row:

@@ -12,8 +12,8 @@ import torch
 from pandas import DataFrame
 
 from simnmt.calibrate import harness
-from simnmt.kernels.cases import Run
 from simnmt.kernels.native_library import processor
+from simnmt.kernels.registry import Run
 from simnmt.kernels.unpack import PACKED_BITS, SHARD_WEIGHTS, PackedWeights, torch_unpack_run, unpack_run
 from simnmt.nmt.devices import library_threads
 from simnmt.profile.streaming_cost import BERT_BASE

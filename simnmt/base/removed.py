@@ -12,7 +12,7 @@ _NEVER_TWICE = "use late_answers.timeout_ms, after which the first device execut
 _BACKEND = "use --backend ctranslate2 or torch"
 
 COMMANDS: Mapping[str, str] = {
-    **dict.fromkeys(("sti plan --page", "sti plan --force"), "the plan is printed with its pipeline, and --json holds it"),
+    **dict.fromkeys(("sti plan --page", "sti plan --force"), "the plan is printed, and --json holds its timeline"),
     "sweep --sample": "give a coarser grid, such as KEY=FROM:TO:N",
     "sweep --local-if-cluster-fails": "go on without the cluster by simnmt sweep DIR",
     "trace record": "record with ping -D or irtt, and iperf3 -J, and read the files with simnmt trace import",
@@ -47,6 +47,11 @@ COMMANDS: Mapping[str, str] = {
     **dict.fromkeys(
         ("reproduce vocab --heldout", "reproduce vocab --references"), "give --text LABEL=TRAIN,HELDOUT,REFERENCES"
     ),
+    "sti inspect --layers": "leave it out: the table of the layers is always printed",
+    **dict.fromkeys(
+        [f"sti train --{name}" for name in ("pooling", "embedding-rate", "embedding-dropout", "word-dropout", "smoothing")],
+        "leave it out, or give an ElasticRecipe to simnmt.streaming.training.train_encoder",
+    ),
     "sti plan --exact": "compare with --fill, or with another deadline",
     "sti profile --folder": "write the profile to that folder",
     "sti profile --name": "name the file of --out so",
@@ -54,7 +59,9 @@ COMMANDS: Mapping[str, str] = {
     "reproduce sti --importance-on-task": "give the file of --task as --importance-task too",
     "reproduce sti --part": "leave it out: the parts that the file of --study lacks are measured",
     "reproduce sti --quick": "give --task a file of fewer examples",
-    "nmt translate --cache": "use --tune",
+    **dict.fromkeys(
+        ("nmt translate --cache", "nmt translate --tune"), "leave it out: the active columns are always multiplied"
+    ),
     "vocab build --align": "leave it out: candidate lists are learnt by IBM model 1",
     "calibrate --backend onnxruntime": _BACKEND,
     "calibrate --backend marian": _BACKEND,

@@ -22,9 +22,9 @@ from simnmt.base.random_streams import stream
 from simnmt.calibrate import harness
 from simnmt.calibrate.sharp_models import operations_per_word, random_candidates, random_models, random_words
 from simnmt.kernels.arrays import huge_pages
-from simnmt.kernels.cases import last_cache_bytes
 from simnmt.kernels.native_library import processor
 from simnmt.kernels.packed_products import PackedMatrix
+from simnmt.kernels.registry import last_cache_bytes
 from simnmt.kernels.sharp.decoder import Activation, activate
 from simnmt.kernels.sharp.model import Float32
 from simnmt.nmt.attentional_model import AttentionalModel

@@ -18,18 +18,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import linear
 
 from simnmt.calibrate import processor_use
 from simnmt.calibrate.box import describe
 from simnmt.calibrate.harness import Case, by_round, ratio, rounds
-from simnmt.calibrate.projection_bench import LayerCost, ProjectionBench, Setting, StageName, StepTime
+from simnmt.calibrate.projection_bench import LayerCost, ProjectionBench, Setting, StageName, StagePoint, StepTime, fit_stage
 from simnmt.calibrate.settings import CalibrationError
-from simnmt.kernels.cases import Run, last_cache_bytes
 from simnmt.kernels.columns import Centroids, ColumnSets, gathered_products, scatter
 from simnmt.kernels.output_layer import fused_best
 from simnmt.kernels.output_reference import Best
-from simnmt.kernels.product_timing import dense_products
-from simnmt.kernels.projection_cost import StagePoint, fit_stage
+from simnmt.kernels.registry import Run, last_cache_bytes
 from simnmt.nmt.devices import library_threads, torch_device
 
 MOST_DISTINCT = 40
@@ -38,6 +37,8 @@ SOME_RANKS = 8_192
 """Frequency ranks on which the share of a union in a large vocabulary is computed."""
 NOISE = 0.1
 """Spread of hidden states about their centroid; the centroids' spread is 1."""
+PIECE = 1_024
+"""Columns per piece of the dense product in pieces, which is often faster."""
 LEAST_S = 1e-9
 """Least seconds of a product, if noise leaves none."""
 
@@ -134,6 +135,27 @@ def search(products: Tensor, bias: Tensor | None) -> Best:
     """Search each row's best column, or the best two if there are several rows, as beam 2 does."""
     rows, columns = products.shape
     return fused_best(products, bias, min(1 if rows == 1 else 2, columns), threads=torch.get_num_threads())
+
+
+def dense_products(weight: Tensor, hidden: Tensor, out: Tensor) -> dict[str, Callable[[], Tensor]]:
+    """Return torch's methods for the product with all columns, [rows, V], by name; `out` receives the result of most."""
+
+    def whole() -> Tensor:
+        if len(hidden) == 1:
+            torch.mv(weight, hidden[0], out=out[0])
+        else:
+            torch.mm(hidden, weight.T, out=out)
+        return out
+
+    def in_pieces() -> Tensor:
+        for begin in range(0, len(weight), PIECE):
+            torch.mm(hidden, weight[begin : begin + PIECE].T, out=out[:, begin : begin + PIECE])
+        return out
+
+    runs: dict[str, Callable[[], Tensor]] = {"whole": whole, "linear": partial(linear, hidden, weight)}
+    if weight.is_cpu and len(hidden) > 1:
+        runs["pieces"] = in_pieces
+    return runs
 
 
 def dense_steps(layer: Layer, hidden: Tensor) -> dict[str, Run]:

@@ -23,7 +23,7 @@ from simnmt.nmt.output_layer import Output
 from simnmt.nmt.search import Search
 from simnmt.nmt.translation import Translator
 from simnmt.nmt.vocabulary.bundle_file import read_bundle
-from simnmt.nmt.vocabulary.restricted_vocabulary import RestrictedVocabulary, SubsetAccount, load_vocabulary, with_measured_cost
+from simnmt.nmt.vocabulary.restricted_vocabulary import RestrictedVocabulary, SubsetAccount, load_vocabulary
 from simnmt.profile.decoder_block import ActiveShare, DecoderVariant
 from simnmt.workload.text_lines import TextLines
 
@@ -50,7 +50,7 @@ class TextDecoding:
 
     @classmethod
     def load(cls, settings: Settings, threads: int | None) -> TextDecoding:
-        """Load bundles, whose products then use the fastest method on this box, and a text.
+        """Load bundles and a text.
 
         Raises `CalibrationError` for two bundles of a kind, a bundle of another model, and an empty text.
         """
@@ -64,11 +64,11 @@ class TextDecoding:
             if part.kind in parts:
                 what = f"a second bundle of {part.kind} columns, where a profile holds one"
                 raise CalibrationError(what, path=path, remedy="give one --vocabulary of each kind")
-            parts[part.kind] = with_measured_cost(part, model)
+            parts[part.kind] = part
             notes.append(f"{part.kind}: {path.name}, {part.label}")
         quick = settings.mode == "quick"
         count = _sentences(batches(settings)[-1], quick)
-        lines = islice((line for line in TextLines(text, kept="head", pipes=False) if line.strip()), 2 * count)
+        lines = islice((line for line in TextLines(text, kept=True, pipes=False) if line.strip()), 2 * count)
         sources = list(islice((ids for ids in translator.source.encode(lines) if 1 < len(ids) <= MOST_TOKENS), count))
         if not sources:
             what = f"no sentence of at most {MOST_TOKENS} tokens"

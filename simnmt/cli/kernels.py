@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import sys
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from simnmt.base.errors import InputError
 from simnmt.base.packages import named_if_missing
-from simnmt.base.text_tables import format_table
 from simnmt.cli.options import AsJson, option, print_result
-from simnmt.cli.terminal import say
+from simnmt.cli.terminal import format_record
 
 if TYPE_CHECKING:
-    from simnmt.calibrate.kernel_bench import BenchReport, Result
+    from simnmt.kernels.registry import Kernel
 
 app = typer.Typer(
     help="The kernels of the decoder: which are compiled here, and how fast they are.", invoke_without_command=True
 )
+LEAST_S = 0.1
+"""Least time for which each run is timed; a short one gets more rounds than requested."""
 
 
 @app.callback()
@@ -42,46 +44,38 @@ def bench(
     threads: Annotated[int, option("T", "Threads of the output layer and of the baselines.", min=1)] = 1,
     as_json: AsJson = False,
 ) -> None:
-    """Measure the kernels on this box, against what it can do at best and against named baselines; about two minutes.
+    """Measure the kernels on this box against named baselines; about two minutes.
 
     Leave the box alone meanwhile: contestants take turns, so their ratios bear some noise, but their times do not.
 
     Example: simnmt kernels bench --rounds 5
     """
     with named_if_missing("models"):
-        from simnmt.calibrate.kernel_bench import bench as measure
+        from simnmt.kernels.native_library import processor
+        from simnmt.kernels.registry import kernel, registered
+        from simnmt.nmt.devices import library_threads
 
-    done = measure(part, rounds, threads, say=_print_on_terminal)
-    print_result(as_json, lambda: asdict(done), lambda: _format_bench(done))
-
-
-def _print_on_terminal(text: str) -> None:
-    if sys.stderr.isatty():
-        say(text)
-
-
-def _format_bench(done: BenchReport) -> str:
-    roofline = done.roofline
-    lines = [
-        f"kernels: {done.processor}, {done.threads} thread{'s' if done.threads > 1 else ''}",
-        f"this box: copies {roofline.copy_bytes_per_s / 1e9:.1f} GB/s beyond its cache of {roofline.cache_bytes >> 20} MiB",
-    ]
-    header = ["kernel", "case", "baseline", "memory", "us", "times as fast", "asked", "of the roofline"]
-    lines += ["", format_table(header, [_result_row(result) for result in done.results], 4)]
-    judged = [result for result in done.results if result.reached is not None]
-    if judged:
-        missed = sum(not result.reached for result in judged)
-        lines += ["", f"{len(judged) - missed} of {len(judged)} targets reached" + (": * marks the others" if missed else "")]
-    for result in done.results:
-        if result.error > result.error_bound:
-            lines += [f"{result.kernel}, {result.case}: off by {result.error:.3g}, beyond its bound {result.error_bound:.3g}"]
-    return "\n".join(lines)
+    if threads > (cpus := os.cpu_count() or 1):
+        raise InputError(f"{threads} threads: this box has {cpus} CPUs", remedy="give no more threads than CPUs")
+    chosen = [kernel(part)] if part else registered().values()
+    with library_threads(threads):
+        rows = [row for one in chosen for row in _timed(one, rounds, threads)]
+    done = {"processor": processor(), "threads": threads, "results": rows}
+    print_result(as_json, lambda: done, lambda: format_record(done))
 
 
-def _result_row(result: Result) -> list[str]:
-    asked = "" if result.target is None else f">= {result.target:g}{'' if result.reached else ' *'}"
-    baseline = result.baseline if result.baseline_run == result.baseline else f"{result.baseline} ({result.baseline_run})"
-    return [
-        result.kernel, result.case, baseline, result.memory, f"{result.median_us:,.1f}", f"{result.ratio:.2f}",
-        asked, f"{100 * result.roofline_share:.0f} %",
-    ]  # fmt: skip
+def _timed(kernel: Kernel, n: int, threads: int) -> Iterator[dict[str, Any]]:
+    """Yield a row for each case and baseline: our median time, and the median of the ratios of the rounds."""
+    import numpy as np
+
+    from simnmt.calibrate.harness import Case, by_round, ratio, rounds
+
+    for case in kernel.cases(threads):
+        ours, *baselines = case.runs
+        frame = rounds(
+            {name: Case(run, case.before.get(name), warm=True) for name, run in case.runs.items()}, n, least_s=LEAST_S
+        )
+        us = 1e6 * float(np.median(by_round(frame)[ours]))
+        for baseline in baselines:
+            speed_up = ratio(frame, baseline, ours).value
+            yield {"kernel": kernel.name, "case": case.text, "baseline": baseline, "us": us, "ratio": speed_up}

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from simnmt.cli.options import Device, Force, Keys, Threads, argument, check_output, flag, json_keys, option
-from simnmt.cli.progress import progress_bar
-from simnmt.cli.terminal import note, warn
+from simnmt.cli.terminal import note, progress_bar, warn
 
 if TYPE_CHECKING:
     from simnmt.nmt.sharp_translator import SharpTextTranslator
@@ -27,7 +26,7 @@ def _verbs() -> None:
 
 SEARCH = ("beam", "fused", "max_len")
 """Options of both translators."""
-PRODUCTS = ("device", "threads", "vocabulary", "direction", "tune")
+PRODUCTS = ("device", "threads", "vocabulary", "direction")
 """Options of the batched translator alone."""
 RECIPE = ("heldout", "batch_tokens", "peak_rate", "warmup_steps", "dropout", "precision", "seed")
 """Options that are fields of a recipe."""
@@ -126,7 +125,6 @@ def translate(
         ),
     ] = None,
     direction: Annotated[str | None, option("NAME", "Direction to use from a bundle with clusters of several.")] = None,
-    tune: Annotated[bool, flag("--tune", "Multiply all columns where a measurement at load finds that faster.")] = False,
     sharp: Annotated[
         str | None,
         option(
@@ -186,7 +184,7 @@ def translate(
 
 def _refuse_beside_sharp(context: typer.Context) -> None:
     """Raise for options of the batched decoders, and for another place than one thread of the processor."""
-    others = ("batching", "batch", "threshold", "collect", "direction", "tune", "src_lang", "tgt_lang")
+    others = ("batching", "batch", "threshold", "collect", "direction", "src_lang", "tgt_lang")
     for name in others:
         source = context.get_parameter_source(name)
         if source is not None and source.name not in ("DEFAULT", "DEFAULT_MAP"):

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from simnmt.base.compile import KERNEL_LIBRARY, c_declarations
-from simnmt.kernels.cases import Case, Comparison, Kernel, Run, last_cache_bytes, target_at
 from simnmt.kernels.native_library import native, share
-from simnmt.kernels.output_reference import ROWS_AT_ONCE, Best, Partial, check_arguments, combine, reference_best, refuse_row
+from simnmt.kernels.output_reference import Best, Partial, check_arguments, combine, reference_best, refuse_row
+from simnmt.kernels.registry import Case, Kernel, Run
 
 LEAST_OF_A_THREAD = 1 << 17
 """Elements below which work is not divided among threads: handing work to a thread costs some 20 us."""
@@ -136,29 +136,22 @@ def _by_columns(
 VOCAB = 85_000
 """Vocabulary of the paper (FNI-13)."""
 IN_PLACE, ARGMAX_IN_PLACE, COPY = "torch in place", "torch add and argmax", "copy of as many bytes"
-LOG_PROB_BOUND = 1e-5
-"""Absolute error of a log-probability (FNI-05)."""
 BATCHES = (1, 8, 32, 128)
 SIZES = (*((batch, 1) for batch in BATCHES), *((batch * 5, 5) for batch in BATCHES[:3]))
 """(rows, best columns per row): beams of 1 and 5."""
-BEYOND_CACHE_ROWS = 512
-"""174 MB of products, several times the last-level cache of most boxes."""
 
 
 def best_cases(threads: int, vocab: int = VOCAB) -> Iterator[Case]:
-    """Yield all batches at beams 1 and 5, and more data than a cache holds, whose target is a share of the copy's bandwidth."""
-    for rows, count in (*SIZES, (BEYOND_CACHE_ROWS, 1)):
+    """Yield all batches at beams 1 and 5."""
+    for rows, count in SIZES:
         products, bias = _random_products(rows, vocab)
-        fused = partial(fused_best, products, bias, count, threads=threads)
-        source = torch.zeros((products.numel() + vocab) // 2)
-        runs: dict[str, Run] = {COPY: partial(torch.ones_like(source).copy_, source)}
-        targets, overwritten = {COPY: target_at(avx512=0.6, avx2=0.6)}, products
-        if rows < BEYOND_CACHE_ROWS:
-            overwritten = products.clone()
-            runs = {IN_PLACE: in_place(overwritten, bias, count), **runs}
-            targets = {IN_PLACE: target_at(avx512=5.0, avx2=4.0)}
-        error = best_error(fused(), products, bias), LOG_PROB_BOUND
-        yield _case(count, products, {"fused": fused, **runs}, targets, error, overwritten)
+        overwritten, source = products.clone(), torch.zeros((products.numel() + vocab) // 2)
+        runs: dict[str, Run] = {
+            "fused_best": partial(fused_best, products, bias, count, threads=threads),
+            IN_PLACE: in_place(overwritten, bias, count),
+            COPY: partial(torch.ones_like(source).copy_, source),
+        }
+        yield Case(f"{rows} rows, best {count}, V {vocab:,}", runs, {IN_PLACE: partial(overwritten.copy_, products)})
 
 
 def argmax_cases(threads: int, vocab: int = VOCAB) -> Iterator[Case]:
@@ -167,41 +160,13 @@ def argmax_cases(threads: int, vocab: int = VOCAB) -> Iterator[Case]:
         products, bias = _random_products(rows, vocab)
         overwritten, columns = products.clone(), torch.empty(rows, dtype=torch.int64)
         runs: dict[str, Run] = {
-            "argmax": partial(fused_argmax, products, bias, threads=threads),
+            "fused_argmax": partial(fused_argmax, products, bias, threads=threads),
             IN_PLACE: in_place(overwritten, bias, 1),
-            ARGMAX_IN_PLACE: partial(_argmax_in_place, overwritten, bias, columns),
+            ARGMAX_IN_PLACE: lambda: torch.argmax(overwritten.add_(bias), 1, out=columns),  # noqa: B023 - called before the next
         }
-        # In float32, as the sums that are compared: after rounding, the best column in float64 may be another.
-        logits, best = products + bias, fused_argmax(products, bias, threads=threads)
-        error = float((logits.max(1).values - logits.gather(1, best[:, None])[:, 0]).max()), 0.0
-        yield _case(1, products, runs, {IN_PLACE: target_at(avx512=7.0, avx2=7.0)}, error, overwritten)
-
-
-def _case(
-    count: int,
-    products: Tensor,
-    runs: dict[str, Run],
-    targets: dict[str, float | None],
-    error: tuple[float, float],
-    overwritten: Tensor,
-) -> Case:
-    """Return the case of our run, the first, against the others; runs in place begin with `overwritten` as `products`.
-
-    `error`: of our run, and its bound.
-    """
-    ours, *baselines = runs
-    rows, vocab = products.shape
-    bytes_moved = 4 * (rows + 1) * vocab  # all products and biases once: 2 V elements per hypothesis without a cache (FNI-02)
-    against = partial(Comparison, ours, bytes_moved=bytes_moved, error=error[0], error_bound=error[1])
-    comparisons = tuple(against(name, target=targets.get(name)) for name in baselines)
-    # Restoring leaves the products in the cache, as the product before the search does.
-    before = {name: partial(overwritten.copy_, products) for name in baselines if name != COPY}
-    text = f"{rows} row{'s' if rows > 1 else ''}, best {count}, V {vocab:,}"
-    return Case(text, "hot" if bytes_moved <= last_cache_bytes() else "beyond", runs, comparisons, before)
-
-
-def _argmax_in_place(products: Tensor, bias: Tensor, columns: Tensor) -> None:
-    torch.argmax(products.add_(bias), 1, out=columns)
+        # Restoring leaves the products in the cache, as the product before the search does.
+        restore = partial(overwritten.copy_, products)
+        yield Case(f"{rows} rows, V {vocab:,}", runs, dict.fromkeys((IN_PLACE, ARGMAX_IN_PLACE), restore))
 
 
 def _random_products(rows: int, vocab: int) -> tuple[Tensor, Tensor]:
@@ -227,31 +192,12 @@ def in_place(products: Tensor, bias: Tensor, count: int) -> Run:
     return run
 
 
-def best_error(best: Best, products: Tensor, bias: Tensor) -> float:
-    """Return the largest error in float64 of a log-probability, and of the value of a column against the value of its rank.
-
-    Columns of equal values may be in any order; a column that is returned twice counts as an error of 1.
-    """
-    error, count = 0.0, best.columns.shape[1]
-    for begin in range(0, products.shape[0], ROWS_AT_ONCE):
-        rows = slice(begin, begin + ROWS_AT_ONCE)
-        logits, columns = products[rows].double() + bias, best.columns[rows]
-        wanted = logits.topk(count).values
-        log_probs = wanted - logits.logsumexp(1, keepdim=True)
-        for difference in (best.log_probs[rows] - log_probs, logits.gather(1, columns) - wanted):
-            error = max(error, float(difference.abs().max()))
-        if any(len(set(row)) < count for row in columns.tolist()):
-            error = max(error, 1.0)
-    return error
-
-
 KERNELS = [
     Kernel(
         name="fused_best",
         meaning="bias, softmax and the best n columns of each row in one pass",
         source="FNI-03, FNI-05",
         bound="1e-5 of a log-probability; the same columns, the lowest of equals",
-        baselines=(IN_PLACE, COPY),
         cases=best_cases,
     ),
     Kernel(
@@ -259,7 +205,6 @@ KERNELS = [
         meaning="bias and the best column of each row, without its probability",
         source="FNI-06",
         bound="none: the same column, the lowest of equals",
-        baselines=(IN_PLACE, ARGMAX_IN_PLACE),
         cases=argmax_cases,
     ),
 ]

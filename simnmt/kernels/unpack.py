@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.kernels.arrays import KernelError, checked, checked_out
-from simnmt.kernels.cases import Case, Comparison, Kernel, Memory, Run, one_after_another, target_at
 from simnmt.kernels.native_library import at_once, native
+from simnmt.kernels.registry import Case, Kernel, Run, one_after_another
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -167,45 +167,26 @@ def torch_unpack_run(packed: PackedWeights, out: Tensor) -> Run:
 SHARD_WEIGHTS = 589_824
 """A twelfth of a layer (STI-01)."""
 SHARDS = 12
-TORCH, FEWEST_BITS, WEIGHTS_COPY = "torch", "the same at 2 bits", "copy of as many weights"
 
 
 def unpack_cases(threads: int, weights: int = SHARD_WEIGHTS) -> Iterator[Case]:
-    """Yield one shard in the cache, and the 12 shards of a layer, divided among `threads`, into a buffer of 28 MB."""
-    yield _unpack_case("a shard", "hot", weights, 1, threads)
-    yield _unpack_case("a layer of 12 shards", "beyond", weights, SHARDS, threads)
-
-
-def _unpack_case(text: str, memory: Memory, weights: int, count: int, threads: int) -> Case:
+    """Yield one shard, and the 12 shards of a layer, divided among `threads`, into a buffer of 28 MB, at each bitwidth."""
     import torch
 
-    out, source = np.zeros(weights * count, np.float32), np.zeros(weights * count, np.float32)
-    starts = range(0, weights * count, weights)
-    runs: dict[str, Run] = {WEIGHTS_COPY: partial(np.copyto, out, source)}
-    comparisons = []
-    for bits in PACKED_BITS:
-        shards = [PackedWeights.random(bits, weights, seed=1 + number) for number in range(count)]
-        ours, theirs = f"{bits} bits", f"{bits} bits, {TORCH}"
-        pieces = [unpack_run(shard, out, start) for shard, start in zip(shards, starts, strict=True)]
-        runs[ours] = partial(at_once, [one_after_another(pieces[part::threads]) for part in range(min(threads, count))])
-        by_torch = [torch_unpack_run(shard, torch.from_numpy(out)[start:]) for shard, start in zip(shards, starts, strict=True)]
-        runs[theirs] = one_after_another(by_torch)
-        bytes_moved = count * (4 * weights + weights * bits // ALIGNED)
-        against = partial(Comparison, ours, bytes_moved=bytes_moved, what=ours, error=_unpack_error(shards[0]))
-        comparisons.append(against(TORCH, baseline_runs=(theirs,), target=target_at(avx512=2.0, avx2=2.0)))
-        if bits != PACKED_BITS[0]:
-            target = target_at(avx512=0.8, avx2=0.5) if bits == PACKED_BITS[-1] else None
-            comparisons.append(against(FEWEST_BITS, baseline_runs=(f"{PACKED_BITS[0]} bits",), target=target))
-        comparisons.append(against(WEIGHTS_COPY))
-    return Case(text, memory, runs, tuple(comparisons))
-
-
-def _unpack_error(packed: PackedWeights) -> float:
-    """Return the largest difference of a weight from the result of numpy."""
-    unpacked, wanted = np.empty(packed.weights, np.float32), np.empty(packed.weights, np.float32)
-    unpack_run(packed, unpacked)()
-    reference(packed, wanted, np.array([[0, 0, packed.weights]]))
-    return float(np.abs(unpacked - wanted).max())
+    for text, count in (("a shard", 1), ("a layer of 12 shards", SHARDS)):
+        out, source = np.zeros(weights * count, np.float32), np.zeros(weights * count, np.float32)
+        starts = range(0, weights * count, weights)
+        for bits in PACKED_BITS:
+            shards = [PackedWeights.random(bits, weights, seed=1 + number) for number in range(count)]
+            pieces = [unpack_run(shard, out, start) for shard, start in zip(shards, starts, strict=True)]
+            divided = [one_after_another(pieces[part::threads]) for part in range(min(threads, count))]
+            by_torch = [torch_unpack_run(shard, torch.from_numpy(out)[at:]) for shard, at in zip(shards, starts, strict=True)]
+            runs: dict[str, Run] = {
+                "unpack": partial(at_once, divided),
+                "torch": one_after_another(by_torch),
+                "copy of as many weights": partial(np.copyto, out, source),
+            }
+            yield Case(f"{text}, {bits} bits", runs)
 
 
 KERNELS = [
@@ -214,7 +195,6 @@ KERNELS = [
         meaning="a shard's codes of 2 to 6 bits to float32 weights in their places, outliers laid over them",
         source="STI-06",
         bound="none: the same weights",
-        baselines=(TORCH, FEWEST_BITS),
         cases=unpack_cases,
     )
 ]

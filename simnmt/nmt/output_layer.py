@@ -28,7 +28,7 @@ from simnmt.kernels.output_layer import fused_argmax, fused_best
 from simnmt.kernels.output_reference import Best
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.step_model import StepModel
-from simnmt.nmt.vocabulary.restricted_vocabulary import RestrictedVocabulary, dense_choice
+from simnmt.nmt.vocabulary.restricted_vocabulary import RestrictedVocabulary
 
 NEVER = -inf
 """The log-probability of a token that cannot be chosen."""
@@ -296,7 +296,6 @@ class SubsetOutput(FusedOutput):
         super().__init__(model, banned)
         self._vocabulary, self._subset, self._account = vocabulary, vocabulary.begin(), vocabulary.account
         self._weight = model.weight.detach()
-        self._is_dense_faster = dense_choice(vocabulary.cost, len(self._weight))
         if vocabulary.account is not None:
             vocabulary.account.vocab = model.vocab
         self.leave([])
@@ -317,7 +316,7 @@ class SubsetOutput(FusedOutput):
         begin_s = clock()
         columns = self._subset.columns(hidden)
         assigned_s = clock()
-        products = self._multiplied(hidden, columns)
+        products = gathered_products(self._weight, hidden, columns)
         multiplied_s = clock()
         bias = self._banned.bias.index_select(0, columns)
         if (ends := self._banned.ends) is not None:
@@ -335,12 +334,6 @@ class SubsetOutput(FusedOutput):
         # The order of impossible tokens is arbitrary, but the contexts after them would add columns to the next union.
         impossible = sums == NEVER
         return sums, rows.masked_fill(impossible, 0), tokens.masked_fill(impossible, self._banned.eos)
-
-    def _multiplied(self, hidden: Tensor, columns: Tensor) -> Tensor:
-        if self._is_dense_faster(len(columns), len(hidden)):
-            _, products = next(iter(self._model.products(hidden)))
-            return products.float().index_select(1, columns)
-        return gathered_products(self._weight, hidden, columns)
 
     def _missed(self, hidden: Tensor, columns: Tensor) -> int:
         """Return the number of rows whose likeliest of all tokens is not active (FVP-08)."""

@@ -146,7 +146,6 @@ class Translator(TextTranslator):
         threads: int | None = None,
         vocabulary: Path | None = None,
         direction: str | None = None,
-        tune: bool = False,
         languages: Languages = Languages(),  # noqa: B008 - frozen
         **options: Any,
     ) -> Translator:
@@ -157,8 +156,6 @@ class Translator(TextTranslator):
             device: cpu, cuda or cuda:0.
             threads: threads of torch in this process from now on.
             vocabulary, direction: a bundle that `simnmt vocab build` made of this model, see `load_vocabulary`.
-            tune: whether to measure the products of the bundle now, and to multiply all columns where that is faster; otherwise
-                each run is the same.
             languages: what the text is translated from and to, for models of Hugging Face that need it.
             options: the fields `beam`, `fused`, `batching` and `max_len` of `Translator`.
 
@@ -179,12 +176,11 @@ class Translator(TextTranslator):
             loaded, source, target = load_folder(folder)
         model, part = loaded.model.to(where), None
         if vocabulary is not None:
-            from simnmt.nmt.vocabulary.restricted_vocabulary import load_vocabulary, with_measured_cost
+            from simnmt.nmt.vocabulary.restricted_vocabulary import load_vocabulary
 
             part = load_vocabulary(vocabulary, model, direction=direction)
-            part = with_measured_cost(part, model) if tune else part
-        elif direction or tune:
-            raise NmtError("--direction and --tune are for a bundle", remedy="name the bundle with --vocabulary")
+        elif direction:
+            raise NmtError("--direction is for a bundle", remedy="name the bundle with --vocabulary")
         return cls(model, source, target, vocabulary=part, **options)
 
     def encode(self, lines: Iterable[str]) -> list[list[int]]:

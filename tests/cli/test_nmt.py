@@ -109,24 +109,14 @@ def test_as_many_lines_come_out_as_go_in(
     assert all(row["score"] < 0 for row in rows if row["src_len"])
 
 
-def test_a_bundle_of_the_vocabulary_is_translated_with(
-    here: Path, model: str, simnmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bundle_of_the_vocabulary_is_translated_with(here: Path, model: str, simnmt: Callable[..., Any]) -> None:
     """With each token a candidate the text is the same; with fewer no other is written; what does not fit is told."""
     import numpy as np
 
-    from simnmt.kernels import product_timing
     from simnmt.nmt.models import load_model
     from simnmt.nmt.subwords import Subwords
     from simnmt.nmt.vocabulary.candidate_lists import CandidateLists
 
-    measure, measured = product_timing.measure_products, list[int]()
-
-    def measure_products(weight: Any, *arguments: Any, **options: Any) -> Any:
-        measured.append(weight.shape[1])
-        return measure(weight, *arguments, **options)
-
-    monkeypatch.setattr(product_timing, "measure_products", measure_products)
     loaded = load_model(model)
     src_vocab, vocab = loaded.architecture.src_vocab, loaded.architecture.tgt_vocab
     none, starts = np.empty(0, np.int32), np.zeros(src_vocab + 1, np.int64)
@@ -136,18 +126,15 @@ def test_a_bundle_of_the_vocabulary_is_translated_with(
     Path("in.txt").write_text("un deux\n\nneuf sept un\ndeux\n")
     translate = ("nmt", "translate", "--model", model, "--threads", "1", "in.txt", "--max-len", "6")
     dense = simnmt(*translate)
-    for more in ((), ("--beam", "2"), ("--tune",)):
-        full = simnmt(*translate, *more) if "--beam" in more else dense
-        measured.clear()
+    for more in ((), ("--beam", "2")):
+        full = simnmt(*translate, *more) if more else dense
         found = simnmt(*translate, "--vocabulary", "all", *more)
         assert (found.status, found.out, found.err) == (0, full.out, full.err)
-        assert len(measured) == ("--tune" in more), "a measurement differs from run to run"
     short = simnmt(*translate, "--vocabulary", "few")
     target = Subwords.read(Path(model) / "target.model")
     words = set(target.decode([[9]])[0].split()) | set(target.decode([[int(few[0])]])[0].split())
     assert short.status == 0 and set(short.out.split()) <= words
     for found, said in (
-        (simnmt(*translate, "--tune"), "--tune"),
         (simnmt(*translate, "--vocabulary", "all", "--fused"), "whose search is fused of itself (leave --fused out)"),
         (simnmt(*translate, "--direction", "fr-en"), "--direction"),
         (simnmt(*translate, "--vocabulary", "all", "--direction", "x"), "all: candidate lists have no directions"),

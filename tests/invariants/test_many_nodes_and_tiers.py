@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,8 +16,7 @@ import simnmt
 from simnmt.devices import Fifo
 from simnmt.policies import TransferEstimate
 from simnmt.profile.profile_file import write_profile
-from simnmt.results.request_log import RequestLog
-from simnmt.results.requests import Requests
+from simnmt.results.requests import RequestLog, Requests
 from simnmt.world.deciders import Beliefs
 from tests.campaigns.harness import deep
 from tests.units import plan_of, unit_of, watched
@@ -277,3 +278,39 @@ class TestManyGateways:
             for name in ("target", "queue_s", "estimate_s", "measured_at_s"):
                 np.testing.assert_array_equal(getattr(trail, name), getattr(run.trail, name)[own], err_msg=f"{gateway} {name}")
         assert np.count_nonzero(run.trail.queue_s) > 20
+
+
+MOST = 10_000
+"""Boxes of a kind, and workers of a box, that a scenario may name."""
+
+
+@contextmanager
+def seconds_at_most(most_s: float) -> Iterator[None]:
+    """Of the processor, which other work on the machine does not use up."""
+    began_s = time.process_time()
+    yield
+    assert time.process_time() - began_s < most_s
+
+
+@pytest.mark.parametrize("balancer", ["attached", "least_work", "two_choices"])
+def test_ten_thousand_boxes_of_ten_thousand_workers_take_seconds(make_scenario: MakeScenario, balancer: str) -> None:
+    scenario = make_scenario(
+        requests=50, replications=1, policies={"cloud": {}, "seen": {"kind": "cnmt", "sees_backlog": True}}
+    )
+    scenario["workloads"]["de-en"] |= {"end_nodes": MOST, "arrivals": {"kind": "poisson", "rate_rps": 5.0}}
+    scenario["devices"]["gateway"] |= {"count": MOST, "workers": MOST}
+    scenario["devices"]["cloud"] |= {"count": MOST, "workers": MOST, "balancer": balancer}
+    with seconds_at_most(20.0):
+        logs = simnmt.run(scenario).cells[0].logs
+    assert not any(log["t_queue_s"].any() for log in logs.values())
+
+
+@pytest.mark.parametrize("engine", ["compiled", "reference"])
+def test_of_a_million_clients_only_those_who_can_ask_cost_anything(make_scenario: MakeScenario, engine: Any) -> None:
+    arrivals = {"kind": "clients", "clients": 1_000_000, "think_time": {"mean_s": 1.0}}
+    scenario = make_scenario(requests=50, replications=1, policies={"edge": {}})
+    scenario["workloads"]["de-en"] |= {"end_nodes": 7, "arrivals": arrivals}
+    with seconds_at_most(5.0):
+        log = simnmt.run(scenario, engine=engine).cells[0].logs["edge"]
+    assert (np.diff(log["arrival_s"]) >= 0.0).all()
+    assert log["arrival_s"].max() < 1e-3, "the 50 least of a million thinking times of a mean of 1 s"

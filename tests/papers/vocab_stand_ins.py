@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from simnmt.calibrate.projection_bench import LayerCost, ProjectionBench, Setting, StepTime
-from simnmt.kernels.projection_cost import StageCost
+from simnmt.calibrate.projection_bench import LayerCost, ProjectionBench, Setting, StageCost, StepTime
 from simnmt.papers.fvp.study import Cell, Decoded, PartRun, Speed, StudiedModel, StudiedText, Study
 from simnmt.papers.kit.claims import share_needed
 

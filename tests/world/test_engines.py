@@ -18,18 +18,23 @@ from simnmt.devices import Batched, Fifo
 from simnmt.devices import batch as batch_room
 from simnmt.devices.device import LeastLoadedOfDrawn
 from simnmt.devices.failures import Failures
+from simnmt.experiment import units as unit_module
 from simnmt.network.outages import DownTimes
 from simnmt.policies import Fixed, LeastTotal, TransferEstimate
 from simnmt.policies.decision import DecisionView
 from simnmt.profile.cost import DecodingCost
 from simnmt.results.requests import Block, Requests, Trail
-from simnmt.world import compiled_world
+from simnmt.world import compiled_world, inputs
 from simnmt.world import engine as engines
+from simnmt.world.compiled_world import simulate_compiled
 from simnmt.world.deciders import Beliefs
 from simnmt.world.faults import Faults
+from simnmt.world.reference import simulate_reference
 from simnmt.world.structures import library
 from tests.campaigns.harness import SCALE
+from tests.units import plan_of, unit_of
 from tests.world.batched_worlds import BATCHINGS, COST, EIGHTHS, asked, batchings, cost
+from tests.world.random_scenarios import random_scenarios
 from tests.world.random_worlds import World, assert_agree, assert_equal_accounts, batch_view, costs, random_worlds
 from tests.worlds import believing, in_compiled, in_engine, in_reference
 
@@ -235,3 +240,23 @@ def test_times_that_a_fixed_policy_never_reads_may_be_unknown() -> None:
     requests = replace(requests, execution_s=(requests.execution_s[0], np.full(50, NAN)))
     for name in ENGINES:
         assert not run(name, requests, lambda block: Fixed(0)).target.any()
+
+
+SCENARIOS = 1_000 if DEEP else 12
+"""Random scenarios: in `make check-deep`, and in the suite."""
+
+
+def simulate_in_both(world: inputs.World, policy: inputs.PolicySetup, judged_share: float, engine: Any) -> Trail:
+    """Run one policy in both engines, and assert that their trails agree."""
+    trails = [simulate_compiled(world, policy, judged_share), simulate_reference(world, policy, judged_share)]
+    assert_agree(*trails)
+    return trails[1]
+
+
+@seed(21)
+@given(random_scenarios())
+@settings(max_examples=SCENARIOS, database=None)
+def test_every_policy_of_a_random_scenario_is_the_same_in_both_engines(scenario: dict[str, Any]) -> None:
+    """And the runs of a gap analysis, in which C-NMT knows the truth of one quantity at a time."""
+    with mock.patch.object(unit_module, "simulate", simulate_in_both):
+        unit_module.run_unit(unit_of(plan_of(scenario)))

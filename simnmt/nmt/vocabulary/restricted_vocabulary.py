@@ -1,16 +1,14 @@
 """A restricted vocabulary of a decoder: how its active columns are chosen, multiplied and counted.
 
 The columns of a step come from the clusters of its rows (FVP-05, FVP-06) or from the candidate lists of its sentences
-(SHARP-02); `load_vocabulary` reads either kind from a bundle file. The product depends on the number of rows only, or a
-measured cost model chooses the fastest (FVP-09). The account holds active columns and misses by step (FVP-08).
+(SHARP-02); `load_vocabulary` reads either kind from a bundle file. The account holds active columns and misses by step.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cache
+from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import fmean
 from typing import TYPE_CHECKING, Literal
@@ -22,9 +20,7 @@ from torch import Tensor
 
 from simnmt.kernels.arrays import KernelError
 from simnmt.kernels.columns import Centroids, ColumnSets
-from simnmt.kernels.projection_cost import ProductCosts
 from simnmt.nmt.errors import NmtError
-from simnmt.nmt.linear_layers import HalfLinear
 from simnmt.nmt.step_model import StepModel
 
 if TYPE_CHECKING:
@@ -99,27 +95,6 @@ class SubsetAccount:
                 stage.append(end_s - begin_s)
 
 
-_BUCKETS = 64
-"""Classes of the number of active columns: evaluating the cost model takes as long as a small product."""
-
-
-def dense_choice(cost: ProductCosts | None, vocab: int) -> Callable[[int, int], bool]:
-    """Return whether the product of all columns is faster, by active columns and rows; the cost is asked once per bucket.
-
-    Without a cost it never is.
-    """
-    if cost is None:
-        return lambda columns, rows: False
-    bucket = max(1, vocab // _BUCKETS)
-
-    @cache
-    def is_faster(number: int, rows: int) -> bool:
-        columns = min(vocab, number * bucket + bucket // 2)  # the middle of the bucket
-        return cost.dense.seconds(rows, vocab) < cost.product.seconds(rows, columns)
-
-    return lambda columns, rows: is_faster(columns // bucket, rows)
-
-
 @dataclass(frozen=True, slots=True)
 class RestrictedVocabulary:
     """The `vocabulary` of a decoder: how active columns are chosen, multiplied and searched.
@@ -134,8 +109,6 @@ class RestrictedVocabulary:
     """Makes the choice of columns of a new decoder, without sentences."""
     audit: bool = False
     """Whether to make the dense products too, and count the rows whose likeliest token is not active (FVP-08)."""
-    cost: ProductCosts | None = None
-    """The cost model that chooses the product. None: the choice depends on the rows only, the same at each run."""
     account: SubsetAccount | None = None
     """Records every step."""
 
@@ -231,21 +204,3 @@ def load_vocabulary(
     if direction is not None:
         raise NmtError("candidate lists have no directions", path=path, remedy="leave --direction out")
     return listed(CandidateLists.load(path, model))
-
-
-def with_measured_cost(vocabulary: RestrictedVocabulary, model: StepModel) -> RestrictedVocabulary:
-    """Return the vocabulary with the cost of the model's products as measured now, which takes about a second.
-
-    Two measurements may choose differently among products of nearly equal speed, which changes rounding. On CUDA the vocabulary
-    is returned unchanged: all methods are torch's own there.
-    """
-    from simnmt.kernels.product_timing import measure_products
-
-    if model.device.type != "cpu":
-        return vocabulary
-    # The model multiplies packed weights by a product of its own; torch is far slower on the unpacked ones.
-    packed = any(isinstance(layer, HalfLinear) for layer in model.modules())
-    dense = (lambda hidden: next(iter(model.products(hidden)))) if packed else None
-    with torch.inference_mode():
-        cost = measure_products(model.weight.detach(), dense=dense)
-    return replace(vocabulary, cost=cost)

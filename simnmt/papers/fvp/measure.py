@@ -25,7 +25,7 @@ from simnmt.nmt.output_layer import Output
 from simnmt.nmt.translation import Translator
 from simnmt.nmt.vocabulary.cluster_bundle import ClusterSet
 from simnmt.nmt.vocabulary.contexts import Clustering, Contexts, assign, cluster, collect, join_contexts
-from simnmt.nmt.vocabulary.restricted_vocabulary import clustered, with_measured_cost
+from simnmt.nmt.vocabulary.restricted_vocabulary import clustered
 from simnmt.papers.fvp.decoding import PLAIN, Direction, encode, time_methods, timed_decoding
 from simnmt.papers.fvp.published import MOST_ACTIVE
 from simnmt.papers.fvp.study import Cell, Clusters, Decoded, Knowledge, Part, PartRun, Speed, StudiedModel, Study
@@ -250,7 +250,7 @@ class _Lab:
     def outputs(self, clusters: int, tops: Sequence[int]) -> list[Output]:
         """Return the output layers with clusters of the training text for each K, by the fastest products on this box."""
         parts = [clustered(sets) for sets in self.sets(self.contexts[0], clusters, tops)]
-        return [Output(vocabulary=with_measured_cost(part, self.translator.model)) for part in parts]
+        return [Output(vocabulary=part) for part in parts]
 
     def decodings(self, swept: Sequence[Cell]) -> Iterator[Decoded]:
         """Decode the test half with the chosen clusters and each search, in turn with all of the vocabulary (FVP-16)."""
