@@ -12,8 +12,8 @@ from simnmt.base.errors import InputError
 from simnmt.base.suggestions import format_list
 from simnmt.experiment.cases import Case, Unit
 from simnmt.experiment.routes import Routes
-from simnmt.network.outages import ALWAYS_UP, DownTimes, outage_spans
 from simnmt.network.link import bytes_per_token
+from simnmt.network.outages import ALWAYS_UP, DownTimes, outage_spans
 from simnmt.policies.decision import Resource
 from simnmt.profile.power import SECONDS_PER_HOUR, BoxPower, RequestCost
 from simnmt.results.columns import Array
