@@ -22,7 +22,7 @@ from pydantic_core import PydanticCustomError
 from simnmt.base.configuration import Configuration, EndOfSentence, InputFile, form_by_key
 from simnmt.base.extension import Extended, Extensible
 from simnmt.workload.arrivals import Arrivals, BackToBack
-from simnmt.workload.arrivals.custom import custom_arrivals
+from simnmt.workload.arrivals.process import custom_arrivals
 from simnmt.workload.corpus import read_corpus
 from simnmt.workload.custom import lengths_in
 from simnmt.workload.fertility import Fertility
