@@ -33,8 +33,7 @@ from simnmt.live.front import outcome_of
 from simnmt.live.replay_text import live_notes, live_warnings
 from simnmt.network.series import RttSeries
 from simnmt.results.live_log import LIVE_OUTCOMES
-from simnmt.results.request_log import FALLBACK, RequestLog, Truth
-from simnmt.results.requests import Requests, Trail
+from simnmt.results.requests import FALLBACK, RequestLog, Requests, Trail, Truth
 from simnmt.results.run import LiveMeasurement, Run
 from simnmt.results.stability import with_stability
 from simnmt.results.summary import Device, Numbers, measure, replicated, rows, with_deadlines_of_all, with_regret

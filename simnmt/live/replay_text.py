@@ -8,7 +8,7 @@ from simnmt.base.suggestions import format_list
 from simnmt.experiment.cases import Unit
 from simnmt.results.live_log import LIVE_OUTCOMES
 from simnmt.results.number_text import duration, percent
-from simnmt.results.request_log import FALLBACK
+from simnmt.results.requests import FALLBACK
 from simnmt.results.run import LiveMeasurement
 
 MOST_UNANSWERED = 0.01

@@ -114,19 +114,18 @@ def test_the_key_alone_decides(process: ArrivalProcess) -> None:
 
 def test_no_two_quantities_share_a_stream(process: ArrivalProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     """But times and ranks, which begin at the same place on the trace."""
-    made: list[tuple[str, str, np.random.Generator]] = []
-    stream = random_streams.stream
+    made: list[tuple[str, str, np.random.PCG64]] = []
+    bits = random_streams.bits
 
-    def watched(seed: int, replication: int, name: str, block: int = 0) -> np.random.Generator:
-        generator = stream(seed, replication, name, block)
-        made.append((name, str(generator.bit_generator.state), generator))
-        return generator
+    def watched(seed: int, replication: int, name: str, block: int = 0) -> np.random.PCG64:
+        made.append((name, str((drawn := bits(seed, replication, name, block)).state), drawn))
+        return drawn
 
-    monkeypatch.setattr(random_streams, "stream", watched)
+    monkeypatch.setattr(random_streams, "bits", watched)
     process.times(70_000, rng(1, 1))
     process.size_ranks(70_000, rng(1, 1))
     assert all(name == "a" or name.startswith("a/") for name, _, _ in made)
-    drawn = Counter((name, begin) for name, begin, generator in made if str(generator.bit_generator.state) != begin)
+    drawn = Counter((name, begin) for name, begin, after in made if str(after.state) != begin)
     assert {name for (name, _), count in drawn.items() if count > 1} <= {"a/trace start"}
 
 

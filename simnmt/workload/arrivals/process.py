@@ -26,7 +26,7 @@ class RandomStream(np.random.Generator):
     """
 
     def __init__(self, seed: int, replication: int, name: str) -> None:
-        super().__init__(random_streams.stream(seed, replication, name).bit_generator)
+        super().__init__(random_streams.bits(seed, replication, name))
         self.key = (seed, replication, name)
 
     @property
