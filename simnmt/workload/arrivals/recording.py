@@ -90,7 +90,7 @@ class _Cells:
     """The cells of the two columns that are read of a log, as texts."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        lines, self.notes = _LogLines(path, kept="all"), {"kind": "unstated", "source": f"file {Path(path).name}"}
+        lines, self.notes = _LogLines(path, kept=True), {"kind": "unstated", "source": f"file {Path(path).name}"}
         rows = _rows(lines, self.notes)
         self.first = next(rows, {})
         if not self.first:
