@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base import random_streams
+from simnmt.experiment.accounts import request_costs
 from simnmt.experiment.cases import Case, Unit
-from simnmt.experiment.energy_setup import request_costs
 from simnmt.experiment.routes import Routes, clock_pace_s, half_overheads_s, routes
 from simnmt.network.link import bytes_per_token
 from simnmt.policies.decision import Knowledge, Resource

@@ -16,7 +16,7 @@ from simnmt.experiment.draws import draw, learn
 from simnmt.experiment.inputs import read_inputs
 from simnmt.experiment.notes import warnings
 from simnmt.experiment.policy_setup import set_up_policy
-from simnmt.experiment.streaming_setup import StreamedDevice
+from simnmt.experiment.targets import StreamedDevice
 from simnmt.scenario.source import open_source
 from tests.experiment.streamed_profile import STI, TEXT, streamed_profile, written
 from tests.profile.made_sti import sti_block
