@@ -204,7 +204,7 @@ def _texts_by_label(texts: list[str]) -> dict[str, Path]:
 def _lines(path: Path) -> list[str]:
     from simnmt.workload.text_lines import TextLines
 
-    lines = list(TextLines(path, kept="all"))
+    lines = list(TextLines(path, kept=True))
     if not any(line.strip() for line in lines):
         raise InputError("no sentence", path=path, remedy="give text with one sentence a line")
     return lines
