@@ -25,12 +25,12 @@ from simnmt.base.arrays import Floats
 from simnmt.base.errors import short_repr, shorten
 from simnmt.base.files import MOST_TEXT_BYTES, read_bounded, written_whole
 from simnmt.base.suggestions import did_you_mean, format_list
-from simnmt.network.series import BPS_PER, SECONDS_PER, BandwidthSeries, Kind, RttSeries, Series, TraceError
+from simnmt.network.series import BPS_PER, SECONDS_PER, Kind, RttSeries, Series, TraceError
 
 _MARK = re.compile(r"# simnmt (?:rtt|bandwidth) series, version 1")
 _LONGEST_NOTE = 20_000
 _NO_TIME = 1e20
-_Series = TypeVar("_Series", bound=Series)
+SeriesKind = TypeVar("SeriesKind", bound=Series)
 
 
 def read_text(path: Path, decode_other: Callable[[bytes], str | None] = lambda raw: None) -> str:
@@ -160,63 +160,37 @@ class SeriesTable:
             raise self.wrong(f"{shorten(column)} {shorten(self.cells_of(column)[row])} {fault}", column, remedy, row)
 
 
-def read_rtt_csv(
-    path: str | os.PathLike[str],
-    *,
-    name: str | None = None,
-    time_column: str = "time_s",
-    rtt_column: str = "rtt_ms",
-    time_unit: Literal["s", "ms"] = "s",
-    rtt_unit: Literal["ms", "s"] | None = None,
-) -> RttSeries:
-    """Read a series of RTTs whose first row names the columns; time 0 becomes the first sample that arrived.
-
-    An empty or `nan` RTT is a lost sample: the value before it holds on, and the loss is counted; losses before the first
-    sample that arrived are counted and dropped. A file of one sample is a series of one value. Commas, semicolons or tabs
-    separate the cells.
-
-    `rtt_unit` None means ms. Then a median below 0.5 ms, which no wide-area network has, is refused, unless simnmt wrote the
-    file. Raises `TraceError` with line and column for a cell or a header that cannot be used.
-    """
-    time, value = (time_column, SECONDS_PER[time_unit]), (rtt_column, rtt_unit or "ms")
-    remedy = "state rtt_unit: s if they are seconds, rtt_unit: ms if not"
-    return _read_series(RttSeries, Path(path), name, time, value, rtt_unit is not None, remedy)
-
-
 RateUnit = Literal["mbps", "kbps", "bps"]
 
 
-def read_bandwidth_csv(
+def read_series(
+    kind: type[SeriesKind],
     path: str | os.PathLike[str],
     *,
     name: str | None = None,
     time_column: str = "time_s",
-    column: str = "mbps",
-    time_unit: Literal["s", "ms"] = "s",
-    unit: RateUnit | None = None,
-) -> BandwidthSeries:
-    """Read a series of bandwidths whose first row names the columns; time 0 becomes the first sample with any bandwidth.
+    time_unit: str = "s",
+    column: str | None = None,
+    unit: str | None = None,
+) -> SeriesKind:
+    """Read a series from two columns of a file; time 0 becomes the first sample that arrived.
 
-    Without a `unit`, the column's name decides (`dl_kbps` is in kbit/s), else the column is in Mbit/s. An empty cell, `nan` or
-    0 is a lost sample: the value before it holds on, and the loss is counted; losses before the first sample with a bandwidth
-    are counted and dropped. Raises `TraceError` with line and column for a cell or a header that cannot be used.
+    An empty or `nan` cell is a lost sample, and so is a bandwidth of 0: the value before it holds on, and the loss is counted;
+    losses before the first sample that arrived are counted and dropped. A file of one sample is a series of one value.
+
+    Raises `TraceError` with line and column for a cell or a header that cannot be used, and for values that show another unit:
+    a median RTT below 0.5 ms, which no wide-area network has, is believed if the unit is stated or simnmt wrote the file.
+
+    Args:
+        kind: `RttSeries` or `BandwidthSeries`.
+        path: the file, whose first row names the columns.
+        name: name of the series; None: that of the file.
+        time_column, time_unit: of the times.
+        column: of the values; None: `rtt_ms` or `mbps`.
+        unit: of the values; None: ms, or the rate that the column's name ends with (`dl_kbps`), else mbps.
     """
-    named_unit = next((rate for rate in get_args(RateUnit) if column.lower().endswith(rate)), "mbps")
-    time, value = (time_column, SECONDS_PER[time_unit]), (column, unit or named_unit)
-    return _read_series(BandwidthSeries, Path(path), name, time, value, unit is not None, "state unit: bps, kbps or mbps")
-
-
-def _read_series(
-    kind: type[_Series],
-    path: Path,
-    name: str | None,
-    time: tuple[str, float],
-    value: tuple[str, str],
-    is_stated: bool,
-    remedy: str,
-) -> _Series:
-    """Read the series of a column of times, given with the seconds of its unit, and one of values, given with its unit."""
-    table, (time_column, s_per_unit), (column, unit) = SeriesTable(path), time, value
+    path, column = Path(path), column or kind.csv_column
+    table, is_rtt = SeriesTable(path), kind is RttSeries
     if time_column not in table.names:
         remedy = f"name it by time_column, or make a series of a log: simnmt trace import {shorten(path.name)} --out FILE.csv"
         raise TraceError(
@@ -226,16 +200,19 @@ def _read_series(
     table.check(np.abs(times) < _NO_TIME, time_column, "is no finite time", "give every row a time")
     mend = "`simnmt trace import` sorts the rows and keeps one per time"
     table.check(np.diff(times, prepend=-np.inf) > 0.0, time_column, "is not later than the row before", mend)
-    values = values * (SECONDS_PER if kind is RttSeries else BPS_PER)[unit]
-    if kind is BandwidthSeries:
+    named_unit = next((rate for rate in get_args(RateUnit) if column.lower().endswith(rate)), "mbps")
+    read_unit = unit or ("ms" if is_rtt else named_unit)
+    values = values * (SECONDS_PER if is_rtt else BPS_PER)[read_unit]
+    if not is_rtt:
         values[values == 0.0] = np.nan
     possible = np.isnan(values) | ((values > 0.0) & (values <= kind.most))
     table.check(possible, column, f"is no {kind.quantity}", "correct the cell, or leave it empty where a sample was lost")
     if np.isnan(values).all():
         raise TraceError(f"no row has a {kind.quantity} in {column}", path=path, remedy="give at least one sample")
-    if doubt := kind.doubt_unit(values, unit, is_stated or table.is_own):
+    if doubt := kind.doubt_unit(values, read_unit, unit is not None or table.is_own):
+        remedy = "state rtt_unit: s if they are seconds, rtt_unit: ms if not" if is_rtt else "state unit: bps, kbps or mbps"
         raise table.wrong(f"{shorten(column)}: {doubt}", column, remedy)
-    return kind.of_samples(name or path.stem, table.kind, table.source, times * s_per_unit, values, table.lost)
+    return kind.of_samples(name or path.stem, table.kind, table.source, times * SECONDS_PER[time_unit], values, table.lost)
 
 
 def series_text(
