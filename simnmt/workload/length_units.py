@@ -139,11 +139,6 @@ def _tokeniser_path(unit: str, side: Side) -> Path | None:
     return None
 
 
-def model_files(src_unit: str, tgt_unit: str) -> list[Path]:
-    """Return the files of the tokenisers among two units. Raises `CorpusError` for a folder without one."""
-    return [path for path in (_tokeniser_path(src_unit, "src"), _tokeniser_path(tgt_unit, "tgt")) if path is not None]
-
-
 def unit_of(path: str | os.PathLike[str]) -> str:
     """Return the name of the unit of a tokeniser, which depends only on the content of the file.
 
