@@ -37,9 +37,20 @@ def option(metavar: str | None, text: str, *names: str, group: str | None = None
     return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=group, **settings)
 
 
-def flag(name: str, text: str, group: str | None = None) -> Any:
+def flag(name: str, text: str, *names: str, group: str | None = None, **settings: Any) -> Any:
     """Return an option that takes no value; `group` as in `option`."""
-    return typer.Option(name, help=text, rich_help_panel=group)
+    return typer.Option(name, *names, help=text, rich_help_panel=group, **settings)
+
+
+def time_option(text: str, *names: str) -> Any:
+    """Return an option that takes a time with its unit; its text names the default."""
+    return option("TIME", text, *names, parser=parse_duration, show_default=False)
+
+
+def pace_option(default: str) -> Any:
+    """Return the option of a rate of reads, whose default is told in words."""
+    text = f"Read no faster than a slower storage, such as 20MB/s. [default: {default}]"
+    return option("RATE", text, "--pace", parser=parse_rate)
 
 
 def argument(metavar: str, text: str) -> Any:

@@ -25,7 +25,7 @@ from pydantic_core import PydanticCustomError
 from simnmt.base.configuration import Configuration, EndOfSentence, InputFile, form_by_key
 from simnmt.base.extension import Extended, Extensible
 from simnmt.workload.arrivals import Arrivals, BackToBack
-from simnmt.workload.arrivals.custom import custom_arrivals
+from simnmt.workload.arrivals.process import custom_arrivals
 from simnmt.workload.corpus import FilterName, RatioFilter, keep, read_corpus
 from simnmt.workload.length_table import LengthTable, read_table
 from simnmt.workload.length_units import Fertility, TokeniserKind, tokenisers_in

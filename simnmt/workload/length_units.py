@@ -22,7 +22,7 @@ from simnmt.base.errors import describe_error
 from simnmt.base.files import MOST_MODEL_BYTES, read_bounded
 from simnmt.base.packages import install_command
 from simnmt.base.suggestions import did_you_mean, format_list
-from simnmt.workload.errors import CorpusError
+from simnmt.workload import CorpusError
 from simnmt.workload.length_table import LengthTable
 
 Count = Callable[[str], int]

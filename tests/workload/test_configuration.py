@@ -12,10 +12,10 @@ from pydantic import ValidationError
 
 from simnmt.base.configuration import input_files, with_absolute_paths
 from simnmt.base.random_streams import stream
+from simnmt.workload import CorpusError
 from simnmt.workload.arrivals import BackToBack, Poisson
 from simnmt.workload.configuration import TableFile, WorkloadConfiguration
 from simnmt.workload.corpus import dropped_warning
-from simnmt.workload.errors import CorpusError
 from simnmt.workload.length_table import LengthTable, write_table
 from simnmt.workload.length_units import Fertility
 from simnmt.workload.lengths import EUROPARL, MIXES, SENTENCES, LognormalLengths
