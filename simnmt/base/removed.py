@@ -36,8 +36,10 @@ COMMANDS: Mapping[str, str] = {
         "watch the gauge simnmt_execution_over_predicted of the gateway",
     ),
     "live watch": "calibrate again, and compare the profiles with simnmt profile compare",
-    "trace import --host": "give a log of ping to one host",
-    "trace inspect --host": "give a log of ping to one host",
+    **dict.fromkeys(("trace import --host", "trace inspect --host"), "give a log of ping to one host"),
+    **dict.fromkeys(
+        ("trace import --idle-below", "trace inspect --idle-below"), "leave the cells empty where nothing was sent"
+    ),
     "live import": _LOAD_LOG,
     "corpus --expect-ratio": "simnmt corpus fit prints the ratio of mean lengths",
     "vocab build --method": "leave it out: contexts are clustered by scikit-learn",

@@ -14,7 +14,7 @@ import pytest
 
 from simnmt.base.errors import InputError
 from simnmt.network.series_csv import read_bandwidth_csv, read_rtt_csv
-from simnmt.network.traces.trace_file import read_trace
+from simnmt.network.traces import read_trace
 from simnmt.workload.arrivals.recording import Recording, read_recording
 from simnmt.workload.corpus import read_corpus
 from simnmt.workload.length_table import read_table
