@@ -69,13 +69,10 @@ def test_values_that_no_network_has_are_lost_and_counted() -> None:
     assert any(remark.endswith("so lost: 3") for remark in trace.remarks)
 
 
-def test_a_single_sample_is_accepted_with_a_remark() -> None:
+def test_a_single_sample_is_accepted_and_none_refused_with_what_is_known() -> None:
     trace = trace_of([(7.0, 0.05)])
-    assert trace.series("x").at_one(123.4) == 0.05
+    assert (trace.series("x").at_one(123.4), trace.series("x").duration_s) == (0.05, 1.0)
     assert trace.remarks == ("one sample alone: the same value at all times",)
-
-
-def test_no_sample_is_refused_with_what_is_known() -> None:
     with pytest.raises(TraceError, match=r"RTT: no sample of 2 arrived: it rained"):
         trace_of([(0, None), (1, None)], remarks=("it rained",))
 
