@@ -42,15 +42,10 @@ def irtt(*rtts_ms: float | None, texts: bool = True) -> dict[str, Any]:
     for number, rtt_ms in enumerate(rtts_ms):
         sent = {"wall": BEGAN * 10**9 + number * 200_000_000, "monotonic": 5 + number * 200_000_000}
         lost = rtt_ms is None
-        trips.append(
-            {
-                "seqno": number,
-                "lost": ("true_down" if lost else "false") if texts else lost,
-                "timestamps": {"client": {"receive": {}, "send": sent}, "server": {"receive": {}, "send": {}}},
-                "delay": {} if rtt_ms is None else {"rtt": round(rtt_ms * 1e6)},
-                "ipdv": {},
-            }
-        )
+        outcome = ("true_down" if lost else "false") if texts else lost
+        stamps = {"client": {"receive": {}, "send": sent}, "server": {"receive": {}, "send": {}}}
+        delay = {} if rtt_ms is None else {"rtt": round(rtt_ms * 1e6)}
+        trips.append({"seqno": number, "lost": outcome, "timestamps": stamps, "delay": delay, "ipdv": {}})
     config = {"remote_address": "192.0.2.9:2112", "supplied": {"remote_address": "irtt.example"}}
     return {"version": {"irtt": "0.9.1"}, "config": config, "stats": {}, "round_trips": trips}
 
@@ -291,28 +286,17 @@ def test_a_lost_round_is_held_and_its_reason_counted(file: Path, result: dict[st
         read_results(file, result)
 
 
-FORMS = {
-    "an array": lambda results: json.dumps(results, indent=2),
-    "an object a line": lambda results: "".join(json.dumps(result) + "\r\n" for result in results) + "\n",
-}
-
-
-@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
-def test_files_come_in_several_forms_and_in_any_order(file: Path, form: Any) -> None:
+@pytest.mark.parametrize("lines", [False, True])
+def test_files_come_in_several_forms_and_in_any_order(file: Path, lines: bool) -> None:
     results = [PINGS["4460"] | {"timestamp": 1_400_000_000 + at, "result": [{"rtt": 10.0 + at}]} for at in (0, 480, 240, 240)]
-    file.write_text(form(results), encoding="utf-8", newline="")
+    text = "".join(json.dumps(result) + "\r\n" for result in results) if lines else json.dumps(results, indent=2)
+    file.write_text(text, encoding="utf-8", newline="")
     (trace,) = read_trace(file)
     assert trace.time_s.tolist() == [0.0, 240.0, 480.0]
     assert trace.value == pytest.approx([0.010, 0.250, 0.490])
-    assert trace.remarks == (
-        "1 sample stood behind a later one, by 240 s at most: sorted by time",
-        "1 sample repeated the time of another: the first that arrived was kept",
-    )
-
-
-def test_a_single_object_is_a_file_too(file: Path) -> None:
+    assert ["sorted by time" in remark or "repeated the time" in remark for remark in trace.remarks] == [True, True]
     file.write_text(json.dumps(PINGS["5080"], indent=1))
-    assert read_trace(file)[0].value.tolist() == [0.018]
+    assert read_trace(file)[0].value.tolist() == [0.018], "a single object is a file, too"
 
 
 def test_of_several_series_one_has_to_be_chosen(file: Path) -> None:
@@ -352,14 +336,23 @@ def test_what_is_odd_is_kept_and_remarked(file: Path, results: list[dict[str, An
     assert remark in trace.remarks
 
 
-json_values = st.recursive(
-    st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=8),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from(["result", "rtt", "hop", "from", "x", "dup", "late", "error"]), inner, max_size=4)
-    ),
-    max_leaves=12,
-)
+ODD = [
+    None,
+    True,
+    -1,
+    10**400,
+    float("nan"),
+    "",
+    "soon",
+    [],
+    [3],
+    [[]],
+    {},
+    {"rtt": {}},
+    [{"from": []}],
+    [{"error": [1]}],
+    "9" * 99,
+]
 
 
 def places(document: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
@@ -368,15 +361,11 @@ def places(document: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | 
     return [path] * bool(path) + [place for key, value in items for place in places(value, (*path, key))]
 
 
-REPORTS = {
-    "iperf3": iperf3({"sum": part(0, 1e7), "sum_bidir_reverse": part(0, 1e7)}),
-    "irtt": irtt(5.0, None),
-    **PINGS,
-    **ROUTES,
-}
+BOTH_WAYS = iperf3({"sum": part(0, 1e7), "sum_bidir_reverse": part(0, 1e7)})
+REPORTS = {"iperf3": BOTH_WAYS, "irtt": irtt(5.0, None), **PINGS, **ROUTES}
 
 
-@given(st.sampled_from(sorted(REPORTS)), st.data(), json_values)
+@given(st.sampled_from(sorted(REPORTS)), st.data(), st.sampled_from(ODD) | st.text(max_size=8) | st.floats())
 def test_any_change_of_a_report_is_read_or_refused_in_one_line(
     tmp_path_factory: pytest.TempPathFactory, report_name: str, data: st.DataObject, value: Any
 ) -> None:

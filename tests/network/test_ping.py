@@ -169,56 +169,95 @@ def test_the_summary_counts_losses_after_the_last_reply(file: Path) -> None:
     assert trace.lost.tolist() == [False, True, True, False]
 
 
-def test_losses_before_the_first_reply_are_counted(file: Path) -> None:
-    trace = read(file, LINUX.replace("icmp_seq=1", "icmp_seq=3").replace("icmp_seq=2", "icmp_seq=4"))
-    assert (trace.lost_samples, trace.lost_before) == (2, 2)
-
-
 def test_a_summary_that_the_lines_contradict_is_remarked(file: Path) -> None:
     assert not any("summary" in remark for remark in read(file, LINUX).remarks)
     few = read(file, LINUX.replace("5 packets transmitted, 3 received", "3 packets transmitted, 4 received"))
     assert sum("summary" in remark for remark in few.remarks) == 2
 
 
-def test_the_answer_of_a_router_is_no_reply(file: Path) -> None:
-    answer = """\
+HEAD = "PING 192.0.2.9 (192.0.2.9) 56(84) bytes of data.\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        HEAD + "no answer yet for icmp_seq=1\n",
+        HEAD,
+        HEAD + "5 packets transmitted, 0 received, 100% packet loss\n",
+        HEAD + "\n--- 192.0.2.9 ping statistics ---\n5 packets transmitted, 5 received, 0% packet loss, time 4005ms\n",
+        LINUX + STAMPED,
+        LINUX.replace("icmp_seq=1 ", "icmp_seq=999999999 "),
+        "PING www.example:80 (/):\nconnected to 192.0.2.80:80 (300 bytes), seq=0 time= 21.30 ms \n",
+    ],
+    ids=["no reply", "the first line alone", "all lost", "ping -q", "two hosts", "a misread number", "httping"],
+)
+def test_a_log_that_shows_no_round_trips_to_one_host_is_refused(file: Path, text: str) -> None:
+    with pytest.raises(TraceError) as caught:
+        read(file, text)
+    assert caught.value.path == str(file) and caught.value.remedy and "\n" not in str(caught.value)
+
+
+ROUTER = """\
 76 bytes from 198.51.100.33: Communication prohibited by filter
 Vr HL TOS  Len   ID Flg  off TTL Pro  cks      Src      Dst
  4  5  00 5400 0001   0 0000  3a  01 0000 198.51.100.5  192.0.2.22
 
 """
-    redirect = "92 bytes from 198.51.100.1: Redirect Host(New addr: 198.51.100.254)\n"
-    text = MACOS.replace("Request timeout for icmp_seq 3\n", answer).replace("64 bytes", redirect + "64 bytes", 1)
+REDIRECT = "92 bytes from 198.51.100.1: Redirect Host(New addr: 198.51.100.254)\n"
+FOREIGN = f"24 bytes from 198.51.100.1: icmp_seq=0 ttl=54 time=-{'1234567890' * 500},000 ms (DUP!)\n"
+FAILED = "Reply from 10.0.0.1: TTL expired in transit.\nGeneral failure.\nPING: transmit failed. General failure.\n"
+WINDOWS_IPV6 = """
+Pinging goal.example [2001:db8::9] with 32 bytes of data:
+Reply from 2001:db8::9: time=12ms
+Request timed out.
+Reply from 2001:db8::9: time<1ms
+
+Ping statistics for 2001:db8::9:
+    Packets: Sent = 4, Received = 2, Lost = 2 (50% loss),
+Approximate round trip times in milli-seconds:
+    Minimum = 0ms, Maximum = 12ms, Average = 6ms
+"""
+VARIANTS = {
+    "answers of routers": (
+        MACOS.replace("Request timeout for icmp_seq 3\n", ROUTER).replace("64 bytes", REDIRECT + "64 bytes", 1),
+        "..xx.",
+        "lines skipped, such as the answers of routers: 4",
+    ),
+    "a duplicate from elsewhere with a negative time": (
+        MACOS.replace("time=12.500", "time=12,500") + FOREIGN,
+        "..xx.",
+        "replies read: 3, requests without a reply: 2, duplicates left out: 1",
+    ),
+    "replies without a time": (
+        LINUX.replace(" time=11.0 ms", "", 1),
+        ".xxx.",
+        "replies without a time, as of ping -s below 16, so lost: 1",
+    ),
+    "failed requests on Windows": (
+        WINDOWS.replace("Request timed out.\n", FAILED),
+        "..xxxx.",
+        "replies read: 3, requests without a reply: 4, duplicates left out: 0",
+    ),
+    "Windows over IPv6, which prints no TTL": (WINDOWS_IPV6, ".x.x", "replies in less than 1 ms, taken for 1 ms: 1"),
+    "Windows without the first line": (
+        WINDOWS[WINDOWS.index("Reply") :],
+        "...xx",
+        "lines skipped, as the first line of the run is missing: 3",
+    ),
+    "losses before the first reply": (
+        LINUX.replace("icmp_seq=1", "icmp_seq=3").replace("icmp_seq=2", "icmp_seq=4"),
+        "...",
+        "replies read: 3, requests without a reply: 2, duplicates left out: 1",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "lost", "remark"), VARIANTS.values(), ids=VARIANTS)
+def test_what_is_no_reply_is_lost_or_skipped_and_counted(file: Path, text: str, lost: str, remark: str) -> None:
     trace = read(file, text)
-    assert trace.lost.tolist() == read(file, MACOS).lost.tolist()
-    assert "lines skipped, such as the answers of routers: 4" in trace.remarks
-
-
-def test_duplicates_are_counted_whatever_their_time(file: Path) -> None:
-    foreign = f"24 bytes from 198.51.100.1: icmp_seq=0 ttl=54 time=-{'1234567890' * 500},000 ms (DUP!)\n"
-    trace = read(file, MACOS.replace("time=12.500", "time=12,500") + foreign)
-    assert counts(trace) == [3, 2, 1]
-    assert trace.value[0] == pytest.approx(0.0125)
-
-
-@pytest.mark.parametrize(
-    "lines", ["no answer yet for icmp_seq=1\n", "", "5 packets transmitted, 0 received, 100% packet loss\n"]
-)
-def test_a_run_without_any_reply_is_refused(file: Path, lines: str) -> None:
-    with pytest.raises(TraceError):
-        read(file, f"PING 192.0.2.9 (192.0.2.9) 56(84) bytes of data.\n{lines}")
-
-
-def test_replies_without_a_time_are_lost(file: Path) -> None:
-    trace = read(file, LINUX.replace(" time=11.0 ms", "", 1))
-    assert trace.lost.tolist() == [False, True, True, True, False]
-    assert "replies without a time, as of ping -s below 16, so lost: 1" in trace.remarks
-
-
-def test_a_failed_request_on_windows_is_a_loss(file: Path) -> None:
-    failed = "Reply from 10.0.0.1: TTL expired in transit.\nGeneral failure.\nPING: transmit failed. General failure.\n"
-    trace = read(file, WINDOWS.replace("Request timed out.\n", failed))
-    assert trace.lost.tolist() == [False, False, True, True, True, True, False]
+    assert "".join("x" if is_lost else "." for is_lost in trace.lost) == lost
+    assert remark in trace.remarks
+    assert trace.value[0] in (0.012, 0.0125)
 
 
 LANGUAGES = {
@@ -294,29 +333,6 @@ def test_windows_is_read_in_every_language_and_code_page(file: Path, language: s
     assert trace.lost.tolist() == [False, False, True, True, True, False]
     assert trace.source == "ping to goal.example"
     assert "replies in less than 1 ms, taken for 1 ms: 1" in trace.remarks
-
-
-def test_windows_over_ipv6_prints_no_ttl(file: Path) -> None:
-    text = """
-Pinging goal.example [2001:db8::9] with 32 bytes of data:
-Reply from 2001:db8::9: time=12ms
-Request timed out.
-Reply from 2001:db8::9: time<1ms
-
-Ping statistics for 2001:db8::9:
-    Packets: Sent = 4, Received = 2, Lost = 2 (50% loss),
-Approximate round trip times in milli-seconds:
-    Minimum = 0ms, Maximum = 12ms, Average = 6ms
-"""
-    trace = read(file, text)
-    assert (trace.value * 1e3).tolist() == pytest.approx([12, 12, 1, 1])
-    assert trace.lost.tolist() == [False, True, False, True]
-
-
-def test_windows_without_the_first_line_remarks_what_it_skips(file: Path) -> None:
-    trace = read(file, WINDOWS[WINDOWS.index("Reply") :])
-    assert counts(trace)[0] == 3
-    assert "lines skipped, as the first line of the run is missing: 3" in trace.remarks
 
 
 @pytest.mark.parametrize(

@@ -159,15 +159,12 @@ def test_every_question_agrees_with_the_list_of_intervals(bounds: list[float], a
     ends = sorted(bounds)[: len(bounds) // 2 * 2]
     spans = list(zip(ends[::2], ends[1::2], strict=True))
     down = DownTimes(iter(spans))
+    assert (ALWAYS_UP.is_down(at_s), ALWAYS_UP.next_begin(at_s), ALWAYS_UP.down_s(at_s)) == (False, inf, 0.0)
     holding = [end_s for begin_s, end_s in spans if begin_s <= at_s < end_s]
     assert down.is_down(at_s) == bool(holding)
     assert down.up_from(at_s) == (holding or [at_s])[0]
     assert down.next_begin(at_s) == min((begin_s for begin_s, _ in spans if begin_s > at_s), default=inf)
     assert down.down_s(at_s) == pytest.approx(sum(min(end_s, at_s) - begin_s for begin_s, end_s in spans if begin_s < at_s))
-
-
-def test_what_is_always_up_never_fails() -> None:
-    assert (ALWAYS_UP.is_down(5.0), ALWAYS_UP.next_begin(0.0), ALWAYS_UP.down_s(1e9)) == (False, inf, 0.0)
 
 
 def test_a_drawn_process_is_down_for_its_share_of_the_time() -> None:
