@@ -126,8 +126,8 @@ def _rows(lines: _LogLines, notes: dict[str, str]) -> Iterator[Mapping[str, Any]
     for text in lines:
         if text.startswith("#"):
             key, colon, value = text.strip("# ").partition(":")
-            if colon and key.strip() in notes:
-                notes[key.strip()] = " ".join(value.split())
+            if colon and (name := key.strip().lower()) in notes:
+                notes[name] = " ".join(value.lower().split() if name == "kind" else value.split())
         elif text.strip():
             break
     else:
