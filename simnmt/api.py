@@ -286,8 +286,7 @@ def run(
         requests, replications, seed: in place of the scenario's.
         jobs: processes; None: as many as save time, at most one per processor. Unless it is 1, a script must call this below
             `if __name__ == "__main__":`.
-        progress: called with the number of finished units, a part of a long one included, and of all units; None: a bar in a
-            notebook.
+        progress: called with the number of finished units and of all units; None: a bar in a notebook.
         until_precision: add replications, 100 at most, until the 95 % interval of every policy's objective reaches no further
             than this share of it, such as 0.02.
         profile_uncertainty: number of profiles drawn within the error of their calibration, for prediction intervals; in place

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from simnmt.base.errors import SimnmtError
-from simnmt.experiment import processes, run
+from simnmt.experiment import processes
 from simnmt.experiment.processes import run_in_processes, worthwhile_processes
 from simnmt.experiment.run import run_plan
 from simnmt.workload.errors import CorpusError
@@ -99,7 +99,7 @@ def test_a_run_without_a_number_of_processes_asks_for_as_many_as_its_work_is_wor
         jobs_asked.append(jobs)
         yield from ((index, work(task)) for index, task in enumerate(tasks))
 
-    monkeypatch.setattr(run, "run_in_processes", run_here)
+    monkeypatch.setattr(processes, "run_in_processes", run_here)
     monkeypatch.setattr(processes, "LEAST_WORK_S", least_work_s)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     result = run_plan(plan_of(make_scenario(requests=50, replications=3)), jobs=None)
