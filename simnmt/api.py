@@ -161,7 +161,7 @@ class Comparison(comparison.Comparison):
         `workload`, `network`: the place shown; None: the first one that fits. Raises `InputError` for a place that the runs do
         not have in common.
         """
-        from simnmt.report.comparison_page import change_chart
+        from simnmt.report.study_pages import change_chart
 
         rows = [row for row in self.changes if workload in (None, row["workload"]) and network in (None, row["network"])]
         if not rows:
@@ -495,7 +495,7 @@ def sweep(
     from simnmt.experiment.processes import check_address
     from simnmt.experiment.sweep import is_sweep_folder, read_sweep_folder, run_points, run_sweep
     from simnmt.report.page_template import write_page
-    from simnmt.report.sweep_page import render_sweep
+    from simnmt.report.study_pages import render_sweep
     from simnmt.results.sweep_table import PAGE
 
     check_jobs(jobs)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from simnmt.report.comparison_page import change_panel, render_comparison
 from simnmt.report.page_template import write_page
+from simnmt.report.study_pages import change_panel, render_comparison
 from simnmt.results.comparison import Comparison
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import simnmt
-from simnmt.report.deployment_page import render_plan
 from simnmt.report.page_template import write_page
+from simnmt.report.study_pages import render_plan
 from tests.plans import queue_of
 
 

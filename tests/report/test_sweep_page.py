@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from simnmt.report.page_template import write_page
-from simnmt.report.sweep_page import (
+from simnmt.report.study_pages import (
     render_sweep,
     response_panel,
 )
