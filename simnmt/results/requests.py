@@ -40,9 +40,7 @@ class Requests:
     """
 
     src_len: Array
-    """Tokens."""
     execution_s: tuple[Array, ...]
-    """Execution on each target."""
     uplink_s: tuple[Array, ...] = ()
     """From the decider to each target but the first; unused if a `Route` looks links up during the run."""
     downlink_s: tuple[Array, ...] = ()
@@ -54,7 +52,6 @@ class Requests:
     access_s: Array | None = None
     """Back to back, the time from end node to decider and back; None if that is free."""
     first: int = 0
-    """Number of the first request in the run."""
     tgt_len: Array | None = None
     """Tokens, 0 or more; None if no box needs them."""
     transfer_s: tuple[Array, ...] = ()
@@ -111,9 +108,7 @@ class Requests:
 
 
 Block = Requests
-"""Consecutive requests."""
 Truth = Requests
-"""The requests of a run with all their true times."""
 Engine = Literal["compiled", "reference"]
 
 
@@ -130,15 +125,11 @@ class Trail:
     them."""
     faults: FaultAccount | None = None
     batches: tuple[BatchAccount | None, ...] = ()
-    """Account of each target's batches; None if it does not batch. Empty if no target does."""
     streamed: tuple[BoxesUntil | None, ...] = ()
     """Totals of each streamed target's boxes, as the world returns them; None for other targets. Empty if no target streams."""
     streams: tuple[StreamAccount | None, ...] = ()
-    """Account of each target's streamed model with its requests. Empty if no target streams."""
     energy: RunEnergy | None = None
-    """Joules and money of the run; None if they are not accounted for."""
     engine: Engine = "reference"
-    """The engine of the world that ran it; both make the same choices."""
     engine_reason: str = ""
     """Why the compiled engine did not run it; empty if it did, or if the reference was chosen."""
 

@@ -27,7 +27,7 @@ from simnmt.experiment.run import run_plan
 from simnmt.experiment.sweep import run_points
 from simnmt.results.sweep_table import TABLE
 from simnmt.scenario.yaml_text import write_document
-from simnmt.workload.errors import CorpusError
+from simnmt.workload import CorpusError
 from simnmt.workload.length_table import read_table
 from tests.units import plan_of
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from simnmt.base import shipped_files
-from simnmt.network.traces.readings import Readings, Trace, mended
+from simnmt.network.traces.trace import Trace, mend
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.execution_fit import cell_samples
 from simnmt.profile.profile_file import checked_profile, read_profile
@@ -105,7 +105,7 @@ def test_every_plot_is_drawn_and_nothing_is_complained_of(
 
 def trace(quantity: Any, values: list[float]) -> Trace:
     value = np.array(values)
-    return mended(Readings(quantity, np.arange(float(len(value))), value, "measured", f"{quantity} of {HOSTILE}", (HOSTILE,)))
+    return mend(quantity, np.arange(float(len(value))), value, "measured", f"{quantity} of {HOSTILE}", (HOSTILE,))
 
 
 @pytest.fixture(scope="module")
