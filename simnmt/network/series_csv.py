@@ -17,8 +17,8 @@ from typing import Literal, TypeVar, cast, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.base.csv_table import CsvTable, parse_number
 from simnmt.base.errors import InputError, short_repr, shorten
+from simnmt.base.text_tables import CsvTable, parse_number
 from simnmt.network.errors import TraceError
 from simnmt.network.series import BPS_PER, SECONDS_PER, BandwidthSeries, Kind, RttSeries, Series, like_seconds_read_as_ms
 from simnmt.network.text_files import read_text, write_texts

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from datetime import date
 
-from simnmt.base.csv_table import CsvTable, parse_number
+from simnmt.base.text_tables import CsvTable, parse_number
 from simnmt.workload.errors import ArrivalsError
 from simnmt.workload.text_lines import Lines
 
