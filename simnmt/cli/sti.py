@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from simnmt.base.files import is_standard
 from simnmt.base.text_tables import format_pairs
+from simnmt.cli.nmt import training_bar
 from simnmt.cli.options import (
     AsJson,
     Device,
@@ -22,8 +23,8 @@ from simnmt.cli.options import (
     chosen,
     flag,
     option,
+    pace_option,
     parse_integers,
-    parse_rate,
     print_result,
     profile_path,
 )
@@ -65,7 +66,6 @@ def train(
 
     for package in ("torch", "sentencepiece"):
         need(package)
-    from simnmt.nmt.training.trainer import STATE_FILE
     from simnmt.profile.doubts import chance_level_message
     from simnmt.streaming.texts import read_task
     from simnmt.streaming.training import ElasticRecipe, recipe_with, train_encoder
@@ -73,13 +73,9 @@ def train(
     recipe = recipe_with(**{field.name: context.params.get(field.name) for field in fields(ElasticRecipe)})
     examples = read_task(task)
     dev_task = None if dev is None else read_task(dev, label_names=examples.label_names)
-    try:
-        with progress_bar() as bar:
-            account = train_encoder(examples, out, recipe, dev=dev_task, device=device, threads=threads, progress=bar.stage)
-    except BaseException as ended:
-        if not isinstance(ended, Exception) and (out / STATE_FILE).is_file():
-            note("the same command goes on from the last save, at most two minutes old")
-        raise
+    with training_bar(out) as bar:
+        where: dict[str, Any] = {"device": device, "threads": threads}
+        account = train_encoder(examples, out, recipe, dev=dev_task, progress=bar.stage, **where)
     scores = account["judged"]
     warning = chance_level_message(scores["accuracy"], scores["majority"], scores["examples"], scores["path"])
     if warning is not None:
@@ -162,14 +158,7 @@ def profile(
         Sequence[int] | None,
         option("L,...", "Padded tokens. [default: 16,32 up to the model's; of --model 8,16,32,64]", parser=parse_integers),
     ] = None,
-    pace: Annotated[
-        float | None,
-        option(
-            "RATE",
-            "Read no faster than a slower storage, such as 20MB/s. [default: as fast as the disk gives]",
-            parser=parse_rate,
-        ),
-    ] = None,
+    pace: Annotated[float | None, pace_option("as fast as the disk gives")] = None,
     into: Annotated[Path | None, option("FILE|@NAME", "Profile to add the costs to; the rest of it is kept.")] = None,
     repeats: Annotated[int | None, option("N", "Repeats of each layer's width; thrice for reads. [default: 9]", min=1)] = None,
     threads: Annotated[int | None, option("T", "CPU threads. [default: 1]", min=1)] = None,

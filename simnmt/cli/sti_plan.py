@@ -18,11 +18,11 @@ from simnmt.cli.options import (
     chosen,
     flag,
     option,
+    pace_option,
     parse_bytes,
-    parse_duration,
-    parse_rate,
     print_result,
     profile_path,
+    time_option,
 )
 from simnmt.cli.terminal import format_record, say, warn
 
@@ -36,9 +36,7 @@ if TYPE_CHECKING:
 REPEATS, LENGTH = 3, 16
 """Repeats, and padded tokens where the model takes as many, of the short measurement of `sti run` without a profile."""
 
-Deadline = Annotated[
-    float, option("TIME", "Time within which a request must end, such as 200ms.", "--deadline", parser=parse_duration)
-]
+Deadline = Annotated[float, time_option("Time within which a request must end, such as 200ms.", "--deadline")]
 Preload = Annotated[
     int,
     option("SIZE", "Memory for shards between requests, such as 1MB; 0 for none.", "--preload", parser=parse_bytes),
@@ -144,12 +142,7 @@ def run(
     length: Annotated[
         int | None, option("L", "Padded tokens. [default: the profile's greatest; without it, 16 or the model's]", min=1)
     ] = None,
-    pace: Annotated[
-        float | None,
-        option(
-            "RATE", "Read no faster than a slower storage, such as 20MB/s. [default: as the profile's reads]", parser=parse_rate
-        ),
-    ] = None,
+    pace: Annotated[float | None, pace_option("as the profile's reads")] = None,
     turns: Annotated[int, option("K", "Turns of the engagement.", min=1, max=1000)] = 3,
     cold: Cold = False,
     fill: Fill = False,

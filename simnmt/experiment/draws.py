@@ -24,6 +24,7 @@ from simnmt.profile.execution_fit import PlaneFit, fit_plane
 from simnmt.profile.power import RequestCost
 from simnmt.results.columns import Array
 from simnmt.results.requests import Requests, Truth
+from simnmt.workload.arrivals import RandomStream
 from simnmt.workload.length_regression import LengthFit, LengthRegression, fit_lengths
 from simnmt.workload.length_table import LengthTable
 from simnmt.world.inputs import Clients, Route
@@ -142,7 +143,7 @@ def draw(unit: Unit, learnt: Learnt) -> Drawn:
     """Draw the requests of a unit."""
     scenario, case, size = unit.scenario, unit.case, unit.scenario.requests
     arrivals = case.arrivals
-    issued_s = arrivals.times(size, *unit.stream("arrivals")) if arrivals.discipline == "open" else None
+    issued_s = arrivals.times(size, RandomStream(*unit.stream("arrivals"))) if arrivals.discipline == "open" else None
     token_bytes = tuple(bytes_per_token(profile.model.vocab) for profile in case.profiles)
     network_routes = routes(
         unit.links, tuple(scenario.devices), token_bytes, unit.nodes, scenario.seed, unit.replication, unit.network
@@ -179,8 +180,8 @@ def draw(unit: Unit, learnt: Learnt) -> Drawn:
         route = network_routes.route(columns["src_len"], columns["tgt_len"], run_moments_s, half_overhead_s)
     clients = None
     if arrivals.discipline == "closed":
-        think_s = arrivals.think_times(size + arrivals.clients, *unit.stream("thinking"))
-        clients = Clients(arrivals.clients, unit.nodes, think_s)
+        think_s = arrivals.think_times(size, RandomStream(*unit.stream("thinking")))
+        clients = Clients(len(think_s) - size, unit.nodes, think_s)
     return Drawn(
         truth=truth,
         requests=requests,
@@ -198,7 +199,7 @@ def draw(unit: Unit, learnt: Learnt) -> Drawn:
 def _blocks(unit: Unit, learnt: Learnt, network_routes: Routes, moments_s: Array) -> Iterator[tuple[slice, dict[str, Array]]]:
     """Yield each block of requests with its columns by name, with a row for each target where targets differ."""
     case, size = unit.case, unit.scenario.requests
-    ranks = case.arrivals.size_ranks(size, *unit.stream("arrivals"))
+    ranks = case.arrivals.size_ranks(size, RandomStream(*unit.stream("arrivals")))
     node_of = _nodes_of_engagements(unit)
     for block, rows in random_streams.blocks(size):
         count = rows.stop - rows.start
@@ -240,7 +241,7 @@ def _blocks(unit: Unit, learnt: Learnt, network_routes: Routes, moments_s: Array
 
 def _nodes_of_engagements(unit: Unit) -> NDArray[np.int32] | None:
     """Return the end node of each request, the same for all turns of an engagement; None without engagements."""
-    engagement = unit.case.arrivals.engagements(unit.scenario.requests, *unit.stream("arrivals"))
+    engagement = unit.case.arrivals.engagements(unit.scenario.requests, RandomStream(*unit.stream("arrivals")))
     if engagement is None:
         return None
     drawn = random_streams.uniform(*unit.stream("nodes"), int(engagement.max(initial=-1)) + 1)

@@ -1,6 +1,6 @@
 """Compute transfer times over the links between an end node and every device, and the moments at which requests meet a network.
 
-A transfer time contains the overheads of the devices on the path (`simnmt.network.overhead`): half of each on the way there,
+A transfer time contains the overheads of the devices on the path (`simnmt.network.link`): half of each on the way there,
 half on the way back. The first device's overhead is part of the access path, since every request passes that device; those of
 the other devices are part of what a decider measures as its transfer time (CNMT-11).
 

@@ -24,7 +24,7 @@ from simnmt.experiment.draws import Drawn, Learnt, draw, learn
 from simnmt.experiment.policy_setup import set_up_policy, truths_by_source
 from simnmt.experiment.routes import estimate_age_s
 from simnmt.experiment.targets import Decoding
-from simnmt.network.down_times import DownTimes
+from simnmt.network.outages import DownTimes
 from simnmt.policies import Decide
 from simnmt.results.device_accounts import BatchAccount, StreamAccount
 from simnmt.results.requests import Block, Engine, RequestLog, Trail, Truth, decision_regret_s, were_answered

@@ -25,8 +25,8 @@ from pydantic_core import PydanticCustomError
 from simnmt.base.configuration import Configuration, EndOfSentence, InputFile, form_by_key
 from simnmt.base.extension import Extended, Extensible
 from simnmt.workload.arrivals import Arrivals, BackToBack
-from simnmt.workload.arrivals.custom import custom_arrivals
-from simnmt.workload.corpus import FilterName, RatioFilter, dropped_warning, keep, read_corpus
+from simnmt.workload.arrivals.process import custom_arrivals
+from simnmt.workload.corpus import FilterName, RatioFilter, keep, read_corpus
 from simnmt.workload.length_table import LengthTable, read_table
 from simnmt.workload.length_units import Fertility, TokeniserKind, tokenisers_in
 from simnmt.workload.lengths import MIXES, SENTENCES, LognormalLengths, lengths_in
@@ -71,11 +71,6 @@ class Lengths(Configuration):
         The stated fertility is not applied, since only the device profiles determine the unit (`convert_units`).
         Raises `CorpusError` for a fault of a file, `InputError` for an unknown `@name`.
         """
-
-    def warnings(self, table: LengthTable) -> tuple[str, ...]:
-        """Return the doubts about the table that `load` returned: a filter that dropped more than 5 % of the pairs."""
-        warning = dropped_warning(table.filtered)
-        return (warning,) if warning else ()
 
 
 @lru_cache(maxsize=8)

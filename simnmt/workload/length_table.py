@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from simnmt.base import random_streams
 from simnmt.base.configuration import EndOfSentence, end_tokens
 from simnmt.base.files import written_whole
-from simnmt.workload.errors import CorpusError
+from simnmt.workload import CorpusError
 from simnmt.workload.text_lines import TextLines
 
 IntArray = NDArray[np.int64]

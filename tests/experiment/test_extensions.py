@@ -58,8 +58,8 @@ class Preparing:
 class Ticks:
     """A request every second."""
 
-    def times(self, size: int, seed: int, replication: int, name: str) -> Tokens:
-        return np.arange(1.0, size + 1.0)
+    def times(self, n: int, rng: np.random.Generator) -> Tokens:
+        return np.arange(1.0, n + 1.0)
 
 
 def mean_s(result: Any, policy: str) -> float:
@@ -248,8 +248,8 @@ def test_a_slip_of_a_cost_function_is_one_line(make_scenario: MakeScenario, cost
 )
 def test_a_slip_of_an_arrival_process_is_one_line(make_scenario: MakeScenario, times: Callable[[int], Any]) -> None:
     class Slipping:
-        def times(self, size: int, *key: object) -> Any:
-            return times(size)
+        def times(self, n: int, rng: np.random.Generator) -> Any:
+            return times(n)
 
     scenario = make_scenario(requests=50)
     scenario["workloads"]["de-en"]["arrivals"] = Slipping()

@@ -19,7 +19,7 @@ from simnmt.base.errors import SimnmtError
 from simnmt.experiment import processes, run
 from simnmt.experiment.processes import run_in_processes, worthwhile_processes
 from simnmt.experiment.run import run_plan
-from simnmt.workload.errors import CorpusError
+from simnmt.workload import CorpusError
 from simnmt.workload.length_table import read_table
 from tests.units import plan_of
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simnmt.network.traces.readings import Readings, Trace, mended
+from simnmt.network.traces.trace import Trace, mend
 from simnmt.report.input_pages import TRACE_POINTS, render_traces, trace_panels
 
 HOSTILE = "</script><script>alert(1)</script>"
@@ -18,7 +18,7 @@ DRAWN = "count => document.querySelectorAll('figure[data-drawn]').length === cou
 
 def trace(quantity: Any, values: list[float]) -> Trace:
     value = np.array(values)
-    return mended(Readings(quantity, np.arange(float(len(value))), value, "measured", f"{quantity} of {HOSTILE}", (HOSTILE,)))
+    return mend(quantity, np.arange(float(len(value))), value, "measured", f"{quantity} of {HOSTILE}", (HOSTILE,))
 
 
 @pytest.fixture(scope="module")

@@ -12,9 +12,10 @@ from pydantic import ValidationError
 
 from simnmt.base.configuration import input_files, with_absolute_paths
 from simnmt.base.random_streams import stream
+from simnmt.workload import CorpusError
 from simnmt.workload.arrivals import BackToBack, Poisson
 from simnmt.workload.configuration import TableFile, WorkloadConfiguration
-from simnmt.workload.errors import CorpusError
+from simnmt.workload.corpus import dropped_warning
 from simnmt.workload.length_table import LengthTable, write_table
 from simnmt.workload.length_units import Fertility
 from simnmt.workload.lengths import EUROPARL, MIXES, SENTENCES, LognormalLengths
@@ -106,10 +107,11 @@ def test_a_filter_that_drops_more_than_a_twentieth_is_warned_of(folder: Path) ->
     """Thirty pairs in proportion, two out of it, and one with an empty side."""
     (folder / "odd.tsv").write_text("a b c\td e f\n" * 30 + "a\t" + "b " * 9 + "\n" + "a " * 9 + "\tb\n" + "\tb\n")
     config = lengths_of({"tsv": "odd.tsv", "src_unit": "word", "tgt_unit": "word"})
-    (warning,) = config.warnings(config.load(folder))
+    warning = dropped_warning(config.load(folder).filtered)
+    assert warning is not None
     assert "9.1 %" in warning and "(empty 1, too_long 0, ratio 2)" in warning
     (folder / "odd.tsv").write_text("a b c\td e f\n" * 60 + "a\t" + "b " * 9 + "\n")
-    assert config.warnings(config.load(folder)) == ()
+    assert dropped_warning(config.load(folder).filtered) is None
 
 
 def test_the_files_read_are_known_and_mean_the_same_from_elsewhere(folder: Path) -> None:
@@ -220,7 +222,7 @@ def test_a_scenario_names_a_mix_or_moments_and_its_table_is_marked_synthetic(tmp
     table = lengths.load(tmp_path)
     assert (table.pairs, table.name, table.end_of_sentence) == (50_000, "lognormal-opensubtitles", "target")
     assert (table.src_unit, table.tgt_unit) == ("subword", "subword") and table.source.startswith("synthetic")
-    assert (lengths.warnings(table), lengths.fertility, input_files(lengths, tmp_path)) == ((), None, {})
+    assert (dropped_warning(table.filtered), input_files(lengths, tmp_path)) == (None, {})
     assert with_absolute_paths(lengths, tmp_path) == lengths
     again, other = lengths.load(tmp_path), lengths_of({"lognormal": {"mix": "opensubtitles", "seed": 1}}).load(tmp_path)
     assert np.array_equal(again.count, table.count) and not np.array_equal(other.count, table.count)

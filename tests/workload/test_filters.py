@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from simnmt.base import shipped_files
+from simnmt.workload import CorpusError
 from simnmt.workload.corpus import RatioFilter, dropped_warning, filter_named, keep, read_corpus
-from simnmt.workload.errors import CorpusError
 from simnmt.workload.length_regression import fit_lengths
 from simnmt.workload.length_table import LengthTable, read_table
 

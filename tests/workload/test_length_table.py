@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from simnmt.base import shipped_files
+from simnmt.workload import CorpusError
 from simnmt.workload.corpus import keep, read_corpus
-from simnmt.workload.errors import CorpusError
 from simnmt.workload.length_regression import fit_lengths
 from simnmt.workload.length_table import LengthTable, read_table, write_table
 

@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from simnmt.network.errors import TraceError
-from simnmt.network.trace_options import ReadOptions
-from simnmt.network.traces.readings import Trace
-from simnmt.network.traces.trace_file import read_trace
+from simnmt.network.series import TraceError
+from simnmt.network.traces import read_trace
+from simnmt.network.traces.trace import ReadOptions, Trace
 
 LINUX = """\
 PING goal.example (192.0.2.9) 56(84) bytes of data.
@@ -78,7 +77,7 @@ def test_requests_without_a_reply_are_lost_on_every_system(file: Path, text: str
 
 def counts(trace: Trace) -> list[int]:
     """Replies, requests without one and duplicates, as the header of an imported series states them."""
-    (remark,) = [remark for remark in trace.mended if remark.startswith("replies read")]
+    (remark,) = [remark for remark in trace.remarks if remark.startswith("replies read")]
     return [int(part.rpartition(" ")[2]) for part in remark.split(", ")]
 
 
@@ -92,7 +91,7 @@ def test_a_request_has_the_time_at_which_it_was_sent(file: Path) -> None:
     assert trace.time_s == pytest.approx([0, 0.5015, 1.000833, 1.500167, 1.9995, 2.499917], abs=1e-5)
     assert trace.lost.tolist() == [False, False, True, True, False, True]
     assert trace.began_s == pytest.approx(1_700_000_000.2375)
-    assert trace.granted == ()
+    assert len(trace.remarks) == 1
 
 
 def test_replies_that_were_held_up_together_were_sent_one_after_the_other(file: Path) -> None:
@@ -183,7 +182,7 @@ def test_losses_before_the_first_reply_are_counted(file: Path) -> None:
 def test_a_summary_that_the_lines_contradict_is_remarked(file: Path) -> None:
     assert not any("summary" in remark for remark in read(file, LINUX).remarks)
     few = read(file, LINUX.replace("5 packets transmitted, 3 received", "3 packets transmitted, 4 received"))
-    assert sum("summary" in remark for remark in few.granted) == 2
+    assert sum("summary" in remark for remark in few.remarks) == 2
 
 
 def test_the_answer_of_a_router_is_no_reply(file: Path) -> None:
@@ -195,7 +194,9 @@ Vr HL TOS  Len   ID Flg  off TTL Pro  cks      Src      Dst
 """
     redirect = "92 bytes from 198.51.100.1: Redirect Host(New addr: 198.51.100.254)\n"
     text = MACOS.replace("Request timeout for icmp_seq 3\n", answer).replace("64 bytes", redirect + "64 bytes", 1)
-    assert read(file, text).lost.tolist() == read(file, MACOS).lost.tolist()
+    trace = read(file, text)
+    assert trace.lost.tolist() == read(file, MACOS).lost.tolist()
+    assert "lines skipped, such as the answers of routers: 4" in trace.remarks
 
 
 def test_duplicates_are_counted_whatever_their_time(file: Path) -> None:
@@ -366,7 +367,7 @@ Approximate round trip times in milli-seconds:
 def test_windows_without_the_first_line_remarks_what_it_skips(file: Path) -> None:
     trace = read(file, WINDOWS[WINDOWS.index("Reply") :])
     assert counts(trace)[0] == 3
-    assert "lines skipped, as the first line of the run is missing: 3" in trace.granted
+    assert "lines skipped, as the first line of the run is missing: 3" in trace.remarks
 
 
 @pytest.mark.parametrize(

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simnmt.base.arrays import Floats
 from simnmt.base.errors import shorten
 from simnmt.base.suggestions import format_list
-from simnmt.network.errors import TraceError
-from simnmt.network.trace_options import ReadOptions
-from simnmt.network.traces.readings import Readings
+from simnmt.network.series import TraceError
+from simnmt.network.traces.json_tools import Source
+from simnmt.network.traces.trace import ReadOptions, Trace, mend
 
 _STAMP = re.compile(r"\[(\d{1,12}(?:\.\d{1,9})?)\]\s*")
 _UNIX_HEAD = re.compile(r"PING6?(?:\(.*--> (\S+)|\s+([^\s(]+)[\s(].*\s\d+(?:\(\d+\))? \S)")
@@ -99,6 +100,15 @@ class _Run:
         restarted = printed % _WRAP < self.last % _WRAP and ahead > _WRAP // 2
         return None if restarted else self.last + ahead
 
+    def add(self, number: int, rtt_ms: float | None, stamp: re.Match[str] | None = None) -> None:
+        """Add a request, and its reply unless `rtt_ms` is None."""
+        self.last = number if self.first is None else max(self.last, number)
+        self.first = number if self.first is None else min(self.first, number)
+        if rtt_ms is not None:
+            self.rtt_ms[number] = rtt_ms
+            if stamp is not None:
+                self.sent_s[number] = float(stamp[1]) - (0.0 if math.isnan(rtt_ms) else rtt_ms / 1e3)
+
     @property
     def numbers(self) -> range:
         """Numbers of all requests, those that were lost before the first line and after the last line included."""
@@ -108,49 +118,48 @@ class _Run:
         return range(first, max(self.last + 1, first + (self.sent or 0)))
 
 
-@dataclass(slots=True)
 class _Log:
-    """Runs of ping to one host, with counts of what is left out."""
+    """Runs of ping to one host, with counts of what is left out or assumed."""
 
-    runs: list[_Run] = field(default_factory=list)
-    listing: bool = False
-    """True within the lines of a Windows run, of which each is a request."""
-    duplicates: int = 0
-    below: int = 0
-    """Number of replies printed as less than a millisecond."""
-    unread: int = 0
-    """Lines between the replies of a Windows run whose first line is missing."""
-    cut: bool = False
-    """True if the file ends within an entry."""
-
-    @property
-    def run(self) -> _Run:
-        """The current run."""
-        if not self.runs:
-            self.runs.append(_Run())
-        return self.runs[-1]
+    def __init__(self) -> None:
+        self.runs = [_Run()]
+        self.is_listing = False
+        """True within the lines of a Windows run, of which each is a request."""
+        self.is_open = False
+        """True within the lines of a run on Unix, before its summary."""
+        self.duplicates = 0
+        self.counts: Counter[str] = Counter()
 
     def read(self, line: str) -> None:
         """Read a line."""
-        line = line.rstrip()
+        line, run = line.rstrip(), self.runs[-1]
         stamp = _STAMP.match(line)
         line = line[stamp.end() :] if stamp else line
         if goal := _goal(line):
             self.runs.append(_Run(goal))
-            self.listing = line.endswith(":")
+            self.is_listing = line.endswith(":")
+            self.is_open = not self.is_listing
         elif summary := _UNIX_SUMMARY.match(line):
-            self.run.sent, self.run.received = int(summary[1]), int(summary[2])
+            self.is_open, run.sent, run.received = False, int(summary[1]), int(summary[2])
         elif summary := _WINDOWS_SUMMARY.match(line):
-            self.listing, self.run.sent = False, int(summary[1])
+            self.is_listing, run.sent = False, int(summary[1])
         elif numbered := _NUMBERED.search(line):
             self._read_numbered(line, int(numbered[1]), stamp)
-        elif reply := _WINDOWS_REPLY.search(line) or (self.listing and _WINDOWS_IPV6_REPLY.search(line)) or None:
-            self.below += reply[1] == "<"
-            self._add(self.run.last + 1, float(reply[2]), stamp)
-        elif self.listing:
-            self._read_unanswered(line)
-        elif self.runs and self.run.goal is None:
-            self.unread += bool(line)
+        elif reply := _WINDOWS_REPLY.search(line) or (self.is_listing and _WINDOWS_IPV6_REPLY.search(line)) or None:
+            self.counts["replies in less than 1 ms, taken for 1 ms"] += reply[1] == "<"
+            run.add(run.last + 1, float(reply[2]), stamp)
+        elif self.is_listing:
+            # A line of a Windows run that is no reply is a lost request; a blank, indented or heading line ends the run.
+            if line and line[0] not in " \t" and not line.endswith(":"):
+                run.add(run.last + 1, None)
+            else:
+                self.is_listing = not line and run.first is None
+        elif line.startswith("---"):
+            self.is_open = False
+        elif run.goal is None and run.first is not None:
+            self.counts["lines skipped, as the first line of the run is missing"] += bool(line)
+        elif self.is_open:
+            self.counts["lines skipped, such as the answers of routers"] += bool(line)
 
     def _read_numbered(self, line: str, printed: int, stamp: re.Match[str] | None) -> None:
         if "DUP!" in line:
@@ -158,106 +167,64 @@ class _Log:
             return
         reply = _UNIX_REPLY.search(line)
         rtt_ms = None if reply is None else float((reply[1] or "nan").replace(",", "."))
-        number = self.run.number(printed)
-        if number is None or (rtt_ms is not None and number in self.run.rtt_ms):
+        number = self.runs[-1].number(printed)
+        if number is None or (rtt_ms is not None and number in self.runs[-1].rtt_ms):
             self.runs.append(_Run())
             number = printed
-        self._add(number, rtt_ms, stamp)
-
-    def _read_unanswered(self, line: str) -> None:
-        """Count a line of a Windows run that is no reply as a lost request; a blank, indented or heading line ends the run."""
-        if line and line[0] not in " \t" and not line.endswith(":"):
-            self._add(self.run.last + 1, None, None)
-        else:
-            self.listing = not line and self.run.first is None
-
-    def _add(self, number: int, rtt_ms: float | None, stamp: re.Match[str] | None) -> None:
-        run = self.run
-        run.last = number if run.first is None else max(run.last, number)
-        run.first = number if run.first is None else min(run.first, number)
-        if rtt_ms is not None:
-            run.rtt_ms[number] = rtt_ms
-            if stamp is not None:
-                run.sent_s[number] = float(stamp[1]) - (0.0 if math.isnan(rtt_ms) else rtt_ms / 1e3)
+        self.runs[-1].add(number, rtt_ms, stamp)
 
 
-def read_ping_text(path: Path, text: str, how: ReadOptions) -> list[Readings]:
+def read_ping(source: Source, how: ReadOptions) -> list[Trace]:
     """Return the RTTs of one or several runs of ping to one host: one value per request, lost if it was not answered.
 
     The time of a request is when it was sent: the stamp of `ping -D`, which is that of the reply, less the RTT. Without stamps,
-    a request each `how.interval_s` is assumed, run after run. Raises `TraceError` for runs to several hosts, and for a log that
-    shows no reply although ping received some.
+    a request each `how.interval_s` is assumed, run after run. The remarks state where a summary of ping contradicts the lines
+    above it. Raises `TraceError` for runs to several hosts, and for a log that shows no reply although ping received some.
     """
-    log = _Log()
-    *lines, unfinished = text.split("\n")
+    path, log = source.path, _Log()
+    *lines, unfinished = source.text.split("\n")
     for line in lines:
         log.read(line)
     if _is_reply(unfinished) or _UNIX_SUMMARY.match(unfinished):
         log.read(unfinished)
-    else:
-        log.cut = bool(unfinished.strip()) and (log.listing or "bytes" in unfinished or "seq" in unfinished)
+    elif log.is_listing or "bytes" in unfinished or "seq" in unfinished:
+        log.counts["entries skipped, since the file ends within them"] += bool(unfinished.strip())
     runs = [run for run in log.runs if run.first is not None or run.sent]
-    goal = _only_goal(runs, path)
+    goals = dict.fromkeys(shorten(run.goal) for run in runs if run.goal is not None)
+    if len(goals) > 1:
+        what = f"ping to {len(goals)} hosts: {format_list(goals, ',')}"
+        raise TraceError(what, path=path, remedy="give the runs to each host a file of their own")
     requests = sum(len(run.numbers) for run in runs)
     if requests > _MOST_REQUESTS:
         what = f"the numbers are those of {requests:,} requests"
         raise TraceError(what, path=path, remedy="give what ping printed, unchanged")
+    replies = [rtt_ms for run in runs for rtt_ms in run.rtt_ms.values()]
     received = sum(run.received or 0 for run in runs)
-    if received and not any(run.rtt_ms for run in runs):
+    if received and not replies:
         what = f"ping received {received:,} replies, but the file shows none of them"
         raise TraceError(what, path=path, remedy="run ping without -q and without -f")
-    rtt_ms = np.array([run.rtt_ms.get(number, math.nan) for run in runs for number in run.numbers])
-    granted = _doubts(log, runs)
+    read = sum(len(run.rtt_ms) for run in runs if run.received is not None)
+    uncounted = sum(len(run.numbers) - run.sent for run in runs if run.sent is not None)
+    log.counts["replies without a time, as of ping -s below 16, so lost"] = sum(map(math.isnan, replies))
+    log.counts["requests in the file that the summary of ping does not count"] = uncounted
+    log.counts[f"replies by the summary of ping, of which {read:,} are in the file"] = received if read != received else 0
+    remarks = [
+        f"replies read: {len(replies):,}, requests without a reply: {requests - len(replies):,}, "
+        f"duplicates left out: {log.duplicates:,}",
+        *(f"{name}: {count:,}" for name, count in log.counts.items() if count),
+    ]
     if any(run.sent_s for run in runs) and all(len(run.sent_s) == len(run.rtt_ms) for run in runs):
         time_s = _sending_times(runs, how.interval_s)
     else:
         time_s = np.arange(requests, dtype=np.float64) * how.interval_s
         every = f"a request each {how.interval_s:g} s taken for granted"
-        granted.append(f"no times in the file, which ping -D of Linux prints: {every}")
-    rtt_s = np.where(rtt_ms > 0.0, rtt_ms, math.nan) / 1e3
-    source = f"ping to {goal}" if goal else f"ping, file {shorten(path.name)}"
-    return [Readings("rtt", time_s, rtt_s, "measured", source, tuple(_repairs(log, runs)), tuple(granted))]
+        remarks.append(f"no times in the file, which ping -D of Linux prints: {every}")
+    rtt_s = 1e-3 * np.array([run.rtt_ms.get(number, math.nan) for run in runs for number in run.numbers])
+    goal = f"ping to {next(iter(goals))}" if goals else f"ping, file {shorten(path.name)}"
+    return [mend("rtt", time_s, rtt_s, "measured", goal, remarks, path=path)]
 
 
-def _only_goal(runs: list[_Run], path: Path) -> str | None:
-    goals = dict.fromkeys(shorten(run.goal) for run in runs if run.goal is not None)
-    if len(goals) > 1:
-        what = f"ping to {len(goals)} hosts: {format_list(goals, ',')}"
-        raise TraceError(what, path=path, remedy="give the runs to each host a file of their own")
-    return next(iter(goals), None)
-
-
-def _repairs(log: _Log, runs: list[_Run]) -> list[str]:
-    """Return the counts of what was read, and of what was left out."""
-    rtts_ms = [rtt_ms for run in runs for rtt_ms in run.rtt_ms.values()]
-    unanswered = sum(len(run.numbers) for run in runs) - len(rtts_ms)
-    counts = {
-        "replies without a time, as of ping -s below 16, so lost": sum(map(math.isnan, rtts_ms)),
-        "replies within 0 ms or less, so lost": sum(rtt_ms <= 0.0 for rtt_ms in rtts_ms),
-        "entries skipped, since the file ends within them": int(log.cut),
-    }
-    traced = (
-        f"replies read: {len(rtts_ms):,}, requests without a reply: {unanswered:,}, duplicates left out: {log.duplicates:,}"
-    )
-    return [traced, *(f"{name}: {count:,}" for name, count in counts.items() if count)]
-
-
-def _doubts(log: _Log, runs: list[_Run]) -> list[str]:
-    """Return what was assumed, and where the summaries of ping contradict the lines above them."""
-    counted = [run for run in runs if run.received is not None]
-    read, received = sum(len(run.rtt_ms) for run in counted), sum(run.received or 0 for run in counted)
-    counts = {
-        "replies in less than 1 ms, taken for 1 ms": log.below,
-        "lines skipped, as the first line of the run is missing": log.unread,
-        "requests in the file that the summary of ping does not count": sum(
-            len(run.numbers) - run.sent for run in runs if run.sent is not None
-        ),
-        f"replies by the summary of ping, of which {read:,} are in the file": received if read != received else 0,
-    }
-    return [f"{name}: {count:,}" for name, count in counts.items() if count]
-
-
-def _sending_times(runs: list[_Run], interval_s: float) -> NDArray[np.float64]:
+def _sending_times(runs: list[_Run], interval_s: float) -> Floats:
     """Return when each request was sent; lost ones lie evenly between their neighbours, of the same run if it has a stamp."""
     known: dict[int, float] = {}
     begin = 0
@@ -269,7 +236,7 @@ def _sending_times(runs: list[_Run], interval_s: float) -> NDArray[np.float64]:
     return _spread(known, np.arange(begin), interval_s)
 
 
-def _spread(known_s: Mapping[int, float], numbers: NDArray[np.int64], interval_s: float) -> NDArray[np.float64]:
+def _spread(known_s: Mapping[int, float], numbers: NDArray[np.int64], interval_s: float) -> Floats:
     """Return the times of requests, of which some are known, in even steps between and beyond these."""
     known = np.array(sorted(known_s))
     at_s = np.array([known_s[number] for number in known.tolist()])
