@@ -119,7 +119,7 @@ def _is_a_directory(path: str | os.PathLike[str]) -> OSError:
 
 def _status(path: str | os.PathLike[str], *, follow_symlinks: bool = True) -> os.stat_result:
     try:
-        return os.stat(path, follow_symlinks=follow_symlinks)
+        return Path(path).stat(follow_symlinks=follow_symlinks)
     except ValueError:  # a NUL in the name
         raise OSError(errno.EINVAL, "no such name can exist", repr(os.fspath(path))) from None
 

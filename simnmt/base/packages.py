@@ -12,9 +12,8 @@ LEFT_OUT = frozenset({"pandas", "pyarrow", "scipy", "plotly", "jinja2", "markups
 """Dependencies that the light installation of a gateway leaves out (docs/reference/boxes.md); they weigh most."""
 
 EXTRAS = {
-    **dict.fromkeys(
-        "torch transformers sentencepiece sacrebleu sklearn threadpoolctl safetensors huggingface_hub".split(), "models"
-    ),
+    **dict.fromkeys(("torch", "transformers", "sentencepiece", "sacrebleu", "sklearn", "threadpoolctl"), "models"),
+    **dict.fromkeys(("safetensors", "huggingface_hub"), "models"),
     **dict.fromkeys(("aiohttp", "prometheus_client"), "live"),
     **{name: name for name in ("tokenizers", "ctranslate2")},
     "pynvml": "nvidia",
