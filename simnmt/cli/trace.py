@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -39,7 +39,6 @@ File = Annotated[Path, argument("FILE", "RIPE Atlas results, output of ping, JSO
 Out = Annotated[Path, option("FILE", "CSV file to write; of several series each gets a word before .csv.")]
 Reply = Annotated[ReplyName, option(None, "Value of a round of several replies.", "--reply")]
 Probe = Annotated[int | None, option("ID", "Read this RIPE Atlas probe alone.", "--probe")]
-Measurement = Annotated[int | None, option("ID", "Read this RIPE Atlas measurement alone.", "--measurement")]
 Columns = Annotated[
     list[str] | None,
     option("ROLE=NAME[:UNIT]", "Column of a CSV file that holds time, rtt, downlink or uplink; repeatable.", "--column"),
@@ -108,12 +107,7 @@ def list_(
     from simnmt.network.traces.summary import format_duration, format_value, summarise
     from simnmt.network.traces.trace import NOUN
 
-    keys = ("quantity", "kind", "samples", "duration_s", "lost", "mean", "unit", "source")
-
-    def outline(path: Path) -> list[dict[str, Any]]:
-        return [{key: summary[key] for key in keys} for summary in map(summarise, read_trace(path))]
-
-    traces, left_out = outlines(["traces/rtt", "traces/bandwidth"], folder, outline)
+    traces, left_out = outlines(["traces/rtt", "traces/bandwidth"], folder, lambda path: [*map(summarise, read_trace(path))])
     if as_json:
         print_json({"traces": traces, "left_out": left_out})
         return
@@ -141,7 +135,6 @@ def import_(
     out: Out,
     reply: Reply = ReplyName.min,
     probe: Probe = None,
-    measurement: Measurement = None,
     column: Columns = None,
     interval: Interval = None,
     kind: Annotated[KindName | None, option(None, "Where a CSV log does not name its kind.")] = None,
@@ -165,7 +158,6 @@ def inspect(
     file: Annotated[str, argument("FILE|@NAME", "As for import, or a shipped RTT series.")],
     reply: Reply = ReplyName.min,
     probe: Probe = None,
-    measurement: Measurement = None,
     column: Columns = None,
     interval: Interval = None,
     as_json: AsJson = False,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import BeforeValidator, Discriminator, Field, SerializerFunctionWrapHandler, Tag, model_serializer
@@ -16,11 +16,10 @@ from simnmt.base.configuration import Configuration, InputFile, form_by_key
 from simnmt.base.extension import Extended, Extensible, Extension, ExtensionError
 from simnmt.network.link import Link
 from simnmt.network.outages import OutageConfiguration, outage_spans
-from simnmt.network.series import BPS_PER, SECONDS_PER, BandwidthSeries, RttSeries, Series, constant_rtt
-from simnmt.network.series_csv import RateUnit, read_bandwidth_csv, read_rtt_csv
+from simnmt.network.series import BPS_PER, SECONDS_PER, BandwidthSeries, RttSeries, constant_rtt
+from simnmt.network.series_csv import RateUnit, SeriesKind, read_series
 
 _RTT_FILE, _BANDWIDTH_FILE = InputFile("traces/rtt"), InputFile("traces/bandwidth")
-_Series = TypeVar("_Series", bound=Series)
 
 
 class _SeriesFile(Configuration):
@@ -36,9 +35,6 @@ class _SeriesFile(Configuration):
     def _shortest(self, handler: SerializerFunctionWrapHandler) -> Any:
         return self.csv if self.model_fields_set == {"csv"} else handler(self)
 
-    def _columns(self) -> dict[str, Any]:
-        return {key: getattr(self, key) for key in type(self).model_fields if key != "csv"}
-
 
 class CsvRtt(_SeriesFile):
     """An RTT series from a CSV file whose first row names its columns."""
@@ -52,7 +48,9 @@ class CsvRtt(_SeriesFile):
 
     def series(self, base: Path, name: str) -> RttSeries:
         """Read the series, which gets the name `name`. Raises `TraceError` or, for an unknown `@name`, `InputError`."""
-        return read_rtt_csv(_RTT_FILE.path(self.csv, base), name=name, **self._columns())
+        times = {"time_column": self.time_column, "time_unit": self.time_unit}
+        path = _RTT_FILE.path(self.csv, base)
+        return read_series(RttSeries, path, name=name, column=self.rtt_column, unit=self.rtt_unit, **times)
 
 
 class ConstantRtt(Configuration):
@@ -78,7 +76,9 @@ class CsvBandwidth(_SeriesFile):
 
     def series(self, base: Path, name: str) -> BandwidthSeries:
         """Read the series, which gets the name `name`. Raises `TraceError` or, for an unknown `@name`, `InputError`."""
-        return read_bandwidth_csv(_BANDWIDTH_FILE.path(self.csv, base), name=name, **self._columns())
+        times = {"time_column": self.time_column, "time_unit": self.time_unit}
+        path = _BANDWIDTH_FILE.path(self.csv, base)
+        return read_series(BandwidthSeries, path, name=name, column=self.column, unit=self.unit, **times)
 
 
 class CustomRtt(Extended):
@@ -97,7 +97,7 @@ class CustomBandwidth(Extended):
         return _custom_series(BandwidthSeries, self.extension, name, {unit: unit for unit in ("mbps", "gbps", "kbps", "bps")})
 
 
-def _custom_series(kind: type[_Series], extension: Extension, name: str, units: dict[str, str]) -> _Series:
+def _custom_series(kind: type[SeriesKind], extension: Extension, name: str, units: dict[str, str]) -> SeriesKind:
     """Return the series of an object; `units`: of a column of values by its name, an array is in the first."""
     value, label = extension.value, extension.label
     if isinstance(value, kind):

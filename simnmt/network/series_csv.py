@@ -8,6 +8,7 @@ included) are understood. The writer adds `# simnmt rtt series, version 1`. Erro
 from __future__ import annotations
 
 import codecs
+import csv
 import errno
 import os
 import re
@@ -21,20 +22,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base.arrays import Floats
-from simnmt.base.csv_table import CsvTable, parse_number
-from simnmt.base.errors import InputError, short_repr, shorten
+from simnmt.base.errors import short_repr, shorten
 from simnmt.base.files import MOST_TEXT_BYTES, read_bounded, written_whole
-from simnmt.base.suggestions import format_list
-from simnmt.network.series import BPS_PER, SECONDS_PER, BandwidthSeries, Kind, RttSeries, Series, TraceError
+from simnmt.base.suggestions import did_you_mean, format_list
+from simnmt.network.series import BPS_PER, SECONDS_PER, Kind, RttSeries, Series, TraceError
 
-VERSION = 1
-"""Version of the format in which series are written."""
-
-_MARK = re.compile(r"simnmt (?:rtt|bandwidth) series, version (\d{1,9})")
-_COUNT = re.compile(r"\d{1,9}", re.ASCII)
+_MARK = re.compile(r"# simnmt (?:rtt|bandwidth) series, version 1")
 _LONGEST_NOTE = 20_000
 _NO_TIME = 1e20
-_Series = TypeVar("_Series", bound=Series)
+SeriesKind = TypeVar("SeriesKind", bound=Series)
 
 
 def read_text(path: Path, decode_other: Callable[[bytes], str | None] = lambda raw: None) -> str:
@@ -62,67 +58,84 @@ def read_text(path: Path, decode_other: Callable[[bytes], str | None] = lambda r
     return text.replace("\r\n", "\n") if "\n" in text else text.replace("\r", "\n")
 
 
-class SeriesTable(CsvTable):
-    """The notes and the columns of a file; errors name line and column.
+def parse_number(cell: str) -> float | None:
+    """Return the number in a cell, NaN and infinities included; None for any other text."""
+    try:
+        # float() takes 1_000, which no measuring tool writes.
+        return None if "_" in cell else float(cell)
+    except ValueError:
+        return None
 
-    Raises `TraceError` for a file without column names, rows of other widths, a version or kind that is unknown, and a `lost`
-    that is no count.
+
+class SeriesTable:
+    """The notes and the columns of a file, whose cells are separated by commas, semicolons or tabs.
+
+    Raises `TraceError` for a file without column names, and for an unknown kind.
     """
 
     def __init__(self, path: Path, text: str | None = None) -> None:
         self.path = path
         self.notes: dict[str, str] = {}
         """The `# key: value` lines at the top, by key in lower case."""
-        self.version = 0
-        """0 for a file that simnmt did not write."""
-        lines = (read_text(path) if text is None else text).split("\n")
-        head = next((at for at, line in enumerate(lines) if line.strip() and not line.lstrip().startswith("#")), len(lines))
-        for self._line, line in enumerate(lines[:head], 1):
-            self._note(line.strip().lstrip("#").strip())
-        if head == len(lines):
+        self.is_own = False
+        """Whether simnmt wrote the file."""
+        self._lines = (read_text(path) if text is None else text).split("\n")
+        head = 0
+        while head < len(self._lines) and (not (line := self._lines[head].strip()) or line.startswith("#")):
+            key, _, value = line.lstrip("#").partition(":")
+            self.notes.setdefault(key.strip().lower(), value.strip())
+            self.is_own = self.is_own or _MARK.fullmatch(line) is not None
+            head += 1
+        if head == len(self._lines):
             raise TraceError("empty file", path=path, remedy="give column names and one row per sample")
-        self._line = head + 1
-        self._begin(lines[head])
-        self._lines, self._head = lines, (self._line, self.cells)
+        self._separator = max(",;\t", key=self._lines[head].count)
+        self._head = head + 1, self._split(self._lines[head])
+        self.names = [cell.strip() for cell in self._head[1]]
         kind, lost = self.notes.get("kind", "unstated"), self.notes.get("lost", "")
         if kind not in get_args(Kind):
             what = f"kind {short_repr(kind)} in the header is none of {', '.join(get_args(Kind))}"
             raise TraceError(what, path=path, remedy="correct the line # kind:")
-        if lost.isdecimal() and not _COUNT.fullmatch(lost):
-            raise TraceError(f"lost: {shorten(lost)} is no count of samples", path=path, remedy="correct the line # lost:")
         self.kind = cast(Kind, kind)
-        self.lost = int(lost) if lost.isdecimal() else 0
+        self.lost = int(lost) if re.fullmatch("[0-9]{1,9}", lost) else 0
         self.source = shorten(self.notes.get("source"), _LONGEST_NOTE) or f"file {shorten(path.name)}"
 
-    def _note(self, text: str) -> None:
-        if mark := _MARK.match(text):
-            self.version = int(mark[1])
-            if self.version > VERSION:
-                what = f"version {self.version} of the series format is newer than this simnmt knows ({VERSION})"
-                raise self.fault(what, column=1, remedy="upgrade simnmt")
-        key, colon, value = text.partition(":")
-        if colon:
-            self.notes.setdefault(key.strip().lower(), value.strip())
+    def _split(self, line: str) -> list[str]:
+        if '"' not in line:
+            return line.split(self._separator)
+        try:
+            return next(csv.reader([line], delimiter=self._separator))
+        except csv.Error:
+            return [line]
 
     @cached_property
     def _rows(self) -> list[tuple[int, list[str]]]:
         """The number of the line and the cells of each row that is not blank."""
-        rows = [self._head]
-        for line in self._lines[self._line :]:
-            self._line += 1
-            if self._read_row(line):
-                rows.append((self._line, self.cells))
+        rows, width = [], len(self.names)
+        for number, line in enumerate(self._lines[self._head[0] :], self._head[0] + 1):
+            cells = self._split(line)
+            if not line.strip() and (width == 1 or len(cells) != width):
+                continue  # a blank line, and no row of empty cells between tabs
+            if len(cells) != width:
+                what = f"{len(cells)} cell{'s' * (len(cells) != 1)}, but the first row names {width} columns"
+                raise TraceError(what, path=self.path, line=number, column=1, remedy="complete the row or remove it")
+            rows.append((number, cells))
         return rows
 
+    def missing(self, column: str, remedy: str) -> TraceError:
+        """Return the error about a column that the first row does not name."""
+        what = f"no column {column} among {format_list(map(shorten, self.names))}"
+        if any(parse_number(name) is not None for name in self.names):
+            what, remedy = "the first row holds numbers, not column names", "name the columns above it, e.g. time_s,rtt_ms"
+        return TraceError(what, path=self.path, line=self._head[0], column=1, remedy=remedy)
+
     def cells_of(self, column: str) -> list[str]:
-        """Return the cells of a column. Raises `TraceError` if no column, or more than one, has that name."""
+        """Return the cells of a column. Raises `TraceError` for a row of another width, and unless one column has that name."""
         if column not in self.names:
-            self._line, self.cells = self._head
-            raise self.missing_column(column)
+            raise self.missing(shorten(column), did_you_mean(column, self.names, "name one of these", shown=shorten))
         if self.names.count(column) > 1:
-            raise self.wrong_cell(f"two columns are named {shorten(column)}", -1, column, "rename one")
+            raise self.wrong(f"two columns are named {shorten(column)}", column, "rename one")
         at = self.names.index(column)
-        return [cells[at].strip() for _, cells in self._rows[1:]]
+        return [cells[at].strip() for _, cells in self._rows]
 
     def numbers(self, column: str, lost: Collection[str] = ("",), remedy: str = "write numbers with a decimal point") -> Floats:
         """Return the numbers of a column, NaN and infinities included; NaN for the cells of `lost`, in small letters."""
@@ -130,102 +143,76 @@ class SeriesTable(CsvTable):
         for row, cell in enumerate(self.cells_of(column)):
             number = float("nan") if cell.lower() in lost else parse_number(cell)
             if number is None:
-                raise self.wrong_cell(f"{shorten(column)} is {short_repr(cell)}, not a number", row, column, remedy)
+                raise self.wrong(f"{shorten(column)} is {short_repr(cell)}, not a number", column, remedy, row)
             numbers.append(number)
         return np.array(numbers, dtype=np.float64)
 
-    def wrong_cell(self, what: str, row: int, column: str, remedy: str) -> InputError:
-        """Return an error about a cell; row -1 holds the names of the columns."""
-        self._line, self.cells = self._rows[row + 1] if row >= 0 else self._head
-        return self.wrong(what, self.names.index(column), remedy)
+    def wrong(self, what: str, column: str, remedy: str, row: int | None = None) -> TraceError:
+        """Return an error about a cell, or without a `row` about the name of the column."""
+        line, cells = self._head if row is None else self._rows[row]
+        place = 1 + sum(len(cell) + 1 for cell in cells[: self.names.index(column)])
+        return TraceError(what, path=self.path, line=line, column=place, remedy=remedy)
 
     def check(self, is_good: NDArray[np.bool_], column: str, fault: str, remedy: str) -> None:
         """Raise `TraceError` at the first cell of a column that is not good; `fault` follows the column's name and the cell."""
         if not is_good.all():
             row = int(np.argmin(is_good))
-            raise self.wrong_cell(f"{shorten(column)} {shorten(self.cells_of(column)[row])} {fault}", row, column, remedy)
-
-    def fault(self, what: str, *, column: int, remedy: str) -> TraceError:
-        """Return an error at a column of the current row."""
-        return TraceError(what, path=self.path, line=self._line, column=column, remedy=remedy)
-
-
-def read_rtt_csv(
-    path: str | os.PathLike[str],
-    *,
-    name: str | None = None,
-    time_column: str = "time_s",
-    rtt_column: str = "rtt_ms",
-    time_unit: Literal["s", "ms"] = "s",
-    rtt_unit: Literal["ms", "s"] | None = None,
-) -> RttSeries:
-    """Read a series of RTTs whose first row names the columns; time 0 becomes the first sample that arrived.
-
-    An empty or `nan` RTT is a lost sample: the value before it holds on, and the loss is counted; losses before the first
-    sample that arrived are counted and dropped. A file of one sample is a series of one value. Commas, semicolons or tabs
-    separate the cells.
-
-    `rtt_unit` None means ms. Then a median below 0.5 ms, which no wide-area network has, is refused, unless simnmt wrote the
-    file. Raises `TraceError` with line and column for a cell or a header that cannot be used.
-    """
-    time, value = (time_column, SECONDS_PER[time_unit]), (rtt_column, rtt_unit or "ms")
-    remedy = "state rtt_unit: s if they are seconds, rtt_unit: ms if not"
-    return _read_series(RttSeries, Path(path), name, time, value, rtt_unit is not None, remedy)
+            raise self.wrong(f"{shorten(column)} {shorten(self.cells_of(column)[row])} {fault}", column, remedy, row)
 
 
 RateUnit = Literal["mbps", "kbps", "bps"]
 
 
-def read_bandwidth_csv(
+def read_series(
+    kind: type[SeriesKind],
     path: str | os.PathLike[str],
     *,
     name: str | None = None,
     time_column: str = "time_s",
-    column: str = "mbps",
-    time_unit: Literal["s", "ms"] = "s",
-    unit: RateUnit | None = None,
-) -> BandwidthSeries:
-    """Read a series of bandwidths whose first row names the columns; time 0 becomes the first sample with any bandwidth.
+    time_unit: str = "s",
+    column: str | None = None,
+    unit: str | None = None,
+) -> SeriesKind:
+    """Read a series from two columns of a file; time 0 becomes the first sample that arrived.
 
-    Without a `unit`, the column's name decides (`dl_kbps` is in kbit/s), else the column is in Mbit/s. An empty cell, `nan` or
-    0 is a lost sample: the value before it holds on, and the loss is counted; losses before the first sample with a bandwidth
-    are counted and dropped. Raises `TraceError` with line and column for a cell or a header that cannot be used.
+    An empty or `nan` cell is a lost sample, and so is a bandwidth of 0: the value before it holds on, and the loss is counted;
+    losses before the first sample that arrived are counted and dropped. A file of one sample is a series of one value.
+
+    Raises `TraceError` with line and column for a cell or a header that cannot be used, and for values that show another unit:
+    a median RTT below 0.5 ms, which no wide-area network has, is believed if the unit is stated or simnmt wrote the file.
+
+    Args:
+        kind: `RttSeries` or `BandwidthSeries`.
+        path: the file, whose first row names the columns.
+        name: name of the series; None: that of the file.
+        time_column, time_unit: of the times.
+        column: of the values; None: `rtt_ms` or `mbps`.
+        unit: of the values; None: ms, or the rate that the column's name ends with (`dl_kbps`), else mbps.
     """
-    named_unit = next((rate for rate in get_args(RateUnit) if column.lower().endswith(rate)), "mbps")
-    time, value = (time_column, SECONDS_PER[time_unit]), (column, unit or named_unit)
-    return _read_series(BandwidthSeries, Path(path), name, time, value, unit is not None, "state unit: bps, kbps or mbps")
-
-
-def _read_series(
-    kind: type[_Series],
-    path: Path,
-    name: str | None,
-    time: tuple[str, float],
-    value: tuple[str, str],
-    is_stated: bool,
-    remedy: str,
-) -> _Series:
-    """Read the series of a column of times, given with the seconds of its unit, and one of values, given with its unit."""
-    table, (time_column, s_per_unit), (column, unit) = SeriesTable(path), time, value
+    path, column = Path(path), column or kind.csv_column
+    table, is_rtt = SeriesTable(path), kind is RttSeries
     if time_column not in table.names:
-        table.refuse_numbers(f"{time_column},{column}")
         remedy = f"name it by time_column, or make a series of a log: simnmt trace import {shorten(path.name)} --out FILE.csv"
-        what = f"no column {shorten(time_column)} among {format_list(map(shorten, table.names))}"
-        raise TraceError(what, path=path, remedy=remedy)
+        raise TraceError(
+            table.missing(shorten(time_column), remedy).what, path=path, remedy=remedy
+        )  # of the file, not of a line
     times, values = table.numbers(time_column), table.numbers(column)
     table.check(np.abs(times) < _NO_TIME, time_column, "is no finite time", "give every row a time")
     mend = "`simnmt trace import` sorts the rows and keeps one per time"
     table.check(np.diff(times, prepend=-np.inf) > 0.0, time_column, "is not later than the row before", mend)
-    values = values * (SECONDS_PER if kind is RttSeries else BPS_PER)[unit]
-    if kind is BandwidthSeries:
+    named_unit = next((rate for rate in get_args(RateUnit) if column.lower().endswith(rate)), "mbps")
+    read_unit = unit or ("ms" if is_rtt else named_unit)
+    values = values * (SECONDS_PER if is_rtt else BPS_PER)[read_unit]
+    if not is_rtt:
         values[values == 0.0] = np.nan
     possible = np.isnan(values) | ((values > 0.0) & (values <= kind.most))
     table.check(possible, column, f"is no {kind.quantity}", "correct the cell, or leave it empty where a sample was lost")
     if np.isnan(values).all():
         raise TraceError(f"no row has a {kind.quantity} in {column}", path=path, remedy="give at least one sample")
-    if doubt := kind.doubt_unit(values, unit, is_stated or table.version > 0):
-        raise table.wrong_cell(f"{shorten(column)}: {doubt}", -1, column, remedy)
-    return kind.of_samples(name or path.stem, table.kind, table.source, times * s_per_unit, values, table.lost)
+    if doubt := kind.doubt_unit(values, read_unit, unit is not None or table.is_own):
+        remedy = "state rtt_unit: s if they are seconds, rtt_unit: ms if not" if is_rtt else "state unit: bps, kbps or mbps"
+        raise table.wrong(f"{shorten(column)}: {doubt}", column, remedy)
+    return kind.of_samples(name or path.stem, table.kind, table.source, times * SECONDS_PER[time_unit], values, table.lost)
 
 
 def series_text(
@@ -246,7 +233,7 @@ def series_text(
     rows = zip(series.time_s.tolist(), values.tolist(), marked.tolist(), strict=True)
     lines = [f"{time_s!r},\n" if was_lost else f"{time_s!r},{number!r}\n" for time_s, number, was_lost in rows]
     head = [f"# {key}: {shorten(text, _LONGEST_NOTE)}\n" for key, text in header.items()]
-    mark = f"# simnmt {series.quantity.lower()} series, version {VERSION}\n"
+    mark = f"# simnmt {series.quantity.lower()} series, version 1\n"
     return "".join([mark, *head, f"time_s,{series.csv_column}\n", *lines])
 
 

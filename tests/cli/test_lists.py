@@ -62,7 +62,7 @@ def test_traces_are_listed_with_samples_span_mean_and_origin(folder: Path, simnm
     (folder / "traces" / "lengths.csv").write_text("src_len,tgt_len,count\n1,1,1\n")
     done = simnmt("trace", "list")
     assert first_words(done.out) == ["@cp1", "@cp2", "traces/mine/office.csv"]
-    assert done.err.startswith("simnmt: note: left out traces/lengths.csv:1:1: no column is called like a time")
+    assert done.err.startswith("simnmt: note: left out traces/lengths.csv:1:1: no column called like a time")
     office = done.out.splitlines()[-1].split()
     assert office[1] == "RTT" and office[-5:] == ["40", "3.333", "min", "81.5", "ms"]
     trace = json.loads(simnmt("trace", "list", "--json").out)["traces"][0]

@@ -352,25 +352,18 @@ def test_a_single_object_is_a_file_too(file: Path) -> None:
     assert read_trace(file)[0].value.tolist() == [0.018]
 
 
-@pytest.fixture
-def mixed() -> list[dict[str, Any]]:
+def test_of_several_series_one_has_to_be_chosen(file: Path) -> None:
     """Two probes in one measurement, one of them in another as well."""
     pings = [PINGS["4460"] | {"prb_id": probe, "timestamp": 1_400_000_000 + at} for probe in (1, 2) for at in (0, 240)]
-    return [*pings, PINGS["4460"] | {"prb_id": 2, "msm_id": 6, "result": [{"rtt": 7.0}]}]
-
-
-def test_of_several_series_one_has_to_be_chosen(file: Path, mixed: list[dict[str, Any]]) -> None:
-    message = "results of 2 probes: 2 (3), 1 (2); results of 2 measurements: 5001 (4), 6 (1)"
-    with pytest.raises(TraceError, match=re.escape(message)):
-        read_results(file, *mixed)
-    with pytest.raises(TraceError, match=r"2 probes: 1 \(2\), 2 \(2\) \(choose one by --probe\)"):
-        read_results(file, *mixed, measurement=5001)
+    mixed = [*pings, PINGS["4460"] | {"prb_id": 2, "msm_id": 6, "result": [{"rtt": 7.0}]}]
     assert len(read_results(file, *mixed, probe=1).value) == 2
-    assert read_results(file, *mixed, probe=2, measurement=6).value.tolist() == [0.007]
-    with pytest.raises(TraceError, match=r"no probe 3 among 2 \(3\), 1 \(2\)"):
-        read_results(file, *mixed, probe=3)
-    with pytest.raises(TraceError, match=r"no measurement 6 among 5001 \(2\)"):
-        read_results(file, *mixed, probe=1, measurement=6)
+    for probe, message in {
+        None: "results of 2 probes: 2 (3), 1 (2)",
+        2: "results of 2 measurements: 5001 (2), 6 (1)",
+        3: "no probe 3 among 2 (3), 1 (2)",
+    }.items():
+        with pytest.raises(TraceError, match=re.escape(message)):
+            read_results(file, *mixed, probe=probe)
 
 
 def test_a_destination_with_several_addresses_is_remarked(file: Path) -> None:

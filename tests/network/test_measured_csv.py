@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simnmt.network.series import TraceError
-from simnmt.network.series_csv import read_rtt_csv
+from simnmt.network.series import RttSeries, TraceError
+from simnmt.network.series_csv import read_series
 from simnmt.network.traces import read_trace
 from simnmt.network.traces.measured_csv import parse_columns, parse_date_s
 from simnmt.network.traces.summary import summarise
@@ -161,7 +161,7 @@ def test_the_header_of_an_imported_series_counts_all_lost_samples(file: Path, tm
     (trace,) = read(file, "time_s,rtt_ms\n0,\n1,\n2,50\n3,\n4,60\n5,\n6,\n7,70\n")
     (path,) = write_traces([trace], tmp_path / "out.csv")
     assert "# lost: 5\n" in path.read_text(encoding="utf-8")
-    assert read_rtt_csv(path).lost == 5
+    assert read_series(RttSeries, path).lost == 5
     (again,) = read_trace(path, ReadOptions())
     assert again.lost_samples == 5
     (path,) = write_traces([again], tmp_path / "again.csv")

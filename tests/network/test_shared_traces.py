@@ -11,8 +11,8 @@ import pytest
 
 from simnmt.base import shipped_files
 from simnmt.network.connection_profiles import PROFILES, connection_profile, main
-from simnmt.network.series import TraceError
-from simnmt.network.series_csv import SeriesTable, read_rtt_csv
+from simnmt.network.series import RttSeries, TraceError
+from simnmt.network.series_csv import SeriesTable, read_series
 from simnmt.network.traces import read_trace
 from simnmt.network.traces.summary import summarise
 from simnmt.network.traces.trace import ReadOptions, write_traces
@@ -42,12 +42,12 @@ def test_every_ping_series_is_imported_and_then_read_by_a_scenario(path: Path, t
     back = "1 sample stood behind a later one, by 2 s at most: sorted by time"
     assert (back in trace.remarks) is (path.name in BACK_BY_2_S)
     (out,) = write_traces([trace], tmp_path / "series.csv")
-    assert read_rtt_csv(out).lost == trace.lost_samples
+    assert read_series(RttSeries, out).lost == trace.lost_samples
     if path.name in BACK_BY_2_S:
         with pytest.raises(TraceError, match="simnmt trace import"):
-            read_rtt_csv(path, time_column="epoch_s")
+            read_series(RttSeries, path, time_column="epoch_s")
     else:
-        direct = read_rtt_csv(path, time_column="epoch_s")
+        direct = read_series(RttSeries, path, time_column="epoch_s")
         assert direct.time_s.tolist() == trace.time_s.tolist()
         assert direct.rtt_s == pytest.approx(trace.value)
 
@@ -96,7 +96,7 @@ def test_every_sample_of_a_firmware_has_the_value_of_its_text(path: Path, tmp_pa
         alone = tmp_path / "one.json"
         alone.write_text(json.dumps(result))
         try:
-            (trace,) = read_trace(alone, ReadOptions(probe=result["prb_id"], measurement=result["msm_id"]))
+            (trace,) = read_trace(alone, ReadOptions(probe=result["prb_id"]))
             least_ms.append(round(float(trace.value[0]) * 1e3, 3))
         except TraceError as error:
             assert "no sample of 1 arrived: " in str(error)
@@ -111,7 +111,7 @@ def test_one_probe_of_several_makes_a_series() -> None:
     assert trace.lost_samples == 0
 
 
-CP = {name: read_rtt_csv(shipped_files.find("traces/rtt", name)) for name in PROFILES}
+CP = {name: read_series(RttSeries, shipped_files.find("traces/rtt", name)) for name in PROFILES}
 
 
 def test_cp1_is_slower_on_average_and_more_restless_than_cp2() -> None:

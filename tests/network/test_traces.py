@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simnmt.network.series import TraceError
-from simnmt.network.series_csv import SeriesTable, read_bandwidth_csv, read_rtt_csv
+from simnmt.network.series import BandwidthSeries, RttSeries, TraceError
+from simnmt.network.series_csv import SeriesTable, read_series
 from simnmt.network.traces import read_trace
 from simnmt.network.traces.summary import autocorrelation, format_duration, format_facts, format_title, summarise
 from simnmt.network.traces.trace import Trace, align_starts, mend, output_paths, resample, write_traces
@@ -108,7 +108,7 @@ def test_what_is_written_is_read_again_by_a_scenario_and_by_inspect(samples: Sam
     with tempfile.TemporaryDirectory() as folder:
         (path,) = write_traces([trace], Path(folder) / "x.csv")
         (again,) = read_trace(path)
-        series = (read_rtt_csv if quantity == "rtt" else read_bandwidth_csv)(path)
+        series = read_series(RttSeries if quantity == "rtt" else BandwidthSeries, path)
     assert series.value == pytest.approx(trace.value, abs=1e-9)
     assert series.time_s.tolist() == again.time_s.tolist() == trace.time_s.tolist()
     assert (series.lost, series.kind, series.source) == (trace.lost_samples, "measured", "by hand")

@@ -96,12 +96,10 @@ class Source:
         """A remark if the file ends within an object that follows others on its own line, as of a tool that was stopped."""
         if not self.is_json:
             return
-        parts = self._parts()
-        if len(parts) == 1:
-            results = parts[0][1] if isinstance(parts[0][1], list) else [parts[0][1]]
-            self.documents = [Document(path, f"result {number}", None, result) for number, result in enumerate(results, 1)]
-        else:
-            self.documents = [Document(path, "the result", line, result) for line, result in parts]
+        parts: list[tuple[int | None, Any]] = [*self._parts()]
+        if len(parts) == 1 and isinstance(parts[0][1], list):
+            parts = [(None, result) for result in parts[0][1]]
+        self.documents = [Document(path, f"result {number}", *part) for number, part in enumerate(parts, 1)]
         if not self.documents:
             raise TraceError("no results", path=path, remedy="give at least one round")
         for document in self.documents:
@@ -227,9 +225,9 @@ def read_ripe_atlas(source: Source, how: ReadOptions) -> list[Trace]:
     """Return the RTTs of the results of one probe and one measurement: one value per round.
 
     The forms are those of firmware 0 to 5080, of which 0 and 1 give only the summary of a ping, as texts or numbers. Raises
-    `TraceError` for several probes or measurements of which `how` chooses none.
+    `TraceError` for several probes of which `how` chooses none, and for several measurements.
     """
-    documents = _chosen(source, how)
+    documents = _chosen(source, how.probe)
     kinds = Counter(map(_type_of, documents))
     if len(kinds) > 1:
         what = f"results of {len(kinds)} kinds: {_listed(kinds)}"
@@ -260,20 +258,18 @@ def read_ripe_atlas(source: Source, how: ReadOptions) -> list[Trace]:
     return [mend("rtt", np.array(times_s), np.array(rtts_s), "measured", origin, remarks, path=source.path)]
 
 
-def _chosen(source: Source, how: ReadOptions) -> Sequence[Document]:
+def _chosen(source: Source, probe: int | None) -> Sequence[Document]:
     """Return the results of the one probe and the one measurement that are meant."""
-    documents = source.documents
-    choices = {"probe": ("prb_id", how.probe), "measurement": ("msm_id", how.measurement)}
-    for noun, (key, wanted) in choices.items():
-        matching = [document for document in documents if wanted is None or document.content.get(key) == wanted]
-        if not matching:
-            others = _listed(Counter(_identity(document.content.get(key)) for document in documents))
-            raise TraceError(f"no {noun} {wanted} among {others}", path=source.path, remedy=f"choose another by --{noun}")
-        documents = matching
-    held = {noun: Counter(_identity(document.content.get(key)) for document in documents) for noun, (key, _) in choices.items()}
-    if several := [noun for noun in choices if len(held[noun]) > 1]:
-        what = "; ".join(f"results of {len(held[noun])} {noun}s: {_listed(held[noun])}" for noun in several)
-        raise TraceError(what, path=source.path, remedy=f"choose one by {' and '.join(f'--{noun}' for noun in several)}")
+    documents = [document for document in source.documents if probe is None or document.content.get("prb_id") == probe]
+    for noun, key, remedy in (
+        ("probe", "prb_id", "choose one by --probe"),
+        ("measurement", "msm_id", "give each its own file"),
+    ):
+        held = Counter(_identity(document.content.get(key)) for document in documents or source.documents)
+        if not documents:
+            raise TraceError(f"no probe {probe} among {_listed(held)}", path=source.path, remedy="choose another by --probe")
+        if len(held) > 1:
+            raise TraceError(f"results of {len(held)} {noun}s: {_listed(held)}", path=source.path, remedy=remedy)
     return documents
 
 

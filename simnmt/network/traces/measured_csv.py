@@ -10,11 +10,10 @@ from datetime import datetime, timedelta, timezone
 import numpy as np
 
 from simnmt.base.arrays import Floats
-from simnmt.base.csv_table import parse_number
-from simnmt.base.errors import InputError, shorten
+from simnmt.base.errors import shorten
 from simnmt.base.suggestions import format_list
 from simnmt.network.series import BPS_PER, SECONDS_PER, BandwidthSeries, RttSeries, TraceError
-from simnmt.network.series_csv import SeriesTable
+from simnmt.network.series_csv import SeriesTable, parse_number
 from simnmt.network.traces.json_tools import Source
 from simnmt.network.traces.trace import Quantity, ReadOptions, Trace, mend
 
@@ -125,16 +124,10 @@ def _only(table: SeriesTable, quantity: str, names: Sequence[str], role: str) ->
         matching = [column for column in table.names if _bare(column) == name]
         if len(matching) > 1:
             text = f"{format_list(map(shorten, matching), ',')} could each be {quantity}"
-            raise table.wrong_cell(text, -1, matching[0], f"choose by --column {role}={shorten(matching[0])}")
+            raise table.wrong(text, matching[0], f"choose by --column {role}={shorten(matching[0])}")
         if matching:
             return matching[0]
     return None
-
-
-def _no_column(table: SeriesTable, quantity: str, role: str) -> InputError:
-    table.refuse_numbers("time_s, rtt_ms")
-    text = f"no column is called like {quantity}: {format_list(map(shorten, table.names), ',')}"
-    return table.wrong_cell(text, -1, table.names[0], f"name it by --column {role}=NAME")
 
 
 def _guessed(table: SeriesTable, how: ReadOptions) -> list[tuple[Quantity, str]]:
@@ -146,7 +139,7 @@ def _guessed(table: SeriesTable, how: ReadOptions) -> list[tuple[Quantity, str]]
         if name := _only(table, f"the {quantity}", sought, "downlink" if quantity == "bandwidth" else quantity):
             columns.append((quantity, name))
     if not columns:
-        raise _no_column(table, "an RTT or a bandwidth", "rtt")
+        raise table.missing("called like an RTT or a bandwidth", "name it by --column rtt=NAME")
     return columns
 
 
@@ -161,16 +154,16 @@ def _values(table: SeriesTable, quantity: Quantity, name: str, how: ReadOptions,
     if unit is None:
         unit = "ms" if quantity == "rtt" else "kbps"
         if quantity != "rtt" and not name.lower().endswith("bitrate"):  # those of G-NetTrack, always in kbit/s
-            raise table.wrong_cell(f"column {shown} names no unit", -1, name, f"say it by --column {role}={shown}:mbps")
+            raise table.wrong(f"column {shown} names no unit", name, f"say it by --column {role}={shown}:mbps")
         notes.append(f"column {shown}, read in {unit}, as it names no unit")
     if unit not in _UNITS[role]:
         what = f"column {shown} is in {unit}, which is no unit of the {quantity}"
-        raise table.wrong_cell(what, -1, name, "choose another column")
+        raise table.wrong(what, name, "choose another column")
     values = numbers * _PER_UNIT[unit]
     kind = RttSeries if quantity == "rtt" else BandwidthSeries
-    if not np.isnan(values).all() and (doubt := kind.doubt_unit(values, unit, stated is not None or table.version > 0)):
+    if not np.isnan(values).all() and (doubt := kind.doubt_unit(values, unit, stated is not None or table.is_own)):
         remedy = f"state the unit that is meant, such as --column {role}={shown}:{'s' if quantity == 'rtt' else 'bps'}"
-        raise table.wrong_cell(f"column {shown}: {doubt}", -1, name, f"{remedy}, or :{unit} if it is right")
+        raise table.wrong(f"column {shown}: {doubt}", name, f"{remedy}, or :{unit} if it is right")
     return values
 
 
@@ -225,7 +218,7 @@ def _times(table: SeriesTable, source: Source, how: ReadOptions, remarks: list[s
     if name is None:
         cells = re.split(r"[,;\t\n]", source.text[:4000].partition("\n")[2])
         if any(parse_number(cell) is not None for cell in cells if cell.strip()):
-            raise _no_column(table, "a time", "time")
+            raise table.missing("called like a time", "name it by --column time=NAME")
         what = "no log of ping and no other measurement: below the first line is no number"
         remedy = "give output of ping, results of RIPE Atlas, JSON of iperf3 or irtt, or a CSV log"
         raise TraceError(what, path=source.path, remedy=remedy)
@@ -239,7 +232,7 @@ def _times(table: SeriesTable, source: Source, how: ReadOptions, remarks: list[s
             remarks.append(f"column {shorten(name)}, read in {unit}, as it names no unit")
         if unit not in SECONDS_PER:
             what = f"column {shorten(name)} is in {unit}, which is no unit of a time"
-            raise table.wrong_cell(what, -1, name, "choose another column")
+            raise table.wrong(what, name, "choose another column")
         time_s = time_s * SECONDS_PER[unit]
     remedy = "write all times in one form, and their unit by --column time=NAME:UNIT"
     table.check(np.abs(time_s) < _NO_TIME_S, name, "is no time", remedy)

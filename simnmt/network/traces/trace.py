@@ -38,8 +38,6 @@ class ReadOptions:
     """Value of a round of several replies: the least, or their mean."""
     probe: int | None = None
     """The RIPE Atlas probe to read, of several."""
-    measurement: int | None = None
-    """The RIPE Atlas measurement to read, of several."""
     columns: Mapping[str, tuple[str | None, str | None]] = field(default_factory=dict)
     """Name and unit of the columns of a CSV file by role: time, rtt, downlink, uplink."""
     interval_s: float = 1.0
@@ -100,13 +98,10 @@ def mend(
     microseconds. Raises `TraceError` if no sample arrived.
 
     Args:
-        quantity: what was measured.
+        quantity, kind, source, lost_before: as in `Trace`.
         time_s: shape (samples,), on the tool's own clock; finite.
         value: shape (samples,), seconds or bit/s; NaN where the sample was lost.
-        kind: `measured`, `synthetic` or `unstated`.
-        source: origin in words.
-        remarks: what the reader of the file found.
-        lost_before: lost samples that are not among the values.
+        remarks: those of the reader.
         path: the file, for an error.
     """
     notes = list(remarks)
