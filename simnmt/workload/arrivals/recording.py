@@ -118,7 +118,15 @@ class _Cells:
             row = int(np.argmax(wrong))
             cell = self.columns[column][row]
             what = f"{column} is {shorten(cell, 40)}" if cell else f"no {column}"
-            raise ArrivalsError(what, path=self.path, line=self.lines[row], remedy=remedy)
+            place = self._place_in_line(row, column)
+            raise ArrivalsError(what, path=self.path, line=self.lines[row], column=place, remedy=remedy)
+
+    def _place_in_line(self, row: int, column: str) -> int | None:
+        """Return the place of a cell in its line of CSV, from 1, by reading the file again; None in JSON, or of a pipe."""
+        if not isinstance(self.first[self.time], str) or not self.path.is_file():
+            return None
+        cells = next(itertools.islice(_rows(_LogLines(self.path), {**self.notes}), row, None), {})
+        return 1 + sum(len(cells[name]) + 1 for name in itertools.takewhile(lambda name: name != column, cells))
 
 
 def _rows(lines: _LogLines, notes: dict[str, str]) -> Iterator[Mapping[str, Any]]:
