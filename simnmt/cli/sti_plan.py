@@ -26,6 +26,7 @@ Deadline = Annotated[float, time_option("Time within which a request must end, s
 Preload = Annotated[
     int, option("SIZE", "Memory for shards between requests, such as 1MB; 0 for none.", "--preload", parser=parse_bytes)
 ]
+_CACHE = "The same within the engagement. [default: as --preload]"
 Fill = Annotated[bool, flag("--fill", "Beyond the paper: let the pipeline wait as long as the deadline allows.")]
 Cold = Annotated[bool, flag("--cold", "The first request finds an empty buffer: the system took the memory.")]
 
@@ -37,9 +38,7 @@ def plan(
     length: Annotated[int | None, option("L", "Padded tokens. [default: the greatest length measured]", min=1)] = None,
     steps: Annotated[int | None, option("M", "Decoder steps within the deadline. [default: 1]", min=1)] = None,
     cold: Cold = False,
-    similar: Annotated[
-        float, option("PERCENT", "Prefer a deeper submodel if it has at most PERCENT fewer shards.", min=0.0, max=100.0)
-    ] = 0.0,
+    similar: Annotated[float, option("PERCENT", "Prefer a deeper submodel of so few shards less.", min=0, max=100)] = 0.0,
     fill: Fill = False,
     compare: Annotated[bool, flag("--compare", "Set the plan beside Load&Exec, StdPL and PreloadModel.")] = False,
     as_json: AsJson = False,
@@ -129,9 +128,7 @@ def run(
     profile: Profile,
     deadline_s: Deadline,
     preload_bytes: Preload,
-    cache_bytes: Annotated[
-        int | None, option("SIZE", "The same within the engagement. [default: as --preload]", "--cache", parser=parse_bytes)
-    ] = None,
+    cache_bytes: Annotated[int | None, option("SIZE", _CACHE, "--cache", parser=parse_bytes)] = None,
     length: Annotated[int | None, option("L", "Padded tokens. [default: the greatest length measured]", min=1)] = None,
     turns: Annotated[int, option("K", "Turns of the engagement.", min=1, max=1000)] = 3,
     cold: Cold = False,
