@@ -36,8 +36,11 @@ COMMANDS: Mapping[str, str] = {
         "watch the gauge simnmt_execution_over_predicted of the gateway",
     ),
     "live watch": "calibrate again, and compare the profiles with simnmt profile compare",
-    "trace import --host": "give a log of ping to one host",
-    "trace inspect --host": "give a log of ping to one host",
+    **dict.fromkeys(("trace import --host", "trace inspect --host"), "give a log of ping to one host"),
+    **dict.fromkeys(("trace import --measurement", "trace inspect --measurement"), "give each measurement a file of its own"),
+    **dict.fromkeys(
+        ("trace import --idle-below", "trace inspect --idle-below"), "leave the cells empty where nothing was sent"
+    ),
     "live import": _LOAD_LOG,
     "corpus --expect-ratio": "simnmt corpus fit prints the ratio of mean lengths",
     "vocab build --method": "leave it out: contexts are clustered by scikit-learn",
@@ -86,6 +89,8 @@ KEYS: Mapping[str, str] = {
         ("lengths sacrebleu", "lengths pair"), "write the texts to two files, and use {source: FILE, target: FILE}"
     ),
     "lengths expect_ratio": "leave it out: simnmt corpus fit prints the ratio of mean lengths",
+    "lengths end_of_sentence": "state it in the header of the table, as # end_of_sentence: both",
+    **dict.fromkeys(("lognormal end", "lognormal seed"), "remove it: a target counts one end symbol, and the draw is fixed"),
     "filter paracrawl": "use ratio, or clean the corpus with Bicleaner before",
     "arrivals benchmark": _LOAD_LOG,
     "arrivals form": "leave it out: the columns of the file tell",

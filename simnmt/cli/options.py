@@ -190,20 +190,14 @@ def _quantity(text: str | float, units: Mapping[str, float], remedy: str) -> flo
     return float(match[1]) * per_unit
 
 
-_SECONDS = {"ms": 1e-3, "": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
+_SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 _BYTES = {"b": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
-_BITS = {"bit": 1.0, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
-
-
-def parse_seconds(text: str | float) -> float:
-    """Return the seconds of `600`, `600s`, `10m`, `2h`, `1d` or `500ms`."""
-    return _quantity(text, _SECONDS, "write it as 600s, 10m, 2h, 1d or 500ms")
 
 
 def parse_duration(text: str | float) -> float:
-    """Return the seconds of a positive time with its unit, such as `200ms` or `2s`."""
+    """Return the seconds of a positive time with its unit, such as `200ms`, `10m` or `2h`."""
     remedy = "give a positive one with its unit, such as 200ms or 2s"
-    seconds = _quantity(text, {unit: length_s for unit, length_s in _SECONDS.items() if unit}, remedy)
+    seconds = _quantity(text, _SECONDS, remedy)
     if not seconds > 0.0:
         raise typer.BadParameter(f"{text!r} is not a time; {remedy}")
     return seconds
@@ -219,12 +213,6 @@ def parse_rate(text: str) -> float:
     if not text.strip().endswith("B/s"):  # 200Mb/s are bits
         raise typer.BadParameter(f"{shorten(text)!r} is not a rate in bytes; write it as 200MB/s, with kB, MB or GB")
     return _quantity(text.strip().removesuffix("/s"), _BYTES, "write it as 200MB/s, with kB, MB or GB")
-
-
-def parse_bit_rate(text: str | float) -> float:
-    """Return the bits per second of `500kbit/s` or `1Mbit/s`; a default passes unchanged."""
-    bits = text.strip().removesuffix("/s") if isinstance(text, str) else text
-    return _quantity(bits, _BITS, "write it as 500kbit/s or 1Mbit/s")
 
 
 def parse_share(text: str) -> float:

@@ -61,7 +61,7 @@ def plan(
     """
     from simnmt.api import plan as find_plan
     from simnmt.experiment.capacity import Capacities
-    from simnmt.report.deployment_page import render_plan
+    from simnmt.report.study_pages import render_plan
     from simnmt.scenario.varied_keys import parse_varied_key
     from simnmt.scenario.yaml_text import write_document
 
@@ -98,7 +98,7 @@ def plan(
 def format_answer(plan: Capacities | DeploymentPlan, scenario: str, out: Path | None) -> str:
     """Return the text of a plan. `scenario`: as the user named it; `out`: the file to which the choice is written."""
     from simnmt.experiment.capacity import Capacities
-    from simnmt.report.deployment_page import capacities_table, describe_answer
+    from simnmt.report.study_pages import capacities_table, describe_answer
 
     lines = [plan.sources, "", *describe_answer(plan)]
     if isinstance(plan, Capacities):

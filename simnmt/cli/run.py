@@ -125,7 +125,7 @@ def compare(
     Example: simnmt compare first far-away --page comparison.html
     """
     import simnmt.api
-    from simnmt.report.comparison_page import render_comparison
+    from simnmt.report.study_pages import render_comparison
     from simnmt.results.run_directory import MANIFEST, OUTPUTS
 
     check_output(page, force, *(run / name for run in runs for name in (MANIFEST, *sorted(OUTPUTS))))
@@ -136,7 +136,7 @@ def compare(
 
 def format_comparison(comparison: Comparison) -> str:
     """Return the text of a comparison: differing keys, changes, best policies, and what they rest on."""
-    from simnmt.report.comparison_page import best_table, changes_table, differences_table
+    from simnmt.report.study_pages import best_table, changes_table, differences_table
     from simnmt.results.comparison import NOTHING
 
     changes, keys = changes_table(comparison), len(comparison.scenario_differences)

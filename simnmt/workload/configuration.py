@@ -22,11 +22,11 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from simnmt.base.configuration import Configuration, EndOfSentence, InputFile, form_by_key
+from simnmt.base.configuration import Configuration, InputFile, form_by_key
 from simnmt.base.extension import Extended, Extensible
 from simnmt.workload.arrivals import Arrivals, BackToBack
 from simnmt.workload.arrivals.process import custom_arrivals
-from simnmt.workload.corpus import FilterName, RatioFilter, dropped_warning, keep, read_corpus
+from simnmt.workload.corpus import FilterName, RatioFilter, read_corpus
 from simnmt.workload.length_table import LengthTable, read_table
 from simnmt.workload.length_units import Fertility, TokeniserKind, tokenisers_in
 from simnmt.workload.lengths import MIXES, SENTENCES, LognormalLengths, lengths_in
@@ -72,11 +72,6 @@ class Lengths(Configuration):
         Raises `CorpusError` for a fault of a file, `InputError` for an unknown `@name`.
         """
 
-    def warnings(self, table: LengthTable) -> tuple[str, ...]:
-        """Return the doubts about the table that `load` returned: a filter that dropped more than 5 % of the pairs."""
-        warning = dropped_warning(table.filtered)
-        return (warning,) if warning else ()
-
 
 @lru_cache(maxsize=8)
 def _read_shipped_table(path: Path) -> LengthTable:
@@ -92,24 +87,14 @@ class TableFile(Lengths):
 
     table: Annotated[str, _TABLE_FILE, Field(min_length=1)]
     """`@name` of a shipped table, or a path, relative to the scenario file."""
-    end_of_sentence: EndOfSentence | None = None
-    """Which lengths of the table count the end-of-sentence token; left out: those that its header states, `none` by default."""
-    filter: Filter | None = None
-    """Which further pairs are dropped."""
 
     @model_serializer(mode="wrap")
     def _shortest(self, handler: SerializerFunctionWrapHandler) -> Any:
         return self.table if self.table.startswith("@") and self.model_fields_set == {"table"} else handler(self)
 
     def load(self, base: Path) -> LengthTable:
-        """Read the table and apply the filter of the configuration, if any."""
-        table = (_read_shipped_table if self.table.startswith("@") else read_table)(_TABLE_FILE.path(self.table, base))
-        if self.end_of_sentence is not None:
-            table = replace(table, end_of_sentence=self.end_of_sentence)
-        if self.filter is None:
-            return table
-        kept, dropped = keep(self.filter, table.src_len, table.tgt_len, table.count, table.src_unit, table.tgt_unit)
-        return table.only(kept, str(dropped))
+        """Read the table."""
+        return (_read_shipped_table if self.table.startswith("@") else read_table)(_TABLE_FILE.path(self.table, base))
 
 
 class _Text(Lengths):
@@ -174,12 +159,8 @@ class LognormalMix(Configuration):
     """Standard deviation of the source length, in subwords."""
     spread: Annotated[float, Field(ge=0.0, le=1.0)] = 0.12
     """Standard deviation of the logarithm of target over source length."""
-    end: Annotated[int, Field(ge=0, le=1000)] = 1
-    """Tokens of every target besides its text: the end symbol."""
     sentences: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     """Pairs of lengths that are drawn for the table; left out: those of the mix, 50,000 with moments of your own."""
-    seed: Annotated[int, Field(ge=0, le=2**32 - 1)] = 0
-    """Seed of the draw; the seed of the run deals the table's pairs to requests."""
 
     @model_validator(mode="after")
     def _one_of_both(self) -> LognormalMix:
@@ -200,11 +181,10 @@ class SyntheticLengths(Lengths):
         """Draw the lengths."""
         drawn = self.lognormal
         if drawn.mix is not None:
-            moments = replace(MIXES[drawn.mix], spread=drawn.spread, end=drawn.end)
-            return moments.table(drawn.sentences or SENTENCES[drawn.mix], drawn.seed, f"lognormal-{drawn.mix}")
+            moments = replace(MIXES[drawn.mix], spread=drawn.spread)
+            return moments.table(drawn.sentences or SENTENCES[drawn.mix], f"lognormal-{drawn.mix}")
         assert drawn.src_mean is not None and drawn.src_sd is not None
-        moments = LognormalLengths(drawn.src_mean, drawn.src_sd, drawn.spread, drawn.end)
-        return moments.table(drawn.sentences or 50_000, drawn.seed)
+        return LognormalLengths(drawn.src_mean, drawn.src_sd, drawn.spread).table(drawn.sentences or 50_000)
 
 
 class CustomLengths(Extended, Lengths):

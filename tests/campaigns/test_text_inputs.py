@@ -6,6 +6,7 @@ import gzip
 import json
 import random
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ import numpy as np
 import pytest
 
 from simnmt.base.errors import InputError
-from simnmt.network.series_csv import read_bandwidth_csv, read_rtt_csv
-from simnmt.network.traces.trace_file import read_trace
+from simnmt.network.series import BandwidthSeries, RttSeries
+from simnmt.network.series_csv import read_series
+from simnmt.network.traces import read_trace
 from simnmt.workload.arrivals.recording import Recording, read_recording
 from simnmt.workload.corpus import read_corpus
 from simnmt.workload.length_table import read_table
@@ -91,8 +93,8 @@ INPUTS: Inputs = {
     "iperf3": (IPERF3, read_trace),
     "irtt": (IRTT, read_trace),
     "German ping": (GERMAN, read_trace),
-    "round trips": (RTT, read_rtt_csv),
-    "bandwidths": (b"time_s,mbps\n0,20\n1,\n2,0\n3,15.5\n4,1e3\n", read_bandwidth_csv),
+    "round trips": (RTT, partial(read_series, RttSeries)),
+    "bandwidths": (b"time_s,mbps\n0,20\n1,\n2,0\n3,15.5\n4,1e3\n", partial(read_series, BandwidthSeries)),
     "trace as CSV": (RTT.replace(b"time_s,rtt_ms", b"Timestamp;RTT (ms)").replace(b",", b";"), read_trace),
     "ping": (PING, read_trace),
     "atlas": (ATLAS, read_trace),

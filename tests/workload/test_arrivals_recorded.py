@@ -76,7 +76,6 @@ QWEN = """{"chat_id": 0, "parent_chat_id": -1, "timestamp": 0.5, "input_length":
 
 
 FRACTIONS = re.sub('"chat_id.*?-1, ', "", QWEN)
-NOTES = "# source: a service, CC0\n# kind: synthetic\n\n"
 
 
 @pytest.mark.parametrize(
@@ -324,7 +323,7 @@ def test_sizes_are_ignored_unless_requested(trace: Load) -> None:
 
 
 def test_the_account_of_exact_times(trace: Load) -> None:
-    content = "# kind: measured\n# source: the town hall, CC BY 4.0\nt_s,in_tokens\n0,3\n1,4\n2,1\n5,6\n"
+    content = "# Kind: Measured\n# source: the town hall, CC BY 4.0\nt_s,in_tokens\n0,3\n1,4\n2,1\n5,6\n"
     assert trace(content, lengths="rank").account == (
         "arrivals of a recorded trace (measured), the town hall, CC BY 4.0: 4 requests in 7 s, 0.6 requests/s; coefficient of "
         "variation of the gaps 0.566; lengths by the rank of the input tokens; after its end it begins anew"
@@ -380,6 +379,16 @@ def test_what_is_no_log_is_refused_at_its_line(trace: Load, content: str | bytes
         trace(content)
     assert caught.value.line == line and str(caught.value.path).endswith("trace") and caught.value.remedy
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "column"),
+    [("t_s\n0\nnan\n", 1), ("city;in_tokens;t_s\nBern;3;0\nBiel;4;-1\n", 8), (json_row("0") + json_row("null"), None)],
+)
+def test_a_wrong_cell_is_named_with_its_column(trace: Load, content: str, column: int | None) -> None:
+    with pytest.raises(ArrivalsError) as caught:
+        trace(content)
+    assert caught.value.column == column
 
 
 def test_a_packed_line_without_end_is_not_unpacked_whole(trace: Load) -> None:

@@ -12,12 +12,12 @@ from typing import Annotated
 
 from pydantic import Field
 
+from simnmt.workload import ArrivalsError
 from simnmt.workload.arrivals.engagements import Engagements
 from simnmt.workload.arrivals.process import ArrivalProcess, RandomStream
 from simnmt.workload.arrivals.recording import Recorded
 from simnmt.workload.arrivals.stationary import BackToBack, Clients, Poisson, Renewal
 from simnmt.workload.arrivals.varying import OnOff, Varying
-from simnmt.workload.errors import ArrivalsError
 
 __all__ = ["ArrivalProcess", "Arrivals", "ArrivalsError", "BackToBack", "Clients", "Poisson", "RandomStream", "Recorded"]
 

@@ -21,10 +21,10 @@ from typing_extensions import Self
 from simnmt.base.configuration import InputFile
 from simnmt.base.errors import shorten
 from simnmt.base.suggestions import format_list
+from simnmt.workload import ArrivalsError
 from simnmt.workload.arrivals.process import ArrivalProcess, ArrivalsConfiguration, RandomStream, Times
 from simnmt.workload.arrivals.varying import VaryingProcess
-from simnmt.workload.errors import ArrivalsError
-from simnmt.workload.text_lines import Lines, json_object
+from simnmt.workload.text_lines import TextLines
 
 Format = Literal["counts", "rates", "tokens", "times"]
 TimeUnit = Literal["s", "ms"]
@@ -78,12 +78,8 @@ class Recording:
     """Length of a lap: it ends a step after the last time, or the mean gap if there is no grid."""
 
 
-class _LogLines(Lines[ArrivalsError, str]):
-    error = ArrivalsError
-    content = "one row"
-
-    def _decode(self, raw: bytes) -> str:
-        return raw.decode("utf-8", "replace")
+class _LogLines(TextLines):
+    error, content, decoding = ArrivalsError, "one row", "replace"
 
 
 class _Cells:
@@ -122,7 +118,15 @@ class _Cells:
             row = int(np.argmax(wrong))
             cell = self.columns[column][row]
             what = f"{column} is {shorten(cell, 40)}" if cell else f"no {column}"
-            raise ArrivalsError(what, path=self.path, line=self.lines[row], remedy=remedy)
+            place = self._place_in_line(row, column)
+            raise ArrivalsError(what, path=self.path, line=self.lines[row], column=place, remedy=remedy)
+
+    def _place_in_line(self, row: int, column: str) -> int | None:
+        """Return the place of a cell in its line of CSV, from 1, by reading the file again; None in JSON, or of a pipe."""
+        if not isinstance(self.first[self.time], str) or not self.path.is_file():
+            return None
+        cells = next(itertools.islice(_rows(_LogLines(self.path), {**self.notes}), row, None), {})
+        return 1 + sum(len(cells[name]) + 1 for name in itertools.takewhile(lambda name: name != column, cells))
 
 
 def _rows(lines: _LogLines, notes: dict[str, str]) -> Iterator[Mapping[str, Any]]:
@@ -130,8 +134,8 @@ def _rows(lines: _LogLines, notes: dict[str, str]) -> Iterator[Mapping[str, Any]
     for text in lines:
         if text.startswith("#"):
             key, colon, value = text.strip("# ").partition(":")
-            if colon and key.strip() in notes:
-                notes[key.strip()] = " ".join(value.split())
+            if colon and (name := key.strip().lower()) in notes:
+                notes[name] = " ".join(value.lower().split() if name == "kind" else value.split())
         elif text.strip():
             break
     else:
@@ -139,9 +143,9 @@ def _rows(lines: _LogLines, notes: dict[str, str]) -> Iterator[Mapping[str, Any]
     if notes["kind"] not in ("measured", "synthetic", "unstated"):
         raise lines.fault(f"kind {shorten(notes['kind'], 40)}", remedy="write # kind: measured or synthetic, or leave it out")
     if text.lstrip().startswith("{"):
-        for number, line in enumerate(itertools.chain([text], lines)):
+        for line in itertools.chain([text], lines):
             if line.strip():
-                row = json_object(line, lines.fault, first=number == 0, remedy='write {"timestamp": 0, "input_length": 12}')
+                row = lines.json_object(line, remedy='write {"timestamp": 0, "input_length": 12}')
                 yield {name.lower(): value for name, value in row.items()}
         return
     reader = csv.reader(itertools.chain([text], lines), delimiter=max(",;\t", key=text.count), strict=True)
