@@ -1,16 +1,27 @@
-"""The page of a comparison, read and in a browser."""
+"""The pages of several runs, read and in a browser: a comparison, a sweep, a plan."""
 
 from __future__ import annotations
 
 import dataclasses
+from math import inf
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from simnmt.report.comparison_page import change_panel, render_comparison
+import simnmt
 from simnmt.report.page_template import write_page
+from simnmt.report.study_pages import (
+    change_panel,
+    render_comparison,
+    render_plan,
+    render_sweep,
+    response_panel,
+)
 from simnmt.results.comparison import Comparison
+from simnmt.results.metrics import Metric, metric
+from simnmt.results.sweep_table import BEST, BOUND, TIED, UNSTABLE, WORSE, SweepTable
+from tests.plans import queue_of
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 DRAWN = "() => document.querySelectorAll('figure[data-drawn]').length === 1"
@@ -106,3 +117,94 @@ def test_the_page_shows_tables_and_chart_in_a_browser(open_page: Any, comparison
         page.set_viewport_size({"width": 400, "height": 800})
         page.wait_for_function("() => document.documentElement.scrollWidth === 400")
         assert opened.problems == []
+
+
+RATE, KIND = "workloads.news.arrivals.rate_rps", "devices.cloud.profile"
+RATES, KINDS = (2.0, 4.0, 8.0), ("small", HOSTILE)
+SWEPT = ("edge", "cnmt", "oracle")
+LATENCIES = tuple(map(metric, ("mean_ms", "p95_ms")))
+ENERGY = metric("energy_j")
+
+
+def swept_rows(metrics: tuple[Metric, ...] = LATENCIES) -> list[dict[str, Any]]:
+    """Rows in which cnmt wins at 2/s, is not distinguishable from edge at 4/s, and nothing is stable at 8/s."""
+    standings = {2.0: (WORSE, BEST, BOUND), 4.0: (TIED, BEST, BOUND), 8.0: (UNSTABLE, UNSTABLE, BOUND)}
+    table = []
+    points = [(rate, kind) for rate in RATES for kind in KINDS]
+    for number, (rate, kind) in enumerate(points):
+        for place, (policy, standing) in enumerate(zip(SWEPT, standings[rate], strict=True)):
+            row: dict[str, Any] = {"point": number, RATE: rate, KIND: kind, "workload": "news", "network": "office"}
+            row |= {"policy": policy, "replications": 3, "requests": 100, "standing": standing}
+            row["unstable"] = "gateway: load 1.3" if standing == UNSTABLE else None
+            for known in metrics:
+                value = 100.0 * rate + 10.0 * number - place
+                row |= dict(zip(known.columns, (value, value - 5.0, value + 5.0), strict=True))
+            table.append(row)
+    return table
+
+
+def table_of(metrics: tuple[Metric, ...] = LATENCIES, **fields: Any) -> SweepTable:
+    about: dict[str, Any] = {"name": HOSTILE, "seed": 1, "objective": "mean_ms", "keys": (RATE, KIND), "metrics": metrics}
+    return SweepTable(**(about | {"rows": swept_rows(metrics)} | fields))
+
+
+def test_the_response_is_a_line_with_intervals_for_each_policy_without_unstable_points() -> None:
+    panel = response_panel(table_of(), 0, RATE)
+    edge = panel.charts["p95_ms", "0"].marks[0]
+    assert (list(edge.x), list(edge.y)) == ([2.0, 4.0], [200.0, 420.0])
+    assert (list(edge.low or ()), list(edge.high or ())) == ([195.0, 415.0], [205.0, 425.0])
+    assert panel.chart.reading == "Left out where unstable: cnmt and edge."
+    cases = [label for _, label in panel.controls[1].options]
+    assert cases == [f"news on office, cloud.profile {kind}" for kind in KINDS]
+
+
+def test_the_page_lists_each_point_with_its_best_policy_and_escapes_names() -> None:
+    text = render_sweep(table_of(failed=2))
+    assert HOSTILE not in text
+    assert text.count("<tr data-row=") == 6
+    assert text.count("every policy is unstable") == 2
+    assert "2 points failed" in text
+    assert text == render_sweep(table_of(failed=2))
+    alone = dataclasses.replace(table_of(), rows=[row for row in swept_rows() if row["policy"] == "oracle"])
+    text = render_sweep(alone)
+    assert text.count("no policy that can be deployed") == 6 and "every policy is unstable" not in text
+    assert "6 points failed" in render_sweep(dataclasses.replace(table_of(), rows=[], failed=6))
+
+
+BOTH_DRAWN = "() => document.querySelectorAll('figure[data-drawn]').length === 2"
+
+
+def test_a_browser_draws_the_page_without_complaint(open_page: Any, tmp_path: Path) -> None:
+    path = tmp_path / "sweep.html"
+    write_page(path, render_sweep(table_of((*LATENCIES, ENERGY))))
+    with open_page(path, viewport={"width": 1200, "height": 4000}) as opened:
+        opened.page.wait_for_function(BOTH_DRAWN)
+        assert opened.problems == []
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"precision": 0.5}, {"rate": 200.0, "vary": ["devices.gateway.workers=3:4"], "minimise": "latency"}],
+)
+def test_a_browser_shows_the_page_of_a_plan_without_complaint(open_page: Any, tmp_path: Path, options: dict[str, Any]) -> None:
+    answer = simnmt.plan(queue_of(1, "exponential", requests=300), "mean_ms<=40", replications=2, **options)
+    write_page(tmp_path / "plan.html", render_plan(answer))
+    with open_page(tmp_path / "plan.html", viewport={"width": 400, "height": 800}) as opened:
+        opened.unfold()
+        assert opened.page.locator("#answer p").count() >= 2
+        shown = opened.page.locator("#warnings li").all_inner_texts()
+        assert len(shown) == len(answer.warnings) >= 1 and "give 400 requests or more" in shown[0]
+        assert opened.page.evaluate("() => document.documentElement.scrollWidth") == 400
+        assert not opened.problems
+
+
+def test_a_candidate_that_loses_all_requests_is_on_the_page() -> None:
+    scenario = queue_of(1, "exponential", requests=200)
+    gateway = scenario["devices"]["gateway"]
+    scenario["devices"]["cloud"] = {**gateway, "balancer": "least_work", "failures": {"mttf_s": 0.001, "mttr_s": 1e9}}
+    scenario["policies"] = {"cloud": {}, "edge": {}}
+    vary = ["devices.cloud.count=1,2"]
+    plan = simnmt.plan(scenario, "mean_ms<=1000", rate=20.0, vary=vary, minimise="latency", replications=2)
+    assert plan.choice.policy == "edge"
+    assert any(plan.value(candidate) == inf for candidate in plan.simulated)
+    assert "infinite" in render_plan(plan)

@@ -1,4 +1,4 @@
-"""Durations stand in the unit that a person would choose."""
+"""Numbers for sentences: in the unit that a person would choose, with the digits that their intervals allow."""
 
 from __future__ import annotations
 
