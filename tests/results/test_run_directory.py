@@ -312,7 +312,6 @@ def test_a_run_without_whole_requests_still_has_rows_and_names_the_file(small: P
 @pytest.mark.parametrize("devices", [None, {"de-en": [{"name": "gateway"}]}, {"fr-en": []}])
 def test_a_manifest_with_other_devices_gives_no_figure_but_one_line(small: Path, devices: Any) -> None:
     manifest = json.loads((small / "manifest.json").read_text(encoding="utf-8"))
-    assert manifest["devices"]["de-en"][0] == {"name": "gateway", "servers": 1, "workers": 1, "batch": None, "streamed": False}
     (small / "manifest.json").write_text(json.dumps(manifest | {"devices": devices}), encoding="utf-8")
     with pytest.raises(simnmt.InputError):
         simnmt.load(small).figure("latency")
