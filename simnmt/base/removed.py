@@ -50,6 +50,7 @@ COMMANDS: Mapping[str, str] = {
     **dict.fromkeys(
         ("reproduce vocab --heldout", "reproduce vocab --references"), "give --text LABEL=TRAIN,HELDOUT,REFERENCES"
     ),
+    "sti run --pace": "profile the store at that pace, and name the profile",
     "sti inspect --layers": "leave it out: the table of the layers is always printed",
     **dict.fromkeys(
         [f"sti train --{name}" for name in ("pooling", "embedding-rate", "embedding-dropout", "word-dropout", "smoothing")],
@@ -88,6 +89,8 @@ KEYS: Mapping[str, str] = {
         ("lengths sacrebleu", "lengths pair"), "write the texts to two files, and use {source: FILE, target: FILE}"
     ),
     "lengths expect_ratio": "leave it out: simnmt corpus fit prints the ratio of mean lengths",
+    "lengths end_of_sentence": "state it in the header of the table, as # end_of_sentence: both",
+    **dict.fromkeys(("lognormal end", "lognormal seed"), "remove it: a target counts one end symbol, and the draw is fixed"),
     "filter paracrawl": "use ratio, or clean the corpus with Bicleaner before",
     "arrivals benchmark": _LOAD_LOG,
     "arrivals form": "leave it out: the columns of the file tell",

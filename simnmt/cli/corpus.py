@@ -65,17 +65,14 @@ def fit(src: Source, *, tgt: Target = None, counting: Counting, as_json: AsJson 
 
     Example: simnmt corpus fit news.de news.en
     """
-    from simnmt.base.text_tables import format_table
-    from simnmt.workload.length_regression import UPPER_EDGES, fit_lengths, means_by_source_length
+    from simnmt.workload.length_regression import fit_lengths, means_by_source_length
 
     table, dropped, figures = counting.read(src, tgt)
     line = fit_lengths(table)
-    means = means_by_source_length(table, line.regression, None if as_json else UPPER_EDGES)
     if as_json:
         figures |= {key: getattr(line, key) for key in ("len_slope", "len_offset", "pairs_r2", "means_r2")}
         figures |= {f"{key}_tokens2": getattr(line, key) for key in ("pairs_mse", "means_mse")}
-        figures["by_src_len"] = [{key: value for key, value in row.items() if key != "src_len_to"} for row in means]
-        print_json(figures)
+        print_json(figures | {"by_src_len": means_by_source_length(table, line.regression)})
         return
     units = f"{table.src_unit} -> {table.tgt_unit}"
     pairs_r2, means_r2 = ("not defined" if r2 is None else f"{r2:.5f}" for r2 in (line.pairs_r2, line.means_r2))
@@ -85,15 +82,6 @@ def fit(src: Source, *, tgt: Target = None, counting: Counting, as_json: AsJson 
     print(f"of the pairs:                   R2 {pairs_r2}, MSE {line.pairs_mse:.4f} tokens^2")
     print(f"of the means per source length: R2 {means_r2}, MSE {line.means_mse:.4f} tokens^2 (weighted by pairs)")
     print(dropped)
-    if line.remark:
-        print(f"note: {line.remark}")
-    rows = []
-    for row in means:
-        first, last, pairs, *tokens = row.values()
-        lengths = f"{first} to {last}" if last > first else f"{first}"
-        rows.append([lengths, f"{pairs:,}", *("-" if value is None else f"{value:.2f}" for value in tokens)])
-    header = ["source length", "pairs", "mean target", "deviation", "line", "error about it"]
-    print(f"\n{format_table(header, rows, 1)}")
 
 
 @app.command()

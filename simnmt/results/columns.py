@@ -1,6 +1,6 @@
 """The columns of requests: name and type of each array in the world, name in requests.parquet, unit and meaning.
 
-The table in `docs/reference/results.md` repeats names, units and meanings; `tests/results/test_columns.py` compares them. The
+The table in `docs/reference/results.md` repeats names, units and meanings; `tests/results/test_requests.py` compares them. The
 compiled engine declares the arrays that it fills a second time, in `world/compiled/settings.h`.
 """
 

@@ -211,10 +211,10 @@ def keep(
 
 
 def dropped_warning(filtered: str) -> str | None:
-    """Return one sentence on the dropped pairs if there are many; `filtered`: the filters that a length table states."""
-    applied = re.findall(r"(\d{1,15}) pairs read, (\d{1,15}) dropped", filtered)
-    read, dropped = int(applied[0][0]) if applied else 0, sum(int(dropped) for _, dropped in applied)
-    if not read or dropped <= WARNED_SHARE * read:
+    """Return one sentence on the dropped pairs if there are many; `filtered`: the filter that a length table states."""
+    counts = re.search(r"(\d{1,15}) pairs read, (\d{1,15}) dropped", filtered)
+    read, dropped = map(int, counts.groups()) if counts else (0, 0)
+    if dropped <= WARNED_SHARE * read or not read:
         return None
     return (
         f"{100 * dropped / read:.1f} % of the pairs were dropped by the filter {filtered} (check that the units fit both "

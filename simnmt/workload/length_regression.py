@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import partial
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -92,42 +90,21 @@ def fit_lengths(table: LengthTable) -> LengthFit:
     return LengthFit(slope, offset, pairs_r2, pairs_mse, means_r2, means_mse, table.pairs, remark)
 
 
-UPPER_EDGES = (*range(1, 11), 15, 20, 25, 30, 40, 50, 60, 80, 100, 150, 200, 300, 500, 1000, 10**6)
-"""Longest source length of each range of a short table."""
-
-
-def means_by_source_length(
-    table: LengthTable, line: LengthRegression, upper_edges: tuple[int, ...] | None = None
-) -> list[dict[str, Any]]:
+def means_by_source_length(table: LengthTable, line: LengthRegression) -> list[dict[str, Any]]:
     """Return the rows of figure 3 (CNMT-18): statistics of the target lengths by source length, shortest first.
 
-    `src_len` and `src_len_to` are the shortest and longest source length of a row; with `upper_edges`, a row is a range of
-    source lengths that ends at one of them. `line_tgt_len` is the line's value at the mean source length; `sd_tgt_len` is the
-    standard deviation about the mean of each source length by degrees of freedom, None with one pair each; `rmse_tgt_len` is
-    the root mean squared error about the line.
+    `line_tgt_len` is the line's value, `sd_tgt_len` the standard deviation by degrees of freedom, None with one pair, and
+    `rmse_tgt_len` the root mean squared error about the line.
     """
-    lengths, at = np.unique(table.src_len, return_inverse=True)
-    means = np.bincount(at, table.count * table.tgt_len) / np.bincount(at, table.count)
-    about_mean = (table.tgt_len - means[at]) ** 2
-    about_line = (table.tgt_len - (line.slope * table.src_len + line.offset)) ** 2
-    edges = lengths if upper_edges is None else upper_edges
-    bounds = np.unique(np.searchsorted(table.src_len, edges, side="right"))
     rows = []
-    for here in (slice(*ends) for ends in pairwise([0, *bounds]) if ends[0] < ends[1]):
-        mean = partial(np.average, weights=table.count[here])
-        src_len, pairs = table.src_len[here], int(table.count[here].sum())
-        freedom = pairs - len(np.unique(src_len))
-        rows.append(
-            {
-                "src_len": int(src_len[0]),
-                "src_len_to": int(src_len[-1]),
-                "pairs": pairs,
-                "mean_tgt_len": float(mean(table.tgt_len[here])),
-                "sd_tgt_len": math.sqrt(mean(about_mean[here]) * pairs / freedom) if freedom else None,
-                "line_tgt_len": float(line.slope * mean(src_len) + line.offset),
-                "rmse_tgt_len": math.sqrt(mean(about_line[here])),
-            }
-        )
+    for src_len in np.unique(table.src_len):
+        here = slice(*np.searchsorted(table.src_len, [src_len, src_len + 1]))
+        tgt_len, count = table.tgt_len[here], table.count[here]
+        pairs, mean, expected = int(count.sum()), float(np.average(tgt_len, weights=count)), line.slope * src_len + line.offset
+        sd = math.sqrt(count @ (tgt_len - mean) ** 2 / (pairs - 1)) if pairs > 1 else None
+        rmse = math.sqrt(count @ (tgt_len - expected) ** 2 / pairs)
+        row = {"src_len": int(src_len), "pairs": pairs, "mean_tgt_len": mean, "sd_tgt_len": sd}
+        rows.append(row | {"line_tgt_len": float(expected), "rmse_tgt_len": rmse})
     return rows
 
 

@@ -168,16 +168,6 @@ class LengthTable:
         src_len, tgt_len = np.maximum(self.src_len + more_src, 1), np.maximum(self.tgt_len + more_tgt, 1)
         return replace(self._with_pairs(src_len, tgt_len, self.count), end_of_sentence=end_of_sentence)
 
-    def only(self, kept: NDArray[np.bool_], filtered: str) -> LengthTable:
-        """Return the pairs that a further filter keeps; its text `filtered` is added to that of the earlier filters.
-
-        Raises `CorpusError` if none is kept.
-        """
-        if not kept.any():
-            raise self._fault(f"no pair is left, filter {filtered}", "choose another filter, or another table")
-        filters = "; then ".join(filter(None, (self.filtered, filtered)))
-        return replace(self._with_count(np.where(kept, self.count, 0)), filtered=filters)
-
     def _with_pairs(self, src_len: ArrayLike, tgt_len: ArrayLike, count: ArrayLike) -> LengthTable:
         src, tgt, total = _distinct(src_len, tgt_len, count)
         return replace(self, src_len=src, tgt_len=tgt, count=total)

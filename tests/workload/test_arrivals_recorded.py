@@ -381,6 +381,16 @@ def test_what_is_no_log_is_refused_at_its_line(trace: Load, content: str | bytes
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("content", "column"),
+    [("t_s\n0\nnan\n", 1), ("city;in_tokens;t_s\nBern;3;0\nBiel;4;-1\n", 8), (json_row("0") + json_row("null"), None)],
+)
+def test_a_wrong_cell_is_named_with_its_column(trace: Load, content: str, column: int | None) -> None:
+    with pytest.raises(ArrivalsError) as caught:
+        trace(content)
+    assert caught.value.column == column
+
+
 def test_a_packed_line_without_end_is_not_unpacked_whole(trace: Load) -> None:
     """60 MB of one line in 60 kB of gzip are refused after the first of them."""
     bomb = gzip.compress(b"t_s\n" + b"0" * 60_000_000, compresslevel=1)
