@@ -33,9 +33,9 @@ from simnmt.cli.options import (
     grouped,
     option,
     parse_bytes,
-    parse_duration,
     parse_integers,
     prints_of_users,
+    time_option,
 )
 from simnmt.cli.run import print_run
 from simnmt.cli.terminal import note, progress_bar
@@ -73,13 +73,9 @@ class EngineOptions:
     beam: Annotated[int | None, option("B", "Hypotheses kept; 1 is greedy. [default: 1]", min=1, max=1000)] = None
     fused: Annotated[bool | None, flag("--fused", "Fuse bias, softmax and search.")] = None
     batching: Annotated[str | None, option("KIND:SIZE", "mini:8, maxi:8 or top-up:8. [default: one by one]")] = None
-    longest_wait: Annotated[
-        float | None, option("TIME", "How long the first sentence waits for company. [default: 0s]", parser=parse_duration)
-    ] = None
+    longest_wait: Annotated[float | None, time_option("How long the first sentence waits for company. [default: 0s]")] = None
     max_len: Annotated[int | None, option("N", "Most target tokens. [default: twice the source's and 10]", min=1)] = None
-    src_lang: Annotated[
-        str | None, option("CODE", "Language of the text as a model of Hugging Face writes it, such as deu_Latn (NLLB).")
-    ] = None
+    src_lang: Annotated[str | None, option("CODE", "Language of the text as the model writes it: deu_Latn (NLLB).")] = None
     tgt_lang: Annotated[str | None, option("CODE", "Language of its translations, such as eng_Latn.")] = None
     cpus: Annotated[Any, option("N[,N]", "Processors to which the engine is pinned. [default: any]", parser=parse_integers)] = (
         None
@@ -102,33 +98,20 @@ class ServiceOptions:
 
     source: Annotated[str, option("CODE", "Language that is translated.", group="Clients")] = "de"
     target: Target = "en"
-    listen: Annotated[
-        str, option("HOST:PORT", "Where clients connect; port 0: any. [default: server 5001, gateway 5000]", show_default=False)
-    ] = ""
+    listen: Annotated[str | None, option("HOST:PORT", "Port 0: any. [default: 127.0.0.1, 5001; gateway 5000]")] = None
     token_file: Annotated[Path | None, option("FILE", f"Token that clients must send; else that of ${TOKEN}.")] = None
     tls_cert: Annotated[Path | None, option("FILE", "Certificate, PEM.")] = None
     tls_key: Annotated[Path | None, option("FILE", "Its key, PEM.")] = None
     behind_proxy: Annotated[bool, flag("--behind-proxy", "A proxy before the service encrypts.")] = False
-    allow_origin: Annotated[
-        str, option("ORIGIN|*", "Origin of web pages whose scripts may ask. [default: none]", show_default=False)
-    ] = ""
-    forced_lengths: Annotated[
-        bool, flag("--forced-lengths", "Let requests state their number of target tokens, to validate.")
-    ] = False
+    allow_origin: Annotated[str | None, option("ORIGIN|*", "Origin of web pages whose scripts may ask. [default: none]")] = None
+    forced_lengths: Annotated[bool, flag("--forced-lengths", "Let requests state their target tokens, to validate.")] = False
     max_waiting: Annotated[int, option("N", "Most texts under way; more are refused (429).", min=1, group="Limits")] = 256
     max_texts: Annotated[int, option("N", "Most texts of a request.", min=1)] = 100
     max_body: Annotated[int, option("SIZE", "Largest body (413). [default: 1MB]", parser=parse_bytes, show_default=False)] = (
         1_000_000
     )
-    deadline: Annotated[
-        float, option("TIME", "Longest time of a request (504). [default: 30s]", parser=parse_duration, show_default=False)
-    ] = 30.0
-    drain: Annotated[
-        float,
-        option(
-            "TIME", "Longest time of requests under way at the end. [default: 30s]", parser=parse_duration, show_default=False
-        ),
-    ] = 30.0
+    deadline: Annotated[float, time_option("Longest time of a request (504). [default: 30s]")] = 30.0
+    drain: Annotated[float, time_option("Longest time of requests under way at the end. [default: 30s]")] = 30.0
     log: Annotated[Path | None, option("FILE", "Append a line of JSON for each request.", group="Other")] = None
 
     def settings(self, default_address: str) -> tuple[FrontSettings, Access, Limits]:
@@ -139,7 +122,7 @@ class ServiceOptions:
         limits = self.max_texts, self.max_waiting, self.deadline
         front = FrontSettings(self.source, self.target, *limits, self.forced_lengths)
         address, token = parse_address(self.listen or default_address, "--listen"), read_token(self.token_file, TOKEN)
-        access = Access(address, token, self.tls_cert, self.tls_key, self.behind_proxy, self.allow_origin)
+        access = Access(address, token, self.tls_cert, self.tls_key, self.behind_proxy, self.allow_origin or "")
         access.ssl_context()  # refuses unusable files before the model is loaded
         return front, access, Limits(self.max_body, drain_s=self.drain)
 
@@ -152,9 +135,7 @@ def server(
     service: ServiceOptions,
     changes: Overrides,
     scenario: Annotated[str | None, argument("[SCENARIO|RUN_DIR]", "Serve a device of it as its profile says.")] = None,
-    device: Annotated[
-        str | None, option("NAME", "Device of the scenario; without a scenario, cpu or cuda. [default: the last; cpu]")
-    ] = None,
+    device: Annotated[str | None, option("NAME", "Device of the scenario, else cpu or cuda. [default: the last; cpu]")] = None,
     any_model: AnyModel = False,
     as_json: AsJson = False,
 ) -> None:
@@ -194,34 +175,16 @@ def gateway(
     service: ServiceOptions,
     changes: Overrides,
     scenario: Annotated[str, argument("SCENARIO|RUN_DIR", "The devices, and what the policies know.")],
-    servers: Annotated[
-        list[str] | None, option("[DEVICE=]URL", "Server of each device but the first; repeatable.", "--server")
-    ] = None,
+    servers: Annotated[list[str] | None, option("[DEVICE=]URL", "Server of each device but the first.", "--server")] = None,
     policy: Annotated[str | None, option("NAME", "Policy of the scenario. [default: the one that the run recommends]")] = None,
     workload: Workload = None,
-    server_token_file: Annotated[
-        Path | None, option("FILE", f"Token that the servers ask for; else that of ${SERVER_TOKEN}.")
-    ] = None,
+    server_token_file: Annotated[Path | None, option("FILE", f"Token of the servers; else that of ${SERVER_TOKEN}.")] = None,
     ca_file: CaFile = None,
-    offload_timeout: Annotated[
-        float,
-        option(
-            "TIME",
-            "Time for a server to answer, before the gateway translates. [default: 10s]",
-            parser=parse_duration,
-            show_default=False,
-        ),
-    ] = 10.0,
+    offload_timeout: Annotated[float, time_option("Time for a server before the gateway translates. [default: 10s]")] = 10.0,
     delays: Delays = False,
-    local_token_file: Annotated[
-        Path | None, option("FILE", f"Token that --local-server asks for; else that of ${LOCAL_TOKEN}.")
-    ] = None,
-    local_server: Annotated[
-        str | None, option("URL", "Service of this box that translates what stays, in place of an engine of the gateway.")
-    ] = None,
-    local_unit: Annotated[
-        str | None, option("UNIT", "Its tokens: sentencepiece:PATH, tokenizers:PATH. [default: the profile's, if countable]")
-    ] = None,
+    local_token_file: Annotated[Path | None, option("FILE", f"Token of --local-server; else that of ${LOCAL_TOKEN}.")] = None,
+    local_server: Annotated[str | None, option("URL", "Service of this box in place of the gateway's engine.")] = None,
+    local_unit: Annotated[str | None, option("UNIT", "Its tokens, as sentencepiece:PATH. [default: the profile's]")] = None,
     any_model: AnyModel = False,
     as_json: AsJson = False,
 ) -> None:
@@ -284,18 +247,11 @@ def replay(
     token_file: Annotated[Path | None, option("FILE", f"Token that the service asks for; else that of ${TOKEN}.")] = None,
     ca_file: CaFile = None,
     workload: Workload = None,
-    text: Annotated[
-        Path | None, option("FILE", "Send its lines in turn, and let the model end them, in place of the workload's lengths.")
-    ] = None,
+    text: Annotated[Path | None, option("FILE", "Send its lines in turn, not texts of the workload's lengths.")] = None,
     device: Annotated[str | None, option("NAME", "Device that a server stands for. [default: by its engine]")] = None,
     source: Source = "de",
     target: Target = "en",
-    timeout: Annotated[
-        float,
-        option(
-            "TIME", "Time within which a request must be answered. [default: 60s]", parser=parse_duration, show_default=False
-        ),
-    ] = 60.0,
+    timeout: Annotated[float, time_option("Time within which a request must be answered. [default: 60s]")] = 60.0,
     connections: Annotated[int, option("N", "Most requests under way; others wait here.", min=1, max=100_000)] = 500,
     delays: Delays = False,
     out: Annotated[Path | None, option("DIR", "Run directory to write. [default: a new one under reports/]")] = None,
@@ -310,19 +266,9 @@ def replay(
         from simnmt.live.replay import ReplaySettings, read_texts
     import simnmt.api
 
-    settings = ReplaySettings(
-        gateway,
-        read_token(token_file, TOKEN),
-        ca_file,
-        source,
-        target,
-        None if text is None else read_texts(text),
-        workload,
-        device,
-        timeout,
-        connections,
-        delays,
-    )
+    token, texts = read_token(token_file, TOKEN), None if text is None else read_texts(text)
+    where = gateway, token, ca_file, source, target, texts, workload, device
+    settings = ReplaySettings(*where, timeout, connections, delays)
     with progress_bar() as bar, prints_of_users():
         result = simnmt.api.replay(
             simnmt.api.Scenario(scenario, changes.values, allow_code=changes.allow_code),
@@ -371,12 +317,12 @@ def _parse_batching(text: str, longest_wait_s: float) -> Batching:
     if match is None or not 1 <= int(match[2]) <= MOST:
         remedy = "write it as mini:8, maxi:8 or top-up:8"
         raise InputError(f"--batching {shorten(text)!r} is no kind with a size", remedy=remedy)
-    size, wait_ms = int(match[2]), 1e3 * longest_wait_s
+    settings: dict[str, Any] = {"size": int(match[2]), "longest_wait_ms": 1e3 * longest_wait_s}
     if match[1] == "mini":
-        return MiniBatching(kind="mini", size=size, longest_wait_ms=wait_ms).batching
+        return MiniBatching(kind="mini", **settings).batching
     if match[1] == "maxi":
-        return MaxiBatching(kind="maxi", size=size, longest_wait_ms=wait_ms, collect=max(MAXI, size)).batching
-    return TopUpBatching(kind="top_up", size=size, longest_wait_ms=wait_ms).batching
+        return MaxiBatching(kind="maxi", collect=max(MAXI, settings["size"]), **settings).batching
+    return TopUpBatching(kind="top_up", **settings).batching
 
 
 def read_token(path: Path | None, variable: str) -> str:

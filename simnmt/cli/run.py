@@ -1,7 +1,8 @@
-"""`simnmt run`, `simnmt init` and `simnmt schema`: run a scenario, write one to begin with, print the schema."""
+"""`simnmt run`, `compare`, `init` and `schema`: run scenarios, compare runs, write a scenario, print the schema."""
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -14,28 +15,42 @@ from simnmt.cli.options import (
     Changes,
     Force,
     MostJobs,
+    Page,
     argument,
     check_output,
     grouped,
     option,
-    parse_share,
     print_json,
+    print_page,
+    print_result,
     prints_of_users,
+    share_option,
 )
 from simnmt.cli.terminal import describe_output, note, progress_bar, say, warn
 
 if TYPE_CHECKING:
+    from simnmt.results.comparison import Comparison
     from simnmt.results.run import Run
+
+
+MOST_KEYS = 40
+"""Most keys of scenarios that are printed; `--json` and the page have all."""
+MOST_CHARACTERS = 40
+"""Most characters of a value of a key on a terminal."""
+
+
+Engine = Literal["compiled", "reference"]
+_PRECISION = "Add replications, 100 at most, until the objective's intervals are at most P% wide, such as 2%."
+_ASSERTION = "Exit with status 3 if the recommended policy, or that of 'POLICY: p95_ms<=300', misses this."
+_TEMPLATES = """quickstart, batched-cloud, capacity, live-smoke, load-sweep, open-loop, own-data, sti-gateway, table1,
+table1-measured or tiers."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunChanges(Changes):
     """As `Changes`, and the number of drawn profiles."""
 
-    profile_uncertainty: Annotated[
-        int | None,
-        option("N", "Draw N profiles within the error of their calibration, for prediction intervals; 20 to 2000."),
-    ] = None
+    profile_uncertainty: Annotated[int | None, option("N", "Draw 20 to 2000 profiles, for prediction intervals.")] = None
 
 
 @grouped
@@ -44,26 +59,9 @@ def run(
     scenario: Annotated[str, argument("SCENARIO|@NAME|RUN_DIR", "A file or -, a shipped scenario, or a run to repeat.")],
     out: Annotated[Path | None, option("DIR", "Run directory to write. [default: a new one under reports/]")] = None,
     jobs: MostJobs = 0,
-    until_precision: Annotated[
-        float | None,
-        option(
-            "P%",
-            "Add replications until the objective's intervals are at most P% wide, such as 2%; 100 replications at most.",
-            parser=parse_share,
-        ),
-    ] = None,
-    engine: Annotated[
-        Literal["compiled", "reference"] | None,
-        option(None, "Engine of the world; both make the same choices. [default: compiled where it covers the run]"),
-    ] = None,
-    assertions: Annotated[
-        list[str] | None,
-        option(
-            "REQUIREMENT",
-            "Exit with status 3 if the recommended policy, or that of 'POLICY: p95_ms<=300', misses this.",
-            "--assert",
-        ),
-    ] = None,
+    until_precision: Annotated[float | None, share_option(_PRECISION)] = None,
+    engine: Annotated[Engine | None, option(None, "Engine of the world. [default: compiled where it covers the run]")] = None,
+    assertions: Annotated[list[str] | None, option("REQUIREMENT", _ASSERTION, "--assert")] = None,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
@@ -114,16 +112,50 @@ def print_run(result: Run, as_json: bool, more: dict[str, Any] | None = None) ->
         print(f"{format_result(result)}\n\nrun directory: {result.directory}\npage: {result.directory}/report.html")
 
 
+def compare(
+    runs: Annotated[list[Path], argument("RUN...", "Run directories, two or more; the others are compared with the first.")],
+    page: Page = None,
+    force: Force = False,
+    as_json: AsJson = False,
+) -> None:
+    """Compare finished runs by their scenarios and latencies.
+
+    Shows the keys that differ, changes of the mean latency with their intervals, and the best policy of each run.
+
+    Example: simnmt compare first far-away --page comparison.html
+    """
+    import simnmt.api
+    from simnmt.report.study_pages import render_comparison
+    from simnmt.results.run_directory import MANIFEST, OUTPUTS
+
+    check_output(page, force, *(run / name for run in runs for name in (MANIFEST, *sorted(OUTPUTS))))
+    comparison = simnmt.api.compare(*runs)
+    print_result(as_json, comparison.document, lambda: format_comparison(comparison))
+    print_page(page, as_json, lambda: render_comparison(comparison))
+
+
+def format_comparison(comparison: Comparison) -> str:
+    """Return the text of a comparison: differing keys, changes, best policies, and what they rest on."""
+    from simnmt.report.study_pages import best_table, changes_table, differences_table
+    from simnmt.results.comparison import NOTHING
+
+    changes, keys = changes_table(comparison), len(comparison.scenario_differences)
+    most = MOST_CHARACTERS if sys.stdout.isatty() else None
+    parts = [
+        f"{comparison.title}:",
+        differences_table(comparison, most).to_text(most=MOST_KEYS) if keys else "The scenarios do not differ.",
+        f"and {keys - MOST_KEYS} more keys (--json and --page have all)" if keys > MOST_KEYS else "",
+        changes.to_text() if comparison.changes else f"The runs have {NOTHING}.",
+        changes.note if comparison.changes else "",
+        best_table(comparison).to_text() if comparison.best else "",
+        "\n".join(comparison.notes),
+    ]
+    return "\n\n".join(filter(None, parts))
+
+
 def init(
     path: Annotated[Path, argument("[PATH]", "File to write; - for standard output.")] = Path("scenario.yaml"),
-    template: Annotated[
-        str,
-        option(
-            "NAME",
-            "quickstart, batched-cloud, capacity, live-smoke, load-sweep, open-loop, own-data, "
-            "sti-gateway, table1, table1-measured or tiers.",
-        ),
-    ] = "quickstart",
+    template: Annotated[str, option("NAME", _TEMPLATES)] = "quickstart",
     force: Force = False,
 ) -> None:
     """Write a commented scenario that runs, and the schema that editors check it with.

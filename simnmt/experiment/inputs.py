@@ -32,9 +32,9 @@ from simnmt.scenario.document import Document
 from simnmt.scenario.errors import Location, ScenarioError, format_location
 from simnmt.workload.arrivals import BackToBack
 from simnmt.workload.configuration import CustomLengths
-from simnmt.workload.fertility import Fertility, check_fertility, convert_units, counting_remedy
+from simnmt.workload.corpus import dropped_warning
 from simnmt.workload.length_table import LengthTable
-from simnmt.workload.length_units import Side
+from simnmt.workload.length_units import Fertility, Side, convert_units, counting_remedy
 
 Part = TypeVar("Part")
 REPRESENTATIVE = 512
@@ -133,26 +133,24 @@ class _CaseReader:
             else:
                 key = lengths.model_dump_json(warnings=False), base
                 table = self.cache.get(key, partial(lengths.load, base))
-            warnings = lengths.warnings(table)
-            stated = lengths.fertility
-            units: dict[Side, list[str]] = {
-                "src": [profile.length_unit.src for profile in known],
-                "tgt": [profile.length_unit.tgt for profile in known],
-            }
-            check_fertility(stated, "src", table.src_unit, units["src"])
-            check_fertility(stated, "tgt", table.tgt_unit, units["tgt"])
-            converts = stated is not None and bool(known) and all(len(set(of_side)) == 1 for of_side in units.values())
-            unit = known[0].length_unit if converts else LengthUnit(src=table.src_unit, tgt=table.tgt_unit)
+            warning = dropped_warning(table.filtered)
+            stated = lengths.fertility or Fertility()
+            src_units = list(dict.fromkeys(profile.length_unit.src for profile in known))
+            tgt_units = list(dict.fromkeys(profile.length_unit.tgt for profile in known))
+            stated.check("src", table.src_unit, src_units)
+            stated.check("tgt", table.tgt_unit, tgt_units)
+            if lengths.fertility is not None and len(src_units) == len(tgt_units) == 1:
+                table = convert_units(table, stated, src_units[0], tgt_units[0])
             # Lengths count the end of a sentence as the first profile with decode steps does; `counted_in` adapts
             # the other profiles.
             stepping = [profile for profile in known if profile.step or profile.decoder or profile.sti]
-            ends = (stepping or known)[0].length_unit.end_of_sentence if known else table.end_of_sentence
-            table = convert_units(table, stated if converts else None, unit.src, unit.tgt, ends)
+            if known:
+                table = table.counting((stepping or known)[0].length_unit.end_of_sentence)
             table.split(scenario.fit.share, scenario.seed)  # refuses a corpus too small to split, here where its key is known
-        targets = tuple(self.target(device, profile, table, stated or Fertility()) for device, profile in measured.items())
+        targets = tuple(self.target(device, profile, table, stated) for device, profile in measured.items())
         with self.naming("workloads", name, "arrivals"):
             arrivals = scenario.workloads[name].arrivals.process(base)
-        return Case(name, table, targets, arrivals, warnings)
+        return Case(name, table, targets, arrivals, () if warning is None else (warning,))
 
     def draws(self, case: Case) -> DrawnProfiles:
         """Draw the profiles of the workload's devices. A profile has the same draws on all devices and workloads that use it.

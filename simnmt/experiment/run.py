@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import replace
 from itertools import product
 
-from simnmt.experiment.cases import RunPlan, ShareDone, Unit
+from simnmt.experiment.cases import RunPlan, Unit
 from simnmt.experiment.draws import Learnt
 from simnmt.experiment.notes import describe_scope, fits, notes, warnings
-from simnmt.experiment.processes import run_in_processes, worthwhile_processes
+from simnmt.experiment.processes import answers_of, worthwhile_processes
 from simnmt.experiment.targets import Target
 from simnmt.experiment.units import UnitResult, devices, expected_s, known_misroutes, run_unit
 from simnmt.policies.cnmt import CNmtPolicy
@@ -52,7 +51,7 @@ def run_plan(
     Args:
         plan: the scenario with its inputs.
         jobs: number of processes; None: as many as save time, at most one per processor.
-        progress: called with the number of finished units, a part of a unit included, and of all units.
+        progress: called with the number of finished units and of all units.
         until_precision: add replications until the 95 % interval of every policy's objective reaches no
             further than this share of it, 100 replications at most; policies without a steady state are left out. The result
             is that of a scenario with this number of replications; its `precision` states whether they sufficed.
@@ -112,21 +111,15 @@ def units_of(plan: RunPlan, engine: Engine | None, *, keeps_requests: bool = Tru
 
 def _run(units: list[Unit], begin: int, jobs: int | None, progress: Progress | None) -> list[UnitResult]:
     """Run the units from number `begin` on, and return their results in order."""
-    waiting, results = units[begin:], dict[int, UnitResult]()
     library()  # warns here, and not in every process, if it cannot be used
     if jobs is None:
-        jobs = worthwhile_processes(sum(expected_s(unit.scenario, unit.engine) for unit in waiting))
+        jobs = worthwhile_processes(sum(expected_s(unit.scenario, unit.engine) for unit in units[begin:]))
 
-    def within(index: int) -> ShareDone | None:
-        return None if progress is None else lambda share: progress(begin + index + share, len(units))
+    def report(done: float, _: int) -> None:
+        if progress is not None:
+            progress(begin + done, len(units))
 
-    here = ((index, run_unit(unit, within(index))) for index, unit in enumerate(waiting))
-    with closing(run_in_processes(run_unit, waiting, jobs) if min(jobs, len(waiting)) > 1 else here) as finished:
-        for done, (index, result) in enumerate(finished, start=begin + 1):
-            results[index] = result
-            if progress is not None:
-                progress(done, len(units))
-    return [results[index] for index in range(len(waiting))]
+    return answers_of(run_unit, units[begin:], jobs, report)
 
 
 def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> Run:

@@ -32,13 +32,11 @@ class Metric:
     column: str
     """The column of a run's summary that holds it, in SI units."""
     unit: str
-    """Unit of values and limits; empty for a share."""
     comparison: Comparison
     """The comparison of a useful limit: `<=` if less is better."""
     per_si_unit: float = 1.0
     """Factor from the column to the unit, such as 1000 for milliseconds."""
     most: float | None = None
-    """Greatest possible value; None if there is none."""
     sample: Sample | None = None
     """The sample that it summarises by `quantile`, or by its mean; None if it has a computation of its own."""
     quantile: float | None = None
@@ -96,7 +94,6 @@ SPENDINGS = _metrics(
     Metric("cost_per_request", "mean_cost", "", "<=", label="mean cost"),
     Metric(*("cost_per_thousand_tokens",) * 2, "", "<=", label="mean cost per thousand tokens"),
 )
-"""Metrics of energy and money, which a run knows only with powers and prices."""
 PLAIN_METRICS: Mapping[str, Metric] = SPENDINGS | _metrics(
     Metric("mean_ms", "mean_latency_s", "ms", "<=", 1e3, sample="latency"),
     Metric("first_token_ms", "mean_first_token_s", "ms", "<=", 1e3, sample="first_token"),
@@ -172,15 +169,12 @@ class Criteria:
     """What the runs of a workload are judged by, beyond the numbers that every run has."""
 
     metrics: tuple[Metric, ...] = ()
-    """Metrics to be measured beside the standard ones."""
     deadline_s: float | None = None
-    """Deadline of the workload's requests; None if it has none."""
     good_within_s: float | None = None
     """Time within which an answer counts for the goodput; None if every answer does."""
 
 
 STANDARD_METRICS = tuple(map(metric, _STANDARD))
-"""Metrics that every run has of which it knows the numbers."""
 
 
 def columns_of(metrics: Iterable[Metric]) -> tuple[str, ...]:
@@ -199,7 +193,6 @@ class Requirement:
 
     metric: Metric
     limit: float
-    """In the metric's unit."""
 
     @property
     def comparison(self) -> Comparison:
@@ -309,9 +302,7 @@ class Assessment:
 
     requirement: Requirement
     value: float
-    """Mean over the replications."""
     low: float | None
-    """Ends of the 95 % interval over replications; None with one replication."""
     high: float | None
     met: bool
     sure: bool
@@ -380,7 +371,6 @@ class Assertion:
 
     requirement: Requirement
     policy: str | None = None
-    """None: the recommended one."""
 
     @classmethod
     def parse(cls, text: str, policies: Iterable[str]) -> Assertion:

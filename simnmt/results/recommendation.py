@@ -62,12 +62,8 @@ def recommend(rows: Sequence[Row], runs: Runs, roles: Roles, goal: Goal, reason:
     another, and those that miss the service level. Of the policies that are as good as the best of the others (`is_tie`), one
     that sends every request to one device is recommended, else the first of the scenario.
 
-    Args:
-        rows: the rows of the workload and network in the summary, judged for stability (`stability.with_stability`).
-        runs: the numbers of each replication.
-        roles: the policies by role.
-        goal: the objective and the service level.
-        reason: facts behind the decisions, for the words on the recommendation.
+    `rows`: of the workload and network, judged for stability (`stability.with_stability`). `reason`: facts behind the
+    decisions, for the words on the recommendation.
     """
     cell = _Cell(rows, runs, roles, goal)
     by_policy = cell.by_policy

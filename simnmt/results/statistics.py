@@ -127,9 +127,7 @@ def difference_of_changes(
 ) -> Estimate:
     """Return by how many points the first of two changes in percent exceeds the second, with its interval.
 
-    Args:
-        first, second: (ours, theirs) as of `change_percent`; all four paired by replication.
-        confidence: of the interval.
+    `first`, `second`: (ours, theirs) as of `change_percent`; all four paired by replication.
 
     >>> round(difference_of_changes(([75.0, 150.0], [100.0, 200.0]), ([90.0, 180.0], [100.0, 200.0])).mean, 9)
     -15.0
@@ -157,11 +155,8 @@ def mean_intervals(values: ArrayLike, *, positive: bool = False) -> Intervals:
     """Return the means over replications and their 95 % intervals.
 
     An interval reaches as many standard errors as Student's quantile for the degrees of freedom of the variance
-    (`student_quantile`), and further on the side to which the replications are skewed (`_reach`).
-
-    Args:
-        values: shape (..., replications).
-        positive: True if the quantity cannot be below zero; its intervals are formed on the logarithmic scale.
+    (`student_quantile`), and further on the side to which the replications are skewed (`_reach`). `values`: of shape
+    (..., replications). `positive`: as of `over_replications`.
     """
     sample = np.asarray(values, np.float64)
     mean = sample.mean(axis=-1)
@@ -211,12 +206,7 @@ def student_quantile(replications: ArrayLike, relative_spread: ArrayLike, confid
     A variance that is estimated from n draws has n - 1 degrees of freedom if these are normal. A positive quantity whose draws
     spread by c relative to their mean is taken to have an excess kurtosis of `TAIL_WEIGHT` c^2, with which the variance of the
     estimated variance leaves (n - 1) / (1 + TAIL_WEIGHT c^2 (n - 1) / 2n) of them. `LEAST_FREEDOM` of n - 1,
-    and one, are always counted.
-
-    Args:
-        replications: draws, 2 or more.
-        relative_spread: standard deviation over mean; broadcasts with `replications`.
-        confidence: of the interval.
+    and one, are always counted. `replications`: draws, 2 or more. `relative_spread`: standard deviation over mean.
     """
     from scipy.special import stdtrit  # scipy.stats would add half a second to the start
 
@@ -296,13 +286,10 @@ def with_predictions(
     drawn: Sequence[tuple[int, Mapping[_Place, _Numbers]]],
     confidence: float,
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the rows and the comparisons with prediction intervals.
+    """Return the rows and the comparisons with prediction intervals, of which a share of `confidence` is to hold the truth.
 
-    Args:
-        rows, comparisons: of the summary.
-        runs: numbers of the calibrated profiles, from which rows and comparisons were made.
-        drawn: the replication of each unit with drawn profiles, with which it is compared, and its numbers.
-        confidence: share of intervals that are to contain the true value.
+    `runs`: numbers of the calibrated profiles, from which rows and comparisons were made. `drawn`: the replication of each unit
+    with drawn profiles, with which it is compared, and its numbers.
     """
 
     def values(row: _Row, policy: str, name: str) -> tuple[Floats, Floats, Floats]:
@@ -349,11 +336,8 @@ def with_predictions(
 def prediction_interval(estimate: float, shifts: Floats, values: Floats, confidence: float) -> Floats:
     """Return the ends of the interval of `estimate` plus a shift plus the error of the mean of `values`, shape (2,).
 
-    Args:
-        estimate: mean over replications.
-        shifts: effect of each drawn profile, shape (draws,).
-        values: one number per replication, whose mean errs; one replication has no known error, and counts as exact.
-        confidence: share of intervals that are to contain the true value.
+    `shifts`: effect of each drawn profile. `values`: one number per replication, whose mean errs; one replication has no known
+    error, and counts as exact.
     """
     from scipy.special import stdtrit  # scipy.stats would add half a second to the start
 

@@ -28,9 +28,7 @@ Row = dict[str, Any]
 Numbers = dict[str, float | None]
 """The numbers of one run by the column of the summary; None for unknown ones."""
 Place = tuple[str, str, str]
-"""Workload, network and policy."""
 Runs = Mapping[Place, Sequence[Numbers]]
-"""The numbers of each replication by place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +177,6 @@ def _misrouted(decision_regret_s: NDArray[np.float32] | None) -> Numbers:
 
 
 PARTS = {"queue": "t_queue_s", "execution": "t_exe_s", "transfer": "t_tx_s"}
-"""Parts of a latency, and the columns that hold them."""
 
 
 def _parts(log: Log, p95_s: float) -> Numbers:

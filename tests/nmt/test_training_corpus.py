@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from simnmt.nmt.errors import NmtError, TrainingError
 from simnmt.nmt.training.recipe import CorpusFiles, Recipe, read_training_corpus, recipe_for
 from simnmt.nmt.training.trainer import Budget, epoch_batches
-from simnmt.workload.errors import CorpusError
+from simnmt.workload import CorpusError
 from tests.nmt import toy_language
 from tests.nmt.test_training import QUICK
 

@@ -21,7 +21,7 @@ from simnmt.papers.kit.figures import Figure, estimate_bars, figure_of, grouped
 from simnmt.profile.cost import CostTable, DecodingCost
 from simnmt.report.table import Column, Table
 from simnmt.results.statistics import Estimate
-from simnmt.workload.lognormal_lengths import MIXES, SENTENCES
+from simnmt.workload.lengths import MIXES, SENTENCES
 from simnmt.world.engine import decode_all
 
 COLLECT = COLLECTED // BATCH
