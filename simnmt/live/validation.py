@@ -334,9 +334,9 @@ async def _live_run(
 
         async def url_of(service: LiveServer | LiveGateway) -> str:
             stack.push_async_callback(service.close)
-            stack.push_async_callback(service.front.service.stop)
+            stack.push_async_callback(service.http.stop)
             await service.start()
-            return service.front.service.url
+            return service.http.url
 
         urls = {
             devices[number]: await url_of(LiveServer(engines[number], front, Access(), Limits(), **options[number]))

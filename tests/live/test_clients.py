@@ -30,13 +30,13 @@ def url(request: pytest.FixtureRequest, services: Services, faulty: EngineProces
     """A server, or a gateway that offloads everything to it; both ask for the token."""
     server = services.server(faulty, access=Access(token=TOKEN))
     if request.param == "server":
-        yield server.front.service.url
+        yield server.http.url
     else:
         unit = unit_of("@open-loop", "fit.inferences=0")
-        servers = {"cloud": server.front.service.url}
+        servers = {"cloud": server.http.url}
         settings = GatewaySettings(unit, "cloud", servers, FRONT, Access(token=TOKEN), token=TOKEN, any_model=True)
         gateway = services.gateway(settings, None, faulty)
-        yield gateway.front.service.url
+        yield gateway.http.url
         assert gateway.fallbacks == 0
         services.stop(gateway)
     services.stop(server)
