@@ -78,7 +78,7 @@ def checked_dataclass(kind: type[Content], content: Any) -> Content:
 
 
 def form_by_key(otherwise: type[Configuration] | None = None, **kinds: type[Configuration]) -> Callable[[Any], str | None]:
-    """Return a discriminator between forms of a value, whose tags are the names of the classes, so that only one reports errors.
+    """Return a discriminator between forms of a value, whose tags are the names of the classes: one form alone reports errors.
 
     A mapping has the form of the first key of `kinds` that it has, else the form `otherwise`.
     """
