@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ruamel.yaml import YAML
 
 import simnmt
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.profile_file import write_profile
 from tests.conftest import small_scenarios
+from tests.experiment.streamed_profile import TEXT, streamed_profile, written
 from tests.profile.made_profile import line_table
 
 POISSON = {"de-en": {"lengths": "@de-en-news", "arrivals": {"kind": "poisson", "rate_rps": 6.0}}}
@@ -118,5 +120,17 @@ def make_batched(
             },
             "devices": {"gateway": {**scenario["devices"]["gateway"], "count": 4}, "cloud": cloud},
         } | keys  # fmt: skip
+
+    return make
+
+
+@pytest.fixture
+def make_streamed(tmp_path: Path) -> Callable[..., dict[str, Any]]:
+    """Builds engagements at a gateway that streams its model, beside a cloud; keywords replace top-level keys."""
+
+    def make(**keys: Any) -> dict[str, Any]:
+        scenario = YAML(typ="safe").load(TEXT)
+        scenario["devices"]["gateway"]["profile"] = str(written(tmp_path, streamed_profile()))
+        return scenario | keys
 
     return make
