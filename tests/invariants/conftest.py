@@ -16,6 +16,12 @@ from tests.conftest import small_scenarios
 from tests.experiment.streamed_profile import TEXT, streamed_profile, written
 from tests.profile.made_profile import line_table
 
+DISCIPLINES: dict[str, dict[str, Any]] = {
+    "back to back": {"kind": "back_to_back"},
+    "open loop": {"kind": "poisson", "rate_rps": 40.0},
+    "closed loop": {"kind": "clients", "clients": 30, "think_time": {"mean_s": 0.5}},
+}
+"""Arrivals at three tiers."""
 POISSON = {"de-en": {"lengths": "@de-en-news", "arrivals": {"kind": "poisson", "rate_rps": 6.0}}}
 
 

@@ -15,15 +15,11 @@ from simnmt.results.requests import Requests, Trail
 from simnmt.world.inputs import DecideFor
 from simnmt.world.reference import simulate_reference
 from tests.campaigns.harness import thinned
+from tests.invariants.conftest import DISCIPLINES
 from tests.units import Run, plan_of, unit_of, watched
 from tests.world.random_worlds import assert_agree
 
 MakeScenario = Callable[..., dict[str, Any]]
-TIERS = {
-    "back to back": {"kind": "back_to_back"},
-    "open loop": {"kind": "poisson", "rate_rps": 40.0},
-    "closed loop": {"kind": "clients", "clients": 30, "think_time": {"mean_s": 0.5}},
-}
 BATCHED = {
     "batched, open loop": {"kind": "poisson", "rate_rps": 90.0},
     "batched, closed loop": {"kind": "clients", "clients": 40, "think_time": {"mean_s": 0.2}},
@@ -57,11 +53,13 @@ STREAMED_POLICIES: dict[str, dict[str, Any]] = {
     "oracle": {},
 }
 POLICIES = (
-    dict.fromkeys(TIERS, TIERS_POLICIES) | dict.fromkeys(BATCHED, BATCHED_POLICIES) | dict.fromkeys(STREAMED, STREAMED_POLICIES)
+    dict.fromkeys(DISCIPLINES, TIERS_POLICIES)
+    | dict.fromkeys(BATCHED, BATCHED_POLICIES)
+    | dict.fromkeys(STREAMED, STREAMED_POLICIES)
 )
 BLIND = [(discipline, policy) for discipline, policies in POLICIES.items() for policy in policies if policy != "oracle"]
 """Discipline and policy."""
-HEARING = [(discipline, "queue-aware p95" if discipline in TIERS else "queue-aware") for discipline in POLICIES]
+HEARING = [(discipline, "queue-aware p95" if discipline in DISCIPLINES else "queue-aware") for discipline in POLICIES]
 Delays = dict[int, tuple[float, ...]]
 """By request."""
 KEPT: dict[str, dict[str, Run]] = {}
@@ -80,8 +78,8 @@ def runs(
     discipline: str = request.param
     if discipline not in KEPT:
         policies = POLICIES[discipline]
-        if discipline in TIERS:
-            scenario = make_tiers(arrivals=TIERS[discipline], requests=1_000, policies=policies)
+        if discipline in DISCIPLINES:
+            scenario = make_tiers(arrivals=DISCIPLINES[discipline], requests=1_000, policies=policies)
             scenario["networks"]["cp1"] |= {"clock": "own"} if discipline == "back to back" else {}
             for device, busy_w in zip(scenario["devices"].values(), (20.0, 60.0, 120.0), strict=True):
                 device["power"] = {"idle_w": 1.0, "busy_w": busy_w}
@@ -159,7 +157,7 @@ def test_the_choices_that_are_replayed_are_real(runs: dict[str, Run]) -> None:
     assert len(different) >= (6 if "edge" in runs else 3)
 
 
-@pytest.mark.parametrize("runs", TIERS, indirect=True)
+@pytest.mark.parametrize("runs", DISCIPLINES, indirect=True)
 def test_the_oracle_lives_by_the_truth(runs: dict[str, Run]) -> None:
     run = runs["oracle"]
     _, handed = again(run)
@@ -190,7 +188,7 @@ CHEATS: dict[str, DecideFor] = {
 
 
 @pytest.mark.parametrize("cheat", CHEATS)
-@pytest.mark.parametrize("runs", TIERS, indirect=True)
+@pytest.mark.parametrize("runs", DISCIPLINES, indirect=True)
 def test_the_same_test_catches_a_policy_that_peeps(runs: dict[str, Run], cheat: str) -> None:
     run = replace(runs["cnmt"], policy=replace(runs["cnmt"].policy, decide_for=CHEATS[cheat]))
     _, handed = again(run)
