@@ -27,11 +27,11 @@ from simnmt.results.run_directory import (
     MANIFEST,
     RESOLVED,
     RunDirectoryError,
-    StoredColumns,
     check_free,
     check_unchanged,
     read_manifest,
     sha256,
+    stored_log,
     whole,
     write_json,
     write_requests,
@@ -110,6 +110,8 @@ def cell(workload: str, network: str, seed: int, requests: int = 50) -> Cell:
     return Cell(workload, network, (), {policy: RequestLog.of(truth, trail) for policy, trail in trails.items()})
 
 
+TRUTH, TRAIL = made_up(70, seed=3)[0], made_up(70, seed=5)[1]
+"""Of C-NMT in the last cell."""
 CELLS = [cell("w1", "cp1", 1), cell("w1", "cp2", 2), cell("w2", "cp1", 3, requests=70)]
 
 
@@ -137,10 +139,9 @@ def test_requests_are_the_same_bytes_for_the_same_logs_and_others_for_others(tmp
         return sha256(tmp_path / name)
 
     assert digest("one", CELLS) == digest("two", CELLS)
-    log = CELLS[2].logs["cnmt"]
-    queue_s = log.columns.trail.queue_s.copy()
+    queue_s = TRAIL.queue_s.copy()
     queue_s[-1] = np.nextafter(queue_s[-1], 1.0)
-    changed = {**CELLS[2].logs, "cnmt": RequestLog.of(log.columns.truth, log.columns.trail.with_columns(queue_s=queue_s))}
+    changed = {**CELLS[2].logs, "cnmt": RequestLog.of(TRUTH, TRAIL.with_columns(queue_s=queue_s))}
     assert digest("three", [*CELLS[:2], replace(CELLS[2], logs=changed)]) != digest("one", CELLS)
 
 
@@ -230,9 +231,8 @@ PLACE = ("w2", "cp1", "cnmt")
 @pytest.fixture
 def log() -> RequestLog:
     """Of 70 requests, of which every third was refused."""
-    whole = CELLS[2].logs["cnmt"]
     outcome = np.where(np.arange(70) % 3 == 0, OUTCOMES.index("refused"), OUTCOMES.index("done")).astype(np.int8)
-    return RequestLog.of(whole.columns.truth, whole.columns.trail.with_columns(outcome=outcome))
+    return RequestLog.of(TRUTH, TRAIL.with_columns(outcome=outcome))
 
 
 @pytest.fixture
@@ -240,7 +240,7 @@ def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log: RequestLog) -> 
     monkeypatch.setattr(run_directory, "ROW_GROUP", 60)
     write_requests(tmp_path / "requests.parquet", [*CELLS[:2], replace(CELLS[2], logs={**CELLS[2].logs, "cnmt": log})])
     places = [(PLACE[0], PLACE[1], policy) for policy in CELLS[2].logs]
-    return {place: RequestLog(StoredColumns(tmp_path / "requests.parquet", place)) for place in places}
+    return {place: stored_log(tmp_path / "requests.parquet", place) for place in places}
 
 
 def test_a_stored_log_has_the_columns_of_the_requests(stored: dict[tuple[str, str, str], RequestLog], log: RequestLog) -> None:
@@ -312,7 +312,6 @@ def test_a_run_without_whole_requests_still_has_rows_and_names_the_file(small: P
 @pytest.mark.parametrize("devices", [None, {"de-en": [{"name": "gateway"}]}, {"fr-en": []}])
 def test_a_manifest_with_other_devices_gives_no_figure_but_one_line(small: Path, devices: Any) -> None:
     manifest = json.loads((small / "manifest.json").read_text(encoding="utf-8"))
-    assert manifest["devices"]["de-en"][0] == {"name": "gateway", "servers": 1, "workers": 1, "batch": None, "streamed": False}
     (small / "manifest.json").write_text(json.dumps(manifest | {"devices": devices}), encoding="utf-8")
     with pytest.raises(simnmt.InputError):
         simnmt.load(small).figure("latency")
