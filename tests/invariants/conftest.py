@@ -1,4 +1,4 @@
-"""Whole scenarios for the tests of this room: three tiers, a cloud that batches, and two runs for the whole session."""
+"""Whole scenarios for the tests of this room: three tiers, a cloud that batches, a gateway that streams, and a run for the session."""
 
 from __future__ import annotations
 
@@ -25,21 +25,11 @@ DISCIPLINES: dict[str, dict[str, Any]] = {
 POISSON = {"de-en": {"lengths": "@de-en-news", "arrivals": {"kind": "poisson", "rate_rps": 6.0}}}
 
 
-def small_run(factory: pytest.TempPathFactory, make_profile: Callable[..., DeviceProfile], **keys: Any) -> simnmt.Run:
-    folder = factory.mktemp("small")
-    return simnmt.run(small_scenarios(folder, make_profile)(**keys), out=folder / "run")
-
-
 @pytest.fixture(scope="session")
 def paper(tmp_path_factory: pytest.TempPathFactory, make_profile: Callable[..., DeviceProfile]) -> simnmt.Run:
     """Back to back, the paper's protocol, in a run directory."""
-    return small_run(tmp_path_factory, make_profile)
-
-
-@pytest.fixture(scope="session")
-def open_loop(tmp_path_factory: pytest.TempPathFactory, make_profile: Callable[..., DeviceProfile]) -> simnmt.Run:
-    """The same with Poisson arrivals, more than the gateway alone can take."""
-    return small_run(tmp_path_factory, make_profile, workloads=POISSON)
+    folder = tmp_path_factory.mktemp("small")
+    return simnmt.run(small_scenarios(folder, make_profile)(), out=folder / "run")
 
 
 REGION_PLANE = (0.0005, 0.004, 0.008)
