@@ -1,4 +1,4 @@
-"""Whole scenarios for the tests of this room: three tiers, a cloud that batches, a gateway that streams, and a run for the session."""
+"""Whole scenarios for tests: three tiers, a cloud that batches, a gateway that streams, and a run for the session."""
 
 from __future__ import annotations
 
