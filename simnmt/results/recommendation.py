@@ -186,7 +186,6 @@ class _Cell:
 
 
 def _is_small(change: Estimate) -> bool:
-    """Return whether a change with its whole interval is smaller, in either direction, than the spread that matters."""
     ends = (change.mean, change.low or 0.0, change.high or 0.0)
     return max(map(abs, ends)) < 100.0 * TRIVIAL_SPREAD
 
@@ -231,11 +230,7 @@ def best_row(recommendations: Sequence[Row], rows: Sequence[Row], workload: str 
 
 
 def reliable_requests(objective: Objective) -> int:
-    """Return the least requests in a replication for which the intervals of an objective's changes are reliable.
-
-    >>> reliable_requests("mean"), reliable_requests("p95"), reliable_requests("p99")
-    (1, 400, 2000)
-    """
+    """Return the least requests in a replication for which the intervals of an objective's changes are reliable."""
     quantile = objective_metric(objective).quantile
     return 1 if quantile is None else round(LEAST_TAIL / (1.0 - quantile))
 
