@@ -113,7 +113,7 @@ class SeriesTable:
         rows, width = [], len(self.names)
         for number, line in enumerate(self._lines[self._head[0] :], self._head[0] + 1):
             cells = self._split(line)
-            if not line.strip() and (width == 1 or len(cells) != width):
+            if (len(cells) != width or width == 1) and not line.strip():
                 continue  # a blank line, and no row of empty cells between tabs
             if len(cells) != width:
                 what = f"{len(cells)} cell{'s' * (len(cells) != 1)}, but the first row names {width} columns"
@@ -135,16 +135,16 @@ class SeriesTable:
         if self.names.count(column) > 1:
             raise self.wrong(f"two columns are named {shorten(column)}", column, "rename one")
         at = self.names.index(column)
-        return [cells[at].strip() for _, cells in self._rows]
+        return [cells[at] for _, cells in self._rows]
 
     def numbers(self, column: str, lost: Collection[str] = ("",), remedy: str = "write numbers with a decimal point") -> Floats:
         """Return the numbers of a column, NaN and infinities included; NaN for the cells of `lost`, in small letters."""
         numbers: list[float] = []
         for row, cell in enumerate(self.cells_of(column)):
-            number = float("nan") if cell.lower() in lost else parse_number(cell)
-            if number is None:
-                raise self.wrong(f"{shorten(column)} is {short_repr(cell)}, not a number", column, remedy, row)
-            numbers.append(number)
+            number = parse_number(cell)
+            if number is None and cell.strip().lower() not in lost:
+                raise self.wrong(f"{shorten(column)} is {short_repr(cell.strip())}, not a number", column, remedy, row)
+            numbers.append(np.nan if number is None else number)
         return np.array(numbers, dtype=np.float64)
 
     def wrong(self, what: str, column: str, remedy: str, row: int | None = None) -> TraceError:
