@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from prometheus_client import CollectorRegistry
 
 from simnmt.base.configuration import end_tokens
 from simnmt.base.errors import InputError
@@ -30,7 +31,7 @@ from simnmt.live.service_engine import ServiceEngine, unit_of_lengths
 from simnmt.profile.profile_file import write_profile
 from simnmt.results.live_log import DecisionRecord, read_live_log
 from simnmt.service.client import Exchange, TranslationClient
-from simnmt.service.http_server import Access, Metrics
+from simnmt.service.http_server import Access
 from simnmt.service.messages import ServiceError
 from tests.calibrate.endpoint_stub import stub_service
 from tests.live.fake_engines import STEP_S, load_paced
@@ -230,7 +231,7 @@ def test_delays_of_the_scenarios_network_are_slept_and_a_client_in_a_hurry_takes
 
 
 def test_the_drift_of_a_device_is_a_gauge(make_scenario: Scenario) -> None:
-    unit, metrics = unit_of(make_scenario(), "fit.inferences=0"), Metrics()
+    unit, metrics = unit_of(make_scenario(), "fit.inferences=0"), CollectorRegistry()
     drift, profile = _Drift(unit.case.targets, metrics), unit.case.targets[1].profile
     src_end, tgt_end = end_tokens(profile.length_unit.end_of_sentence)
     for src_len, tgt_len in ((5, 9), (30, 20), (12, 3)):
