@@ -113,15 +113,15 @@ def test_control_characters_of_names_and_paths_are_drawn_as_escapes(monkeypatch:
     assert not {"\x07", "\u202e"} & set(drawn) and "\x1b]" not in drawn
 
 
-PRECISE = ("run", "small.yaml", "--until-precision", "90%")
+NOTED = ("sweep", "small.yaml", "--grid", "devices.cloud.workers=1,2", "--requests", "20")
 
 
 def test_a_quiet_command_prints_no_notes_before_or_behind_the_verb(folder: Path, simnmt: Callable[..., Any]) -> None:
-    assert simnmt(*PRECISE).err.startswith("5 replications suffice ")
-    for arguments in (("-q", *PRECISE), (*PRECISE, "-q")):
+    assert simnmt(*NOTED).err.startswith("sweep folder: ")
+    for arguments in (("-q", *NOTED), (*NOTED, "-q")):
         done = simnmt(*arguments)
         assert (done.status, done.err) == (0, "")
-        assert done.out.startswith("small: 200 requests each"), "the result is no note"
+        assert done.out.startswith("2 points of "), "the result is no note"
 
 
 def test_a_quiet_command_warns_and_complains(folder: Path, simnmt: Callable[..., Any]) -> None:
