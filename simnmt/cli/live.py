@@ -291,16 +291,16 @@ def serve(service: LiveServer | LiveGateway, as_json: bool) -> None:
     async def run() -> None:
         try:
             await service.start()
-            url = service.front.service.url
+            url = service.http.url
             print_line({"event": "listening", "url": url, **service.health()}, f"listening on {url}")
-            await service.front.service.serve_until_stopped(service.engine.hurry)
+            await service.http.serve_until_stopped(service.engine.hurry)
         finally:
             await service.close()
 
     begin_s = time.monotonic()
     with prints_of_users():
         asyncio.run(run())
-    outcomes, duration_s = dict(service.front.outcomes), time.monotonic() - begin_s
+    outcomes, duration_s = dict(service.outcomes), time.monotonic() - begin_s
     fallbacks = getattr(service, "fallbacks", 0)
     counts = ", ".join(f"{count:,} {outcome}" for outcome, count in outcomes.items()) or "no request"
     counts += f"; {fallbacks:,} fell back to this box" if fallbacks else ""
