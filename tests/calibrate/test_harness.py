@@ -14,7 +14,6 @@ import pytest
 
 from simnmt.calibrate.harness import (
     MOST_ATTEMPTS,
-    MOST_ROUNDS,
     STRETCH_CALLS,
     Case,
     by_round,
@@ -78,12 +77,6 @@ def test_untimed_calls_are_directly_before_the_timed_one() -> None:
     assert order == ["flush", "run"] * 2
 
 
-def test_short_cases_get_more_rounds_within_a_bound() -> None:
-    short = {"short": case(taking(then=0.01)), "long": case(taking(then=0.5))}
-    assert rounds(short, 2, least_s=0.1, watch=QUIET)["round"].max() + 1 == pytest.approx(10, abs=1)
-    assert rounds(short, 2, least_s=1e9, watch=QUIET)["round"].nunique() == MOST_ROUNDS * 2
-
-
 def test_rounds_beyond_the_bound_are_left_out_but_not_the_first_ones() -> None:
     assert rounds({"a": case(taking())}, 9, within_s=5.0, watch=QUIET)["round"].nunique() == 5
     assert rounds({"a": case(taking())}, 9, within_s=0.1, watch=QUIET)["round"].nunique() == 3
@@ -115,11 +108,6 @@ def test_a_box_that_stays_busy_is_not_measured_for_ever_and_its_rows_are_marked(
     assert frame["disturbed"].all() and frame["attempt"].max() < MOST_ATTEMPTS
     assert frame["seconds"].sum() <= 2 * 4 * 0.3 + 1e-9, "repeats take no longer than the first attempts"
     assert len(counted(frame)) == 4 and by_round(frame)["a"].tolist() == [0.3] * 4
-
-
-def test_many_cases_have_readings_of_the_reference_within_a_round() -> None:
-    frame = rounds(dict.fromkeys(range(25), case(taking())), 2, reference=case(taking()), watch=QUIET)
-    assert frame.groupby("stretch").size().tolist() == [STRETCH_CALLS, STRETCH_CALLS, 5] * 2
 
 
 def test_what_does_not_fit_into_memory_and_what_is_larger_is_left_out() -> None:
@@ -165,12 +153,6 @@ def test_interrupted_anywhere_at_most_one_stretch_is_measured_twice(journal: Cal
     third, none = work(0)
     pd.testing.assert_frame_equal(measured(third, journal()), once)
     assert not none, "a journal that holds all needs no call"
-
-
-def test_a_journal_of_other_works_is_refused(journal: Callable[..., Journal]) -> None:
-    rounds({"a": taking(), "b": taking()}, 3, journal=journal(), watch=QUIET)
-    with pytest.raises(CalibrationError, match="other works"):
-        rounds({"b": taking()}, 3, journal=journal(), watch=QUIET)
 
 
 def test_disturbed_rounds_count_for_no_ratio_where_there_are_others() -> None:

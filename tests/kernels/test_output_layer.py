@@ -292,14 +292,6 @@ def test_a_forked_process_waits_for_no_thread_that_was_not_forked() -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def test_more_best_columns_than_the_kernels_list_are_found() -> None:
-    products, bias = drawn(3, 5000)
-    for count in (64, 65, 5000):
-        assert_best(fused_best(products, bias, count), products, bias)
-    rising_all = torch.arange(200_000.0)[None]
-    assert fused_best(rising_all, None, 20_000).columns[0, -1] == 180_000
-
-
 @given(st.data())
 def test_the_reference_agrees_with_float64(data: st.DataObject) -> None:
     """FNI-01: it is what the fused one is held to, so it has an oracle of its own; ties too."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from simnmt.nmt import output_layer, torch_engine
+from simnmt.nmt import output_layer
 from simnmt.nmt.agreement import agreement, decode_alone
 from simnmt.nmt.decoder import decode
 from simnmt.nmt.engine import Work
@@ -106,9 +106,9 @@ def test_the_stages_of_a_step_are_timed_separately(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(model, "products", slow_products)
     slow(RecurrentModel, "body", 1.0)
     slow(model, "project", 30.0)
-    slow(torch_engine, "log_softmax_", 3.0)
-    slow(torch_engine, "largest", 4.0)
-    slow(torch_engine, "largest_sums", 5.0)
+    slow(output_layer, "log_softmax_", 3.0)
+    slow(output_layer, "largest", 4.0)
+    slow(output_layer, "largest_sums", 5.0)
     slow(output_layer, "fused_best", 0.25)
     slow(output_layer, "fused_argmax", 0.25)
     slow(FusedOutput, "largest_sums", 0.5)
