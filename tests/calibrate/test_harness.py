@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from functools import partial
 from itertools import chain, repeat
 from pathlib import Path
@@ -55,6 +56,8 @@ def journal(tmp_path: Path) -> Iterator[Callable[..., Journal]]:
     opened: list[Journal] = []
 
     def open_journal(header: dict[str, Any] = HEADER, **options: Any) -> Journal:
+        for one in opened:
+            one.close()
         opened.append(Journal(tmp_path / "j.jsonl", header, **options))
         return opened[-1]
 
@@ -222,3 +225,13 @@ def test_a_file_that_is_no_journal_or_is_damaged_is_refused_and_kept(
 def test_a_journal_without_findings_is_removed(journal: Callable[..., Journal], tmp_path: Path) -> None:
     journal().close()
     assert not list(tmp_path.iterdir())
+
+
+def test_two_calibrations_do_not_write_one_journal(tmp_path: Path) -> None:
+    with closing(Journal(tmp_path / "j.jsonl", HEADER)) as first:
+        first.finding("disk", 1)
+        with pytest.raises(CalibrationError, match=r"j\.jsonl: another calibration is writing this journal"):
+            Journal(tmp_path / "j.jsonl", HEADER)
+        first.finding("energy", 2)
+    with closing(Journal(tmp_path / "j.jsonl", HEADER)) as again:
+        assert again.findings == {"disk": 1, "energy": 2}

@@ -70,8 +70,10 @@ def test_the_ladder_holds_only_if_a_trained_model_keeps_its_words() -> None:
 
 
 def test_a_quick_look_decides_nothing() -> None:
-    outcomes = verdicts(as_published(), quick=True)
-    assert {outcomes[bare] for bare in MEASURED} == {"not measurable here"}
+    """Its figures are in the reason, and not beside the verdict."""
+    records = by_identifier(all_claims(as_published(), quick=True))
+    assert {(records[bare].verdict, records[bare].ours) for bare in MEASURED} == {("not measurable here", "")}
+    assert "2.611" in records["SHARP-11 (a)"].why
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,10 @@ def reproduce(
         progress(done, len(groups))
         pairs = grouped(decoders, "beam").values()
         places = product(pairs, SETS)
-        stages = {(plain.beam, key): layer.stages(plain, fused, key, requests) for (plain, fused), key in places}
+        stages = {
+            (plain.beam, key): [layer.stages(plain, fused, key, requests, seed) for seed in simulation.SEEDS]
+            for (plain, fused), key in places
+        }
         devices.append(Layers(decoders, simulation.speeds(decoders, TIMED, requests), requests, stages=stages))
     return report_of(devices, real, left_out)
 
