@@ -53,7 +53,7 @@ def read_costs(profile: str) -> CostSource:
 def plan_costs(profile: str) -> CostSource:
     """Return the costs of a profile, or of one of the planner's own presets. Raises `ProfileError`."""
     from simnmt.profile.streaming_cost import BERT_BASE
-    from simnmt.streaming.plan.presets import PRESETS, board_cost
+    from simnmt.streaming.plan.plan_summary import PRESETS, board_cost
 
     if profile not in PRESETS:
         return read_costs(profile)
@@ -96,7 +96,7 @@ def check_pace(source: CostSource, pace_bytes_per_s: float | None) -> None:
 
 def _measure(store: ShardStore, encoder: ElasticEncoder, settings: StiSettings) -> CostSource:
     from simnmt.calibrate.harness import Silent
-    from simnmt.calibrate.streaming.profile import encoder_block
+    from simnmt.calibrate.streamed_profile import encoder_block
     from simnmt.profile.doubts import sti_doubts
 
     settings.within(store.configuration.positions)

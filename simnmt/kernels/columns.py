@@ -13,8 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from simnmt.kernels.arrays import KernelError
-from simnmt.kernels.native_library import native
+from simnmt.kernels.native_library import KernelError, native
 from simnmt.kernels.output_layer import fused_argmax
 from simnmt.kernels.output_reference import ANY_SIZE, REAL_TYPES, check_beside, check_columns, check_tensor, refuse_column
 

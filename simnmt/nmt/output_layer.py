@@ -24,8 +24,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from simnmt.kernels.arrays import KernelError
 from simnmt.kernels.columns import gathered_products
+from simnmt.kernels.native_library import KernelError
 from simnmt.kernels.output_layer import fused_argmax, fused_best
 from simnmt.kernels.output_reference import Best
 from simnmt.nmt.errors import NmtError

@@ -18,13 +18,12 @@ from simnmt.nmt.decoder import Decoder
 from simnmt.nmt.devices import has_bfloat16, torch_device
 from simnmt.nmt.engine import EngineAccount, EngineRequest, Timing, Work, random_sources
 from simnmt.nmt.errors import NmtError, within_memory
-from simnmt.nmt.linear_layers import has_half_weights
 from simnmt.nmt.models import LoadedModel, TranslationModel, load_model
 from simnmt.nmt.output_layer import BannedTokens, FusedOutput, Laps, Limit, Output, PlainOutput
 from simnmt.nmt.pretrained_tokenizer import load_pretrained
 from simnmt.nmt.search import Search
 from simnmt.nmt.sentence_decoder import DecodeRequest
-from simnmt.nmt.step_model import StepModel, check_lengths
+from simnmt.nmt.step_model import StepModel, check_lengths, has_half_weights
 
 HALF_WEIGHTS = "float16_weights"
 """Weights in float16, activations in float32: the fastest on an x86 CPU at small batches."""

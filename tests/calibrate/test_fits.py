@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simnmt.calibrate.cells import FITTED, JUDGING
 from simnmt.calibrate.fits import fit_disk, fit_grid, fit_overhead, split_totals
+from simnmt.calibrate.parts import FITTED, JUDGING
 from simnmt.calibrate.parts.execution import execution_block
 from simnmt.calibrate.parts.step import encoder_block, step_block
 from simnmt.calibrate.settings import Settings

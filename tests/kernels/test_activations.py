@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from simnmt.kernels.sharp.decoder import Activation, activate
+from simnmt.kernels.sharp_decoder import Activation, activate
 from tests.campaigns.harness import SCALE
 from tests.kernels.implementations import needs_compiled
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from simnmt.kernels.arrays import KernelError
 from simnmt.kernels.columns import GATHERED_FROM_ROWS, Centroids, ColumnSets, gathered_products, scatter
+from simnmt.kernels.native_library import KernelError
 from simnmt.kernels.output_layer import fused_best
 from tests.campaigns.harness import SCALE
 from tests.kernels.implementations import each_implementation

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from simnmt.kernels import native_library, output_layer
-from simnmt.kernels.arrays import KernelError
-from simnmt.kernels.native_library import native
+from simnmt.kernels.native_library import KernelError, native
 from simnmt.kernels.output_layer import fused_argmax, fused_best
 from simnmt.kernels.output_reference import Best, Partial, combine, reference_best
 from tests.kernels.implementations import each_implementation

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simnmt.kernels.arrays import KernelError
+from simnmt.kernels.native_library import KernelError
 from simnmt.kernels.unpack import (
     PACKED_BITS,
     PackedWeights,

@@ -11,9 +11,9 @@ import torch
 from simnmt.batching import Batching, half_empty, immediate, maxi, mini, top_up
 from simnmt.nmt.agreement import Agreement, agreement, decode_alone
 from simnmt.nmt.decoder import decode
-from simnmt.nmt.linear_layers import has_half_weights
 from simnmt.nmt.search import Search
 from simnmt.nmt.sentence_decoder import Hypothesis
+from simnmt.nmt.step_model import has_half_weights
 from tests.campaigns.harness import deep
 from tests.nmt.tiny import Table, lively, sources
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.vocabulary.cluster_bundle import ClusterBundle, active_sets, active_shares, load_clusters
 from simnmt.nmt.vocabulary.contexts import Clustering, cluster, collect
-from simnmt.nmt.vocabulary.memory_account import memory_account
+from simnmt.profile.decoder_block import memory_account
 from tests.nmt.made_subsets import trained_clusters
 from tests.nmt.tiny import ARCHITECTURES, Table, lively, sources, stepwise, together
 

@@ -9,8 +9,8 @@ import torch
 
 from simnmt.nmt.engine import Work
 from simnmt.nmt.errors import NmtError, OutOfMemory, within_memory
-from simnmt.nmt.linear_layers import has_half_weights
 from simnmt.nmt.models import build_model
+from simnmt.nmt.step_model import has_half_weights
 from simnmt.profile.decoder_settings import DecoderSettings
 from tests.nmt.tiny import ARCHITECTURES, sources, stepwise, tiny_engine
 

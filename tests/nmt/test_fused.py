@@ -13,12 +13,12 @@ from simnmt.nmt import output_layer
 from simnmt.nmt.agreement import agreement, decode_alone
 from simnmt.nmt.decoder import decode
 from simnmt.nmt.engine import Work
-from simnmt.nmt.linear_layers import products_of
 from simnmt.nmt.models import build_model
 from simnmt.nmt.output_layer import FusedOutput, Output
 from simnmt.nmt.recurrent_model import RecurrentModel
 from simnmt.nmt.search import Search
 from simnmt.nmt.sentence_decoder import Hypothesis
+from simnmt.nmt.step_model import products_of
 from simnmt.nmt.torch_engine import STAGES, stage_timer
 from tests.campaigns.harness import deep
 from tests.nmt.test_batched import BATCHERS

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from simnmt.calibrate.projection_bench import ProjectionBench
-from simnmt.papers.fvp.bench_claims import bench_claims
 from simnmt.papers.fvp.study import Study
-from simnmt.papers.fvp.study_claims import study_claims
+from simnmt.papers.fvp.study_claims import bench_claims, study_claims
 from tests.papers.vocab_stand_ins import CLUSTERS, TOPS, bench, cell, decoded, speed, step, study
 
 

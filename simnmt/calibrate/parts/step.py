@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from simnmt.calibrate.cells import JUDGING, LARGE_ROUNDS, LARGE_ROWS, encoder_cells, step_cells
 from simnmt.calibrate.fits import fit_grid, fit_overhead, split_totals
 from simnmt.calibrate.harness import counted
-from simnmt.calibrate.parts import Bench, Blocks, Cases, Part
+from simnmt.calibrate.parts import JUDGING, LARGE_ROUNDS, LARGE_ROWS, Bench, Blocks, Cases, Part, encoder_cells, step_cells
 from simnmt.profile.blocks import GAP_NAMES, EncoderBlock, Overhead, StepBlock
 
 ROUNDS, QUICK_ROUNDS, WITHIN_S = 5, 3, 420.0

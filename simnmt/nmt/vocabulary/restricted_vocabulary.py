@@ -18,8 +18,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from simnmt.kernels.arrays import KernelError
 from simnmt.kernels.columns import Centroids, ColumnSets
+from simnmt.kernels.native_library import KernelError
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.step_model import StepModel
 

@@ -28,7 +28,7 @@ from simnmt.calibrate.harness import Listener, Silent
 from simnmt.calibrate.journal import Journal
 from simnmt.calibrate.processor_use import pinned
 from simnmt.calibrate.settings import CalibrationError, StiSettings
-from simnmt.calibrate.streaming.measurements import (
+from simnmt.calibrate.streamed_times import (
     UNPACKED_BITS,
     check_bits,
     measure_decoder,
