@@ -28,13 +28,7 @@ from simnmt.calibrate.harness import Listener, Silent
 from simnmt.calibrate.journal import Journal
 from simnmt.calibrate.processor_use import pinned
 from simnmt.calibrate.settings import CalibrationError, StiSettings
-from simnmt.calibrate.streamed_times import (
-    UNPACKED_BITS,
-    check_bits,
-    measure_decoder,
-    measure_layers,
-    measure_reads,
-)
+from simnmt.calibrate.streamed_times import UNPACKED_BITS, check_bits, measure_decoder, measure_layers, measure_reads
 from simnmt.nmt.architecture import ARCHITECTURES, TransformerArchitecture, read_architecture
 from simnmt.nmt.devices import torch_threads
 from simnmt.nmt.engine import EngineAccount
@@ -90,12 +84,7 @@ class Destination:
 
 
 def profile_store(
-    store: ShardStore,
-    settings: StiSettings,
-    destination: Destination,
-    *,
-    task: Task | None = None,
-    listener: Listener,
+    store: ShardStore, settings: StiSettings, destination: Destination, *, task: Task | None = None, listener: Listener
 ) -> tuple[DeviceProfile, list[str]]:
     """Measure a sharded classifier on this box; return the profile and its warnings.
 

@@ -13,15 +13,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from simnmt.calibrate.harness import (
-    MOST_ATTEMPTS,
-    STRETCH_CALLS,
-    Case,
-    by_round,
-    counted,
-    ratio,
-    rounds,
-)
+from simnmt.calibrate.harness import MOST_ATTEMPTS, STRETCH_CALLS, Case, by_round, counted, ratio, rounds
 from simnmt.calibrate.journal import Journal
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.nmt.errors import OutOfMemory

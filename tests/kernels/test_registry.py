@@ -23,11 +23,7 @@ from simnmt.kernels import registry
 from simnmt.kernels.registry import Case, Kernel, UnknownKernel, kernel, registered
 from tests.kernels.implementations import each_implementation, needs_compiled
 
-SMALL: dict[str, dict[str, Any]] = {
-    "fused_best": {"vocab": 203},
-    "fused_argmax": {"vocab": 203},
-    "unpack": {"weights": 480},
-}
+SMALL: dict[str, dict[str, Any]] = {"fused_best": {"vocab": 203}, "fused_argmax": {"vocab": 203}, "unpack": {"weights": 480}}
 
 
 @each_implementation

@@ -10,12 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simnmt.kernels.native_library import KernelError
-from simnmt.kernels.unpack import (
-    PACKED_BITS,
-    PackedWeights,
-    Place,
-    unpack,
-)
+from simnmt.kernels.unpack import PACKED_BITS, PackedWeights, Place, unpack
 from tests.kernels.implementations import each_implementation
 
 each_bits = pytest.mark.parametrize("bits", PACKED_BITS)

@@ -61,9 +61,7 @@ Total = float | tuple[float, float]
 
 
 def layers(
-    seconds: Stage | None = None,
-    totals: Mapping[tuple[str, int, str, bool], Total] | None = None,
-    sentences: int | None = None,
+    seconds: Stage | None = None, totals: Mapping[tuple[str, int, str, bool], Total] | None = None, sentences: int | None = None
 ) -> Layers:
     """Return Tables 2 and 3 and `TOTALS` on a box, with these changes."""
     stages = {}

@@ -118,8 +118,7 @@ def agreement(key: str, same: int, distinct_share: float = 0.7, bleu: float | No
 
 
 @pytest.mark.parametrize(
-    ("changed", "verdict"),
-    [((10_000, 9_995), "holds"), ((9_999, 9_995), "does not hold"), ((10_000, 9_989), "does not hold")],
+    ("changed", "verdict"), [((10_000, 9_995), "holds"), ((9_999, 9_995), "does not hold"), ((10_000, 9_989), "does not hold")]
 )
 def test_claims_on_noise_are_judged_on_a_trained_model(changed: tuple[int, int], verdict: str) -> None:
     """SHARP-10."""

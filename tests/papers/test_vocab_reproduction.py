@@ -9,17 +9,7 @@ from typing import Any
 import pytest
 
 from simnmt.base import shipped_files
-from simnmt.papers.fvp.published import (
-    CELLS,
-    PAPER,
-    PRESETS,
-    PROJECTION,
-    QUALITY,
-    means,
-    memory,
-    parameters,
-    printed_claims,
-)
+from simnmt.papers.fvp.published import CELLS, PAPER, PRESETS, PROJECTION, QUALITY, means, memory, parameters, printed_claims
 from simnmt.papers.fvp.reproduction import judge, reproduce
 from simnmt.papers.fvp.study import Study
 from simnmt.papers.kit.study import write_study

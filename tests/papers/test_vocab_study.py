@@ -20,14 +20,7 @@ from simnmt.nmt.vocabulary.contexts import collect
 from simnmt.nmt.vocabulary.restricted_vocabulary import clustered
 from simnmt.papers.fvp import decoding
 from simnmt.papers.fvp.decoding import PLAIN, Direction, decode, encode, time_methods, timed_decoding
-from simnmt.papers.fvp.measure import (
-    PARTS,
-    Sizes,
-    cell_of,
-    chosen_of,
-    clustering_of,
-    run_study,
-)
+from simnmt.papers.fvp.measure import PARTS, Sizes, cell_of, chosen_of, clustering_of, run_study
 from simnmt.papers.fvp.reproduction import judge
 from simnmt.papers.fvp.study import Study
 from simnmt.papers.kit.study import read_study

@@ -174,10 +174,7 @@ def test_a_broken_record_ends_the_run_and_leaves_no_thread() -> None:
 
 @pytest.mark.parametrize(
     ("plan", "told"),
-    [
-        (plan_of([[2, 2, 2, 2]]), "another model than the store's 3 layers of 3 slices"),
-        (plan_of([[2]] * 4), "another model"),
-    ],
+    [(plan_of([[2, 2, 2, 2]]), "another model than the store's 3 layers of 3 slices"), (plan_of([[2]] * 4), "another model")],
 )
 def test_a_plan_for_another_store_is_refused_before_anything_is_read(plan: StreamingPlan, told: str) -> None:
     store = SleepingStore()

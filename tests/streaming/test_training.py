@@ -148,11 +148,7 @@ def test_a_step_that_would_spoil_the_weights_is_not_made(where: str, monkeypatch
 
 
 def test_a_damaged_folder_is_named(trained: tuple[Path, dict[str, Any]], task: Task, tmp_path: Path) -> None:
-    for broken, message in (
-        (WEIGHTS_FILE, "damaged"),
-        ("encoder.json", "damaged"),
-        ("tokenizer.model", "sentencepiece"),
-    ):
+    for broken, message in ((WEIGHTS_FILE, "damaged"), ("encoder.json", "damaged"), ("tokenizer.model", "sentencepiece")):
         folder = tmp_path / broken
         folder.mkdir()
         for path in trained[0].iterdir():

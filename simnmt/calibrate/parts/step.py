@@ -102,11 +102,7 @@ def encoder_block(timed: pd.DataFrame, step: StepBlock | None, **fields: Any) ->
     too_short = "batch {:.0f}, {:.0f} source tokens: took no longer than its decode step"
     fields["left_out"] = (*(too_short.format(*row) for row in short.to_numpy()), *fields.get("left_out", ()))
     return fit_grid(
-        EncoderBlock,
-        *(cells[name] for name in cells),
-        judged_batches=JUDGING,
-        notes=() if reported else (BY_STEP,),
-        **fields,
+        EncoderBlock, *(cells[name] for name in cells), judged_batches=JUDGING, notes=() if reported else (BY_STEP,), **fields
     )
 
 

@@ -182,12 +182,7 @@ def listed(lists: CandidateLists) -> RestrictedVocabulary:
     return RestrictedVocabulary("candidates", "candidates", lambda: ListedColumns(lists))
 
 
-def load_vocabulary(
-    path: str | os.PathLike[str],
-    model: StepModel,
-    *,
-    direction: str | None = None,
-) -> RestrictedVocabulary:
+def load_vocabulary(path: str | os.PathLike[str], model: StepModel, *, direction: str | None = None) -> RestrictedVocabulary:
     """Load the clusters or candidate lists of a bundle that was built with this model, whose weights must be as in its file.
 
     `direction`: the label of a set of clusters, if the bundle has several.

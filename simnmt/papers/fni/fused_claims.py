@@ -229,11 +229,7 @@ def _percent(ratio: float) -> str:
 
 
 REAL_CLAIMS: list[Claim[RealDecoder]] = kit.of_paper(
-    FUSED,
-    [
-        Claim("FNI-11", value=_same_translations),
-        Claim("FNI-17 (c)", value=_as_predicted, holds=NEAR_PREDICTED),
-    ],
+    FUSED, [Claim("FNI-11", value=_same_translations), Claim("FNI-17 (c)", value=_as_predicted, holds=NEAR_PREDICTED)]
 )
 NO_DECODER = Undecided("give --measure to time a real decoder", "needs --measure")
 

@@ -71,10 +71,7 @@ def lengths_of(test_set: str, seed: int, sentences: int | None = None) -> tuple[
     return MIXES[test_set].draw(stream(seed, 0, f"topup {test_set}"), size)
 
 
-ONE_SECOND_A_STEP = DecodingCost(
-    step=CostTable.of((1, BATCH), (0, 1), 1.0),
-    encoder=CostTable.of((1, BATCH), (0, 1), 0.0),
-)
+ONE_SECOND_A_STEP = DecodingCost(step=CostTable.of((1, BATCH), (0, 1), 1.0), encoder=CostTable.of((1, BATCH), (0, 1), 0.0))
 """Costs of no device: which sentences are decoded together does not depend on costs if all are at hand."""
 
 

@@ -216,13 +216,7 @@ def time_methods(
 
 
 def timed_decoding(
-    translator: Translator,
-    sentences: Sequence[Sentence],
-    beam: int,
-    batch: int,
-    part: Output,
-    count: int,
-    **settings: Any,
+    translator: Translator, sentences: Sequence[Sentence], beam: int, batch: int, part: Output, count: int, **settings: Any
 ) -> Decoded:
     """Decode a text with one search, by all methods in turn; `settings`: further fields of the result."""
     methods = {"dense": PLAIN, "fused": Output(fused=True), "part": part}

@@ -14,15 +14,7 @@ import typer
 
 from simnmt.base.errors import InputError
 from simnmt.calibrate.projection_bench import ProjectionBench, read_bench
-from simnmt.papers.fvp.published import (
-    PAPER,
-    PROJECTION,
-    QUALITY,
-    derived,
-    means,
-    memory,
-    printed_claims,
-)
+from simnmt.papers.fvp.published import PAPER, PROJECTION, QUALITY, derived, means, memory, printed_claims
 from simnmt.papers.fvp.study import Part, Study
 from simnmt.papers.fvp.study_claims import NEEDS, bench_claims, name_of, study_claims
 from simnmt.papers.kit.figures import Rows

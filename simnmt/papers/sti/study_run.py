@@ -30,13 +30,7 @@ SAVED_EVERY = 50
 """Submodels after which the study is written."""
 
 
-def measure(
-    study: Study,
-    evaluator: Evaluator,
-    *,
-    out: Path | None = None,
-    progress: Progress | None = None,
-) -> Study:
+def measure(study: Study, evaluator: Evaluator, *, out: Path | None = None, progress: Progress | None = None) -> Study:
     """Evaluate the submodels whose answers the study lacks, and keep it in the file `out`."""
     model, answers = study.model, dict(study.answers)
     needed = submodels(Planner(model.layers, model.heads, study.importance.order))
