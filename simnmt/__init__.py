@@ -18,33 +18,29 @@ from simnmt.base import VERSION as __version__
 logging.getLogger("simnmt").addHandler(logging.NullHandler())
 
 _MODULES = {
-    "simnmt.api": ("Comparison", "Run", "Scenario", "compare", "load", "run"),
+    "simnmt.api": ("Comparison", "Run", "Scenario", "compare", "load", "load_sweep", "plan", "run", "sweep"),
     "simnmt.base.errors": ("InputError",),
     "simnmt.batching.batcher": ("Batcher", "Encode", "Join"),
     "simnmt.network.series": ("BandwidthSeries", "RttSeries"),
     "simnmt.policies.decision": ("DecisionView", "Knowledge", "PolicySettings"),
     "simnmt.profile.device_profile": ("DeviceProfile",),
-    "simnmt.studies": ("load_sweep", "plan", "sweep"),
-    "simnmt.workload.arrivals.process": ("OpenProcess",),
     "simnmt.workload.length_table": ("LengthTable",),
 }
 """The public names by module: stable by promise (docs/reference/python.md); everything else may change."""
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 __all__ = [
     "BandwidthSeries", "Batcher", "Comparison", "DecisionView", "DeviceProfile", "Encode", "InputError", "Join", "Knowledge",
-    "LengthTable", "OpenProcess", "PolicySettings", "RttSeries", "Run", "Scenario", "__version__", "compare", "load",
+    "LengthTable", "PolicySettings", "RttSeries", "Run", "Scenario", "__version__", "compare", "load",
     "load_sweep", "plan", "run", "sweep",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
-    from simnmt.api import Comparison, Run, Scenario, compare, load, run
+    from simnmt.api import Comparison, Run, Scenario, compare, load, load_sweep, plan, run, sweep
     from simnmt.base.errors import InputError
     from simnmt.batching.batcher import Batcher, Encode, Join
     from simnmt.network.series import BandwidthSeries, RttSeries
     from simnmt.policies.decision import DecisionView, Knowledge, PolicySettings
     from simnmt.profile.device_profile import DeviceProfile
-    from simnmt.studies import load_sweep, plan, sweep
-    from simnmt.workload.arrivals.process import OpenProcess
     from simnmt.workload.length_table import LengthTable
 
 

@@ -1,4 +1,4 @@
-"""The public functions of the library: run a scenario, write the run directory, and show figures in a notebook."""
+"""The public functions of the library: run, sweep, plan, compare and load, with run directories and figures for a notebook."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import html
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from datetime import datetime, timezone
+from functools import partial
 from importlib import import_module
 from numbers import Integral, Real
 from pathlib import Path
@@ -20,21 +21,25 @@ from simnmt.base.configuration import input_files
 from simnmt.base.errors import InputError
 from simnmt.base.packages import library_versions, named_if_missing
 from simnmt.experiment.cases import RunPlan
-from simnmt.experiment.criteria import check_assertion, check_criteria, with_metrics
-from simnmt.experiment.inputs import read_inputs
+from simnmt.experiment.inputs import check_assertion, check_criteria, read_inputs, with_metrics
 from simnmt.experiment.run import Progress, run_plan
 from simnmt.results import comparison
 from simnmt.results import run as results
 from simnmt.results import run_directory as files
+from simnmt.results.metrics import Assertion
 from simnmt.results.requests import Engine
-from simnmt.results.service_level import Assertion
 from simnmt.scenario.document import Override, overrides_of_call, read_document
 from simnmt.scenario.source import Source, open_source
+from simnmt.scenario.varied_keys import VariedKey, parse_varied_keys, read_sweep
 from simnmt.scenario.yaml_text import write_document
 
 if TYPE_CHECKING:
+    import pandas as pd
     from plotly.graph_objects import Figure
 
+    from simnmt.experiment.capacity import Capacities
+    from simnmt.experiment.deployment import DeploymentPlan, Minimised
+    from simnmt.experiment.sweep import SweepResult
     from simnmt.live.replay import ReplaySettings
     from simnmt.report.charts import Chart
 
@@ -56,10 +61,7 @@ class Scenario:
         *,
         allow_code: bool = False,
     ) -> None:
-        """Read and check a scenario: a file's path, a shipped `@name`, a run directory, or a mapping that may hold objects.
-
-        `overrides`, `allow_code`: as of `run`. Raises `InputError` for any fault.
-        """
+        """Read and check a scenario; the arguments and errors are those of `run`."""
         self._given, self._overrides, self.allow_code = given, overrides_of_call(overrides), allow_code
         self.source = open_source(given, self._overrides, allow_code=allow_code)
         """The scenario as it was checked."""
@@ -113,17 +115,14 @@ class Run(results.Run):
 
     @named_if_missing()
     def figure(self, name: str, *, workload: str | None = None, network: str | None = None, **options: str) -> Figure:
-        """Return a figure of the page as a plotly figure, with the same data.
-
-        A loaded run draws what its directory holds: all but `rtt` and `plane`.
+        """Return a figure of the page as a plotly figure, with the same data; a loaded run has all but `rtt` and `plane`.
 
         Args:
             name: such as `latency`, `parts` or `plane`; an unknown name lists the figures of this run.
             workload, network: the place shown; None: the first one that fits.
             options: the values of the figure's choices, such as `y="beyond"`; left out, those that the page shows first.
 
-        Raises `InputError` for a name, a place or an option that does not exist, and for a run directory that does not hold
-        what the figure needs.
+        Raises `InputError` for a name, a place or an option that does not exist.
 
         Example:
             >>> result = simnmt.run("@quickstart", requests=1000)  # doctest: +SKIP
@@ -139,13 +138,13 @@ class Run(results.Run):
         if name not in panels:
             what = "a run directory does not hold its data" if name in NOT_RECORDED else "no such figure"
             raise InputError(f"figure {name}: {what}", remedy=f"the figures of this run are: {', '.join(sorted(panels))}")
-        panel = panels[name]
-        choices = {control.name: dict(control.options) for control in panel.controls}
+        choices = {control.name: [option for option, _ in control.options] for control in panels[name].controls}
         for key, value in options.items():
-            if value not in choices.get(key, {}):
+            if value not in choices.get(key, ()):
                 known = "; ".join(f"{control} = {', '.join(values)}" for control, values in choices.items()) or "none"
                 raise InputError(f"figure {name}: no choice {key} = {value!r}", remedy=f"the choices are: {known}")
-        return _plotly_figure(panel.draw(*(options.get(control.name, control.shown) for control in panel.controls)))
+        shown = {control.name: control.shown for control in panels[name].controls} | options
+        return _plotly_figure(panels[name].draw(*shown.values()))
 
 
 class Comparison(comparison.Comparison):
@@ -159,10 +158,10 @@ class Comparison(comparison.Comparison):
     def figure(self, *, workload: str | None = None, network: str | None = None) -> Figure:
         """Return the change of the mean latency by policy, percent, with 95 % intervals, as a plotly figure.
 
-        `workload`, `network`: the place shown; None: the first one that fits. Raises `InputError` if the runs have no such
-        place in common.
+        `workload`, `network`: the place shown; None: the first one that fits. Raises `InputError` for a place that the runs do
+        not have in common.
         """
-        from simnmt.report.comparison_page import change_chart
+        from simnmt.report.study_pages import change_chart
 
         rows = [row for row in self.changes if workload in (None, row["workload"]) and network in (None, row["network"])]
         if not rows:
@@ -184,9 +183,7 @@ def _plotly_figure(chart: Chart) -> Figure:
 
 @named_if_missing()
 def load(directory: str | os.PathLike[str]) -> Run:
-    """Return a finished run from its directory: rows, requests, verdicts, figures and the resolved scenario.
-
-    Raises `InputError` for a folder that is no run directory.
+    """Return a finished run from its directory. Raises `InputError` for a folder that is no run directory.
 
     Example:
         >>> simnmt.load("results/quickstart-20260701-101500").best()["policy"]  # doctest: +SKIP
@@ -201,8 +198,8 @@ def load(directory: str | os.PathLike[str]) -> Run:
 def compare(*runs: Run | str | os.PathLike[str]) -> Comparison:
     """Compare runs with the first one: keys of the scenarios that differ, and changes of latency with their intervals.
 
-    Differences are paired where both runs issue the same requests. `runs`: results, loaded runs or run directories. Raises
-    `InputError` for fewer than two, and for runs without the totals of their replications.
+    Differences are paired where both runs issue the same requests. `runs`: results, loaded runs or run directories, at least
+    two. Raises `InputError`.
 
     Example:
         >>> comparison = simnmt.compare("near", simnmt.run("@quickstart"))  # doctest: +SKIP
@@ -275,23 +272,18 @@ def run(
 
     Args:
         scenario: what to run.
-        out: also write a run directory there.
+        out: also write a run directory there; `force`: replace one that is there, once the run has succeeded.
         under: also write a run directory in this folder, under a new name.
         overrides: texts such as `"policies.cnmt.len_slope=0.8"`.
-        requests, replications, seed: in place of the scenario's.
+        requests, replications, seed, profile_uncertainty: in place of the scenario's; of the latter, its `profiles`.
         jobs: processes; None: as many as save time, at most one per processor. Unless it is 1, a script must call this below
             `if __name__ == "__main__":`.
-        progress: called with the number of finished units, a part of a long one included, and of all units; None: a bar in a
-            notebook.
+        progress: called with the number of finished units and of all units; None: a bar in a notebook.
         until_precision: add replications, 100 at most, until the 95 % interval of every policy's objective reaches no further
             than this share of it, such as 0.02.
-        profile_uncertainty: number of profiles drawn within the error of their calibration, for prediction intervals; in place
-            of the scenario's `profile_uncertainty.profiles`.
         engine: of the world; None: the compiled one for policies that it covers. Both give the same bytes.
-        assertions: requirements such as `"p95_ms<=300"` that the caller will give to `Run.assess`: they are checked
-            before the run.
+        assertions: requirements such as `"p95_ms<=300"` that the caller will give to `Run.assess`, checked before the run.
         allow_code: whether modules and files that the scenario names may run, such as `kind: "package.module:MyPolicy"`.
-        force: whether a run directory at `out` is replaced, once the run has succeeded.
 
     Raises `simnmt.base.errors.InputError` for any fault of the input.
 
@@ -333,20 +325,13 @@ def replay(
 ) -> Run:
     """Send a scenario's requests to a live gateway or server, and return what was measured.
 
-    Args:
-        scenario: what is sent, and by which arrivals.
-        settings: where the service is.
-        out, under, force: as of `run`.
-        announce: called with a line on what is sent, before each replication.
-        progress: called with the number of requests that have ended and of all requests.
-
-    Raises `InputError` for any fault of the input, and for a service that does not answer.
+    `settings`: where the service is; `announce`: called with a line on what is sent, before each replication; `progress`: with
+    the number of requests that have ended and of all; the others as of `run`. Raises `InputError`, also for a service that
+    does not answer.
     """
     from simnmt.live.replay import replay_plan
 
-    def measure(plan: RunPlan) -> results.Run:
-        return replay_plan(plan, settings, announce=announce, progress=progress)
-
+    measure = partial(replay_plan, settings=settings, announce=announce, progress=progress)
     return _measured(scenario.source, measure, out, under, force)
 
 
@@ -407,3 +392,146 @@ def _manifest(result: Run, source: Source, started: datetime, outputs: Mapping[s
         "inputs": result.input_digests,
         "outputs": outputs,
     }
+
+
+@named_if_missing()
+def plan(
+    scenario: str | os.PathLike[str] | Mapping[str, object] | Scenario,
+    slo: str | Iterable[str] = (),
+    *,
+    rate: float | None = None,
+    minimise: Minimised | None = None,
+    vary: Iterable[str | VariedKey] = (),
+    overrides: Iterable[str | Override] = (),
+    requests: int | None = None,
+    replications: int | None = None,
+    seed: int | None = None,
+    precision: float | None = None,
+    certainty: float | None = None,
+    jobs: int | None = 1,
+    progress: Progress | None = None,
+    allow_code: bool = False,
+) -> Capacities | DeploymentPlan:
+    """Return how many requests per second a deployment takes under a service level or, for a rate, the least deployment.
+
+    Args:
+        scenario, overrides, requests, replications, seed, allow_code: as of `run`.
+        slo: requirements that all must hold, such as `"p95_ms<=300"`; empty: those of the scenario's `slo`.
+        rate: requests per second of every workload; None: the highest one is found, of the scenario as it stands.
+        minimise: what is to be least at that rate: `servers` (if None), `cost`, `energy` or `latency`.
+        vary: keys with the values of the candidates, such as `"devices.cloud.count=1:8"`; empty: boxes of the last device.
+        precision: without a rate, replications are added until the interval reaches no further than this share; None: 0.02.
+        certainty: with a rate, probability from which a deployment counts as keeping the service level; None: 0.95.
+        jobs: processes by which the highest rate is found; None: one per processor.
+        progress: called with the number of finished policies or candidates, a part of one included, and of all.
+
+    Raises `InputError` for any fault of the input, also for arrivals that have no rate.
+
+    Example:
+        >>> simnmt.plan("@load-sweep", "p95_ms<=300").best.rate_rps  # doctest: +SKIP
+        >>> simnmt.plan("@load-sweep", "p95_ms<=300", rate=200).choice  # doctest: +SKIP
+    """
+    from simnmt.experiment.capacity import find_capacities
+    from simnmt.experiment.deployment import find_deployment
+    from simnmt.experiment.trial import opener, parse_level
+
+    check_jobs(jobs)
+    for name, number in {"rate": rate, "precision": precision, "certainty": certainty}.items():
+        if not isinstance(number, Real | None):
+            raise InputError(f"{name}: {number!r} is no number")
+    keys = parse_varied_keys(vary)
+    of_rate: dict[str, object] = {"minimise": minimise, "vary": keys or None, "certainty": certainty}
+    for name, value in (of_rate if rate is None else {"precision": precision}).items():
+        if value is not None:
+            what = f"{name} has no effect {'without' if rate is None else 'with'} a rate"
+            raise InputError(what, remedy=f"give no {name}")
+    numbers = {"requests": requests, "replications": replications, "seed": seed}
+    opened = open_scenario(scenario, overrides, allow_code=allow_code, **numbers)
+    level = parse_level([slo] if isinstance(slo, str) else slo, opened.source)
+    open_plan = opener(opened.source, level, allow_code=opened.allow_code)
+    if rate is None:
+        precision = 0.02 if precision is None else precision
+        return find_capacities(open_plan, level, precision=precision, jobs=jobs or os.cpu_count() or 1, progress=progress)
+    certainty, minimised = 0.95 if certainty is None else certainty, minimise or "servers"
+    return find_deployment(keys, open_plan, level, rate_rps=rate, minimised=minimised, certainty=certainty, progress=progress)
+
+
+@named_if_missing()
+def sweep(
+    given: str | os.PathLike[str],
+    *,
+    grid: Sequence[str | VariedKey] = (),
+    out: str | os.PathLike[str] | None = None,
+    under: str | os.PathLike[str] = "reports",
+    overrides: Iterable[str | Override] = (),
+    requests: int | None = None,
+    replications: int | None = None,
+    seed: int | None = None,
+    jobs: int | None = None,
+    cluster: str | None = None,
+    progress: Progress | None = None,
+    engine: Engine | None = None,
+    allow_code: bool = False,
+    announce: Callable[[str], None] = lambda line: None,
+) -> SweepResult:
+    """Run a scenario at many points of its keys, and write their table; or go on with a sweep that stopped.
+
+    Args:
+        given: a sweep file, a scenario as of `run`, or the folder of a sweep, which goes on where it stopped.
+        grid: swept keys, such as `"devices.cloud.count=1,2,4"` or `"workloads.de-en.arrivals.rate_rps=5:20:4"`.
+        out, under: the folder to write; without `out` a new one in `under`.
+        overrides, requests, replications, seed, jobs, engine, allow_code: as of `run`, the same at all points.
+        cluster: the address of a Dask scheduler, on this machine or with TLS (docs/reference/sweep.md#run-it-on-a-cluster).
+        progress: called with the number of finished points and of all points.
+        announce: called with a line on the folder before the first point.
+
+    Raises `InputError` for any fault of the input, before anything runs; `SimnmtError` for a cluster that is lost.
+
+    Example:
+        >>> result = simnmt.sweep("@open-loop", grid=["devices.cloud.workers=1,2"], jobs=1)  # doctest: +SKIP
+        >>> result.table.keys  # doctest: +SKIP
+        ('devices.cloud.workers',)
+    """
+    from simnmt.experiment.processes import check_address
+    from simnmt.experiment.sweep import is_sweep_folder, read_sweep_folder, run_points, run_sweep
+    from simnmt.report.page_template import write_page
+    from simnmt.report.study_pages import render_sweep
+    from simnmt.results.sweep_table import PAGE
+
+    check_jobs(jobs)
+    if cluster is not None:
+        check_address(cluster)
+    options = overrides_of_call(overrides, requests=requests, replications=replications, seed=seed)
+    goes_on = is_sweep_folder(Path(given))
+    if goes_on:
+        if grid or options or out is not None:
+            what = "a sweep goes on as it was begun, without further keys, values, numbers or another folder"
+            raise InputError(what, remedy="begin a new sweep with them")
+        swept, base = read_sweep_folder(Path(given))
+    else:
+        swept, base = read_sweep(os.fspath(given), grid, options), None
+    source = open_source(swept.scenario, swept.overrides, allow_code=allow_code, base=base)
+    if goes_on or out is not None:
+        place: AbstractContextManager[Path] = nullcontext(Path(given if out is None else out))
+    else:
+        place = files.reserved(Path(under), f"{source.scenario.name}-sweep")
+    with place as folder:
+        execute = partial(run_points, jobs=jobs, engine=engine, cluster=cluster)
+        progress = progress or notebook_progress()
+        result = run_sweep(swept, source, folder, execute, progress, announce=announce, allow_code=allow_code)
+        write_page(folder / PAGE, render_sweep(result.table))
+    return result
+
+
+def load_sweep(directory: str | os.PathLike[str]) -> pd.DataFrame:
+    """Return the table of a finished sweep, a row for each point, workload, network and policy; `attrs["keys"]` are swept.
+
+    Raises `InputError` for a folder without such a table.
+
+    Example:
+        >>> table = simnmt.load_sweep("reports/open-loop-sweep-20260701-101500")  # doctest: +SKIP
+        >>> table.groupby("policy")["mean_latency_s"].min()  # doctest: +SKIP
+    """
+    from simnmt.results.sweep_table import read_frame
+
+    return read_frame(Path(directory))

@@ -9,7 +9,7 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -33,9 +33,9 @@ from simnmt.cli.options import (
     grouped,
     option,
     parse_bytes,
-    parse_duration,
     parse_integers,
     prints_of_users,
+    time_option,
 )
 from simnmt.cli.run import print_run
 from simnmt.cli.terminal import note, progress_bar
@@ -43,11 +43,8 @@ from simnmt.cli.terminal import note, progress_bar
 if TYPE_CHECKING:
     from simnmt.batching import Batching
     from simnmt.experiment.cases import Unit
-    from simnmt.live.engine_process import EngineSettings
-    from simnmt.live.front import FrontSettings
     from simnmt.live.gateway import LiveGateway
-    from simnmt.live.server import LiveServer
-    from simnmt.live.service_engine import LocalService
+    from simnmt.live.server import Engine, FrontSettings, LiveServer
     from simnmt.service.http_server import Access, Limits
 
 app = typer.Typer(help="A live testbed: real servers and gateways, and replays of a workload.", no_args_is_help=True)
@@ -76,9 +73,7 @@ class EngineOptions:
     beam: Annotated[int | None, option("B", "Hypotheses kept; 1 is greedy. [default: 1]", min=1, max=1000)] = None
     fused: Annotated[bool | None, flag("--fused", "Fuse bias, softmax and search.")] = None
     batching: Annotated[str | None, option("KIND:SIZE", "mini:8, maxi:8 or top-up:8. [default: one by one]")] = None
-    longest_wait: Annotated[
-        float | None, option("TIME", "How long the first sentence waits for company. [default: 0s]", parser=parse_duration)
-    ] = None
+    longest_wait: Annotated[float | None, time_option("How long the first sentence waits for company. [default: 0s]")] = None
     max_len: Annotated[int | None, option("N", "Most target tokens. [default: twice the source's and 10]", min=1)] = None
     src_lang: Annotated[
         str | None, option("CODE", "Language of the text as a model of Hugging Face writes it, such as deu_Latn (NLLB).")
@@ -106,15 +101,13 @@ class ServiceOptions:
     source: Annotated[str, option("CODE", "Language that is translated.", group="Clients")] = "de"
     target: Target = "en"
     listen: Annotated[
-        str, option("HOST:PORT", "Where clients connect; port 0: any. [default: server 5001, gateway 5000]", show_default=False)
-    ] = ""
+        str | None, option("HOST:PORT", "Where clients connect; port 0: any. [default: server 5001, gateway 5000]")
+    ] = None
     token_file: Annotated[Path | None, option("FILE", f"Token that clients must send; else that of ${TOKEN}.")] = None
     tls_cert: Annotated[Path | None, option("FILE", "Certificate, PEM.")] = None
     tls_key: Annotated[Path | None, option("FILE", "Its key, PEM.")] = None
     behind_proxy: Annotated[bool, flag("--behind-proxy", "A proxy before the service encrypts.")] = False
-    allow_origin: Annotated[
-        str, option("ORIGIN|*", "Origin of web pages whose scripts may ask. [default: none]", show_default=False)
-    ] = ""
+    allow_origin: Annotated[str | None, option("ORIGIN|*", "Origin of web pages whose scripts may ask. [default: none]")] = None
     forced_lengths: Annotated[
         bool, flag("--forced-lengths", "Let requests state their number of target tokens, to validate.")
     ] = False
@@ -123,26 +116,19 @@ class ServiceOptions:
     max_body: Annotated[int, option("SIZE", "Largest body (413). [default: 1MB]", parser=parse_bytes, show_default=False)] = (
         1_000_000
     )
-    deadline: Annotated[
-        float, option("TIME", "Longest time of a request (504). [default: 30s]", parser=parse_duration, show_default=False)
-    ] = 30.0
-    drain: Annotated[
-        float,
-        option(
-            "TIME", "Longest time of requests under way at the end. [default: 30s]", parser=parse_duration, show_default=False
-        ),
-    ] = 30.0
+    deadline: Annotated[float, time_option("Longest time of a request (504). [default: 30s]")] = 30.0
+    drain: Annotated[float, time_option("Longest time of requests under way at the end. [default: 30s]")] = 30.0
     log: Annotated[Path | None, option("FILE", "Append a line of JSON for each request.", group="Other")] = None
 
     def settings(self, default_address: str) -> tuple[FrontSettings, Access, Limits]:
         """Return what the options say about clients. Raises `InputError`."""
-        from simnmt.live.front import FrontSettings
+        from simnmt.live.server import FrontSettings
         from simnmt.service.http_server import Access, Limits, parse_address
 
         limits = self.max_texts, self.max_waiting, self.deadline
         front = FrontSettings(self.source, self.target, *limits, self.forced_lengths)
         address, token = parse_address(self.listen or default_address, "--listen"), read_token(self.token_file, TOKEN)
-        access = Access(address, token, self.tls_cert, self.tls_key, self.behind_proxy, self.allow_origin)
+        access = Access(address, token, self.tls_cert, self.tls_key, self.behind_proxy, self.allow_origin or "")
         access.ssl_context()  # refuses unusable files before the model is loaded
         return front, access, Limits(self.max_body, drain_s=self.drain)
 
@@ -167,8 +153,9 @@ def server(
     """
     with named_if_missing("live"):
         from simnmt.live.deployment import engine_settings, expected_hash, target_of
-        from simnmt.live.engine_process import EngineSettings
-        from simnmt.live.server import LiveServer, ServerSettings
+        from simnmt.live.engine import EngineSettings
+        from simnmt.live.engine_process import EngineProcess
+        from simnmt.live.server import LiveServer
 
     clients = service.settings("127.0.0.1:5001")
     with tempfile.TemporaryDirectory(prefix="simnmt-live-") as folder, log_file(service.log) as file:
@@ -184,8 +171,8 @@ def server(
             chosen = target_of(unit, device or unit.case.targets[-1].device)
             engine = engine_settings(chosen, Path(folder), **options.settings())
             expected = None if any_model else expected_hash(chosen)
-        settings = ServerSettings(engine, *clients, expected)
-        serve(lambda: LiveServer(settings, file, note), as_json)
+        process = EngineProcess(engine)
+        serve(LiveServer(process, *clients, expected_hash=expected, log=file, on_error=note), as_json)
 
 
 @app.command(cls=Verb)
@@ -206,13 +193,7 @@ def gateway(
     ] = None,
     ca_file: CaFile = None,
     offload_timeout: Annotated[
-        float,
-        option(
-            "TIME",
-            "Time for a server to answer, before the gateway translates. [default: 10s]",
-            parser=parse_duration,
-            show_default=False,
-        ),
+        float, time_option("Time for a server to answer, before the gateway translates. [default: 10s]")
     ] = 10.0,
     delays: Delays = False,
     local_token_file: Annotated[
@@ -233,21 +214,23 @@ def gateway(
     """
     with named_if_missing("live"):
         from simnmt.live.deployment import engine_settings, recommended_policy, target_of
+        from simnmt.live.engine_process import EngineProcess
         from simnmt.live.gateway import GatewaySettings, LiveGateway
-        from simnmt.live.service_engine import LocalService, unit_of_lengths
+        from simnmt.live.service_engine import ServiceEngine, unit_of_lengths
 
-    def local_engine(folder: Path) -> EngineSettings | LocalService:
+    def local_engine(folder: Path) -> Engine:
         """Return what executes on the gateway's own device. Raises `InputError`."""
         target = target_of(unit, unit.case.targets[0].device)
         if local_server is None:
             if local_unit is not None:
                 raise InputError("--local-unit without --local-server", remedy="leave it out")
-            return engine_settings(target, folder, **options.settings())
+            return EngineProcess(engine_settings(target, folder, **options.settings()))
         if engine_options := given(context, [field.name for field in fields(EngineOptions)]):
             what = f"--{engine_options[0].replace('_', '-')} is of an engine of the gateway, not of --local-server"
             raise InputError(what, remedy="give it to that service")
+        unit_name, languages = unit_of_lengths(target, local_unit), (service.source, service.target)
         token = read_token(local_token_file, LOCAL_TOKEN)
-        return LocalService(local_server, unit_of_lengths(target, local_unit), token, ca_file)
+        return ServiceEngine(local_server, unit_name, languages, service.deadline, token, ca_file)
 
     clients, unit = service.settings("127.0.0.1:5000"), scenario_unit(scenario, changes, workload)
     with tempfile.TemporaryDirectory(prefix="simnmt-live-") as folder, log_file(service.log) as file:
@@ -258,7 +241,6 @@ def gateway(
             unit,
             policy or recommended_policy(Path(scenario), unit),
             _servers(servers or (), [target.device for target in unit.case.targets[1:]]),
-            local_engine(Path(folder)),
             *clients,
             token=read_token(server_token_file, SERVER_TOKEN),
             ca_file=ca_file,
@@ -266,7 +248,7 @@ def gateway(
             any_model=any_model,
             delays=delays,
         )
-        serve(lambda: LiveGateway(settings, file, note), as_json)
+        serve(LiveGateway(settings, local_engine(Path(folder)), log=file, on_error=note), as_json)
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,12 +273,7 @@ def replay(
     device: Annotated[str | None, option("NAME", "Device that a server stands for. [default: by its engine]")] = None,
     source: Source = "de",
     target: Target = "en",
-    timeout: Annotated[
-        float,
-        option(
-            "TIME", "Time within which a request must be answered. [default: 60s]", parser=parse_duration, show_default=False
-        ),
-    ] = 60.0,
+    timeout: Annotated[float, time_option("Time within which a request must be answered. [default: 60s]")] = 60.0,
     connections: Annotated[int, option("N", "Most requests under way; others wait here.", min=1, max=100_000)] = 500,
     delays: Delays = False,
     out: Annotated[Path | None, option("DIR", "Run directory to write. [default: a new one under reports/]")] = None,
@@ -308,23 +285,12 @@ def replay(
     Example: simnmt live replay @live-smoke --gateway http://127.0.0.1:5000 --requests 500
     """
     with named_if_missing("live"):
-        from simnmt.live.replay import ReplaySettings
-        from simnmt.live.text import read_texts
+        from simnmt.live.replay import ReplaySettings, read_texts
     import simnmt.api
 
-    settings = ReplaySettings(
-        gateway,
-        read_token(token_file, TOKEN),
-        ca_file,
-        source,
-        target,
-        None if text is None else read_texts(text),
-        workload,
-        device,
-        timeout,
-        connections,
-        delays,
-    )
+    token, texts = read_token(token_file, TOKEN), None if text is None else read_texts(text)
+    where = gateway, token, ca_file, source, target, texts, workload, device
+    settings = ReplaySettings(*where, timeout, connections, delays)
     with progress_bar() as bar, prints_of_users():
         result = simnmt.api.replay(
             simnmt.api.Scenario(scenario, changes.values, allow_code=changes.allow_code),
@@ -338,27 +304,25 @@ def replay(
     print_run(result, as_json)
 
 
-def serve(make: Callable[[], LiveServer | LiveGateway], as_json: bool) -> None:
+def serve(service: LiveServer | LiveGateway, as_json: bool) -> None:
     """Start a service, print where it listens, serve until a signal, and print a summary."""
     out = sys.stdout
 
     def print_line(document: Mapping[str, Any], text: str) -> None:
         print(json.dumps(document) if as_json else text, file=out, flush=True)  # a program may wait for it
 
-    async def run() -> LiveServer | LiveGateway:
-        service = make()
+    async def run() -> None:
         try:
             await service.start()
             url = service.front.service.url
             print_line({"event": "listening", "url": url, **service.health()}, f"listening on {url}")
-            await service.front.service.serve_until_stopped(service.hurry)
+            await service.front.service.serve_until_stopped(service.engine.hurry)
         finally:
             await service.close()
-        return service
 
     begin_s = time.monotonic()
     with prints_of_users():
-        service = asyncio.run(run())
+        asyncio.run(run())
     outcomes, duration_s = dict(service.front.outcomes), time.monotonic() - begin_s
     fallbacks = getattr(service, "fallbacks", 0)
     counts = ", ".join(f"{count:,} {outcome}" for outcome, count in outcomes.items()) or "no request"
@@ -375,12 +339,12 @@ def _parse_batching(text: str, longest_wait_s: float) -> Batching:
     if match is None or not 1 <= int(match[2]) <= MOST:
         remedy = "write it as mini:8, maxi:8 or top-up:8"
         raise InputError(f"--batching {shorten(text)!r} is no kind with a size", remedy=remedy)
-    size, wait_ms = int(match[2]), 1e3 * longest_wait_s
+    settings: dict[str, Any] = {"size": int(match[2]), "longest_wait_ms": 1e3 * longest_wait_s}
     if match[1] == "mini":
-        return MiniBatching(kind="mini", size=size, longest_wait_ms=wait_ms).batching
+        return MiniBatching(kind="mini", **settings).batching
     if match[1] == "maxi":
-        return MaxiBatching(kind="maxi", size=size, longest_wait_ms=wait_ms, collect=max(MAXI, size)).batching
-    return TopUpBatching(kind="top_up", size=size, longest_wait_ms=wait_ms).batching
+        return MaxiBatching(kind="maxi", collect=max(MAXI, settings["size"]), **settings).batching
+    return TopUpBatching(kind="top_up", **settings).batching
 
 
 def read_token(path: Path | None, variable: str) -> str:

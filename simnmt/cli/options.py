@@ -37,9 +37,20 @@ def option(metavar: str | None, text: str, *names: str, group: str | None = None
     return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=group, **settings)
 
 
-def flag(name: str, text: str, group: str | None = None) -> Any:
+def flag(name: str, text: str, *names: str, group: str | None = None, **settings: Any) -> Any:
     """Return an option that takes no value; `group` as in `option`."""
-    return typer.Option(name, help=text, rich_help_panel=group)
+    return typer.Option(name, *names, help=text, rich_help_panel=group, **settings)
+
+
+def time_option(text: str, *names: str) -> Any:
+    """Return an option that takes a time with its unit; its text names the default."""
+    return option("TIME", text, *names, parser=parse_duration, show_default=False)
+
+
+def pace_option(default: str) -> Any:
+    """Return the option of a rate of reads, whose default is told in words."""
+    text = f"Read no faster than a slower storage, such as 20MB/s. [default: {default}]"
+    return option("RATE", text, "--pace", parser=parse_rate)
 
 
 def argument(metavar: str, text: str) -> Any:
@@ -170,9 +181,6 @@ _SECONDS = {"ms": 1e-3, "": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, 
 _BYTES = {"b": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 
 
-_BITS = {"bit": 1.0, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
-
-
 def parse_seconds(text: str | float) -> float:
     """Return the seconds of `600`, `600s`, `10m`, `2h`, `1d` or `500ms`."""
     return _quantity(text, _SECONDS, "write it as 600s, 10m, 2h, 1d or 500ms")
@@ -201,12 +209,6 @@ def parse_duration(text: str | float) -> float:
     if not seconds > 0.0 or not math.isnan(_number(text)):
         raise typer.BadParameter(f"{shorten(text)!r} is not a time; give a positive one, such as 200ms or 2s")
     return seconds
-
-
-def parse_bit_rate(text: str | float) -> float:
-    """Return the bits per second of `500kbit/s` or `1Mbit/s`; a default passes unchanged."""
-    bits = text.strip().removesuffix("/s") if isinstance(text, str) else text
-    return _quantity(bits, _BITS, "write it as 500kbit/s or 1Mbit/s")
 
 
 def parse_share(text: str) -> float:

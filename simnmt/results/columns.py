@@ -26,7 +26,6 @@ class RequestColumn:
     name: str
     """Of the array and of the attribute of a `Trail`."""
     dtype: str
-    """Of numpy, such as `f8`."""
     unit: str
     doc: str
     log: str = ""
@@ -35,7 +34,6 @@ class RequestColumn:
     """`always`: by the world in every run. `on_request`: by the world, if an execution kind names it in `records`, or the run
     judges decisions or has faults. `later`: when the world has ended."""
     unset: float = 0
-    """Value of a request for which nothing is known."""
 
     def array(self, requests: int) -> Array:
         """Return the column of so many requests, nothing of which is known."""
@@ -100,9 +98,7 @@ COLUMNS = {
         RequestColumn("deadline_missed", "?", "", "likewise: true if it missed its deadline", "deadline_missed", "on_request"),
     )
 }  # fmt: skip
-"""By name, in the order of requests.parquet."""
 STREAMED_COLUMNS = ("state", "stall_s", "deadline_missed")
-"""Columns of a run in which a device streams its model."""
 
 
 def recorder(requests: int, wanted: Collection[str] = ()) -> Recorder:

@@ -20,7 +20,7 @@ def duration(seconds: float, low_s: float | None = None, high_s: float | None = 
     '68 ms [51, 89]'
     """
     units = (("ms", 1e-3, 1.0), ("s", 1.0, 120.0), ("min", 60.0, 7200.0), ("h", 3600.0, inf))
-    unit, length_s = next((unit, length_s) for unit, length_s, below_s in units if _rounded(seconds) < below_s)
+    unit, length_s = next((unit, length_s) for unit, length_s, below_s in units if float(f"{seconds:.3g}") < below_s)
     if low_s is None or high_s is None:
         return f"{digits(seconds / length_s)} {unit}"
     text, ends = format_interval(seconds / length_s, low_s / length_s, high_s / length_s, signs="minus")
@@ -33,7 +33,7 @@ def digits(value: float) -> str:
     >>> digits(999.6), digits(5e-5)
     ('1,000', '0.00005')
     """
-    shown = _rounded(value)
+    shown = float(f"{value:.3g}")
     if abs(shown) >= 1000.0:
         return f"{value:,.0f}"
     decimals = 2 - floor(log10(abs(shown))) if shown else 0
@@ -64,13 +64,8 @@ def format_interval(
 ) -> tuple[str, str]:
     """Return a number and its interval as texts, with so many decimals that the interval's width has two digits.
 
-    There are more if the bound next to zero would otherwise be rounded to zero. Zero has no sign.
-
-    Args:
-        value: the number.
-        low, high: the ends of its interval, in the same unit; None for no interval, whose text is then empty.
-        signs: signs to show.
-        most: decimals at most, and those of a number without an interval.
+    There are more if the bound next to zero would otherwise be rounded to zero. Zero has no sign. Without an interval its text
+    is empty. `most`: decimals at most, and those of a number without an interval.
 
     >>> format_interval(100.54, 90.92, 110.63), format_interval(9.0, 0.31, 24.8)
     (('+101', '[+91, +111]'), ('+9.0', '[+0.3, +24.8]'))
@@ -102,7 +97,3 @@ def percent_interval(value: float, low: float | None, high: float | None, *, uni
 def _fixed(value: float, decimals: int, signs: Signs) -> str:
     text = f"{value:{'+' if signs == 'both' else ''},.{decimals}f}"
     return text if text.strip("+-0.") else text.lstrip("+-")
-
-
-def _rounded(value: float) -> float:
-    return float(f"{value:.3g}")

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from simnmt.network.series import RttSeries
-from simnmt.results.device_accounts import BatchAccount, PlannedDevice, StreamAccount
-from simnmt.results.energy import RunEnergy
+from simnmt.results.device_accounts import BatchAccount, PlannedDevice, RunEnergy, StreamAccount
+from simnmt.results.metrics import Assertion, Assessment, assess_run
 from simnmt.results.recommendation import best_row
-from simnmt.results.request_log import Misroutes, RequestLog, drawn_logs
-from simnmt.results.service_level import Assertion, Assessment, assess_run
+from simnmt.results.requests import Misroutes, RequestLog, drawn_logs
 from simnmt.results.summary import Device, Place, Row
 from simnmt.workload.length_table import LengthTable
 
@@ -63,11 +62,11 @@ class Cell:
     workload: str
     network: str
     devices: tuple[Device, ...]
-    """In the order of the targets."""
+    """In the order of the targets, as are the other tuples."""
     logs: Mapping[str, RequestLog]
-    """Policy -> request log."""
+    """By policy, as are the other mappings."""
     batches: Mapping[str, tuple[BatchAccount | None, ...]] = field(default_factory=dict)
-    """Policy -> batches of each target, None for one that did not batch; without policies for which no target batched."""
+    """None for a target that did not batch; without policies for which no target batched."""
     lengths: LengthTable | Any = None
     series: RttSeries | Any = None
     """Of a run that was just made; of a run directory, these two are None."""
@@ -79,14 +78,13 @@ class Cell:
     """How the numbers of each target's profile are known."""
     profile_names: tuple[str, ...] = ()
     misroutes: Mapping[str, Misroutes] = field(default_factory=dict)
-    """Policy -> how its decisions were judged; empty if misroutes are unknown."""
+    """How the decisions of each policy were judged; empty if misroutes are unknown."""
     streams: Mapping[str, tuple[StreamAccount | None, ...]] = field(default_factory=dict)
-    """Policy -> account of each target's streamed model, None for a model in memory; without policies for which no target
-    streamed."""
+    """None for a model in memory; without policies for which no target streamed."""
     planned: tuple[PlannedDevice | None, ...] = ()
     """Plans of each target's streamed model, None for a model in memory; empty if no target streams."""
     energies: Mapping[str, RunEnergy] = field(default_factory=dict)
-    """Policy -> its joules and money; empty if they are not accounted for."""
+    """Joules and money; empty if they are not accounted for."""
     profile_warnings: tuple[tuple[str, ...], ...] = ()
     """Effects on the numbers of what is doubtful about each target's profile; empty if they were not determined."""
 
@@ -128,8 +126,7 @@ def format_sources(profiles: Sequence[tuple[str, str]], series: Sequence[tuple[s
 def group_doubts(uses: Iterable[tuple[str, str, str, tuple[str, ...]]]) -> list[dict[str, Any]]:
     """Return each doubtful profile once, with the devices that use it: `profile`, `kind`, `devices`, `warnings`.
 
-    `uses`: device, its profile, how the profile's numbers are known, and the profile's warnings. Profiles without warnings are
-    left out.
+    `uses`: device, its profile, how the profile's numbers are known, and the profile's warnings.
     """
     devices: dict[tuple[str, str, tuple[str, ...]], dict[str, None]] = {}
     for device, profile, kind, messages in uses:
@@ -174,11 +171,9 @@ class Run:
     replicated: dict[Place, dict[str, list[float | None]]] = field(default_factory=dict)
     """Value of each replication by column, by which runs are compared and judged; in the manifest of a run directory."""
     scenario: dict[str, Any] = field(default_factory=dict)
-    """The resolved scenario."""
     live: LiveMeasurement | None = None
     """How the numbers were measured live; None if they are simulated."""
     directory: Path | None = None
-    """The run directory; None if none was written."""
     input_digests: dict[str, str] = field(default_factory=dict)
     """SHA-256 of every file that the run read, by its name in the scenario."""
     manifest: dict[str, Any] = field(default_factory=dict)
@@ -248,8 +243,7 @@ class Run:
 
         Args:
             text: a requirement of the recommended policy, or of another one, as in `"cnmt: p95_ms<=300"`.
-            workload: the workload judged; None: all.
-            network: the network judged; None: all.
+            workload, network: the ones judged; None: all.
 
         Raises `InputError` for an unknown metric, policy or place, and for a metric that the run does not have.
         """
@@ -272,21 +266,14 @@ class Run:
         parts: dict[str, list[Row]] = {"batches": [], "plans": [], "streams": [], "energy": []}
         for cell in self.cells:
             place = {"workload": cell.workload, "network": cell.network}
-            for policy, device, batched in cell.accounts("batches"):
-                parts["batches"].append({**place, "policy": policy, "device": device, **batched.as_json()})
+            for kind in ("batches", "streams"):
+                for policy, device, account in cell.accounts(kind):
+                    parts[kind].append({**place, "policy": policy, "device": device, **account.as_json()})
             for of_device, planned in zip(cell.devices, cell.planned, strict=False):
                 if planned is not None:
-                    plan = asdict(planned) | {"plannings": planned.plannings}
-                    parts["plans"].append({**place, "device": of_device.name, **plan})
-            for policy, device, streamed in cell.accounts("streams"):
-                parts["streams"].append({**place, "policy": policy, "device": device, **streamed.as_json()})
+                    parts["plans"].append({**place, "device": of_device.name, **planned.as_json()})
             for policy, energy in cell.energies.items():
-                for part in (*energy.devices, energy.links):
-                    parts["energy"].append({**place, "policy": policy, **_without_nan(asdict(part))})
+                parts["energy"] += [{**place, "policy": policy, **part} for part in energy.parts]
         known = {name: records for name, records in parts.items() if records or name == "batches"}
         live = {} if self.live is None else {"live": asdict(self.live)}
         return {**named, **known, **live, "notes": self.notes}
-
-
-def _without_nan(record: Row) -> Row:
-    return {name: None if value != value else value for name, value in record.items()}

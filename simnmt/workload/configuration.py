@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
+    BaseModel,
     BeforeValidator,
+    ConfigDict,
     Discriminator,
     Field,
+    RootModel,
     SerializerFunctionWrapHandler,
     Tag,
     model_serializer,
@@ -19,35 +22,39 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from simnmt.base.configuration import Configuration, EndOfSentence, InputFile, form_by_key
+from simnmt.base.configuration import Configuration, InputFile, form_by_key
 from simnmt.base.extension import Extended, Extensible
 from simnmt.workload.arrivals import Arrivals, BackToBack
-from simnmt.workload.arrivals.custom import custom_arrivals
-from simnmt.workload.corpus import read_corpus
-from simnmt.workload.custom import lengths_in
-from simnmt.workload.fertility import Fertility
-from simnmt.workload.filters import FILTERS, RatioFilter, dropped_warning, keep
+from simnmt.workload.arrivals.process import custom_arrivals
+from simnmt.workload.corpus import FilterName, RatioFilter, read_corpus
 from simnmt.workload.length_table import LengthTable, read_table
-from simnmt.workload.length_units import Side
-from simnmt.workload.lognormal_lengths import MIXES, SENTENCES, LognormalLengths
-from simnmt.workload.unit_configuration import FilePath, TokeniserUnit, Unit, refuse_unknown
+from simnmt.workload.length_units import Fertility, TokeniserKind, tokenisers_in
+from simnmt.workload.lengths import MIXES, SENTENCES, LognormalLengths, lengths_in
+
+_NAME_OR_KEYS = Discriminator(lambda value: "by_keys" if isinstance(value, (dict, BaseModel)) else "by_name")
+
+FilePath = Annotated[str, InputFile(), Field(min_length=1)]
+_TokeniserPath = Annotated[str, InputFile(files_of=tokenisers_in), Field(min_length=1)]
 
 
-def _table_of_name(name: str) -> dict[str, str]:
-    if not name.startswith("@") or len(name) < 2:
-        what = "{name} is no @name of a shipped length table (for a file of yours write a mapping, table: PATH)"
-        raise PydanticCustomError("not_a_shipped_name", what, {"name": name})
-    return {"table": name}
+class TokeniserUnit(RootModel[Annotated[dict[TokeniserKind, _TokeniserPath], Field(min_length=1, max_length=1)]]):
+    """Lengths in the tokens of a tokeniser: `{sentencepiece: PATH}` or `{tokenizers: PATH}`.
+
+    The path is relative to the scenario file, and names the file or a translation model's folder.
+    """
+
+    model_config = ConfigDict(strict=True, frozen=True)
+
+    def written(self, base: Path) -> str:
+        """Return the unit as `read_corpus` takes it."""
+        ((kind, path),) = self.root.items()
+        return f"{kind}:{base / path}"
 
 
-FilterName = Annotated[str, refuse_unknown("filter", FILTERS), Field(json_schema_extra={"enum": list(FILTERS)})]
-ShippedName = Annotated[str, Field(json_schema_extra={"pattern": "^@."})]
-
-
-FilterConfiguration = Annotated[
-    Annotated[FilterName, Tag("filter_by_name")] | Annotated[RatioFilter, Tag("filter_with_parameters")],
-    Discriminator(lambda value: "filter_with_parameters" if isinstance(value, (dict, RatioFilter)) else "filter_by_name"),
+Unit = Annotated[
+    Annotated[Literal["word", "mixed", "char"], Tag("by_name")] | Annotated[TokeniserUnit, Tag("by_keys")], _NAME_OR_KEYS
 ]
+Filter = Annotated[Annotated[FilterName, Tag("by_name")] | Annotated[RatioFilter, Tag("by_keys")], _NAME_OR_KEYS]
 
 
 class Lengths(Configuration):
@@ -61,14 +68,9 @@ class Lengths(Configuration):
     def load(self, base: Path) -> LengthTable:
         """Return the lengths in the units in which they are counted.
 
-        The stated fertility is not applied, since only the device profiles determine the unit (`fertility.convert_units`).
+        The stated fertility is not applied, since only the device profiles determine the unit (`convert_units`).
         Raises `CorpusError` for a fault of a file, `InputError` for an unknown `@name`.
         """
-
-    def warnings(self, table: LengthTable) -> tuple[str, ...]:
-        """Return the doubts about the table that `load` returned: a filter that dropped more than 5 % of the pairs."""
-        warning = dropped_warning(table.filtered)
-        return (warning,) if warning else ()
 
 
 @lru_cache(maxsize=8)
@@ -85,24 +87,14 @@ class TableFile(Lengths):
 
     table: Annotated[str, _TABLE_FILE, Field(min_length=1)]
     """`@name` of a shipped table, or a path, relative to the scenario file."""
-    end_of_sentence: EndOfSentence | None = None
-    """Which lengths of the table count the end-of-sentence token; left out: those that its header states, `none` by default."""
-    filter: FilterConfiguration | None = None
-    """Which further pairs are dropped; only by rules that look at lengths alone."""
 
     @model_serializer(mode="wrap")
     def _shortest(self, handler: SerializerFunctionWrapHandler) -> Any:
         return self.table if self.table.startswith("@") and self.model_fields_set == {"table"} else handler(self)
 
     def load(self, base: Path) -> LengthTable:
-        """Read the table and apply the filter of the configuration, if any."""
-        table = (_read_shipped_table if self.table.startswith("@") else read_table)(_TABLE_FILE.path(self.table, base))
-        if self.end_of_sentence is not None:
-            table = replace(table, end_of_sentence=self.end_of_sentence)
-        if self.filter is None:
-            return table
-        kept, dropped = keep(self.filter, table.src_len, table.tgt_len, table.count, per_word=table.tokens_per_word)
-        return table.only(kept, str(dropped))
+        """Read the table."""
+        return (_read_shipped_table if self.table.startswith("@") else read_table)(_TABLE_FILE.path(self.table, base))
 
 
 class _Text(Lengths):
@@ -112,32 +104,18 @@ class _Text(Lengths):
     """What a source length counts."""
     tgt_unit: Unit
     """What a target length counts."""
-    filter: FilterConfiguration = "cnmt"
+    filter: Filter = "cnmt"
     """Which pairs are dropped."""
     file_keys: ClassVar[tuple[str, ...]]
     """The keys that name the files of the text."""
 
-    def _files(self, base: Path) -> list[Path]:
-        return [base / getattr(self, key) for key in self.file_keys]
-
-    def _text_keys(self) -> tuple[str, str] | None:
-        return None
-
-    def _units(self, base: Path) -> dict[Side, str]:
-        return {"src": _corpus_unit(self.src_unit, base), "tgt": _corpus_unit(self.tgt_unit, base)}
-
     def load(self, base: Path) -> LengthTable:
         """Count the lengths of the text."""
-        source, *others = self._files(base)
-        units = self._units(base)
-        return read_corpus(
-            source, *others, keys=self._text_keys(), src_unit=units["src"], tgt_unit=units["tgt"], filter=self.filter
-        )[0]
-
-
-def _corpus_unit(unit: str | TokeniserUnit, base: Path) -> str:
-    """Return a unit as `read_corpus` takes it."""
-    return unit if isinstance(unit, str) else f"{unit.kind}:{base / unit.path}"
+        files = [base / getattr(self, key) for key in self.file_keys]
+        text_keys = (self.src_key, self.tgt_key) if isinstance(self, JsonLinesFile) else None
+        units = (self.src_unit, self.tgt_unit)
+        src_unit, tgt_unit = (unit if isinstance(unit, str) else unit.written(base) for unit in units)
+        return read_corpus(*files, keys=text_keys, src_unit=src_unit, tgt_unit=tgt_unit, filter=self.filter)[0]
 
 
 class TextFiles(_Text):
@@ -169,9 +147,6 @@ class JsonLinesFile(_Text):
     tgt_key: Annotated[str, Field(min_length=1)]
     """Key of the target text, such as `en`."""
 
-    def _text_keys(self) -> tuple[str, str]:
-        return self.src_key, self.tgt_key
-
 
 class LognormalMix(Configuration):
     """A mix of the paper on top-up batching, or moments of your own."""
@@ -184,21 +159,15 @@ class LognormalMix(Configuration):
     """Standard deviation of the source length, in subwords."""
     spread: Annotated[float, Field(ge=0.0, le=1.0)] = 0.12
     """Standard deviation of the logarithm of target over source length."""
-    end: Annotated[int, Field(ge=0, le=1000)] = 1
-    """Tokens of every target besides its text: the end symbol."""
     sentences: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     """Pairs of lengths that are drawn for the table; left out: those of the mix, 50,000 with moments of your own."""
-    seed: Annotated[int, Field(ge=0, le=2**32 - 1)] = 0
-    """Seed of the draw; the seed of the run deals the table's pairs to requests."""
 
     @model_validator(mode="after")
     def _one_of_both(self) -> LognormalMix:
-        moments = [self.src_mean, self.src_sd]
-        if self.mix is not None and moments != [None, None]:
-            what = "mix: {mix} has moments of its own (remove src_mean and src_sd, or mix)"
-            raise PydanticCustomError("mix_and_moments", what, {"mix": self.mix})
-        if self.mix is None and None in moments:
-            raise PydanticCustomError("no_moments", "expected mix: europarl or mix: opensubtitles, or src_mean and src_sd")
+        stated = [value is not None for value in (self.mix, self.src_mean, self.src_sd)]
+        if stated not in ([True, False, False], [False, True, True]):
+            what = "expected mix: europarl or mix: opensubtitles, or src_mean and src_sd"
+            raise PydanticCustomError("no_moments", what)
         return self
 
 
@@ -210,14 +179,12 @@ class SyntheticLengths(Lengths):
 
     def load(self, base: Path) -> LengthTable:
         """Draw the lengths."""
-        mix, name = self.lognormal, "lognormal"
-        if mix.mix is not None:
-            lengths, sentences, name = MIXES[mix.mix], SENTENCES[mix.mix], f"lognormal-{mix.mix}"
-            lengths = replace(lengths, spread=mix.spread, end=mix.end)
-        else:
-            assert mix.src_mean is not None and mix.src_sd is not None
-            lengths, sentences = LognormalLengths(mix.src_mean, mix.src_sd, mix.spread, mix.end), 50_000
-        return lengths.table(mix.sentences or sentences, mix.seed, name)
+        drawn = self.lognormal
+        if drawn.mix is not None:
+            moments = replace(MIXES[drawn.mix], spread=drawn.spread)
+            return moments.table(drawn.sentences or SENTENCES[drawn.mix], f"lognormal-{drawn.mix}")
+        assert drawn.src_mean is not None and drawn.src_sd is not None
+        return LognormalLengths(drawn.src_mean, drawn.src_sd, drawn.spread).table(drawn.sentences or 50_000)
 
 
 class CustomLengths(Extended, Lengths):
@@ -232,17 +199,20 @@ class CustomLengths(Extended, Lengths):
         return lengths_in(self.extension.value, self.kind, src_unit, tgt_unit)
 
 
+def _table_of_name(name: str) -> dict[str, str]:
+    if not name.startswith("@") or len(name) < 2:
+        what = "{name} is no @name of a shipped length table (for a file of yours write a mapping, table: PATH)"
+        raise PydanticCustomError("not_a_shipped_name", what, {"name": name})
+    return {"table": name}
+
+
+_ShippedName = Annotated[str, Field(json_schema_extra={"pattern": "^@."})]
 _form_of_mapping = form_by_key(
-    table=TableFile,
-    source=TextFiles,
-    target=TextFiles,
-    tsv=TsvFile,
-    jsonl=JsonLinesFile,
-    lognormal=SyntheticLengths,
+    table=TableFile, source=TextFiles, target=TextFiles, tsv=TsvFile, jsonl=JsonLinesFile, lognormal=SyntheticLengths
 )
 
 LengthsConfiguration = Annotated[
-    Annotated[TableFile, BeforeValidator(_table_of_name, json_schema_input_type=ShippedName), Tag("ShippedTable")]
+    Annotated[TableFile, BeforeValidator(_table_of_name, json_schema_input_type=_ShippedName), Tag("ShippedTable")]
     | Annotated[TableFile, Tag("TableFile")]
     | Annotated[TextFiles, Tag("TextFiles")]
     | Annotated[TsvFile, Tag("TsvFile")]

@@ -57,7 +57,7 @@ OTHERS = {
 }
 CODE = """\
 class Late:
-    def times(self, size, seed, replication, stream_name):
+    def times(self, n, rng):
         raise ValueError("no clock")
 
 

@@ -56,17 +56,17 @@ def test_profiles_of_a_folder_follow_the_shipped_ones(folder: Path, simnmt: Comm
     assert first_words(given.out)[-2:] == [str(folder / name) for name in ("calibration/gateway.json", "cloud.json")]
 
 
-def test_traces_are_listed_with_points_span_mean_and_origin(folder: Path, simnmt: Command) -> None:
+def test_traces_are_listed_with_samples_span_mean_and_origin(folder: Path, simnmt: Command) -> None:
     (folder / "traces" / "mine").mkdir(parents=True)
     (folder / "office.csv").rename(folder / "traces" / "mine" / "office.csv")
     (folder / "traces" / "lengths.csv").write_text("src_len,tgt_len,count\n1,1,1\n")
     done = simnmt("trace", "list")
     assert first_words(done.out) == ["@cp1", "@cp2", "traces/mine/office.csv"]
-    assert done.err.startswith("simnmt: note: left out traces/lengths.csv:1:1: no column is called like a time")
+    assert done.err.startswith("simnmt: note: left out traces/lengths.csv:1:1: no column called like a time")
     office = done.out.splitlines()[-1].split()
     assert office[1] == "RTT" and office[-5:] == ["40", "3.333", "min", "81.5", "ms"]
     trace = json.loads(simnmt("trace", "list", "--json").out)["traces"][0]
-    assert (trace["name"], trace["kind"], trace["points"], trace["duration_s"]) == ("@cp1", "synthetic", 60, 14_400.0)
+    assert (trace["name"], trace["kind"], trace["samples"], trace["duration_s"]) == ("@cp1", "synthetic", 60, 14_400.0)
     assert trace["mean"] == pytest.approx(0.080, rel=1e-3) and "RIPE Atlas" in trace["source"]
 
 

@@ -14,7 +14,7 @@ from simnmt.profile.blocks import ProfileError
 from simnmt.profile.origin import LengthUnit
 from simnmt.profile.profile_file import write_profile
 from simnmt.scenario.configuration import ScenarioConfiguration
-from simnmt.workload.errors import CorpusError
+from simnmt.workload import CorpusError
 
 SPACED = ["one two three four", "five six", "seven eight nine", "ten"] * 9
 

@@ -8,13 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from simnmt.network.link import Link, bytes_per_token
-from simnmt.network.overhead import (
+from simnmt.network.link import (
     ConstantOverhead,
     EmpiricalOverhead,
+    Link,
     LognormalOverhead,
     Overhead,
     OverheadConfiguration,
+    bytes_per_token,
 )
 from simnmt.network.series import BandwidthSeries, RttSeries, constant_rtt
 
@@ -34,10 +35,8 @@ def test_worked_example_of_cnmt_03() -> None:
     ("vocab", "expected"),
     [
         (1, 2),
-        (50_000, 2),
         (65_536, 2),
         (65_537, 3),
-        (85_000, 3),
         (250_000, 3),
         (1 << 24, 3),
         ((1 << 24) + 1, 4),
@@ -58,7 +57,6 @@ def test_each_direction_takes_half_the_rtt_and_the_time_of_its_payload() -> None
     link = Link(constant_rtt(0.05), 1e6, 4e6)
     assert link.ways_one_s(7.0, 1000, 1000, 2) == pytest.approx((0.025 + 0.016, 0.025 + 0.004), rel=1e-15)
     assert link.ways_one_s(7.0, 0, 0, 2) == (0.025, 0.025)
-    assert link.rtt_one_s(7.0) == 0.05
 
 
 def test_rtt_and_bandwidths_are_those_of_the_moment_on_separate_laps() -> None:
@@ -94,7 +92,6 @@ def test_one_request_and_columns_of_them_agree_to_the_last_bit(link: Link, reque
     at_s, src_len, tgt_len = (np.array(column) for column in zip(*requests, strict=True))
     columns = [column.tolist() for column in link.ways_s(at_s, src_len, tgt_len, token_bytes)]
     assert list(zip(*columns, strict=True)) == [link.ways_one_s(*request, token_bytes) for request in requests]
-    assert link.rtt.at(at_s).tolist() == [link.rtt_one_s(moment) for moment, _, _ in requests]
 
 
 DRAWS = 20_000

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from simnmt.nmt.errors import NmtError, TrainingError
 from simnmt.nmt.training.recipe import CorpusFiles, Recipe, read_training_corpus, recipe_for
 from simnmt.nmt.training.trainer import epoch_batches
-from simnmt.workload.errors import CorpusError
+from simnmt.workload import CorpusError
 from tests.nmt import toy_language
 
 LINES = [" ".join(toy_language.OTHER[(7 * k + j * j) % 10] for j in range(1 + k % 5)) for k in range(200)]

@@ -9,7 +9,7 @@ import pytest
 
 from simnmt.report.run_tables import policies_table, recommendation_badges
 from simnmt.report.table import Column, Table, TableCell, change, estimate, latency, share
-from simnmt.report.typography import number, signed, significant, typeset
+from simnmt.report.typography import number, significant, typeset
 from simnmt.results import Run
 
 HOSTILE = "<script>alert(1)</script>|"
@@ -79,7 +79,6 @@ def test_numbers_read_well(value: float, decimals: int, text: str) -> None:
 
 
 def test_numbers_in_texts_are_set_like_ours() -> None:
-    assert [signed(1.5), signed(-1.5), signed(0.001)] == ["+1.50", "\u22121.50", "0.00"]
     assert typeset("18,730 pairs, 2009,2010, (-3.5) 26.15 - 4.78, CP-2, 1,200,300") == (
         "18\u202f730 pairs, 2009,2010, (\u22123.5) 26.15 \u2212 4.78, CP-2, 1\u202f200\u202f300"
     )

@@ -19,7 +19,7 @@ from simnmt.devices import batch as batch_room
 from simnmt.devices.device import LeastLoadedOfDrawn
 from simnmt.devices.failures import Failures
 from simnmt.experiment import units as unit_module
-from simnmt.network.down_times import DownTimes
+from simnmt.network.outages import DownTimes
 from simnmt.policies import Fixed, LeastTotal, TransferEstimate
 from simnmt.policies.decision import DecisionView
 from simnmt.profile.cost import DecodingCost

@@ -1,0 +1,340 @@
+"""The least deployment for a rate: the cheapest combination of the varied keys that keeps a service level with a certainty.
+
+All candidates meet the same random numbers. Each one that keeps the level in a short run, or misses it by little, is run with
+all requests and replications. Those that still keep it are ordered by what is to be least. The first of them that keeps the
+level with the certainty asked for is the choice: that is judged by runs with random numbers and drawn profiles of their own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import chain, groupby, islice, product
+from math import ceil, inf, isfinite, log, prod
+from statistics import mean
+from typing import Any, Literal, get_args
+
+from simnmt.base.errors import InputError
+from simnmt.base.suggestions import format_list
+from simnmt.experiment.cases import RunPlan
+from simnmt.experiment.trial import (
+    Certainty,
+    Level,
+    Open,
+    Outcome,
+    Site,
+    Trial,
+    basis_of,
+    deployable_sites,
+    describe_level,
+    draw_profiles,
+    judge_certainty,
+)
+from simnmt.results.metrics import objective_metric
+from simnmt.results.statistics import Estimate, change_percent
+from simnmt.results.summary import Row, known
+from simnmt.scenario.configuration import END_NODE, ScenarioConfiguration
+from simnmt.scenario.document import Override
+from simnmt.scenario.varied_keys import VariedKey, check_disjoint
+
+VARIABLE = ("devices", "networks", "policies", "late_answers", "fit")
+"""Parts of a scenario that describe a deployment: no other key is varied."""
+FIXED_KEYS = {name: "it is no part of a deployment" for name in ScenarioConfiguration.model_fields if name not in VARIABLE}
+MOST_CANDIDATES = 2_000
+"""Most combinations of the varied keys."""
+SLACK = log(1.3)
+"""Excess of a short run with which a candidate is run with all requests."""
+MOST_UNSURE = 12
+"""Candidates whose certainty is judged before the surest of them is taken."""
+
+Minimised = Literal["servers", "cost", "energy", "latency"]
+"""What is to be least."""
+SPENT = {"cost": "cost_per_request", "energy": "energy_j"}
+"""Objective of a scenario by what is to be least."""
+
+
+@dataclass(eq=False, slots=True)
+class Candidate:
+    """The scenario with one value of each varied key, under one policy, at the rate of the plan, and its runs."""
+
+    choice: dict[str, Any]
+    """Varied key to value, and `policy` if the scenario has several."""
+    overrides: tuple[Override, ...]
+    sites: tuple[Site, ...]
+    """One for each workload and network."""
+    boxes: dict[str, int]
+    """Boxes of the devices that are varied and that the policy may use: those of other devices are there in any case."""
+    trials: list[list[Trial]] = field(default_factory=list)
+    """By site: a short run, or all replications if that was kept; empty if it was not simulated."""
+    certainty: Certainty | None = None
+    """None until it is judged."""
+
+    @property
+    def policy(self) -> str:
+        """The policy."""
+        return self.sites[0].policy
+
+    @property
+    def servers(self) -> int:
+        """Number of the boxes."""
+        return sum(self.boxes.values())
+
+    @property
+    def probability(self) -> float:
+        """Probability that a run keeps the level; 0 if that was not judged."""
+        return 0.0 if self.certainty is None else self.certainty.probability
+
+    @property
+    def outcome(self) -> Outcome:
+        """The outcome of its runs at the worst site."""
+        return max(map(Outcome.of, self.sites, self.trials), key=lambda outcome: outcome.excess)
+
+    def replicated(self, column: str) -> list[float]:
+        """Return a column of each replication, mean over the sites; infinite if all requests are lost."""
+        by_replication = zip(*self.trials, strict=True)
+        return [mean(known(trial.numbers.get(column, inf)) for trial in trials) for trials in by_replication]
+
+    def __str__(self) -> str:
+        """Return the choice on one line, such as `2 cloud servers, policy=cnmt`."""
+        servers = [f"{count} {device} server{'s' * (count > 1)}" for device, count in self.boxes.items()]
+        counts = {f"devices.{device}.count" for device in self.sites[0].plan.scenario.devices}
+        others = [f"{key}={format_choice(value)}" for key, value in self.choice.items() if key not in counts]
+        return ", ".join([*servers, *others]) or "no varied server"
+
+
+def format_choice(value: Any) -> str:
+    """Return a value as YAML on one line, as a user writes it after `--set KEY=`."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+@dataclass(frozen=True, slots=True)
+class DeploymentPlan:
+    """The least deployment that keeps a service level at a rate."""
+
+    name: str
+    """Of the scenario."""
+    level: str
+    rate_rps: float
+    minimised: Minimised
+    objective: str
+    """The objective of a scenario by which deployments are compared, unless that is the number of servers."""
+    certainty: float
+    """Probability from which the plan counts as sure."""
+    candidates: list[Candidate]
+    choice: Candidate | None
+    """None if no candidate keeps the level."""
+    runner_up: Candidate | None
+    """The next one that keeps the level."""
+    nearest_miss: Candidate | None
+    """The candidate that misses the level by least, if all miss it."""
+    scenario: ScenarioConfiguration
+    """The scenario of the choice, at the rate; that of the nearest miss without a choice."""
+    sources: str
+    """Kinds of the device profiles and of the round trips."""
+    warnings: list[str]
+
+    @property
+    def is_met(self) -> bool:
+        """Whether some candidate keeps the level."""
+        return self.choice is not None
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether the choice keeps the level with the probability asked for."""
+        return self.choice is not None and self.choice.probability >= self.certainty
+
+    @property
+    def simulated(self) -> list[Candidate]:
+        """The candidates that were simulated."""
+        return [candidate for candidate in self.candidates if candidate.trials]
+
+    def value(self, candidate: Candidate) -> float:
+        """Return the number of a candidate that is to be least, in its SI unit."""
+        if self.minimised == "servers":
+            return candidate.servers
+        return mean(candidate.replicated(objective_metric(self.objective).column))
+
+    @property
+    def latency_change(self) -> Estimate | None:
+        """Change of the mean latency from the choice to the runner-up in percent, paired by replication."""
+        if self.choice is None or self.runner_up is None:
+            return None
+        return change_percent(self.runner_up.replicated("mean_latency_s"), self.choice.replicated("mean_latency_s"))
+
+    def document(self) -> Row:
+        """Return the plan as JSON."""
+
+        def describe(candidate: Candidate | None) -> Row | None:
+            if candidate is None:
+                return None
+            value = self.value(candidate)
+            shown = {name: getattr(candidate, name) for name in ("choice", "policy", "servers", "boxes")}
+            certainty = None if candidate.certainty is None else asdict(candidate.certainty)
+            number = value if isfinite(value) else None
+            return shown | {"objective": number, "certainty": certainty} | candidate.outcome.document()
+
+        shown = ("name", "level", "rate_rps", "sources", "warnings")
+        return {name: getattr(self, name) for name in shown} | {
+            "minimise": self.minimised,
+            "candidates": len(self.candidates),
+            "choice": None if self.choice is None else self.choice.choice,
+            "p_slo": None if self.choice is None else self.choice.probability,
+            "sure": self.is_sure,
+            "chosen": describe(self.choice),
+            "runner_up": describe(self.runner_up),
+            "nearest_miss": describe(self.nearest_miss),
+            "latency_change_percent": None if self.latency_change is None else asdict(self.latency_change),
+        }
+
+
+def find_deployment(
+    keys: Sequence[VariedKey],
+    open_plan: Open,
+    level: Level,
+    *,
+    rate_rps: float,
+    minimised: Minimised,
+    certainty: float,
+    progress: Callable[[float, int], None] | None,
+) -> DeploymentPlan:
+    """Return the least deployment that keeps the level at a rate with a certainty (`simnmt.plan`).
+
+    The choice is the surest candidate if none is sure, and None if all miss the level. `keys`: the varied ones; empty: the
+    number of boxes of the last device.
+    """
+    if minimised not in get_args(Minimised):
+        raise InputError(f"minimise: unknown {minimised!r}", remedy=f"give {format_list(get_args(Minimised), 'or')}")
+    if not 0.0 < rate_rps < 1e9:
+        raise InputError(f"a rate of {rate_rps:g} requests/s", remedy="give a number above 0 and below 1e9")
+    if not 0.0 < certainty <= 0.999:
+        raise InputError(f"a certainty of {certainty:g}", remedy="give a number above 0 and at most 0.999, such as 0.95")
+    plan = open_plan(())
+    given = plan.scenario.objective
+    objective = SPENT.get(minimised, given if objective_metric(given).sample == "latency" else "mean")
+
+    def open_candidate(overrides: Iterable[Override]) -> RunPlan:
+        extra = [Override.of("objective", objective, f"minimise {minimised}")] if minimised in SPENT else []
+        return open_plan([*overrides, *extra])
+
+    def judge(candidate: Candidate, *, to_end: bool) -> Certainty:
+        drawn = draw_profiles(candidate.overrides, open_candidate, certainty)
+        return judge_certainty(candidate.sites, drawn, certainty, to_end=to_end)
+
+    candidates = make_candidates(keys or [default_key(plan, level, rate_rps)], open_candidate, level, rate_rps)
+    columns = ["mean_latency_s"] if minimised == "servers" else [objective_metric(objective).column, "mean_latency_s"]
+    kept = _kept(candidates, columns, minimised == "servers", progress)
+    judged: list[Candidate] = []
+    for candidate in islice(kept, MOST_UNSURE):
+        candidate.certainty = judge(candidate, to_end=False)
+        judged.append(candidate)
+        if candidate.probability >= certainty:
+            break
+    choice = max(judged, key=lambda candidate: candidate.probability, default=None)
+    if choice is not None and choice.probability < certainty:
+        # The runs that ended when the certainty was out of reach would understate the probability.
+        choice.certainty = judge(choice, to_end=True)
+    shown = choice or min(candidates, key=lambda candidate: candidate.outcome.excess)
+    plan = shown.sites[0].plan
+    trials = [(site, trial) for site, of_site in zip(shown.sites, shown.trials, strict=True) for trial in of_site]
+    sources, doubts = basis_of(plan, level, trials, plan.scenario.replications)
+    return DeploymentPlan(
+        name=plan.scenario.name,
+        level=describe_level(level),
+        rate_rps=rate_rps,
+        minimised=minimised,
+        objective=objective,
+        certainty=certainty,
+        candidates=candidates,
+        choice=choice,
+        runner_up=next((candidate for candidate in chain(kept, judged) if candidate is not choice), None),
+        nearest_miss=shown if choice is None else None,
+        scenario=_at_rate(plan.scenario, rate_rps),
+        sources=sources,
+        warnings=doubts,
+    )
+
+
+def default_key(plan: RunPlan, level: Level, rate_rps: float) -> VariedKey:
+    """Return the count of the last device, from 1 to twice the boxes that the rate would saturate and a few more."""
+    device = list(plan.scenario.devices)[-1]
+    if device == END_NODE:
+        raise InputError("there is no device whose boxes could be counted", remedy="name keys to vary")
+    box_rps = min(site.box_saturation_rps[device] for site in next(deployable_sites(plan, level)))
+    most = min(2 * ceil(rate_rps / box_rps) + 2, MOST_CANDIDATES + 1)
+    return VariedKey(("devices", device, "count"), f"devices.{device}.count=1:{most}", tuple(range(1, most + 1)))
+
+
+def make_candidates(keys: Sequence[VariedKey], open_plan: Open, level: Level, rate_rps: float) -> list[Candidate]:
+    """Return all combinations of the values of some keys under each policy, each checked.
+
+    Combinations that differ in boxes that the policy does not use are one candidate, with the fewest of them. Raises the error
+    of a wrong key or value.
+    """
+    for key in keys:
+        key.check(FIXED_KEYS)
+    check_disjoint(keys)
+    if prod(len(key.values) for key in keys) > MOST_CANDIDATES:
+        what = f"more than {MOST_CANDIDATES:,} combinations of {', '.join(key.name for key in keys)}"
+        raise InputError(what, remedy="name fewer values to vary")
+    varied = {key.location[1] for key in keys if key.location[0] == "devices"} - {END_NODE}
+    candidates: dict[str, tuple[int, Candidate]] = {}
+    for overrides in product(*(key.overrides for key in keys)):
+        policies = list(deployable_sites(open_plan(overrides), level))
+        for sites in policies:
+            choice = {key.name: override.value for key, override in zip(keys, overrides, strict=True)}
+            if len(policies) > 1:
+                choice["policy"] = sites[0].policy
+            devices = sites[0].devices
+            boxes = {part.name: part.servers for part in devices if part.name in varied & sites[0].used}
+            at_rate = tuple(site.at_rate(rate_rps) for site in sites)
+            candidate = Candidate(choice, tuple(overrides), at_rate, boxes)
+            paid = sum(device.servers for device in devices), candidate
+            candidates[str(candidate)] = min(candidates.get(str(candidate), paid), paid, key=lambda pair: pair[0])
+    return [candidate for _, candidate in candidates.values()]
+
+
+def _kept(
+    candidates: Sequence[Candidate], columns: Sequence[str], by_servers: bool, progress: Callable[[float, int], None] | None
+) -> Iterator[Candidate]:
+    """Yield the candidates that keep the level, the least by the columns first; of equal ones, those of a fixed policy.
+
+    `by_servers`: the fewest servers come first, so that more boxes than those of the answer are not simulated.
+    """
+
+    def servers(candidate: Candidate) -> int:
+        return candidate.servers if by_servers else 0
+
+    def rank(candidate: Candidate) -> list[float]:
+        # Four digits: what differs by less is equal, and stays in the order of the candidates.
+        return [float(f"{mean(candidate.replicated(column)):.4g}") for column in columns]
+
+    done = 0
+    for _, group in groupby(sorted(candidates, key=servers), servers):
+        kept = []
+        for candidate in group:
+            done += 1
+            if _keeps_level(candidate):
+                kept.append(candidate)
+            if progress is not None:
+                progress(done, len(candidates))
+        yield from sorted(kept, key=rank)
+
+
+def _keeps_level(candidate: Candidate) -> bool:
+    """Simulate a candidate, and return whether it keeps the level in all replications together."""
+    scenario = candidate.sites[0].plan.scenario
+    candidate.trials = [[site.trial(0, site.short_run)] for site in candidate.sites]
+    if candidate.outcome.excess > SLACK:
+        return False
+    numbers = range(scenario.replications)
+    candidate.trials = [[site.trial(number, scenario.requests) for number in numbers] for site in candidate.sites]
+    return candidate.outcome.excess <= 0.0
+
+
+def _at_rate(scenario: ScenarioConfiguration, rate_rps: float) -> ScenarioConfiguration:
+    """Return a scenario with the rate in the keys of its arrivals, where such keys are known."""
+    workloads = {}
+    for name, workload in scenario.workloads.items():
+        workloads[name] = workload.model_copy(update={"arrivals": workload.arrivals.at_rate(rate_rps)})
+    return scenario.model_copy(update={"workloads": workloads})
