@@ -19,7 +19,7 @@ from functools import cache, partial
 from importlib import metadata
 from operator import attrgetter
 from pathlib import Path
-from traceback import FrameSummary, extract_tb
+from traceback import extract_tb
 from types import ModuleType
 from typing import Any, NamedTuple, NoReturn, get_args, get_type_hints
 from zlib import crc32
@@ -106,14 +106,16 @@ class Code(NamedTuple):
         """Import the class, function or object. A file is executed at each call. Raises `ExtensionError`."""
         module, _, name = self.kind.rpartition(":")
         try:
-            value: Any = self._module(module) if is_code(self.kind) else self._entry_point.load()
+            if not is_code(self.kind):
+                return self._entry_point.load()
+            value = self._module(module)
         except ModuleNotFoundError as error:
             what = f"{self.kind} cannot be imported: no module {error.name}"
             raise ExtensionError(what, remedy="check the name, or install its package") from None
         except FAULTS as error:
             raise ExtensionError(f"{self.kind} cannot be imported: {describe_fault(error)}") from error
         try:
-            return attrgetter(name)(value) if is_code(self.kind) else value
+            return attrgetter(name)(value)
         except AttributeError:
             remedy = did_you_mean(name, [known for known in vars(value) if not known.startswith("_")])
             raise ExtensionError(f"{Path(module).name} has no {name}", remedy=remedy) from None
@@ -153,22 +155,14 @@ def describe_fault(error: BaseException) -> str:
     if isinstance(error, Interrupted):
         raise error
     _LOG.info("a user's code raised %s", type(error).__name__, exc_info=error)
-    ours = (str(Path(__file__).parents[1]), "<frozen")
+    ours, python = (str(Path(__file__).parents[1]), "<frozen"), str(Path(importlib.__file__).parents[1])
     frames = [frame for frame in extract_tb(error.__traceback__) if not frame.filename.startswith(ours)]
-    place = ""
-    if frames:
-        file = min(frames, key=_remoteness).filename
-        line = [frame.lineno for frame in frames if frame.filename == file][-1]
-        place = f" in {Path(file).name}:{line}"
+    # simnmt calls the user's code, which may call a library.
+    users = [frame for frame in frames if "-packages" in frame.filename or not frame.filename.startswith(python)]
+    lines = [frame.lineno for frame in users if frame.filename == users[0].filename]
+    place = f" in {Path(users[0].filename).name}:{lines[-1]}" if users else ""
     text, name = describe_error(error), type(error).__name__
     return f"{name}{'' if text == name else f': {text}'}{place}"
-
-
-def _remoteness(frame: FrameSummary) -> int:
-    """Return 0 for a frame of a user's file, 1 for one of an installed package, and 2 for one of Python itself."""
-    if "site-packages" in Path(frame.filename).parts:
-        return 1
-    return 2 if frame.filename.startswith(str(Path(importlib.__file__).parents[1])) else 0
 
 
 @dataclass(slots=True, eq=False)
@@ -210,8 +204,7 @@ class Extension:
 
     def fault(self, what: str, remedy: str | None = None) -> ExtensionError:
         """Return the error of a call during a run, with the key of the scenario and its place."""
-        if (place := self.place) is None:
-            return ExtensionError(what, remedy=remedy)
+        place = self.place or InputError("")
         return ExtensionError(f"{place.what}{what}", path=place.path, line=place.line, column=place.column, remedy=remedy)
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:

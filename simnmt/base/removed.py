@@ -50,6 +50,7 @@ COMMANDS: Mapping[str, str] = {
     **dict.fromkeys(
         ("reproduce vocab --heldout", "reproduce vocab --references"), "give --text LABEL=TRAIN,HELDOUT,REFERENCES"
     ),
+    "sti run --pace": "profile the store at that pace, and name the profile",
     "sti inspect --layers": "leave it out: the table of the layers is always printed",
     **dict.fromkeys(
         [f"sti train --{name}" for name in ("pooling", "embedding-rate", "embedding-dropout", "word-dropout", "smoothing")],

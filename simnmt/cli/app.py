@@ -126,13 +126,12 @@ def _set_verbosity(context: typer.Context, parameter: typer.CallbackParam, given
         set_verbosity(**chosen)
 
 
+_QUIET = "Print no notes and no progress."
 _LOG = "Print a log on standard error; -vv: in detail."
 
 
 def _top(
-    quiet: Annotated[
-        bool, flag("--quiet", "Print no notes and no progress.", "-q", callback=_set_verbosity, group="Messages")
-    ] = False,
+    quiet: Annotated[bool, flag("--quiet", _QUIET, "-q", callback=_set_verbosity, group="Messages")] = False,
     verbose: Annotated[int, option("", _LOG, "--verbose", "-v", count=True, callback=_set_verbosity, show_default=False)] = 0,
     version: Annotated[bool, flag("--version", "Print the version and end.", callback=_version, is_eager=True)] = False,
 ) -> None:

@@ -41,6 +41,7 @@ PARTS = ("execution", "step", "decoder", "disk", "energy", "overheads")
 Api = Literal["libretranslate", "openai"]
 _MODELS = "bilstm, gru, gru-512, marian, sharp, sharp-s1 to -s7, an architecture file, a model's folder, a Hugging Face id."
 _TYPES = "float32, bfloat16, float16, float16_weights, int8 or int16, as doctor shows them. [default: float32]"
+_PARTS = f"Measure this part: {', '.join(PARTS)}; repeatable. Without execution, completes OUT. [default: all]"
 _TEXT = "Sentences for a trained model, one a line: how a beam ends, and what --vocabulary or sharp decoders change."
 _UNIT = "What a token is, or SRC:TGT. [default: the folder's tokeniser; else word (bilstm, gru) or subword]"
 _GAP = "Idle so long before each single execution, as the workload lets the box, and keep every repeat. [default: none]"
@@ -55,34 +56,21 @@ def calibrate(
     threads: Annotated[int | None, option("T", "CPU threads. [default: one for each core]", min=1)] = None,
     compute_type: Annotated[str | None, option("TYPE", _TYPES)] = None,
     beam: Annotated[int, option("B", "Hypotheses kept; 1 is greedy.", min=1)] = 1,
-    vocabulary: Annotated[
-        list[str] | None, option("BUNDLE", "Bundle of simnmt vocab build to compare with the whole vocabulary; repeatable.")
-    ] = None,
+    vocabulary: Annotated[list[str] | None, option("BUNDLE", "Vocabulary bundle to compare with all tokens.")] = None,
     direction: Annotated[str | None, option("NAME", "Direction whose clusters are used, of a bundle with several.")] = None,
     quick: Annotated[bool, flag("--quick", "Six corner cells, few batch sizes: a minute or two.", group="Measurement")] = False,
-    paper: Annotated[
-        bool, flag("--paper", "As the C-NMT paper: 10,000 single inferences with the lengths of a corpus.")
-    ] = False,
-    part: Annotated[
-        list[str] | None,
-        option("NAME", f"Measure this part: {', '.join(PARTS)}; repeatable. Without execution, completes OUT. [default: all]"),
-    ] = None,
+    paper: Annotated[bool, flag("--paper", "As the C-NMT paper: 10,000 single inferences by a length table.")] = False,
+    part: Annotated[list[str] | None, option("NAME", _PARTS)] = None,
     lengths: Annotated[str | None, option("FILE|@NAME", "Length table for --paper. [default: @de-en-news]")] = None,
     inferences: Annotated[int, option("N", "Inferences of --paper.", min=6)] = 10_000,
-    max_batch: Annotated[
-        int | None, option("N", "Largest batch of steps and encoders. [default: 64, with --quick 16]", min=8, max=1024)
-    ] = None,
+    max_batch: Annotated[int | None, option("N", "Largest batch. [default: 64, with --quick 16]", min=8, max=1024)] = None,
     max_src_len: Annotated[int, option("N", "Longest source of the grid, tokens.", min=8, max=4096)] = 100,
     max_tgt_len: Annotated[int, option("N", "Longest target of the grid, tokens.", min=8, max=4096)] = 100,
     text: Annotated[str | None, option("FILE", _TEXT)] = None,
-    src_lang: Annotated[
-        str | None, option("CODE", "Language of --text as a model of Hugging Face writes it, such as deu_Latn (NLLB).")
-    ] = None,
+    src_lang: Annotated[str | None, option("CODE", "Language of --text as the model writes it: deu_Latn (NLLB).")] = None,
     tgt_lang: Annotated[str | None, option("CODE", "Language to translate to, such as eng_Latn.")] = None,
     pace: Annotated[float | None, pace_option("as fast as the disk gives")] = None,
-    endpoint: Annotated[
-        str | None, option("URL", "Measure this running service instead of a model on this box.", group="Running service")
-    ] = None,
+    endpoint: Annotated[str | None, option("URL", "Service to measure instead of a model.", group="Running service")] = None,
     api: Annotated[Api, option(None, "What the service speaks; openai needs --model.")] = "libretranslate",
     source: Annotated[str, option("CODE", "Language of --text.")] = "de",
     target: Annotated[str, option("CODE", "Language of the translations.")] = "en",

@@ -82,8 +82,6 @@ def fit(src: Source, *, tgt: Target = None, counting: Counting, as_json: AsJson 
     print(f"of the pairs:                   R2 {pairs_r2}, MSE {line.pairs_mse:.4f} tokens^2")
     print(f"of the means per source length: R2 {means_r2}, MSE {line.means_mse:.4f} tokens^2 (weighted by pairs)")
     print(dropped)
-    if line.remark:
-        print(f"note: {line.remark}")
 
 
 @app.command()

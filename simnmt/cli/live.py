@@ -75,9 +75,7 @@ class EngineOptions:
     batching: Annotated[str | None, option("KIND:SIZE", "mini:8, maxi:8 or top-up:8. [default: one by one]")] = None
     longest_wait: Annotated[float | None, time_option("How long the first sentence waits for company. [default: 0s]")] = None
     max_len: Annotated[int | None, option("N", "Most target tokens. [default: twice the source's and 10]", min=1)] = None
-    src_lang: Annotated[
-        str | None, option("CODE", "Language of the text as a model of Hugging Face writes it, such as deu_Latn (NLLB).")
-    ] = None
+    src_lang: Annotated[str | None, option("CODE", "Language of the text as the model writes it: deu_Latn (NLLB).")] = None
     tgt_lang: Annotated[str | None, option("CODE", "Language of its translations, such as eng_Latn.")] = None
     cpus: Annotated[Any, option("N[,N]", "Processors to which the engine is pinned. [default: any]", parser=parse_integers)] = (
         None
@@ -100,17 +98,13 @@ class ServiceOptions:
 
     source: Annotated[str, option("CODE", "Language that is translated.", group="Clients")] = "de"
     target: Target = "en"
-    listen: Annotated[
-        str | None, option("HOST:PORT", "Where clients connect; port 0: any. [default: server 5001, gateway 5000]")
-    ] = None
+    listen: Annotated[str | None, option("HOST:PORT", "Port 0: any. [default: 127.0.0.1, 5001; gateway 5000]")] = None
     token_file: Annotated[Path | None, option("FILE", f"Token that clients must send; else that of ${TOKEN}.")] = None
     tls_cert: Annotated[Path | None, option("FILE", "Certificate, PEM.")] = None
     tls_key: Annotated[Path | None, option("FILE", "Its key, PEM.")] = None
     behind_proxy: Annotated[bool, flag("--behind-proxy", "A proxy before the service encrypts.")] = False
     allow_origin: Annotated[str | None, option("ORIGIN|*", "Origin of web pages whose scripts may ask. [default: none]")] = None
-    forced_lengths: Annotated[
-        bool, flag("--forced-lengths", "Let requests state their number of target tokens, to validate.")
-    ] = False
+    forced_lengths: Annotated[bool, flag("--forced-lengths", "Let requests state their target tokens, to validate.")] = False
     max_waiting: Annotated[int, option("N", "Most texts under way; more are refused (429).", min=1, group="Limits")] = 256
     max_texts: Annotated[int, option("N", "Most texts of a request.", min=1)] = 100
     max_body: Annotated[int, option("SIZE", "Largest body (413). [default: 1MB]", parser=parse_bytes, show_default=False)] = (
@@ -141,9 +135,7 @@ def server(
     service: ServiceOptions,
     changes: Overrides,
     scenario: Annotated[str | None, argument("[SCENARIO|RUN_DIR]", "Serve a device of it as its profile says.")] = None,
-    device: Annotated[
-        str | None, option("NAME", "Device of the scenario; without a scenario, cpu or cuda. [default: the last; cpu]")
-    ] = None,
+    device: Annotated[str | None, option("NAME", "Device of the scenario, else cpu or cuda. [default: the last; cpu]")] = None,
     any_model: AnyModel = False,
     as_json: AsJson = False,
 ) -> None:
@@ -183,28 +175,16 @@ def gateway(
     service: ServiceOptions,
     changes: Overrides,
     scenario: Annotated[str, argument("SCENARIO|RUN_DIR", "The devices, and what the policies know.")],
-    servers: Annotated[
-        list[str] | None, option("[DEVICE=]URL", "Server of each device but the first; repeatable.", "--server")
-    ] = None,
+    servers: Annotated[list[str] | None, option("[DEVICE=]URL", "Server of each device but the first.", "--server")] = None,
     policy: Annotated[str | None, option("NAME", "Policy of the scenario. [default: the one that the run recommends]")] = None,
     workload: Workload = None,
-    server_token_file: Annotated[
-        Path | None, option("FILE", f"Token that the servers ask for; else that of ${SERVER_TOKEN}.")
-    ] = None,
+    server_token_file: Annotated[Path | None, option("FILE", f"Token of the servers; else that of ${SERVER_TOKEN}.")] = None,
     ca_file: CaFile = None,
-    offload_timeout: Annotated[
-        float, time_option("Time for a server to answer, before the gateway translates. [default: 10s]")
-    ] = 10.0,
+    offload_timeout: Annotated[float, time_option("Time for a server before the gateway translates. [default: 10s]")] = 10.0,
     delays: Delays = False,
-    local_token_file: Annotated[
-        Path | None, option("FILE", f"Token that --local-server asks for; else that of ${LOCAL_TOKEN}.")
-    ] = None,
-    local_server: Annotated[
-        str | None, option("URL", "Service of this box that translates what stays, in place of an engine of the gateway.")
-    ] = None,
-    local_unit: Annotated[
-        str | None, option("UNIT", "Its tokens: sentencepiece:PATH, tokenizers:PATH. [default: the profile's, if countable]")
-    ] = None,
+    local_token_file: Annotated[Path | None, option("FILE", f"Token of --local-server; else that of ${LOCAL_TOKEN}.")] = None,
+    local_server: Annotated[str | None, option("URL", "Service of this box in place of the gateway's engine.")] = None,
+    local_unit: Annotated[str | None, option("UNIT", "Its tokens, as sentencepiece:PATH. [default: the profile's]")] = None,
     any_model: AnyModel = False,
     as_json: AsJson = False,
 ) -> None:
@@ -267,9 +247,7 @@ def replay(
     token_file: Annotated[Path | None, option("FILE", f"Token that the service asks for; else that of ${TOKEN}.")] = None,
     ca_file: CaFile = None,
     workload: Workload = None,
-    text: Annotated[
-        Path | None, option("FILE", "Send its lines in turn, and let the model end them, in place of the workload's lengths.")
-    ] = None,
+    text: Annotated[Path | None, option("FILE", "Send its lines in turn, not texts of the workload's lengths.")] = None,
     device: Annotated[str | None, option("NAME", "Device that a server stands for. [default: by its engine]")] = None,
     source: Source = "de",
     target: Target = "en",

@@ -51,21 +51,13 @@ def train(
     keys: Keys = None,
     model: Annotated[str, option("NAME|FILE", "gru, bilstm, sharp, transformer, or an architecture file.")] = "gru",
     vocab: Annotated[int | None, option("V", "Subwords a side; of both for a transformer. [default: 8000]", min=1)] = None,
-    epochs: Annotated[
-        float | None, option("E", "End after E passes over the text. [default: 10 if nothing else ends it]", min=0)
-    ] = None,
+    epochs: Annotated[float | None, option("E", "End after E passes. [default: 10 if nothing else ends it]", min=0)] = None,
     steps: Annotated[int | None, option("N", "End after N batches.", min=0)] = None,
     minutes: Annotated[float | None, option("M", "End after M minutes, all sittings together.", min=0)] = None,
     batch_tokens: Annotated[int | None, option("N", "Most tokens of a batch's longer side. [default: 1024]")] = None,
-    heldout: Annotated[
-        int | None, option("N", "Pairs set aside to choose the weights by, and as many to judge them. [default: 1000]")
-    ] = None,
-    peak_rate: Annotated[
-        float | None, option("R", "Greatest learning rate. [default: 0.002; transformer 0.001]", "--rate")
-    ] = None,
-    warmup_steps: Annotated[
-        int | None, option("N", "Batches until the rate is greatest. [default: 500; transformer 1000]", "--warmup")
-    ] = None,
+    heldout: Annotated[int | None, option("N", "Pairs to choose the weights by, and as many to judge. [default: 1000]")] = None,
+    peak_rate: Annotated[float | None, option("R", "Greatest rate. [default: 0.002; transformer 0.001]", "--rate")] = None,
+    warmup_steps: Annotated[int | None, option("N", "Batches until then. [default: 500; transformer 1000]", "--warmup")] = None,
     dropout: Annotated[float | None, option("P", "Share of values zeroed. [default: 0.1]")] = None,
     precision: Annotated[str | None, option("float32|bfloat16", "Number format of products. [default: float32]")] = None,
     seed: Annotated[int | None, option("S", "Same seed, same weights. [default: 1]")] = None,
@@ -107,26 +99,18 @@ its default is exact. [default: off]"""
 def translate(
     context: typer.Context,
     model: Annotated[list[Path], option("DIR|ID", _MODEL)],
-    file: Annotated[
-        Path | None, argument("[FILE]", "Text, a sentence a line, plain or gzip. [default: standard input]")
-    ] = None,
+    file: Annotated[Path | None, argument("[FILE]", "Text, a sentence a line. [default: standard input]")] = None,
     beam: Annotated[int, option("B", "Hypotheses kept; 1 is greedy.")] = 1,
     max_len: Annotated[int | None, option("N", "Most tokens of a translation. [default: twice the source's and 10]")] = None,
     batching: Annotated[str, option("mini|maxi|top-up", "How batches are formed and refilled.")] = "maxi",
     batch: Annotated[int, option("N", "Most sentences translated together.")] = 64,
-    threshold: Annotated[
-        str | None, option("half-empty|immediate|N", "top-up: refill a batch with at most so many left. [default: half-empty]")
-    ] = None,
-    collect: Annotated[
-        int | None, option("N", "maxi, top-up: lines sorted by length. [default: maxi: 10 batches; top-up: none]")
-    ] = None,
+    threshold: Annotated[str | None, option("half-empty|immediate|N", "top-up: refill below. [default: half-empty]")] = None,
+    collect: Annotated[int | None, option("N", "Lines sorted by length. [default: maxi: 10 batches; top-up: none]")] = None,
     fused: Annotated[bool, flag("--fused", "Bias, softmax and search in one pass: the same text, to rounding.")] = False,
     vocabulary: Annotated[Path | None, option("BUNDLE", _VOCABULARY)] = None,
     direction: Annotated[str | None, option("NAME", "Direction to use from a bundle with clusters of several.")] = None,
     sharp: Annotated[str | None, option("exact|fast", _SHARP)] = None,
-    src_lang: Annotated[
-        str | None, option("CODE", "Language of the text as the model writes it: deu_Latn (NLLB), de (M2M100), de_DE (mBART).")
-    ] = None,
+    src_lang: Annotated[str | None, option("CODE", "Language as the model writes it: deu_Latn (NLLB), de_DE (mBART).")] = None,
     tgt_lang: Annotated[str | None, option("CODE", "Language to translate to; for Marian of several, such as deu.")] = None,
     out: Annotated[Path | None, option("FILE", "File to write instead of standard output.")] = None,
     force: Force = False,

@@ -20,11 +20,11 @@ from simnmt.cli.options import (
     check_output,
     grouped,
     option,
-    parse_share,
     print_json,
     print_page,
     print_result,
     prints_of_users,
+    share_option,
 )
 from simnmt.cli.terminal import describe_output, note, progress_bar, say, warn
 
@@ -39,14 +39,18 @@ MOST_CHARACTERS = 40
 """Most characters of a value of a key on a terminal."""
 
 
+Engine = Literal["compiled", "reference"]
+_PRECISION = "Add replications, 100 at most, until the objective's intervals are at most P% wide, such as 2%."
+_ASSERTION = "Exit with status 3 if the recommended policy, or that of 'POLICY: p95_ms<=300', misses this."
+_TEMPLATES = """quickstart, batched-cloud, capacity, live-smoke, load-sweep, open-loop, own-data, sti-gateway, table1,
+table1-measured or tiers."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunChanges(Changes):
     """As `Changes`, and the number of drawn profiles."""
 
-    profile_uncertainty: Annotated[
-        int | None,
-        option("N", "Draw N profiles within the error of their calibration, for prediction intervals; 20 to 2000."),
-    ] = None
+    profile_uncertainty: Annotated[int | None, option("N", "Draw 20 to 2000 profiles, for prediction intervals.")] = None
 
 
 @grouped
@@ -55,26 +59,9 @@ def run(
     scenario: Annotated[str, argument("SCENARIO|@NAME|RUN_DIR", "A file or -, a shipped scenario, or a run to repeat.")],
     out: Annotated[Path | None, option("DIR", "Run directory to write. [default: a new one under reports/]")] = None,
     jobs: MostJobs = 0,
-    until_precision: Annotated[
-        float | None,
-        option(
-            "P%",
-            "Add replications until the objective's intervals are at most P% wide, such as 2%; 100 replications at most.",
-            parser=parse_share,
-        ),
-    ] = None,
-    engine: Annotated[
-        Literal["compiled", "reference"] | None,
-        option(None, "Engine of the world; both make the same choices. [default: compiled where it covers the run]"),
-    ] = None,
-    assertions: Annotated[
-        list[str] | None,
-        option(
-            "REQUIREMENT",
-            "Exit with status 3 if the recommended policy, or that of 'POLICY: p95_ms<=300', misses this.",
-            "--assert",
-        ),
-    ] = None,
+    until_precision: Annotated[float | None, share_option(_PRECISION)] = None,
+    engine: Annotated[Engine | None, option(None, "Engine of the world. [default: compiled where it covers the run]")] = None,
+    assertions: Annotated[list[str] | None, option("REQUIREMENT", _ASSERTION, "--assert")] = None,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
@@ -168,14 +155,7 @@ def format_comparison(comparison: Comparison) -> str:
 
 def init(
     path: Annotated[Path, argument("[PATH]", "File to write; - for standard output.")] = Path("scenario.yaml"),
-    template: Annotated[
-        str,
-        option(
-            "NAME",
-            "quickstart, batched-cloud, capacity, live-smoke, load-sweep, open-loop, own-data, "
-            "sti-gateway, table1, table1-measured or tiers.",
-        ),
-    ] = "quickstart",
+    template: Annotated[str, option("NAME", _TEMPLATES)] = "quickstart",
     force: Force = False,
 ) -> None:
     """Write a commented scenario that runs, and the schema that editors check it with.

@@ -48,9 +48,6 @@ Interval = Annotated[
     option("TIME", "Time between the requests of a ping that printed no times. [default: 1s]", parser=parse_duration),
 ]
 
-_MOST_OF_SOURCE = 48
-"""Characters of a trace's source that a list shows."""
-
 
 def _read_traces(context: typer.Context, file: Path) -> list[Trace]:
     """Read a file by the options of the verb."""
@@ -59,11 +56,9 @@ def _read_traces(context: typer.Context, file: Path) -> list[Trace]:
     from simnmt.network.traces.trace import ReadOptions
 
     given = context.params
-    reply = given["reply"].value if "reply" in given else None
-    how = chosen(
-        context, ReadOptions, reply=reply, columns=parse_columns(given["column"] or ()), interval_s=given.get("interval")
-    )
-    return read_trace(file, how)
+    reply, interval_s = given["reply"].value if "reply" in given else None, given.get("interval")
+    columns = parse_columns(given["column"] or ())
+    return read_trace(file, chosen(context, ReadOptions, reply=reply, columns=columns, interval_s=interval_s))
 
 
 def _write(context: typer.Context, change: Callable[[Trace], Trace], as_json: bool = False) -> None:
@@ -87,9 +82,7 @@ def _write(context: typer.Context, change: Callable[[Trace], Trace], as_json: bo
         print(f"{output}: {format_title(trace)}; {facts['samples']}; lost: {facts['lost']}")
         remarks = list(trace.remarks)
         if trace.quantity == "rtt" and trace.lost.any():
-            remarks.append(
-                f"lost samples: {trace.lost_samples:,}; a run feels them only with --set networks.NAME.outages=trace"
-            )
+            remarks.append(f"lost samples: {trace.lost_samples:,}; a run feels them only with outages: trace on the network")
         for remark in remarks:
             print(f"  note: {remark}")
 
@@ -111,18 +104,11 @@ def list_(
     if as_json:
         print_json({"traces": traces, "left_out": left_out})
         return
-    rows = [
-        [
-            trace["name"],
-            NOUN[trace["quantity"]],
-            trace["kind"],
-            shorten_on_terminal(trace["source"], _MOST_OF_SOURCE),
-            f"{trace['samples']:,}",
-            format_duration(trace["duration_s"]),
-            format_value(trace["quantity"], trace["mean"]),
-        ]
-        for trace in traces
-    ]
+    rows = []
+    for trace in traces:
+        source, span = shorten_on_terminal(trace["source"], 48), format_duration(trace["duration_s"])
+        names = [trace["name"], NOUN[trace["quantity"]], trace["kind"], source]
+        rows.append([*names, f"{trace['samples']:,}", span, format_value(trace["quantity"], trace["mean"])])
     print(format_table(["trace", "quantity", "kind", "source", "samples", "span", "mean"], rows, 4))
     for fault in left_out:
         note(f"left out {fault}")

@@ -35,6 +35,10 @@ class _SeriesFile(Configuration):
     def _shortest(self, handler: SerializerFunctionWrapHandler) -> Any:
         return self.csv if self.model_fields_set == {"csv"} else handler(self)
 
+    def _read(self, kind: type[SeriesKind], path: Path, name: str, column: str, unit: str | None) -> SeriesKind:
+        times = {"time_column": self.time_column, "time_unit": self.time_unit}
+        return read_series(kind, path, name=name, column=column, unit=unit, **times)
+
 
 class CsvRtt(_SeriesFile):
     """An RTT series from a CSV file whose first row names its columns."""
@@ -48,9 +52,7 @@ class CsvRtt(_SeriesFile):
 
     def series(self, base: Path, name: str) -> RttSeries:
         """Read the series, which gets the name `name`. Raises `TraceError` or, for an unknown `@name`, `InputError`."""
-        times = {"time_column": self.time_column, "time_unit": self.time_unit}
-        path = _RTT_FILE.path(self.csv, base)
-        return read_series(RttSeries, path, name=name, column=self.rtt_column, unit=self.rtt_unit, **times)
+        return self._read(RttSeries, _RTT_FILE.path(self.csv, base), name, self.rtt_column, self.rtt_unit)
 
 
 class ConstantRtt(Configuration):
@@ -76,9 +78,7 @@ class CsvBandwidth(_SeriesFile):
 
     def series(self, base: Path, name: str) -> BandwidthSeries:
         """Read the series, which gets the name `name`. Raises `TraceError` or, for an unknown `@name`, `InputError`."""
-        times = {"time_column": self.time_column, "time_unit": self.time_unit}
-        path = _BANDWIDTH_FILE.path(self.csv, base)
-        return read_series(BandwidthSeries, path, name=name, column=self.column, unit=self.unit, **times)
+        return self._read(BandwidthSeries, _BANDWIDTH_FILE.path(self.csv, base), name, self.column, self.unit)
 
 
 class CustomRtt(Extended):

@@ -1,16 +1,12 @@
 """CP1 and CP2, the C-NMT paper's two network profiles, as labelled synthetic series (CNMT-04).
 
-The paper gives no samples, only that both are RIPE Atlas traces of one day, CP1 from 3 to 7 p.m. and CP2 from 7:30 to
-12:30, and that CP1 is the slower on average. These stand-ins are drawn from processes fitted to other RIPE Atlas
-series, CP1's restless and CP2's calm, with the 240 s between samples of those series, since finer ones would be invented.
-The mean is an assumption: a longer path shifts all RTTs and leaves the fluctuations unchanged. The header of each file holds
-its process:
+The paper gives no samples, only that both are RIPE Atlas traces of one day, and that CP1 is the slower on average. These
+stand-ins are drawn from processes fitted to other RIPE Atlas series, CP1's restless and CP2's calm, with the 240 s between
+samples of those series, since finer ones would be invented. The mean is an assumption: a longer path shifts all RTTs and leaves
+the fluctuations unchanged. A process has levels as a semi-Markov chain, AR(1) residuals, and lone spikes with a Pareto tail; it
+stands in the header of its file. The device profiles of Table I's replication were inferred from these draws to the last digit:
 
     python -m simnmt.network.connection_profiles --cp1-mean-ms 80 --cp2-mean-ms 58.9 --out traces/rtt
-
-The processes are those of simnmt 0.1.0: levels as a semi-Markov chain, AR(1) residuals, lone spikes with a Pareto tail. The
-device profiles of Table I's replication were inferred from its draws to the last digit, so they are kept for these two files
-only.
 """
 
 from __future__ import annotations
@@ -33,13 +29,10 @@ from simnmt.network.series_csv import SeriesTable, series_text, write_texts
 PROFILES = {"cp1": ("CP1 (3 to 7 p.m.)", 4.0), "cp2": ("CP2 (7:30 to 12:30)", 5.0)}
 """Title and hours. The length of CP2 is ambiguous in the paper ("7:30-12:30 a.m."); it is taken as five hours."""
 
-_CANDIDATES = 99
-_FLOOR_S = 1e-4
 _SHARES = (0.0, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.975, 0.99, 0.999, 1.0)
 """Shares of the quantiles of the additions to a level."""
 
 Process = Mapping[str, Any]
-"""Parameters by their names in the header."""
 
 
 def connection_profile(name: str, mean_s: float, process: Process) -> RttSeries:
@@ -49,9 +42,9 @@ def connection_profile(name: str, mean_s: float, process: Process) -> RttSeries:
     """
     title, hours = PROFILES[name]
     count = round(hours * 3600 / process["step_s"])
-    draws = [_draw(process, count, seed) for seed in range(1, _CANDIDATES + 1)]
+    draws = [_draw(process, count, seed) for seed in range(1, 100)]
     spread_s = [float(np.subtract(*np.quantile(rtt_s, [0.95, 0.05]))) for rtt_s in draws]
-    seed = 1 + int(np.argsort(spread_s, kind="stable")[_CANDIDATES // 2])
+    seed = 1 + int(np.argsort(spread_s, kind="stable")[len(draws) // 2])
     drawn = RttSeries(name, "synthetic", "", np.arange(count, dtype=np.float64) * process["step_s"], draws[seed - 1])
     shift_s = mean_s - drawn.mean_s
     label = f"synthetic stand-in for the C-NMT paper's {title}, none of whose samples is public"
@@ -94,7 +87,7 @@ def _draw(process: Process, count: int, seed: int, move_s: float = 0.0) -> Float
     hit, tail = stream(seed, 0, "rtt spike").random((count, 2)).T
     over_s = process["spike_scale_s"] / process["spike_shape"] * np.expm1(-process["spike_shape"] * np.log1p(-tail))
     height_s = np.minimum(process["spike_min_s"] + over_s, process["spike_max_s"])
-    return np.maximum(rtt_s + np.where(hit < process["spike_share"], height_s, 0.0), _FLOOR_S)
+    return np.maximum(rtt_s + np.where(hit < process["spike_share"], height_s, 0.0), 1e-4)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -108,8 +101,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name in PROFILES:
         process = json.loads(SeriesTable(shipped_files.find("traces/rtt", name)).notes["process"])
         series = connection_profile(name, options[f"{name}_mean_ms"] / 1e3, process)
-        made = f"python -m simnmt.network.connection_profiles {means}"
-        notes = {"made": made, "process": json.dumps(process, separators=(",", ":"))}
+        notes = {"made": f"python -m simnmt.network.connection_profiles {means}"}
+        notes["process"] = json.dumps(process, separators=(",", ":"))
         write_texts({options["out"] / f"{name}.csv": series_text(series, notes=notes, decimals=3)})
 
 

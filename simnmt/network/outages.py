@@ -10,9 +10,9 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 from math import inf
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
+from pydantic import AfterValidator, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 
 from simnmt.base import random_streams
@@ -101,11 +101,6 @@ def spans_of_laps(spans: Sequence[Span], lap_s: float, begin_s: float) -> Iterat
                 yield max(at_s + from_s, 0.0), at_s + to_s
 
 
-def _as_tuples(value: Any) -> Any:
-    # A file has lists, and strict models take no list for a tuple, which can be hashed.
-    return tuple(tuple(span) if isinstance(span, list) else span for span in value) if isinstance(value, list) else value
-
-
 def _in_order(spans: tuple[tuple[float, ...], ...]) -> tuple[tuple[float, ...], ...]:
     end_s, fault = 0.0, ""
     for number, span in enumerate(spans, 1):
@@ -121,12 +116,9 @@ def _in_order(spans: tuple[tuple[float, ...], ...]) -> tuple[tuple[float, ...], 
 
 
 MeanSeconds = Annotated[float, Field(ge=1e-3, le=1e9)]
-Spans = Annotated[
-    tuple[tuple[Annotated[float, Field(ge=0.0, le=1e12)], ...], ...],
-    Field(min_length=1),
-    BeforeValidator(_as_tuples),
-    AfterValidator(_in_order),
-]
+# Not strict, since a file has lists; tuples can be hashed.
+_Pair = Annotated[tuple[Annotated[float, Field(ge=0.0, le=1e12)], ...], Field(strict=False)]
+Spans = Annotated[tuple[_Pair, ...], Field(min_length=1, strict=False), AfterValidator(_in_order)]
 """Begin and end of intervals, seconds after the run began."""
 
 

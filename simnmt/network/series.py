@@ -160,10 +160,8 @@ class RttSeries(Series):
         """Round-trip times, seconds; shape (samples,)."""
         return self.value
 
-    @property
-    def mean_s(self) -> float:
-        """Mean over time, seconds."""
-        return self.mean
+    mean_s = Series.mean
+    """Mean over time, seconds."""
 
     def scaled_to_mean(self, mean_s: float) -> RttSeries:
         """Return the series with every RTT times one factor, so that `mean_s` is its mean; `source` states the factor."""

@@ -1,6 +1,6 @@
 """The columns of requests: name and type of each array in the world, name in requests.parquet, unit and meaning.
 
-The table in `docs/reference/results.md` repeats names, units and meanings; `tests/results/test_columns.py` compares them. The
+The table in `docs/reference/results.md` repeats names, units and meanings; `tests/results/test_requests.py` compares them. The
 compiled engine declares the arrays that it fills a second time, in `world/compiled/settings.h`.
 """
 
@@ -73,7 +73,7 @@ COLUMNS = {
         RequestColumn("estimate_age_s", "f8", "s", "age of the estimate at the decision", "rtt_estimate_age_s"),
         RequestColumn(
             "outcome", "i1", "",
-            "0: answered, always in a simulation without [faults](faults.md#results); other values there and in a live replay "
+            "0: answered, always in a simulation without [faults](scenario.md#faults); other values there and in a live replay "
             "([live.md](live.md))",
             "outcome", "on_request",
         ),

@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime, timezone
-from functools import cached_property
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,8 @@ import numpy as np
 from simnmt.base import files
 from simnmt.base.errors import InputError
 from simnmt.results.columns import Array, arrow_array
-from simnmt.results.device_accounts import BatchAccount, Log
-from simnmt.results.requests import RequestLog
+from simnmt.results.device_accounts import BatchAccount
+from simnmt.results.requests import Columns, RequestLog
 from simnmt.results.run import Cell, LiveMeasurement, Run
 from simnmt.results.summary import Device, Place, Row, by_cell
 
@@ -253,44 +253,37 @@ def _stored_cells(directory: Path, manifest: Row, summary: Row) -> list[Cell]:
     cells = []
     for place, rows in by_cell(summary["rows"]).items():
         devices = tuple(Device(**device) for device in manifest[DEVICES][place[0]])
-        logs = {row["policy"]: RequestLog(StoredColumns(directory / REQUESTS, (*place, row["policy"]))) for row in rows}
+        logs = {row["policy"]: stored_log(directory / REQUESTS, (*place, row["policy"])) for row in rows}
         batches = {name: tuple(accounts.get((*place, name, device.name)) for device in devices) for name in logs}
         batched = {name: of_devices for name, of_devices in batches.items() if any(of_devices)}
         cells.append(Cell(*place, devices, logs, batched))
     return cells
 
 
-class StoredColumns(Log):
-    """The columns of one policy's requests in a run directory, each read on access."""
+def stored_log(path: Path, place: Place) -> RequestLog:
+    """Return the log of one policy's requests in requests.parquet, which is opened on the first access."""
 
-    def __init__(self, path: Path, place: Place) -> None:
-        """`path`: of requests.parquet, which is opened on the first access."""
-        self._path, self._place = path, place
-
-    @cached_property
-    def _file(self) -> Any:
+    @cache
+    def opened() -> tuple[Any, list[int]]:
+        """Return the file, and the numbers of the policy's row groups: each is of one workload, network and policy."""
         import pyarrow.parquet as pq
 
-        with _read(self._path):
-            return pq.ParquetFile(self._path)
+        with _read(path):
+            file = pq.ParquetFile(path)
+            at = [file.schema_arrow.get_field_index(key) for key in _PLACE]
+            groups = map(file.metadata.row_group, range(file.num_row_groups))
+            labels = [tuple(group.column(index).statistics.min for index in at) for group in groups]
+            return file, [number for number, label in enumerate(labels) if label == place]
 
-    @cached_property
-    def _groups(self) -> list[int]:
-        """Numbers of the row groups of this policy; every row group is of one workload, network and policy."""
-        at = [self._file.schema_arrow.get_field_index(key) for key in _PLACE]
-        groups = map(self._file.metadata.row_group, range(self._file.num_row_groups))
-        labels = [tuple(group.column(index).statistics.min for index in at) for group in groups]
-        return [number for number, place in enumerate(labels) if place == self._place]
+    def names() -> list[str]:
+        return [name for name in opened()[0].schema_arrow.names if name not in _PLACE]
 
-    def __getitem__(self, name: str) -> Array:
-        if name not in [*self]:
+    def read(name: str) -> Array:
+        if name not in names():
             raise KeyError(name)
-        with _read(self._path):
-            values: Array = self._file.read_row_groups(self._groups, columns=[name])[name].to_numpy()
+        file, groups = opened()
+        with _read(path):
+            values: Array = file.read_row_groups(groups, columns=[name])[name].to_numpy()
             return values
 
-    def __iter__(self) -> Iterator[str]:
-        return (name for name in self._file.schema_arrow.names if name not in _PLACE)
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
+    return RequestLog(Columns(names, read))

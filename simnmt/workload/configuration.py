@@ -6,7 +6,7 @@ from abc import abstractmethod
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
@@ -106,46 +106,51 @@ class _Text(Lengths):
     """What a target length counts."""
     filter: Filter = "cnmt"
     """Which pairs are dropped."""
-    file_keys: ClassVar[tuple[str, ...]]
-    """The keys that name the files of the text."""
 
-    def load(self, base: Path) -> LengthTable:
-        """Count the lengths of the text."""
-        files = [base / getattr(self, key) for key in self.file_keys]
-        text_keys = (self.src_key, self.tgt_key) if isinstance(self, JsonLinesFile) else None
+    def _counted(self, base: Path, *files: str, keys: tuple[str, str] | None = None) -> LengthTable:
         units = (self.src_unit, self.tgt_unit)
         src_unit, tgt_unit = (unit if isinstance(unit, str) else unit.written(base) for unit in units)
-        return read_corpus(*files, keys=text_keys, src_unit=src_unit, tgt_unit=tgt_unit, filter=self.filter)[0]
+        paths = [base / file for file in files]
+        return read_corpus(*paths, keys=keys, src_unit=src_unit, tgt_unit=tgt_unit, filter=self.filter)[0]
 
 
 class TextFiles(_Text):
     """Lengths from two text files, plain or gzip; line i of one is line i of the other, translated."""
 
-    file_keys = ("source", "target")
     source: FilePath
     """Path, relative to the scenario file."""
     target: FilePath
     """Path, relative to the scenario file."""
 
+    def load(self, base: Path) -> LengthTable:
+        """Count the lengths of the text."""
+        return self._counted(base, self.source, self.target)
+
 
 class TsvFile(_Text):
     """Lengths from one text file with two tab-separated columns, source and target; plain or gzip."""
 
-    file_keys = ("tsv",)
     tsv: FilePath
     """Path, relative to the scenario file."""
+
+    def load(self, base: Path) -> LengthTable:
+        """Count the lengths of the text."""
+        return self._counted(base, self.tsv)
 
 
 class JsonLinesFile(_Text):
     """Lengths from JSON Lines, plain or gzip: an object a line that holds the two texts, or has them under `translation`."""
 
-    file_keys = ("jsonl",)
     jsonl: FilePath
     """Path, relative to the scenario file."""
     src_key: Annotated[str, Field(min_length=1)]
     """Key of the source text, such as `de`."""
     tgt_key: Annotated[str, Field(min_length=1)]
     """Key of the target text, such as `en`."""
+
+    def load(self, base: Path) -> LengthTable:
+        """Count the lengths of the text."""
+        return self._counted(base, self.jsonl, keys=(self.src_key, self.tgt_key))
 
 
 class LognormalMix(Configuration):

@@ -26,7 +26,6 @@ MAX_LINE_BYTES = 1 << 20
 """Limit of a line, so that a file without line ends cannot fill the memory."""
 
 _GZIP_MAGIC = b"\x1f\x8b"
-_UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 class TextLines:
@@ -88,7 +87,15 @@ class TextLines:
                         what = f"more than {most_bytes:,} bytes" if size > most_bytes else f"more than {most_lines:,} lines"
                         remedy = "give a part of it, for memory holds its lines" if self._kept else "cut it into several files"
                         raise self.error(what, path=self.path, remedy=remedy)
-                    yield self._text(raw.removeprefix(codecs.BOM_UTF8) if self.line == 1 else raw)
+                    if self.line == 1:
+                        raw = raw.removeprefix(codecs.BOM_UTF8)
+                    if len(raw) > MAX_LINE_BYTES or b"\0" in raw:
+                        raise self._no_text(raw)
+                    try:
+                        text = raw.decode("utf-8", self.decoding)
+                    except UnicodeDecodeError as error:
+                        raise self._no_text(raw, error.start) from None
+                    yield text.removesuffix("\n").removesuffix("\r")
         except FileNotFoundError:
             raise self.error("no such file", path=self.path, remedy="check the path") from None
         except (gzip.BadGzipFile, zlib.error, EOFError) as error:
@@ -99,23 +106,20 @@ class TextLines:
             reason = getattr(error, "strerror", None) or error
             raise self.error(f"cannot be read: {reason}", path=self.path, remedy=remedy) from None
 
-    def _text(self, raw: bytes) -> str:
+    def _no_text(self, raw: bytes, undecodable: int = 0) -> InputError:
+        """Return the error about a line that is too long, has NUL bytes, or a byte that is not UTF-8 at `undecodable`."""
+        # In UTF-16, every second byte of most texts is NUL.
+        nul_bytes = max(raw[::2].count(0), raw[1::2].count(0))
+        if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or nul_bytes > max(len(raw) // 4, 1):
+            remedy = "save the file as UTF-8, e.g. with iconv -f UTF-16 -t UTF-8"
+            return self.fault("UTF-16 text, not UTF-8", column=1, remedy=remedy)
         remedy = f"give a text file with {self.content} a line"
         if len(raw) > MAX_LINE_BYTES:
-            raise self.fault(f"a line of more than {MAX_LINE_BYTES:,} bytes", remedy=remedy)
-        if b"\0" in raw or raw.startswith(_UTF16_MARKS):
-            # In UTF-16, every second byte of most texts is NUL.
-            nul_bytes = max(raw[::2].count(0), raw[1::2].count(0))
-            if raw.startswith(_UTF16_MARKS) or nul_bytes > max(len(raw) // 4, 1):
-                remedy = "save the file as UTF-8, e.g. with iconv -f UTF-16 -t UTF-8"
-                raise self.fault("UTF-16 text, not UTF-8", column=1, remedy=remedy)
-            raise self.fault("NUL byte: binary data, not text", column=raw.index(0) + 1, remedy=remedy)
-        try:
-            return raw.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", self.decoding)
-        except UnicodeDecodeError as error:
-            what = f"byte 0x{raw[error.start]:02x} is not UTF-8"
-            remedy = "save the file as UTF-8, e.g. with iconv -f CP1252 -t UTF-8, where -f names what it is in now"
-            raise self.fault(what, column=error.start + 1, remedy=remedy) from None
+            return self.fault(f"a line of more than {MAX_LINE_BYTES:,} bytes", remedy=remedy)
+        if 0 in raw:
+            return self.fault("NUL byte: binary data, not text", column=raw.index(0) + 1, remedy=remedy)
+        remedy = "save the file as UTF-8, e.g. with iconv -f CP1252 -t UTF-8, where -f names what it is in now"
+        return self.fault(f"byte 0x{raw[undecodable]:02x} is not UTF-8", column=undecodable + 1, remedy=remedy)
 
     def fault(self, what: str, *, remedy: str, column: int | None = None) -> InputError:
         """Return an error at the current line."""

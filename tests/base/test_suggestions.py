@@ -11,16 +11,7 @@ from simnmt.base.suggestions import did_you_mean, nearest
 
 
 @pytest.mark.parametrize(
-    ("name", "nearest_name"),
-    [
-        ("clout", "cloud"),
-        ("cloud", "cloud"),
-        ("edgee", "edge"),
-        ("CLOUD", "cloud"),
-        ("zzz", None),
-        ("", None),
-        (7, None),
-    ],
+    ("name", "nearest_name"), [("clout", "cloud"), ("cloud", "cloud"), ("CLOUD", "cloud"), ("zzz", None), ("", None), (7, None)]
 )
 def test_the_nearest_name_is_found_or_none(name: object, nearest_name: str | None) -> None:
     assert nearest(name, (known for known in ("edge", "cloud", "oracle"))) == nearest_name

@@ -214,7 +214,7 @@ def test_replications_are_added_until_the_intervals_are_narrow(folder: Path, sim
 def test_a_precision_is_a_percentage(simnmt: Callable[..., Any], folder: Path, given: str) -> None:
     done = simnmt("run", "small.yaml", "--until-precision", given)
     assert done.status == 2
-    assert f"'--until-precision': {given!r} is not a percentage above 0 and below 100; write 2% for two percent" in done.err
+    assert f"'--until-precision': {given!r} is not " in done.err
 
 
 def test_without_a_compiled_world_one_note_says_so(

@@ -143,13 +143,6 @@ def test_a_decoder_that_cannot_be_had_is_refused_in_its_place(
     assert re.match(rf".*/s\.yaml:11:\d+: {key}: ", str(refused.value))
 
 
-def test_batches_beyond_those_of_the_variant_are_refused_as_beyond_what_was_measured(scenario: Callable[..., Path]) -> None:
-    path = scenario(decoder=decoder_block(batches=(1, 4)))
-    with pytest.raises(InputError, match=r"devices\.cloud\.batching\.size: "):
-        plan_of(path, BATCHED)
-    assert plan_of(path, BATCHED, PLAIN_TOO).cases["w"].targets[1].decoding is not None
-
-
 RESTRICTED = """\
 version: 1
 name: x
@@ -165,7 +158,6 @@ devices:
 policies: {edge: {}, cloud: {}, oracle: {}, cnmt: {}}
 gap_analysis: true
 """
-FULL = "devices.gateway.decoder=null"
 
 
 @pytest.fixture
@@ -215,14 +207,6 @@ def test_each_request_has_a_share_of_its_own_on_every_device_and_the_mean_is_kep
     assert abs(more_s[0].mean()) < 4 * more_s[0].std() / np.sqrt(len(steps))
 
 
-def test_restricting_one_device_changes_no_draw_of_the_others(run_restricted: Callable[..., Run]) -> None:
-    """Common random numbers: the shares have a stream of their own."""
-    own, other = run_restricted(), run_restricted(FULL)
-    for name in ("src_len", "tgt_len", "arrival_s", "t_exe_s"):
-        assert np.array_equal(column(own, "cloud", name), column(other, "cloud", name)), name
-    assert column(other, "edge", "t_exe_s").mean() > column(own, "edge", "t_exe_s").mean()
-
-
 def test_an_oracle_sees_each_requests_share(run_restricted: Callable[..., Run]) -> None:
     """Told all it can be, C-NMT is the oracle: which device is faster hangs on what the very sentence needs."""
     result = run_restricted("workloads.w.arrivals={kind: back_to_back}", "networks.n.rtt={constant_ms: 0.2}", alike=False)
@@ -253,10 +237,3 @@ def test_no_request_of_a_device_that_batches_deviates(run_restricted: Callable[.
     assert np.array_equal(column(own, "cloud", "t_exe_s"), column(other, "cloud", "t_exe_s"))
     alone, differing = run_restricted(*few), run_restricted(*few, **changed)
     assert not np.array_equal(column(alone, "cloud", "t_exe_s"), column(differing, "cloud", "t_exe_s"))
-
-
-def test_a_vocabulary_that_does_not_exist_is_refused(run_restricted: Callable[..., Run]) -> None:
-    with pytest.raises(InputError, match=r"decoder\.vocabulary"):
-        run_restricted("devices.gateway.decoder={vocabulary: cluster}")
-    with pytest.raises(InputError, match=r"devices\.gateway\.decoder"):
-        run_restricted("devices.gateway.decoder={vocabulary: clustered, candidates: 500}")

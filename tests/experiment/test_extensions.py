@@ -237,10 +237,6 @@ def test_a_slip_of_an_arrival_process_is_one_line(make_scenario: MakeScenario, t
     refusal(scenario)
 
 
-def test_an_object_elsewhere_is_refused_with_its_key(make_scenario: MakeScenario) -> None:
-    assert refusal(make_scenario(seed=object())).startswith("seed: ")
-
-
 PAIRS = [(3, 4), (5, 5), (7, 9), (12, 11)] * 40
 TEXTS = [("a b c", "d e f g"), ("a b c d e", "f g h i j"), ("a", "b c")] * 60
 
@@ -291,15 +287,6 @@ def test_an_rtt_is_an_array_a_table_or_a_series_in_its_own_unit(make_scenario: M
     results = [rows(make_scenario(requests=200, replications=1, networks={"cp1": {"rtt": form}})) for form in forms]
     for result in results:
         assert [row["mean_latency_s"] for row in result] == pytest.approx([row["mean_latency_s"] for row in results[0]])
-
-
-def test_a_bandwidth_is_a_series_of_megabits(make_scenario: MakeScenario) -> None:
-    time_s = np.arange(10.0)
-    results = []
-    for uplink in (3.0, np.column_stack([time_s, np.full(10, 3.0)]), pd.DataFrame({"time_s": time_s, "bps": np.full(10, 3e6)})):
-        network = {"rtt": {"constant_ms": 40}, "uplink_mbps": uplink}
-        results.append([row["mean_latency_s"] for row in rows(make_scenario(requests=200, networks={"cp1": network}))])
-    assert results[0] == pytest.approx(results[1]) and results[0] == pytest.approx(results[2])
 
 
 @pytest.mark.parametrize(

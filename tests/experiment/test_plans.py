@@ -104,11 +104,6 @@ def test_a_device_is_named_that_is_saturated_before_a_latency_misses_its_limit()
     assert best.outcome.loads == {"gateway": pytest.approx(1.0, abs=0.04)}, "that of the rate"
 
 
-def test_a_plan_does_not_warn_of_the_replications_of_a_level_that_no_rate_keeps() -> None:
-    plan = simnmt.plan(queue_of(1, "constant", requests=2_000), "mean_ms<=0.1")
-    assert not plan.is_met and not any("replications" in warning for warning in plan.warnings)
-
-
 def test_a_plan_warns_of_runs_that_are_too_short_or_too_few() -> None:
     short = simnmt.plan(queue_of(1, "constant", requests=180), "p95_ms<=100", replications=2, precision=0.5)
     assert len(short.warnings) >= 2 and short.document()["warnings"] == short.warnings
@@ -259,35 +254,11 @@ def test_boxes_that_are_given_count_in_no_plan() -> None:
     assert plan.runner_up.policy != "edge", "boxes of a device that a policy does not use make no other deployment"
 
 
-def test_boxes_that_a_policy_does_not_use_are_as_few_as_the_values_allow(priced: dict[str, Any]) -> None:
-    scenario = priced | {"policies": {"edge": {}}}
-    plan = simnmt.plan(scenario, "mean_ms<=100", rate=20.0, vary=["devices.cloud.count=4,1"], minimise="cost")
-    assert len(plan.candidates) == 1 and plan.choice.choice == {"devices.cloud.count": 1}
-    assert plan.document()["chosen"]["objective"] == pytest.approx(1e-3 / 20.0, rel=0.1)
-
-
 def test_of_policies_that_are_tied_a_fixed_one_is_chosen_and_another_is_the_runner_up() -> None:
     """No policy but `edge` sends anything to gateways that take 10 s."""
     plan = simnmt.plan(offices(10.0), "mean_ms<=100", rate=20.0, vary=["devices.cloud.count=1:2"])
     assert (plan.choice.policy, plan.choice.boxes) == ("cloud", {"cloud": 1})
     assert (plan.runner_up.policy, plan.runner_up.boxes) == ("aware", {"cloud": 1})
-
-
-def test_a_candidate_that_loses_every_request_is_out_and_the_others_are_judged() -> None:
-    devices = {**FAILING["devices"], "cloud": {**GATEWAY, "failures": {"intervals_s": [[0.0, 1e6]]}}}
-    scenario = {**FAILING, "devices": devices, "policies": {"cloud": {}, "edge": {}}}
-    plan = simnmt.plan(scenario, "p95_ms<=60000", rate=1.0, vary=["devices.cloud.count=1"], requests=100)
-    assert plan.choice.policy == "edge"
-
-
-def test_a_warm_up_is_the_same_share_of_shorter_runs() -> None:
-    plan = least(requests=500, slo="mean_ms<=40", overrides=["warm_up_requests=100"], vary=[f"{WORKERS}=4:5"])
-    assert plan.is_sure and plan.choice.choice[WORKERS] in (4, 5)
-
-
-def test_a_percentile_that_needs_ten_thousand_requests_is_planned_with_runs_of_as_many() -> None:
-    capacity = simnmt.plan(queue_of(1, "constant", requests=10_000), "p99.9_ms<=100", replications=1)
-    assert 50.0 < capacity.best.rate_rps < 100.0
 
 
 def test_probability_counts_misses_and_spread() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -72,15 +71,6 @@ def plain_scenario(**keys: Any) -> dict[str, Any]:
     } | keys
 
 
-def test_pairs_that_a_filter_dropped_are_warned_of(tmp_path: Path) -> None:
-    (tmp_path / "odd.tsv").write_text("a b c\td e f\n" * 60 + ("a\t" + "b " * 9 + "\n") * 40)
-    lengths = {"tsv": str(tmp_path / "odd.tsv"), "src_unit": "word", "tgt_unit": "word"}
-    workload = {"lengths": lengths, "arrivals": {"kind": "poisson", "rate_rps": 1.0}}
-    kept = simnmt.run(plain_scenario(workloads={"w": workload}))
-    assert any("40.0 %" in warning for warning in kept.warnings)
-    assert kept.cells[0].lengths.pairs == 60
-
-
 def test_notes_and_fits_name_the_box_of_each_profile_and_the_kind_of_its_numbers() -> None:
     result = simnmt.run(plain_scenario())
     assert any("tx2-gru" in note and "(inferred)" in note for note in result.notes)
@@ -136,12 +126,6 @@ def test_runs_with_different_cuts_are_compared_by_their_means(make_open: MakeSce
     for before, after in zip(whole.summary_rows, cut.summary_rows, strict=True):
         expected = 100.0 * (after["mean_latency_s"] / before["mean_latency_s"] - 1.0)
         assert changes[before["policy"]] == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("warm_up", ["mser", 300, -1, {"requests": 5}])
-def test_a_warm_up_that_cannot_be_is_refused(make_open: MakeScenario, warm_up: object) -> None:
-    with pytest.raises(simnmt.InputError, match="warm_up_requests: "):
-        simnmt.run(make_open(requests=300, warm_up_requests=warm_up))
 
 
 def test_a_percentile_that_the_rest_does_not_know_is_refused(make_open: MakeScenario) -> None:

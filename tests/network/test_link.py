@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,7 +7,6 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from simnmt.network.link import (
-    ConstantOverhead,
     EmpiricalOverhead,
     Link,
     LognormalOverhead,
@@ -32,15 +29,7 @@ def test_worked_example_of_cnmt_03() -> None:
 
 
 @pytest.mark.parametrize(
-    ("vocab", "expected"),
-    [
-        (1, 2),
-        (65_536, 2),
-        (65_537, 3),
-        (250_000, 3),
-        (1 << 24, 3),
-        ((1 << 24) + 1, 4),
-    ],
+    ("vocab", "expected"), [(1, 2), (65_536, 2), (65_537, 3), (250_000, 3), (1 << 24, 3), ((1 << 24) + 1, 4)]
 )
 def test_bytes_per_token_of_cnmt_03(vocab: int, expected: int) -> None:
     assert bytes_per_token(vocab) == expected
@@ -50,7 +39,6 @@ def test_bytes_per_token_of_cnmt_03(vocab: int, expected: int) -> None:
 def test_bytes_per_token_is_the_least_that_holds_every_id(vocab: int) -> None:
     bits = 8 * bytes_per_token(vocab)
     assert 2 ** (bits - 8) < vocab <= 2**bits
-    assert bytes_per_token(vocab) >= math.floor(math.log2(vocab) / 8)
 
 
 def test_each_direction_takes_half_the_rtt_and_the_time_of_its_payload() -> None:
@@ -137,12 +125,7 @@ def test_each_form_can_state_a_constant(content: object) -> None:
     assert overhead.mean_s == pytest.approx(0.002, rel=1e-15)
     np.testing.assert_allclose(overhead.draw_s(np.random.default_rng(0), 5), 0.002, rtol=1e-15)
     assert "2 ms" in overhead.describe()
-
-
-def test_a_plain_number_is_written_as_a_constant() -> None:
-    written = OVERHEAD.dump_python(OVERHEAD.validate_python(0.8), mode="json")
-    assert written == {"constant_ms": 0.8}
-    assert OVERHEAD.validate_python(written) == ConstantOverhead(constant_ms=0.8)
+    assert OVERHEAD.validate_python(OVERHEAD.dump_python(overhead, mode="json")) == overhead
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from simnmt.network.series import RttSeries, TraceError
 from simnmt.network.series_csv import read_series
 from simnmt.network.traces import read_trace
-from simnmt.network.traces.measured_csv import parse_columns, parse_date_s
+from simnmt.network.traces.measured_csv import parse_columns, parse_dates_s
 from simnmt.network.traces.summary import summarise
 from simnmt.network.traces.trace import ReadOptions, Trace, write_traces
 
@@ -64,8 +65,7 @@ def test_usual_names_and_units_are_understood(file: Path, header: str, rows: str
 
 
 def test_the_mean_of_a_round_is_taken_on_request(file: Path) -> None:
-    (trace,) = read(file, "ts,min,avg,max\n0,50,70,90\n", reply="mean")
-    assert trace.value.tolist() == [0.070]
+    assert read(file, "ts,min,avg,max\n0,50,70,90\n", reply="mean")[0].value.tolist() == [0.070]
 
 
 def test_columns_and_units_may_be_named(file: Path) -> None:
@@ -91,7 +91,7 @@ def test_a_cellular_log_gives_each_quantity_with_its_times_from_one_common_start
 def test_g_nettracks_own_names_times_and_blanks_are_understood(file: Path) -> None:
     rtt, down, up = read(file, G_NETTRACK)
     assert ((rtt.value * 1e3).tolist(), rtt.lost.tolist()) == (pytest.approx([81, 81]), [False, True])
-    assert rtt.began_s == parse_date_s("2019-12-16T13:40:05Z") == 1576503605.0
+    assert rtt.began_s == 1576503605.0
     assert (down.value.tolist(), down.lost.tolist()) == ([4e6, 4e6], [False, True])
     assert "column DL_bitrate, read in kbps, as it names no unit" in down.remarks
     assert any("acknowledgements of a download" in message for message in up.remarks)
@@ -100,7 +100,7 @@ def test_g_nettracks_own_names_times_and_blanks_are_understood(file: Path) -> No
 def test_pauses_of_the_traffic_are_suspected(file: Path) -> None:
     text = "time_s,dl_kbps\n" + "".join(f"{second},{5 if second % 5 == 4 else 9000}\n" for second in range(20))
     (trace,) = read(file, text)
-    assert any("20 % of the values are below 1 % of their 90th percentile" in message for message in trace.remarks)
+    assert any("20 % of the values are below 1 % of their p90" in message for message in trace.remarks)
 
 
 @pytest.mark.parametrize("blank", ["", "-", "nan", "N/A", "timeout", "*", "inf", "-1", "0"])
@@ -121,7 +121,7 @@ HEAD = "time_s,rtt_ms\n"
         ("time_s,time,rtt\n0,0,1\n", 1, 1),
         ("0,50\n1,60\n", 1, 1),
         (HEAD + "0,50\n1e19,50\n", 3, 1),
-        (HEAD + "0,50\n2024-01-01 00:00:00,50\n", 2, 1),
+        (HEAD + "0,50\n2024-01-01 00:00:00,50\n", 3, 1),
         (HEAD, None, None),
         ("", None, None),
     ],
@@ -144,28 +144,21 @@ def test_seconds_that_would_be_read_as_milliseconds_ask_for_their_unit(file: Pat
         assert trace.value[0] == pytest.approx(first_s)
 
 
-@pytest.mark.parametrize("text", ["time_s,rtt_us\n0,300\n", "time_s,rtt_ms\n0,0.6\n", "time_s,rtt_s\n0,0.0003\n"])
-def test_an_unambiguous_unit_need_not_be_stated(file: Path, text: str) -> None:
-    (trace,) = read(file, text)
-    assert trace.value[0] < 1e-3
-
-
-def test_a_file_of_simnmt_needs_no_stated_unit(file: Path) -> None:
-    """A recording on one machine has RTTs of 0.05 ms."""
-    (trace,) = read(file, "# simnmt rtt series, version 1\n# kind: measured\ntime_s,rtt_ms\n0,0.05\n")
-    assert trace.value[0] == pytest.approx(0.05e-3)
+def test_an_unambiguous_unit_need_not_be_stated(file: Path) -> None:
+    local = "# simnmt rtt series, version 1\n# kind: measured\ntime_s,rtt_ms\n0,0.05\n"
+    for text in ("time_s,rtt_us\n0,300\n", "time_s,rtt_ms\n0,0.6\n", "time_s,rtt_s\n0,0.0003\n", local):
+        (trace,) = read(file, text)
+        assert trace.value[0] < 1e-3
 
 
 def test_the_header_of_an_imported_series_counts_all_lost_samples(file: Path, tmp_path: Path) -> None:
     """Those before the first that arrived, which have no row, and those whose cells stay empty; none counts twice."""
-    (trace,) = read(file, "time_s,rtt_ms\n0,\n1,\n2,50\n3,\n4,60\n5,\n6,\n7,70\n")
-    (path,) = write_traces([trace], tmp_path / "out.csv")
-    assert "# lost: 5\n" in path.read_text(encoding="utf-8")
-    assert read_series(RttSeries, path).lost == 5
-    (again,) = read_trace(path, ReadOptions())
-    assert again.lost_samples == 5
-    (path,) = write_traces([again], tmp_path / "again.csv")
-    assert "# lost: 5\n" in path.read_text(encoding="utf-8")
+    traces = read(file, "time_s,rtt_ms\n0,\n1,\n2,50\n3,\n4,60\n5,\n6,\n7,70\n")
+    for name in ("out.csv", "again.csv"):
+        (path,) = write_traces(traces, tmp_path / name)
+        assert "# lost: 5\n" in path.read_text(encoding="utf-8")
+        assert read_series(RttSeries, path).lost == 5
+        traces = read_trace(path)
 
 
 def test_units_may_be_spelt_as_in_the_names_of_columns(file: Path) -> None:
@@ -177,23 +170,11 @@ def test_units_may_be_spelt_as_in_the_names_of_columns(file: Path) -> None:
             read(file, "time_s,down\n0,50\n", column)
 
 
-@pytest.mark.parametrize(
-    ("cell", "unix_s"),
-    [
-        ("1970-01-02", None),
-        ("1970-01-01T00:00:10Z", 10.0),
-        ("1970-01-01 00:01", 60.0),
-        ("1970.01.01_00.00.10", 10.0),
-        ("1970/1/1 0:00:10,25", 10.25),
-        ("1970-01-01T02:00:10+02:00", 10.0),
-        ("1969-12-31T19:00:10-0500", 10.0),
-        ("2024-02-29T00:00:00.5 UTC", 1709164800.5),
-        ("2023-02-29T00:00:00", None),
-    ],
-)
-def test_dates_are_years_first_and_utc_unless_they_say_otherwise(cell: str, unix_s: float | None) -> None:
-    time_s = parse_date_s(cell)
-    assert time_s == unix_s if unix_s is not None else time_s != time_s
+def test_dates_are_years_first_and_utc_unless_they_say_otherwise() -> None:
+    dates = ["1970-01-01T00:00:10Z", "1970.01.01_00.00.10", "1970/01/01 00:00:10,00", "1970-01-01T02:00:10+02:00"]
+    assert parse_dates_s([*dates, "1969-12-31T19:00:10-0500", "1970-01-01T00:00:10.0 UTC"]).tolist() == [10.0] * 6
+    assert parse_dates_s(["2024-02-29 00:00:00.5"]).tolist() == [1709164800.5]
+    assert np.isnan(parse_dates_s(["2023-02-29T00:00:00", "soon", "31.12.2024 10:00:00", ""])).all()
 
 
 @given(st.text(alphabet=st.sampled_from("time_s,rtt_ms\n0123456789.-:;\"' eTZ"), max_size=80))

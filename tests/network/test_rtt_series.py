@@ -43,15 +43,13 @@ def test_lookup_at_between_and_after_sample_times_holds_the_last_sample() -> Non
     assert THREE.at(when).tolist() == [0.1, 0.1, 0.2, 0.2, 0.3, 0.3]
 
 
-def test_after_one_lap_the_series_begins_again() -> None:
+def test_laps_follow_each_other_before_and_after_time_0() -> None:
     assert THREE.duration_s == 30.0
     assert THREE.at(np.array([30.0, 40.0, 59.0, 3e9 + 10])).tolist() == [0.1, 0.2, 0.3, 0.2]
-
-
-def test_before_time_0_the_lap_before_runs() -> None:
     assert THREE.at(np.array([-1.0, -10.0, -10.001, -30.0])).tolist() == [0.3, 0.3, 0.2, 0.1]
     # The remainder of a tiny negative time rounds to the full lap.
     assert THREE.at(np.array([-1e-20]))[0] == THREE.at_one(-1e-20) == 0.3
+    assert THREE.at(np.zeros((2, 3))).shape == (2, 3)
 
 
 @st.composite
@@ -77,11 +75,6 @@ def test_one_time_and_many_agree(given_columns, when) -> None:
     assert subject.at(np.array(when)).tolist() == [subject.at_one(moment) for moment in when]
 
 
-def test_lookup_keeps_the_shape_of_its_argument() -> None:
-    assert THREE.at(np.zeros((2, 3))).shape == (2, 3)
-    assert THREE.at(np.empty(0)).shape == (0,)
-
-
 def test_the_mean_weighs_each_sample_by_how_long_it_holds() -> None:
     uneven = series([0, 10, 40], [0.1, 0.2, 0.4])
     assert uneven.duration_s == 60.0
@@ -102,8 +95,7 @@ def test_scaling_reaches_the_mean_and_keeps_the_shape(given_columns, mean_s: flo
 
 def test_a_constant_network_is_the_same_at_all_times() -> None:
     always = constant_rtt(0.05)
-    assert (always.kind, always.duration_s, always.mean_s) == ("constant", 1.0, 0.05)
-    assert always.at(np.array([-7.3, 0.0, 0.99, 1e6])).tolist() == [0.05] * 4
+    assert (always.kind, always.duration_s, always.mean_s, always.at_one(-7.3)) == ("constant", 1.0, 0.05, 0.05)
 
 
 def test_a_series_survives_pickling_and_cannot_be_written_to() -> None:
@@ -114,14 +106,7 @@ def test_a_series_survives_pickling_and_cannot_be_written_to() -> None:
         THREE.rtt_s[0] = 9.0
 
 
-@pytest.mark.parametrize(
-    ("times", "rtts"),
-    [
-        ([], []),
-        ([0, 1, 1], [0.1, 0.1, 0.1]),
-        ([0, 1], [0.1, np.inf]),
-    ],
-)
+@pytest.mark.parametrize(("times", "rtts"), [([], []), ([0, 1, 1], [0.1, 0.1, 0.1]), ([0, 1], [0.1, np.inf]), ([0], [0])])
 def test_columns_that_make_no_function_of_time_are_refused(times, rtts) -> None:
     with pytest.raises(TraceError, match="RTT series test"):
         series(times, rtts)
@@ -174,15 +159,12 @@ def test_every_question_agrees_with_the_list_of_intervals(bounds: list[float], a
     ends = sorted(bounds)[: len(bounds) // 2 * 2]
     spans = list(zip(ends[::2], ends[1::2], strict=True))
     down = DownTimes(iter(spans))
+    assert (ALWAYS_UP.is_down(at_s), ALWAYS_UP.next_begin(at_s), ALWAYS_UP.down_s(at_s)) == (False, inf, 0.0)
     holding = [end_s for begin_s, end_s in spans if begin_s <= at_s < end_s]
     assert down.is_down(at_s) == bool(holding)
     assert down.up_from(at_s) == (holding or [at_s])[0]
     assert down.next_begin(at_s) == min((begin_s for begin_s, _ in spans if begin_s > at_s), default=inf)
     assert down.down_s(at_s) == pytest.approx(sum(min(end_s, at_s) - begin_s for begin_s, end_s in spans if begin_s < at_s))
-
-
-def test_what_is_always_up_never_fails() -> None:
-    assert (ALWAYS_UP.is_down(5.0), ALWAYS_UP.next_begin(0.0), ALWAYS_UP.down_s(1e9)) == (False, inf, 0.0)
 
 
 def test_a_drawn_process_is_down_for_its_share_of_the_time() -> None:

@@ -69,13 +69,10 @@ def test_values_that_no_network_has_are_lost_and_counted() -> None:
     assert any(remark.endswith("so lost: 3") for remark in trace.remarks)
 
 
-def test_a_single_sample_is_accepted_with_a_remark() -> None:
+def test_a_single_sample_is_accepted_and_none_refused_with_what_is_known() -> None:
     trace = trace_of([(7.0, 0.05)])
-    assert trace.series("x").at_one(123.4) == 0.05
+    assert (trace.series("x").at_one(123.4), trace.series("x").duration_s) == (0.05, 1.0)
     assert trace.remarks == ("one sample alone: the same value at all times",)
-
-
-def test_no_sample_is_refused_with_what_is_known() -> None:
     with pytest.raises(TraceError, match=r"RTT: no sample of 2 arrived: it rained"):
         trace_of([(0, None), (1, None)], remarks=("it rained",))
 
@@ -194,14 +191,10 @@ def test_quantiles_losses_and_autocorrelation_are_those_of_the_trace() -> None:
     assert autocorrelation(drawn, 1) == pytest.approx(autocorrelation(measured, 1), abs=0.05)
 
 
-def test_one_seed_gives_one_trace_and_no_trace_begins_with_a_loss() -> None:
+def test_one_seed_gives_one_trace_and_a_block_of_one_sample_forgets_its_neighbours() -> None:
     measured = made_trace()
     first = [resample(measured, 600.0, seed) for seed in range(30)]
     assert not any(drawn.lost[0] for drawn in first)
-    assert resample(measured, 600.0, 7).value.tolist() == first[7].value.tolist()
-    assert first[7].value.tolist() != first[8].value.tolist()
-
-
-def test_a_block_of_one_sample_forgets_its_neighbours() -> None:
-    alone = resample(made_trace(), 100_000.0, seed=1, block_s=0.001)
+    assert resample(measured, 600.0, 7).value.tolist() == first[7].value.tolist() != first[8].value.tolist()
+    alone = resample(measured, 100_000.0, seed=1, block_s=0.001)
     assert autocorrelation(alone, 1) == pytest.approx(0.0, abs=0.03)

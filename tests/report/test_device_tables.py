@@ -62,11 +62,6 @@ def test_a_line_of_numbers_for_each_policy_that_used_the_device(batched: Any) ->
     }  # fmt: skip
 
 
-def test_a_run_without_batches_has_nothing_of_them(make_result: Callable[..., Any]) -> None:
-    result = make_result(requests=300, networks=("cp1",), workloads=("office",), name="plain")
-    assert 'data-table="batches"' not in render(result)
-
-
 MODEL = "a <b>translation</b> model"
 OF_STREAMS = {
     "cold_share": 0.125, "cold_mean_s": 0.4125, "first_turn_mean_s": 0.25, "later_turn_mean_s": None, "stall_share": 0.3,
@@ -140,19 +135,6 @@ def test_the_picture_has_a_box_for_each_layer_at_its_time_and_numbers_the_decode
     assert not any("layer 1 read" in title for title in titles), "nothing of it is read"
 
 
-def test_what_is_computed_before_the_layers_is_no_wait_and_the_picture_ends_when_the_request_does() -> None:
-    """An encoder alone, whose class is told after its last layer."""
-    encoder = replace(
-        PLANNED.states[1], decoder_layers=0, before_s=0.02, latency_s=0.27, load=((0.0, 0.01), (0.01, 0.02)),
-        compute=((0.02, 0.12), (0.12, 0.22)),
-    )  # fmt: skip
-    titles = re.findall(r"<title>(.*?)</title>", str(planned_pipelines_svg(replace(PLANNED, states=(encoder,)), "gateway")))
-    assert not any("waiting" in title for title in titles)
-    assert any(title.endswith(", 0 to 20 ms") for title in titles) and any(
-        title.endswith(", 220 to 270 ms") for title in titles
-    )
-
-
 def test_the_page_shows_plans_picture_and_numbers_and_escapes_names(streamed: Any) -> None:
     page = render(streamed)
     assert 'data-table="streams"' in page and page.count('<svg class="pipelines"') == 1
@@ -190,15 +172,6 @@ def test_the_last_bar_ends_at_the_latency_whatever_is_computed_besides_the_layer
     embedding, head = boxes(svg, "later")[:2], boxes(svg, "later")[2:]
     assert embedding == pytest.approx([0.0, 0.5 / 3.25], abs=2e-3)
     assert sum(head) == pytest.approx(1.0, abs=2e-3)
-
-
-def test_what_takes_no_time_has_no_box_and_names_are_text() -> None:
-    svg = pipeline_svg("a & b", [DrawnPipeline("<i>", timeline([0.0, 0.0], Work([0.5, 0.5])), [0, 6])])
-    assert boxes(svg, "io") == []
-    texts = ["".join(element.itertext()) for element in ET.fromstring(svg).iter() if element.tag.endswith("text")]
-    assert "<i>" in texts
-    assert "6" in texts
-    assert "layer 6 computed, 500 to 1" in svg
 
 
 @pytest.fixture

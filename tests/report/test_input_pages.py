@@ -16,9 +16,7 @@ from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.execution_fit import cell_samples
 from simnmt.profile.profile_file import checked_profile, read_profile
 from simnmt.report.input_pages import (
-    TRACE_POINTS,
     means_per_tgt_len,
-    percent,
     profile_panels,
     render_profiles,
     render_traces,
@@ -69,26 +67,6 @@ def test_the_means_and_bands_are_those_of_all_inferences() -> None:
     assert band.kind == "band" and band.x == [7.0]
 
 
-def test_captions_say_which_errors_and_the_figure_which_cells_only_judge(profiles: list[DeviceProfile]) -> None:
-    times, steps, _ = profile_panels(profiles[0])
-    fit = profiles[0].execution.fit
-    assert fit.heldout_error != fit.heldout_error_of_means
-    assert percent(fit.heldout_error) in times.caption and percent(fit.heldout_error_of_means) in times.caption
-    judges = [mark for mark in steps.chart.marks if mark.symbol == "circle-open"]
-    assert [mark.x for mark in judges] == [[6, 12]] * 3
-
-
-def test_of_single_inferences_summed_up_the_plane_lies_on_the_means() -> None:
-    random = np.random.default_rng(4)
-    src, tgt = random.integers(1, 60, 3_000), random.integers(1, 60, 3_000)
-    content = whole_profile()
-    summed_up = cell_samples(src, tgt, 0.0004 * src + 0.003 * tgt + 0.005, by_tgt_len=True)
-    content["execution"]["samples"] = [sample.model_dump() for sample in summed_up]
-    _, plane, means = profile_panels(checked_profile(content))[0].chart.marks
-    assert len(means.x) == 59
-    assert plane.y == pytest.approx(means.y, rel=0.05), "a plane at the mean lengths is the mean of the plane"
-
-
 def test_every_plot_is_drawn_and_nothing_is_complained_of(
     open_page: Any, profiles: list[DeviceProfile], tmp_path: Path
 ) -> None:
@@ -124,18 +102,6 @@ def test_the_page_of_traces_holds_what_inspect_says_and_no_name_escapes(traces: 
     assert [panel.alt for item in traces for panel in trace_panels(item)][::2] == [
         "RTT, ms over time", "downlink, Mbit/s over time", "uplink, Mbit/s over time",
     ]  # fmt: skip
-
-
-def test_a_long_trace_is_thinned_but_keeps_its_peaks() -> None:
-    values = [0.05] * 50_000
-    values[31_007] = 0.9
-    over_time, distribution = (panel.chart for panel in trace_panels(trace("rtt", values)))
-    (series,), (curve,) = over_time.marks, distribution.marks
-    assert len(series.x) == len(series.y) <= TRACE_POINTS + 1
-    assert max(series.y) == 900.0
-    assert over_time.x.title == "time, h"
-    assert series.x[-1] == pytest.approx(50_000 / 3600, rel=1e-5)
-    assert (curve.x[0], curve.x[-1]) == (50.0, 900.0)
 
 
 def test_every_plot_of_traces_is_drawn(open_page: Any, traces: list[Trace], tmp_path: Path) -> None:

@@ -83,12 +83,6 @@ def test_no_name_escapes_and_the_page_is_the_same_each_time(comparison: Comparis
     assert page == render_comparison(comparison)
 
 
-def test_runs_without_anything_in_common_have_a_page_without_a_figure(comparison: Comparison) -> None:
-    page = render_comparison(dataclasses.replace(comparison, changes=[], best=[], scenario_differences=[]))
-    assert "The runs have no workload, network and policy in common." in page and "The scenarios do not differ." in page
-    assert "<figure" not in page and "plotly-packed" not in page
-
-
 def test_the_page_shows_tables_and_chart_in_a_browser(open_page: Any, comparison: Comparison, tmp_path: Path) -> None:
     file = tmp_path / "page.html"
     write_page(file, render_comparison(comparison))

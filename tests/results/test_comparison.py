@@ -92,16 +92,6 @@ def test_changes_of_the_requests_unpair_runs_and_others_do_not(make_scenario: Ma
         assert {row["key"] for row in comparison.scenario_differences} == {text.partition("=")[0] for text in overrides}
 
 
-def test_only_the_workload_that_changed_is_unpaired(make_scenario: MakeScenario) -> None:
-    scenario = make_scenario(
-        requests=50, policies=POLICIES, workloads={"news": {"lengths": "@de-en-news"}, "b": {"lengths": "@de-en-news"}}
-    )
-    changed = simnmt.run(scenario, overrides=["workloads.b.lengths=@fr-en-news"])
-    comparison = simnmt.compare(simnmt.run(scenario), changed)
-    assert {(row["workload"], row["paired"]) for row in comparison.changes} == {("news", True), ("b", False)}
-    assert [" news:" in note for note in comparison.notes] == [True, False]
-
-
 def test_policies_and_networks_of_some_runs_alone_are_listed(make_scenario: MakeScenario) -> None:
     scenario = make_scenario(requests=50, policies=POLICIES)
     first = simnmt.run(scenario)
@@ -189,13 +179,11 @@ def test_an_overloaded_policy_is_marked_with_the_run_that_overloads_it(make_scen
 
 
 def test_a_run_that_was_replaced_by_another_is_compared_with_it(make_scenario: MakeScenario, tmp_path: Path) -> None:
+    """Labels of runs differ, though names look like numbered ones."""
     first = simnmt.run(make_scenario(requests=50), out=tmp_path / "run")
     second = simnmt.run(make_scenario(requests=50), out=tmp_path / "run", overrides=["seed=9"], force=True)
     assert simnmt.compare(first, second).scenario_differences == [{"key": "seed", "run (1)": 7, "run (2)": 9}]
-
-
-def test_labels_of_runs_differ_though_names_look_like_numbered_ones(small_run: simnmt.Run) -> None:
-    compared = simnmt.compare(*(replace(small_run, name=name, directory=None) for name in ("a", "a", "a (2)")))
+    compared = simnmt.compare(*(replace(first, name=name, directory=None) for name in ("a", "a", "a (2)")))
     assert len({*compared.names}) == 3
 
 

@@ -9,9 +9,17 @@ import numpy as np
 import pytest
 
 from simnmt.results.metrics import Requirement
-from simnmt.results.recommendation import Goal, Roles, recommend
+from simnmt.results.recommendation import (
+    MOST_REPLICATIONS,
+    Goal,
+    Roles,
+    describe_short_tail,
+    next_replications,
+    recommend,
+    reliable_requests,
+)
 from simnmt.results.stability import with_stability
-from simnmt.results.summary import Device, rows
+from simnmt.results.summary import Device, Row, rows
 
 ROLES = Roles(["edge", "cloud", "cnmt"], ["edge", "cloud"], "oracle")
 
@@ -157,21 +165,6 @@ def test_few_replications_that_differ_much_do_not_show_that_a_fixed_policy_suffi
     assert record["fixed_suffices"] is False and record["trivial"] is False
 
 
-def test_nothing_is_trivial_while_a_policy_is_unstable() -> None:
-    record = recommended(loads={"edge": 1.4}, edge=[1.0], cloud=[1.0], cnmt=[1.01])
-    assert record["trivial"] is False and record["spread"] is None
-
-
-def test_a_fixed_policy_that_misses_the_service_level_neither_suffices_nor_makes_the_choice_trivial() -> None:
-    """Edge is faster in the mean, but its p95 is beyond the limit, so that only cnmt is left."""
-    edge = {"mean": [0.80, 0.81, 0.80], "p95": [2.0, 2.0, 2.0]}
-    cnmt = {"mean": [1.00, 1.01, 1.00], "p95": [1.2, 1.2, 1.2]}
-    roles = Roles(["edge", "cnmt"], ["edge"], None)
-    result = recommended(roles, Goal("mean", [Requirement.parse("p95_ms<=1500")]), edge=edge, cnmt=cnmt)
-    assert (result["policy"], result["slo_missed_by"], result["runner_up"]) == ("cnmt", ["edge"], None)
-    assert not result["fixed_suffices"] and not result["trivial"] and result["best_fixed"] is None
-
-
 def test_a_service_level_does_not_make_the_choice_trivial_by_ruling_out_the_worst_policy() -> None:
     """Those that meet it are alike, and still the choice matters."""
     edge = {"mean": [7.0, 7.1, 7.0], "p95": [9.0, 9.0, 9.0]}
@@ -192,10 +185,26 @@ def test_a_fixed_winner_suffices_only_if_no_routing_policy_might_be_much_better(
     assert [record["fixed_suffices"] for record in (uncertain, close, alone)] == [False, True, False]
 
 
-def test_a_choice_is_not_trivial_if_another_policy_is_much_better_in_the_mean() -> None:
-    """All miss the service level, and the one that misses it by least is the slowest in the mean."""
-    edge = {"mean": [0.80, 0.81, 0.80], "p95": [9.0, 9.0, 9.0]}
-    cloud = {"mean": [1.00, 1.01, 1.00], "p95": [5.0, 5.0, 5.0]}
-    goal = Goal("mean", [Requirement.parse("p95_ms<=1500")])
-    result = recommended(Roles(["edge", "cloud"], ["edge", "cloud"], None), goal, edge=edge, cloud=cloud)
-    assert (result["policy"], result["worst"], result["trivial"]) == ("cloud", "edge", False)
+KEY = "mean_latency_s"
+
+
+def row(half: float, replications: int = 5, **others: object) -> Row:
+    interval = {f"{KEY}_low": 2.0 * (1.0 - half), f"{KEY}_high": 2.0 * (1.0 + half)}
+    return {"workload": "w", "network": "n", "policy": "p", "replications": replications, KEY: 2.0, **interval, **others}
+
+
+def test_replications_are_added_until_the_widest_interval_is_narrow_and_at_most_doubled() -> None:
+    assert next_replications([row(0.01), row(0.021)], "mean", 0.02) == 6
+    assert next_replications([row(0.5)], "mean", 0.02) == 10
+    assert next_replications([row(0.01)], "mean", 0.02) == 5
+    assert next_replications([row(0.5, 80)], "mean", 0.02) == MOST_REPLICATIONS
+    assert next_replications([row(0.5, MOST_REPLICATIONS)], "mean", 0.02) == MOST_REPLICATIONS
+    assert next_replications([row(0.5, unstable="cloud: load 1.30"), row(0.01)], "mean", 0.02) == 5
+    assert next_replications([{**row(0.0, 1), f"{KEY}_low": None, f"{KEY}_high": None}], "mean", 0.02) == 5
+
+
+def test_a_quantile_needs_twenty_requests_beyond_it_for_its_changes_to_be_believed() -> None:
+    """The coverage of that many, and of fewer, is counted in test_coverage.py."""
+    assert (reliable_requests("mean"), reliable_requests("p95"), reliable_requests("p99")) == (1, 400, 2_000)
+    assert describe_short_tail("p99", 2_000) == describe_short_tail("mean", 1) == ""
+    assert describe_short_tail("p99", 1_999) and describe_short_tail("p95", 60)

@@ -252,9 +252,8 @@ def read_ripe_atlas(source: Source, how: ReadOptions) -> list[Trace]:
     if len(addresses) > 1:
         remarks.append(f"{len(addresses)} destination addresses: {_listed(addresses)}")
     goal = shorten(result.get("dst_name")) or shorten(result.get("name")) or next(iter(addresses), "an unnamed destination")
-    worth = {"min": "the least of each round's replies", "mean": "the mean of each round's replies"}[how.reply]
     identity = f"probe {_identity(result.get('prb_id'))}, measurement {_identity(result.get('msm_id'))}"
-    origin = f"RIPE Atlas {identity}, {kind} to {goal}; {worth}"
+    origin = f"RIPE Atlas {identity}, {kind} to {goal}; the {'least' if how.reply == 'min' else 'mean'} of each round's replies"
     return [mend("rtt", np.array(times_s), np.array(rtts_s), "measured", origin, remarks, path=source.path)]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timedelta, timezone
 
 import numpy as np
 
@@ -17,20 +16,8 @@ from simnmt.network.series_csv import SeriesTable, parse_number
 from simnmt.network.traces.json_tools import Source
 from simnmt.network.traces.trace import Quantity, ReadOptions, Trace, mend
 
-_SPELT = {
-    "gbit/s": "gbps",
-    "mbit/s": "mbps",
-    "kbit/s": "kbps",
-    "bit/s": "bps",
-    "sec": "s",
-    "secs": "s",
-    "second": "s",
-    "seconds": "s",
-    "msec": "ms",
-    "milliseconds": "ms",
-    "µs": "us",
-    "usec": "us",
-}
+_SPELT = {"gbit/s": "gbps", "mbit/s": "mbps", "kbit/s": "kbps", "bit/s": "bps", "µs": "us", "usec": "us"}
+_SPELT |= dict.fromkeys(("sec", "secs", "second", "seconds"), "s") | dict.fromkeys(("msec", "milliseconds"), "ms")
 """Other spellings of units, in small letters."""
 _PER_UNIT = {**SECONDS_PER, **BPS_PER}
 _UNITS: Mapping[str, Mapping[str, float]] = {"time": SECONDS_PER, "rtt": SECONDS_PER, "downlink": BPS_PER, "uplink": BPS_PER}
@@ -94,10 +81,8 @@ def read_measured_csv(source: Source, how: ReadOptions) -> list[Trace]:
         if quantity != "rtt":
             notes += _suspicions(quantity, value, traces)
         lost_before = max(0, table.lost - int((np.isnan(value) & kept).sum()))
-        trace = mend(
-            quantity, time_s[kept], value[kept], table.kind, table.source, notes, lost_before=lost_before, path=source.path
-        )
-        traces.append(trace)
+        origin = table.kind, table.source, notes
+        traces.append(mend(quantity, time_s[kept], value[kept], *origin, lost_before=lost_before, path=source.path))
     return traces
 
 
@@ -173,42 +158,25 @@ def _suspicions(quantity: Quantity, rate_bps: Floats, before: Sequence[Trace]) -
     slow = float(np.mean(known < 0.01 * np.quantile(known, 0.9))) if known.size else 0.0
     suspicions = []
     if slow > 0.05:
-        suspicions.append(
-            f"{100 * slow:.0f} % of the values are below 1 % of their 90th percentile: perhaps nothing was sent then"
-        )
+        suspicions.append(f"{100 * slow:.0f} % of the values are below 1 % of their p90: perhaps nothing was sent then")
     down = next((trace for trace in before if trace.quantity == "downlink"), None)
     if quantity == "uplink" and down is not None and known.size and known.mean() < 0.05 * down.value.mean():
-        suspicions.append(
-            "little beside the downlink: perhaps the acknowledgements of a download, not what the uplink can carry"
-        )
+        suspicions.append("little beside the downlink: perhaps acknowledgements of a download, not what the uplink can carry")
     return suspicions
 
 
-_DATE = re.compile(
-    r"(\d{4})[-./](\d\d?)[-./](\d\d?)"
-    r"[T _]+(\d\d?)[:.](\d\d)(?:[:.](\d\d)(?:[.,](\d{1,9}))?)?"
-    r"\s*(Z|UTC|[+-]\d\d:?\d\d)?",
-    re.IGNORECASE,
-)
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_DATE = re.compile(r"(\d{4})[-./](\d\d)[-./](\d\d)[T _]+(\d\d)[:.](\d\d)[:.](\d\d)")
 _LARGEST_OF_UNIT = ((1e11, "s"), (1e14, "ms"), (1e17, "us"), (math.inf, "ns"))
 """Greatest Unix times of recent decades by unit; small numbers are in seconds."""
 
 
-def parse_date_s(cell: str) -> float:
-    """Return the Unix time of a date with the year first, in UTC unless it names a zone; NaN for anything else."""
-    match = _DATE.fullmatch(cell.strip())
-    if match is None:
-        return math.nan
-    *fields, fraction, zone = match.groups()
-    try:
-        moment = datetime(*(int(part or 0) for part in fields), tzinfo=timezone.utc)  # type: ignore[misc,arg-type]
-    except ValueError:
-        return math.nan
-    ahead = timedelta()
-    if zone and zone[0] in "+-":
-        ahead = timedelta(hours=int(zone[1:3]), minutes=int(zone[-2:])) * (1 if zone[0] == "+" else -1)
-    return (moment - ahead - _EPOCH).total_seconds() + (float(f"0.{fraction}") if fraction else 0.0)
+def parse_dates_s(cells: Sequence[str]) -> Floats:
+    """Return the Unix times of dates with the year first, in UTC unless they name a zone; NaN for anything else."""
+    import pandas as pd  # here, since most logs hold numbers
+
+    texts = [_DATE.sub(r"\1-\2-\3T\4:\5:\6", cell).replace(",", ".").replace(" UTC", "Z") for cell in cells]
+    moments = pd.to_datetime(pd.Series(texts, dtype=object), utc=True, format="ISO8601", errors="coerce")
+    return np.asarray((moments - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(seconds=1), np.float64)
 
 
 def _times(table: SeriesTable, source: Source, how: ReadOptions, remarks: list[str]) -> Floats:
@@ -222,10 +190,12 @@ def _times(table: SeriesTable, source: Source, how: ReadOptions, remarks: list[s
         what = "no log of ping and no other measurement: below the first line is no number"
         remedy = "give output of ping, results of RIPE Atlas, JSON of iperf3 or irtt, or a CSV log"
         raise TraceError(what, path=source.path, remedy=remedy)
-    time_s = np.array([parse_date_s(cell) for cell in table.cells_of(name)])
-    if np.isnan(time_s).all():
+    cells = table.cells_of(name)
+    if cells and parse_number(cells[0]) is None:
+        time_s = parse_dates_s(cells)
+    else:
         unit = unit or _split_unit(name)[1]
-        time_s = table.numbers(name, (), "write numbers, or dates with the year first")
+        time_s = table.numbers(name, (), "write all times as numbers, or as dates with the year first")
         if unit is None:
             finite = time_s[np.isfinite(time_s)]
             unit = next(unit for largest, unit in _LARGEST_OF_UNIT if np.abs(finite).max(initial=0.0) < largest)
@@ -234,6 +204,6 @@ def _times(table: SeriesTable, source: Source, how: ReadOptions, remarks: list[s
             what = f"column {shorten(name)} is in {unit}, which is no unit of a time"
             raise table.wrong(what, name, "choose another column")
         time_s = time_s * SECONDS_PER[unit]
-    remedy = "write all times in one form, and their unit by --column time=NAME:UNIT"
+    remedy = "write all times as numbers, or as dates with the year first, and their unit by --column time=NAME:UNIT"
     table.check(np.abs(time_s) < _NO_TIME_S, name, "is no time", remedy)
     return time_s

@@ -11,12 +11,8 @@ from simnmt.network.traces.trace import NOUN, Quantity, Trace
 
 SHARES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999)
 """Shares of the quantiles."""
-LEAST_FOR_P999 = 10_000
-"""Least samples for a 99.9th percentile; of fewer, less than ten lie beyond it."""
-LAGS = (1, 10)
-"""Lags of the autocorrelations, in samples."""
-LEAST_PAIRS = 20
-"""Least pairs of samples for a correlation."""
+LEAST_FOR_P999, LEAST_PAIRS = 10_000, 20
+"""Least samples for a 99.9th percentile, beyond which ten of them lie, and least pairs for a correlation."""
 GAP = 2.5
 """A spacing of more than this many median spacings is a gap."""
 
@@ -57,7 +53,7 @@ def summarise(trace: Trace) -> dict[str, Any]:
             else None
             for share in SHARES
         },
-        "autocorrelation": {f"lag_{lag}": autocorrelation(trace, lag) for lag in LAGS},
+        "autocorrelation": {f"lag_{lag}": autocorrelation(trace, lag) for lag in (1, 10)},
     }
 
 

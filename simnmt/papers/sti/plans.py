@@ -173,7 +173,6 @@ def _point(
     memory: Memory,
 ) -> Row:
     """Return a method under a deadline; `working_mb`: float32 parameters unpacked at once, none if they lie in memory so."""
-    read_s, comp_s = loads_s(cost, plan.bits, plan.preloaded), cost.t_comp(LENGTH, plan.slices_per_layer)
     return {
         "device": device.name,
         "method": method,
@@ -188,10 +187,8 @@ def _point(
         "working_mb": 0.0 if method == "PreloadModel-32" else 1e-6 * memory.working_bytes,
         "latency_ms": 1e3 * plan.latency_s,
         "stall_ms": 1e3 * plan.stall_s,
-        "io_busy_ms": 1e3 * sum(read_s),
-        "compute_busy_ms": 1e3 * plan.layers * comp_s,
-        "load_s": read_s,
-        "comp_s": comp_s,
+        "io_busy_ms": 1e3 * sum(loads_s(cost, plan.bits, plan.preloaded)),
+        "compute_busy_ms": 1e3 * plan.layers * cost.t_comp(LENGTH, plan.slices_per_layer),
         "bits": plan.bits,
     }
 

@@ -16,17 +16,10 @@ from simnmt.papers.kit.rendering import Report, derived_table
 from simnmt.papers.kit.study import describe_runs, read_studies, shipped_measurements
 from simnmt.papers.sti.claims import NEEDS, all_claims, gain, in_points, in_time, paired, ratio
 from simnmt.papers.sti.pipeline import PipelineMeasurement, read_pipeline
-from simnmt.papers.sti.plans import DEVICES, METHODS, PLANNED, Studied
-from simnmt.papers.sti.printed import BASELINES, DERIVED, GAINS, LOADED_FIRST, PAPER, PIPELINE
+from simnmt.papers.sti.plans import DEVICES, METHODS, Studied
+from simnmt.papers.sti.printed import BASELINES, DERIVED, GAINS, PAPER
 from simnmt.papers.sti.study import Study
-from simnmt.report.page_template import Section
-from simnmt.report.pipelines import DrawnPipeline, pipeline_svg
 from simnmt.report.table import Table
-from simnmt.streaming.plan.timeline import Work, load_then_run, timeline
-
-IN_MEMORY = ("PreloadModel-32", "PreloadModel-6")
-DRAWN_SHARE = 0.175
-"""The deadline that is drawn, or the nearest that a study has: the paper's 200 ms where a layer takes 95 ms."""
 
 
 def _gain_columns(pairs: pd.DataFrame, suffix: str = "") -> Row:
@@ -55,33 +48,10 @@ def gains_table(studies: Sequence[Studied]) -> Table:
 
 
 def point_rows(frames: Sequence[pd.DataFrame]) -> Rows:
-    """Return the rows of a part of all studies, without the answers and the times of each layer."""
-    shown = [frame.drop(columns=["right", "load_s", "comp_s", "shards"]).astype(object) for frame in frames]
+    """Return the rows of a part of all studies, without the answers."""
+    shown = [frame.drop(columns=["right", "shards"]).astype(object) for frame in frames]
     rows: Any = pd.concat(shown).to_dict("records") if shown else []
     return [{key: None if value != value else value for key, value in row.items()} for row in rows]
-
-
-def pipelines(studies: Sequence[Studied]) -> list[Section]:
-    """Return pictures of the paper's pipeline, and of the pipelines of each device under one deadline (figure 8)."""
-    drawn = [DrawnPipeline("pipeline", PIPELINE), DrawnPipeline("load, then run", LOADED_FIRST)]
-    name = "Published: six layers of DistilBERT"
-    parts = [Section(name, picture=pipeline_svg(name, drawn))]
-    for studied, device in product(studies, DEVICES):
-        points = studied.grid[studied.grid["device"] == device.name]
-        share = min(points["deadline_share"], key=lambda share: abs(share - DRAWN_SHARE))
-        drawn = []
-        for point in points[points["deadline_share"] == share].to_dict("records"):
-            held = f", {point['held_mb']:.3g} MB" if point["method"] in PLANNED and point["held_mb"] else ""
-            run = load_then_run if point["method"] == "Load&Exec" else timeline
-            times = run(point["load_s"], Work([point["comp_s"]] * point["layers"]))
-            drawn.append(DrawnPipeline(f"{point['method']}, {point['layers']} x {point['slices']}{held}", times))
-        name = f"{studied.study.name}, {device.name}, {100 * share:g} % of the whole computation"
-        parts.append(Section(name, picture=pipeline_svg(name, drawn, 1e-3 * point["deadline_ms"])))
-    note = (
-        "Above what the disk reads, below what the processor computes and how long it waits; a box for each layer, a line for "
-        "the deadline; MB: preloaded. Figure 8 itself is not in the source text."
-    )
-    return [Section("Pipelines, drawn", "pipelines", [note], parts=parts, folded=True)]
 
 
 def describe_study(study: Study) -> str:
@@ -111,7 +81,6 @@ def report(studies: Sequence[Studied], pipeline: PipelineMeasurement | None) -> 
         ],
         [],
         [describe_study(studied.study) for studied in studies] or [f"Published figures alone; a result of ours {NEEDS}."],
-        pictures=pipelines(studies),
     )
 
 

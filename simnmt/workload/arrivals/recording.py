@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 from pydantic import Field
 from typing_extensions import Self
@@ -110,6 +109,8 @@ class _Cells:
 
     def numbers(self, column: str) -> Times:
         """Return the cells of a column as numbers, NaN for any other text."""
+        import pandas as pd  # only recordings need it, and it takes a third of a second
+
         return np.asarray(pd.to_numeric(pd.Series(self.columns[column], dtype=object), errors="coerce"), np.float64)
 
     def refuse(self, wrong: NDArray[np.bool_], column: str, remedy: str) -> None:
@@ -201,6 +202,8 @@ def read_recording(path: str | os.PathLike[str], time_unit: TimeUnit | None = No
 
 def _times(log: _Cells, time_unit: TimeUnit | None) -> tuple[Times, TimeUnit, bool]:
     """Return the times from the first row on in seconds, the unit in which they are read, and whether it is stated."""
+    import pandas as pd  # only recordings need it, and it takes a third of a second
+
     ticks = log.numbers(log.time)
     if np.isnan(ticks[0]):
         moments = pd.to_datetime(pd.Series(log.columns[log.time]).str.strip(), format="ISO8601", utc=True, errors="coerce")
@@ -218,6 +221,8 @@ def _times(log: _Cells, time_unit: TimeUnit | None) -> tuple[Times, TimeUnit, bo
 
 def _values(log: _Cells) -> Times:
     """Return the tokens, counts or rates of the rows; empty for times alone."""
+    import pandas as pd  # only recordings need it, and it takes a third of a second
+
     if not log.value:
         return np.empty(0)
     value, most = log.numbers(log.value), _MOST.get(log.format, 1e300)

@@ -73,20 +73,14 @@ def test_the_assessment_states_value_headroom_and_how_many_replications_meet_the
     assert not least.met and least.met_share == 0.25 and least.headroom == pytest.approx(-3.5 / 25.0)
 
 
-def test_an_interval_of_a_share_ends_at_one() -> None:
+def test_intervals_end_at_the_most_and_decide_whether_the_outcome_is_sure() -> None:
     assessment = Requirement.parse("deadline_met_share>=0.9").assess([1.0, 0.98, 0.9, 1.0])
     assert assessment.high == 1.0 and assessment.low is not None and assessment.low < 0.97
-
-
-def test_an_assessment_far_from_the_limit_is_sure_and_one_replication_has_no_interval() -> None:
     assert Requirement.parse("mean_ms<=300").assess([0.2, 0.21, 0.19]).sure
     single = Requirement.parse("mean_ms<=300").assess([0.2])
     assert (single.met, single.low, single.high, single.sure) == (True, None, None, False)
-
-
-def test_an_unstable_run_meets_no_requirement() -> None:
-    assessment = Requirement.parse("mean_ms<=300").assess([0.2, 0.2], unstable="cloud: load 1.30")
-    assert not assessment.met and assessment.met_share == 0.0
+    unstable = Requirement.parse("mean_ms<=300").assess([0.2, 0.2], unstable="cloud: load 1.30")
+    assert not unstable.met and unstable.met_share == 0.0
 
 
 def test_a_metric_that_a_run_lacks_is_refused() -> None:
