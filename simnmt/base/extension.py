@@ -66,11 +66,6 @@ def installed_kinds(group: str) -> tuple[str, ...]:
     return tuple(sorted({point.name for point in metadata.entry_points(group=group)}))
 
 
-def is_code(kind: str) -> bool:
-    """Return whether a kind names code, such as `package.module:Name`, rather than a registered kind."""
-    return ":" in kind
-
-
 class Code(NamedTuple):
     """A class, function or object that a scenario names."""
 
@@ -88,7 +83,7 @@ class Code(NamedTuple):
         written = Path(module)
         stem = written.name.replace(".", "/")
         names = (written.name,) if written.suffix == ".py" else (f"{stem}/__init__.py", f"{stem}.py")
-        for folder in [(Path(folder) / written.parent).absolute() for folder in folders if is_code(kind)]:
+        for folder in [(Path(folder) / written.parent).absolute() for folder in folders if ":" in kind]:
             for file in [folder / name for name in names]:
                 if file.is_file():
                     return Code(f"{folder / written.name}:{name}", group, file)
@@ -99,14 +94,14 @@ class Code(NamedTuple):
     @property
     def distribution(self) -> tuple[str, str] | None:
         """Name and version of the distribution that has the entry point; None for code that a scenario names."""
-        point = None if is_code(self.kind) else self._entry_point
+        point = None if ":" in self.kind else self._entry_point
         return None if point is None or point.dist is None else (point.dist.name, point.dist.version)
 
     def load(self) -> Any:
         """Import the class, function or object. A file is executed at each call. Raises `ExtensionError`."""
         module, _, name = self.kind.rpartition(":")
         try:
-            if not is_code(self.kind):
+            if ":" not in self.kind:
                 return self._entry_point.load()
             value = self._module(module)
         except ModuleNotFoundError as error:
@@ -180,11 +175,6 @@ class Extension:
     """The keys as the scenario has them."""
     place: InputError | None = None
     """The key and the place at which the scenario names it; None before the scenario is checked."""
-
-    @property
-    def document(self) -> Mapping[str, Any]:
-        """The extension in a resolved scenario."""
-        return {OBJECT: self.label} if self.code is None else {**self.written, "kind": self.code.kind}
 
     def takes(self, name: str) -> bool:
         """Return whether it is a class or function with a parameter of this name."""
@@ -267,7 +257,8 @@ class Extended(Configuration):
 
     @model_serializer
     def _document(self) -> Mapping[str, Any]:
-        return self.extension.document
+        code, written = self.extension.code, self.extension.written
+        return {OBJECT: self.extension.label} if code is None else {**written, "kind": code.kind}
 
 
 def extensions_in(value: Any, *place: str | int) -> Iterator[tuple[tuple[str | int, ...], Extension]]:
@@ -335,7 +326,7 @@ class Extensible:
     def _validate(self, shipped: list[str], value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
         if isinstance(value, dict) and self.group is not None and isinstance(kind := value.get("kind"), str):
             installed = [name for name in installed_kinds(self.group) if name not in shipped]
-            if is_code(kind) or kind in installed:
+            if ":" in kind or kind in installed:
                 code = info.context if isinstance(info.context, UserCode) else UserCode()
                 return self._adopted(self._loaded(kind, value, code), "kind")
             if shipped and kind not in shipped:
@@ -358,7 +349,7 @@ class Extensible:
 
     def _loaded(self, kind: str, content: Mapping[str, Any], context: UserCode) -> Extension:
         """Return the extension with its checked parameters. Raises pydantic's errors."""
-        if is_code(kind) and not context.is_allowed:
+        if ":" in kind and not context.is_allowed:
             remedy = "give --allow-code, or allow_code=True, if you trust the scenario"
             raise misfit("kind", f"{kind} is code, which runs only if you allow it ({remedy})")
         try:

@@ -71,7 +71,7 @@ class LibreTranslate(TranslationClient):
 
     async def echo(self) -> float:
         """Return the seconds of a request that translates nothing. Raises `ServiceError`."""
-        return (await self.languages(self._timeout_s))[1]
+        return (await self.get_body("/languages", self._timeout_s))[1]
 
     async def ask(self, text: str) -> Reply:
         """Return the answer to one sentence. Raises `ServiceError`."""

@@ -24,9 +24,8 @@ from simnmt.cli.options import (
     print_page,
     print_result,
     prints_of_users,
-    share_option,
 )
-from simnmt.cli.terminal import describe_output, note, progress_bar, say, warn
+from simnmt.cli.terminal import describe_output, note, progress_bar, warn
 
 if TYPE_CHECKING:
     from simnmt.results.comparison import Comparison
@@ -40,7 +39,6 @@ MOST_CHARACTERS = 40
 
 
 Engine = Literal["compiled", "reference"]
-_PRECISION = "Add replications, 100 at most, until the objective's intervals are at most P% wide, such as 2%."
 _ASSERTION = "Exit with status 3 if the recommended policy, or that of 'POLICY: p95_ms<=300', misses this."
 _TEMPLATES = """quickstart, batched-cloud, capacity, live-smoke, load-sweep, open-loop, own-data, sti-gateway, table1,
 table1-measured or tiers."""
@@ -59,7 +57,6 @@ def run(
     scenario: Annotated[str, argument("SCENARIO|@NAME|RUN_DIR", "A file or -, a shipped scenario, or a run to repeat.")],
     out: Annotated[Path | None, option("DIR", "Run directory to write. [default: a new one under reports/]")] = None,
     jobs: MostJobs = 0,
-    until_precision: Annotated[float | None, share_option(_PRECISION)] = None,
     engine: Annotated[Engine | None, option(None, "Engine of the world. [default: compiled where it covers the run]")] = None,
     assertions: Annotated[list[str] | None, option("REQUIREMENT", _ASSERTION, "--assert")] = None,
     force: Force = False,
@@ -81,7 +78,6 @@ def run(
             overrides=overrides,
             jobs=jobs or None,
             progress=bar.runs,
-            until_precision=until_precision,
             engine=engine,
             assertions=assertions or [],
             allow_code=changes.allow_code,
@@ -89,8 +85,6 @@ def run(
         )
     if engine is None and library() is None:
         note("the reference ran, some 100 times as slow as the compiled engine (run `python -m simnmt.base.compile`)")
-    if result.precision:
-        say(result.precision)
     assessments = [assessment for text in assertions or [] for assessment in result.assess(text)]
     asserted = {"assertions": [assessment.as_json() for assessment in assessments]} if assertions else {}
     print_run(result, as_json, asserted)

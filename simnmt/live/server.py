@@ -6,15 +6,16 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import time
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from math import inf
 from typing import Any, Protocol, TextIO
 
 from aiohttp import web
+from prometheus_client import Counter, Gauge, Histogram
 
 from simnmt.base import VERSION
 from simnmt.live.decider import Decision
@@ -25,7 +26,7 @@ from simnmt.live.service_engine import ServiceEngine
 from simnmt.nmt.source_lines import SourceLine
 from simnmt.results.live_log import BeginRecord, Outcome, Record, ReferenceRecord, RequestRecord, format_record
 from simnmt.service import messages
-from simnmt.service.http_server import Access, HttpService, Limits, Metrics, json_response
+from simnmt.service.http_server import BUCKETS_S, Access, HttpService, Limits, Metrics, timeout
 from simnmt.service.messages import ServiceError, Times, TranslateRequest
 
 Engine = EngineProcess | ServiceEngine
@@ -113,7 +114,7 @@ class Front:
         self._translator, self._settings = translator, settings
         self.waiting = 0
         """Texts under way."""
-        self.outcomes: Counter[Outcome] = Counter()
+        self.outcomes = collections.Counter[Outcome]()
         """Texts by how they ended."""
         self._number = 0
         routes = [
@@ -163,7 +164,8 @@ class Front:
     async def _one(self, task: Task) -> Result:
         outcome: Outcome = "failed"  # also of a text that is given up, since another one of the request failed
         try:
-            result = await asyncio.wait_for(self._translator.translate(task), max(task.deadline_s - time.monotonic(), 1e-3))
+            async with timeout(max(task.deadline_s - time.monotonic(), 1e-3)):
+                result = await self._translator.translate(task)
             outcome = "done"
         except asyncio.TimeoutError:
             outcome = "timeout"
@@ -191,18 +193,18 @@ class Front:
 
     async def _languages(self, request: web.Request) -> web.Response:
         source, target = self._settings.source, self._settings.target
-        return json_response(
+        return web.json_response(
             [{"code": source, "name": source, "targets": [target]}, {"code": target, "name": target, "targets": []}]
         )
 
     async def _detect(self, request: web.Request) -> web.Response:
         # One language is translated here, so nothing is detected: no confidence.
-        return json_response([{"language": self._settings.source, "confidence": 0}])
+        return web.json_response([{"language": self._settings.source, "confidence": 0}])
 
     async def _health(self, request: web.Request) -> web.Response:
         if "Authorization" in request.headers:  # a client that has a token learns whether it is the right one
             self.service.check_token(request, "")
-        return json_response({"status": "ok", "needs_token": self.service.needs_token, **self._translator.health()})
+        return web.json_response({"status": "ok", "needs_token": self.service.needs_token, **self._translator.health()})
 
 
 def outcome_of(error: ServiceError) -> Outcome:
@@ -261,15 +263,14 @@ class LiveService(ABC):
         engine.on_reference, engine.on_error = self._note_reference, on_error
         self.metrics = metrics = Metrics()
         self.front = Front(self, front, access, limits, metrics, on_error)
-        waiting = metrics.gauge("simnmt_sentences_waiting", "Sentences under way.")
+        waiting = Gauge("simnmt_sentences_waiting", "Sentences under way.", registry=metrics)
         waiting.set_function(lambda: self.front.waiting)
-        tokens = metrics.counter("simnmt_tokens", "Tokens, by side.", "side")
+        tokens = Counter("simnmt_tokens", "Tokens, by side.", ["side"], registry=metrics)
         self._tokens = tokens.labels("source"), tokens.labels("target")
-        self._queue = metrics.histogram("simnmt_queue_seconds", "Wait before execution.")
-        self._execution = metrics.histogram("simnmt_execution_seconds", "Execution.")
-        self._batch = metrics.histogram(
-            "simnmt_batch_sentences", "Most sentences decoded together.", buckets=(1, 2, 4, 8, 16, 32, 64)
-        )
+        self._queue = Histogram("simnmt_queue_seconds", "Wait before execution.", buckets=BUCKETS_S, registry=metrics)
+        self._execution = Histogram("simnmt_execution_seconds", "Execution.", buckets=BUCKETS_S, registry=metrics)
+        what, sizes = "Most sentences decoded together.", (1, 2, 4, 8, 16, 32, 64)
+        self._batch = Histogram("simnmt_batch_sentences", what, buckets=sizes, registry=metrics)
 
     async def close(self) -> None:
         """End the engine, unless it outlives the service."""

@@ -29,7 +29,6 @@ from simnmt.network.series import BPS_PER, SECONDS_PER, Kind, RttSeries, Series,
 
 _MARK = re.compile(r"# simnmt (?:rtt|bandwidth) series, version 1")
 _LONGEST_NOTE = 20_000
-_NO_TIME = 1e20
 SeriesKind = TypeVar("SeriesKind", bound=Series)
 
 
@@ -113,7 +112,7 @@ class SeriesTable:
         rows, width = [], len(self.names)
         for number, line in enumerate(self._lines[self._head[0] :], self._head[0] + 1):
             cells = self._split(line)
-            if not line.strip() and (width == 1 or len(cells) != width):
+            if (len(cells) != width or width == 1) and not line.strip():
                 continue  # a blank line, and no row of empty cells between tabs
             if len(cells) != width:
                 what = f"{len(cells)} cell{'s' * (len(cells) != 1)}, but the first row names {width} columns"
@@ -135,16 +134,16 @@ class SeriesTable:
         if self.names.count(column) > 1:
             raise self.wrong(f"two columns are named {shorten(column)}", column, "rename one")
         at = self.names.index(column)
-        return [cells[at].strip() for _, cells in self._rows]
+        return [cells[at] for _, cells in self._rows]
 
     def numbers(self, column: str, lost: Collection[str] = ("",), remedy: str = "write numbers with a decimal point") -> Floats:
         """Return the numbers of a column, NaN and infinities included; NaN for the cells of `lost`, in small letters."""
         numbers: list[float] = []
         for row, cell in enumerate(self.cells_of(column)):
-            number = float("nan") if cell.lower() in lost else parse_number(cell)
-            if number is None:
-                raise self.wrong(f"{shorten(column)} is {short_repr(cell)}, not a number", column, remedy, row)
-            numbers.append(number)
+            number = parse_number(cell)
+            if number is None and cell.strip().lower() not in lost:
+                raise self.wrong(f"{shorten(column)} is {short_repr(cell.strip())}, not a number", column, remedy, row)
+            numbers.append(np.nan if number is None else number)
         return np.array(numbers, dtype=np.float64)
 
     def wrong(self, what: str, column: str, remedy: str, row: int | None = None) -> TraceError:
@@ -197,7 +196,7 @@ def read_series(
             table.missing(shorten(time_column), remedy).what, path=path, remedy=remedy
         )  # of the file, not of a line
     times, values = table.numbers(time_column), table.numbers(column)
-    table.check(np.abs(times) < _NO_TIME, time_column, "is no finite time", "give every row a time")
+    table.check(np.abs(times) < 1e20, time_column, "is no finite time", "give every row a time")
     mend = "`simnmt trace import` sorts the rows and keeps one per time"
     table.check(np.diff(times, prepend=-np.inf) > 0.0, time_column, "is not later than the row before", mend)
     named_unit = next((rate for rate in get_args(RateUnit) if column.lower().endswith(rate)), "mbps")

@@ -136,7 +136,6 @@ def compare_runs(runs: Sequence[Run]) -> Comparison:
 
 
 def _check(run: Run, others: Sequence[Run]) -> None:
-    """Raise `InputError` for a run that has changed, or that is among others."""
     for other in others:
         same_folder = run.directory and other.directory and run.directory.resolve() == other.directory.resolve()
         # A directory may have been given to a later run since.
@@ -225,7 +224,6 @@ def _pairing_notes(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _origin_notes(runs: Mapping[str, Run]) -> Iterator[str]:
-    """Yield sentences on changed files, versions of simnmt, live runs and lost requests."""
     (first, baseline), *_ = runs.items()
     for name, run in runs.items():
         for file in changed_inputs(baseline, run):

@@ -152,11 +152,7 @@ def batch_columns(
 
 
 def state_name(state: int, states: int) -> str:
-    """Return the name of a state: state 0 is cold, state k is turn k, and the last one also all later turns.
-
-    >>> [state_name(state, 4) for state in range(4)]
-    ['cold', 'turn 1', 'turn 2', 'turn 3 on']
-    """
+    """Return the name of a state: state 0 is cold, state k is turn k, and the last one also all later turns."""
     return f"turn {state}{' on' * (state == states - 1)}" if state else "cold"
 
 

@@ -111,11 +111,7 @@ _STANDARD = (
 
 
 def metric(name: str) -> Metric:
-    """Return the metric of a name. Raises `InputError` for an unknown one.
-
-    >>> metric("p95_ms").column, metric("p99.9_ms").least_requests
-    ('p95_latency_s', 10000)
-    """
+    """Return the metric of a name. Raises `InputError` for an unknown one."""
     if name in PLAIN_METRICS:
         return PLAIN_METRICS[name]
     if match := _PERCENTILE.fullmatch(name):
@@ -133,11 +129,7 @@ def metric(name: str) -> Metric:
 
 @cache
 def metric_of_column(column: str) -> Metric | None:
-    """Return the metric that a column of a run's summary holds; None for a column that is none.
-
-    >>> metric_of_column("p95_latency_s").name, metric_of_column("p999_latency_s").name
-    ('p95_ms', 'p99.9_ms')
-    """
+    """Return the metric that a column of a run's summary holds; None for a column that is none."""
     if match := _COLUMN.fullmatch(column):
         percent, tenths, sample = match.groups()
         return metric(f"{'first_token_' * (sample == 'first_token')}p{percent}{f'.{tenths}' * bool(tenths)}_ms")
@@ -149,11 +141,7 @@ Objective = str
 
 
 def objective_metric(objective: Objective) -> Metric:
-    """Return the metric of an objective. Raises `InputError`.
-
-    >>> objective_metric("p99.9").column, objective_metric("cost_per_thousand_tokens").label
-    ('p999_latency_s', 'mean cost per thousand tokens')
-    """
+    """Return the metric of an objective. Raises `InputError`."""
     if objective in SPENDINGS:
         return SPENDINGS[objective]
     if re.fullmatch(r"mean|p[\d.]+", objective):

@@ -13,11 +13,6 @@ def duration(seconds: float, low_s: float | None = None, high_s: float | None = 
     """Return a duration in a convenient unit, with as many digits as its interval allows, or three without one.
 
     `interval`: True to show the interval too.
-
-    >>> duration(0.0682), duration(8.0), duration(9000.0), duration(0.0682, 0.051, 0.089)
-    ('68.2 ms', '8 s', '2.5 h', '68 ms')
-    >>> duration(0.0682, 0.051, 0.089, interval=True)
-    '68 ms [51, 89]'
     """
     units = (("ms", 1e-3, 1.0), ("s", 1.0, 120.0), ("min", 60.0, 7200.0), ("h", 3600.0, inf))
     unit, length_s = next((unit, length_s) for unit, length_s, below_s in units if float(f"{seconds:.3g}") < below_s)
@@ -28,11 +23,7 @@ def duration(seconds: float, low_s: float | None = None, high_s: float | None = 
 
 
 def digits(value: float) -> str:
-    """Return a number with three digits, but never fewer than those before the point.
-
-    >>> digits(999.6), digits(5e-5)
-    ('1,000', '0.00005')
-    """
+    """Return a number with three digits, but never fewer than those before the point."""
     shown = float(f"{value:.3g}")
     if abs(shown) >= 1000.0:
         return f"{value:,.0f}"
@@ -42,13 +33,7 @@ def digits(value: float) -> str:
 
 
 def percent(share: float, *, signed: bool = False) -> str:
-    """Return a share or relative change in percent with two decimals at most, whole from 10 % on; never rounded to 0 or 100.
-
-    >>> percent(0.0043), percent(0.129), percent(0.9996), percent(-0.0814, signed=True)
-    ('0.43 %', '13 %', '99.96 %', '-8.1 %')
-    >>> percent(-0.00003), percent(0.999999)
-    ('less than 0.01 %', 'more than 99.99 %')
-    """
+    """Return a share or relative change in percent with two decimals at most, whole from 10 % on; never rounded to 0 or 100."""
     value = 100.0 * share
     size = abs(value)
     if 0.0 < size < 0.01:
@@ -84,9 +69,6 @@ def percent_interval(value: float, low: float | None, high: float | None, *, uni
     """Return a change in percent with its interval for a sentence; a number other than 0 is not shown as 0.
 
     `unit`: text after the number, such as `points` for a difference of percentages.
-
-    >>> percent_interval(1.234, 1.11, 1.36), percent_interval(0.04, -0.9, 0.9), percent_interval(2.5, None, None)
-    ('+1.23 % [+1.11, +1.36]', 'less than 0.1 % [-0.9, +0.9]', '+2.50 %')
     """
     text, interval = format_interval(value, low, high)
     if value != 0.0 and not text.strip("0."):

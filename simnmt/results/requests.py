@@ -170,7 +170,6 @@ def _known(column: Array | None) -> Array:
 
 
 def _on_target(columns: tuple[Array, ...], trail: Trail) -> Floats:
-    """Return the number of each request on its own target."""
     chosen = np.array(columns[0])
     for number, column in enumerate(columns[1:], start=1):
         np.copyto(chosen, column, where=trail.target == number)

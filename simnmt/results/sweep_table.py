@@ -70,7 +70,6 @@ def write_table(path: Path, table: SweepTable) -> None:
 
 
 def _array(values: Sequence[Any], name: str) -> Any:
-    """Return a column as an arrow array; values of several kinds become texts."""
     kinds = {type(value) for value in values if value is not None}
     if name in WHOLE or kinds == {int}:
         return arrow_array(values, np.int64)

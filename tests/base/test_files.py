@@ -89,16 +89,15 @@ def test_a_small_file_is_read_in_little_memory(tmp_path: Path) -> None:
 def test_runs_that_begin_together_get_folders_of_their_own(tmp_path: Path) -> None:
     begin = threading.Barrier(6, timeout=10.0)
 
-    def run(number: int) -> Path:
+    def run(number: int) -> str:
         begin.wait()
         with reserved(tmp_path / "reports", "small") as target, whole(target) as folder:
             (folder / "page").write_text(str(number))
-        return target
+        return (target / "page").read_text()
 
-    for _ in range(5):
-        with ThreadPoolExecutor(6) as pool:
-            targets = list(pool.map(run, range(6)))
-        assert [(target / "page").read_text() for target in targets] == [str(number) for number in range(6)]
+    with ThreadPoolExecutor(6) as pool:
+        for _ in range(5):
+            assert [*pool.map(run, range(6))] == [*"012345"]
     assert len(names_in(tmp_path / "reports")) == 30
 
 

@@ -57,24 +57,6 @@ def test_an_output_of_no_tokens_takes_no_step_and_holds_no_place() -> None:
     assert (nothing.active, set(nothing.finish_s.values())) == ([], {0.0})
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"size": 0},
-        {"size": 4, "threshold": 4},
-        {"size": 4, "threshold": -1},
-        {"size": 4, "collected": 3},
-        {"size": 4, "longest_wait_s": -1.0},
-        {"size": 4, "longest_wait_s": float("nan")},
-        {"size": 4, "padded_tokens": 0},
-        {"size": 4, "encoded_together": 0},
-    ],
-)
-def test_settings_that_make_no_batch_are_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(ValueError):
-        Batching(**wrong)
-
-
 ITERATIONS = {
     "europarl": {"mini": 22_800, "maxi": 10_300, "half-empty": 8_400, "immediate": 6_500},
     "opensubtitles": {"mini": 15_900, "maxi": 6_800, "half-empty": 5_250, "immediate": 4_130},

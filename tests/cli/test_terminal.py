@@ -149,17 +149,17 @@ def test_control_characters_of_names_and_paths_are_drawn_as_escapes(
     assert not {"\x07", "\u202e"} & set(drawn) and "\x1b]" not in drawn
 
 
-PRECISE = ("run", "small.yaml", "--until-precision", "90%")
+NOTED = ("sweep", "small.yaml", "--grid", "devices.cloud.workers=1,2", "--requests", "20")
 
 
-@pytest.mark.parametrize("arguments", [("-q", *PRECISE), (*PRECISE, "-q"), ("run", "--quiet", *PRECISE[1:])])
+@pytest.mark.parametrize("arguments", [("-q", *NOTED), (*NOTED, "-q"), ("sweep", "--quiet", *NOTED[1:])])
 def test_a_quiet_command_prints_no_notes_before_or_behind_the_verb(
     folder: Path, simnmt: Callable[..., Any], arguments: tuple[str, ...]
 ) -> None:
-    assert simnmt(*PRECISE).err.startswith("5 replications suffice ")
+    assert simnmt(*NOTED).err.startswith("sweep folder: ")
     done = simnmt(*arguments)
     assert (done.status, done.err) == (0, "")
-    assert done.out.startswith("small: 200 requests each"), "the result is no note"
+    assert done.out.startswith("2 points of "), "the result is no note"
 
 
 def test_a_quiet_command_warns_and_complains(folder: Path, simnmt: Callable[..., Any]) -> None:

@@ -107,11 +107,6 @@ def test_a_bandwidth_may_be_a_series(bandwidth: Path, form: Any) -> None:
     assert link.uplink_bps == 100e6
     assert [link.downlink_bps.at_one(at_s) for at_s in (0.0, 1.5, 2.9, 3.0)] == [8e6, 8e6, 16e6, 8e6]
     assert (link.downlink_bps.lost, link.downlink_bps.name) == (1, "cell, downlink")
-    absolute = with_absolute_paths(config, bandwidth)
-    assert list(input_files(absolute, Path("/nowhere")).values()) == list(input_files(config, bandwidth).values())
-    again = load_network(absolute, Path("/nowhere"), "cell").link.downlink_bps
-    assert isinstance(again, BandwidthSeries)
-    assert again.value.tolist() == link.downlink_bps.value.tolist()
 
 
 def test_nearer_tiers_have_links_of_their_own(bandwidth: Path) -> None:

@@ -141,26 +141,26 @@ def test_runs_with_arrays_of_lengths_are_never_paired(make_scenario: MakeScenari
     assert {row["paired"] for row in simnmt.compare(*runs).changes} == {False}
 
 
+LIVE = LiveMeasurement("http://127.0.0.1", "server", "", "", {}, {}, 1)
+
+
 def test_a_live_run_counts_the_answered_requests_and_a_late_load_generator_is_doubted(small_run: simnmt.Run) -> None:
     result = replace(small_run, directory=None)
-    live = LiveMeasurement("http://127.0.0.1", "server", "", "", {}, {}, 1)
     replicated = {
         place: columns | {"total_latency_s": [0.75 * total_s for total_s in columns["total_latency_s"]]}
         for place, columns in result.replicated.items()
     }
-    rows = [row | {"answered_share": 0.75} for row in result.summary_rows]
-    measured = replace(result, name="measured", live=live, replicated=replicated, summary_rows=rows, recommendations=[])
+    measured = replace(result, name="measured", live=LIVE, replicated=replicated, recommendations=[])
     comparison = simnmt.compare(result, measured)
     assert comparison.changes[0]["change_percent"] == pytest.approx(0.0, abs=1e-9)
     assert [run["live"] for run in comparison.runs] == [False, True]
-    late = replace(measured, name="late", live=replace(live, lateness_ms={"p99": 27.4}))
+    late = replace(measured, name="late", live=replace(LIVE, lateness_ms={"p99": 27.4}))
     assert [note for note in simnmt.compare(result, measured, late).notes if "load generator of late" in note]
 
 
 def test_a_live_run_of_other_texts_is_not_paired(small_run: simnmt.Run) -> None:
-    live = LiveMeasurement("http://127.0.0.1", "server", "", "", {}, {}, 1)
     drawn, text, other_text = (
-        replace(small_run, name=name, directory=None, live=replace(live, texts_digest=digest))
+        replace(small_run, name=name, directory=None, live=replace(LIVE, texts_digest=digest))
         for name, digest in (("drawn", None), ("text", "a"), ("other", "b"))
     )
     comparison = simnmt.compare(small_run, drawn, text)
@@ -170,12 +170,10 @@ def test_a_live_run_of_other_texts_is_not_paired(small_run: simnmt.Run) -> None:
 
 
 def test_an_overloaded_policy_is_marked_with_the_run_that_overloads_it(make_scenario: MakeScenario) -> None:
-    arrivals = {"kind": "poisson", "rate_rps": 3.0}
-    workloads = {"busy": {"lengths": "@de-en-news", "arrivals": arrivals}}
+    workloads = {"busy": {"lengths": "@de-en-news", "arrivals": {"kind": "poisson", "rate_rps": 3.0}}}
     scenario = make_scenario(requests=400, policies={"edge": {}}, workloads=workloads)
     fast = simnmt.run(scenario, overrides=["workloads.busy.arrivals.rate_rps=30", "name=overloaded"])
-    (row,) = simnmt.compare(simnmt.run(scenario), fast).changes
-    assert row["unstable_in"] == ["overloaded"]
+    assert simnmt.compare(simnmt.run(scenario), fast).changes[0]["unstable_in"] == ["overloaded"]
 
 
 def test_a_run_that_was_replaced_by_another_is_compared_with_it(make_scenario: MakeScenario, tmp_path: Path) -> None:

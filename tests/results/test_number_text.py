@@ -22,6 +22,7 @@ from simnmt.results.number_text import digits, duration, format_interval, percen
 )
 def test_durations(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+    assert (duration(0.0682, 0.051, 0.089), duration(0.0682, 0.051, 0.089, interval=True)) == ("68 ms", "68 ms [51, 89]")
     assert [digits(value) for value in (999.6, 0.0, -999.6, -0.25, 9.999)] == ["1,000", "0", "-1,000", "-0.25", "10"]
 
 

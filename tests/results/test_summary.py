@@ -148,12 +148,12 @@ def test_a_load_is_work_over_what_could_be_done_until_the_last_arrival() -> None
 
 def test_in_a_closed_loop_a_load_is_work_over_what_could_be_done_until_the_last_answer() -> None:
     """Clients that all ask at once issue their last request long before the work is done."""
-    numbers = measure(RequestLog.of(truth(), TRAIL), np.zeros(4), DEVICES, "closed")
-    assert numbers["gateway_load"] == pytest.approx(1 / 11.5)
-    assert numbers["cloud_busiest_load"] == pytest.approx(1.0 / (2 * 11.5))
-    at_once = measure(RequestLog.of(truth(), TRAIL.with_columns(arrival_s=np.zeros(4))), np.zeros(4), DEVICES, "closed")
-    assert at_once["gateway_load"] == pytest.approx(1 / 9.5)
-    assert at_once["offered_rps"] is None
+    for arrival_s, makespan_s, offered_rps in ((TRAIL.arrival_s, 11.5, 4 / 3), (np.zeros(4), 9.5, None)):
+        log = RequestLog.of(truth(), TRAIL.with_columns(arrival_s=arrival_s))
+        numbers = measure(log, np.zeros(4), DEVICES, "closed")
+        assert numbers["gateway_load"] == pytest.approx(1 / makespan_s)
+        assert numbers["cloud_busiest_load"] == pytest.approx(1.0 / (2 * makespan_s))
+        assert numbers["offered_rps"] == (offered_rps and pytest.approx(offered_rps))
 
 
 def test_the_parts_of_the_slowest_add_up_to_their_latency() -> None:

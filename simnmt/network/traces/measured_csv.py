@@ -36,7 +36,6 @@ _NAMES: Mapping[Quantity, tuple[str, ...]] = {
     "bandwidth": ("bandwidth", "throughput", "bitrate", ""),
 }
 _MISSING = frozenset(("", "-", "--", "nan", "na", "n/a", "null", "none", "*", "timeout", "lost", "inf", "-inf"))
-_NO_TIME_S = 1e11
 
 
 def parse_columns(texts: Iterable[str]) -> dict[str, tuple[str | None, str | None]]:
@@ -77,7 +76,7 @@ def read_measured_csv(source: Source, how: ReadOptions) -> list[Trace]:
         kept = np.ones(len(value), dtype=bool)
         if quantity == "rtt" and len(columns) > 1:
             cells = table.cells_of(name if loss is None else loss)
-            kept = ~np.isnan(value) | np.array([cell.lower() not in _MISSING for cell in cells], dtype=bool)
+            kept = ~np.isnan(value) | np.array([cell.strip().lower() not in _MISSING for cell in cells], dtype=bool)
         if quantity != "rtt":
             notes += _suspicions(quantity, value, traces)
         lost_before = max(0, table.lost - int((np.isnan(value) & kept).sum()))
@@ -174,7 +173,7 @@ def parse_dates_s(cells: Sequence[str]) -> Floats:
     """Return the Unix times of dates with the year first, in UTC unless they name a zone; NaN for anything else."""
     import pandas as pd  # here, since most logs hold numbers
 
-    texts = [_DATE.sub(r"\1-\2-\3T\4:\5:\6", cell).replace(",", ".").replace(" UTC", "Z") for cell in cells]
+    texts = [_DATE.sub(r"\1-\2-\3T\4:\5:\6", cell.strip()).replace(",", ".").replace(" UTC", "Z") for cell in cells]
     moments = pd.to_datetime(pd.Series(texts, dtype=object), utc=True, format="ISO8601", errors="coerce")
     return np.asarray((moments - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(seconds=1), np.float64)
 
@@ -205,5 +204,5 @@ def _times(table: SeriesTable, source: Source, how: ReadOptions, remarks: list[s
             raise table.wrong(what, name, "choose another column")
         time_s = time_s * SECONDS_PER[unit]
     remedy = "write all times as numbers, or as dates with the year first, and their unit by --column time=NAME:UNIT"
-    table.check(np.abs(time_s) < _NO_TIME_S, name, "is no time", remedy)
+    table.check(np.abs(time_s) < 1e11, name, "is no time", remedy)
     return time_s
