@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -91,7 +92,7 @@ BY_HAND: dict[str, tuple[Any, ...]] = {
     "resumed": (FOUR_S, Fifo(), DOWN, "resumed", [], None, [DONE] * 4, [1.2, 4.7, 5.7, 6.7]),
     "batch lost": ([0.0, 1.9, 4.0], BATCHED, [(3, 6)], "lost", [], None, [DONE, LOST, LOST], [2.2, np.nan, np.nan]),
     "batch requeued": ([0.0, 1.9, 4.0], BATCHED, [(3, 6)], "requeued", [], None, [DONE] * 3, [2.2, 8.1, 8.1]),
-    "never up for as long": ([0.0], BATCHED, ((s, s + 1.0) for s in itertools.count(1, 2)), "requeued", [], None, [LOST], [np.nan]),
+    "never up so long": ([0.0], BATCHED, ((s, s + 1) for s in itertools.count(1, 2)), "requeued", [], None, [LOST], [np.nan]),
     "answer at the moment of the timeout": ([0.0], Fifo(), [], "lost", [], AT_ONCE_S, [DONE], [AT_ONCE_S]),
     "loss heard of before the timeout": ([0.0], Fifo(), [(0.5, 9.0)], "lost", [], 100.0, [FALLBACK], [0.5 + RTT_S / 2 + 0.5]),
     "late answer": ([0.0, 4.0], Fifo(), [], "lost", [], 1.0, [FALLBACK, FALLBACK], [1.5, 5.5]),
