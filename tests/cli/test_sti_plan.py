@@ -77,8 +77,7 @@ def test_a_plan_is_printed_with_its_layers(simnmt: Command) -> None:
         "yes",
     ]
     assert done.out.endswith("\nImportance was not measured: slices and upgrades go in layer order.\n")
-    rows = [line.split() for line in done.out.splitlines() if line.strip()[:1].isdigit()]
-    assert [(row[0], row[-1]) for row in rows] == [(str(layer), "0") for layer in range(4)]
+    assert [line.split()[0] for line in done.out.splitlines() if line.strip()[:1].isdigit()] == ["0", "1", "2", "3"]
 
 
 def test_json_holds_the_plan_its_comparison_and_its_timeline(simnmt: Command) -> None:
