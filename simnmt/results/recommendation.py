@@ -216,11 +216,13 @@ def best_row(recommendations: Sequence[Row], rows: Sequence[Row], workload: str 
 
     Raises `InputError` if there is no such place, or if no policy is recommended there.
     """
-    judged = (of for of in recommendations if workload in (None, of["workload"]) and network in (None, of["network"]))
-    place = {key: of[key] for of in [*judged][:1] for key in ("workload", "network", "policy")}
-    best = next((row for row in rows if place and place.items() <= row.items()), None)
-    if best is not None:
-        return best
+    for recommended in recommendations:
+        if workload in (None, recommended["workload"]) and network in (None, recommended["network"]):
+            place = {key: recommended[key] for key in ("workload", "network", "policy")}
+            best = next((row for row in rows if place.items() <= row.items()), None)
+            if best is not None:
+                return best
+            break
     places = format_list((f"{row['workload']} on {row['network']}" for row in recommendations), ",")
     what = f"no policy is recommended for {workload or 'any workload'} on {network or 'any network'}"
     raise InputError(what, remedy=f"the run has {places}" if places else None)
