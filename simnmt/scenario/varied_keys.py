@@ -31,9 +31,7 @@ class VariedKey:
 
     location: tuple[str, ...]
     label: str
-    """The option that errors name."""
     values: tuple[Any, ...]
-    """Plain data."""
 
     @property
     def name(self) -> str:
