@@ -56,8 +56,8 @@ async def _serve_bare() -> None:
 
 async def _serve(service: LiveServer | LiveGateway) -> None:
     await service.start()
-    print(service.front.service.url, flush=True)
-    await service.front.service.serve_until_stopped()
+    print(service.http.url, flush=True)
+    await service.http.serve_until_stopped()
     await service.close()
 
 

@@ -38,6 +38,7 @@ COMMANDS: Mapping[str, str] = {
     ),
     "live watch": "calibrate again, and compare the profiles with simnmt profile compare",
     **dict.fromkeys(("trace import --host", "trace inspect --host"), "give a log of ping to one host"),
+    "trace import --json": "give --json to simnmt trace inspect",
     **dict.fromkeys(("trace import --measurement", "trace inspect --measurement"), "give each measurement a file of its own"),
     **dict.fromkeys(
         ("trace import --idle-below", "trace inspect --idle-below"), "leave the cells empty where nothing was sent"

@@ -189,7 +189,7 @@ class LiveGateway(LiveService):
         hashes = dict(zip(self.devices, [running, *(server.hash for server in self._servers)], strict=True))
         name, first = unit.scenario.name, tuple(initial_s.values())
         self.write(BeginRecord(settings.policy, tuple(self.devices), name, hashes, begin_s=self.begin_s, initial_s=first))
-        await self.front.service.start()
+        await self.http.start()
 
     async def close(self) -> None:
         """End the connections, and the engine unless it outlives the gateway."""
@@ -200,12 +200,12 @@ class LiveGateway(LiveService):
         await super().close()
 
     def health(self) -> Mapping[str, Any]:
-        """See `Translator`."""
+        """See `Front`."""
         servers = {server.target.device: "ok" if server.reachable else server.why for server in self._servers}
         facts = {"service": "gateway", "simnmt": VERSION, "policy": self._settings.policy, "servers": servers}
         if self.transports:
             facts["delays"] = self._settings.unit.network
-        return {**facts, **self.engine.describe(), "waiting": self.front.waiting}
+        return {**facts, **self.engine.describe(), "waiting": self.waiting}
 
     async def execute(self, trip: Trip, line: SourceLine) -> Result:
         """Decide, translate at the chosen target, and here if that fails."""

@@ -21,8 +21,7 @@ from simnmt.network.series import RttSeries, TraceError
 
 Span = tuple[float, float]
 """The begin and the end of an interval, seconds."""
-_DRAWN = 256
-"""Intervals of a process that are drawn at a time."""
+_DRAWN = 256  # intervals of a process that are drawn at a time
 
 
 class DownTimes:

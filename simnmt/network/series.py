@@ -21,8 +21,6 @@ SECONDS_PER: Mapping[str, float] = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9
 BPS_PER: Mapping[str, float] = {"gbps": 1e9, "mbps": 1e6, "kbps": 1e3, "bps": 1.0}
 Kind = Literal["measured", "synthetic", "constant", "unstated"]
 
-_LONE_SAMPLE_LAP_S = 1.0
-
 
 class TraceError(InputError):
     """An RTT series, a bandwidth or a link that cannot be used as given."""
@@ -74,7 +72,7 @@ class Series:
         if not ((value > 0.0) & (value <= self.most)).all():
             raise self._wrong(f"every value must be positive and at most {self.most:,.0f}")
         time_s.flags.writeable = value.flags.writeable = False
-        lap_s = float(time_s[-1] + np.median(np.diff(time_s))) if len(time_s) > 1 else _LONE_SAMPLE_LAP_S
+        lap_s = float(time_s[-1] + np.median(np.diff(time_s))) if len(time_s) > 1 else 1.0
         built = {"time_s": time_s, "value": value, "duration_s": lap_s}
         for key, content in {**built, "_times": time_s.tolist(), "_values": value.tolist()}.items():
             object.__setattr__(self, key, content)

@@ -29,7 +29,6 @@ from simnmt.network.series import BPS_PER, SECONDS_PER, Kind, RttSeries, Series,
 
 _MARK = re.compile(r"# simnmt (?:rtt|bandwidth) series, version 1")
 _LONGEST_NOTE = 20_000
-_NO_TIME = 1e20
 SeriesKind = TypeVar("SeriesKind", bound=Series)
 
 
@@ -197,7 +196,7 @@ def read_series(
             table.missing(shorten(time_column), remedy).what, path=path, remedy=remedy
         )  # of the file, not of a line
     times, values = table.numbers(time_column), table.numbers(column)
-    table.check(np.abs(times) < _NO_TIME, time_column, "is no finite time", "give every row a time")
+    table.check(np.abs(times) < 1e20, time_column, "is no finite time", "give every row a time")
     mend = "`simnmt trace import` sorts the rows and keeps one per time"
     table.check(np.diff(times, prepend=-np.inf) > 0.0, time_column, "is not later than the row before", mend)
     named_unit = next((rate for rate in get_args(RateUnit) if column.lower().endswith(rate)), "mbps")

@@ -98,14 +98,12 @@ class LoadLog:
     @property
     def lateness_s(self) -> Floats:
         """By how much later than due the generator itself sent each request."""
-        lateness_s: Floats = self.sent_s - self.due_s
-        return lateness_s
+        return self.sent_s - self.due_s
 
     @property
     def latency_s(self) -> Floats:
         """From the moment at which a request was due to its answer."""
-        latency_s: Floats = self.received_s - self.due_s
-        return latency_s
+        return self.received_s - self.due_s
 
     @property
     def answered(self) -> NDArray[np.bool_]:

@@ -86,7 +86,7 @@ class Services:
 
     def stop(self, service: LiveServer | LiveGateway) -> None:
         self.started.remove(service)
-        self.run(service.front.service.stop())
+        self.run(service.http.stop())
         self.run(service.close())
 
     def translate(self, url: str, *requests: TranslateRequest, timeout_s: float = 30.0) -> list[Exchange | ServiceError]:

@@ -71,7 +71,7 @@ def devices_of(answers: list[Any]) -> list[int]:
 
 
 def translated(services: Services, gateway: LiveGateway, *requests: Any) -> list[int]:
-    return devices_of(services.translate(gateway.front.service.url, *requests))
+    return devices_of(services.translate(gateway.http.url, *requests))
 
 
 def logged(log: io.StringIO, folder: Path, gateway: LiveGateway) -> pd.DataFrame:
@@ -92,7 +92,7 @@ def test_decisions_replay_to_the_same_targets(
     services: Services, faulty: EngineProcess, start: Start, make_scenario: Scenario, tmp_path: Path, overrides: list[str]
 ) -> None:
     scenario = make_scenario(workloads={"de-en": {"lengths": "@de-en-news", "arrivals": {"kind": "poisson", "rate_rps": 5.0}}})
-    log, url = io.StringIO(), services.server(faulty).front.service.url
+    log, url = io.StringIO(), services.server(faulty).http.url
     gateway = start(url, "cnmt", log, unit=unit_of(scenario, "fit.inferences=0", *overrides))
     texts = [" ".join(["w"] * length) for length in (3, 40, 5, 25, 60, 1, 33, 2)] * 3
     for first in range(0, len(texts), 6):
@@ -110,7 +110,7 @@ def test_batched_targets_are_seen_by_their_reports(
 ) -> None:
     unit = unit_of("@batched-cloud", "fit.inferences=0")
     policy = next(name for name, chosen in unit.scenario.policies.items() if chosen.estimation.hears_batches)
-    log, url = io.StringIO(), services.server(faulty).front.service.url
+    log, url = io.StringIO(), services.server(faulty).http.url
     gateway = start(url, policy, log, unit=unit, any_model=True)
     for _ in range(3):
         translated(services, gateway, *[ask("w " * 30)] * 10)
@@ -127,13 +127,13 @@ class LongAway:
 def test_a_gateway_decides_by_the_users_policy_and_survives_its_faults(
     services: Services, faulty: EngineProcess, start: Start, make_scenario: Scenario
 ) -> None:
-    log, url = io.StringIO(), services.server(faulty).front.service.url
+    log, url = io.StringIO(), services.server(faulty).http.url
     gateway = start(url, "mine", log, scenario=make_scenario(policies={"mine": LongAway()}))
     texts = ("a b", "a b c d", "a", "a b c d e f", "a b c d e f g h i", "a b")
-    *answers, failed, after = [services.translate(gateway.front.service.url, ask(text))[0] for text in texts]
+    *answers, failed, after = [services.translate(gateway.http.url, ask(text))[0] for text in texts]
     assert devices_of([*answers, after]) == [0, 1, 0, 1, 0]
     assert isinstance(failed, ServiceError) and failed.status == 500
-    assert gateway.front.outcomes == {"done": 5, "failed": 1}
+    assert gateway.outcomes == {"done": 5, "failed": 1}
     (complaint,) = services.errors
     assert "policy mine" in complaint and "IndexError" in complaint
     services.errors.clear()
@@ -146,7 +146,7 @@ def serve_paced(port: int) -> None:
     """Serve until the process is killed."""
     with running_services() as running:
         server = running.server(engine_settings(load_paced), port=port)
-        print(server.front.service.url, flush=True)
+        print(server.http.url, flush=True)
         running.loop.run_forever()
 
 
@@ -181,9 +181,9 @@ def test_a_server_killed_under_load_is_replaced_by_the_gateway_until_it_is_back(
         before = translated(services, gateway, *[ask()] * 5)
 
         async def under_load() -> list[Any]:
-            async with TranslationClient(gateway.front.service.url) as client:
+            async with TranslationClient(gateway.http.url) as client:
                 pending = asyncio.ensure_future(together(client, [ask(f"{number}") for number in range(60)]))
-                while gateway.front.waiting < 20:  # a busy box has answered the first before the last has come
+                while gateway.waiting < 20:  # a busy box has answered the first before the last has come
                     await asyncio.sleep(0.001)
                 process.kill()
                 return await pending
@@ -221,8 +221,8 @@ def test_delays_of_the_scenarios_network_are_slept_and_a_client_in_a_hurry_takes
     services: Services, faulty: EngineProcess, start: Start, make_scenario: Scenario
 ) -> None:
     scenario = make_scenario(networks={"far": {"rtt": {"constant_ms": 500}}})
-    gateway = start(services.server(faulty).front.service.url, scenario=scenario, offload_s=2.0, delays=True)
-    hurried, patient = services.translate(gateway.front.service.url, ask(deadline_s=0.4), ask())
+    gateway = start(services.server(faulty).http.url, scenario=scenario, offload_s=2.0, delays=True)
+    hurried, patient = services.translate(gateway.http.url, ask(deadline_s=0.4), ask())
     assert devices_of([hurried, patient]) == [0, 1]
     assert isinstance(patient, Exchange) and patient.received_s - patient.sent_s >= 0.5
     assert float(account_of(patient)["estimate_s"]) >= 0.5
@@ -252,7 +252,7 @@ def test_a_server_with_another_model_is_refused_with_both_hashes(
     engine = {"backend": "torch", "compute_type": "int8", "device": "cpu"}
     profile = make_profile((2e-4, 2e-3, 5e-3), name="cloud", engine=engine)
     write_profile(tmp_path / "cloud.json", profile)
-    url = services.server(faulty).front.service.url
+    url = services.server(faulty).http.url
     with pytest.raises(InputError) as caught:
         start(url, scenario=scenario)
     assert profile.engine.hash in str(caught.value) and faulty.block.hash in str(caught.value)
@@ -262,7 +262,7 @@ def test_a_server_with_another_model_is_refused_with_both_hashes(
 def test_a_server_of_other_languages_or_none_is_refused_at_the_start(
     services: Services, faulty: EngineProcess, start: Start
 ) -> None:
-    url = services.server(faulty, FRENCH).front.service.url
+    url = services.server(faulty, FRENCH).http.url
     with pytest.raises(InputError, match=rf"^{url} does not translate de to en, but fr to en \(give --source and --target\)$"):
         start(url)
     with pytest.raises(InputError, match="start the server of cloud first"):
@@ -282,7 +282,7 @@ def test_a_server_that_comes_back_with_other_languages_stays_out_of_use(
     services: Services, faulty: EngineProcess, start: Start
 ) -> None:
     server = services.server(faulty)
-    url = server.front.service.url
+    url = server.http.url
     gateway = start(url)
     services.stop(server)
     assert translated(services, gateway, ask()) == [0]
@@ -293,9 +293,9 @@ def test_a_server_that_comes_back_with_other_languages_stays_out_of_use(
 
 def test_an_overloaded_server_is_left_alone_for_a_while(services: Services, faulty: EngineProcess, start: Start) -> None:
     server = services.server(faulty, dataclasses.replace(FRONT, waiting=2))
-    devices = translated(services, start(server.front.service.url), *[ask()] * 12)
+    devices = translated(services, start(server.http.url), *[ask()] * 12)
     assert set(devices) == {0, 1}
-    assert server.front.outcomes["done"] == sum(devices)
+    assert server.outcomes["done"] == sum(devices)
     services.errors.clear()
 
 
@@ -305,7 +305,7 @@ def test_a_server_with_encryption_is_verified(services: Services, faulty: Engine
     subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "1"]
     command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", *subject]
     subprocess.run([*command, "-keyout", str(key), "-out", str(cert)], check=True, capture_output=True)
-    url = services.server(faulty, access=Access(tls_cert=cert, tls_key=key)).front.service.url
+    url = services.server(faulty, access=Access(tls_cert=cert, tls_key=key)).http.url
     assert url.startswith("https://")
     with pytest.raises(InputError, match="no known authority signed its certificate"):
         start(url)
@@ -331,9 +331,9 @@ def before_a_service(services: Services, url: str, *, any_model: bool = True) ->
 
 def test_sentences_wait_for_the_service_of_the_box_one_after_another(services: Services, local: LiveServer) -> None:
     """The gateway sends one at a time, so that it knows the queue: here of one and of two executions of ten steps."""
-    gateway = before_a_service(services, local.front.service.url)
-    answers = services.translate(gateway.front.service.url, *[ask("a b c", 9)] * 3)
-    assert gateway.health()["local_server"] == local.front.service.url
+    gateway = before_a_service(services, local.http.url)
+    answers = services.translate(gateway.http.url, *[ask("a b c", 9)] * 3)
+    assert gateway.health()["local_server"] == local.http.url
     times = [answer.answer.times for answer in answers if isinstance(answer, Exchange)]
     queues_s = sorted(exchange.queue_s for exchange in times if exchange is not None)
     assert [queue_s >= 10 * STEP_S * number for number, queue_s in enumerate(queues_s)] == [True] * 3
@@ -344,8 +344,8 @@ def test_sentences_wait_for_the_service_of_the_box_one_after_another(services: S
 def test_a_text_that_the_service_refuses_is_refused_and_the_next_one_is_translated(
     services: Services, local: LiveServer
 ) -> None:
-    gateway = before_a_service(services, local.front.service.url)
-    refused, done = services.translate(gateway.front.service.url, ask("w " * 600), ask("a b"))
+    gateway = before_a_service(services, local.http.url)
+    refused, done = services.translate(gateway.http.url, ask("w " * 600), ask("a b"))
     assert getattr(refused, "status", None) == 400
     assert isinstance(done, Exchange)
 
@@ -353,7 +353,7 @@ def test_a_text_that_the_service_refuses_is_refused_and_the_next_one_is_translat
 def test_a_service_with_another_engine_or_none_is_refused_before_the_gateway_listens(
     services: Services, local: LiveServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url = local.front.service.url
+    url = local.http.url
     monkeypatch.setattr("simnmt.live.gateway.expected_hash", lambda target: "0123")
     with pytest.raises(InputError, match=rf"^{url} runs engine [0-9a-f]{{16}}, the profile is of engine 0123 .*--any-model"):
         before_a_service(services, url, any_model=False)

@@ -46,7 +46,7 @@ def front(request: pytest.FixtureRequest, services: Services, faulty: EngineProc
     server = services.server(faulty)
     if request.param == "server":
         return server
-    unit, servers = unit_of("@open-loop", "fit.inferences=0"), {"cloud": server.front.service.url}
+    unit, servers = unit_of("@open-loop", "fit.inferences=0"), {"cloud": server.http.url}
     return services.gateway(GatewaySettings(unit, "cloud", servers, FRONT, any_model=True), None, faulty)
 
 
@@ -54,7 +54,7 @@ def speak(services: Services, server: LiveServer, data: bytes) -> tuple[int, Any
     """The status and the content of the answer to these bytes, once the connection closes; (0, None) without an answer."""
 
     async def work() -> bytes:
-        reader, writer = await asyncio.open_connection(*host_port(server.front.service.url))
+        reader, writer = await asyncio.open_connection(*host_port(server.http.url))
         writer.write(data)
         try:
             return await reader.read()
@@ -81,12 +81,12 @@ def post(body: bytes | dict[str, Any], *headers: str, length: int | None = None)
 
 
 def assert_serves(services: Services, server: LiveServer) -> None:
-    (answer,) = services.translate(server.front.service.url, ask())
+    (answer,) = services.translate(server.http.url, ask())
     assert isinstance(answer, Exchange), answer
 
 
 def test_an_answer_states_times_lengths_and_what_is_left(services: Services, served: LiveServer) -> None:
-    (answer,) = services.translate(served.front.service.url, ask("a b c", number="n7"))
+    (answer,) = services.translate(served.http.url, ask("a b c", number="n7"))
     assert isinstance(answer, Exchange)
     times = answer.answer.times
     assert times is not None
@@ -164,7 +164,7 @@ def test_a_language_left_to_the_service_is_stated(services: Services, front: Any
 def test_connections_opened_reset_and_half_closed_leave_nothing(services: Services, served: LiveServer) -> None:
     descriptors = len(list(Path("/proc/self/fd").iterdir()))  # those of tests before may close meanwhile
     for number in range(300 if SCALE < 2.0 else 10_000):
-        with socket.create_connection(host_port(served.front.service.url)) as end:
+        with socket.create_connection(host_port(served.http.url)) as end:
             if number % 3 == 0:
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             elif number % 3 == 1:
@@ -178,7 +178,7 @@ def test_connections_opened_reset_and_half_closed_leave_nothing(services: Servic
 
 
 def test_a_client_that_does_not_read_its_answers_keeps_nobody_waiting(services: Services, served: LiveServer) -> None:
-    with socket.create_connection(host_port(served.front.service.url)) as end:
+    with socket.create_connection(host_port(served.http.url)) as end:
         end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         end.setblocking(False)
         data, sent = post(BODY).replace(b"Connection: close\r\n", b""), 0
@@ -194,11 +194,11 @@ def test_a_full_queue_refuses_and_says_when_to_come_back(services: Services, fau
     server = services.server(faulty, FrontSettings(waiting=3))
     never = speak(services, server, post(PLAIN | {"q": ["a"] * 4}))
     assert never == (400, {"error": "q has 4 texts, and 3 at most are translated at a time; send fewer"})
-    answers = services.translate(server.front.service.url, *[ask()] * 8)
+    answers = services.translate(server.http.url, *[ask()] * 8)
     refused = [answer for answer in answers if isinstance(answer, ServiceError)]
     assert len(refused) == 5
     assert {(error.status, error.retry_after_s) for error in refused} == {(429, 1.0)}
-    assert server.front.outcomes == {"done": 3, "refused": 5}
+    assert server.outcomes == {"done": 3, "refused": 5}
     assert_serves(services, server)
 
 
@@ -219,7 +219,7 @@ def test_requests_without_the_token_are_refused_and_it_is_never_shown(services: 
 
 def test_a_request_beyond_its_deadline_is_answered_and_not_decoded(services: Services, faulty: EngineProcess) -> None:
     requests = [ask(deadline_s=5.0), *[ask(deadline_s=0.003)] * 20]
-    answers = services.translate(services.server(faulty).front.service.url, *requests)
+    answers = services.translate(services.server(faulty).http.url, *requests)
     assert isinstance(answers[0], Exchange)
     late = [answer for answer in answers[1:] if isinstance(answer, ServiceError)]
     assert late
@@ -228,11 +228,11 @@ def test_a_request_beyond_its_deadline_is_answered_and_not_decoded(services: Ser
 
 
 def test_one_text_of_a_list_that_fails_fails_the_list_once(services: Services, served: LiveServer) -> None:
-    body, before = PLAIN | {"q": ["a", "b", "c"]}, Counter(served.front.outcomes)
+    body, before = PLAIN | {"q": ["a", "b", "c"]}, Counter(served.outcomes)
     answer = speak(services, served, post(body, f"Simnmt-Target-Tokens: 3,{FATAL + 1},3"))
     assert answer == (400, {"error": "14 tokens are too many"})
-    assert sum((served.front.outcomes - before).values()) == 3
-    assert served.front.waiting == 0
+    assert sum((served.outcomes - before).values()) == 3
+    assert served.waiting == 0
     assert len(speak(services, served, post(body))[1]["translatedText"]) == 3
 
 
@@ -240,7 +240,7 @@ def test_too_little_memory_in_a_step_fails_its_batch_only(
     services: Services, served: LiveServer, faulty: EngineProcess
 ) -> None:
     restarts = faulty.restarts
-    first, failed, last = services.translate(served.front.service.url, ask(), ask(forced=FATAL + 2), ask())
+    first, failed, last = services.translate(served.http.url, ask(), ask(forced=FATAL + 2), ask())
     assert isinstance(failed, ServiceError)
     assert (failed.status, "too little memory" in failed.message) == (503, True)
     assert isinstance(first, Exchange) and isinstance(last, Exchange)
@@ -255,7 +255,7 @@ def test_a_lost_engine_fails_what_it_held_and_is_started_again(
     assert process is not None
 
     async def work() -> list[Any]:
-        async with TranslationClient(served.front.service.url) as client:
+        async with TranslationClient(served.http.url) as client:
             forced = FATAL if how == "died" else None
             requests = [ask(f"{number}", forced if number == 10 else None) for number in range(30)]
             pending = asyncio.ensure_future(together(client, requests))
@@ -283,16 +283,16 @@ def test_a_draining_server_finishes_what_is_under_way(services: Services, faulty
         server = services.server(faulty, log=log)
 
         async def work() -> list[Any]:
-            async with TranslationClient(server.front.service.url) as client:
+            async with TranslationClient(server.http.url) as client:
                 pending = asyncio.ensure_future(together(client, [ask(f"t{number}") for number in range(20)]))
-                while server.front.waiting + server.front.outcomes["done"] < 20:
+                while server.waiting + server.outcomes["done"] < 20:
                     await asyncio.sleep(0.001)
-                await server.front.service.stop()
+                await server.http.stop()
                 return await pending
 
         assert all(isinstance(answer, Exchange) for answer in services.run(work()))
         with pytest.raises(ConnectionRefusedError):
-            socket.create_connection(host_port(server.front.service.url))
+            socket.create_connection(host_port(server.http.url))
         services.stop(server)
     requests = read_live_log(tmp_path / "log.jsonl").requests
     assert sorted(record.request for record in requests) == list(range(20))
@@ -300,7 +300,7 @@ def test_a_draining_server_finishes_what_is_under_way(services: Services, faulty
 
 
 def test_web_pages_of_the_allowed_origin_may_ask(services: Services, faulty: EngineProcess) -> None:
-    url = services.server(faulty, access=Access(allow_origin="https://a.example")).front.service.url
+    url = services.server(faulty, access=Access(allow_origin="https://a.example")).http.url
 
     async def work() -> list[Any]:
         async with TranslationClient(url) as client:

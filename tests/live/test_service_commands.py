@@ -18,10 +18,9 @@ import pytest
 from simnmt.base.errors import InputError
 from simnmt.live.deployment import engine_settings, recommended_policy
 from simnmt.profile.profile_file import write_profile
-from tests.command_line import Outcome, simnmt, start  # noqa: F401 - fixtures
+from tests.command_line import Outcome, assert_one_line, simnmt, start  # noqa: F401 - fixtures
 from tests.live.fake_engines import ARCHITECTURE
 from tests.live.live_services import unit_of
-from tests.refusals import assert_one_line
 
 Start = Callable[..., subprocess.Popen[str]]
 COMMAND = [sys.executable, "-c", "from simnmt.cli import main; main()"]
@@ -197,9 +196,9 @@ def test_the_engine_of_a_device_is_that_of_its_profile(make_profile: Callable[..
     ("rows", "fault"),
     [
         ([("mine", "a", "cnmt"), ("mine", "b", "cnmt"), ("fr-en", "a", "edge")], ""),
-        ([("mine", "a", "cnmt"), ("mine", "b", "edge")], "recommends cnmt on a, edge on b (give --policy)"),
+        ([("mine", "a", "cnmt"), ("mine", "b", "edge")], "recommends cnmt on a, edge on b for workload"),
         ([("fr-en", "a", "cnmt")], "recommends no policy for workload"),
-        ([("mine", "a", None)], "recommends no policy for workload"),
+        ([("mine", "a", None)], "recommends no policy on a for workload"),
     ],
 )
 def test_the_recommended_policy_is_that_of_all_networks(tmp_path: Path, rows: list[Any], fault: str) -> None:

@@ -121,11 +121,20 @@ def test_a_stream_of_iperf3_equals_its_report_and_may_end_within_an_event(file: 
     events += [{"event": "interval", "data": interval} for interval in report["intervals"]]
     (streamed,) = read(file, *events)
     assert (streamed.value.tolist(), streamed.source) == (whole.value.tolist(), whole.source)
-    assert any("lost datagrams included" in remark for remark in whole.remarks)
+    assert any("lost datagrams" in remark for remark in whole.remarks)
     file.write_text(file.read_text() + '{"event": "interval", "data": {"str')
     (cut,) = read_trace(file)
     assert cut.value.tolist() == whole.value.tolist()
     assert "entries skipped, since the file ends within them: 1" in cut.remarks
+
+
+def test_a_report_is_checked_against_its_own_end(file: Path) -> None:
+    run, trips = iperf3({"sum": part(0, 1e7)}, {"sum": part(1, 3e7)}), irtt(5.0, None, 6.0)
+    for rate, received, doubts in ((2e7, 2, 0), (5e7, 3, 1)):
+        run["end"] = {"sum_sent": {"bits_per_second": rate}}
+        trips["stats"] = {"packets_received": received}
+        (bandwidth,), (rtt,) = read(file, run), read(file, trips)
+        assert (len(bandwidth.remarks), len(rtt.remarks)) == (1 + doubts, doubts)
 
 
 @pytest.mark.parametrize("texts", [True, False])

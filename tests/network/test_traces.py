@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simnmt.network import traces
 from simnmt.network.series import BandwidthSeries, RttSeries, TraceError
 from simnmt.network.series_csv import SeriesTable, read_series
 from simnmt.network.traces import read_trace
@@ -121,6 +122,16 @@ def test_several_series_take_a_word_into_their_names(tmp_path: Path) -> None:
     notes = SeriesTable(write_traces(traces, tmp_path / "x.csv")[0]).notes
     assert (notes["began"], notes["made"]) == ("2023-11-14 22:13:20+00:00", "simnmt trace import")
     assert "one sample alone" in notes["remarks"]
+
+
+def test_a_new_format_is_a_reader_and_a_line_in_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "toy").write_text("toy 50 60")
+
+    def read(source: Any, how: Any) -> list[Trace]:
+        return [evenly([float(word) / 1e3 for word in source.text.split()[1:]])]
+
+    monkeypatch.setattr(traces, "FORMATS", (traces.Format("toy", lambda source: source.text.startswith("toy"), read),))
+    assert read_trace(tmp_path / "toy")[0].value.tolist() == [0.05, 0.06]
 
 
 def test_the_clock_the_losses_and_the_mean_are_counted_by_hand() -> None:

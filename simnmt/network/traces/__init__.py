@@ -14,7 +14,7 @@ from typing import NamedTuple
 from simnmt.base.errors import shorten
 from simnmt.base.suggestions import format_list
 from simnmt.network.series_csv import read_text
-from simnmt.network.traces.json_tools import Source, is_ripe_atlas, read_iperf3, read_irtt, read_ripe_atlas
+from simnmt.network.traces.json_tools import RIPE_KEYS, Source, read_iperf3, read_irtt, read_ripe_atlas
 from simnmt.network.traces.measured_csv import read_measured_csv
 from simnmt.network.traces.ping import decode_code_page, is_ping_text, read_ping
 from simnmt.network.traces.trace import ReadOptions, Trace, align_starts
@@ -31,7 +31,7 @@ class Format(NamedTuple):
 FORMATS = (
     Format("JSON of iperf3 -J", lambda source: bool({"intervals", "event"} & source.keys), read_iperf3),
     Format("JSON of irtt -o", lambda source: "round_trips" in source.keys, read_irtt),
-    Format("results of RIPE Atlas", is_ripe_atlas, read_ripe_atlas),
+    Format("results of RIPE Atlas", lambda source: bool(RIPE_KEYS & source.keys), read_ripe_atlas),
     Format("output of ping", lambda source: not source.keys and is_ping_text(source.text), read_ping),
     Format("a CSV log", lambda source: not source.is_json, read_measured_csv),
 )

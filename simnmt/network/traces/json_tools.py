@@ -182,12 +182,13 @@ def read_iperf3(source: Source, how: ReadOptions) -> list[Trace]:
         notes = list(remarks)
         if not is_kept.all():
             notes.append(f"intervals omitted by iperf3 -O: {int((~is_kept).sum()):,}")
-        if is_sent and protocol == "UDP":
-            notes.append(
-                "counted by the sender of UDP, lost datagrams included; the receiver's JSON holds the rate that arrived"
-            )
-        elif is_sent:
-            notes.append("counted by the sender: the first interval also fills the buffers")
+        if is_sent:
+            what = "lost datagrams are included" if protocol == "UDP" else "the first interval also fills the buffers"
+            notes.append(f"counted by the sender: {what}")
+        end = f"end.{key.replace('sum', 'sum_sent' if is_sent else 'sum_received')}.bits_per_second"
+        whole_bps, count = as_number(dig(run.content, end)), is_kept.sum()
+        if abs(rate_bps[is_kept].sum() - count * whole_bps) > 0.1 * count * whole_bps:
+            notes.append(f"the report ends with a rate of {whole_bps / 1e6:.4g} Mbit/s, unlike the mean of its intervals")
         quantity: Quantity = "uplink" if is_sent is is_client else "downlink"
         origin = f"iperf3, {protocol}, {'to' if is_client else 'from'} {host}"
         traces.append(mend(quantity, time_s[is_kept], rate_bps[is_kept], "measured", origin, notes, path=source.path))
@@ -203,22 +204,20 @@ def read_irtt(source: Source, how: ReadOptions) -> list[Trace]:
     clock = "monotonic" if dig(trips[0], "timestamps.client.send.wall") is None else "wall"
     time_s = 1e-9 * run.numbers("round_trips", trips, f"timestamps.client.send.{clock}")
     # irtt writes texts: false, true, true_up (lost on the way there) and true_down; its manual shows false alone.
-    answered = [trip if trip.get("lost") in (False, "false") else {"delay": {"rtt": 0.0}} for trip in trips]
-    rtt_s = 1e-9 * run.numbers("round_trips", answered, "delay.rtt")
-    rtt_s[[trip.get("lost") not in (False, "false") for trip in trips]] = math.nan
+    is_lost = np.array([trip.get("lost") not in (False, "false") for trip in trips])
+    answered = [{"delay": {"rtt": 0.0}} if lost else trip for trip, lost in zip(trips, is_lost, strict=True)]
+    rtt_s = np.where(is_lost, math.nan, 1e-9 * run.numbers("round_trips", answered, "delay.rtt"))
+    remarks, received = [], as_number(dig(run.content, "stats.packets_received"))
+    if abs(received - (~is_lost).sum()) > 0:
+        remarks.append(f"packets received by the statistics of irtt: {received:,.0f}, in the file: {int((~is_lost).sum()):,}")
     config = run.content.get("config")
     host = shorten(dig(config, "supplied.remote_address")) or shorten(dig(config, "remote_address")) or "an unnamed host"
-    return [mend("rtt", time_s, rtt_s, "measured", f"irtt to {host}", path=source.path)]
+    return [mend("rtt", time_s, rtt_s, "measured", f"irtt to {host}", remarks, path=source.path)]
 
 
-_RIPE_KEYS = frozenset(("prb_id", "msm_id", "msm_name", "paris_id", "dst_addr", "fw", "sent", "avg", "lts", "rcvd"))
-_IN_STEP_S = 3600.0
-"""The clock of a probe that was synchronised within this time is off by far less than a round."""
-
-
-def is_ripe_atlas(source: Source) -> bool:
-    """Return whether the first JSON object looks like a result of RIPE Atlas."""
-    return bool((_RIPE_KEYS | {"type"}) & source.keys)
+RIPE_KEYS = frozenset(("type", "prb_id", "msm_id", "msm_name", "paris_id", "dst_addr", "fw", "sent", "avg", "lts", "rcvd"))
+"""Keys of which a result of RIPE Atlas has at least one."""
+_IN_STEP_S = 3600.0  # a clock that was synchronised within this time is off by far less than a round
 
 
 def read_ripe_atlas(source: Source, how: ReadOptions) -> list[Trace]:

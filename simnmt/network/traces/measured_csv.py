@@ -36,7 +36,6 @@ _NAMES: Mapping[Quantity, tuple[str, ...]] = {
     "bandwidth": ("bandwidth", "throughput", "bitrate", ""),
 }
 _MISSING = frozenset(("", "-", "--", "nan", "na", "n/a", "null", "none", "*", "timeout", "lost", "inf", "-inf"))
-_NO_TIME_S = 1e11
 
 
 def parse_columns(texts: Iterable[str]) -> dict[str, tuple[str | None, str | None]]:
@@ -205,5 +204,5 @@ def _times(table: SeriesTable, source: Source, how: ReadOptions, remarks: list[s
             raise table.wrong(what, name, "choose another column")
         time_s = time_s * SECONDS_PER[unit]
     remedy = "write all times as numbers, or as dates with the year first, and their unit by --column time=NAME:UNIT"
-    table.check(np.abs(time_s) < _NO_TIME_S, name, "is no time", remedy)
+    table.check(np.abs(time_s) < 1e11, name, "is no time", remedy)
     return time_s

@@ -38,14 +38,10 @@ _WINDOWS_REPLY = re.compile(r"([=<])(\d{1,9})\D{0,14}TTL=\d")
 _WINDOWS_IPV6_REPLY = re.compile(r":\s?[^\s=<]+\s?([=<])(\d{1,9})\D{0,14}$")
 _UNIX_SUMMARY = re.compile(r"(\d{1,9}) [^\d,]+, (\d{1,9}) [^\d,]+,.*%")
 _WINDOWS_SUMMARY = re.compile(r"[ \t]+[^\s:=][^:=]*:[^:=]+= ?(\d{1,9})[^\d=]+= ?(\d{1,9})[^\d=]+= ?(\d{1,9})")
-_MOST_HEAD = 400
-"""Most characters of the first line of a run: names of hosts have 253 at most."""
-_WRAP = 1 << 16
-"""Numbers of requests restart after 65,535."""
-_MOST_LATE = 1000
-"""Largest number of requests by which a reply is behind the latest request."""
-_MOST_REQUESTS = 10_000_000
-"""115 days of a request per second; more show a misread number."""
+_MOST_HEAD = 400  # characters of the first line of a run; names of hosts have 253 at most
+_WRAP = 1 << 16  # numbers of requests restart after 65,535
+_MOST_LATE = 1000  # requests by which a reply may be behind the latest request
+_MOST_REQUESTS = 10_000_000  # 115 days of a request per second; more show a misread number
 
 
 def is_ping_text(text: str) -> bool:

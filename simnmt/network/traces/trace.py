@@ -24,10 +24,7 @@ Quantity = Literal["rtt", "downlink", "uplink", "bandwidth"]
 NOUN: dict[Quantity, str] = {"rtt": "RTT", "downlink": "downlink", "uplink": "uplink", "bandwidth": "bandwidth"}
 """Name of the quantity in messages."""
 
-_LEAST_RTT_S, _LEAST_BPS = 1e-9, 1.0
-_OLDEST_S, _NEWEST_S = 0.5e9, 4e9
-MOST_SAMPLES = 20_000_000
-"""More would not fit into memory."""
+_MOST_SAMPLES = 20_000_000  # more would not fit into memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +102,7 @@ def mend(
         path: the file, for an error.
     """
     notes = list(remarks)
-    least, most = (_LEAST_RTT_S, RttSeries.most) if quantity == "rtt" else (_LEAST_BPS, BandwidthSeries.most)
+    least, most = (1e-9, RttSeries.most) if quantity == "rtt" else (1.0, BandwidthSeries.most)
     impossible = ~np.isnan(value) & ~((value >= least) & (value <= most))
     if impossible.any():
         notes.append(f"values that no network has, such as 0, so lost: {int(impossible.sum()):,}")
@@ -178,9 +175,9 @@ def resample(trace: Trace, duration_s: float, seed: int, block_s: float | None =
     """
     step_s = trace.duration_s / len(trace.value)
     samples = duration_s / step_s
-    if not 1.0 <= samples <= MOST_SAMPLES:
+    if not 1.0 <= samples <= _MOST_SAMPLES:
         what = f"{duration_s:g} s are {samples:,.3g} samples of {step_s:g} s"
-        raise TraceError(what, remedy=f"draw between 1 and {MOST_SAMPLES:,} samples")
+        raise TraceError(what, remedy=f"draw between 1 and {_MOST_SAMPLES:,} samples")
     block = max(len(trace.value) / 20 if block_s is None else block_s / step_s, 1.0)
     random = stream(seed, 0, "resampled trace")
     position = np.arange(round(samples))
@@ -224,7 +221,7 @@ def write_traces(traces: Sequence[Trace], out: str | os.PathLike[str], made: str
     texts: dict[Path, str] = {}
     for trace, path in zip(traces, paths, strict=True):
         notes = {"made": made, "began": "", "remarks": "; ".join(trace.remarks)}
-        if _OLDEST_S < trace.began_s < _NEWEST_S:  # else it is no Unix time
+        if 0.5e9 < trace.began_s < 4e9:  # else it is no Unix time
             notes["began"] = datetime.fromtimestamp(int(trace.began_s), timezone.utc).isoformat(sep=" ")
         notes = {key: text for key, text in notes.items() if text}
         decimals = 6 if trace.quantity == "rtt" else None
