@@ -5,8 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from simnmt.network.series import BandwidthSeries, RttSeries, Series, TraceError
 from simnmt.network.series_csv import SeriesTable, read_series, series_text, write_texts
@@ -106,18 +104,6 @@ def test_a_bad_file_is_refused_in_one_line_with_its_place(file: Path, text: str,
         assert caught.value.remedy and "\n" not in str(caught.value)
         if kind is RttSeries:
             assert caught.value.column == place[1]
-
-
-@given(st.binary(max_size=200))
-def test_any_bytes_are_read_or_refused_in_one_line(tmp_path_factory: pytest.TempPathFactory, tail: bytes) -> None:
-    file = tmp_path_factory.getbasetemp() / "any.csv"
-    file.write_bytes(b"time_s,rtt_ms\n" + tail)
-    try:
-        series = read_series(RttSeries, file)
-    except TraceError as error:
-        assert "\n" not in str(error)
-    else:
-        assert (series.rtt_s > 0).all()
 
 
 TIMES = np.array([0, 0.1, 1e6])
