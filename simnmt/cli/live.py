@@ -9,8 +9,8 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
@@ -20,7 +20,6 @@ import typer
 from simnmt.base.errors import InputError, shorten
 from simnmt.base.files import MOST_SECRET_BYTES, read_bounded
 from simnmt.base.packages import named_if_missing
-from simnmt.cli.app import Verb
 from simnmt.cli.calibrate import Backend
 from simnmt.cli.options import (
     AsJson,
@@ -64,9 +63,7 @@ Workload = Annotated[str | None, option("NAME", "Workload of the scenario. [defa
 class EngineOptions:
     """How an engine is loaded, batched and placed; None where the profile or `EngineSettings` decides."""
 
-    model: Annotated[
-        str | None, option("NAME|PATH", "A model as for calibrate, or a trained one's folder.", group="Engine")
-    ] = None
+    model: Annotated[str | None, option("NAME|PATH", "As for calibrate, or a trained model's folder.", group="Engine")] = None
     backend: Annotated[Backend | None, option(None, "Engine that computes. [default: torch]")] = None
     compute_type: Annotated[str | None, option("TYPE", "Such as float32 or int8. [default: float32]")] = None
     threads: Annotated[int | None, option("T", "CPU threads. [default: one for each core]", min=1)] = None
@@ -77,9 +74,7 @@ class EngineOptions:
     max_len: Annotated[int | None, option("N", "Most target tokens. [default: twice the source's and 10]", min=1)] = None
     src_lang: Annotated[str | None, option("CODE", "Language of the text as the model writes it: deu_Latn (NLLB).")] = None
     tgt_lang: Annotated[str | None, option("CODE", "Language of its translations, such as eng_Latn.")] = None
-    cpus: Annotated[Any, option("N[,N]", "Processors to which the engine is pinned. [default: any]", parser=parse_integers)] = (
-        None
-    )
+    cpus: Annotated[Any, option("N[,N]", "Processors that the engine uses. [default: any]", parser=parse_integers)] = None
 
     def settings(self) -> dict[str, Any]:
         """Return the fields of `EngineSettings` that options give. Raises `InputError`."""
@@ -107,9 +102,7 @@ class ServiceOptions:
     forced_lengths: Annotated[bool, flag("--forced-lengths", "Let requests state their target tokens, to validate.")] = False
     max_waiting: Annotated[int, option("N", "Most texts under way; more are refused (429).", min=1, group="Limits")] = 256
     max_texts: Annotated[int, option("N", "Most texts of a request.", min=1)] = 100
-    max_body: Annotated[int, option("SIZE", "Largest body (413). [default: 1MB]", parser=parse_bytes, show_default=False)] = (
-        1_000_000
-    )
+    max_body: Annotated[int, option("SIZE", "Largest body in bytes (413).", parser=parse_bytes)] = 1_000_000
     deadline: Annotated[float, time_option("Longest time of a request (504). [default: 30s]")] = 30.0
     drain: Annotated[float, time_option("Longest time of requests under way at the end. [default: 30s]")] = 30.0
     log: Annotated[Path | None, option("FILE", "Append a line of JSON for each request.", group="Other")] = None
@@ -126,8 +119,12 @@ class ServiceOptions:
         access.ssl_context()  # refuses unusable files before the model is loaded
         return front, access, Limits(self.max_body, drain_s=self.drain)
 
+    def open_log(self) -> AbstractContextManager[TextIO | None]:
+        """Return the log to append lines to; None without one."""
+        return nullcontext() if self.log is None else self.log.open("a", encoding="utf-8", buffering=1)
 
-@app.command(cls=Verb)
+
+@app.command()
 @grouped
 def server(
     context: typer.Context,
@@ -150,7 +147,7 @@ def server(
         from simnmt.live.server import LiveServer
 
     clients = service.settings("127.0.0.1:5001")
-    with tempfile.TemporaryDirectory(prefix="simnmt-live-") as folder, log_file(service.log) as file:
+    with tempfile.TemporaryDirectory(prefix="simnmt-live-") as folder:
         if scenario is None:
             if options.model is None:
                 raise InputError("nothing to serve", remedy="give --model, or a scenario and its --device")
@@ -163,11 +160,11 @@ def server(
             chosen = target_of(unit, device or unit.case.targets[-1].device)
             engine = engine_settings(chosen, Path(folder), **options.settings())
             expected = None if any_model else expected_hash(chosen)
-        process = EngineProcess(engine)
-        serve(LiveServer(process, *clients, expected_hash=expected, log=file, on_error=note), as_json)
+        with service.open_log() as log:
+            serve(LiveServer(EngineProcess(engine), *clients, expected_hash=expected, log=log, on_error=note), as_json)
 
 
-@app.command(cls=Verb)
+@app.command()
 @grouped
 def gateway(
     context: typer.Context,
@@ -213,7 +210,7 @@ def gateway(
         return ServiceEngine(local_server, unit_name, languages, service.deadline, token, ca_file)
 
     clients, unit = service.settings("127.0.0.1:5000"), scenario_unit(scenario, changes, workload)
-    with tempfile.TemporaryDirectory(prefix="simnmt-live-") as folder, log_file(service.log) as file:
+    with tempfile.TemporaryDirectory(prefix="simnmt-live-") as folder:
         if policy is None and not Path(scenario).is_dir():
             remedy = f"give --policy, one of {', '.join(unit.scenario.policies)}, or a run directory"
             raise InputError("which policy?", remedy=remedy)
@@ -228,7 +225,9 @@ def gateway(
             any_model=any_model,
             delays=delays,
         )
-        serve(LiveGateway(settings, local_engine(Path(folder)), log=file, on_error=note), as_json)
+        engine = local_engine(Path(folder))
+        with service.open_log() as log:
+            serve(LiveGateway(settings, engine, log=log, on_error=note), as_json)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +237,7 @@ class ReplayChanges(Changes):
     replications: Annotated[int, option("R", "Repeats, one after another.", min=1)] = 1
 
 
-@app.command(cls=Verb)
+@app.command()
 @grouped
 def replay(
     changes: ReplayChanges,
@@ -361,19 +360,3 @@ def _servers(given: Sequence[str], devices: Sequence[str]) -> dict[str, str]:
             device, url = devices[0], text
         servers[device] = url
     return servers
-
-
-@contextmanager
-def log_file(path: Path | None) -> Iterator[TextIO | None]:
-    """Open a log to append lines to; None for no log. A log that is new and empty is removed if the service fails."""
-    if path is None:
-        yield None
-        return
-    is_new = not os.path.lexists(path)
-    try:
-        with path.open("a", encoding="utf-8", buffering=1) as file:
-            yield file
-    except BaseException:
-        if is_new and path.is_file() and not path.stat().st_size:
-            path.unlink()
-        raise

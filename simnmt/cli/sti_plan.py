@@ -50,8 +50,7 @@ def plan(
     Example: simnmt sti plan --profile @odroid-sti --deadline 200ms --preload 1MB
     """
     from simnmt.profile.streaming_cost import BERT_BASE
-    from simnmt.streaming.plan.plan_summary import summarise_plan
-    from simnmt.streaming.plan.presets import PRESETS, board_cost
+    from simnmt.streaming.plan.plan_summary import PRESETS, board_cost, summarise_plan
 
     warnings = list[str]()
     if profile in PRESETS:
@@ -87,19 +86,17 @@ def _with_remarks(record: dict[str, Any], remarks: Sequence[str]) -> str:
 
 def _plan_record(cost: StiCost, planned: PlanSummary) -> dict[str, Any]:
     """Return what the text shows of a plan: submodel and memory, its layers, and its contestants."""
-    plan, timeline = planned.run.plan, planned.run.timeline
-    moments = zip(timeline.load_end.tolist(), timeline.compute_begin.tolist(), timeline.stall.tolist(), strict=True)
+    plan, moments = planned.run.plan, planned.run.timeline.as_json()
     record = _plan_numbers(planned.run) | {"deadline_s": plan.deadline_s, "tokens": plan.length}
     record |= {"embedding_s": cost.t_embed(plan.length), "head_s": cost.head_s}
     record |= {"slowed by reads": cost.slowing(plan.slices_per_layer)}
     if cost.decoder is not None:
         record |= {"decoder_layers": len(plan.layer_indices) - plan.layers, "decoder_steps": plan.steps}
     record["executed layers (* preloaded)"] = [
-        {name: layer[name] for name in ("layer", "slices")}
+        {name: layer[name] for name in ("layer", "slices", "granted_s", "left_s", "load_s")}
+        | {name: moments[name][at] for name in ("load_end_s", "compute_begin_s", "stall_s")}
         | {"bits": [f"{bits}{'*' * held}" for bits, held in zip(layer["bits"], layer["preloaded"], strict=True)]}
-        | {name: layer[f"{key}_s"] for name, key in (("budget_s", "granted"), ("left_s", "left"), ("read_s", "load"))}
-        | dict(zip(("read_by_s", "computed_from_s", "waits_s"), times, strict=True))
-        for layer, times in zip(planned.layers, moments, strict=True)
+        for at, layer in enumerate(planned.layers)
     ]
     methods = [{"method": name, **_plan_numbers(run)} for name, run in planned.contestants.items()]
     return record | ({"methods": methods} if methods else {})

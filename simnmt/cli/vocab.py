@@ -87,22 +87,16 @@ def bench(
 def _bench_record(done: ProjectionBench) -> dict[str, Any]:
     """Return what the text shows of a bench: steps, shares above which dense is faster, and the error of the fitted costs."""
     errors = [abs(step.error) for step in done.steps if not step.fitted]
-    steps = [
-        {"V": step.vocab, "width": step.width, "rows": step.rows, "active_share": step.share, "fitted": step.fitted}
-        | {f"{name} us": 1e6 * seconds for name, seconds in step.stages_s.items()}
-        | {"dense us": 1e6 * step.dense_s, "columns us": 1e6 * step.columns_s, "predicted us": 1e6 * step.predicted_s}
-        | {"times as fast": step.ratio, "scattered": step.scattered_ratio}
-        for step in done.steps
-    ]
     limits = [
-        {"V": cost.vocab, "width": cost.width, "rows": rows}
-        | {f"{name}_share": cost.break_even(rows, done.setting.clusters, scatter=name == "scattered") for name in RUNS}
+        {"vocab": cost.vocab, "width": cost.width, "rows": rows}
+        | {f"{run}_share": cost.break_even(rows, done.setting.clusters, scatter=run == "scattered") for run in RUNS}
         for cost in done.costs
         for rows in done.setting.rows
     ]
-    facts = done.model_dump(include={"box", "date", "others_cpus"}) | done.setting.model_dump(include={"clusters", "dtype"})
-    facts["error_of_predictions_share"] = sum(errors) / len(errors) if errors else None
-    return facts | {"steps": steps, "dense_is_faster_above": limits}
+    record = done.model_dump(include={"box", "date", "others_cpus"}) | done.setting.model_dump(include={"clusters", "dtype"})
+    record["error_of_predictions_share"] = sum(errors) / len(errors) if errors else None
+    steps = [{"active_share": step.share, **step.model_dump(exclude={"columns"})} for step in done.steps]
+    return record | {"steps": steps, "dense_is_faster_above": limits}
 
 
 @app.command()

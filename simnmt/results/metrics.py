@@ -237,11 +237,8 @@ class Requirement:
         """Return whether the mean over replications meets the requirement, with its interval and the single replications.
 
         Without a steady state, or if the metric is infinite since requests are lost, no requirement is met. Raises `InputError`
-        if the run does not have the metric.
-
-        Args:
-            values: the metric's column of each replication, in SI units.
-            unstable, lost, about: fields of the `Assessment`.
+        if the run does not have the metric. `values`: the metric's column of each replication, in SI units. `unstable`, `lost`,
+        `about`: fields of the `Assessment`.
         """
         known = [value for value in values if isinstance(value, (int, float))]
         if not known or len(known) < len(values):

@@ -109,9 +109,8 @@ def _normal_quantile_beyond(chances: int) -> float:
 def _by_chance(boxes: int, box_requests: float) -> float:
     """Return how many times the average work the busiest box gets by chance in one run of twenty, at `box_requests` a box.
 
-    The work of Poisson arrivals with exponential service times is sub-gamma with variance factor 2 and scale 1, in units of one
-    service time, from which the bound on the greatest of many follows. Source: Boucheron, Lugosi and Massart, Concentration
-    Inequalities (2013), section 2.4 and theorem 2.6.
+    The work of Poisson arrivals with exponential service times is sub-gamma (variance factor 2, scale 1 service time), which
+    bounds the greatest of many: Boucheron, Lugosi and Massart, Concentration Inequalities (2013), theorem 2.6.
     """
     unlikely = log(20.0 * boxes)
     return 1.0 + sqrt(4.0 * unlikely / box_requests) + unlikely / box_requests

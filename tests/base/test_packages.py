@@ -45,18 +45,12 @@ def test_a_module_that_no_extra_installs_keeps_its_error(name: str | None) -> No
         raise ModuleNotFoundError("No such module", name=name)
 
 
-@pytest.mark.parametrize(
-    ("package", "statement"),
-    [
-        ("scipy", "simnmt.run('@quickstart', requests=20, replications=2)"),
-        ("plotly", "simnmt.run('@quickstart', requests=20, replications=1).figure('latency')"),
-    ],
-)
-def test_the_library_refuses_a_missing_package_by_its_error(package: str, statement: str) -> None:
-    assert package in LEFT_OUT
+def test_the_library_refuses_a_missing_package_by_its_error() -> None:
     code = (
-        f"import sys, simnmt\nsys.modules[{package!r}] = None\n"
-        f"try:\n    {statement}\nexcept simnmt.InputError as error:\n    print(error)"
+        "import sys, simnmt\nsys.modules['plotly'] = None\n"
+        "try:\n    simnmt.run('@quickstart', requests=20, replications=1).figure('latency')\n"
+        "except simnmt.InputError as error:\n    print(error)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (done.stdout, done.stderr) == (f"this needs the package {package} (pip install simnmt, with its dependencies)\n", "")
+    assert "plotly" in LEFT_OUT
+    assert (done.stdout, done.stderr) == ("this needs the package plotly (pip install simnmt, with its dependencies)\n", "")

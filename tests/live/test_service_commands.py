@@ -19,10 +19,9 @@ import pytest
 from simnmt.base.errors import InputError
 from simnmt.live.deployment import engine_settings, recommended_policy
 from simnmt.profile.profile_file import write_profile
-from tests.command_line import Outcome, simnmt, start  # noqa: F401 - fixtures
+from tests.command_line import Outcome, assert_one_line, simnmt, start  # noqa: F401 - fixtures
 from tests.live.fake_engines import ARCHITECTURE
 from tests.live.live_services import unit_of
-from tests.refusals import assert_one_line
 
 Start = Callable[..., subprocess.Popen[str]]
 COMMAND = [sys.executable, "-c", "from simnmt.cli import main; main()"]

@@ -133,18 +133,6 @@ def test_requests_are_read_back_as_they_were(tmp_path: Path, monkeypatch: pytest
     assert pq.ParquetFile(path).num_row_groups == groups
 
 
-def test_requests_are_the_same_bytes_for_the_same_logs_and_others_for_others(tmp_path: Path) -> None:
-    def digest(name: str, cells: list[Cell]) -> str:
-        write_requests(tmp_path / name, iter(cells))
-        return sha256(tmp_path / name)
-
-    assert digest("one", CELLS) == digest("two", CELLS)
-    queue_s = TRAIL.queue_s.copy()
-    queue_s[-1] = np.nextafter(queue_s[-1], 1.0)
-    changed = {**CELLS[2].logs, "cnmt": RequestLog.of(TRUTH, TRAIL.with_columns(queue_s=queue_s))}
-    assert digest("three", [*CELLS[:2], replace(CELLS[2], logs=changed)]) != digest("one", CELLS)
-
-
 def test_a_reproduction_is_replaced_where_that_is_asked_for(tmp_path: Path) -> None:
     target = tmp_path / "page"
     for text in ("first", "second"):

@@ -14,9 +14,8 @@ from simnmt.devices.stream import PlanChange
 from simnmt.results.requests import Requests, Trail
 from simnmt.streaming.plan.engagement import COLD, FIRST_TURN, Lifecycle
 from tests.campaigns.harness import deep
-from tests.world.engines import simulate
 from tests.world.streamed_boxes import COMPUTE, STATES, STREAMED, SlowBox, asked
-from tests.worlds import believing, everything_to, in_reference
+from tests.worlds import believing, everything_to, in_reference, simulate
 
 COLUMNS = ("state", "queue_s", "execution_s", "stall_s", "first_token_s")
 
