@@ -50,8 +50,7 @@ def plan(
     Example: simnmt sti plan --profile @odroid-sti --deadline 200ms --preload 1MB
     """
     from simnmt.profile.streaming_cost import BERT_BASE
-    from simnmt.streaming.plan.plan_summary import summarise_plan
-    from simnmt.streaming.plan.presets import PRESETS, board_cost
+    from simnmt.streaming.plan.plan_summary import PRESETS, board_cost, summarise_plan
 
     warnings = list[str]()
     if profile in PRESETS:
