@@ -59,7 +59,7 @@ def start(services: Services, faulty: EngineProcess, make_scenario: Scenario) ->
     """Starts a gateway before a server; others: its policy, scenario or unit, log, and settings."""
 
     def gateway(url: str, policy: str = "cloud", log: Any = None, **others: Any) -> LiveGateway:
-        unit = others.pop("unit", None) or unit_of(others.pop("scenario", None) or make_scenario(), "fit.inferences=0")
+        unit = others.pop("unit", None) or unit_of(others.pop("scenario", None) or make_scenario())
         servers = dict.fromkeys([target.device for target in unit.case.targets[1:]], url)
         settings = GatewaySettings(unit, policy, servers, **{"front": FRONT, "offload_s": 1.0} | others)
         return services.gateway(settings, log, faulty)
@@ -100,7 +100,7 @@ def test_decisions_replay_to_the_same_targets(
 ) -> None:
     scenario = make_scenario(workloads={"de-en": {"lengths": "@de-en-news", "arrivals": {"kind": "poisson", "rate_rps": 5.0}}})
     log = io.StringIO()
-    gateway = start(url, "cnmt", log, unit=unit_of(scenario, "fit.inferences=0", *overrides))
+    gateway = start(url, "cnmt", log, unit=unit_of(scenario, *overrides))
     texts = [" ".join(["w"] * length) for length in (3, 40, 5, 25, 60, 1, 33, 2)] * 3
     for first in range(0, len(texts), 6):
         translated(services, gateway, *map(ask, texts[first : first + 6]))
@@ -113,7 +113,7 @@ def test_decisions_replay_to_the_same_targets(
 
 
 def test_batched_targets_are_seen_by_their_reports(services: Services, url: str, start: Start, tmp_path: Path) -> None:
-    unit = unit_of("@batched-cloud", "fit.inferences=0")
+    unit = unit_of("@batched-cloud")
     policy = next(name for name, chosen in unit.scenario.policies.items() if chosen.estimation.hears_batches)
     log = io.StringIO()
     gateway = start(url, policy, log, unit=unit, any_model=True)
@@ -152,7 +152,7 @@ def serve_paced(port: int, *, behind_gateway: bool = False) -> None:
     with running_services() as running:
         service: Any = running.server(engine_settings(load_paced), port=port)
         if behind_gateway:
-            settings = GatewaySettings(unit_of("@open-loop", "fit.inferences=0"), "edge", {"cloud": service.http.url}, FRONT)
+            settings = GatewaySettings(unit_of("@open-loop"), "edge", {"cloud": service.http.url}, FRONT)
             service = running.gateway(dataclasses.replace(settings, any_model=True), None, service.engine)
         print(service.http.url, flush=True)
         running.loop.run_forever()
@@ -245,7 +245,7 @@ def test_delays_of_the_scenarios_network_are_slept_and_a_client_in_a_hurry_takes
 
 
 def test_the_drift_of_a_device_is_a_gauge(make_scenario: Scenario) -> None:
-    unit, metrics = unit_of(make_scenario(), "fit.inferences=0"), CollectorRegistry()
+    unit, metrics = unit_of(make_scenario()), CollectorRegistry()
     drift, profile = _Drift(unit.case.targets, metrics), unit.case.targets[1].profile
     src_end, tgt_end = end_tokens(profile.length_unit.end_of_sentence)
     for src_len, tgt_len in ((5, 9), (30, 20), (12, 3)):
@@ -331,7 +331,7 @@ def local(services: Services) -> Iterator[LiveServer]:
 
 def before_a_service(services: Services, url: str, *, any_model: bool = True) -> LiveGateway:
     """A gateway whose own device is a service of its box."""
-    settings = GatewaySettings(unit_of("@open-loop", "fit.inferences=0"), "edge", {"cloud": url}, FRONT, any_model=any_model)
+    settings = GatewaySettings(unit_of("@open-loop"), "edge", {"cloud": url}, FRONT, any_model=any_model)
     return services.gateway(settings, None, ServiceEngine(url, "word"))
 
 
