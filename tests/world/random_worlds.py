@@ -29,7 +29,8 @@ from simnmt.results.requests import Block, Requests, Trail
 from simnmt.streaming.plan.engagement import Lifecycle
 from simnmt.world.deciders import Beliefs
 from simnmt.world.inputs import Clients
-from tests.world.batched_worlds import EIGHTHS, LEAVING, LEAVING_EIGHTHS, batchings, cost
+from tests.batching.one_server import batchings
+from tests.world.batched_worlds import EIGHTHS, LEAVING, LEAVING_EIGHTHS, cost
 from tests.world.streamed_boxes import COMPUTE, STATES
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
