@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
@@ -13,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from simnmt.base.files import is_standard
-from simnmt.base.packages import named_if_missing
 from simnmt.base.text_tables import format_pairs
 from simnmt.cli.options import (
     AsJson,
@@ -29,13 +27,11 @@ from simnmt.cli.options import (
     refuse_given,
     time_option,
 )
-from simnmt.cli.terminal import progress_bar, say, warn
+from simnmt.cli.terminal import progress_bar, warn
 
 if TYPE_CHECKING:
     from simnmt.calibrate.calibration import Calibrated
 
-LOG_INTERVAL_S = 15.0
-"""Seconds between two lines of progress without a terminal."""
 Backend = Literal["torch", "ctranslate2", "sharp"]
 PARTS = ("execution", "step", "decoder", "disk", "energy", "overheads")
 Api = Literal["libretranslate", "openai"]
@@ -92,10 +88,9 @@ def calibrate(
     if is_standard(out):
         raise typer.BadParameter("measurements are kept beside the profile: name a file", param_hint="--out")
     measure = _of_a_model(context, out) if endpoint is None else _of_an_endpoint(context, out)
-    with progress_bar() as bar:  # lines now and then where there is no terminal
-        done = measure(device_name=device_name, listener=bar if bar.is_drawn else _LogLines(), replaces_journal=force)
-    for warning in done.warnings:
-        warn(warning)
+    with progress_bar() as bar:
+        done = measure(device_name=device_name, listener=bar, replaces_journal=force)
+    warn(*done.warnings)
     from simnmt.profile.profile_summary import facts, title
     from simnmt.report.input_pages import render_profiles
 
@@ -157,8 +152,7 @@ def _of_an_endpoint(context: typer.Context, out: Path) -> Callable[..., Calibrat
     refuse_given(context, _OF_A_MODEL, "holds for a model on this box, not for --endpoint")
     if given["text"] is None:
         raise typer.BadParameter("--endpoint needs sentences to send", param_hint="--text")
-    with named_if_missing("live"):
-        from simnmt.calibrate.endpoint import EndpointSettings, calibrate_endpoint
+    from simnmt.calibrate.endpoint import EndpointSettings, calibrate_endpoint
 
     connection = {"url": given["endpoint"].rstrip("/"), "api": given["api"], "timeout_s": given["timeout"]}
     settings = chosen(context, EndpointSettings, **connection, **_units(given["unit"]))
@@ -177,21 +171,6 @@ def _check_outputs(out: Path, replaces: bool, *inputs: str | None) -> None:
     """Refuse, before the work, a profile or a page that would replace an input, or a file without --force."""
     for path in (out, out.parent / f"{out.stem}.html"):
         check_output(path, replaces, *inputs)
-
-
-class _LogLines:
-    """Progress as lines of a log, without a terminal."""
-
-    def __init__(self) -> None:
-        self._last_s = time.monotonic()
-
-    def say(self, text: str) -> None:
-        say(text)
-
-    def measured(self, part: str, done_s: float, left_s: float) -> None:
-        if time.monotonic() - self._last_s >= LOG_INTERVAL_S:
-            self._last_s = time.monotonic()
-            self.say(f"{part}: measured {done_s:.0f} s, about {left_s:.0f} s left")
 
 
 def doctor(

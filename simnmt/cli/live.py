@@ -19,7 +19,6 @@ import typer
 
 from simnmt.base.errors import InputError, shorten
 from simnmt.base.files import MOST_SECRET_BYTES, read_bounded
-from simnmt.base.packages import named_if_missing
 from simnmt.cli.calibrate import Backend
 from simnmt.cli.options import (
     AsJson,
@@ -140,11 +139,10 @@ def server(
 
     Example: simnmt live server --model out/de-en --batching top-up:8 --listen 127.0.0.1:5001
     """
-    with named_if_missing("live"):
-        from simnmt.live.deployment import engine_settings, expected_hash, target_of
-        from simnmt.live.engine import EngineSettings
-        from simnmt.live.engine_process import EngineProcess
-        from simnmt.live.server import LiveServer
+    from simnmt.live.deployment import engine_settings, expected_hash, target_of
+    from simnmt.live.engine import EngineSettings
+    from simnmt.live.engine_process import EngineProcess
+    from simnmt.live.server import LiveServer
 
     clients = service.settings("127.0.0.1:5001")
     with tempfile.TemporaryDirectory(prefix="simnmt-live-") as folder:
@@ -189,11 +187,10 @@ def gateway(
 
     Example: simnmt live gateway @live-smoke --policy cnmt --server http://127.0.0.1:5001 --forced-lengths
     """
-    with named_if_missing("live"):
-        from simnmt.live.deployment import engine_settings, recommended_policy, target_of
-        from simnmt.live.engine_process import EngineProcess
-        from simnmt.live.gateway import GatewaySettings, LiveGateway
-        from simnmt.live.service_engine import ServiceEngine, unit_of_lengths
+    from simnmt.live.deployment import engine_settings, recommended_policy, target_of
+    from simnmt.live.engine_process import EngineProcess
+    from simnmt.live.gateway import GatewaySettings, LiveGateway
+    from simnmt.live.service_engine import ServiceEngine, unit_of_lengths
 
     def local_engine(folder: Path) -> Engine:
         """Return what executes on the gateway's own device. Raises `InputError`."""
@@ -261,9 +258,8 @@ def replay(
 
     Example: simnmt live replay @live-smoke --gateway http://127.0.0.1:5000 --requests 500
     """
-    with named_if_missing("live"):
-        from simnmt.live.replay import ReplaySettings, read_texts
     import simnmt.api
+    from simnmt.live.replay import ReplaySettings, read_texts
 
     token, texts = read_token(token_file, TOKEN), None if text is None else read_texts(text)
     where = gateway, token, ca_file, source, target, texts, workload, device

@@ -87,8 +87,7 @@ def plan(
     if out is not None and not isinstance(answer, Capacities) and answer.is_met:
         with written_whole(out) as partial:
             partial.write_text(write_document(answer.scenario.document()), encoding="utf-8")
-    for warning in answer.warnings:
-        warn(warning)
+    warn(*answer.warnings)
     print_result(as_json, answer.document, lambda: format_answer(answer, scenario, out))
     print_page(page, as_json, lambda: render_plan(answer))
     if not answer.is_met:

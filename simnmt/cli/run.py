@@ -98,8 +98,7 @@ def print_run(result: Run, as_json: bool, more: dict[str, Any] | None = None) ->
     """Print the warnings of a written run, then its text, or its document with `more`."""
     from simnmt.cli.run_text import format_result
 
-    for warning in result.warnings:
-        warn(warning)
+    warn(*result.warnings)
     if as_json:
         print_json(result.document() | (more or {}) | {"directory": str(result.directory)})
     else:

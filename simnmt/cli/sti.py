@@ -61,10 +61,6 @@ def train(
 
     Example: simnmt sti train --task train.tsv --out encoder
     """
-    from simnmt.nmt.errors import need
-
-    for package in ("torch", "sentencepiece"):
-        need(package)
     from simnmt.profile.doubts import chance_level_message
     from simnmt.streaming.texts import read_task
     from simnmt.streaming.training import ElasticRecipe, recipe_with, train_encoder
@@ -96,9 +92,6 @@ def shard(
 
     Example: simnmt sti shard encoder --out store
     """
-    from simnmt.nmt.errors import need
-
-    need("torch")
     from simnmt.profile.streaming_cost import BITS
     from simnmt.streaming.encoder_folder import load_encoder
     from simnmt.streaming.store import ShardStore, describe_store, write_store
@@ -126,9 +119,6 @@ def inspect(
 
     Example: simnmt sti inspect store --check
     """
-    from simnmt.nmt.errors import need
-
-    need("torch")
     from simnmt.streaming.store import ShardStore, describe_store
 
     with ShardStore(store) as opened:
@@ -162,9 +152,6 @@ def profile(
 
     Example: simnmt sti profile store --out box.json --task dev.tsv
     """
-    from simnmt.nmt.errors import need
-
-    need("torch")
     from simnmt.calibrate.calibration import refuse_unwritable
     from simnmt.calibrate.journal import journal_path
     from simnmt.calibrate.settings import STI_LENGTHS, STI_MODEL_LENGTHS, StiSettings, lengths_up_to
@@ -198,8 +185,7 @@ def profile(
     write_profile(out, device_profile)
     if task is not None:  # without one, the journal there is another measurement's
         journal_path(out).unlink(missing_ok=True)
-    for warning in warnings:
-        warn(warning)
+    warn(*warnings)
     say(f"written to {out}")
     facts = [fact for fact in profile_summary.facts(device_profile) if fact[0].startswith(("sti", "execution", "device"))]
     print_result(as_json, lambda: profile_summary.as_json(device_profile), lambda: format_pairs(facts))

@@ -76,8 +76,7 @@ def _read_profile(profile: str) -> tuple[DeviceProfile, list[str]]:
     measured = read_profile(profile_path(profile))
     assert measured.sti_cost  # refuses a profile without the block
     doubts = [doubt.message for doubt in profile_doubts(measured, ["sti"])]
-    for doubt in doubts:
-        warn(doubt)
+    warn(*doubts)
     return measured, doubts
 
 
@@ -142,8 +141,6 @@ def run(
 
     Example: simnmt sti run store --profile box.json --deadline 200ms --preload 1MB --turns 5
     """
-    from simnmt.nmt.errors import need
-
     if cache_bytes is not None and cache_bytes < preload_bytes:
         what = f"--cache of {cache_bytes:,} bytes: less than --preload of {preload_bytes:,}"
         raise InputError(what, remedy="give as much or more")
@@ -151,7 +148,6 @@ def run(
         raise InputError("--text and --task: both say what is classified", remedy="give one of them")
     if threads > (os.cpu_count() or 1):
         raise InputError(f"--threads {threads}: this box has {os.cpu_count() or 1} CPUs", remedy="give no more")
-    need("torch")
     from simnmt.calibrate import profile_assembly
     from simnmt.calibrate.box import describe
     from simnmt.streaming.encoder import ElasticEncoder
@@ -177,11 +173,10 @@ def run(
         engaged = chosen(context, EngagementSettings, **paced)
         done = list(run_engagement(opened, encoder, cost, engaged, inputs))
         about |= {"fingerprint": opened.fingerprint, "cache_bytes": engaged.capacity_bytes}
-    for warning in profile_assembly.busy_warnings([before, profile_assembly.state(box)], "the run"):
-        warn(warning)
-        warnings.append(warning)
+    busy = list(profile_assembly.busy_warnings([before, profile_assembly.state(box)], "the run"))
+    warn(*busy)
     remarks = list(_engagement_remarks(cost, done))
-    document = about | {"turns": [_turn_document(turn) for turn in done], "remarks": remarks, "warnings": warnings}
+    document = about | {"turns": [_turn_document(turn) for turn in done], "remarks": remarks, "warnings": warnings + busy}
     rows = [{"turn": number} | _turn_row(turn) for number, turn in enumerate(done, start=1)]
     record = about | {"turns": rows, "layers of the last turn": done[-1].execution.as_json()["layers"]}
     print_result(as_json, lambda: document, lambda: _with_remarks(record, remarks))

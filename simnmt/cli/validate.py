@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simnmt.base.packages import named_if_missing
 from simnmt.cli.live import AnyModel
 from simnmt.cli.options import AsJson, Changes, argument, grouped, option, print_result, prints_of_users, share_option
 from simnmt.cli.terminal import note, warn
@@ -39,9 +38,8 @@ def validate(
 
     Example: simnmt validate @live-smoke --requests 50
     """
-    with named_if_missing("live"):
-        from simnmt.live.validation import validate as run_validation
     from simnmt.experiment.inputs import read_inputs
+    from simnmt.live.validation import validate as run_validation
     from simnmt.report.page_template import Section, render_page, write_page
     from simnmt.report.table import Table
     from simnmt.results.run_directory import check_free, reserved
