@@ -16,7 +16,7 @@ from simnmt.cli.options import AsJson, Changes, argument, grouped, option, print
 from simnmt.cli.terminal import note, warn
 
 if TYPE_CHECKING:
-    from simnmt.live.validation import Validation
+    from simnmt.live.validation import Comparison, Validation
 
 LEGEND = (
     "Simulated over live less 1, of means over the replications. Structural: with the executions and targets of the live run. "
@@ -53,7 +53,8 @@ def validate(
         plan = read_inputs(source.scenario, Path.cwd(), source.document)
         names = policies.split(",") if policies else ()
         validation = run_validation(plan, policies=names, any_model=any_model, progress=note)
-    table = Table.of_texts("", _HEADER, list(_table_rows(validation)), words=2, id="errors")
+    rows = [_row(row) for row in validation.rows]
+    table = Table.of_texts("", list(rows[0]), [list(row.values()) for row in rows], words=2, id="errors")
     sentences = list(_describe_validation(validation))
     print_result(as_json, validation.document, lambda: "\n".join([table.to_text(), "", *sentences]))
     section = Section("Errors of the simulations", text=[LEGEND], tables=[table], notes=sentences)
@@ -67,23 +68,19 @@ def validate(
         raise typer.Exit(3)
 
 
-_HEADER = ("network", "policy", "live ms", "spread %", *("structural %", "p50 %", "p95 %"), *("predicted %", "p50 %", "p95 %"),
-          "offloaded % live", "predicted")  # fmt: skip
-
-
-def _table_rows(validation: Validation) -> Iterator[list[str]]:
-    """Yield the cells of each comparison, under `_HEADER`."""
-    for row in validation.rows:
-        errors = [row.structural.errors(row.live), row.predicted.errors(row.live)]
-        yield [
-            row.network,
-            row.policy + "*" * row.void,
-            f"{1e3 * row.live.mean_s:.1f}",
-            "-" if isnan(row.spread.mean_s) else f"{100 * row.spread.mean_s:.1f}",
-            *(f"{100 * getattr(error, name):+.1f}" for error in errors for name in ("mean_s", "p50_s", "p95_s")),
-            f"{100 * row.live.offloaded_share:.1f}",
-            f"{100 * row.predicted.offloaded_share:.1f}",
-        ]
+def _row(row: Comparison) -> dict[str, str]:
+    """Return the cells of a comparison by the heads of their columns."""
+    cells = {
+        "network": row.network,
+        "policy": row.policy + "*" * row.void,
+        "live ms": f"{1e3 * row.live.mean_s:.1f}",
+        "spread %": "-" if isnan(row.spread.mean_s) else f"{100 * row.spread.mean_s:.1f}",
+    }
+    for kind, errors in (("structural", row.structural.errors(row.live)), ("predicted", row.predicted.errors(row.live))):
+        for name in ("mean", "p50", "p95"):
+            cells[f"{kind} {name} %"] = f"{100 * getattr(errors, f'{name}_s'):+.1f}"
+    cells["offloaded % live"] = f"{100 * row.live.offloaded_share:.1f}"
+    return cells | {"offloaded % predicted": f"{100 * row.predicted.offloaded_share:.1f}"}
 
 
 def _describe_validation(validation: Validation) -> Iterator[str]:
