@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import doctest
+import os
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import fields
@@ -15,6 +17,7 @@ import pandas as pd
 import pytest
 
 import simnmt
+from tests.campaigns.harness import deep
 
 MakeScenario = Callable[..., dict[str, Any]]
 
@@ -163,12 +166,6 @@ def test_a_message_names_no_option_of_the_command_line(
     assert "--" not in str(caught.value)
 
 
-def test_a_run_that_is_there_is_replaced_by_an_argument_of_python(make_scenario: MakeScenario, tmp_path: Path) -> None:
-    simnmt.run(make_scenario(requests=20), out=tmp_path / "run")
-    with pytest.raises(simnmt.InputError, match=r"a run is there \(give another output folder, .* in Python force=True\)$"):
-        simnmt.run(make_scenario(requests=20), out=tmp_path / "run")
-
-
 def test_every_fault_of_a_scenario_has_a_line() -> None:
     with pytest.raises(simnmt.InputError) as caught:
         simnmt.run({"version": 1, "name": "x", "workloads": {}, "seed": "a"})
@@ -183,3 +180,15 @@ def test_what_is_no_scenario_is_refused_with_what_is_accepted(given: Any, descri
         with pytest.raises(simnmt.InputError) as caught:
             use(given)
         assert str(caught.value) == f"expected a scenario, got {described} ({accepted})"
+
+
+HEAVY = {"numpy", "pandas", "simpy", "plotly", "scipy", "pyarrow", "pydantic", "torch"}
+
+
+@pytest.mark.parametrize(("module", "unwanted"), [("simnmt", HEAVY), deep("simnmt.nmt.models", {"transformers"})])
+def test_a_module_loads_no_heavy_library(module: str, unwanted: set[str]) -> None:
+    """transformers takes 3 s, and engines of recurrent models do without it."""
+    code = f"import sys, {module}\nprint(*{{name.partition('.')[0] for name in sys.modules}})"
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
+    run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert not set(run.stdout.split()) & unwanted

@@ -38,6 +38,7 @@ COMMANDS: Mapping[str, str] = {
     ),
     "live watch": "calibrate again, and compare the profiles with simnmt profile compare",
     **dict.fromkeys(("trace import --host", "trace inspect --host"), "give a log of ping to one host"),
+    "trace import --json": "give --json to simnmt trace inspect",
     **dict.fromkeys(("trace import --measurement", "trace inspect --measurement"), "give each measurement a file of its own"),
     **dict.fromkeys(
         ("trace import --idle-below", "trace inspect --idle-below"), "leave the cells empty where nothing was sent"
@@ -105,7 +106,7 @@ KEYS: Mapping[str, str] = {
     "balancer kind": "choose a shipped one, such as round_robin",
     "rtt kind": "write the series to a file, or give it as an array in Python",
     "load_sweeps": "use simnmt sweep over arrivals.rate_rps",
-    "grid from": "write FROM:TO:N, such as 4:11:8",
+    "grid": "give simnmt sweep --grid KEY=FROM:TO:N or KEY=V1,V2 for each key, and --set",
     "filter_replay": "remove it, or give filter: none to fit and replay all pairs",
     "lengths models": "state fertility: tokens of each profile's unit per token of the text, by unit",
     "lengths kind": "write the lengths to a file, or give them as an array in Python",

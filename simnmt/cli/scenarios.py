@@ -167,7 +167,7 @@ class PartlyEnded(SimnmtError):
 @grouped
 def sweep(
     changes: Changes,
-    given: Annotated[str, argument("SWEEP.yaml|SCENARIO|DIR", "A scenario takes --grid; the folder of a sweep goes on.")],
+    given: Annotated[str, argument("SCENARIO|DIR", "A scenario takes --grid; the folder of a sweep goes on.")],
     grid: Annotated[list[str] | None, option("KEY=VALUES", f"{VALUES} May be repeated.")] = None,
     out: Annotated[Path | None, option("DIR", "Folder to write. [default: a new one under reports/]")] = None,
     jobs: MostJobs = 0,

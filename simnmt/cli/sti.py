@@ -175,7 +175,7 @@ def profile(
     from simnmt.calibrate.calibration import refuse_unwritable
     from simnmt.calibrate.journal import journal_path
     from simnmt.calibrate.settings import STI_LENGTHS, STI_MODEL_LENGTHS, StiSettings, lengths_up_to
-    from simnmt.calibrate.streaming.profile import Destination, profile_model, profile_store
+    from simnmt.calibrate.streamed_profile import Destination, profile_model, profile_store
     from simnmt.profile import profile_summary
     from simnmt.profile.profile_file import read_profile, write_profile
     from simnmt.streaming.store import ShardStore
@@ -231,8 +231,7 @@ def plan(
     Example: simnmt sti plan --profile @odroid-sti --deadline 200ms --preload 1MB
     """
     from simnmt.profile.streaming_cost import BERT_BASE
-    from simnmt.streaming.plan.plan_summary import summarise_plan
-    from simnmt.streaming.plan.presets import PRESETS, board_cost
+    from simnmt.streaming.plan.plan_summary import PRESETS, board_cost, summarise_plan
 
     warnings = list[str]()
     if profile in PRESETS:

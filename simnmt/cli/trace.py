@@ -61,9 +61,9 @@ def _read_traces(context: typer.Context, file: Path) -> list[Trace]:
     return read_trace(file, chosen(context, ReadOptions, reply=reply, columns=columns, interval_s=interval_s))
 
 
-def _write(context: typer.Context, change: Callable[[Trace], Trace], as_json: bool = False) -> None:
+def _write(context: typer.Context, change: Callable[[Trace], Trace]) -> None:
     """Read the verb's file, check its output, write the changed traces there, and print what was written."""
-    from simnmt.network.traces.summary import format_facts, format_title, summarise
+    from simnmt.network.traces.summary import format_facts, format_title
     from simnmt.network.traces.trace import output_paths, write_traces
 
     file, out = context.params["file"], context.params["out"]
@@ -74,17 +74,13 @@ def _write(context: typer.Context, change: Callable[[Trace], Trace], as_json: bo
     outputs = [describe_output(path) for path in paths]
     traces = [change(trace) for trace in traces]
     write_traces(traces, out, f"simnmt trace {context.info_name}")
-    if as_json:
-        print_json({"series": [{"file": str(path)} | summarise(trace) for path, trace in zip(paths, traces, strict=True)]})
-        return
     for output, trace in zip(outputs, traces, strict=True):
         facts = dict(format_facts(trace))
         print(f"{output}: {format_title(trace)}; {facts['samples']}; lost: {facts['lost']}")
-        remarks = list(trace.remarks)
-        if trace.quantity == "rtt" and trace.lost.any():
-            remarks.append(f"lost samples: {trace.lost_samples:,}; a run feels them only with outages: trace on the network")
-        for remark in remarks:
+        for remark in trace.remarks:
             print(f"  note: {remark}")
+        if trace.quantity == "rtt" and trace.lost.any():
+            print(f"  note: lost samples: {trace.lost_samples:,}; a run feels them only with outages: trace on the network")
 
 
 @app.command("list")
@@ -125,17 +121,12 @@ def import_(
     interval: Interval = None,
     kind: Annotated[KindName | None, option(None, "Where a CSV log does not name its kind.")] = None,
     force: Force = False,
-    as_json: AsJson = False,
 ) -> None:
     """Turn measurements into series that a scenario reads, mended, each loss and oddity counted.
 
     Example: simnmt trace import ping.txt --out office.csv
     """
-
-    def with_kind(trace: Trace) -> Trace:
-        return replace(trace, kind=kind.value) if kind is not None and trace.kind == "unstated" else trace
-
-    _write(context, with_kind, as_json)
+    _write(context, lambda trace: replace(trace, kind=kind.value) if kind and trace.kind == "unstated" else trace)
 
 
 @app.command()

@@ -62,7 +62,6 @@ class Capacity:
     """Ends of the 95 % interval; None with one replication."""
     high: float | None
     roots: tuple[float, ...]
-    """The rate of each replication."""
     outcome: Outcome
     """What the runs at the capacity show, or those at the lowest rate if no rate keeps the level."""
 
@@ -77,10 +76,8 @@ class Capacities:
     """The capacities of a scenario as it stands, by workload, network and policy."""
 
     name: str
-    """Of the scenario."""
     level: str
     rows: tuple[Capacity, ...]
-    """Those of fixed policies first."""
     sources: str
     """Kinds of the device profiles and of the round trips."""
     warnings: list[str]

@@ -48,7 +48,6 @@ class Decoding(Batched):
 
     cost: DecodingCost
     free_refills: bool = False
-    """True if the scenario assumes that joining a batch costs nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +57,6 @@ class Conversion:
     src: float
     tgt: float
     src_unit: str
-    """Unit of the profile as measured."""
     tgt_unit: str
 
 
@@ -67,7 +65,6 @@ class Target:
     """How a device executes the requests of one workload."""
 
     device: str
-    """Name of the device in the scenario."""
     profile: DeviceProfile
     doubts: tuple[str, ...] = ()
     """Effects on the numbers of this workload of what is doubtful about its profile (`Doubt.effect`)."""

@@ -121,14 +121,11 @@ class UnitResult:
     best_offloaded_share: float
     """Share of requests whose execution plus transfer is truly least on another device than the first."""
     mean_transfer_s: float
-    """Mean transfer time to the last device and back."""
     learnt: Learnt
     gap_totals_s: dict[str, float]
-    """Total latency by variant of the gap analysis; empty without one."""
     engines: dict[str, tuple[Engine, str]]
     """The engine of the world by policy, and why the compiled one did not run it."""
     truth: Truth | None
-    """The requests, in replication 0 only."""
     trails: dict[str, Trail]
     live: bool = False
     """True if measured live, so that only the target that was taken has known times."""

@@ -46,7 +46,6 @@ class Source:
     document: Document
     """The scenario as given, with the overrides applied, in which errors find their line."""
     text: bytes
-    """The scenario as given, for scenario.input.yaml."""
     resolved_text: str
     """The scenario with every default, override and absolute path written out."""
     base: Path = field(default_factory=Path.cwd)

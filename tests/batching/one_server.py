@@ -11,9 +11,25 @@ from math import inf
 from typing import Any
 
 import numpy as np
+from hypothesis import strategies as st
 
 from simnmt.batching import Batcher, Batching, Encode
 from simnmt.devices.batch import BatchingCost
+
+
+@st.composite
+def batchings(draw: Any, limits: bool = True, collected: bool | None = None) -> Batching:
+    """Draw a batching of any kind; `limits`: of padding and of encoding, too; `collected`: whether it collects."""
+    size = draw(st.integers(1, 8))
+    collects = draw(st.booleans()) if collected is None else collected
+    return Batching(
+        size,
+        draw(st.integers(0, size - 1)),
+        size + draw(st.integers(0, 12)) if collects else None,
+        draw(st.sampled_from([0.0, 0.125, 0.5, 3.0, inf])),
+        draw(st.none() | st.integers(1, 60)) if limits else None,
+        draw(st.none() | st.integers(1, 9)) if limits else None,
+    )
 
 
 @dataclass(frozen=True)

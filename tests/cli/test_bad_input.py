@@ -16,7 +16,7 @@ from simnmt.base.errors import InputError
 from simnmt.cli import app
 from simnmt.cli.options import parse_bytes, parse_duration, parse_integers, parse_rate, parse_share
 from simnmt.scenario.errors import ScenarioError
-from tests.refusals import assert_complaint, assert_one_line
+from tests.command_line import assert_complaint, assert_one_line
 
 LENGTHS = "lengths: {source: news.de, target: news.en, src_unit: word, tgt_unit: word}"
 

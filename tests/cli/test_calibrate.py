@@ -19,8 +19,8 @@ from simnmt.calibrate import processor_use
 from simnmt.profile.profile_file import read_profile
 from tests.calibrate.endpoint_stub import stub_service
 from tests.calibrate.engines import FakeEngine
+from tests.command_line import assert_one_line
 from tests.nmt import toy_language
-from tests.refusals import assert_one_line
 
 PARTS = ("--part", "execution", "--part", "step", "--part", "overheads")
 QUICK = ("calibrate", "--model", "gru", "--threads", "1", "--quick", *PARTS, "--out", "box.json")

@@ -17,8 +17,7 @@ from simnmt import InputError, run
 from simnmt.base.extension import installed_kinds
 from simnmt.scenario.template import schema_text
 from tests.campaigns.harness import deep
-from tests.command_line import COMMAND, ROOT, Outcome
-from tests.refusals import assert_one_line
+from tests.command_line import COMMAND, ROOT, Outcome, assert_one_line
 
 Command = Callable[..., Outcome]
 RECIPES = ROOT / "docs" / "recipes" / "simnmt-recipes"

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from simnmt.cli import app
-from tests.command_line import filled_folder
-from tests.refusals import assert_one_line
+from tests.command_line import assert_one_line, filled_folder
 
 Command = Callable[..., Any]
 

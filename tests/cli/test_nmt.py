@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from simnmt.base.packages import install_command
+from tests.command_line import assert_one_line
 from tests.nmt import toy_language
-from tests.refusals import assert_one_line
 
 SHAPE = ["--model", "tiny.json", "--heldout", "20", "--batch-tokens", "200", "--threads", "1"]
 

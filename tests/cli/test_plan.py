@@ -13,7 +13,7 @@ import pytest
 
 from simnmt import api
 from simnmt.base import shipped_files
-from tests.refusals import assert_one_line
+from tests.command_line import assert_one_line
 
 Command = Callable[..., Any]
 SMALL = ("--requests", "400", "--replications", "2")

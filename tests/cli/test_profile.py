@@ -15,9 +15,8 @@ import pytest
 from simnmt.base import shipped_files
 from simnmt.cli.calibrate import doctor
 from simnmt.profile.profile_file import checked_profile, write_profile
-from tests.command_line import ROOT
+from tests.command_line import ROOT, assert_one_line
 from tests.profile.made_profile import whole_profile
-from tests.refusals import assert_one_line
 
 Command = Callable[..., Any]
 

@@ -22,8 +22,7 @@ from simnmt.results import Run, run_directory
 from simnmt.scenario.document import read_document
 from simnmt.world import compiled_world, structures
 from tests.campaigns.harness import deep
-from tests.command_line import Outcome
-from tests.refusals import assert_one_line
+from tests.command_line import Outcome, assert_one_line
 
 Command = Callable[..., Outcome]
 SAME = ("requests.parquet", "summary.json", "summary.csv", "scenario.resolved.yaml", "scenario.input.yaml", "report.html")

@@ -15,9 +15,9 @@ from simnmt.calibrate import processor_use
 from simnmt.profile.profile_file import checked_profile, write_profile
 from simnmt.streaming.store import write_store
 from simnmt.streaming.texts import learn_pieces
+from tests.command_line import assert_one_line
 from tests.profile.made_profile import whole_profile
 from tests.profile.made_sti import sti_block
-from tests.refusals import assert_one_line
 from tests.streaming.made_encoder import made_weights
 
 Command = Callable[..., Any]

@@ -14,7 +14,7 @@ import pytest
 
 from simnmt.base.errors import InputError
 from simnmt.cli.terminal import MOST_CHARACTERS, Bar, cleaned_streams, complaint_line, progress_bar, warn
-from tests.refusals import assert_complaint
+from tests.command_line import assert_complaint
 
 HOSTILE = "\x1b]0;title\x07\x1b[31m\r\n\x9b2J\u202e\x00" + "x" * 5_000
 

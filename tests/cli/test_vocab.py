@@ -14,8 +14,8 @@ from simnmt.calibrate.settings import CalibrationError
 from simnmt.nmt.checkpoint import save_checkpoint
 from simnmt.nmt.models import build_model
 from simnmt.nmt.subwords import learn_vocabulary
+from tests.command_line import assert_one_line
 from tests.nmt import toy_language
-from tests.refusals import assert_one_line
 
 GRU = toy_language.GRU.model_copy(update={"src_vocab": 36, "tgt_vocab": 36})
 MARKS = {"pad": 0, "unk": 1, "start": 2, "eos": 3}

@@ -20,7 +20,7 @@ from simnmt.experiment.processes import run_in_processes
 from simnmt.network.series import RttSeries
 from simnmt.policies.decision import Decide, DecisionView, Knowledge
 from simnmt.workload.length_table import LengthTable
-from tests.refusals import assert_short_lines
+from tests.command_line import assert_short_lines
 
 MakeScenario = Callable[..., dict[str, Any]]
 Tokens = np.ndarray[Any, Any]

@@ -14,8 +14,7 @@ from simnmt.experiment import capacity
 from simnmt.experiment.trial import probability_met
 from simnmt.scenario.errors import ScenarioError
 from tests.campaigns.harness import deep
-from tests.plans import queue_of
-from tests.world.theory import m_g_1_wait, m_m_c_wait
+from tests.world.theory import m_g_1_wait, m_m_c_wait, queue_of
 
 CASES = [
     ("constant", 1, 0.85),

@@ -17,7 +17,7 @@ from simnmt.world.reference import simulate_reference
 from tests.campaigns.harness import thinned
 from tests.invariants.conftest import DISCIPLINES
 from tests.units import Run, plan_of, unit_of, watched
-from tests.world.random_worlds import assert_agree
+from tests.worlds import assert_agree
 
 MakeScenario = Callable[..., dict[str, Any]]
 BATCHED = {

@@ -144,13 +144,3 @@ def test_a_policy_with_a_view_decides_live_by_what_was_measured(make_scenario: C
     assert decider.decide(2, 12, 3.0).target == 0
     decider.heard(decision, 3.5, transfer_s=0.05, wait_s=0.1)
     assert decider.decide(3, 12, 4.0).target == 1
-
-
-def test_a_slip_of_a_policy_is_one_line_live_as_well(make_scenario: Callable[..., dict[str, Any]]) -> None:
-    class Wrong(WhenSlow):
-        def decide_with_view(self, request: int, view: simnmt.DecisionView) -> int:
-            return 7
-
-    decider = LiveDecider(unit_of(make_scenario(policies={"mine": Wrong()})), "mine", {1: 0.05})
-    with pytest.raises(simnmt.InputError, match=r"policy mine .*decide_with_view returned 7"):
-        decider.decide(0, 12, 1.0)

@@ -25,7 +25,7 @@ from simnmt.nmt.sentence_decoder import DecodeRequest
 from simnmt.nmt.translation import Translator
 from simnmt.service.messages import ServiceError
 from tests.live.fake_engines import FATAL, load_paced, load_refused, load_refused_once
-from tests.live.live_services import Services, ask, engine_settings
+from tests.live.live_services import Services, engine_settings
 from tests.nmt.pretrained_folders import FOLDERS, text
 
 
@@ -237,10 +237,3 @@ def test_an_engine_gives_the_texts_of_nmt_translate(folders: Path, name: str, ba
         texts.update({number: codec.text(lines[number], output) for number, output in decoder.act()[1]})
     assert codec.has_subwords
     assert [texts[number] for number in range(len(LINES))] == translated(folders / name, GIVEN[name])
-
-
-@pytest.mark.deep  # its process imports torch and transformers, which takes longer than the rest of this file
-def test_a_server_translates_with_the_folders_tokeniser(services: Services, folders: Path) -> None:
-    server = services.server(settings(folders / "nllb", **GIVEN["nllb"]))
-    answers = services.translate(server.http.url, *map(ask, LINES))
-    assert [answer.answer.texts[0] for answer in answers] == translated(folders / "nllb", GIVEN["nllb"])  # type: ignore[union-attr]

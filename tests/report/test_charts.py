@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import simnmt
-from simnmt.papers.kit.figures import estimate_bars, line_series
 from simnmt.report.charts import (
     Axis,
     Chart,
@@ -27,7 +26,6 @@ from simnmt.report.charts import (
     quantile_shares,
     quantiles,
 )
-from simnmt.results.statistics import Estimate
 
 
 def unpacked(text: str) -> Any:
@@ -54,16 +52,6 @@ def test_a_logarithmic_span_is_given_in_powers_of_ten_and_names_take_the_place_o
     assert (layout["tickvals"], layout["ticktext"]) == ([0, 1], ["a", "b"])
 
 
-def test_bars_beside_each_other_carry_their_numbers_and_start_at_zero() -> None:
-    ours = [("de, x", "ours", Estimate(1.0, 1.0, 1.0)), ("de, x", "theirs", Estimate(0.5, 0.4, 0.6))]
-    chart = estimate_bars([*ours, ("fr", "theirs", Estimate(2.0, 1.0, 3.0))], "ms", "")
-    first, second = (mark.trace() for mark in chart.marks)
-    assert first["x"] == ["de<br>x", "fr"] and first["text"] == ["1"]
-    assert second["error_y"]["array"] == pytest.approx([0.1, 1.0])
-    assert chart.figure()["layout"]["yaxis"]["range"] == [0.0, pytest.approx(1.14 * 3.0)]
-    assert chart.figure()["layout"]["barmode"] == "group"
-
-
 def test_a_panel_has_a_chart_for_every_combination_of_options() -> None:
     controls = [
         Control("of", "Of", [("0", "zero"), ("1", "one")], "1"),
@@ -80,7 +68,7 @@ def test_a_panel_has_a_chart_for_every_combination_of_options() -> None:
 
 def test_long_lists_travel_once_however_many_charts_show_them() -> None:
     values = np.arange(100.0)
-    chart = Chart([line_series("a", values, values, 0), line_series("b", values, [1.0, 2.0], 1)])
+    chart = Chart([Mark("line", values, values, "a"), Mark("line", values, [1.0, 2.0], "b")])
     content = unpacked(pack([Panel("p", "P", "", lambda: chart)]))
     assert content["pool"] == [values.tolist()]
     first, second = content["charts"][0][""]["data"]

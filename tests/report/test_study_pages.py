@@ -21,7 +21,7 @@ from simnmt.report.study_pages import (
 from simnmt.results.comparison import Comparison
 from simnmt.results.metrics import Metric, metric
 from simnmt.results.sweep_table import BEST, BOUND, TIED, UNSTABLE, WORSE, SweepTable
-from tests.plans import queue_of
+from tests.world.theory import queue_of
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 DRAWN = "() => document.querySelectorAll('figure[data-drawn]').length === 1"

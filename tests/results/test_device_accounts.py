@@ -38,17 +38,9 @@ def account(**other: Any) -> BatchAccount:
     """That example with a second a step, encoded in two calls of sources of 2, 5, 3, 9 and 4, 4, 1, 6 tokens."""
     steps = np.bincount(ACTIVE, minlength=5)
     example: dict[str, Any] = {
-        "size": 4,
-        "steps": steps,
-        "step_s": steps.astype(np.float64),
-        "encode_s": 2.0,
-        "refill_s": 1.0,
-        "encodings": 2,
-        "refills": 2,
-        "src_tokens": 34,
-        "padded_tokens": 4 * 9 + 4 * 6,
-        "sentences": 8,
-    }
+        "size": 4, "steps": steps, "step_s": steps.astype(np.float64), "encode_s": 2.0, "refill_s": 1.0,
+        "encodings": 2, "refills": 2, "src_tokens": 34, "padded_tokens": 4 * 9 + 4 * 6, "sentences": 8,
+    }  # fmt: skip
     return BatchAccount(**example | other)
 
 
@@ -169,20 +161,11 @@ def test_the_numbers_of_a_device_that_streams() -> None:
     numbers = stream_columns("gateway", StreamAccount.of(LOG, 0, 3, BOXES, LOST_S), makespan_s=10.0)
     assert list(numbers) == list(stream_columns("gateway", None, 1.0))
     assert {name.removeprefix("gateway_"): value for name, value in numbers.items()} == {
-        "cold_share": 0.25,
-        "stall_share": pytest.approx(2.5 / 8.0),
-        "missed_share": 0.5,
-        "compute_busy_share": pytest.approx(0.15),
-        "disk_busy_share": pytest.approx(0.05),
-        "cold_mean_s": 4.0,
-        "first_turn_mean_s": 2.0,
-        "later_turn_mean_s": 1.0,
-        "cold_decision_regret_s": 3.0,
-        "read_mean_bytes": 3000.0,
-        "peak_buffer_bytes": 900.0,
-        "peak_shard_bytes": 1300.0,
-        "mean_buffer_bytes": pytest.approx(200.0),
-    }
+        "cold_share": 0.25, "stall_share": pytest.approx(2.5 / 8.0), "missed_share": 0.5,
+        "compute_busy_share": pytest.approx(0.15), "disk_busy_share": pytest.approx(0.05), "cold_mean_s": 4.0,
+        "first_turn_mean_s": 2.0, "later_turn_mean_s": 1.0, "cold_decision_regret_s": 3.0, "read_mean_bytes": 3000.0,
+        "peak_buffer_bytes": 900.0, "peak_shard_bytes": 1300.0, "mean_buffer_bytes": pytest.approx(200.0),
+    }  # fmt: skip
 
 
 def test_numbers_of_states_without_requests_are_unknown_not_zero() -> None:

@@ -97,14 +97,6 @@ def test_requests_that_meet_an_idle_worker_wait_for_exactly_nothing(target: int,
 
 
 class TestBackToBack:
-    def test_the_sum_of_the_latencies_is_the_makespan(self) -> None:
-        requests = back_to_back()
-        trail = run(requests, believes, 0.1)
-        total_s = latency_s(requests, trail)
-        np.testing.assert_allclose(trail.arrival_s, np.cumsum(total_s) - total_s, rtol=1e-9)
-        assert not trail.queue_s.any()
-        assert 0.2 < trail.target.mean() < 0.8
-
     def test_one_peak_can_lock_the_estimate_for_good(self) -> None:
         """A peak above every saving is believed for ever: all traffic stays local, so nothing measures anew (CNMT-11)."""
         requests = back_to_back(rtt_s=0.1)

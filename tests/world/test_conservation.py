@@ -10,9 +10,8 @@ from simnmt.devices.device import InTurn, LeastLoadedOfDrawn, LeastWork
 from simnmt.policies import LeastTotal
 from simnmt.results.requests import Requests, Trail
 from simnmt.world.inputs import Clients
-from tests.world.engines import simulate
 from tests.world.theory import Floats
-from tests.worlds import believing, in_reference
+from tests.worlds import believing, in_reference, simulate
 
 REQUESTS, NODES, DECIDERS, SERVERS = 8_000, 12, 3, 4
 CHOICES = np.random.default_rng(6).permuted(np.tile(np.arange(SERVERS), (REQUESTS, 1)), axis=1)[:, :2].astype(np.int16)

@@ -28,8 +28,8 @@ from simnmt.world.faults import Faults
 from simnmt.world.structures import library
 from tests.campaigns.harness import SCALE
 from tests.world.batched_worlds import BATCHINGS, COST, EIGHTHS, asked, cost
-from tests.world.random_worlds import World, assert_agree, batch_view, random_worlds
-from tests.worlds import believing, in_compiled, in_engine, in_reference
+from tests.world.random_worlds import World, batch_view, random_worlds
+from tests.worlds import assert_agree, believing, in_compiled, in_engine, in_reference
 
 pytestmark = pytest.mark.skipif(library() is None, reason="the compiled world was not compiled")
 

@@ -19,8 +19,7 @@ from simnmt.devices import Fifo, Kind
 from simnmt.devices.device import ByNode, InTurn, LeastWork
 from simnmt.policies import Decide, LeastTotal
 from simnmt.results.requests import Requests
-from tests.world.engines import simulate
-from tests.worlds import believing, everything_to, latency_s, run, two_devices
+from tests.worlds import believing, everything_to, latency_s, run, simulate, two_devices
 
 Outcome = tuple[NDArray[np.float64], NDArray[np.int8]]
 """When each request's answer is received, and its target."""

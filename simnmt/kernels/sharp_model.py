@@ -9,8 +9,8 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.kernels.arrays import KernelError, checked
 from simnmt.kernels.beam_search import Ints
+from simnmt.kernels.native_library import KernelError, checked
 
 Float32: TypeAlias = NDArray[np.float32]
 Cell = Literal["gru", "lstm"]

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, log_softmax, softmax
 
-from simnmt.kernels.arrays import KernelError
 from simnmt.kernels.beam_search import Ints, SharpTranslation, beam_search
-from simnmt.kernels.sharp.model import RELU_LIMIT, Float32, ForcedSteps, Layer, SharpWeights, SourceWeights, check_words
+from simnmt.kernels.native_library import KernelError
+from simnmt.kernels.sharp_model import RELU_LIMIT, Float32, ForcedSteps, Layer, SharpWeights, SourceWeights, check_words
 
 Floats = NDArray[np.float64]
 FIRST = np.zeros(1, np.int64)

@@ -16,12 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base.compile import KERNEL_LIBRARY, c_declarations
-from simnmt.kernels.arrays import KernelError, checked, checked_out, huge_pages
+from simnmt.kernels import sharp_model as sharp
 from simnmt.kernels.beam_search import Ints, SharpTranslation, StageSeconds
-from simnmt.kernels.native_library import compiled
+from simnmt.kernels.native_library import KernelError, checked, checked_out, compiled, huge_pages
 from simnmt.kernels.packed_products import PackedMatrix, choose_scales, even_rows, packed_panels
-from simnmt.kernels.sharp import model as sharp
-from simnmt.kernels.sharp.model import Float32, ForcedSteps, Layer, SharpWeights, SourceWeights
+from simnmt.kernels.sharp_model import Float32, ForcedSteps, Layer, SharpWeights, SourceWeights
 from simnmt.profile.decoder_settings import DecoderSettings
 
 c = c_declarations(KERNEL_LIBRARY.folder / "sharp_model.h")

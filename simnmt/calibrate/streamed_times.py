@@ -18,20 +18,21 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from torch import Tensor
-from torch.nn import functional
 
 from simnmt.calibrate.disk import mount_of
 from simnmt.calibrate.harness import Case, Listener, Silent, by_round, counted, rounds
 from simnmt.calibrate.settings import CalibrationError, StiSettings
-from simnmt.kernels.unpack import PackedWeights, unpack
+from simnmt.kernels.unpack import PackedWeights
+from simnmt.nmt.architecture import TransformerArchitecture
 from simnmt.nmt.devices import torch_threads
+from simnmt.nmt.models import build_model
+from simnmt.nmt.torch_engine import stage_timer
 from simnmt.profile.execution_fit import nonnegative_line, r_squared
-from simnmt.profile.streaming_block import LayerTimes, ShardReads, StiCompute, StiDecoder, StiIo
+from simnmt.profile.streaming_block import LayerTimes, ShardReads, StiBlock, StiCompute, StiDecoder, StiIo
 from simnmt.profile.streaming_cost import BITS, Shard, ShardGeometry
 from simnmt.streaming.encoder import ElasticEncoder
 from simnmt.streaming.pipeline import ShardReader
-from simnmt.streaming.shards import LayerBuffer, aligned_bytes, unpack_into
+from simnmt.streaming.shards import LayerBuffer, unpack_into
 from simnmt.streaming.store import ShardStore
 
 READS = 3
@@ -40,8 +41,10 @@ UNPACKED_BITS = 6
 """Most bits of a compressed shard: the upper bound of unpacking."""
 JUDGED = 8
 """Number of whole submodels that are timed only to judge."""
-SRC_LEN, TGT_LEN = 20, 20
-"""Source tokens of the timed decoder steps, and target tokens before them."""
+SRC_LEN = 20
+"""Source tokens of the timed decoder steps."""
+LEAST_S = 1e-9
+"""Least seconds of a layer, if noise leaves none."""
 THREAD = "simnmt-reads"
 MOST_BYTES_PER_S = 1e12
 Clock = Callable[[], float]
@@ -213,91 +216,35 @@ def _reading(reader: ShardReader, records: Sequence[tuple[Shard, int]]) -> Itera
         job.result()
 
 
-class DecoderLayers:
-    """All layers of a decoder at one width with random weights, and the cache of one sentence.
-
-    A slice is a head of self-attention and of attention to the source, with its share of the feed-forward neurons.
-    """
-
-    def __init__(self, geometry: ShardGeometry, slices: int, positions: int, *, seed: int = 0) -> None:
-        """Draw the layers, with a cache for up to `positions` tokens; every matrix is [rows, width]."""
-        self._slices, self._head = slices, geometry.width // geometry.heads
-        drawn, width = torch.Generator().manual_seed(seed), geometry.width
-        attention, neurons = slices * self._head, slices * geometry.ffn // geometry.heads
-        rows = {"qkv": 3 * attention, "o": attention, "source_q": attention, "source_kv": 2 * attention}
-        rows |= {"source_o": attention, "ffn_in": neurons, "ffn_out": neurons}
-        self.layers = [
-            {name: torch.randn((count, width), generator=drawn).mul_(width**-0.5) for name, count in rows.items()}
-            for _ in range(geometry.layers)
-        ]
-        self._biases = torch.zeros(width + max(rows.values()))
-        self._cache = torch.randn((geometry.layers, 2, slices, positions, self._head), generator=drawn)
-        self._source: list[Tensor] = []
-
-    def read_source(self, source: Tensor) -> None:
-        """Compute keys and values of an encoded source [1, l, d], once per sentence."""
-        both = (self._linear(source[0], layer["source_kv"]) for layer in self.layers)
-        self._source = [rows.view(len(rows), 2, self._slices, self._head).permute(1, 2, 0, 3) for rows in both]
-
-    def step(self, hidden: Tensor, position: int) -> Tensor:
-        """Compute all layers for one token's vector [1, d] after `position` tokens; return the vector."""
-        for layer, cache, source in zip(self.layers, self._cache, self._source, strict=True):
-            heads = self._linear(hidden, layer["qkv"]).view(3, self._slices, self._head)
-            query, cache[0, :, position], cache[1, :, position] = heads
-            hidden = self._added(hidden, self._mixed(query, *cache[:, :, : position + 1]), layer["o"])
-            query = self._linear(hidden, layer["source_q"]).view(self._slices, self._head)
-            hidden = self._added(hidden, self._mixed(query, *source), layer["source_o"])
-            hidden = self._added(hidden, functional.relu(self._linear(hidden, layer["ffn_in"])), layer["ffn_out"])
-        return hidden
-
-    def _linear(self, read: Tensor, weight: Tensor) -> Tensor:
-        return functional.linear(read, weight, self._biases[: len(weight)])
-
-    def _mixed(self, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """Return the attention's result, [1, slices x head size]."""
-        score = torch.bmm(keys, query[:, :, None])[:, :, 0] * self._head**-0.5
-        return torch.bmm(score.softmax(1)[:, None, :], values).view(1, -1)
-
-    def _added(self, hidden: Tensor, mixed: Tensor, out: Tensor) -> Tensor:
-        hidden = hidden + torch.addmm(self._biases[: hidden.shape[1]], mixed, out)
-        return functional.layer_norm(hidden, hidden.shape[1:])
-
-
 def measure_decoder(
-    geometry: ShardGeometry, reads: tuple[ShardReads, ...], vocabulary: int, settings: StiSettings, listener: Listener = Silent
+    model: TransformerArchitecture,
+    block: StiBlock,
+    crossed: ShardGeometry,
+    reads: tuple[ShardReads, ...],
+    settings: StiSettings,
+    listener: Listener = Silent,
 ) -> tuple[StiDecoder, float]:
-    """Time a decoder step at each width, and choosing one of `vocabulary` tokens.
+    """Time a whole decoder step with random weights, and choosing a token; infer the rest from the layers of the encoder.
 
-    The time of all layers, with weights from memory, is divided by their number. Also returns the seconds in which one layer
-    computes keys and values of one source token. `reads`: of a shard.
+    A step of fewer shards takes the share of a whole step that an encoder layer of so many shards takes of a whole layer; keys
+    and values of the source take the share of their weights. Also returns the seconds in which one layer computes them for one
+    source token. `reads`: of a shard of the decoder, whose geometry is `crossed`.
     """
-    widths, size = range(1, geometry.heads + 1), geometry.weights_per_shard
-    shard = PackedWeights.random(UNPACKED_BITS, size, seed=settings.seed)
-    room = aligned_bytes(geometry.float32_bytes_per_layer).view(np.float32)
-    layers = {width: DecoderLayers(geometry, width, TGT_LEN + 1, seed=settings.seed) for width in widths}
-    hidden, source = torch.randn((1, geometry.width)), torch.randn((1, SRC_LEN, geometry.width))
-    embedding = torch.randn((vocabulary, geometry.width)) * geometry.width**-0.5
-
-    def sentence(width: int) -> dict[str, float]:
-        begin_s = perf_counter()
-        layers[width].read_source(source)
-        source_s = perf_counter()
-        layers[width].step(hidden, TGT_LEN)
-        step_s = perf_counter()
-        for place in range(width):
-            unpack(shard, room, [(0, place * size, size)])
-        of_source_s, unpack_s = (source_s - begin_s) / geometry.layers, perf_counter() - step_s
-        return {"step_s": (step_s - source_s) / geometry.layers, "source_s": of_source_s, "once_s": of_source_s + unpack_s}
-
-    def output() -> object:
-        return functional.embedding((hidden @ embedding.T).argmax(1), embedding)
-
-    cases: dict[Any, Case] = {width: Case(partial(sentence, width)) for width in widths}
-    rows = _by_case(_measured(cases | {"output": Case(output)}, settings, "decoder steps", listener, perf_counter))
-
-    def median(column: str) -> tuple[float, ...]:
-        return tuple(float(rows[width][column].median()) for width in widths)
-
-    output_s = float(rows["output"]["seconds"].median())
-    block = StiDecoder(layers=geometry.layers, reads=reads, step_s=median("step_s"), once_s=median("once_s"), output_s=output_s)
-    return block, median("source_s")[-1] / SRC_LEN
+    timer = stage_timer(build_model(model, seed=settings.seed).eval(), 1, 1, src_len=SRC_LEN)
+    stages_s = counted(_measured({"step": Case(timer)}, settings, "decoder steps", listener, perf_counter)).median(
+        numeric_only=True
+    )
+    shortest, geometry = block.compute.lengths[0], block.geometry
+    unpack_s = np.array(shortest.unpack_s or [0.0])
+    layer_s = np.maximum(np.array(shortest.seconds) - unpack_s, LEAST_S)
+    step_s = stages_s["body"] / crossed.layers * layer_s / layer_s[-1]
+    source_s = layer_s / shortest.length * geometry.width / (2 * geometry.width + geometry.ffn)
+    once_s = SRC_LEN * source_s + unpack_s * crossed.weights_per_shard / geometry.weights_per_shard
+    decoder = StiDecoder(
+        layers=crossed.layers,
+        reads=reads,
+        step_s=tuple(step_s.tolist()),
+        once_s=tuple(once_s.tolist()),
+        output_s=float(stages_s["product"] + max(stages_s["bias"], 0.0) + stages_s["search"]),
+    )
+    return decoder, float(source_s[-1])

@@ -28,13 +28,7 @@ from simnmt.calibrate.harness import Listener, Silent
 from simnmt.calibrate.journal import Journal
 from simnmt.calibrate.processor_use import pinned
 from simnmt.calibrate.settings import CalibrationError, StiSettings
-from simnmt.calibrate.streaming.measurements import (
-    UNPACKED_BITS,
-    check_bits,
-    measure_decoder,
-    measure_layers,
-    measure_reads,
-)
+from simnmt.calibrate.streamed_times import UNPACKED_BITS, check_bits, measure_decoder, measure_layers, measure_reads
 from simnmt.nmt.architecture import ARCHITECTURES, TransformerArchitecture, read_architecture
 from simnmt.nmt.devices import torch_threads
 from simnmt.nmt.engine import EngineAccount
@@ -61,7 +55,10 @@ UNIT = "subword"
 """Unit of models without a sentencepiece model that could name it, as in `simnmt calibrate`."""
 LOW, HIGH = 2, 32
 """Bits of all shards, and of the one that is raised; no bitwidth between them is measured (STI-28)."""
-DECODER_READS = "reads of the decoder's larger shards follow from those of the encoder by the line over their bytes"
+DECODER_NOTES = (
+    "reads of the decoder's larger shards follow from those of the encoder by the line over their bytes",
+    "steps of fewer shards, and keys and values of the source, follow from the layers of the encoder",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +84,7 @@ class Destination:
 
 
 def profile_store(
-    store: ShardStore,
-    settings: StiSettings,
-    destination: Destination,
-    *,
-    task: Task | None = None,
-    listener: Listener,
+    store: ShardStore, settings: StiSettings, destination: Destination, *, task: Task | None = None, listener: Listener
 ) -> tuple[DeviceProfile, list[str]]:
     """Measure a sharded classifier on this box; return the profile and its warnings.
 
@@ -229,10 +221,10 @@ def translator_blocks(
         )
         for read in block.io.reads
     )
-    decoder, source_token_s = measure_decoder(crossed, reads, model.vocab, settings, listener)
+    decoder, source_token_s = measure_decoder(model, block, crossed, reads, settings, listener)
     in_decoder = 4 * model.decoder_layers * (15 * model.d_model + model.ffn)  # biases and norms
     resident_bytes = sum(tensor.nbytes for tensor in weights.resident.values()) + in_decoder
-    more = {"fingerprint": None, "decoder": decoder, "resident_bytes": resident_bytes, "notes": (DECODER_READS,)}
+    more = {"fingerprint": None, "decoder": decoder, "resident_bytes": resident_bytes, "notes": DECODER_NOTES}
     block = block.model_copy(update=more)
     return block, inferred_execution(block, source_token_s)
 
