@@ -217,7 +217,6 @@ def find_root(site: Site, replication: int, start_rps: float) -> tuple[float, li
 
 
 def _sure_rate(site: Site, capacity_rps: float, open_plan: Open) -> tuple[float | None, Certainty | None]:
-    """Return the rate at which a run keeps the level with the probability `SURE`, tried downwards from the capacity."""
     drawn = draw_profiles((), open_plan, SURE) if capacity_rps > 0.0 else None
     if drawn is None:
         return None, None

@@ -316,7 +316,6 @@ def _kept(
 
 
 def _keeps_level(candidate: Candidate) -> bool:
-    """Simulate a candidate, and return whether it keeps the level in all replications together."""
     scenario = candidate.sites[0].plan.scenario
     candidate.trials = [[site.trial(0, site.short_run)] for site in candidate.sites]
     if candidate.outcome.excess > SLACK:

@@ -99,7 +99,6 @@ def warnings(plan: RunPlan, rows: Sequence[Row]) -> list[str]:
 
 
 def _lost_requests(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield a warning for each workload and network on which policies lose requests."""
     for (workload, network), of_cell in by_cell(rows).items():
         losing = [f"{row['policy']} {digits(100 * row['lost_share'])} %" for row in of_cell if row.get("lost_share")]
         if losing:

@@ -321,7 +321,6 @@ def _write_json(path: Path, content: Any) -> None:
 
 
 def _read_result(path: Path) -> PointResult | None:
-    """Return the result of a finished point; None for none, or a damaged one."""
     try:
         return PointResult(**json.loads(files.read_bounded(path)))
     except (OSError, ValueError, TypeError, RecursionError):

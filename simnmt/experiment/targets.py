@@ -219,7 +219,6 @@ def _change(at_s: float, cost: StiCost, before: Engagement, after: Engagement, s
 
 
 def _covering_length(lengths: Tokens, count: Tokens) -> int:
-    """Return the least length that `COVERED_SHARE` of the pairs do not exceed."""
     order = np.argsort(lengths, kind="stable")
     until = np.cumsum(count[order])
     return int(lengths[order][np.searchsorted(until, COVERED_SHARE * until[-1])])

@@ -193,8 +193,7 @@ def read_series(
     if time_column not in table.names:
         remedy = f"name it by time_column, or make a series of a log: simnmt trace import {shorten(path.name)} --out FILE.csv"
         error = table.missing(shorten(time_column), remedy)
-        # Without a line, since it is another kind of file: a scenario then names its key.
-        raise TraceError(error.what, path=path, remedy=error.remedy)
+        raise TraceError(error.what, path=path, remedy=error.remedy)  # without a line, so that a scenario names its key
     times, values = table.numbers(time_column), table.numbers(column)
     table.check(np.abs(times) < 1e20, time_column, "is no finite time", "give every row a time")
     mend = "`simnmt trace import` sorts the rows and keeps one per time"

@@ -227,7 +227,6 @@ class Table:
         return "\n".join([texts[0], f"|{'---|' * len(heads)}", *texts[1:]])
 
     def _cells(self, most: int | None = None) -> tuple[list[str], list[list[str]], int]:
-        """Return heads, cells, and how many columns hold texts."""
         columns = [*(Column(key, key, words=True) for key in self.groups), *self.columns]
         columns = [column for column in columns if column.on_terminal]
         words = next((place for place, column in enumerate(columns) if not column.words), len(columns))

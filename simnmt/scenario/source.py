@@ -138,7 +138,6 @@ def _check_source(
 
 
 def _checked_scenario(document: Document, base: Path, allow_code: bool) -> ScenarioConfiguration:
-    """Return the scenario of a document, with absolute paths, and with what users bring to it."""
     folders = list(dict.fromkeys((str(base.absolute()), str(Path.cwd()))))
     scenario = validate(ScenarioConfiguration, document, code=UserCode(folders, allow_code))
     check_topology(scenario, document)
