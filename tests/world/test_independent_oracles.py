@@ -38,9 +38,7 @@ def ours(inputs: WorldInputs, workers: int = 1, back_to_back: bool = False) -> O
     return trail.arrival_s + latency_s(requests, trail), trail.target
 
 
-def agree(
-    outcome: tuple[NDArray[np.float64], NDArray[np.int8]], expected: tuple[NDArray[np.float64], NDArray[np.int8]]
-) -> None:
+def agree(outcome: Outcome, expected: Outcome) -> None:
     np.testing.assert_array_equal(outcome[1], expected[1])
     np.testing.assert_allclose(outcome[0], expected[0], rtol=0.0, atol=1e-9)
 
