@@ -29,7 +29,7 @@ class _Discarded(io.StringIO):
 
 
 def test_memory_and_descriptors_stay_flat() -> None:
-    unit = unit_of("@open-loop", "fit.inferences=0", "policies.cnmt.sees_backlog=true")
+    unit = unit_of("@open-loop", "policies.cnmt.sees_backlog=true")
     with services() as running:
         engine = EngineProcess(engine_settings(load_echo))
         running.run(engine.ready())

@@ -50,19 +50,14 @@ def nothing_done() -> BatchAccount:
     return account(steps=np.zeros(5, np.int64), step_s=np.zeros(5), **zeros, **none)
 
 
-def test_the_occupancy_of_the_worked_example_of_fni_08() -> None:
+def test_the_occupancy_of_the_worked_example_of_fni_08_and_accounts_of_several_servers_add_up() -> None:
     example = account()
     assert example.mean_active == pytest.approx(34 / 15)
     assert example.shares() == {"full_share": 3 / 15, "below_8_share": 1.0, "padding_share": pytest.approx(26 / 60)}
-
-
-def test_accounts_of_several_servers_add_up() -> None:
     whole = account().merged([account(), nothing_done()])
-    assert whole.steps.sum() == 30
-    assert whole.step_s.sum() == 30.0
+    assert (whole.steps.sum(), whole.step_s.sum(), whole.mean_active) == (30, 30.0, example.mean_active)
     assert (whole.sentences, whole.tokens, whole.encodings, whole.refills) == (16, 68, 4, 4)
     assert (whole.busy_s, whole.encode_s, whole.refill_s) == (36.0, 4.0, 2.0)
-    assert whole.mean_active == account().mean_active
 
 
 CLOUD_COLUMNS = [*batch_columns("cloud", 1, None, 1.0, np.empty(0), np.empty(0))]
