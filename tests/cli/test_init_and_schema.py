@@ -30,11 +30,6 @@ def validator(schema: Any) -> jsonschema.Draft202012Validator:
     return jsonschema.Draft202012Validator(schema)
 
 
-def test_thirteen_are_shipped() -> None:
-    first = "batched-cloud capacity live-smoke load-sweep open-loop own-data quickstart sti-gateway"
-    assert " ".join(TEMPLATES) == f"{first} table1 table1-measured tiers"
-
-
 def test_help_names_every_template(folder: Path, simnmt: Callable[..., Any]) -> None:
     # The help breaks its lines at hyphens too.
     said = re.sub(r"-\s+", "-", simnmt("init", "--help").out)
@@ -64,23 +59,13 @@ def test_the_name_of_a_template_runs_as_its_file_does(folder: Path, simnmt: Call
     assert Path("one/requests.parquet").read_bytes() == Path("two/requests.parquet").read_bytes()
 
 
-def test_quickstart_is_what_comes_unasked(folder: Path, simnmt: Callable[..., Any]) -> None:
+def test_quickstart_is_the_default_and_its_schema_is_printed_and_kept(folder: Path, simnmt: Callable[..., Any]) -> None:
     assert simnmt("init").status == 0
     assert Path("scenario.yaml").read_bytes() == shipped_files.find("scenarios", "quickstart").read_bytes()
-
-
-def test_a_schema_that_lies_there_is_kept(folder: Path, simnmt: Callable[..., Any]) -> None:
+    assert simnmt("schema").out == Path("scenario.schema.json").read_text()
     Path("scenario.schema.json").write_text("precious")
-    done = simnmt("init", "new.yaml")
-    assert done.out == "wrote new.yaml\nrun it: simnmt run new.yaml\n"
+    assert simnmt("init", "new.yaml").out == "wrote new.yaml\nrun it: simnmt run new.yaml\n"
     assert Path("scenario.schema.json").read_text() == "precious"
-
-
-def test_the_schema_that_is_printed_is_the_one_that_is_written(folder: Path, simnmt: Callable[..., Any]) -> None:
-    assert simnmt("init", "new.yaml").status == 0
-    done = simnmt("schema")
-    assert (done.status, done.err) == (0, "")
-    assert done.out == Path("scenario.schema.json").read_text()
 
 
 def test_the_schema_is_one(schema: Any) -> None:
