@@ -6,15 +6,14 @@ import http.server
 import json
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from simnmt.profile.profile_file import read_profile
-from tests.command_line import assert_one_line
+from tests.command_line import Command, assert_one_line
 from tests.nmt.pretrained_folders import FOLDERS, LANGUAGES, nllb_folder, text
 
 UNITS = {"opus": "sentencepiece", "nllb": "tokenizers"}
@@ -38,7 +37,7 @@ policies: {{edge: {{}}, cloud: {{}}, cnmt: {{}}}}
 
 @pytest.mark.deep
 @pytest.mark.parametrize("name", UNITS)
-def test_a_folder_is_calibrated_translated_and_simulated(folder: Path, simnmt: Callable[..., Any], name: str) -> None:
+def test_a_folder_is_calibrated_translated_and_simulated(folder: Path, simnmt: Command, name: str) -> None:
     FOLDERS[name](folder / name)
     for backend in ("torch", "ctranslate2"):
         out = f"{name}-{backend}.json"
@@ -96,7 +95,7 @@ def unknown_models() -> Iterator[str]:
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_an_unknown_id_and_a_folder_with_code_are_one_line_and_the_code_is_never_run(
-    folder: Path, simnmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, verb: str
+    folder: Path, simnmt: Command, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
     from huggingface_hub import constants
 

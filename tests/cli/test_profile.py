@@ -14,10 +14,8 @@ import pytest
 
 from simnmt.base import shipped_files
 from simnmt.profile.profile_file import checked_profile, write_profile
-from tests.command_line import ROOT, assert_one_line
+from tests.command_line import ROOT, Command, assert_one_line
 from tests.profile.made_profile import whole_profile
-
-Command = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")

@@ -21,9 +21,8 @@ from simnmt.results import run_directory
 from simnmt.scenario.document import read_document
 from simnmt.world import compiled_world, structures
 from tests.campaigns.harness import deep
-from tests.command_line import Outcome, assert_one_line
+from tests.command_line import Command, Tree, assert_one_line
 
-Command = Callable[..., Outcome]
 SAME = ("requests.parquet", "summary.json", "summary.csv", "scenario.resolved.yaml", "scenario.input.yaml", "report.html")
 WHOLE = {*SAME, "manifest.json"}
 
@@ -61,7 +60,7 @@ def test_what_was_overridden_stands_in_the_resolved_scenario_and_in_the_numbers(
     assert (logs["steep"].tgt_len == logs["plain"].tgt_len).all()
 
 
-def test_the_manifest_names_every_input_and_output(folder: Path, simnmt: Command, tree: Callable[..., Any]) -> None:
+def test_the_manifest_names_every_input_and_output(folder: Path, simnmt: Command, tree: Tree) -> None:
     assert simnmt("run", "small.yaml", "--out", "run").status == 0
     manifest = json.loads(Path("run/manifest.json").read_text())
     digests = tree(folder)
@@ -107,7 +106,7 @@ NOT_WHOLE: dict[str, tuple[Callable[[Path], object], str]] = {
 
 @pytest.mark.parametrize("fault", NOT_WHOLE)
 def test_a_run_directory_that_is_not_as_it_was_written_is_refused(
-    folder: Path, simnmt: Command, tree: Callable[..., Any], fault: str
+    folder: Path, simnmt: Command, tree: Tree, fault: str
 ) -> None:
     api.run(folder / "small.yaml", requests=20, replications=1, jobs=1, out=folder / "run")
     damage, place = NOT_WHOLE[fault]
@@ -140,7 +139,7 @@ def test_a_scenario_from_a_pipe_is_recorded_in_its_own_words(folder: Path, simnm
 
 
 @pytest.fixture
-def run(folder: Path, simnmt: Command) -> Callable[..., Any]:
+def run(folder: Path, simnmt: Command) -> Command:
     def check(*arguments: str) -> Any:
         done = simnmt("run", "small.yaml", "--json", *arguments)
         assert (done.status, done.err) == (0, "")

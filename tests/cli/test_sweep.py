@@ -17,9 +17,8 @@ from simnmt.cli import app
 from simnmt.experiment.sweep import run_point
 from simnmt.profile.profile_file import write_profile
 from simnmt.results.sweep_table import TABLE
-from tests.command_line import assert_one_line, filled_folder
+from tests.command_line import Command, Tree, assert_one_line, filled_folder
 
-Command = Callable[..., Any]
 GRID = ("--grid", "networks.office.rtt_mean_ms=20,200", "--grid", "devices.cloud.workers=1,2")
 SMALL = ("sweep", "small.yaml", *GRID, "--requests", "100", "--jobs", "1")
 
@@ -162,7 +161,7 @@ def test_points_that_fail_are_recorded_and_the_others_are_in_the_table(
     ],
 )
 def test_bad_input_is_one_line_and_leaves_nothing(
-    here: Path, simnmt: Command, tree: Callable[[Path], Any], arguments: str, message: str
+    here: Path, simnmt: Command, tree: Tree, arguments: str, message: str
 ) -> None:
     before = tree(here)
     outcome = simnmt("sweep", *arguments.split())
