@@ -72,7 +72,6 @@ class Served:
     """Of each sentence as it is done: how many remain active, and how many wait; in the order of `finish_s`."""
     steps: list[tuple[float, tuple[int, ...], int]] = field(default_factory=list)
     """Begin, the active sentences, how many wait."""
-    end_s: float = 0.0
 
     @property
     def active(self) -> list[int]:
@@ -137,7 +136,6 @@ def serve(
         else:
             soonest_s = min(batcher.due_s, arrival_s[coming] if coming < len(arrival_s) else inf)
             if soonest_s == inf:
-                served.end_s = now_s
                 return served
             assert soonest_s > now_s, "nothing moves although it is due"
             now_s = soonest_s

@@ -30,7 +30,7 @@ def url(request: pytest.FixtureRequest, services: Services, faulty: EngineProces
     if request.param == "server":
         yield server.http.url
     else:
-        unit = unit_of("@open-loop", "fit.inferences=0")
+        unit = unit_of("@open-loop")
         servers = {"cloud": server.http.url}
         settings = GatewaySettings(unit, "cloud", servers, FRONT, Access(token=TOKEN), token=TOKEN, any_model=True)
         gateway = services.gateway(settings, None, faulty)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,11 +12,9 @@ from hypothesis import strategies as st
 import simnmt
 from simnmt.base.errors import InputError
 from simnmt.experiment.cases import RunPlan, Unit
-from simnmt.experiment.inputs import read_inputs
 from simnmt.live.decider import UNREACHABLE_S, LiveDecider, live_unit, replayed_targets
 from simnmt.results.live_log import DeciderRecord, DecisionRecord, HandshakeRecord, HeardRecord, LostRecord
-from simnmt.scenario.source import open_source
-from tests.live.live_services import unit_of
+from tests.live.live_services import plan_of, unit_of
 
 POLICIES = {
     "plain": "{kind: cnmt}",
@@ -28,9 +25,7 @@ POLICIES = {
 
 @pytest.fixture(scope="module")
 def plan() -> RunPlan:
-    overrides = [f"policies.{name}={value}" for name, value in POLICIES.items()]
-    source = open_source("@open-loop", [*overrides, "fit.inferences=0", "requests=10"])
-    return read_inputs(source.scenario, Path.cwd(), source.document)
+    return plan_of("@open-loop", *(f"policies.{name}={value}" for name, value in POLICIES.items()), "requests=10")
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +85,7 @@ def test_the_policy_predicts_from_the_length_as_the_profiles_count_it(profile: s
     devices = [
         f"devices.{device}.{key}" for device in ("gateway", "cloud") for key in (f"profile={profile}", "outside_range_share=1")
     ]
-    unit = unit_of("@open-loop", "policies.same={kind: cnmt, len_slope: 1.0, len_offset: 0.0}", "fit.inferences=0", *devices)
+    unit = unit_of("@open-loop", "policies.same={kind: cnmt, len_slope: 1.0, len_offset: 0.0}", *devices)
     assert LiveDecider(unit, "same", {1: 0.05}).decide(0, 13, 0.0).tgt_len_predicted == src_len
 
 

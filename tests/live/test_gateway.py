@@ -59,7 +59,7 @@ def start(services: Services, faulty: EngineProcess, make_scenario: Scenario) ->
     """Starts a gateway before a server; others: its policy, scenario or unit, log, and settings."""
 
     def gateway(url: str, policy: str = "cloud", log: Any = None, **others: Any) -> LiveGateway:
-        unit = others.pop("unit", None) or unit_of(others.pop("scenario", None) or make_scenario(), "fit.inferences=0")
+        unit = others.pop("unit", None) or unit_of(others.pop("scenario", None) or make_scenario())
         servers = dict.fromkeys([target.device for target in unit.case.targets[1:]], url)
         settings = GatewaySettings(unit, policy, servers, **{"front": FRONT, "offload_s": 1.0} | others)
         return services.gateway(settings, log, faulty)
@@ -100,7 +100,7 @@ def test_decisions_replay_to_the_same_targets(
 ) -> None:
     scenario = make_scenario(workloads={"de-en": {"lengths": "@de-en-news", "arrivals": {"kind": "poisson", "rate_rps": 5.0}}})
     log = io.StringIO()
-    gateway = start(url, "cnmt", log, unit=unit_of(scenario, "fit.inferences=0", *overrides))
+    gateway = start(url, "cnmt", log, unit=unit_of(scenario, *overrides))
     texts = [" ".join(["w"] * length) for length in (3, 40, 5, 25, 60, 1, 33, 2)] * 3
     for first in range(0, len(texts), 6):
         translated(services, gateway, *map(ask, texts[first : first + 6]))
@@ -113,7 +113,7 @@ def test_decisions_replay_to_the_same_targets(
 
 
 def test_batched_targets_are_seen_by_their_reports(services: Services, url: str, start: Start, tmp_path: Path) -> None:
-    unit = unit_of("@batched-cloud", "fit.inferences=0")
+    unit = unit_of("@batched-cloud")
     policy = next(name for name, chosen in unit.scenario.policies.items() if chosen.estimation.hears_batches)
     log = io.StringIO()
     gateway = start(url, policy, log, unit=unit, any_model=True)
@@ -152,7 +152,7 @@ def serve_paced(port: int, *, behind_gateway: bool = False) -> None:
     with running_services() as running:
         service: Any = running.server(engine_settings(load_paced), port=port)
         if behind_gateway:
-            settings = GatewaySettings(unit_of("@open-loop", "fit.inferences=0"), "edge", {"cloud": service.http.url}, FRONT)
+            settings = GatewaySettings(unit_of("@open-loop"), "edge", {"cloud": service.http.url}, FRONT)
             service = running.gateway(dataclasses.replace(settings, any_model=True), None, service.engine)
         print(service.http.url, flush=True)
         running.loop.run_forever()
@@ -204,15 +204,14 @@ def test_a_server_killed_under_load_is_replaced_by_the_gateway_until_it_is_back(
     log = io.StringIO()
     with served_elsewhere() as (process, url):
         gateway = start(url, log=log)
-        before = translated(services, gateway, *[ask()] * 5)
+        assert translated(services, gateway, *[ask()] * 5) == [1] * 5
         killed = devices_of(services.run(killed_under_load(process, gateway.http.url)))
-        while_down = translated(services, gateway, *[ask()] * 5)
+        assert translated(services, gateway, *[ask()] * 5) == [0] * 5
     assert any("translating here until it answers" in line for line in services.errors)
     with served_elsewhere(host_port(url)[1]):
         wait_until(services, gateway, "ok")
-        after = translated(services, gateway, *[ask()] * 5)
+        assert translated(services, gateway, *[ask()] * 5) == [1] * 5
     services.errors.clear()
-    assert [set(devices) for devices in (before, while_down, after)] == [{1}, {0}, {1}]
     assert 0 in killed
     requests = logged(log, tmp_path, gateway)
     assert sorted(requests.request.tolist()) == list(range(75))  # each exactly once
@@ -224,14 +223,13 @@ def test_a_server_killed_under_load_is_replaced_by_the_gateway_until_it_is_back(
 def test_a_server_that_falls_silent_is_survived_and_used_again(services: Services, start: Start) -> None:
     with served_elsewhere() as (process, server_url):
         gateway = start(server_url, offload_s=0.2)
-        before = translated(services, gateway, *[ask()] * 3)
+        assert translated(services, gateway, *[ask()] * 3) == [1] * 3
         process.send_signal(signal.SIGSTOP)
-        silent = translated(services, gateway, *[ask()] * 3)
+        assert translated(services, gateway, *[ask()] * 3) == [0] * 3
         process.send_signal(signal.SIGCONT)
         wait_until(services, gateway, "ok")
-        after = translated(services, gateway, *[ask()] * 3)
+        assert translated(services, gateway, *[ask()] * 3) == [1] * 3
     services.errors.clear()
-    assert [set(devices) for devices in (before, silent, after)] == [{1}, {0}, {1}]
 
 
 def test_delays_of_the_scenarios_network_are_slept_and_a_client_in_a_hurry_takes_no_server_from_the_others(
@@ -247,7 +245,7 @@ def test_delays_of_the_scenarios_network_are_slept_and_a_client_in_a_hurry_takes
 
 
 def test_the_drift_of_a_device_is_a_gauge(make_scenario: Scenario) -> None:
-    unit, metrics = unit_of(make_scenario(), "fit.inferences=0"), CollectorRegistry()
+    unit, metrics = unit_of(make_scenario()), CollectorRegistry()
     drift, profile = _Drift(unit.case.targets, metrics), unit.case.targets[1].profile
     src_end, tgt_end = end_tokens(profile.length_unit.end_of_sentence)
     for src_len, tgt_len in ((5, 9), (30, 20), (12, 3)):
@@ -280,13 +278,10 @@ def test_a_server_of_other_languages_or_none_is_refused_at_the_start(
         start("http://127.0.0.1:1")
     french = start(url, front=FRENCH)
     assert translated(services, french, dataclasses.replace(ask(), source="fr")) == [1]
-
-
-def test_a_server_that_does_not_list_its_pairs_is_used(services: Services, start: Start) -> None:
-    with stub_service(health='{"status": "ok"}', languages=None, pace=0.01) as stub:
-        gateway = start(stub.url, any_model=True)
-        assert translated(services, gateway, ask()) == [1]
-        services.stop(gateway)
+    with stub_service(health='{"status": "ok"}', languages=None, pace=0.01) as stub:  # lists no languages
+        unknown = start(stub.url, any_model=True)
+        assert translated(services, unknown, ask()) == [1]
+        services.stop(unknown)
 
 
 def test_a_server_that_comes_back_with_other_languages_stays_out_of_use(
@@ -336,7 +331,7 @@ def local(services: Services) -> Iterator[LiveServer]:
 
 def before_a_service(services: Services, url: str, *, any_model: bool = True) -> LiveGateway:
     """A gateway whose own device is a service of its box."""
-    settings = GatewaySettings(unit_of("@open-loop", "fit.inferences=0"), "edge", {"cloud": url}, FRONT, any_model=any_model)
+    settings = GatewaySettings(unit_of("@open-loop"), "edge", {"cloud": url}, FRONT, any_model=any_model)
     return services.gateway(settings, None, ServiceEngine(url, "word"))
 
 
@@ -350,15 +345,8 @@ def test_sentences_wait_for_the_service_of_the_box_one_after_another(services: S
     assert [queue_s >= 10 * STEP_S * number for number, queue_s in enumerate(queues_s)] == [True] * 3
     assert queues_s[0] < 10 * STEP_S
     assert [answer.answer.lengths[:2] for answer in answers if isinstance(answer, Exchange)] == [(4, 10)] * 3
-
-
-def test_a_text_that_the_service_refuses_is_refused_and_the_next_one_is_translated(
-    services: Services, local: LiveServer
-) -> None:
-    gateway = before_a_service(services, local.http.url)
     refused, done = services.translate(gateway.http.url, ask("w " * 600), ask("a b"))
-    assert getattr(refused, "status", None) == 400
-    assert isinstance(done, Exchange)
+    assert getattr(refused, "status", None) == 400 and isinstance(done, Exchange)
 
 
 def test_a_service_with_another_engine_or_none_is_refused_before_the_gateway_listens(

@@ -151,7 +151,7 @@ def test_the_engine_of_a_device_is_that_of_its_profile(make_profile: Callable[..
         tmp_path / "p.json", make_profile(engine=ENGINE | {"backend": "ctranslate2", "compute_type": "int8", "beam": 3})
     )
     profiles = [f"devices.{name}.profile={tmp_path / 'p.json'}" for name in ("gateway", "cloud")]
-    unit = unit_of("@open-loop", *profiles, "fit.inferences=0")
+    unit = unit_of("@open-loop", *profiles)
     settings = engine_settings(unit.case.targets[1], tmp_path, cpus=(1,))
     assert (settings.backend, settings.compute_type, settings.threads, settings.beam) == ("ctranslate2", "int8", 1, 3)
     assert settings.cpus == (1,)
@@ -169,7 +169,7 @@ def test_the_engine_of_a_device_is_that_of_its_profile(make_profile: Callable[..
     ],
 )
 def test_the_recommended_policy_is_that_of_all_networks(tmp_path: Path, rows: list[Any], fault: str) -> None:
-    unit = unit_of("@open-loop", "fit.inferences=0")
+    unit = unit_of("@open-loop")
     document = [
         {"workload": unit.case.name if workload == "mine" else workload, "network": network, "policy": policy}
         for workload, network, policy in rows

@@ -1,7 +1,4 @@
-"""Messages of the translation API: what is written is read back, and no bytes of a stranger raise anything but refusals.
-
-And a client that sleeps the delays of a network, both ways, over real sockets.
-"""
+"""Messages of the API, read back as written and refused from strangers; and a client that sleeps the delays of a network."""
 
 from __future__ import annotations
 
