@@ -56,7 +56,7 @@ class EngineProcess:
         self._number = 0
         self._connection: Connection | None = None
         self._outlet: socket.socket
-        """The connection as a socket, on which a message can be sent in parts, so that the front never waits for the process."""
+        """The connection as a socket, which sends what the process takes, so that the front never waits for it."""
         self._unsent = bytearray()
         self._process: SpawnProcess | None = None
         self._ready: asyncio.Future[EngineBlock] | None = None

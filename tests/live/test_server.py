@@ -273,20 +273,20 @@ def test_an_engine_that_stands_still_keeps_no_front_waiting(
             os.kill(pid, signal.SIGSTOP)
             goes_on.start()
             pending = asyncio.ensure_future(together(client, [ask("w " * 500)] * 600))
+            begin_s = time.monotonic()
             while not server.waiting:
                 await asyncio.sleep(0.01)
-            begin_s = time.monotonic()
             async with client.exchange("GET", "/health") as response:
                 assert response.status == 200
-            health_s = time.monotonic() - begin_s
             answers = await pending
+            answered_s = time.monotonic() - begin_s
             os.kill(pid, signal.SIGCONT)
-            return Counter(answer.status for answer in answers if isinstance(answer, ServiceError)), health_s
+            return Counter(answer.status for answer in answers if isinstance(answer, ServiceError)), answered_s
 
     restarts = faulty.restarts
-    statuses, health_s = services.run(work())
+    statuses, answered_s = services.run(work())
     goes_on.cancel()
-    assert health_s < 5.0
+    assert answered_s < 10.0
     assert (set(statuses), statuses.total()) == ({503, 504}, 600)
     assert_serves(services, server)
     assert (faulty.waiting, faulty.restarts) == (0, restarts)
