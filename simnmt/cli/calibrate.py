@@ -28,8 +28,7 @@ from simnmt.cli.options import (
     print_result,
     refuse_given,
 )
-from simnmt.cli.progress import progress_bar
-from simnmt.cli.terminal import say, warn
+from simnmt.cli.terminal import progress_bar, say, warn
 
 if TYPE_CHECKING:
     from simnmt.calibrate.calibration import Calibrated

@@ -6,8 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from simnmt.base.files import is_standard
-from simnmt.cli.options import AsJson, Force, Page, argument, check_output, print_json
+from simnmt.cli.options import AsJson, Force, Page, argument, check_output, print_page, print_result
 
 if TYPE_CHECKING:
     from simnmt.results.comparison import Comparison
@@ -31,21 +30,13 @@ def compare(
     Example: simnmt compare first far-away --page comparison.html
     """
     import simnmt.api
+    from simnmt.report.comparison_page import render_comparison
     from simnmt.results.run_directory import MANIFEST, OUTPUTS
 
     check_output(page, force, *(run / name for run in runs for name in (MANIFEST, *sorted(OUTPUTS))))
     comparison = simnmt.api.compare(*runs)
-    if page is not None:
-        from simnmt.report.comparison_page import render_comparison
-        from simnmt.report.page_template import write_page
-
-        write_page(page, render_comparison(comparison))
-    if as_json:
-        print_json(comparison.document())
-        return
-    print(format_comparison(comparison))
-    if page is not None and not is_standard(page):
-        print(f"page: {page}")
+    print_result(as_json, comparison.document, lambda: format_comparison(comparison))
+    print_page(page, as_json, lambda: render_comparison(comparison))
 
 
 def format_comparison(comparison: Comparison) -> str:

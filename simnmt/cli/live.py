@@ -1,13 +1,437 @@
-"""`simnmt live`: servers and gateways of a live testbed, and replays of a workload."""
+"""`simnmt live`: a model behind LibreTranslate's API, a policy that decides before it, and replays of a workload."""
 
 from __future__ import annotations
 
+import asyncio
+import json
+import os
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
+
 import typer
 
+from simnmt.base.errors import InputError, shorten
+from simnmt.base.files import MOST_SECRET_BYTES, read_bounded
+from simnmt.base.packages import named_if_missing
 from simnmt.cli.app import Verb
-from simnmt.cli.live_replay import replay
-from simnmt.cli.live_serve import gateway, server
+from simnmt.cli.calibrate import Backend
+from simnmt.cli.options import (
+    AsJson,
+    Changes,
+    Force,
+    Overrides,
+    argument,
+    flag,
+    given,
+    grouped,
+    option,
+    parse_bytes,
+    parse_duration,
+    parse_integers,
+    prints_of_users,
+)
+from simnmt.cli.run import print_run
+from simnmt.cli.terminal import note, progress_bar
+
+if TYPE_CHECKING:
+    from simnmt.batching import Batching
+    from simnmt.experiment.cases import Unit
+    from simnmt.live.engine_process import EngineSettings
+    from simnmt.live.front import FrontSettings
+    from simnmt.live.gateway import LiveGateway
+    from simnmt.live.server import LiveServer
+    from simnmt.live.service_engine import LocalService
+    from simnmt.service.http_server import Access, Limits
 
 app = typer.Typer(help="A live testbed: real servers and gateways, and replays of a workload.", no_args_is_help=True)
-for verb in (server, gateway, replay):
-    app.command(cls=Verb)(verb)
+
+TOKEN, SERVER_TOKEN, LOCAL_TOKEN = "SIMNMT_TOKEN", "SIMNMT_SERVER_TOKEN", "SIMNMT_LOCAL_TOKEN"
+_BATCHING = re.compile(r"(mini|maxi|top-up):(\d{1,5})")
+
+AnyModel = Annotated[bool, flag("--any-model", "Allow engines other than those of the profiles.")]
+Source = Annotated[str, option("CODE", "Language that is translated.")]
+Target = Annotated[str, option("CODE", "Language of the translations.")]
+CaFile = Annotated[Path | None, option("FILE", "Certificate of the authority that signed that of an https:// service, PEM.")]
+Delays = Annotated[bool, flag("--delays", "Sleep the delays of the scenario's network on the way to the service and back.")]
+Workload = Annotated[str | None, option("NAME", "Workload of the scenario. [default: the first]")]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """How an engine is loaded, batched and placed; None where the profile or `EngineSettings` decides."""
+
+    model: Annotated[
+        str | None, option("NAME|PATH", "A model as for calibrate, or a trained one's folder.", group="Engine")
+    ] = None
+    backend: Annotated[Backend | None, option(None, "Engine that computes. [default: torch]")] = None
+    compute_type: Annotated[str | None, option("TYPE", "Such as float32 or int8. [default: float32]")] = None
+    threads: Annotated[int | None, option("T", "CPU threads. [default: one for each core]", min=1)] = None
+    beam: Annotated[int | None, option("B", "Hypotheses kept; 1 is greedy. [default: 1]", min=1, max=1000)] = None
+    fused: Annotated[bool | None, flag("--fused", "Fuse bias, softmax and search.")] = None
+    batching: Annotated[str | None, option("KIND:SIZE", "mini:8, maxi:8 or top-up:8. [default: one by one]")] = None
+    longest_wait: Annotated[
+        float | None, option("TIME", "How long the first sentence waits for company. [default: 0s]", parser=parse_duration)
+    ] = None
+    max_len: Annotated[int | None, option("N", "Most target tokens. [default: twice the source's and 10]", min=1)] = None
+    src_lang: Annotated[
+        str | None, option("CODE", "Language of the text as a model of Hugging Face writes it, such as deu_Latn (NLLB).")
+    ] = None
+    tgt_lang: Annotated[str | None, option("CODE", "Language of its translations, such as eng_Latn.")] = None
+    cpus: Annotated[Any, option("N[,N]", "Processors to which the engine is pinned. [default: any]", parser=parse_integers)] = (
+        None
+    )
+
+    def settings(self) -> dict[str, Any]:
+        """Return the fields of `EngineSettings` that options give. Raises `InputError`."""
+        chosen = {name: value for name, value in asdict(self).items() if value is not None}
+        wait_s = chosen.pop("longest_wait", None)
+        if self.batching is not None:
+            chosen["batching"] = _parse_batching(self.batching, wait_s or 0.0)
+        elif wait_s is not None:
+            raise InputError("--longest-wait without --batching", remedy="add --batching, such as mini:8")
+        return chosen
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceOptions:
+    """What clients of a service may do."""
+
+    source: Annotated[str, option("CODE", "Language that is translated.", group="Clients")] = "de"
+    target: Target = "en"
+    listen: Annotated[
+        str, option("HOST:PORT", "Where clients connect; port 0: any. [default: server 5001, gateway 5000]", show_default=False)
+    ] = ""
+    token_file: Annotated[Path | None, option("FILE", f"Token that clients must send; else that of ${TOKEN}.")] = None
+    tls_cert: Annotated[Path | None, option("FILE", "Certificate, PEM.")] = None
+    tls_key: Annotated[Path | None, option("FILE", "Its key, PEM.")] = None
+    behind_proxy: Annotated[bool, flag("--behind-proxy", "A proxy before the service encrypts.")] = False
+    allow_origin: Annotated[
+        str, option("ORIGIN|*", "Origin of web pages whose scripts may ask. [default: none]", show_default=False)
+    ] = ""
+    forced_lengths: Annotated[
+        bool, flag("--forced-lengths", "Let requests state their number of target tokens, to validate.")
+    ] = False
+    max_waiting: Annotated[int, option("N", "Most texts under way; more are refused (429).", min=1, group="Limits")] = 256
+    max_texts: Annotated[int, option("N", "Most texts of a request.", min=1)] = 100
+    max_body: Annotated[int, option("SIZE", "Largest body (413). [default: 1MB]", parser=parse_bytes, show_default=False)] = (
+        1_000_000
+    )
+    deadline: Annotated[
+        float, option("TIME", "Longest time of a request (504). [default: 30s]", parser=parse_duration, show_default=False)
+    ] = 30.0
+    drain: Annotated[
+        float,
+        option(
+            "TIME", "Longest time of requests under way at the end. [default: 30s]", parser=parse_duration, show_default=False
+        ),
+    ] = 30.0
+    log: Annotated[Path | None, option("FILE", "Append a line of JSON for each request.", group="Other")] = None
+
+    def settings(self, default_address: str) -> tuple[FrontSettings, Access, Limits]:
+        """Return what the options say about clients. Raises `InputError`."""
+        from simnmt.live.front import FrontSettings
+        from simnmt.service.http_server import Access, Limits, parse_address
+
+        limits = self.max_texts, self.max_waiting, self.deadline
+        front = FrontSettings(self.source, self.target, *limits, self.forced_lengths)
+        address, token = parse_address(self.listen or default_address, "--listen"), read_token(self.token_file, TOKEN)
+        access = Access(address, token, self.tls_cert, self.tls_key, self.behind_proxy, self.allow_origin)
+        access.ssl_context()  # refuses unusable files before the model is loaded
+        return front, access, Limits(self.max_body, drain_s=self.drain)
+
+
+@app.command(cls=Verb)
+@grouped
+def server(
+    context: typer.Context,
+    options: EngineOptions,
+    service: ServiceOptions,
+    changes: Overrides,
+    scenario: Annotated[str | None, argument("[SCENARIO|RUN_DIR]", "Serve a device of it as its profile says.")] = None,
+    device: Annotated[
+        str | None, option("NAME", "Device of the scenario; without a scenario, cpu or cuda. [default: the last; cpu]")
+    ] = None,
+    any_model: AnyModel = False,
+    as_json: AsJson = False,
+) -> None:
+    """Serve a model behind LibreTranslate's API, until Ctrl-C or SIGTERM; requests under way are finished.
+
+    Example: simnmt live server --model out/de-en --batching top-up:8 --listen 127.0.0.1:5001
+    """
+    with named_if_missing("live"):
+        from simnmt.live.deployment import engine_settings, expected_hash, target_of
+        from simnmt.live.engine_process import EngineSettings
+        from simnmt.live.server import LiveServer, ServerSettings
+
+    clients = service.settings("127.0.0.1:5001")
+    with tempfile.TemporaryDirectory(prefix="simnmt-live-") as folder, log_file(service.log) as file:
+        if scenario is None:
+            if options.model is None:
+                raise InputError("nothing to serve", remedy="give --model, or a scenario and its --device")
+            if given(context, ("overrides", "any_model", "allow_code")):
+                what = "--set, --any-model or --allow-code without a scenario"
+                raise InputError(what, remedy="name a scenario, or leave them out")
+            engine, expected = EngineSettings(**options.settings(), device=device or "cpu"), None
+        else:
+            unit = scenario_unit(scenario, changes)
+            chosen = target_of(unit, device or unit.case.targets[-1].device)
+            engine = engine_settings(chosen, Path(folder), **options.settings())
+            expected = None if any_model else expected_hash(chosen)
+        settings = ServerSettings(engine, *clients, expected)
+        serve(lambda: LiveServer(settings, file, note), as_json)
+
+
+@app.command(cls=Verb)
+@grouped
+def gateway(
+    context: typer.Context,
+    options: EngineOptions,
+    service: ServiceOptions,
+    changes: Overrides,
+    scenario: Annotated[str, argument("SCENARIO|RUN_DIR", "The devices, and what the policies know.")],
+    servers: Annotated[
+        list[str] | None, option("[DEVICE=]URL", "Server of each device but the first; repeatable.", "--server")
+    ] = None,
+    policy: Annotated[str | None, option("NAME", "Policy of the scenario. [default: the one that the run recommends]")] = None,
+    workload: Workload = None,
+    server_token_file: Annotated[
+        Path | None, option("FILE", f"Token that the servers ask for; else that of ${SERVER_TOKEN}.")
+    ] = None,
+    ca_file: CaFile = None,
+    offload_timeout: Annotated[
+        float,
+        option(
+            "TIME",
+            "Time for a server to answer, before the gateway translates. [default: 10s]",
+            parser=parse_duration,
+            show_default=False,
+        ),
+    ] = 10.0,
+    delays: Delays = False,
+    local_token_file: Annotated[
+        Path | None, option("FILE", f"Token that --local-server asks for; else that of ${LOCAL_TOKEN}.")
+    ] = None,
+    local_server: Annotated[
+        str | None, option("URL", "Service of this box that translates what stays, in place of an engine of the gateway.")
+    ] = None,
+    local_unit: Annotated[
+        str | None, option("UNIT", "Its tokens: sentencepiece:PATH, tokenizers:PATH. [default: the profile's, if countable]")
+    ] = None,
+    any_model: AnyModel = False,
+    as_json: AsJson = False,
+) -> None:
+    """Decide for each request by a scenario's policy: translate it here, or send it to a server; until Ctrl-C or SIGTERM.
+
+    Example: simnmt live gateway @live-smoke --policy cnmt --server http://127.0.0.1:5001 --forced-lengths
+    """
+    with named_if_missing("live"):
+        from simnmt.live.deployment import engine_settings, recommended_policy, target_of
+        from simnmt.live.gateway import GatewaySettings, LiveGateway
+        from simnmt.live.service_engine import LocalService, unit_of_lengths
+
+    def local_engine(folder: Path) -> EngineSettings | LocalService:
+        """Return what executes on the gateway's own device. Raises `InputError`."""
+        target = target_of(unit, unit.case.targets[0].device)
+        if local_server is None:
+            if local_unit is not None:
+                raise InputError("--local-unit without --local-server", remedy="leave it out")
+            return engine_settings(target, folder, **options.settings())
+        if engine_options := given(context, [field.name for field in fields(EngineOptions)]):
+            what = f"--{engine_options[0].replace('_', '-')} is of an engine of the gateway, not of --local-server"
+            raise InputError(what, remedy="give it to that service")
+        token = read_token(local_token_file, LOCAL_TOKEN)
+        return LocalService(local_server, unit_of_lengths(target, local_unit), token, ca_file)
+
+    clients, unit = service.settings("127.0.0.1:5000"), scenario_unit(scenario, changes, workload)
+    with tempfile.TemporaryDirectory(prefix="simnmt-live-") as folder, log_file(service.log) as file:
+        if policy is None and not Path(scenario).is_dir():
+            remedy = f"give --policy, one of {', '.join(unit.scenario.policies)}, or a run directory"
+            raise InputError("which policy?", remedy=remedy)
+        settings = GatewaySettings(
+            unit,
+            policy or recommended_policy(Path(scenario), unit),
+            _servers(servers or (), [target.device for target in unit.case.targets[1:]]),
+            local_engine(Path(folder)),
+            *clients,
+            token=read_token(server_token_file, SERVER_TOKEN),
+            ca_file=ca_file,
+            offload_s=offload_timeout,
+            any_model=any_model,
+            delays=delays,
+        )
+        serve(lambda: LiveGateway(settings, file, note), as_json)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayChanges(Changes):
+    """As `Changes`, with one replication by default: a replay takes as long as its requests."""
+
+    replications: Annotated[int, option("R", "Repeats, one after another.", min=1)] = 1
+
+
+@app.command(cls=Verb)
+@grouped
+def replay(
+    changes: ReplayChanges,
+    scenario: Annotated[str, argument("SCENARIO|RUN_DIR", "The workload, its arrivals, and the devices of the service.")],
+    gateway: Annotated[str, option("URL", "The gateway; or a server, which stands for one device.")],
+    token_file: Annotated[Path | None, option("FILE", f"Token that the service asks for; else that of ${TOKEN}.")] = None,
+    ca_file: CaFile = None,
+    workload: Workload = None,
+    text: Annotated[
+        Path | None, option("FILE", "Send its lines in turn, and let the model end them, in place of the workload's lengths.")
+    ] = None,
+    device: Annotated[str | None, option("NAME", "Device that a server stands for. [default: by its engine]")] = None,
+    source: Source = "de",
+    target: Target = "en",
+    timeout: Annotated[
+        float,
+        option(
+            "TIME", "Time within which a request must be answered. [default: 60s]", parser=parse_duration, show_default=False
+        ),
+    ] = 60.0,
+    connections: Annotated[int, option("N", "Most requests under way; others wait here.", min=1, max=100_000)] = 500,
+    delays: Delays = False,
+    out: Annotated[Path | None, option("DIR", "Run directory to write. [default: a new one under reports/]")] = None,
+    force: Force = False,
+    as_json: AsJson = False,
+) -> None:
+    """Send a scenario's requests to a live gateway by the workload's arrivals, and measure them as a run.
+
+    Example: simnmt live replay @live-smoke --gateway http://127.0.0.1:5000 --requests 500
+    """
+    with named_if_missing("live"):
+        from simnmt.live.replay import ReplaySettings
+        from simnmt.live.text import read_texts
+    import simnmt.api
+
+    settings = ReplaySettings(
+        gateway,
+        read_token(token_file, TOKEN),
+        ca_file,
+        source,
+        target,
+        None if text is None else read_texts(text),
+        workload,
+        device,
+        timeout,
+        connections,
+        delays,
+    )
+    with progress_bar() as bar, prints_of_users():
+        result = simnmt.api.replay(
+            simnmt.api.Scenario(scenario, changes.values, allow_code=changes.allow_code),
+            settings,
+            out=out,
+            under=None if out else "reports",
+            announce=bar.say if bar.is_drawn else note,
+            progress=lambda done, total: bar.runs(done, total, "requests"),
+            force=force,
+        )
+    print_run(result, as_json)
+
+
+def serve(make: Callable[[], LiveServer | LiveGateway], as_json: bool) -> None:
+    """Start a service, print where it listens, serve until a signal, and print a summary."""
+    out = sys.stdout
+
+    def print_line(document: Mapping[str, Any], text: str) -> None:
+        print(json.dumps(document) if as_json else text, file=out, flush=True)  # a program may wait for it
+
+    async def run() -> LiveServer | LiveGateway:
+        service = make()
+        try:
+            await service.start()
+            url = service.front.service.url
+            print_line({"event": "listening", "url": url, **service.health()}, f"listening on {url}")
+            await service.front.service.serve_until_stopped(service.hurry)
+        finally:
+            await service.close()
+        return service
+
+    begin_s = time.monotonic()
+    with prints_of_users():
+        service = asyncio.run(run())
+    outcomes, duration_s = dict(service.front.outcomes), time.monotonic() - begin_s
+    fallbacks = getattr(service, "fallbacks", 0)
+    counts = ", ".join(f"{count:,} {outcome}" for outcome, count in outcomes.items()) or "no request"
+    counts += f"; {fallbacks:,} fell back to this box" if fallbacks else ""
+    summary = {"event": "stopped", "seconds": round(duration_s, 3), "outcomes": outcomes, "fallbacks": fallbacks}
+    print_line(summary, f"stopped after {duration_s:.1f} s: {counts}")
+
+
+def _parse_batching(text: str, longest_wait_s: float) -> Batching:
+    from simnmt.batching.batcher import MAXI
+    from simnmt.batching.configuration import MOST, MaxiBatching, MiniBatching, TopUpBatching
+
+    match = _BATCHING.fullmatch(text)
+    if match is None or not 1 <= int(match[2]) <= MOST:
+        remedy = "write it as mini:8, maxi:8 or top-up:8"
+        raise InputError(f"--batching {shorten(text)!r} is no kind with a size", remedy=remedy)
+    size, wait_ms = int(match[2]), 1e3 * longest_wait_s
+    if match[1] == "mini":
+        return MiniBatching(kind="mini", size=size, longest_wait_ms=wait_ms).batching
+    if match[1] == "maxi":
+        return MaxiBatching(kind="maxi", size=size, longest_wait_ms=wait_ms, collect=max(MAXI, size)).batching
+    return TopUpBatching(kind="top_up", size=size, longest_wait_ms=wait_ms).batching
+
+
+def read_token(path: Path | None, variable: str) -> str:
+    """Return the token of a file, else of the environment; empty without both."""
+    if path is None:
+        return os.environ.get(variable, "").strip()
+    try:
+        token = read_bounded(path, MOST_SECRET_BYTES, pipes=True).decode("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "no UTF-8 text"
+        raise InputError(f"cannot read the token: {why}", path=path, remedy="name a text file") from None
+    if not token or not token.isprintable() or len(token) > 1000:
+        raise InputError("holds no token", path=path, remedy="write one line of at most 1000 characters")
+    return token
+
+
+def scenario_unit(scenario: str, changes: Overrides, workload: str | None = None) -> Unit:
+    """Return what a live service of a scenario needs of it. Raises `InputError`."""
+    from simnmt.experiment.inputs import read_inputs
+    from simnmt.live.decider import live_unit
+    from simnmt.scenario.source import open_source
+
+    with prints_of_users():
+        source = open_source(scenario, changes.values, allow_code=changes.allow_code)
+        return live_unit(read_inputs(source.scenario, Path.cwd(), source.document), workload)
+
+
+def _servers(given: Sequence[str], devices: Sequence[str]) -> dict[str, str]:
+    """Return the URL of each device; a URL alone is of the only other device."""
+    servers = {}
+    for text in given:
+        device, equals, url = text.partition("=")
+        if not equals or "/" in device:
+            if len(devices) != 1:
+                raise InputError(f"{shorten(text)} is of no device", remedy=f"write {devices[0] if devices else 'DEVICE'}=URL")
+            device, url = devices[0], text
+        servers[device] = url
+    return servers
+
+
+@contextmanager
+def log_file(path: Path | None) -> Iterator[TextIO | None]:
+    """Open a log to append lines to; None for no log. A log that is new and empty is removed if the service fails."""
+    if path is None:
+        yield None
+        return
+    is_new = not os.path.lexists(path)
+    try:
+        with path.open("a", encoding="utf-8", buffering=1) as file:
+            yield file
+    except BaseException:
+        if is_new and path.is_file() and not path.stat().st_size:
+            path.unlink()
+        raise

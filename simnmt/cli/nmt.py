@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from simnmt.cli.options import Device, Force, Keys, Threads, argument, check_output, flag, json_keys, option
-from simnmt.cli.progress import progress_bar
-from simnmt.cli.terminal import note, warn
+from simnmt.cli.terminal import note, progress_bar, warn
 
 if TYPE_CHECKING:
     from simnmt.nmt.sharp_translator import SharpTextTranslator

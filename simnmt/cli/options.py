@@ -7,6 +7,8 @@ that exists, `-` standard input or output. Sizes and rates take units. A verb ca
 
 from __future__ import annotations
 
+import functools
+import inspect
 import json
 import math
 import os
@@ -14,9 +16,9 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import fields
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, cast
+from typing import Annotated, Any, TypeVar, cast, get_type_hints
 
 import typer
 
@@ -45,10 +47,56 @@ def argument(metavar: str, text: str) -> Any:
     return typer.Argument(metavar=metavar, help=text)
 
 
-Overrides = Annotated[list[str] | None, option("KEY=VALUE", "Override any key of the scenario.", "--set")]
+def grouped(verb: Callable[..., None]) -> Callable[..., None]:
+    """Return a verb whose parameters that are dataclasses are options: one for each field, after those of the verb itself."""
+    hints = get_type_hints(verb, include_extras=True)
+    groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
+    declared = [(name, hints[name], given.default) for name, given in inspect.signature(verb).parameters.items()]
+    declared = [parameter for parameter in declared if parameter[0] not in groups]
+    for kind in groups.values():
+        types = get_type_hints(kind, include_extras=True)
+        declared += [(field.name, types[field.name], field.default) for field in fields(kind)]
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    parameters = [inspect.Parameter(name, keyword, default=default, annotation=hint) for name, hint, default in declared]
+
+    @functools.wraps(verb)
+    def call(**values: Any) -> None:
+        made = {name: kind(**{field.name: values.pop(field.name) for field in fields(kind)}) for name, kind in groups.items()}
+        verb(**values, **made)
+
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return call
+
+
 AllowCode = Annotated[
     bool, flag("--allow-code", "Run modules and files that the scenario names, such as kind: mypackage.module:MyPolicy.")
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class Overrides:
+    """What a verb changes of its scenario, and whether it may run code that the scenario names."""
+
+    overrides: Annotated[list[str] | None, option("KEY=VALUE", "Override any key of the scenario.", "--set")] = None
+    allow_code: AllowCode = False
+
+    @property
+    def values(self) -> Any:
+        """The overrides as `simnmt.api` takes them. Raises `InputError`."""
+        from simnmt.scenario.document import overrides_of_call
+
+        keys = [field.name for field in fields(self) if field.name not in ("overrides", "allow_code")]
+        return overrides_of_call(self.overrides or [], as_options=True, **{key: getattr(self, key) for key in keys})
+
+
+@dataclass(frozen=True, slots=True)
+class Changes(Overrides):
+    """As `Overrides`, and the keys that have an option of their own."""
+
+    requests: Annotated[int | None, option("N", "Requests of each run. [default: the scenario's]")] = None
+    replications: Annotated[int | None, option("R", "Independent repeats. [default: the scenario's, else 5]")] = None
+    seed: Annotated[int | None, option("S", "Same seed, same bytes. [default: the scenario's, else 1]")] = None
 
 
 @contextmanager
@@ -95,6 +143,17 @@ def print_result(as_json: bool, document: Callable[[], Mapping[str, Any]], text:
         print_json(document())
     else:
         print(text())
+
+
+def print_page(page: Path | None, as_json: bool, render: Callable[[], str]) -> None:
+    """Write an HTML page after the result of a verb, and print where it is."""
+    if page is None:
+        return
+    from simnmt.report.page_template import write_page
+
+    write_page(page, render())
+    if not is_standard(page) and not as_json:
+        print(f"page: {page}")
 
 
 def _quantity(text: str | float, units: Mapping[str, float], remedy: str) -> float:
@@ -228,6 +287,9 @@ Threads = Annotated[int | None, option("T", "CPU threads. [default: torch's own]
 Page = Annotated[Path | None, option("FILE", "Write an HTML page with plots.", "--page")]
 Seed = Annotated[int, option("S", "Seed of the random numbers.", "--seed", min=0)]
 Jobs = Annotated[int, option("J", "Processes; 0: one per processor.", "--jobs", min=0, max=1024)]
+MostJobs = Annotated[
+    int, option("J", "Processes; 0: as many as save time, at most one per processor.", "--jobs", min=0, max=1024)
+]
 Keys = Annotated[str | None, option("SRC:TGT", "The source is JSON Lines: keys of its two texts, e.g. de:en.", "--keys")]
 
 

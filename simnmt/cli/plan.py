@@ -11,20 +11,20 @@ import typer
 from simnmt.base.errors import InputError
 from simnmt.base.files import is_standard, written_whole
 from simnmt.cli.options import (
-    AllowCode,
     AsJson,
+    Changes,
     Force,
-    Overrides,
     Page,
     argument,
     check_output,
+    grouped,
     option,
     parse_share,
-    print_json,
+    print_page,
+    print_result,
     prints_of_users,
 )
-from simnmt.cli.progress import progress_bar
-from simnmt.cli.terminal import warn
+from simnmt.cli.terminal import progress_bar, warn
 
 if TYPE_CHECKING:
     from simnmt.experiment.plan.capacity import Capacities
@@ -38,15 +38,17 @@ UNSAVED = "SCENARIO.yaml"
 MODEL = "your translation model, since the profile of the device was not measured with one that simnmt can load"
 
 
+@grouped
 def plan(
+    changes: Changes,
     scenario: Annotated[str, argument("SCENARIO|@NAME", "A file or -, or a shipped scenario.")],
     slo: Annotated[
         list[str] | None,
-        option("REQUIREMENT", "What must hold, such as 'p95_ms<=300'; repeatable. [default: the scenario's slo]", "--slo"),
+        option("REQUIREMENT", "What must hold, such as 'p95_ms<=300'; repeatable. [default: the scenario's slo]"),
     ] = None,
     rate: Annotated[
         float | None,
-        option("R", "Requests/s of every workload: find the least deployment. [default: find the highest rate]", "--rate"),
+        option("R", "Requests/s of every workload: find the least deployment. [default: find the highest rate]"),
     ] = None,
     minimise: Annotated[Minimised | None, option(None, "What is to be least at the rate. [default: servers]")] = None,
     vary: Annotated[
@@ -54,13 +56,8 @@ def plan(
         option(
             "KEY=V1,V2,...",
             "Values of a key, or KEY=FROM:TO, or N numbers KEY=FROM:TO:N. [default: boxes of the last device]",
-            "--vary",
         ),
     ] = None,
-    overrides: Overrides = None,
-    requests: Annotated[int | None, option("N", "Requests per run.")] = None,
-    replications: Annotated[int | None, option("R", "Independent repeats; without --rate the fewest.")] = None,
-    seed: Annotated[int | None, option("S", "Seed of the random numbers. [default: the scenario's]")] = None,
     precision: Annotated[
         float | None,
         option("P%", "Half width of the rate's interval at which repeats end. [default: 2%]", parser=parse_share),
@@ -77,7 +74,6 @@ def plan(
     jobs: Annotated[
         int, option("J", "Processes of the highest rate; 0: one per processor. With --rate one.", "--jobs", min=0, max=1024)
     ] = 1,
-    allow_code: AllowCode = False,
     as_json: AsJson = False,
 ) -> None:
     """Find the highest rate under a service level or, for a rate, the least deployment.
@@ -85,12 +81,12 @@ def plan(
     Example: simnmt plan @load-sweep --slo 'p95_ms<=300'
     """
     from simnmt.experiment.plan.capacity import Capacities
-    from simnmt.scenario.document import overrides_of_call
+    from simnmt.report.deployment_page import render_plan
     from simnmt.scenario.varied_keys import parse_varied_key
     from simnmt.scenario.yaml_text import write_document
     from simnmt.studies import plan as find_plan
 
-    given = overrides_of_call(overrides or [], as_options=True, requests=requests, replications=replications, seed=seed)
+    overrides = changes.values
     for path in (out, page):
         check_output(path, force, scenario)
     if out is not None and rate is None:
@@ -102,29 +98,20 @@ def plan(
             rate=rate,
             minimise=minimise,
             vary=[parse_varied_key(text, "--vary") for text in vary or []],
-            overrides=given,
+            overrides=overrides,
             precision=precision,
             certainty=certainty,
             jobs=jobs or None,
             progress=bar.runs,
-            allow_code=allow_code,
+            allow_code=changes.allow_code,
         )
     if out is not None and not isinstance(answer, Capacities) and answer.is_met:
         with written_whole(out) as partial:
             partial.write_text(write_document(answer.scenario.document()), encoding="utf-8")
-    if page is not None:
-        from simnmt.report.deployment_page import render_plan
-        from simnmt.report.page_template import write_page
-
-        write_page(page, render_plan(answer))
     for warning in answer.warnings:
         warn(warning)
-    if as_json:
-        print_json(answer.document())
-    else:
-        print(format_answer(answer, scenario, out))
-    if page is not None and not is_standard(page) and not as_json:
-        print(f"page: {page}")
+    print_result(as_json, answer.document, lambda: format_answer(answer, scenario, out))
+    print_page(page, as_json, lambda: render_plan(answer))
     if not answer.is_met:
         raise typer.Exit(MISSED)
 
@@ -153,11 +140,7 @@ def format_answer(plan: Capacities | DeploymentPlan, scenario: str, out: Path | 
 def deploy_commands(plan: DeploymentPlan, choice: Candidate, name: str, written: str | None) -> list[str]:
     """Return the commands that deploy a choice: a server for each box of every device but the first, and the gateway.
 
-    Args:
-        plan: the plan.
-        choice: its choice.
-        name: the scenario as the user named it.
-        written: the file to which the choice was written; None: the commands set its values.
+    `name`: the scenario as the user named it; `written`: the file to which the choice was written, None for none.
     """
     from simnmt.experiment.plan.deployment import format_choice
     from simnmt.scenario.configuration import END_NODE

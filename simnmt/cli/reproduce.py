@@ -16,8 +16,7 @@ import typer.main
 
 from simnmt.cli.app import Verb
 from simnmt.cli.options import AsJson, Force, Jobs, option, print_result
-from simnmt.cli.progress import Bar, progress_bar
-from simnmt.cli.terminal import say, warn
+from simnmt.cli.terminal import Bar, progress_bar, say, warn
 from simnmt.papers import PAPERS
 
 if TYPE_CHECKING:

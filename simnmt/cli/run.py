@@ -2,38 +2,48 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from simnmt.base.files import is_standard
 from simnmt.cli.options import (
-    AllowCode,
     AsJson,
+    Changes,
     Force,
-    Overrides,
+    MostJobs,
     argument,
     check_output,
+    grouped,
     option,
     parse_share,
     print_json,
     prints_of_users,
 )
-from simnmt.cli.progress import progress_bar
-from simnmt.cli.terminal import describe_output, note, say, warn
+from simnmt.cli.terminal import describe_output, note, progress_bar, say, warn
+
+if TYPE_CHECKING:
+    from simnmt.results.run import Run
 
 
+@dataclass(frozen=True, slots=True)
+class RunChanges(Changes):
+    """As `Changes`, and the number of drawn profiles."""
+
+    profile_uncertainty: Annotated[
+        int | None,
+        option("N", "Draw N profiles within the error of their calibration, for prediction intervals; 20 to 2000."),
+    ] = None
+
+
+@grouped
 def run(
+    changes: RunChanges,
     scenario: Annotated[str, argument("SCENARIO|@NAME|RUN_DIR", "A file or -, a shipped scenario, or a run to repeat.")],
     out: Annotated[Path | None, option("DIR", "Run directory to write. [default: a new one under reports/]")] = None,
-    overrides: Overrides = None,
-    requests: Annotated[int | None, option("N", "Requests per run.")] = None,
-    replications: Annotated[int | None, option("R", "Independent repeats.")] = None,
-    seed: Annotated[int | None, option("S", "Same seed, same bytes. [default: the scenario's, else 1]")] = None,
-    jobs: Annotated[
-        int, option("J", "Processes; 0: as many as save time, at most one per processor.", "--jobs", min=0, max=1024)
-    ] = 0,
+    jobs: MostJobs = 0,
     until_precision: Annotated[
         float | None,
         option(
@@ -41,10 +51,6 @@ def run(
             "Add replications until the objective's intervals are at most P% wide, such as 2%; 100 replications at most.",
             parser=parse_share,
         ),
-    ] = None,
-    profile_uncertainty: Annotated[
-        int | None,
-        option("N", "Draw N profiles within the error of their calibration, for prediction intervals; 20 to 2000."),
     ] = None,
     engine: Annotated[
         Literal["compiled", "reference"] | None,
@@ -58,7 +64,6 @@ def run(
             "--assert",
         ),
     ] = None,
-    allow_code: AllowCode = False,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
@@ -67,49 +72,46 @@ def run(
     Example: simnmt run @open-loop --set devices.cloud.count=2
     """
     import simnmt.api
-    from simnmt.cli.run_text import format_result
-    from simnmt.scenario.document import overrides_of_call
     from simnmt.world.structures import library
 
-    given = overrides_of_call(
-        overrides or [],
-        as_options=True,
-        requests=requests,
-        replications=replications,
-        seed=seed,
-        profile_uncertainty=profile_uncertainty,
-    )
+    overrides = changes.values
     with progress_bar() as bar, prints_of_users():
         result = simnmt.api.run(
             scenario,
             out=out,
             under=None if out else "reports",
-            overrides=given,
+            overrides=overrides,
             jobs=jobs or None,
             progress=bar.runs,
             until_precision=until_precision,
             engine=engine,
             assertions=assertions or [],
-            allow_code=allow_code,
+            allow_code=changes.allow_code,
             force=force,
         )
-    for warning in result.warnings:
-        warn(warning)
     if engine is None and library() is None:
         note("the reference ran, some 100 times as slow as the compiled engine (run `python -m simnmt.base.compile`)")
     if result.precision:
         say(result.precision)
     assessments = [assessment for text in assertions or [] for assessment in result.assess(text)]
-    if as_json:
-        asserted = {"assertions": [assessment.as_json() for assessment in assessments]} if assertions else {}
-        print_json(result.document() | asserted | {"directory": str(result.directory)})
-    else:
-        print(format_result(result))
-        print(f"\nrun directory: {result.directory}\npage: {result.directory}/report.html")
-        for assessment in assessments:
-            print(f"assert {assessment}")
+    asserted = {"assertions": [assessment.as_json() for assessment in assessments]} if assertions else {}
+    print_run(result, as_json, asserted)
+    for assessment in assessments if not as_json else ():
+        print(f"assert {assessment}")
     if not all(assessment.met for assessment in assessments):
         raise typer.Exit(3)
+
+
+def print_run(result: Run, as_json: bool, more: dict[str, Any] | None = None) -> None:
+    """Print the warnings of a written run, then its text, or its document with `more`."""
+    from simnmt.cli.run_text import format_result
+
+    for warning in result.warnings:
+        warn(warning)
+    if as_json:
+        print_json(result.document() | (more or {}) | {"directory": str(result.directory)})
+    else:
+        print(f"{format_result(result)}\n\nrun directory: {result.directory}\npage: {result.directory}/report.html")
 
 
 def init(

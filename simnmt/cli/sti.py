@@ -32,8 +32,7 @@ from simnmt.cli.options import (
     print_result,
     profile_path,
 )
-from simnmt.cli.progress import progress_bar
-from simnmt.cli.terminal import note, say, warn
+from simnmt.cli.terminal import note, progress_bar, say, warn
 
 app = typer.Typer(help="A model streamed from storage in shards of chosen fidelity, planned against a deadline and a buffer.")
 

@@ -1,4 +1,4 @@
-"""Text for the terminal: control characters of inputs are escaped, and complaints have at most 300 characters."""
+"""The standard streams and the terminal: escaped control characters, short complaints, notes, and the progress bar."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from simnmt.base.errors import printable
 from simnmt.base.files import is_standard
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 MOST_CHARACTERS = 300
 """Most characters of a line of a complaint, with `simnmt: `."""
@@ -22,8 +25,6 @@ _LONG_WORDS = (60, 30)
 
 # Controls of ASCII and Latin-1 but tab and newline, marks that reverse the direction of text, and separators of lines.
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-
-
 # Tables mark a row so. What an input holds can at most be bold itself: nothing stays switched on behind it.
 _BOLD = re.compile("\x1b\\[1m([^\x1b\n]*)\x1b\\[0m")
 
@@ -73,8 +74,7 @@ class CleanStream:
 
     def writelines(self, lines: Iterable[str]) -> None:
         """Write the cleaned lines."""
-        for line in lines:
-            self.write(line)
+        self.write("".join(lines))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.raw, name)
@@ -128,11 +128,6 @@ def set_verbosity(*, quiet: bool = False, verbose: int = 0) -> None:
     log.setLevel((logging.NOTSET, logging.INFO, logging.DEBUG)[min(verbose, 2)])
 
 
-def is_quiet() -> bool:
-    """Return whether notes and progress are left out."""
-    return _quiet
-
-
 def warn(text: str) -> None:
     """Print a warning on standard error, one line that begins with `simnmt: warning: `."""
     print(f"simnmt: warning: {text}", file=sys.stderr)
@@ -149,8 +144,59 @@ def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
-def progress_console() -> Any:
-    """Return the console for progress bars on standard error, which passes the control sequences of rich."""
-    from rich.console import Console
+class Bar:
+    """A title, a bar and a status; its methods are the callbacks that the library's long functions take.
 
-    return Console(file=getattr(sys.stderr, "raw", sys.stderr))
+    Titles and statuses may hold a file's name or text, so control characters are drawn as escapes.
+    """
+
+    def __init__(self, progress: Progress | None) -> None:
+        self._progress, self._title = progress, ""
+        self._task: Any = None if progress is None else progress.add_task("", total=None, status="")
+
+    @property
+    def is_drawn(self) -> bool:
+        """Return whether standard error is a terminal."""
+        return self._progress is not None
+
+    def runs(self, done: float, total: int, title: str = "runs") -> None:
+        """Show that `done` of `total` are done, a part of one included, and that `title` is at work."""
+        self._show(title, done, total, f"{int(done)}/{total}")
+
+    def stage(self, title: str, share: float | None = None) -> None:
+        """Show a stage of the work and its finished share, None if that is not known."""
+        if self._progress is not None and title != self._title:  # it has a pace of its own
+            self._progress.reset(self._task, total=None)
+        self._title = title
+        self._show(title, share, None if share is None else 1.0)
+
+    def say(self, text: str) -> None:
+        """Print a line above the bar."""
+        if self._progress is not None:
+            self._progress.console.print(without_controls(text), markup=False, highlight=False, soft_wrap=True)
+
+    def measured(self, part: str, done_s: float, left_s: float) -> None:
+        """Show the seconds measured as a share of the seconds that the measurement will take."""
+        self._show(part, done_s, done_s + left_s, f"{left_s / 60:.0f} min left" if left_s > 90.0 else f"{left_s:.0f} s left")
+
+    def _show(self, title: str, done: float | None, total: float | None, status: str = "") -> None:
+        if self._progress is not None:
+            shown = printable(title)
+            self._progress.update(self._task, description=shown, completed=done, total=total, status=printable(status))
+
+
+@contextmanager
+def progress_bar() -> Iterator[Bar]:
+    """Draw a bar while the block runs; output meanwhile is cleaned as elsewhere, although rich takes over the streams."""
+    if _quiet or not sys.stderr.isatty():
+        yield Bar(None)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(file=getattr(sys.stderr, "raw", sys.stderr))  # passes the control sequences of rich
+    columns = [TextColumn(f"{{task.{field}}}", markup=False) for field in ("description", "fields[status]")]
+    off = not console.is_interactive  # where it cannot draw, rich would print an empty line at the end
+    drawn = Progress(columns[0], BarColumn(), columns[1], TimeRemainingColumn(), console=console, transient=True, disable=off)
+    with drawn as progress, cleaned_streams():
+        yield Bar(progress)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import nullcontext
 from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,8 +13,8 @@ import typer
 
 from simnmt.base.packages import named_if_missing
 from simnmt.base.text_tables import format_table
-from simnmt.cli.live_serve import AnyModel
-from simnmt.cli.options import AllowCode, AsJson, Overrides, argument, option, parse_share, print_result, prints_of_users
+from simnmt.cli.live import AnyModel
+from simnmt.cli.options import AsJson, Changes, argument, grouped, option, parse_share, print_result, prints_of_users
 from simnmt.cli.terminal import note, warn
 
 if TYPE_CHECKING:
@@ -25,14 +26,11 @@ LEGEND = (
 )
 
 
+@grouped
 def validate(
+    changes: Changes,
     scenario: Annotated[str, argument("SCENARIO|@NAME", "Its first workload is replayed, by its own arrivals.")],
     policies: Annotated[str | None, option("LIST", "Policies of the scenario. [default: all that can be deployed]")] = None,
-    requests: Annotated[int | None, option("N", "Requests of each live run. [default: the scenario's]")] = None,
-    replications: Annotated[int | None, option("R", "Live runs of each policy, interleaved. [default: the scenario's]")] = None,
-    seed: Annotated[int | None, option("S", "Of requests and order. [default: the scenario's, else 1]")] = None,
-    overrides: Overrides = None,
-    allow_code: AllowCode = False,
     any_model: AnyModel = False,
     within: Annotated[
         float | None, option("P%", "End with status 3 if a structural error of a mean is greater.", parser=parse_share)
@@ -50,37 +48,25 @@ def validate(
     from simnmt.report.page_template import Section, render_page, write_page
     from simnmt.report.table import Table
     from simnmt.results.run_directory import check_free, reserved
-    from simnmt.scenario.document import overrides_of_call
     from simnmt.scenario.source import open_source
 
-    given = overrides_of_call(overrides or [], as_options=True, requests=requests, replications=replications, seed=seed)
+    overrides = changes.values
     if out is not None:
         check_free(out)
     with prints_of_users():
-        source = open_source(scenario, given, allow_code=allow_code)
+        source = open_source(scenario, overrides, allow_code=changes.allow_code)
         plan = read_inputs(source.scenario, Path.cwd(), source.document)
         names = policies.split(",") if policies else ()
         validation = run_validation(plan, policies=names, any_model=any_model, progress=note)
-
-    def write(folder: Path) -> None:
+    rows, sentences = list(_table_rows(validation)), list(_describe_validation(validation))
+    print_result(as_json, validation.document, lambda: "\n".join([format_table(_HEADER, rows, 2), "", *sentences]))
+    table = Table.of_texts("", _HEADER, rows, words=2, id="errors")
+    section = Section("Errors of the simulations", text=[LEGEND], tables=[table], notes=sentences)
+    with nullcontext(out) if out is not None else reserved(Path("reports"), "validation") as folder:
+        folder.mkdir(parents=True, exist_ok=True)
         (folder / "validation.json").write_text(json.dumps(validation.document(), indent=1) + "\n", encoding="utf-8")
-        table = Table.of_texts("", _HEADER, list(_table_rows(validation)), words=2, id="errors")
-        section = Section(
-            "Errors of the simulations", text=[LEGEND], tables=[table], notes=list(_describe_validation(validation))
-        )
         write_page(folder / "validation.html", render_page("simnmt validate", validation.scenario, [section]))
         note(f"wrote {folder}/validation.html")
-
-    def text() -> str:
-        return "\n".join([format_table(_HEADER, _table_rows(validation), 2), "", *_describe_validation(validation)])
-
-    print_result(as_json, validation.document, text)
-    if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        write(out)
-    else:
-        with reserved(Path("reports"), "validation") as folder:
-            write(folder)
     if within is not None and validation.worst_structural_error > within:
         warn(f"a structural error of {100 * validation.worst_structural_error:.2f} %, more than --within {100 * within:g} %")
         raise typer.Exit(3)

@@ -12,8 +12,7 @@ import typer
 from simnmt.base.errors import InputError
 from simnmt.base.text_tables import format_table
 from simnmt.cli.options import AsJson, Device, Force, Threads, argument, check_output, chosen, option, print_result
-from simnmt.cli.progress import progress_bar
-from simnmt.cli.terminal import say
+from simnmt.cli.terminal import progress_bar, say
 
 if TYPE_CHECKING:
     from simnmt.calibrate.projection_bench import ProjectionBench

@@ -27,7 +27,7 @@ from simnmt.report.input_pages import profile_panels
 from simnmt.results.run_directory import read_manifest
 from tests.campaigns.harness import Place, assert_short_lines, mutate, mutate_bytes, places, run_cases
 from tests.papers import sti_stand_ins, vocab_stand_ins
-from tests.papers.test_sti_reproduction import pipeline
+from tests.papers.sti_stand_ins import pipeline
 from tests.papers.vocab_stand_ins import bench
 from tests.profile.made_profile import whole_profile
 

@@ -206,7 +206,7 @@ def test_the_examples_of_live_verbs_name_a_scenario_whose_engine_can_be_started(
 ) -> None:
     """Once they named one of inferred profiles, which hold no engine."""
     served: list[object] = []
-    monkeypatch.setattr("simnmt.cli.live_serve.serve", lambda make, as_json: served.append(make))
+    monkeypatch.setattr("simnmt.cli.live.serve", lambda make, as_json: served.append(make))
     gateway, replay = example(simnmt, "live", "gateway"), example(simnmt, "live", "replay")
     assert simnmt(*gateway).status == 0 and len(served) == 1
     assert replay[2] == gateway[2] and "--forced-lengths" in gateway, "the replay sends lengths"

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from simnmt.base.errors import InputError
-from simnmt.cli.progress import progress_bar
-from simnmt.cli.terminal import MOST_CHARACTERS, cleaned_streams, complaint_line, warn
+from simnmt.cli.terminal import MOST_CHARACTERS, cleaned_streams, complaint_line, progress_bar, warn
 from tests.refusals import assert_complaint, assert_one_line
 
 HOSTILE = "\x1b]0;title\x07\x1b[31m\r\n\x9b2J\u202e\x00" + "x" * 5_000

@@ -17,9 +17,8 @@ from simnmt.profile.profile_file import checked_profile, read_profile, write_pro
 from simnmt.profile.profile_variant import with_decoder
 from simnmt.results import Run
 from simnmt.scenario.source import open_source
-from tests.profile.made_decoder import decoder_block
+from tests.profile.made_decoder import BY_SENTENCE, CLUSTERED, LISTED, S_PER_SHARE, decoder_block, restricted
 from tests.profile.made_profile import whole_profile
-from tests.profile.made_vocabulary import BY_SENTENCE, CLUSTERED, LISTED, S_PER_SHARE, restricted
 
 SCENARIO = """\
 version: 1

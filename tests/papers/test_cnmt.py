@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -66,20 +65,6 @@ def shipped() -> Report:
 def one_replication(monkeypatch: pytest.MonkeyPatch) -> None:
     """Replay once, for tests that use no interval."""
     monkeypatch.setattr(replay, "REPLICATIONS", 1)
-
-
-def test_there_is_one_record_per_claim_and_basis(report: Report) -> None:
-    letters = [f"CNMT-17 ({letter})" for letter in (*"abcde", "reductions")]
-    devices = ["CNMT-06 (linear in M)", "CNMT-06 (Transformer on a GPU)", "CNMT-06 (recurrent encoders)", "CNMT-12"]
-    expected = {"inferred": letters, "measured": [*letters, *devices]}
-    assert [record.id for record in report.claims] == [f"{name}, {part}" for part, names in expected.items() for name in names]
-    for record in report.claims:
-        assert record.verdict in ("holds", "does not hold", "not distinguishable", "not measurable here")
-        assert record.basis == ("fitted" if record.device == "inferred" else "measured")
-        if record.id in {f"{name}, measured" for name in letters}:
-            assert re.search(r"\[[+-]?[\d.]+, [+-]?[\d.]+\]", record.ours), (
-                "an interval, though the scenario has one replication"
-            )
 
 
 def test_both_devices_win_requests_on_each_data_sets_own_networks_and_the_orders_hold_there(shipped: Report) -> None:

@@ -1,20 +1,29 @@
-"""Verdicts on elastic pipelining by studies of which the answer is known (STI-22 to 25, 27)."""
+"""Verdicts on elastic pipelining by studies of which the answer is known (STI-22 to 25, 27), and the reproduction's command."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
-from simnmt.papers.kit.claims import FAILS, HOLDS, UNCLEAR, UNKNOWN, ClaimRecord, Printed, judge
+from simnmt.base.errors import InputError
+from simnmt.cli.reproduce import app
+from simnmt.papers.kit.claims import FAILS, HOLDS, UNCLEAR, UNKNOWN, ClaimRecord, judge
+from simnmt.papers.kit.study import read_studies, write_study
+from simnmt.papers.sti import reproduction
 from simnmt.papers.sti.claims import DEVICE_CLAIMS, STUDY_CLAIMS, OfStudy, OnDevice, all_claims, gain, paired
+from simnmt.papers.sti.pipeline import PipelineMeasurement
 from simnmt.papers.sti.plans import DEVICES, PLANNED, Studied
-from simnmt.papers.sti.printed import LOADED_FIRST, PAPER, PIPELINE, PRINTED_CLAIMS, VALUES
-from tests.papers.sti_stand_ins import EXAMPLES, studied
+from simnmt.papers.sti.printed import PAPER, VALUES
+from simnmt.papers.sti.study import Study
+from tests.papers.sti_stand_ins import EXAMPLES, begun, pipeline, studied, study
 
 HARD = np.random.default_rng(7).permutation(EXAMPLES)
 """Examples in the order in which they get hard."""
@@ -111,10 +120,6 @@ def test_the_plan_that_may_wait_is_judged_beside_the_published_one() -> None:
     assert all("allowed to wait until the deadline: -20.00 points" in record.ours for record in judged)
 
 
-def test_no_verdict_if_the_two_methods_are_never_in_time_together() -> None:
-    assert verdicts(changed(studied(), misses=lambda _: True), "STI-22 (c)") == {UNKNOWN}
-
-
 def test_a_late_plan_breaks_the_claim_on_deadlines_only_where_the_model_in_memory_is_in_time() -> None:
     assert verdicts(studied(), "STI-22 (f)") == {HOLDS, FAILS}
     assert verdicts(changed(studied(), misses=lambda point: point.method != "STI"), "STI-22 (f)") == {HOLDS}
@@ -159,19 +164,6 @@ def test_accuracy_must_rise_with_fidelity() -> None:
     assert verdicts(studied(flat=True), "STI-27") == {UNCLEAR}
 
 
-def test_claims_without_a_study_say_so() -> None:
-    without = [record for record in all_claims([], None) if record.basis == "needs --study"]
-    assert without and all(record.verdict == UNKNOWN and "--study" in record.why for record in without)
-
-
-def test_the_motivating_pipeline_takes_2129_ms_and_loading_first_2604() -> None:
-    """STI-21: the timeline of STI-12 reproduces both exactly; a layer stalls for 71.98 % and six are idle for 73.2 %."""
-    assert PIPELINE.latency_s == pytest.approx(2.129, abs=1e-12)
-    assert LOADED_FIRST.latency_s == pytest.approx(2.604, abs=1e-12)
-    assert VALUES["a layer’s stall"] == pytest.approx(71.98, abs=0.005)
-    assert VALUES["its idle computation"] == pytest.approx(73.2, abs=0.05)
-
-
 @pytest.mark.parametrize(
     ("what", "value", "within"),
     [
@@ -205,18 +197,6 @@ def test_derived_figures_equal_those_of_the_requirements(what: str, value: float
     assert VALUES[what] == pytest.approx(value, abs=within + 1e-9)
 
 
-def test_the_printed_figures_decide_six_claims() -> None:
-    verdicts = {record.identifier: record.verdict for record in judge(PRINTED_CLAIMS, [Printed()])}
-    assert verdicts == {
-        "STI-21 (a)": HOLDS,
-        "STI-22 (g)": HOLDS,
-        "STI-22 (h)": FAILS,
-        "STI-23 (a)": HOLDS,
-        "STI-23 (b)": FAILS,
-        "STI-05": HOLDS,
-    }
-
-
 def test_every_table_and_figure_is_named_as_lost_and_every_slip_listed() -> None:
     """STI-26, STI-28."""
     names = " ".join(PAPER.table("lost").column("what"))
@@ -225,3 +205,55 @@ def test_every_table_and_figure_is_named_as_lost_and_every_slip_listed() -> None
     slips = " ".join(PAPER.slips)
     for text in ("0.16", "5.9 to 54.1", "169.9", "32 is taken here", "2 with 32 bits", "Load&Exec", "2^20", "1.33 MB", "38.2"):
         assert text in slips
+
+
+def test_a_real_pipeline_is_judged_by_every_plan() -> None:
+    """STI-06, STI-16."""
+
+    def verdict(bare: str, **changed: Any) -> str:
+        records = all_claims([], PipelineMeasurement.model_validate(pipeline(**changed)))
+        return next(record.verdict for record in records if record.identifier == bare)
+
+    assert [verdict(f"STI-16 ({letter})") for letter in "abc"] == [HOLDS] * 3 and verdict("STI-06") == HOLDS
+    grid = pipeline()["grid"]
+    assert verdict("STI-16 (c)", grid=[*grid, grid[0] | {"error": 0.11}]) == FAILS
+    assert verdict("STI-16 (b)", grid=[*grid, grid[0] | {"stall_share": 0.16}]) == FAILS
+    assert verdict("STI-16 (b)", grid=[*grid, grid[-1] | {"stall_share": 0.6}]) == HOLDS
+    assert verdict("STI-16 (b)", grid=grid[3:]) == UNKNOWN
+    assert verdict("STI-16 (a)", faster=[pipeline()["faster"][0] | {"ratio": 3.9}]) == FAILS
+    assert verdict("STI-06", unpack={"least_ratio": 2.5, "six_over_two": 0.7}) == FAILS
+    warm = [row | {"cold": False} for row in grid]
+    assert {verdict("STI-16 (a)", layers=6), verdict("STI-06", layers=6), verdict("STI-16 (c)", grid=warm)} == {UNKNOWN}
+
+
+def test_two_studies_of_one_model_and_task_are_refused(tmp_path: Path) -> None:
+    write_study(tmp_path / "one.json", study())
+    write_study(tmp_path / "two.json", study())
+    with pytest.raises(InputError, match="two studies of small on sst2"):
+        read_studies([tmp_path / "one.json", tmp_path / "two.json"], Study)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"store": Path("s")}, {"importance_task": Path("t")}, {"store": Path("s"), "task": Path("t"), "studies": [Path("a")] * 2}],
+)
+def test_contradictory_options_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(InputError):
+        reproduction.reproduce(**options)
+
+
+def test_the_command_writes_page_and_json(tmp_path: Path) -> None:
+    write_study(tmp_path / "study.json", study())
+    (tmp_path / "pipeline.json").write_text(json.dumps(pipeline()))
+    options = ["--study", str(tmp_path / "study.json"), "--pipeline", str(tmp_path / "pipeline.json")]
+    done = CliRunner().invoke(app, ["sti", *options, "--out", str(tmp_path / "out"), "--json"])
+    assert done.exit_code == 0, done.output
+    printed = json.loads(done.stdout)
+    assert {row["study"] for row in printed["tables"][1]["rows"]} == {"small on sst2"}
+    assert (tmp_path / "out" / "report.html").exists()
+    assert json.loads((tmp_path / "out" / "reproduction.json").read_text())["claims"] == printed["claims"]
+
+
+def test_a_study_that_lacks_a_planned_submodel_is_refused() -> None:
+    with pytest.raises(InputError):
+        Studied.of(begun())

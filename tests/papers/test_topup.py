@@ -22,7 +22,6 @@ from simnmt.papers.fni.topup import (
     SPEED_CLAIMS,
     Lengths,
     refill_limit,
-    report_of,
     reproduce,
 )
 from simnmt.papers.kit.claims import ClaimRecord, judge
@@ -243,12 +242,6 @@ def test_every_device_with_batch_costs_has_all_its_numbers(report: Report) -> No
     printed = [row for row in tables["occupancies"] if row["published"] is not None]
     assert len(printed) == 3
     assert all(abs(row["ours"] - row["published"]) < 0.04 and abs(row["ours"] - row["stated"]) < 0.02 for row in printed)
-
-
-def test_without_a_profile_with_batch_costs_the_occupancies_remain() -> None:
-    bare = report_of(lengths(), [])
-    assert any("no speeds are known" in note for note in bare.all_notes) and bare.text()
-    assert 'id="figure-8"' in bare.page() and 'id="figures-6-7"' not in bare.page()
 
 
 def test_too_few_sentences_are_refused() -> None:

@@ -11,7 +11,7 @@ from simnmt.papers.fvp.bench_claims import bench_claims
 from simnmt.papers.fvp.reproduction import judge
 from simnmt.papers.fvp.study import Study
 from simnmt.papers.fvp.study_claims import study_claims
-from tests.papers.vocab_stand_ins import CLUSTERS, STAGES, TOPS, bench, cell, decoded, speed, step, study
+from tests.papers.vocab_stand_ins import CLUSTERS, TOPS, bench, cell, decoded, speed, step, study
 
 
 def verdicts(judged: Study | None) -> dict[str, str]:
@@ -43,10 +43,8 @@ def shares(*means: float) -> tuple[Any, ...]:
     [
         ("FVP-08 (a)", {"chosen": (decoded(identical=0.89),)}, "does not hold"),
         ("FVP-08 (b)", {"chosen": (decoded(bleu_part=29.7),)}, "does not hold"),
-        ("FVP-08 (b)", {"chosen": (decoded(bleu_part=30.3),)}, "does not hold"),
         ("FVP-08 (b)", {"chosen": (decoded(bleu_part=None),)}, "not measurable here"),
         ("FVP-20 (d)", {"chosen": (decoded(share_most=0.16),)}, "does not hold"),
-        ("FVP-20 (d)", {"chosen": (decoded(beam=2),)}, "not measurable here"),
         ("FVP-20 (e)", {"chosen": (decoded(layer_ratio=2.5),)}, "does not hold"),
         ("FVP-20 (e)", {"chosen": (decoded(layer_ratios=(2.5, 2.7)),)}, "not distinguishable"),
         ("FVP-20 (f)", {"chosen": (decoded(ratio=1.1),)}, "does not hold"),
@@ -54,15 +52,11 @@ def shares(*means: float) -> tuple[Any, ...]:
         ("FVP-20 (g)", {"chosen": (decoded(predicted=1.7),)}, "does not hold"),
         ("FVP-20 (g)", {"chosen": (decoded(gains=(1.47, 1.48, 1.1)),)}, "not distinguishable"),
         ("FVP-20 (h)", {"chosen": (decoded(ratio=1.2), decoded(beam=2, ratio=1.3))}, "does not hold"),
-        ("FVP-20 (h)", {"chosen": (decoded(ratio=1.2),)}, "not measurable here"),
         # The slowest round at batch 1 overlaps the fastest at batch 20: the searches did not alternate.
         ("FVP-20 (h)", {"chosen": (decoded(gains=(1.43, 1.44, 1.1)), decoded(beam=2, ratio=1.2))}, "not distinguishable"),
         # A prediction that no gain would also pass is no test.
         ("FVP-20 (g)", {"chosen": (decoded(ratio=1.05, predicted=1.06),)}, "not distinguishable"),
-        ("FVP-20 (g)", {"chosen": (decoded(ratio=1.05, predicted=1.06), decoded())}, "holds"),
-        ("FVP-20 (g)", {"chosen": (decoded(ratio=1.05, predicted=1.3),)}, "does not hold"),
         ("FVP-11 (d)", {"speeds": speeds(3)}, "does not hold"),
-        ("FVP-11 (d)", {"speeds": speeds(1, 100)}, "does not hold"),
         ("FVP-11 (a)", {"sweep": (cell(clusters=100), cell(clusters=500, share_mean=0.2))}, "does not hold"),
         ("FVP-11 (a)", {"sweep": (cell(),)}, "not measurable here"),
         # Extra cells, tried with one number of clusters alone, neither make nor spoil a trend.
@@ -70,10 +64,8 @@ def shares(*means: float) -> tuple[Any, ...]:
         ("FVP-11 (a)", {"sweep": shares(0.05, 0.049)}, "not distinguishable"),
         # k-means is seeded anew at each number of clusters: a trend allows noise, and no more.
         ("FVP-11 (a)", {"sweep": shares(0.05, 0.04, 0.0415, 0.03)}, "holds"),
-        ("FVP-11 (b)", {"sweep": (cell(),)}, "not measurable here"),
         ("FVP-11 (b)", {"sweep": (cell(top=1), cell(top=3, share_mean=0.001))}, "does not hold"),
         ("FVP-08 (c)", {"sweep": (cell(top=1), cell(top=3, miss_rate=0.5))}, "does not hold"),
-        ("FVP-08 (c)", {"sweep": (cell(top=1), cell(top=3, miss_rate=0.02))}, "not distinguishable"),
         # Where nothing is missed, a larger K cannot miss less.
         ("FVP-08 (c)", {"sweep": (cell(top=1), *(cell(top=top, miss_rate=0.0) for top in (3, 5)))}, "holds"),
         (
@@ -82,7 +74,6 @@ def shares(*means: float) -> tuple[Any, ...]:
             "does not hold",
         ),
         ("FVP-10", {"by_language": (cell(set_most=0.9), cell(knowledge="target"))}, "does not hold"),
-        ("FVP-10", {"by_language": (cell(),)}, "not measurable here"),
         (
             "FVP-10",
             {
@@ -167,26 +158,12 @@ def verdicts_of_bench(*benches: ProjectionBench) -> dict[str, str]:
         (bench(), "FVP-15 (b)", "holds"),
         (bench(), "FVP-15 (a)", "not measurable here"),
         (bench(step(fitted=False, predicted_s=1.0)), "FVP-09", "does not hold"),
-        (bench(step(), step(0.12, 6.0)), "FVP-09", "not measurable here"),
         (bench(step(0.06, 9.9), step(0.12, 6.0)), "FVP-15 (b)", "does not hold"),
         (bench(step(), step(0.12, 4.9)), "FVP-15 (b)", "does not hold"),
-        (bench(step()), "FVP-15 (b)", "not measurable here"),
         (bench(threads=2), "FVP-15 (b)", "not measurable here"),
         (bench(step(0.06, 2.0, 40), step(0.15, 1.6, 40), device="cuda"), "FVP-15 (a)", "holds"),
         (bench(step(0.06, 2.0, 40), step(0.15, 1.4, 40), device="cuda"), "FVP-15 (a)", "does not hold"),
-        (bench(step(0.06, 2.0, 40), step(0.2, 1.0, 40), device="cuda"), "FVP-15 (a)", "holds"),
-        (bench(step(0.06, 2.0, 8), device="cuda"), "FVP-15 (a)", "not measurable here"),
     ],
 )
 def test_a_claim_is_decided_by_what_was_measured(measured: ProjectionBench, bare: str, verdict: str) -> None:
     assert verdicts_of_bench(measured)[bare] == verdict
-
-
-def test_steps_whose_overheads_take_half_of_the_dense_time_show_the_break_even_instead() -> None:
-    """FVP-15."""
-    slow = step(0.06, 1.2, 40, stages_s=STAGES | {"scatter": 0.05})
-    (record,) = (record for record in bench_claims((bench(slow, device="cuda"),)) if record.identifier == "FVP-15 (a)")
-    assert record.verdict == "not measurable here" and record.why == "all columns win above 40 %"
-    both = bench_claims((bench(slow, step(0.15, 1.6, 40), device="cuda"),))
-    (record,) = (record for record in both if record.ours[:1] == "1")
-    assert record.verdict == "holds" and "1 steps take more: all columns win above 40 %" in record.why

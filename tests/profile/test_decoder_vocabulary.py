@@ -15,19 +15,21 @@ from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.profile_file import checked_profile
 from simnmt.profile.profile_variant import with_decoder
 from tests.profile.made_decoder import (
+    CLUSTERED,
     EVERYTHING,
     FUSED,
     INT16,
+    LISTED,
     MERGED,
     PLAIN,
     RUNGS,
     decoder_block,
     profile,
+    restricted,
     variant,
     with_variants,
 )
 from tests.profile.made_profile import whole_profile
-from tests.profile.made_vocabulary import CLUSTERED, LISTED, restricted
 
 
 def restricted_profile(**more: Any) -> DeviceProfile:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from simnmt.base.errors import InputError
 from simnmt.base.shipped_files import find, names
@@ -18,6 +21,7 @@ from simnmt.profile.doubts import profile_doubts
 from simnmt.profile.origin import EndpointBlock, LengthUnit
 from simnmt.profile.profile_file import checked_profile, read_profile, write_profile
 from simnmt.profile.profile_summary import facts, numbers
+from simnmt.profile.streaming_cost import TokenBucket
 from tests.profile.made_decoder import decoder_block
 from tests.profile.made_profile import whole_profile
 
@@ -198,3 +202,31 @@ def test_shipped_profiles_are_written_as_they_were(name: str, tmp_path: Path) ->
     path = find("calibration", name)
     write_profile(tmp_path / "again.json", read_profile(path))
     assert (tmp_path / "again.json").read_bytes() == path.read_bytes()
+
+
+READS = st.lists(st.tuples(st.floats(0.0, 3.0), st.integers(0, 5_000)), min_size=1, max_size=30)
+
+
+@given(READS, st.floats(10.0, 5_000.0))
+def test_no_window_holds_more_than_the_rate_and_no_read_waits_longer_than_it_must(
+    reads: list[tuple[float, int]], rate: float
+) -> None:
+    bucket, free_s = TokenBucket(rate), 0.0
+    begins = list(accumulate(gap for gap, _ in reads))
+    ends = [bucket.end_s(begin, size) for begin, (_, size) in zip(begins, reads, strict=True)]
+    for first, begin in enumerate(begins):
+        free_s = max(free_s, begin) + reads[first][1] / rate
+        assert ends[first] == pytest.approx(free_s)
+        total = 0.0
+        for (_, size), end in zip(reads[first:], ends[first:], strict=True):
+            total += size
+            assert total <= rate * (end - begin) * (1.0 + 1e-9) + 1e-6
+
+
+def test_energy_is_measured_per_cell_or_by_power_or_unknown_but_never_zero() -> None:
+    idle = EnergyBlock(kind="measured", source="rapl", idle_w=10.0)
+    by_power = idle.model_copy(update={"active_w": 50.0})
+    by_cell = by_power.model_copy(update={"j_per_src_token": 0.1, "j_per_tgt_token": 0.5, "j_fixed": 1.0})
+    assert by_cell.joules([10, 20], [4, 0], [9.0, 9.0]).tolist() == pytest.approx([4.0, 3.0])  # type: ignore[union-attr]
+    assert by_power.joules(10, 4, [0.1, 2.0]).tolist() == [5.0, 100.0]  # type: ignore[union-attr]
+    assert idle.joules(10, 4, 0.1) is None

@@ -11,8 +11,7 @@ from simnmt.papers.kit.rendering import Report
 from simnmt.papers.sti import reproduction
 from simnmt.papers.sti.pipeline import PipelineMeasurement
 from tests.browser import part_of
-from tests.papers.sti_stand_ins import studied
-from tests.papers.test_sti_reproduction import pipeline
+from tests.papers.sti_stand_ins import pipeline, studied
 
 
 @pytest.fixture(scope="module")

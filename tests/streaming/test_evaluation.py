@@ -1,8 +1,9 @@
-"""Submodels evaluated on a task (STI-02, STI-27), and answers compared pair by pair."""
+"""Submodels evaluated on a task (STI-02, STI-27), and what raising single shards brings (STI-09)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -11,12 +12,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simnmt.calibrate.harness import Listener, Silent
+from simnmt.calibrate.journal import Journal
+from simnmt.calibrate.streaming.profile import measure_importance
+from simnmt.profile.streaming_block import StiImportance
 from simnmt.streaming.encoder import ElasticEncoder
 from simnmt.streaming.errors import StreamingError
 from simnmt.streaming.evaluation import Evaluator
 from simnmt.streaming.store import ShardStore
 from simnmt.streaming.texts import Task, read_task
-from tests.streaming.made_encoder import logits_of, made_texts, made_weights, stored
+from tests.streaming.made_encoder import PLANTED, logits_of, made_texts, made_weights, planted_weights, stored
 
 WEIGHTS = made_weights()
 TEXTS = made_texts()
@@ -130,3 +135,70 @@ def test_a_bad_line_is_named_with_the_remedy(tmp_path: Path, content: bytes, lin
     with pytest.raises(StreamingError, match=said) as caught:
         task_of(tmp_path, content)
     assert (caught.value.line, caught.value.path) == (line, str(tmp_path / "task.tsv"))
+
+
+PLANTED_WEIGHTS = planted_weights()
+PLANTED_TEXTS = made_texts(200)
+
+
+@pytest.fixture(scope="module")
+def planted_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShardStore]:
+    with stored(PLANTED_WEIGHTS, tmp_path_factory.mktemp("importance") / "store") as opened:
+        yield opened
+
+
+@pytest.fixture
+def fresh(planted_store: ShardStore) -> Evaluator:
+    """On texts whose labels are what the full model says of them."""
+    encoder = ElasticEncoder(PLANTED_WEIGHTS.configuration, PLANTED_WEIGHTS.resident)
+    full = Evaluator(encoder, planted_store, PLANTED_TEXTS, [0] * len(PLANTED_TEXTS)).evaluate(
+        {(layer, slice_): 32 for layer in range(3) for slice_ in range(4)}
+    )
+    assert 0.2 < full.predicted.mean() < 0.8
+    return Evaluator(encoder, planted_store, PLANTED_TEXTS, full.predicted.tolist())
+
+
+def measured(evaluator: Evaluator, journal: Path | None = None, listener: Listener = Silent) -> StiImportance:
+    task = Task("planted.tsv", (), np.zeros(0, np.int64), ("0", "1"), "t" * 64)
+    if journal is None:
+        return measure_importance(evaluator, task, listener)
+    with closing(Journal(journal, {"task": task.sha256})) as kept:
+        return measure_importance(evaluator, task, listener, kept)
+
+
+def test_the_planted_shard_ranks_first_and_all_others_tie_in_their_own_order(fresh: Evaluator) -> None:
+    table = measured(fresh)
+    assert table.order[0] == PLANTED
+    assert list(table.order[1:]) == [(layer, slice_) for layer in range(3) for slice_ in range(4) if (layer, slice_) != PLANTED]
+    assert table.accuracy[PLANTED[0]][PLANTED[1]] == 1.0
+    assert table.base_accuracy < 0.9
+    assert {value for row in table.accuracy for value in row} == {1.0, table.base_accuracy}
+
+
+def test_a_table_takes_one_evaluation_for_each_shard_and_the_base_and_few_layers_twice(fresh: Evaluator) -> None:
+    table = measured(fresh)
+    assert [len(row) for row in table.log_likelihood] == [4, 4, 4]
+    # The base's three layers, and for each of four slices the layers from its own on: 3 + 4 (1 + 2 + 3).
+    assert fresh.layers_computed == 27
+
+
+def test_an_interrupted_measurement_goes_on_and_ends_alike(fresh: Evaluator, tmp_path: Path) -> None:
+    journal = tmp_path / "j.jsonl"
+
+    class Stopping:
+        def say(self, text: str) -> None:
+            pass
+
+        def measured(self, part: str, done_s: float, left_s: float) -> None:
+            assert done_s + left_s == 13
+            if done_s == 5:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        measured(fresh, journal=journal, listener=Stopping())
+    with journal.open("ab") as file:
+        file.write(b'{"finding": ["0.1", [0')  # a crash amid a line
+    before = fresh.layers_computed
+    table = measured(fresh, journal=journal)
+    assert 0 < fresh.layers_computed - before < 27
+    assert table == measured(fresh)

@@ -1,17 +1,116 @@
-"""From measured cells to cost blocks: known truths are found again."""
+"""From measured cells to cost blocks: known truths are found again, judged on batch sizes left out."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from simnmt.calibrate.cells import FITTED, JUDGING
+from simnmt.calibrate.fits import fit_disk, fit_grid, fit_overhead, split_totals
 from simnmt.calibrate.parts.execution import execution_block
 from simnmt.calibrate.parts.step import encoder_block, step_block
 from simnmt.calibrate.settings import Settings
+from simnmt.profile.blocks import DiskBlock, StepBlock
 from simnmt.profile.origin import ValidRange
 from tests.calibrate.engines import PLANE, FakeEngine
+from tests.profile.made_profile import line_table
+
+BATCH, POSITION = (axis.ravel() for axis in np.meshgrid([1, 2, 4, 8, 16, 32, 64], [0, 8, 32, 128]))
+LINE = line_table((1, 64), (0, 128), 0.004, 1e-4, 2e-6, 1e-6)
+
+
+def step_times(relative_sd: float = 0.0, seed: int = 1) -> np.ndarray:
+    noise = np.random.default_rng(seed).normal(0.0, relative_sd, BATCH.size)
+    return LINE.seconds(BATCH, POSITION) * np.exp(noise)
+
+
+def test_a_device_that_is_flat_until_it_is_full_becomes_a_table() -> None:
+    """FNI-18's point: small batches cost no less. No line is flat and then steep; the held-out batch sizes say so."""
+    sizes = [1, 2, 4, 7, 8, 12, 16, 20, 24, 32, 40, 48, 64]
+    batch, position = (axis.ravel() for axis in np.meshgrid(sizes, [0, 16, 64]))
+    block = fit_grid(StepBlock, batch, position, np.maximum(0.004, 0.00025 * batch), judged_batches=(7, 20, 40))
+    assert not {7, 20, 40} & {*block.batch} and block.heldout_how == "batch sizes 7, 20, 40, measured only to judge"
+    assert block.heldout_error is not None and block.heldout_error < 0.02
+    cost = block.cost
+    assert cost.seconds([1, 8, 16, 64], 16) == pytest.approx([0.004, 0.004, 0.004, 0.016])
+    assert cost.sum_s(32, 0, 99) == pytest.approx(100 * 0.008)
+
+
+def test_repeats_count_by_their_median() -> None:
+    columns = [np.tile(column, 3) for column in (BATCH, POSITION)]
+    block = fit_grid(StepBlock, *columns, np.concatenate([step_times(), 1.1 * step_times(), 5 * step_times()]))
+    assert block.cost.seconds(8, 8) == pytest.approx(1.1 * LINE.seconds(8, 8))
+
+
+def test_a_batch_without_its_longest_length_stays_out_and_shorter_lengths_are_interpolated() -> None:
+    known = (BATCH < 64) | (POSITION < 32)
+    block = fit_grid(StepBlock, BATCH[known], POSITION[known], step_times()[known])
+    assert block.batch[-1] == 32 and len(block.seconds) == 6
+    known = (BATCH != 4) | (POSITION != 32)
+    block = fit_grid(StepBlock, BATCH[known], POSITION[known], step_times()[known])
+    assert block.cost.seconds(4, 32) == pytest.approx(LINE.seconds(4, 32))
+
+
+LENGTHS = np.array([1, 2, 8, 32, 128])
+
+
+def totals(fixed: float, first: float, per_position: float, tgt_len: np.ndarray) -> np.ndarray:
+    """Step after step, as a device takes them."""
+    return np.array([fixed + sum(first + per_position * at for at in range(length)) for length in tgt_len.tolist()])
+
+
+@pytest.mark.parametrize("parts", [(0.002, 0.003, 1e-5), (0.0, 0.003, 1e-5), (0.002, 0.003, 0.0), (0.002, 0.0, 1e-5)])
+def test_whole_translations_give_their_parts(parts: tuple[float, float, float]) -> None:
+    assert split_totals(LENGTHS, totals(*parts, LENGTHS)) == pytest.approx(parts, rel=1e-9, abs=1e-12)
+
+
+SIZES = np.array([1, 2, 4, 8, 16, 32, 64, 128])
+STRAIGHT = 0.0003 + 2e-5 * SIZES
+
+
+def test_an_overhead_has_two_parts_neither_of_them_negative() -> None:
+    """A cost that falls with the size is a fixed one, one from the origin grows alone."""
+    fit = fit_overhead(SIZES, STRAIGHT)
+    assert (fit.s_fixed, fit.s_per_sentence) == (pytest.approx(0.0003), pytest.approx(2e-5))
+    falling, steep = fit_overhead(SIZES, 0.001 / SIZES**0.1), fit_overhead(SIZES, 1e-5 * (SIZES - 0.5))
+    assert falling.s_per_sentence == 0.0 < falling.s_fixed and steep.s_fixed == 0.0 < steep.s_per_sentence
+    assert fit_overhead([1], [0.0004]).s_per_sentence == 0.0
+
+
+def test_what_drowns_in_the_clocks_noise_costs_nothing() -> None:
+    fit = fit_overhead([1, 2, 4], [-1e-7, 0.0, 1e-7])
+    assert fit[:2] == (0.0, 0.0)
+
+
+BYTES = np.repeat(2 ** np.arange(18, 25), 5)
+
+
+def fitted(size: np.ndarray, time_s: np.ndarray) -> DiskBlock:
+    return fit_disk({int(read): time_s[size == read].tolist() for read in np.unique(size)}, cold=True)
+
+
+def test_noisy_reads_give_the_line_of_their_disk() -> None:
+    noise = np.random.default_rng(1).lognormal(0.0, 0.02, BYTES.size)
+    fit = fitted(BYTES, (0.0008 + BYTES / 450e6) * noise)
+    assert fit.s_fixed == pytest.approx(0.0008, rel=0.1)
+    assert fit.bytes_per_s == pytest.approx(450e6, rel=0.03)
+    assert fit.r2 is not None and fit.r2 > 0.999
+    assert fit.heldout_error is not None and 0.0 < fit.heldout_error < 0.03
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_no_disk_reads_more_in_less_time(seed: int) -> None:
+    """STI-07: the line rises, however noisy the reads were; or no bandwidth can be told."""
+    try:
+        block = fitted(BYTES, np.random.default_rng(seed).lognormal(0.0, 1.0, BYTES.size))
+    except ValueError as error:
+        assert "larger reads take no longer" in str(error)
+        return
+    assert block.s_fixed >= 0.0 and block.bytes_per_s > 0.0
 
 
 @pytest.mark.parametrize(("mode", "kind", "cells"), [("quick", "six_cells", 10), ("full", "full_grid", 42)])
