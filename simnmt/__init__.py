@@ -18,13 +18,12 @@ from simnmt.base import VERSION as __version__
 logging.getLogger("simnmt").addHandler(logging.NullHandler())
 
 _MODULES = {
-    "simnmt.api": ("Comparison", "Run", "Scenario", "compare", "load", "run"),
+    "simnmt.api": ("Comparison", "Run", "Scenario", "compare", "load", "load_sweep", "plan", "run", "sweep"),
     "simnmt.base.errors": ("InputError",),
     "simnmt.batching.batcher": ("Batcher", "Encode", "Join"),
     "simnmt.network.series": ("BandwidthSeries", "RttSeries"),
     "simnmt.policies.decision": ("DecisionView", "Knowledge", "PolicySettings"),
     "simnmt.profile.device_profile": ("DeviceProfile",),
-    "simnmt.studies": ("load_sweep", "plan", "sweep"),
     "simnmt.workload.arrivals.process": ("OpenProcess",),
     "simnmt.workload.length_table": ("LengthTable",),
 }
@@ -37,13 +36,12 @@ __all__ = [
 ]  # fmt: skip
 
 if TYPE_CHECKING:
-    from simnmt.api import Comparison, Run, Scenario, compare, load, run
+    from simnmt.api import Comparison, Run, Scenario, compare, load, load_sweep, plan, run, sweep
     from simnmt.base.errors import InputError
     from simnmt.batching.batcher import Batcher, Encode, Join
     from simnmt.network.series import BandwidthSeries, RttSeries
     from simnmt.policies.decision import DecisionView, Knowledge, PolicySettings
     from simnmt.profile.device_profile import DeviceProfile
-    from simnmt.studies import load_sweep, plan, sweep
     from simnmt.workload.arrivals.process import OpenProcess
     from simnmt.workload.length_table import LengthTable
 

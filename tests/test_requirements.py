@@ -32,8 +32,8 @@ SHOWN_BY = {
     "CNMT-06": ["CNMT-06 (linear in M)", "CNMT-06 (Transformer on a GPU)", "CNMT-06 (recurrent encoders)"],
     "CNMT-07": [
         "policies/test_worked_examples.py::test_cnmt_07_four_pairs_give_slope_offset_r2_and_mse",
-        "workload/test_shipped_tables.py::test_french_takes_more_words_than_english",
-        "workload/test_shipped_tables.py::test_chinese_takes_more_han_characters_than_english_words",
+        "workload/test_length_table.py::test_french_takes_more_words_than_english",
+        "workload/test_length_table.py::test_chinese_takes_more_han_characters_than_english_words",
     ],
     "CNMT-08": ["workload/test_filters.py::test_every_filter_halves_the_shift_on_made_up_text"],
     "CNMT-09": [
@@ -105,7 +105,7 @@ SHOWN_BY = {
         "batching/test_worked_examples.py::test_iterations_are_about_those_of_fni_12",
     ],
     "FNI-13": ["nmt/test_models.py::test_the_model_of_the_paper_on_top_up_batching_has_its_sizes"],
-    "FNI-14": ["FNI-14", "workload/test_lognormal_lengths.py::test_every_workload_has_the_moments_of_table_1_within_2_percent"],
+    "FNI-14": ["FNI-14", "workload/test_configuration.py::test_every_workload_has_the_moments_of_table_1_within_2_percent"],
     "FNI-15": [
         *(f"FNI-15 ({letter})" for letter in "abcd"),
         "papers/test_fused.py::test_sums_changes_and_ratios_follow_from_the_printed_seconds",

@@ -12,7 +12,7 @@ _NEVER_TWICE = "use late_answers.timeout_ms, after which the first device execut
 _BACKEND = "use --backend ctranslate2 or torch"
 
 COMMANDS: Mapping[str, str] = {
-    **dict.fromkeys(("sti plan --page", "sti plan --force"), "the plan is printed with its pipeline, and --json holds it"),
+    **dict.fromkeys(("sti plan --page", "sti plan --force"), "the plan is printed, and --json holds its timeline"),
     "sweep --sample": "give a coarser grid, such as KEY=FROM:TO:N",
     "sweep --local-if-cluster-fails": "go on without the cluster by simnmt sweep DIR",
     "trace record": "record with ping -D or irtt, and iperf3 -J, and read the files with simnmt trace import",
@@ -46,6 +46,11 @@ COMMANDS: Mapping[str, str] = {
     "reproduce cnmt --find-network": "set rtt_mean_ms of the networks in your scenario, and see what the oracle offloads",
     **dict.fromkeys(
         ("reproduce vocab --heldout", "reproduce vocab --references"), "give --text LABEL=TRAIN,HELDOUT,REFERENCES"
+    ),
+    "sti inspect --layers": "leave it out: the table of the layers is always printed",
+    **dict.fromkeys(
+        [f"sti train --{name}" for name in ("pooling", "embedding-rate", "embedding-dropout", "word-dropout", "smoothing")],
+        "leave it out, or give an ElasticRecipe to simnmt.streaming.training.train_encoder",
     ),
     "sti plan --exact": "compare with --fill, or with another deadline",
     "sti profile --folder": "write the profile to that folder",

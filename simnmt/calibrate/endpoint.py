@@ -125,7 +125,7 @@ def choose_sentences(settings: EndpointSettings) -> list[str]:
     """
     path = Path(settings.text)
     _, count = unit_and_counter(settings.src_unit, "src")
-    stripped = {line.strip() for line in TextLines(path, kept="all")} - {""}
+    stripped = {line.strip() for line in TextLines(path, kept=True)} - {""}
     lines = sorted(stripped, key=lambda line: (count(line), line))
     if len(lines) < LEAST_SENTENCES:
         what = f"{len(lines)} different sentences do not determine a plane"

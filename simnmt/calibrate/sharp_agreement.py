@@ -144,7 +144,7 @@ def agreements(
 def encoded_text(model: str, text: Path, references: Path | None = None) -> tuple[list[list[int]], list[str]]:
     """Return the first `SENTENCES` of a text as tokens of a model's folder, without long ones, and their references."""
     pairs = list[tuple[str, str]]()
-    for line, reference in zip_longest(*(TextLines(file, kept="head", pipes=False) for file in (text, references or text))):
+    for line, reference in zip_longest(*(TextLines(file, kept=True, pipes=False) for file in (text, references or text))):
         if line is None or reference is None:
             remedy = "give one reference a line, in the order of the text"
             raise CalibrationError(f"not as many lines as {text}", path=references, remedy=remedy)

@@ -68,7 +68,7 @@ class TextDecoding:
             notes.append(f"{part.kind}: {path.name}, {part.label}")
         quick = settings.mode == "quick"
         count = _sentences(batches(settings)[-1], quick)
-        lines = islice((line for line in TextLines(text, kept="head", pipes=False) if line.strip()), 2 * count)
+        lines = islice((line for line in TextLines(text, kept=True, pipes=False) if line.strip()), 2 * count)
         sources = list(islice((ids for ids in translator.source.encode(lines) if 1 < len(ids) <= MOST_TOKENS), count))
         if not sources:
             what = f"no sentence of at most {MOST_TOKENS} tokens"

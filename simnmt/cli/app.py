@@ -35,7 +35,7 @@ from simnmt.cli.terminal import cleaned_streams, complaint_line, set_verbosity, 
 
 _VERBS = {
     "run": "run.run",
-    "compare": "compare.compare",
+    "compare": "run.compare",
     "sweep": "sweep.sweep",
     "plan": "plan.plan",
     "init": "run.init",

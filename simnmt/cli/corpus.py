@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,36 +11,21 @@ from simnmt.cli.options import AsJson, Force, Keys, argument, check_output, json
 from simnmt.cli.terminal import describe_output, warn
 
 if TYPE_CHECKING:
-    from simnmt.workload.length_diagnostics import LengthMean
+    from simnmt.workload.corpus import Dropped
     from simnmt.workload.length_table import LengthTable
 
 app = typer.Typer(help="Length pairs of parallel text.", no_args_is_help=True)
 
-Source = Annotated[
-    Path,
-    argument(
-        "SRC",
-        "Source text, a sentence a line; or, alone, a file of two columns or of JSON Lines.",
-    ),
-]
+_SOURCE = "Source text, a sentence a line; or, alone, a file of two columns or of JSON Lines."
+_FILTER = "Which pairs are dropped: cnmt, none, ratio; ratio:max_ratio=2,max_len=200,tgt_per_src=1."
+_UNIT = (
+    "What counts as a token: word, mixed (Han by character), char, sentencepiece:MODEL, tokenizers:FILE; SRC:TGT where "
+    "they differ."
+)
+Source = Annotated[Path, argument("SRC", _SOURCE)]
 Target = Annotated[Path | None, argument("[TGT]", "Target text; line i translates line i.")]
-Filter = Annotated[
-    str,
-    option(
-        "NAME",
-        "Which pairs are dropped: cnmt, none, ratio; ratio:max_ratio=2,max_len=200,tgt_per_src=1.",
-        "--filter",
-    ),
-]
-Unit = Annotated[
-    str,
-    option(
-        "UNIT",
-        "What counts as a token: word, mixed (Han by character), char, sentencepiece:MODEL, tokenizers:FILE; SRC:TGT where "
-        "they differ.",
-        "--unit",
-    ),
-]
+Filter = Annotated[str, option("NAME", _FILTER, "--filter")]
+Unit = Annotated[str, option("UNIT", _UNIT, "--unit")]
 
 
 @app.command()
@@ -57,34 +41,40 @@ def fit(
 
     Example: simnmt corpus fit news.de news.en
     """
-    from simnmt.workload.corpus import read_corpus
-    from simnmt.workload.length_diagnostics import binned_means, fit_pair_error, means_by_source_length
-    from simnmt.workload.length_regression import fit_lengths
-    from simnmt.workload.length_units import source_and_target
+    from simnmt.base.text_tables import format_table
+    from simnmt.workload.length_regression import UPPER_EDGES, fit_lengths, means_by_source_length
 
-    src_unit, tgt_unit = source_and_target(unit)
-    table, dropped = read_corpus(src, tgt, keys=json_keys(keys), src_unit=src_unit, tgt_unit=tgt_unit, filter=filter_name)
-    _warn_of_pairs(table)
+    table, dropped = _counted(src, tgt, keys, filter_name, unit)
     line = fit_lengths(table)
-    growth = fit_pair_error(table, line.regression)
+    facts = _facts(table, dropped)
     if as_json:
-        figures = line.as_json() | table.facts() | dropped.as_json()
-        figures["by_src_len"] = [mean.as_json() for mean in means_by_source_length(table, line.regression)]
-        figures["pair_error"] = None if growth is None else asdict(growth)
-        print_json(figures)
+        figures = {key: getattr(line, key) for key in ("len_slope", "len_offset", "pairs_r2", "means_r2")}
+        errors = {"pairs_mse_tokens2": line.pairs_mse, "means_mse_tokens2": line.means_mse}
+        by_src_len = means_by_source_length(table, line.regression)
+        for row in by_src_len:
+            del row["src_len_to"]
+        print_json(figures | errors | facts | {"by_src_len": by_src_len})
         return
     units = f"{table.src_unit} -> {table.tgt_unit}"
+    pairs_r2, means_r2 = ("not defined" if r2 is None else f"{r2:.5f}" for r2 in (line.pairs_r2, line.means_r2))
+    ratio = f"(mean target over mean source tokens: {facts['mean_ratio']:.4f})"
     print(f"target length = {line.len_slope:.4f} x source length + {line.len_offset:.4f}  ({units})")
-    mean_lengths = f"{table.mean_src_len:.2f} -> {table.mean_tgt_len:.2f} tokens"
-    print(f"mean lengths: {mean_lengths}  (mean target over mean source tokens: {table.mean_ratio:.4f})")
-    print(f"of the pairs:                   R2 {_format_known(line.pairs_r2)}, MSE {line.pairs_mse:.4f} tokens^2")
-    r2 = _format_known(line.means_r2)
-    print(f"of the means per source length: R2 {r2}, MSE {line.means_mse:.4f} tokens^2 (weighted by pairs)")
+    print(f"mean lengths: {table.mean_src_len:.2f} -> {table.mean_tgt_len:.2f} tokens  {ratio}")
+    print(f"of the pairs:                   R2 {pairs_r2}, MSE {line.pairs_mse:.4f} tokens^2")
+    print(f"of the means per source length: R2 {means_r2}, MSE {line.means_mse:.4f} tokens^2 (weighted by pairs)")
     print(f"pairs: {dropped}")
     if line.remark:
         print(f"note: {line.remark}")
-    print(f"\n{_format_means(binned_means(table, line.regression))}\n")
-    print(growth or "growth of the pair error with the source length N: not defined")
+    rows = [
+        [
+            f"{row['src_len']}" + (f" to {row['src_len_to']}" if row["src_len_to"] > row["src_len"] else ""),
+            f"{row['pairs']:,}",
+            *("-" if (value := row[f"{key}_tgt_len"]) is None else f"{value:.2f}" for key in ("mean", "sd", "line", "rmse")),
+        ]
+        for row in means_by_source_length(table, line.regression, UPPER_EDGES)
+    ]
+    header = ["source length", "pairs", "mean target", "deviation", "line", "error about it"]
+    print(f"\n{format_table(header, rows, 1)}")
 
 
 @app.command()
@@ -104,46 +94,32 @@ def table(
 
     Example: simnmt corpus table news.de news.en --out lengths.csv
     """
-    from simnmt.workload.corpus import read_corpus
     from simnmt.workload.length_table import write_table
     from simnmt.workload.length_units import model_files, source_and_target
 
-    src_unit, tgt_unit = source_and_target(unit)
-    check_output(out, force, src, tgt, *model_files(src_unit, tgt_unit))
-    counts, dropped = read_corpus(
-        src, tgt, keys=json_keys(keys), src_unit=src_unit, tgt_unit=tgt_unit, filter=filter_name, name=name, origin=origin
-    )
-    _warn_of_pairs(counts)
+    check_output(out, force, src, tgt, *model_files(*source_and_target(unit)))
+    counts, dropped = _counted(src, tgt, keys, filter_name, unit, name=name, origin=origin)
     written = f"{describe_output(out)}: {len(counts.count):,} distinct pairs of lengths\npairs: {dropped}"
     write_table(out, counts)
-    facts = {"file": str(out), "distinct": len(counts.count)} | counts.facts() | dropped.as_json()
+    facts = {"file": str(out), "distinct": len(counts.count), **_facts(counts, dropped)}
     print_result(as_json, lambda: facts, lambda: written)
 
 
-def _warn_of_pairs(counts: LengthTable) -> None:
-    from simnmt.workload.filters import dropped_warning
+def _counted(
+    src: Path, tgt: Path | None, keys: str | None, filter_name: str, unit: str, **labels: str | None
+) -> tuple[LengthTable, Dropped]:
+    from simnmt.workload.corpus import dropped_warning, read_corpus
+    from simnmt.workload.length_units import source_and_target
 
+    src_unit, tgt_unit = source_and_target(unit)
+    counts, dropped = read_corpus(
+        src, tgt, keys=json_keys(keys), src_unit=src_unit, tgt_unit=tgt_unit, filter=filter_name, **labels
+    )
     if warning := dropped_warning(counts.filtered):
         warn(warning)
+    return counts, dropped
 
 
-def _format_means(means: list[LengthMean]) -> str:
-    """Format figure 3 of the paper as a table."""
-    from simnmt.base.text_tables import format_table
-
-    rows = [
-        [
-            f"{mean.src_len_from}" + (f" to {mean.src_len_to}" if mean.src_len_to > mean.src_len_from else ""),
-            f"{mean.pairs:,}",
-            f"{mean.mean_tgt_len:.2f}",
-            "-" if mean.sd_tgt_len is None else f"{mean.sd_tgt_len:.2f}",
-            f"{mean.line_tgt_len:.2f}",
-            f"{mean.rmse_tgt_len:.2f}",
-        ]
-        for mean in means
-    ]
-    return format_table(["source length", "pairs", "mean target", "deviation", "line", "error about it"], rows, 1)
-
-
-def _format_known(value: float | None) -> str:
-    return "not defined" if value is None else f"{value:.5f}"
+def _facts(counts: LengthTable, dropped: Dropped) -> dict[str, Any]:
+    facts = {key: getattr(counts, key) for key in ("mean_src_len", "mean_tgt_len", "src_unit", "tgt_unit")}
+    return {**facts, "mean_ratio": counts.mean_tgt_len / counts.mean_src_len, **dropped.as_json()}

@@ -10,8 +10,8 @@ import typer
 
 from simnmt.base.errors import InputError
 from simnmt.base.packages import named_if_missing
-from simnmt.base.text_tables import format_table
 from simnmt.cli.options import AsJson, option, print_result
+from simnmt.cli.terminal import format_record
 
 if TYPE_CHECKING:
     from simnmt.kernels.registry import Kernel
@@ -61,10 +61,7 @@ def bench(
     with library_threads(threads):
         rows = [row for one in chosen for row in _timed(one, rounds, threads)]
     done = {"processor": processor(), "threads": threads, "results": rows}
-    columns = {"kernel": "kernel", "case": "case", "baseline": "baseline", "us": "us", "ratio": "times as fast"}
-    cells = [[f"{row[name]:,.2f}" if isinstance(row[name], float) else row[name] for name in columns] for row in rows]
-    heading = f"kernels: {done['processor']}, {threads} thread{'s' if threads > 1 else ''}"
-    print_result(as_json, lambda: done, lambda: f"{heading}\n\n{format_table(list(columns.values()), cells, 3)}")
+    print_result(as_json, lambda: done, lambda: format_record(done))
 
 
 def _timed(kernel: Kernel, n: int, threads: int) -> Iterator[dict[str, Any]]:

@@ -9,7 +9,7 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -43,11 +43,8 @@ from simnmt.cli.terminal import note, progress_bar
 if TYPE_CHECKING:
     from simnmt.batching import Batching
     from simnmt.experiment.cases import Unit
-    from simnmt.live.engine_process import EngineSettings
-    from simnmt.live.front import FrontSettings
     from simnmt.live.gateway import LiveGateway
-    from simnmt.live.server import LiveServer
-    from simnmt.live.service_engine import LocalService
+    from simnmt.live.server import Engine, FrontSettings, LiveServer
     from simnmt.service.http_server import Access, Limits
 
 app = typer.Typer(help="A live testbed: real servers and gateways, and replays of a workload.", no_args_is_help=True)
@@ -136,7 +133,7 @@ class ServiceOptions:
 
     def settings(self, default_address: str) -> tuple[FrontSettings, Access, Limits]:
         """Return what the options say about clients. Raises `InputError`."""
-        from simnmt.live.front import FrontSettings
+        from simnmt.live.server import FrontSettings
         from simnmt.service.http_server import Access, Limits, parse_address
 
         limits = self.max_texts, self.max_waiting, self.deadline
@@ -167,8 +164,9 @@ def server(
     """
     with named_if_missing("live"):
         from simnmt.live.deployment import engine_settings, expected_hash, target_of
-        from simnmt.live.engine_process import EngineSettings
-        from simnmt.live.server import LiveServer, ServerSettings
+        from simnmt.live.engine import EngineSettings
+        from simnmt.live.engine_process import EngineProcess
+        from simnmt.live.server import LiveServer
 
     clients = service.settings("127.0.0.1:5001")
     with tempfile.TemporaryDirectory(prefix="simnmt-live-") as folder, log_file(service.log) as file:
@@ -184,8 +182,8 @@ def server(
             chosen = target_of(unit, device or unit.case.targets[-1].device)
             engine = engine_settings(chosen, Path(folder), **options.settings())
             expected = None if any_model else expected_hash(chosen)
-        settings = ServerSettings(engine, *clients, expected)
-        serve(lambda: LiveServer(settings, file, note), as_json)
+        process = EngineProcess(engine)
+        serve(LiveServer(process, *clients, expected_hash=expected, log=file, on_error=note), as_json)
 
 
 @app.command(cls=Verb)
@@ -233,21 +231,23 @@ def gateway(
     """
     with named_if_missing("live"):
         from simnmt.live.deployment import engine_settings, recommended_policy, target_of
+        from simnmt.live.engine_process import EngineProcess
         from simnmt.live.gateway import GatewaySettings, LiveGateway
-        from simnmt.live.service_engine import LocalService, unit_of_lengths
+        from simnmt.live.service_engine import ServiceEngine, unit_of_lengths
 
-    def local_engine(folder: Path) -> EngineSettings | LocalService:
+    def local_engine(folder: Path) -> Engine:
         """Return what executes on the gateway's own device. Raises `InputError`."""
         target = target_of(unit, unit.case.targets[0].device)
         if local_server is None:
             if local_unit is not None:
                 raise InputError("--local-unit without --local-server", remedy="leave it out")
-            return engine_settings(target, folder, **options.settings())
+            return EngineProcess(engine_settings(target, folder, **options.settings()))
         if engine_options := given(context, [field.name for field in fields(EngineOptions)]):
             what = f"--{engine_options[0].replace('_', '-')} is of an engine of the gateway, not of --local-server"
             raise InputError(what, remedy="give it to that service")
+        unit_name, languages = unit_of_lengths(target, local_unit), (service.source, service.target)
         token = read_token(local_token_file, LOCAL_TOKEN)
-        return LocalService(local_server, unit_of_lengths(target, local_unit), token, ca_file)
+        return ServiceEngine(local_server, unit_name, languages, service.deadline, token, ca_file)
 
     clients, unit = service.settings("127.0.0.1:5000"), scenario_unit(scenario, changes, workload)
     with tempfile.TemporaryDirectory(prefix="simnmt-live-") as folder, log_file(service.log) as file:
@@ -258,7 +258,6 @@ def gateway(
             unit,
             policy or recommended_policy(Path(scenario), unit),
             _servers(servers or (), [target.device for target in unit.case.targets[1:]]),
-            local_engine(Path(folder)),
             *clients,
             token=read_token(server_token_file, SERVER_TOKEN),
             ca_file=ca_file,
@@ -266,7 +265,7 @@ def gateway(
             any_model=any_model,
             delays=delays,
         )
-        serve(lambda: LiveGateway(settings, file, note), as_json)
+        serve(LiveGateway(settings, local_engine(Path(folder)), log=file, on_error=note), as_json)
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,8 +307,7 @@ def replay(
     Example: simnmt live replay @live-smoke --gateway http://127.0.0.1:5000 --requests 500
     """
     with named_if_missing("live"):
-        from simnmt.live.replay import ReplaySettings
-        from simnmt.live.text import read_texts
+        from simnmt.live.replay import ReplaySettings, read_texts
     import simnmt.api
 
     settings = ReplaySettings(
@@ -338,27 +336,25 @@ def replay(
     print_run(result, as_json)
 
 
-def serve(make: Callable[[], LiveServer | LiveGateway], as_json: bool) -> None:
+def serve(service: LiveServer | LiveGateway, as_json: bool) -> None:
     """Start a service, print where it listens, serve until a signal, and print a summary."""
     out = sys.stdout
 
     def print_line(document: Mapping[str, Any], text: str) -> None:
         print(json.dumps(document) if as_json else text, file=out, flush=True)  # a program may wait for it
 
-    async def run() -> LiveServer | LiveGateway:
-        service = make()
+    async def run() -> None:
         try:
             await service.start()
             url = service.front.service.url
             print_line({"event": "listening", "url": url, **service.health()}, f"listening on {url}")
-            await service.front.service.serve_until_stopped(service.hurry)
+            await service.front.service.serve_until_stopped(service.engine.hurry)
         finally:
             await service.close()
-        return service
 
     begin_s = time.monotonic()
     with prints_of_users():
-        service = asyncio.run(run())
+        asyncio.run(run())
     outcomes, duration_s = dict(service.front.outcomes), time.monotonic() - begin_s
     fallbacks = getattr(service, "fallbacks", 0)
     counts = ", ".join(f"{count:,} {outcome}" for outcome, count in outcomes.items()) or "no request"

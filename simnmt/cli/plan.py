@@ -27,8 +27,8 @@ from simnmt.cli.options import (
 from simnmt.cli.terminal import progress_bar, warn
 
 if TYPE_CHECKING:
-    from simnmt.experiment.plan.capacity import Capacities
-    from simnmt.experiment.plan.deployment import Candidate, DeploymentPlan
+    from simnmt.experiment.capacity import Capacities
+    from simnmt.experiment.deployment import Candidate, DeploymentPlan
 
 Minimised = Literal["servers", "cost", "energy", "latency"]
 MISSED = 3
@@ -80,11 +80,11 @@ def plan(
 
     Example: simnmt plan @load-sweep --slo 'p95_ms<=300'
     """
-    from simnmt.experiment.plan.capacity import Capacities
+    from simnmt.api import plan as find_plan
+    from simnmt.experiment.capacity import Capacities
     from simnmt.report.deployment_page import render_plan
     from simnmt.scenario.varied_keys import parse_varied_key
     from simnmt.scenario.yaml_text import write_document
-    from simnmt.studies import plan as find_plan
 
     overrides = changes.values
     for path in (out, page):
@@ -118,7 +118,7 @@ def plan(
 
 def format_answer(plan: Capacities | DeploymentPlan, scenario: str, out: Path | None) -> str:
     """Return the text of a plan. `scenario`: as the user named it; `out`: the file to which the choice is written."""
-    from simnmt.experiment.plan.capacity import Capacities
+    from simnmt.experiment.capacity import Capacities
     from simnmt.report.deployment_page import capacities_table, describe_answer
 
     lines = [plan.sources, "", *describe_answer(plan)]
@@ -142,7 +142,7 @@ def deploy_commands(plan: DeploymentPlan, choice: Candidate, name: str, written:
 
     `name`: the scenario as the user named it; `written`: the file to which the choice was written, None for none.
     """
-    from simnmt.experiment.plan.deployment import format_choice
+    from simnmt.experiment.deployment import format_choice
     from simnmt.scenario.configuration import END_NODE
     from simnmt.scenario.errors import format_location
 

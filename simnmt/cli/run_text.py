@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from simnmt.report.run_tables import energy_table, gaps_table, policies_table, recommendations_table
 from simnmt.report.table import Table
 from simnmt.report.words import gap_words, verdicts
-from simnmt.results.prediction import prediction_sentences
 from simnmt.results.run import Run, format_sources
+from simnmt.results.statistics import prediction_sentences
 from simnmt.results.summary import by_cell, warm_up_notes
 
 MOST_IN_SENTENCES = 4

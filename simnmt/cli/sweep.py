@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -41,7 +40,7 @@ def sweep(
         str | None,
         option(
             "tcp://HOST:PORT",
-            "Dask scheduler whose workers run the tasks; it executes what it is sent, so on this machine or with tls:// only.",
+            "Dask scheduler whose workers run the points; it executes what it is sent, so on this machine or with tls:// only.",
         ),
     ] = None,
     as_json: AsJson = False,
@@ -50,8 +49,8 @@ def sweep(
 
     Example: simnmt sweep @open-loop --grid devices.cloud.workers=1,2 --grid workloads.de-en.arrivals.rate_rps=5:11:4
     """
+    from simnmt.api import sweep as run_sweep
     from simnmt.scenario.varied_keys import parse_varied_key
-    from simnmt.studies import sweep as run_sweep
 
     overrides = changes.values
     with progress_bar() as bar, prints_of_users():
@@ -61,7 +60,7 @@ def sweep(
             out=out,
             overrides=overrides,
             jobs=jobs or None,
-            progress=lambda done, total: bar.runs(done, total, "tasks"),
+            progress=lambda done, total: bar.runs(done, total, "points"),
             cluster=cluster,
             allow_code=changes.allow_code,
             announce=say,
@@ -69,7 +68,7 @@ def sweep(
     print_result(as_json, lambda: _document(result), lambda: format_sweep(result))
     if result.failures:
         for failure in result.failures[:MOST_FAILURES]:
-            warn(f"point {failure.point}, replication {failure.replication}: {failure.error}")
+            warn(f"point {failure.point}: {failure.error}")
         counts = f"{result.table.failed} of {result.points} points failed; the others are in the table"
         raise PartlyEnded(f"{counts} (try again: simnmt sweep {result.directory})")
 
@@ -79,11 +78,11 @@ def _document(result: SweepResult) -> dict[str, object]:
     return {
         "directory": str(result.directory),
         "points": result.points,
-        "tasks_run": result.ran,
+        "points_run": result.ran,
         "keys": list(result.table.keys),
         "objective": result.table.objective,
         "rows": result.table.rows,
-        "failures": [asdict(failure) for failure in result.failures],
+        "failures": [{"point": failure.point, "error": failure.error} for failure in result.failures],
     }
 
 

@@ -1,4 +1,4 @@
-"""The standard streams and the terminal: escaped control characters, short complaints, notes, and the progress bar."""
+"""What a command prints: escaped control characters, short complaints, notes, the progress bar, and records as tables."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from simnmt.base.errors import printable
 from simnmt.base.files import is_standard
+from simnmt.base.text_tables import format_pairs, format_table
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -200,3 +201,50 @@ def progress_bar() -> Iterator[Bar]:
     drawn = Progress(columns[0], BarColumn(), columns[1], TimeRemainingColumn(), console=console, transient=True, disable=off)
     with drawn as progress, cleaned_streams():
         yield Bar(progress)
+
+
+_UNITS = {"_bytes_per_s": ("MB/s", 1e-6), "_bytes": ("MB", 1e-6), "_s": ("ms", 1e3), "_share": ("%", 100.0)}
+"""Ends of the names of quantities, and unit and factor by which a text shows them."""
+
+
+def format_record(record: Mapping[str, Any]) -> str:
+    """Return a document of `--json` as text: its values by name, then a table for each list of records in it.
+
+    Seconds, bytes and shares are shown in ms, MB and %.
+    """
+    pairs, tables = list[tuple[str, str]](), list[str]()
+    for name, value in record.items():
+        if isinstance(value, list) and value and isinstance(value[0], Mapping):
+            rows = [dict(_cells(row)) for row in value]
+            header = list(dict.fromkeys(column for row in rows for column in row))
+            texts = sum(isinstance(cell, str) for cell in value[0].values())
+            table = format_table(header, [[row.get(column, "-") for column in header] for row in rows], texts)
+            tables.append(f"{name.replace('_', ' ')}:\n{table}")
+        else:
+            pairs += _cells({name: value})
+    return "\n\n".join([format_pairs(pairs), *tables])
+
+
+def _cells(record: Mapping[str, Any], within: str = "", unit: str = "", factor: float = 1) -> Iterator[tuple[str, str]]:
+    """Yield name and text of each value, also of those in records within the record."""
+    for key, value in record.items():
+        end = next((end for end in _UNITS if key.endswith(end)), "")
+        name = f"{within}{key.removesuffix(end).replace('_', ' ')} "
+        scale = _UNITS.get(end, (unit, factor))
+        if isinstance(value, Mapping):
+            yield from _cells(value, name, *scale)
+        else:
+            yield f"{name}{scale[0]}".rstrip(), _cell(value, scale[1])
+
+
+def _cell(value: Any, factor: float) -> str:
+    if isinstance(value, list | tuple):
+        return " ".join(_cell(part, factor) for part in value)
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, str):
+        return value
+    number = value * factor
+    return f"{number:,.0f}" if isinstance(number, int) or abs(number) >= 1e4 else f"{number:,.4g}"

@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, get_args
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from simnmt.base.errors import InputError
-from simnmt.base.text_tables import format_table
-from simnmt.cli.options import AsJson, Device, Force, Threads, argument, check_output, chosen, option, print_result
-from simnmt.cli.terminal import progress_bar, say
+from simnmt.cli.options import (
+    AsJson,
+    Device,
+    Force,
+    Threads,
+    argument,
+    check_output,
+    chosen,
+    option,
+    print_result,
+    refuse_given,
+)
+from simnmt.cli.terminal import format_record, note, progress_bar, say
 
 if TYPE_CHECKING:
     from simnmt.calibrate.projection_bench import ProjectionBench
-    from simnmt.cli.vocab_bundles import Description
+    from simnmt.nmt.vocabulary.candidate_lists import CandidateLists
+    from simnmt.nmt.vocabulary.cluster_bundle import ClusterBundle
 
 app = typer.Typer(help="A part of the vocabulary instead of all of it: clusters of contexts, or lists of candidate words.")
 
-CLUSTER_OPTIONS = ("clusters", "top", "pool", "beam", "batch", "seed")
-LIST_OPTIONS = ("targets", "candidates", "always")
+SENTENCES = 30_000
+"""Lines taken of each text by default."""
+OF_CLUSTERS, OF_LISTS = ("clusters", "top", "pool", "beam", "batch", "seed"), ("candidates", "always")
+"""Options of one kind of bundle alone."""
+RUNS = ("columns", "scattered")
+"""Steps with active columns: straight into the search, and as published."""
 
 
 @app.command()
@@ -59,74 +72,40 @@ def bench(
         from simnmt.calibrate.projection_bench import Setting
         from simnmt.calibrate.vocabulary_bench import vocabulary_bench
 
-    shares = [percent / 100 for percent in share or ()]
     try:
-        setting = chosen(context, Setting, vocabs=vocab, widths=width, shares=shares)
+        setting = chosen(context, Setting, vocabs=vocab, widths=width, shares=[percent / 100 for percent in share or ()])
     except ValidationError as error:
         raise InputError(describe_validation_error(error)) from None
     check_output(out, force)
     with progress_bar() as bar:
         done = vocabulary_bench(setting, bar.runs)
-    text = done.model_dump_json(indent=1)
     if out is not None:
         with written_whole(out) as partial:
-            partial.write_text(text + "\n", encoding="utf-8")
+            partial.write_text(done.model_dump_json(indent=1) + "\n", encoding="utf-8")
         say(f"written to {out}")
-    print(text if as_json else _format_bench(done))
+    print_result(as_json, lambda: done.model_dump(mode="json"), lambda: format_record(_bench_record(done)))
 
 
-def _format_bench(done: ProjectionBench) -> str:
-    from simnmt.calibrate.box import describe
-    from simnmt.calibrate.processor_use import is_busy
-    from simnmt.calibrate.projection_bench import FIT_WITHIN, StageName
-
-    names = get_args(StageName)
-    stages, times = list[list[str]](), list[list[str]]()
-    for step in done.steps:
-        star = "" if step.fitted else "*"
-        size = [f"{step.vocab:,}", f"{step.width:,}", str(step.rows), f"{100 * step.share:.1f}{star}"]
-        stages.append([*size, *(f"{1e6 * step.stages_s[name]:,.0f}" for name in names)])
-        seconds = [f"{1e6 * seconds:,.0f}" for seconds in (step.dense_s, step.columns_s, step.predicted_s)]
-        times.append([*size, *seconds, f"{step.ratio:.2f}", f"{step.scattered_ratio:.2f}"])
+def _bench_record(done: ProjectionBench) -> dict[str, Any]:
+    """Return what the text shows of a bench: steps, shares above which dense is faster, and the error of the fitted costs."""
+    errors = [abs(step.error) for step in done.steps if not step.fitted]
+    steps = [
+        {"V": step.vocab, "width": step.width, "rows": step.rows, "active_share": step.share, "fitted": step.fitted}
+        | {f"{name} us": 1e6 * seconds for name, seconds in step.stages_s.items()}
+        | {"dense us": 1e6 * step.dense_s, "columns us": 1e6 * step.columns_s, "predicted us": 1e6 * step.predicted_s}
+        | {"times as fast": step.ratio, "scattered": step.scattered_ratio}
+        for step in done.steps
+    ]
     limits = [
-        [f"{cost.vocab:,}", f"{cost.width:,}", str(rows)]
-        + [_share(cost.break_even(rows, done.setting.clusters, scatter=scatter)) for scatter in (False, True)]
+        {"V": cost.vocab, "width": cost.width, "rows": rows}
+        | {f"{name}_share": cost.break_even(rows, done.setting.clusters, scatter=name == "scattered") for name in RUNS}
         for cost in done.costs
         for rows in done.setting.rows
     ]
-    head = ["V", "width", "rows"]
-    lines = [
-        f"{done.box}, {done.date}: {done.setting.clusters:,} clusters, weights in {done.setting.dtype}, found in memory",
-        "",
-        "Stages in us, each by itself:",
-        format_table([*head, "active %", *names], stages, 0),
-        "",
-        "Whole steps; `columns`: straight into the search, `scattered`: as published:",
-        format_table([*head, "active %", "dense us", "columns us", "predicted", "times as fast", "scattered"], times, 0),
-        "",
-        "Above which share of V all columns win:",
-        format_table([*head, "columns", "scattered"], limits, 0),
-        "",
-    ]
-    if errors := done.errors:
-        mean, most = 100 * sum(errors) / len(errors), 100 * max(errors)
-        lines.append(
-            f"Predicted from their sizes alone, {len(errors)} steps that were not fitted (*) are off by {mean:.1f} % on "
-            f"average (at most {100 * FIT_WITHIN:.0f} % is asked) and {most:.1f} % at most."
-        )
-    for share, asked, step in done.bars:
-        verdict = "reached" if step.ratio >= asked else "missed"
-        lines.append(
-            f"V {step.vocab:,} x {step.width:,}, one row, {100 * share:.0f} % active: {step.ratio:.1f} times as fast as dense; "
-            f"{asked:g} times are asked: {verdict}."
-        )
-    if done.others_cpus is not None and is_busy(done.others_cpus, describe()):
-        lines.append(f"The box was not alone: others used {done.others_cpus:.1f} CPUs before or after.")
-    return "\n".join(lines)
-
-
-def _share(share: float | None) -> str:
-    return "never" if share is None else f"{100 * share:.0f} %"
+    setting = done.setting.model_dump(include={"clusters", "dtype", "threads", "device"})
+    mean_error = sum(errors) / len(errors) if errors else None
+    facts = {"box": done.box, "date": done.date, **setting, "error_of_predictions_share": mean_error}
+    return facts | {"others_cpus": done.others_cpus, "steps": steps, "dense_is_faster_above": limits}
 
 
 @app.command()
@@ -164,37 +143,79 @@ def build(
     from simnmt.nmt.errors import need_packages
 
     need_packages()
-    from simnmt.cli.vocab_bundles import build_cluster_bundle, build_list_bundle, texts_by_label
-    from simnmt.nmt.errors import NmtError
+    from simnmt.calibrate.calibration import refuse_unwritable
     from simnmt.nmt.translation import Translator
+    from simnmt.nmt.vocabulary.candidate_lists import build_candidates
+    from simnmt.nmt.vocabulary.cluster_bundle import build_clusters
 
-    texts = texts_by_label(text)
+    texts = _texts_by_label(text)
     check_output(out, force, targets, *texts.values())
-    if not out.absolute().parent.is_dir():  # learning may take long
-        raise NmtError("no such folder", path=out.parent, remedy="make it first")
-    if not os.access(out.absolute().parent, os.W_OK):
-        raise NmtError("nothing may be written there", path=out.parent, remedy="choose another folder")
+    refuse_unwritable(out, "--out")  # learning may take long
     if pool is not None and not pool.strip():
         raise typer.BadParameter("no label: name what all texts have in common, as in to-en", param_hint="--pool")
     if targets is None:
-        _refuse_options(context, LIST_OPTIONS, "it belongs to candidate lists: name their --targets")
+        refuse_given(context, OF_LISTS, "it belongs to candidate lists: name their --targets")
     else:
-        _refuse_options(context, CLUSTER_OPTIONS, "it belongs to clusters: leave out --targets")
-        if len(texts) > 1:
-            raise typer.BadParameter("lists are learnt from one text and its translation", param_hint="--text")
-        if [str(path) for path in texts.values()] != [str(Path(named)) for named in text]:
-            raise typer.BadParameter("lists have no label: name the file alone", param_hint="--text")
+        refuse_given(context, OF_CLUSTERS, "it belongs to clusters: leave out --targets")
+        if len(text) > 1 or not Path(text[0]).exists():
+            raise typer.BadParameter("lists are learnt from one text, named without a label", param_hint="--text")
     translator = Translator.load(model, device=device, threads=threads)
-    description: Description
+    names = (*(OF_CLUSTERS if targets is None else OF_LISTS), "iterations")
+    options = {name: context.params[name] for name in names if context.params[name] is not None}
     with progress_bar() as bar:
         if targets is None:
-            options = {name: context.params[name] for name in (*CLUSTER_OPTIONS, "iterations")}
-            description = build_cluster_bundle(translator, texts, out, sentences, bar.stage, name=model.name, **options)
+            taken = {label: _sample(path, _lines(path), sentences or SENTENCES) for label, path in texts.items()}
+            defaults = {"clusters": 100, "top": 5}
+            bundle = build_clusters(translator, taken, name=model.name, progress=bar.stage, **(defaults | options))
+            bundle.save(out)
+            record = _record_of_clusters(bundle)
         else:
-            source = next(iter(texts.values()))
-            options = {"count": candidates, "always": always, "iterations": iterations}
-            description = build_list_bundle(translator, source, targets, out, sentences, bar.stage, name=model.name, **options)
-    print_result(as_json, description.as_json, description.text)
+            source = Path(text[0])
+            ours, theirs = _lines(source), _lines(targets)
+            if len(ours) != len(theirs):
+                raise InputError(f"{len(ours):,} sources but {len(theirs):,} targets", remedy="line i must translate line i")
+            count = min(len(ours), sentences or len(ours))
+            if candidates is not None:
+                options["count"] = options.pop("candidates")
+            pairs = _sample(source, ours, count), _sample(targets, theirs, count)
+            options["progress"] = lambda done: bar.stage("aligning", done / count)
+            lists = build_candidates(translator, *pairs, **options)
+            if lists.pairs != count:
+                note(f"{count - (lists.pairs or 0):,} of {count:,} pairs left out: a side is empty")
+            lists.save(out, translator.model, {"model": model.name})
+            record = _record_of_lists(lists, model.name)
+    print_result(as_json, lambda: record, lambda: format_record(record))
+
+
+def _texts_by_label(texts: list[str]) -> dict[str, Path]:
+    """Return the files by label; the default label of a file is its name without the extension."""
+    paths: dict[str, Path] = {}
+    for text in texts:
+        label, _, named = text.partition("=")
+        if not named or Path(text).exists():
+            label, named = Path(text).stem, text
+        if not label or label in paths:
+            what = f"{text}: a second text {label}" if label else f"{text}: no label"
+            raise typer.BadParameter(f"{what}; give each its own, as in fr-en=news.fr", param_hint="--text")
+        paths[label] = Path(named)
+    return paths
+
+
+def _lines(path: Path) -> list[str]:
+    from simnmt.workload.text_lines import TextLines
+
+    lines = list(TextLines(path, kept=True))
+    if not any(line.strip() for line in lines):
+        raise InputError("no sentence", path=path, remedy="give text with one sentence a line")
+    return lines
+
+
+def _sample(path: Path, lines: list[str], count: int) -> list[str]:
+    """Return `count` lines, evenly spread over all and in their order; all lines if they are no more."""
+    if count >= len(lines):
+        return lines
+    note(f"{path}: {count:,} of {len(lines):,} lines, evenly spread; --sentences takes more")
+    return [lines[at * len(lines) // count] for at in range(count)]
 
 
 @app.command()
@@ -210,13 +231,47 @@ def inspect(
     from simnmt.nmt.errors import need_packages
 
     need_packages()
-    from simnmt.cli.vocab_bundles import describe_bundle
+    from simnmt.nmt.models import load_model
+    from simnmt.nmt.vocabulary.bundle_file import read_bundle
+    from simnmt.nmt.vocabulary.candidate_lists import CandidateLists
+    from simnmt.nmt.vocabulary.cluster_bundle import KIND, load_clusters
 
-    description = describe_bundle(file, model)
-    print_result(as_json, description.as_json, description.text)
+    loaded = None if model is None else load_model(str(model)).model
+    bundle = read_bundle(file)
+    if bundle.kind == KIND:
+        record = _record_of_clusters(load_clusters(file, loaded))
+    else:
+        record = _record_of_lists(CandidateLists.load(file, loaded), bundle.note.get("model"))
+    print_result(as_json, lambda: record, lambda: format_record(record))
 
 
-def _refuse_options(context: typer.Context, names: Sequence[str], why: str) -> None:
-    for name in names:
-        if context.params[name] is not None:
-            raise typer.BadParameter(why, param_hint=f"--{name}")
+def _record_of_clusters(bundle: ClusterBundle) -> dict[str, Any]:
+    """Return active shares by direction, at batch 1 and each cluster as often as training met it, and the memory."""
+    from simnmt.nmt.vocabulary.cluster_bundle import active_shares
+
+    memory, total = bundle.memory(), sum(bundle.memory().values())
+    return {
+        "kind": "clusters",
+        "model": bundle.model_name,
+        **bundle.fingerprint,
+        "directions": [active_shares(clusters) for clusters in bundle.sets],
+        "memory_bytes": memory | {"total": total, "model": bundle.model_bytes},
+        "memory_share": total / bundle.model_bytes,
+    }
+
+
+def _record_of_lists(lists: CandidateLists, model: str | None) -> dict[str, Any]:
+    """Return the numbers of candidates of a source token, and the memory of candidate lists."""
+    sizes = lists.starts[1:] - lists.starts[:-1]
+    return {
+        "kind": "candidates",
+        "model": model,
+        "pairs": lists.pairs,
+        "vocab": lists.vocab,
+        "src_vocab": len(sizes),
+        "most": int(sizes.max()),
+        "mean": float(sizes.mean()),
+        "without": int((sizes == 0).sum()),
+        "always": len(lists.always),
+        "memory_bytes": {"total": sum(array.nbytes for array in (lists.starts, lists.columns, lists.always))},
+    }

@@ -50,10 +50,6 @@ class Case:
         return any(target.streaming for target in self.targets)
 
 
-REPRESENTATIVE = 512
-"""Pairs of lengths, evenly spaced among the sorted ones, for which a drawn profile's deviation from a plane counts."""
-
-
 @dataclass(frozen=True, slots=True)
 class DrawnProfiles:
     """Targets of one workload with profiles drawn within the error of their calibration."""

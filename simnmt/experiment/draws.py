@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base import random_streams
+from simnmt.experiment.accounts import request_costs
 from simnmt.experiment.cases import Case, Unit
-from simnmt.experiment.energy_setup import request_costs
 from simnmt.experiment.routes import Routes, clock_pace_s, half_overheads_s, routes
 from simnmt.network.link import bytes_per_token
 from simnmt.policies.decision import Knowledge, Resource
@@ -23,8 +23,7 @@ from simnmt.profile.cost import Plane
 from simnmt.profile.execution_fit import PlaneFit, fit_plane
 from simnmt.profile.power import RequestCost
 from simnmt.results.columns import Array
-from simnmt.results.request_log import Truth
-from simnmt.results.requests import Requests
+from simnmt.results.requests import Requests, Truth
 from simnmt.workload.length_regression import LengthFit, LengthRegression, fit_lengths
 from simnmt.workload.length_table import LengthTable
 from simnmt.world.inputs import Clients, Route

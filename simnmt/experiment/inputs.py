@@ -1,8 +1,8 @@
-"""Read the files that a scenario names (lengths, profiles, arrivals, links) and check that they fit each other."""
+"""Read the files that a scenario names (lengths, profiles, arrivals, links), and check that they and its metrics fit."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,9 +14,9 @@ import numpy as np
 from simnmt.base import random_streams
 from simnmt.base.errors import InputError
 from simnmt.base.suggestions import format_list
-from simnmt.experiment.cases import REPRESENTATIVE, Case, DrawnProfiles, RunPlan
-from simnmt.experiment.streaming_setup import StreamedDevice, streamed_device
-from simnmt.experiment.targets import Conversion, Decoding, Target
+from simnmt.experiment.accounts import unknown_spending
+from simnmt.experiment.cases import Case, DrawnProfiles, RunPlan
+from simnmt.experiment.targets import Conversion, Decoding, StreamedDevice, Target, streamed_device
 from simnmt.network.configuration import load_network
 from simnmt.profile.blocks import ProfileError
 from simnmt.profile.calibration_error import CalibrationDraws, lacking_samples
@@ -26,16 +26,18 @@ from simnmt.profile.doubts import profile_doubts
 from simnmt.profile.origin import LengthUnit
 from simnmt.profile.profile_file import read_profile
 from simnmt.profile.profile_variant import DecoderChoice, with_decoder
-from simnmt.scenario.configuration import PROFILE_FILE, DeviceConfiguration, ScenarioConfiguration
+from simnmt.results.metrics import Assertion, Metric, columns_of, metric, objective_metric
+from simnmt.scenario.configuration import PROFILE_FILE, ScenarioConfiguration
 from simnmt.scenario.document import Document
-from simnmt.scenario.errors import ScenarioError, format_location
+from simnmt.scenario.errors import Location, ScenarioError, format_location
 from simnmt.workload.arrivals import BackToBack
 from simnmt.workload.configuration import CustomLengths
-from simnmt.workload.fertility import Fertility, check_fertility, convert_units, counting_remedy
 from simnmt.workload.length_table import LengthTable
-from simnmt.workload.length_units import Side
+from simnmt.workload.length_units import Fertility, Side, convert_units, counting_remedy
 
 Part = TypeVar("Part")
+REPRESENTATIVE = 512
+"""Pairs of lengths, evenly spaced among the sorted ones, for which a drawn profile's deviation from a plane counts."""
 
 
 class InputCache:
@@ -104,10 +106,10 @@ class _CaseReader:
         per_workload = (self.workload,) if isinstance(self.scenario.devices[device].profile, dict) else ()
         return self.naming("devices", device, "profile", *per_workload)
 
-    def path(self, device: str) -> Path | None:
-        """Return the file of a device's profile; None if a user brings it."""
+    def cost(self, device: str) -> CustomDevice | None:
+        """Return the cost function of a device; None if it has a profile."""
         profile = self.scenario.profile_of(device, self.workload)
-        return None if isinstance(profile, CustomDevice) else PROFILE_FILE.path(profile, self.base)
+        return profile if isinstance(profile, CustomDevice) and profile.profile is None else None
 
     def measured(self, device: str) -> DeviceProfile | None:
         """Return the profile of a device as it was measured or brought; None for a cost function."""
@@ -116,19 +118,6 @@ class _CaseReader:
             if isinstance(profile, CustomDevice):
                 return profile.profile
             return self.cache.get((profile, self.base), lambda: read_profile(PROFILE_FILE.path(profile, self.base)))
-
-    def cost(self, device: str) -> CustomDevice | None:
-        """Return the cost function of a device; None if it has a profile."""
-        profile = self.scenario.profile_of(device, self.workload)
-        return profile if isinstance(profile, CustomDevice) and profile.profile is None else None
-
-    def fitted_profile(self, device: str, table: LengthTable) -> DeviceProfile:
-        """Return a profile fitted to the cost function of a device on the pairs of the workload."""
-        cost = self.cost(device)
-        assert cost is not None
-        with self.naming_profile(device):
-            units = (table.src_unit, table.tgt_unit)
-            return profile_of_cost(cost, table.src_len, table.tgt_len, table.count, units, table.end_of_sentence)
 
     def case(self) -> Case:
         """Read the workload's lengths, its arrivals and the profiles of all devices."""
@@ -144,26 +133,20 @@ class _CaseReader:
                 key = lengths.model_dump_json(warnings=False), base
                 table = self.cache.get(key, partial(lengths.load, base))
             warnings = lengths.warnings(table)
-            stated = lengths.fertility
-            units: dict[Side, list[str]] = {
-                "src": [profile.length_unit.src for profile in known],
-                "tgt": [profile.length_unit.tgt for profile in known],
-            }
-            check_fertility(stated, "src", table.src_unit, units["src"])
-            check_fertility(stated, "tgt", table.tgt_unit, units["tgt"])
-            converts = stated is not None and bool(known) and all(len(set(of_side)) == 1 for of_side in units.values())
-            unit = known[0].length_unit if converts else LengthUnit(src=table.src_unit, tgt=table.tgt_unit)
+            stated = lengths.fertility or Fertility()
+            src_units = list(dict.fromkeys(profile.length_unit.src for profile in known))
+            tgt_units = list(dict.fromkeys(profile.length_unit.tgt for profile in known))
+            stated.check("src", table.src_unit, src_units)
+            stated.check("tgt", table.tgt_unit, tgt_units)
+            if lengths.fertility is not None and len(src_units) == len(tgt_units) == 1:
+                table = convert_units(table, stated, src_units[0], tgt_units[0])
             # Lengths count the end of a sentence as the first profile with decode steps does; `counted_in` adapts
             # the other profiles.
             stepping = [profile for profile in known if profile.step or profile.decoder or profile.sti]
-            ends = (stepping or known)[0].length_unit.end_of_sentence if known else table.end_of_sentence
-            table = convert_units(table, stated if converts else None, unit.src, unit.tgt, ends)
+            if known:
+                table = table.counting((stepping or known)[0].length_unit.end_of_sentence)
             table.split(scenario.fit.share, scenario.seed)  # refuses a corpus too small to split, here where its key is known
-        profiles = {device: profile or self.fitted_profile(device, table) for device, profile in measured.items()}
-        targets = tuple(
-            self.target(device, profile, _conversion(table, profile.length_unit, stated or Fertility()), table)
-            for device, profile in profiles.items()
-        )
+        targets = tuple(self.target(device, profile, table, stated) for device, profile in measured.items())
         with self.naming("workloads", name, "arrivals"):
             arrivals = scenario.workloads[name].arrivals.process(base)
         return Case(name, table, targets, arrivals, warnings)
@@ -187,8 +170,10 @@ class _CaseReader:
                 continue
             src, tgt = (1.0, 1.0) if target.conversion is None else (target.conversion.src, target.conversion.tgt)
             error = CalibrationDraws(measured, src * src_len, tgt * tgt_len)
-            key = f"profile {measured.name}"
-            profiles = (error.draw(random_streams.stream(seed, number, key)) for number in range(uncertainty.profiles))
+            profiles = [
+                error.draw(random_streams.stream(seed, number, f"profile {measured.name}"))
+                for number in range(uncertainty.profiles)
+            ]
             columns.append([self.with_profile(target, profile, case.table) for profile in profiles])
         if len(exact) == len(case.targets):
             reasons = format_list(f"{device}: {reason}" for device, reason in exact.items())
@@ -203,16 +188,24 @@ class _CaseReader:
         charged, choice = self.charged_profile(target.device, profile, target.conversion, table)
         return replace(target, profile=charged, decoder=choice, decoding=self.decoding(target.device, charged))
 
-    def target(self, device: str, measured: DeviceProfile, conversion: Conversion | None, table: LengthTable) -> Target:
-        """Return how a device executes the workload's requests by its profile; `table`: the pairs that they are drawn from."""
-        part = self.scenario.devices[device]
+    def target(self, device: str, measured: DeviceProfile | None, table: LengthTable, stated: Fertility) -> Target:
+        """Return how a device executes the workload's requests; `table`: the pairs that they are drawn from."""
+        part, cost = self.scenario.devices[device], self.cost(device)
+        if measured is None:
+            assert cost is not None
+            with self.naming_profile(device):
+                units = (table.src_unit, table.tgt_unit)
+                measured = profile_of_cost(cost, table.src_len, table.tgt_len, table.count, units, table.end_of_sentence)
+        conversion = _conversion(table, measured.length_unit, stated)
         profile, choice = self.charged_profile(device, measured, conversion, table)
+        used = ["execution"] if part.sti is None else ["sti"]
+        used += ["step", "encoder", "overheads"] if part.batching is not None else []
+        used += ["decoder"] if part.decoder is not None else []
+        used += ["energy"] if measured.energy is not None else []
         # The doubts are those of the profile as measured: after a move to another decoder it has no variants.
-        beam = None if choice is None else choice.settings.beam
-        doubts = profile_doubts(measured, _used_cost_models(part, measured), beam=beam)
+        doubts = profile_doubts(measured, tuple(used), beam=None if choice is None else choice.settings.beam)
         effects = tuple(dict.fromkeys(doubt.effect for doubt in doubts if doubt.effect))
         decoding, streaming = self.decoding(device, profile), self.streaming(device, profile, table)
-        cost = self.cost(device)
         return Target(device, profile, effects, choice, decoding, streaming, conversion, cost=cost)
 
     def charged_profile(
@@ -231,32 +224,32 @@ class _CaseReader:
         self, device: str, profile: DeviceProfile, conversion: Conversion | None, table: LengthTable
     ) -> DeviceProfile:
         """Return the profile in the workload's unit. Raises `ProfileError` if it does not fit the workload."""
-        part, name, path = self.scenario.devices[device], self.workload, self.path(device)
+        part, name = self.scenario.devices[device], self.workload
+        unit = LengthUnit(src=table.src_unit, tgt=table.tgt_unit, end_of_sentence=table.end_of_sentence)
         if conversion is not None:
             for key in ("batching", "decoder", "sti"):
                 if getattr(part, key) is not None:
                     units = f"{conversion.src_unit} and {conversion.tgt_unit}"
                     what = f"{key} needs lengths in the profile's unit, {units}, but workload {name} is counted otherwise"
-                    raise ProfileError(what, path=path, remedy=counting_remedy("src", conversion.src_unit))
+                    raise ProfileError(what, remedy=counting_remedy("src", conversion.src_unit))
+            profile = profile.counted_in(unit, conversion.src, conversion.tgt)
         else:
-            for side, counted in (("src", table.src_unit), ("tgt", table.tgt_unit)):
+            sides: dict[Side, str] = {"src": table.src_unit, "tgt": table.tgt_unit}
+            for side, counted in sides.items():
                 expected = getattr(profile.length_unit, side)
                 if counted != expected:
                     what = f"the profile counts {side} lengths by {expected}, workload {name} by {counted}"
                     remedy = f"{counting_remedy(side, expected)}, or state workloads.{name}.lengths.fertility.{side}"
-                    raise ProfileError(what, path=path, remedy=remedy)
-        unit = LengthUnit(src=table.src_unit, tgt=table.tgt_unit, end_of_sentence=table.end_of_sentence)
-        profile = profile.counted_in(unit) if conversion is None else profile.counted_in(unit, conversion.src, conversion.tgt)
+                    raise ProfileError(what, remedy=remedy)
+            profile = profile.counted_in(unit)
         if not profile.plane.seconds(table.src_len, table.tgt_len).any():
-            what = f"no request of workload {name} would take any time"
-            raise ProfileError(what, path=path, remedy="correct the plane's fixed part")
+            raise ProfileError(f"no request of workload {name} would take any time", remedy="correct the plane's fixed part")
         share = outside_share(profile, table)
         if share > part.outside_range_share:
             (src_low, src_high), (tgt_low, tgt_high) = profile.valid_range.src_len, profile.valid_range.tgt_len
             raise ProfileError(
                 f"{100 * share:.1f} % of workload {name} lies outside the profile's range "
                 f"(source {src_low} to {src_high}, target {tgt_low} to {tgt_high} tokens)",
-                path=path,
                 remedy=f"take a profile measured on such lengths, or set devices.{device}.outside_range_share",
             )
         return profile
@@ -269,18 +262,14 @@ class _CaseReader:
         with self.naming_profile(device):
             cost = profile.decoding_cost
         batching = part.batching.batching
-        place = ("devices", device, "batching")
         if batching.size > cost.most_batch and not part.beyond_measured_batch:
-            what = (
-                f"batches of up to {batching.size}, but profile {profile.name} has step costs measured up to {cost.most_batch}"
-            )
-            remedy = (
-                f"give {cost.most_batch} or less, calibrate with --max-batch {batching.size}, "
-                f"or set devices.{device}.beyond_measured_batch: true"
-            )
-            if self.document is None:
-                raise ScenarioError(f"{'.'.join(place)}.size: {what}", remedy=remedy)
-            raise self.document.error((*place, "size"), what, remedy=remedy)
+            with self.naming("devices", device, "batching", "size"):
+                raise ScenarioError(
+                    f"batches of up to {batching.size}, but profile {profile.name} has step costs measured up to "
+                    f"{cost.most_batch}",
+                    remedy=f"give {cost.most_batch} or less, calibrate with --max-batch {batching.size}, "
+                    f"or set devices.{device}.beyond_measured_batch: true",
+                )
         # Where requests queue, executions whose every repeat counted differ in a batch too; the noise of others is small.
         is_alone = isinstance(self.scenario.workloads[self.workload].arrivals, BackToBack)
         varies = not is_alone and profile.execution.residual_quantiles is not None
@@ -288,7 +277,7 @@ class _CaseReader:
             cost = replace(cost, refill_s_fixed=0.0, refill_s_per_sentence=0.0)
             return Decoding(batching, cost, varies, free_refills=True)
         if batching.threshold and not profile.knows_refills:
-            with self.naming(*place):
+            with self.naming("devices", device, "batching"):
                 raise ProfileError(
                     f"a running batch is refilled, but the cost of that was not measured for profile {profile.name} "
                     "(overheads.refill_s_fixed and refill_s_per_sentence)",
@@ -313,15 +302,6 @@ class _CaseReader:
             return streamed_device(sti, profile, cost, table)
 
 
-def _used_cost_models(part: DeviceConfiguration, profile: DeviceProfile) -> tuple[str, ...]:
-    """Return the names of a profile's cost models by which a device executes."""
-    used = ["execution"] if part.sti is None else ["sti"]
-    used += ["step", "encoder", "overheads"] if part.batching is not None else []
-    used += ["decoder"] if part.decoder is not None else []
-    used += ["energy"] if profile.energy is not None else []
-    return tuple(used)
-
-
 def _conversion(table: LengthTable, unit: LengthUnit, stated: Fertility) -> Conversion | None:
     """Return how a profile's costs become costs per token of the workload; None if both count alike, or if none is stated."""
     if (unit.src, unit.tgt) == (table.src_unit, table.tgt_unit):
@@ -334,3 +314,66 @@ def _conversion(table: LengthTable, unit: LengthUnit, stated: Fertility) -> Conv
 def outside_share(profile: DeviceProfile, table: LengthTable) -> float:
     """Return the share of the pairs that lie outside the profile's range."""
     return float(table.count[profile.outside(table.src_len, table.tgt_len)].sum() / table.pairs)
+
+
+def check_criteria(plan: RunPlan, document: Document | None = None) -> None:
+    """Check the objective, the service level and the further metrics of a scenario.
+
+    Raises `ScenarioError` with the key, and with its place where there is a `document`, for a metric that the run of a
+    deployable policy would not know.
+    """
+    scenario = plan.scenario
+    criteria: list[tuple[Location, Metric, bool]] = [(("objective",), objective_metric(scenario.objective), False)]
+    criteria += [
+        (("slo", name), requirement.metric, True)
+        for name, requirement in zip(scenario.slo or {}, scenario.requirements, strict=True)
+    ]
+    criteria += [(("metrics", number), metric(name), False) for number, name in enumerate(scenario.metrics)]
+    deployable = [name for name, policy in scenario.policies.items() if not policy.knows_truth]
+    for location, known, is_limited in criteria:
+        for policy in [None, *(deployable if is_limited or known.label else [])]:
+            if (error := _fault(plan, known, policy)) is not None:
+                raise (document or Document(None)).error(location, error.what, remedy=error.remedy, key=True)
+
+
+def check_assertion(plan: RunPlan, assertion: Assertion) -> None:
+    """Raise `InputError` for an assertion on a metric that the run will not know, of the named policy or of any."""
+    policies = [assertion.policy] if assertion.policy is not None else list(plan.scenario.policies)
+    faults = [_fault(plan, assertion.requirement.metric, policy) for policy in policies]
+    if faults[0] is not None and None not in faults:
+        raise InputError(f"{assertion}: {faults[0].what}", remedy=faults[0].remedy)
+
+
+def with_metrics(plan: RunPlan, assertions: Iterable[Assertion]) -> RunPlan:
+    """Return the plan whose scenario also names the metrics of assertions that it would not measure."""
+    scenario = plan.scenario
+    measured = {*columns_of(scenario.measured_metrics)}
+    asserted = dict.fromkeys(assertion.requirement.metric for assertion in assertions)
+    added = [known.name for known in asserted if known.column not in measured]
+    return replace(plan, scenario=scenario.model_copy(update={"metrics": [*scenario.metrics, *added]}))
+
+
+def _fault(plan: RunPlan, known: Metric, policy: str | None) -> InputError | None:
+    """Return why a run would not know a metric, of a policy or whatever the policy; None if it would know it."""
+    scenario, name = plan.scenario, f"{known.name} is not known"
+    try:
+        known.check_requests(scenario.requests - scenario.warm_up_requests)
+    except InputError as error:
+        return error
+    if policy is None:
+        return None
+    for case in plan.cases.values():
+        if known.label and (unknown := unknown_spending(scenario, case, known.column)) is not None:
+            return InputError(f"{name}: {unknown[0]}", remedy=unknown[1])
+        if known.name == "deadline_met_share" and scenario.workloads[case.name].deadline_ms is None:
+            what = f"{name}: workload {case.name} has no deadline"
+            return InputError(what, remedy=f"give workloads.{case.name}.deadline_ms, or leave it out")
+        used = scenario.policies[policy].devices_of(list(scenario.devices)) if known.sample == "first_token" else ()
+        for target in case.targets:
+            # Only a device that decodes step by step knows the end of the first step.
+            stepwise = target.streamed is not None or (case.batches and target.decoding is not None)
+            if target.device in used and not stepwise:
+                what = f"{known.name} of {policy} is not known: {target.device} executes requests of {case.name} one by one"
+                remedy = "let it batch in an open or closed loop, or leave out the policy or the metric"
+                return InputError(what, remedy=remedy)
+    return None

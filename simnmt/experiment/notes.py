@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from simnmt.base.suggestions import format_list
 from simnmt.devices.streaming_configuration import MEGABYTE
+from simnmt.experiment.accounts import AVAILABILITY, box_powers
 from simnmt.experiment.cases import Case, RunPlan
 from simnmt.experiment.draws import Learnt
-from simnmt.experiment.energy_setup import box_powers
-from simnmt.experiment.fault_setup import AVAILABILITY
 from simnmt.experiment.inputs import outside_share
 from simnmt.experiment.targets import Target
 from simnmt.network.link import Link

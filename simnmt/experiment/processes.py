@@ -9,7 +9,6 @@ its workers, and when the parent was killed they worked on for more than 25 s, w
 from __future__ import annotations
 
 import ipaddress
-import itertools
 import logging
 import multiprocessing
 import os
@@ -22,7 +21,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import CancelledError
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from importlib import import_module
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
@@ -78,15 +77,16 @@ def run_in_processes(
     def start() -> Any:
         ours, theirs = context.Pipe()
         process = context.Process(target=_serve, args=(work, theirs), daemon=True)
-        with _signals_held():
+        processes[ours] = process
+        with _signals_blocked() if hasattr(signal, "pthread_sigmask") else nullcontext():
             process.start()
-            theirs.close()
-            processes[ours] = process
+        theirs.close()
         return ours
 
-    def hand_out(pipe: Any = None) -> None:
+    def hand_out(pipe: Any) -> None:
         # One task at a time for each: a second in the pipe could block us while an answer blocks the other side.
-        for index, task in itertools.islice(waiting, 1):
+        index, task = next(waiting, (-1, None))
+        if index >= 0:
             pipe = pipe or start()
             at_work[pipe] = index
             with suppress(OSError):  # of a process that died, which its end of the pipe shows
@@ -94,51 +94,54 @@ def run_in_processes(
 
     try:
         for _ in range(min(jobs, len(tasks))):
-            hand_out()
+            hand_out(None)
         while at_work:
             pipe: Any
             for pipe in wait(list(at_work)):
-                index = at_work[pipe]
-                idle = pipe
+                index, idle = at_work.pop(pipe), pipe
                 try:
                     answer, error, trace = pipe.recv()
                 except (EOFError, OSError):
                     answer, error, trace, idle = None, SimnmtError(DIED), "", None
+                    processes.pop(pipe).join()
                 if error is not None:
                     error.__cause__ = RuntimeError(f"in another process:\n{trace}") if trace else None
                     if failed is None:
                         _LOG.info("a task raised %s", type(error).__name__, exc_info=error)
                         raise error
                     answer = failed(tasks[index], error)
-                if idle is None:
-                    processes.pop(pipe).join()
-                del at_work[pipe]
                 hand_out(idle)
                 yield index, answer
     finally:
         for ours, process in processes.items():
-            if at_work:
-                process.kill()  # SIGTERM is ignored where our parent ignores it
             ours.close()
-            process.join()
+            if process.pid is not None:
+                if at_work:
+                    process.kill()  # SIGTERM is ignored where our parent ignores it
+                process.join()
 
 
-def run_tasks(
-    work: Callable[[Task], Answer], tasks: Sequence[Task], jobs: int, progress: Callable[[int, int], None] | None = None
+def answers_of(
+    work: Callable[[Task], Answer], tasks: Sequence[Task], jobs: int, progress: Callable[[float, int], None] | None = None
 ) -> list[Answer]:
     """Return the answers of all tasks in their order, computed in this process or on `jobs` others.
 
-    `progress` is called after each task with the tasks done and the number of all tasks.
+    `progress`: called after each task with the tasks done and the number of all tasks.
     """
     several = min(jobs, len(tasks)) > 1
-    finished = run_in_processes(work, tasks, jobs) if several else ((at, work(task)) for at, task in enumerate(tasks))
     answers: dict[int, Answer] = {}
-    with closing(finished):
+    with closing(run_in_processes(work, tasks, jobs) if several else run_here(work, tasks)) as finished:
         for index, answer in finished:
             answers[index] = answer
             if progress is not None:
                 progress(len(answers), len(tasks))
     return [answers[index] for index in range(len(tasks))]
+
+
+def run_here(work: Callable[[Task], Answer], tasks: Sequence[Task]) -> Answers[Answer]:
+    """Run `work(task)` for every task in this process."""
+    for index, task in enumerate(tasks):
+        yield index, work(task)
 
 
 def _serve(work: Callable[[Task], Answer], pipe: Connection) -> None:
@@ -170,29 +173,14 @@ def _end_with_parent() -> None:
 
 
 @contextmanager
-def _signals_held() -> Iterator[None]:
-    """Hold Ctrl-C and a closing terminal back for the moments of a start, and let them through at its end.
-
-    The process inherits the mask, so that it never gets them, even before Python itself runs: the parent ends it.
-    """
-    held: list[int] = []
-    before = {}
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ()) if hasattr(signal, "pthread_sigmask") else None
-    if threading.current_thread() is threading.main_thread():
-        # The mask is this thread's alone: a thread of numpy may take the signal, which Python then handles here.
-        before = {number: signal.signal(number, lambda number, _: held.append(number)) for number in SIGNALS}
+def _signals_blocked() -> Iterator[None]:
+    """Block Ctrl-C and a closing terminal: a process that starts here inherits that, so that its parent alone ends it."""
+    resource_tracker.ensure_running()  # else the first start starts it, which lets SIGINT through again
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
-        if mask is not None:
-            resource_tracker.ensure_running()  # else the first start starts it, which lets SIGINT through again
-            signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         yield
     finally:
-        if mask is not None:
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        for number in held:
-            signal.raise_signal(number)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 class ClusterError(InputError):
@@ -246,13 +234,10 @@ def run_on_cluster(
         indices = {client.submit(work, task, pure=False): index for index, task in enumerate(tasks)}
         for future in distributed.as_completed(indices, loop=client.loop):
             index = indices[future]
-            if future.status == "finished":
-                yield index, future.result()
-            elif future.status == "error":
-                raised = future.exception()
-                yield index, failed(tasks[index], raised)
-            else:
+            if future.status not in ("finished", "error"):
                 raise lost
+            answer = future.result() if future.status == "finished" else failed(tasks[index], future.exception())
+            yield index, answer
     except (OSError, CancelledError):
         raise lost from None
     finally:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from itertools import chain, product
+from itertools import product
 
 from simnmt.experiment.cases import RunPlan, ShareDone, Unit
 from simnmt.experiment.draws import Learnt
@@ -15,14 +15,19 @@ from simnmt.experiment.processes import run_in_processes, worthwhile_processes
 from simnmt.experiment.targets import Target
 from simnmt.experiment.units import UnitResult, devices, expected_s, known_misroutes, run_unit
 from simnmt.policies.cnmt import CNmtPolicy
-from simnmt.results.precision import describe_precision, next_replications
-from simnmt.results.prediction import describe_exact, describe_predictions, with_predictions
-from simnmt.results.recommendation import Goal, Roles, recommend
-from simnmt.results.request_log import Misroutes, RequestLog
-from simnmt.results.requests import Engine
+from simnmt.results.recommendation import Goal, Roles, describe_precision, next_replications, recommend
+from simnmt.results.requests import Engine, Misroutes, RequestLog
 from simnmt.results.run import Cell, Run
 from simnmt.results.stability import mark_unstable, with_stability
-from simnmt.results.statistics import change_columns, change_percent, interval_columns, over_replications
+from simnmt.results.statistics import (
+    change_columns,
+    change_percent,
+    describe_exact,
+    describe_predictions,
+    interval_columns,
+    over_replications,
+    with_predictions,
+)
 from simnmt.results.summary import Numbers, Place, Row, Runs, by_cell, comparisons, replicated, rows, with_regret
 from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.workload.arrivals import BackToBack
@@ -30,7 +35,6 @@ from simnmt.world.structures import library
 
 Progress = Callable[[float, int], None]
 """Called with the number of finished units and the number of all units."""
-
 
 _LOG = logging.getLogger("simnmt.experiment")
 
@@ -57,13 +61,7 @@ def run_plan(
     units: list[Unit] = []
     results: list[UnitResult] = []
     while True:
-        # Replication by replication, so that further ones are appended.
-        places = product(range(plan.scenario.replications), plan.cases.values(), plan.networks.items())
-        units += [
-            Unit(plan.scenario, case, network, links, replication, engine=engine)
-            for number, (replication, case, (network, links)) in enumerate(places)
-            if number >= len(units)
-        ]
+        units += units_of(plan, engine)[len(units) :]
         results += _run(units, len(results), jobs, progress)
         result = _result(plan, units, results)
         for policy, engine_of_policy in result.engines.items():
@@ -76,43 +74,22 @@ def run_plan(
             result = replace(result, precision=describe_precision(result.summary_rows, objective, until_precision))
             break
         plan = replace(plan, scenario=plan.scenario.model_copy(update={"replications": replications}))
-    return _with_predictions(plan, result, units, results, jobs, progress)
-
-
-def _with_predictions(
-    plan: RunPlan,
-    result: Run,
-    units: list[Unit],
-    results: list[UnitResult],
-    jobs: int | None,
-    progress: Progress | None,
-) -> Run:
-    """Run the units with drawn profiles and return the result with prediction intervals; the same result if none are drawn.
-
-    Draw number n runs in replication n modulo the replications alone, and is compared with the unit of the calibrated profiles
-    in that replication. Both meet the same requests, so their difference is the effect of the profiles, almost without the
-    noise of replications. Every draw in every replication would cost `replications` times as much for nearly the same interval.
-    """
-    uncertainty, scenario = plan.scenario.profile_uncertainty, plan.scenario
+    uncertainty = plan.scenario.profile_uncertainty
     if uncertainty is None or not plan.drawn:
         return result
-    places = product(range(uncertainty.profiles), plan.cases.values(), plan.networks.items())
+    # Draw n runs in replication n modulo the replications alone, and is compared with the unit of the calibrated profiles in
+    # that replication. Both meet the same requests, so their difference is the effect of the profiles, almost without the noise
+    # of replications. Every draw in every replication would cost `replications` times as much for nearly the same interval.
+    places = len(plan.cases) * len(plan.networks)
     drawn_units = [
-        Unit(
-            scenario,
-            replace(case, targets=plan.drawn[case.name].targets[number]),
-            network,
-            links,
-            number % scenario.replications,
-            calibrated=case,
-            engine=units[0].engine,
-        )
-        for number, case, (network, links) in places
+        replace(unit, case=replace(unit.case, targets=plan.drawn[unit.case.name].targets[number]), calibrated=unit.case)
+        for number in range(uncertainty.profiles)
+        for unit in units[number % plan.scenario.replications * places :][:places]
     ]
     drawn = _run(units + drawn_units, len(units), jobs, progress)
-    drawn_numbers = [(unit.replication, of_unit.numbers) for unit, of_unit in zip(drawn_units, drawn, strict=True)]
-    runs = _in_order(scenario, units, results)
-    table, compared = with_predictions(result.summary_rows, result.comparisons, runs, drawn_numbers, uncertainty.confidence)
+    numbers = [(unit.replication, of_unit.numbers) for unit, of_unit in zip(drawn_units, drawn, strict=True)]
+    runs = in_order(plan.scenario, units, results)
+    table, compared = with_predictions(result.summary_rows, result.comparisons, runs, numbers, uncertainty.confidence)
     exact = {device: reason for case in plan.drawn.values() for device, reason in case.exact.items()}
     return replace(
         result,
@@ -123,18 +100,28 @@ def _with_predictions(
     )
 
 
+def units_of(plan: RunPlan, engine: Engine | None, *, keeps_requests: bool = True) -> list[Unit]:
+    """Return the units of a plan, replication by replication, so that those of further replications come last."""
+    return [
+        Unit(plan.scenario, case, network, links, replication, engine=engine, keeps_requests=keeps_requests)
+        for replication in range(plan.scenario.replications)
+        for case in plan.cases.values()
+        for network, links in plan.networks.items()
+    ]
+
+
 def _run(units: list[Unit], begin: int, jobs: int | None, progress: Progress | None) -> list[UnitResult]:
     """Run the units from number `begin` on, and return their results in order."""
-    waiting, results = units[begin:], {}
+    waiting, results = units[begin:], dict[int, UnitResult]()
     library()  # warns here, and not in every process, if it cannot be used
     if jobs is None:
-        jobs = worthwhile_processes(sum(map(expected_s, waiting)))
+        jobs = worthwhile_processes(sum(expected_s(unit.scenario, unit.engine) for unit in waiting))
 
     def within(index: int) -> ShareDone | None:
         return None if progress is None else lambda share: progress(begin + index + share, len(units))
 
-    in_order = ((index, run_unit(unit, within(index))) for index, unit in enumerate(waiting))
-    with closing(run_in_processes(run_unit, waiting, jobs) if min(jobs, len(waiting)) > 1 else in_order) as finished:
+    here = ((index, run_unit(unit, within(index))) for index, unit in enumerate(waiting))
+    with closing(run_in_processes(run_unit, waiting, jobs) if min(jobs, len(waiting)) > 1 else here) as finished:
         for done, (index, result) in enumerate(finished, start=begin + 1):
             results[index] = result
             if progress is not None:
@@ -144,9 +131,7 @@ def _run(units: list[Unit], begin: int, jobs: int | None, progress: Progress | N
 
 def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> Run:
     scenario = plan.scenario
-    roles = roles_of(scenario)
-    open_loops = [case.name for case in plan.cases.values() if case.arrivals.discipline == "open"]
-    numbers, table = summarise(scenario, _in_order(scenario, units, results), open_loops)
+    numbers, table = summarise(plan, in_order(scenario, units, results))
     # Of the kind C-NMT, all are compared with the first, and with the one that differs by a view alone.
     cnmt = {name: policy for name, policy in scenario.policies.items() if isinstance(policy, CNmtPolicy)}
     views = (("sees_backlog", False), ("batch", "plain"), ("plan_state", "ignored"))
@@ -156,61 +141,53 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> Run:
         if getattr(policy, view) != blind
     ]
     baselines = [name for name in scenario.policies if name not in cnmt or cnmt[name] in plain]
-    compared = mark_unstable(comparisons(numbers, baselines), table)
     by_place: dict[tuple[str, str], list[UnitResult]] = {}
+    engines: dict[str, set[str]] = {}
+    engine_reasons: dict[str, str] = {}
     for unit, result in zip(units, results, strict=True):
         by_place.setdefault((unit.case.name, unit.network), []).append(result)
+        for policy, (engine, reason) in result.engines.items():
+            engines.setdefault(policy, set()).add(engine)
+            if reason:
+                engine_reasons[policy] = reason
     first = [(unit, result) for unit, result in zip(units, results, strict=True) if unit.replication == 0]
     learnt = {unit.case.name: result.learnt for unit, result in first}
-    goal = goal_of(scenario)
+    goal, roles = goal_of(scenario), roles_of(scenario)
     recommendations = [
         recommend(of_cell, numbers, roles, goal, _reason(scenario, place[0], learnt[place[0]], by_place[place]))
         for place, of_cell in by_cell(table).items()
     ]
-    cells, (engines, engine_reasons) = [cell_of(unit, result) for unit, result in first], _engines(results)
     cautions = dict.fromkeys(record["caution"] for record in recommendations if record["caution"])
     return Run(
         name=scenario.name,
         seed=scenario.seed,
         summary_rows=table,
-        comparisons=compared,
+        comparisons=mark_unstable(comparisons(numbers, baselines), table),
         recommendations=recommendations,
         fits=[row for case in plan.cases.values() for row in fits(case, learnt[case.name])],
-        cells=cells,
+        cells=[cell_of(unit, result) for unit, result in first],
         notes=[*notes(plan, learnt, table, engine_reasons), *cautions],
         warnings=warnings(plan, table),
         scope=list(describe_scope(plan)),
         gaps=_gaps(scenario, by_place),
         replicated=replicated(numbers, scenario.measured_metrics),
         scenario=scenario.document(),
-        engines=engines,
+        engines={policy: ", ".join(sorted(names)) for policy, names in engines.items()},
         engine_reasons=engine_reasons,
     )
 
 
-def summarise(scenario: ScenarioConfiguration, runs: Runs, open_loops: Sequence[str]) -> tuple[Runs, list[Row]]:
-    """Return the numbers of each replication with the regret, and the rows of the summary with the overloaded devices.
-
-    `open_loops`: workloads whose requests arrive by themselves, and so may overload a device.
-    """
+def summarise(plan: RunPlan, runs: Runs) -> tuple[Runs, list[Row]]:
+    """Return the numbers of each replication with the regret, and the rows of the summary with the overloaded devices."""
+    scenario = plan.scenario
     runs = with_regret(runs, roles_of(scenario).oracle)
     table = rows(runs, scenario.requests, metrics=scenario.measured_metrics)
+    # Only requests that arrive by themselves can overload a device.
+    open_loops = [name for name, case in plan.cases.items() if case.arrivals.discipline == "open"]
     return runs, with_stability(table, runs, {name: devices(scenario, name) for name in open_loops})
 
 
-def _engines(results: list[UnitResult]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the engine of the world by policy, `compiled, reference` where units had different ones, and why it was the
-    reference."""
-    engines: dict[str, set[str]] = {}
-    reasons: dict[str, str] = {}
-    for policy, (engine, reason) in chain.from_iterable(result.engines.items() for result in results):
-        engines.setdefault(policy, set()).add(engine)
-        if reason:
-            reasons[policy] = reason
-    return {policy: ", ".join(sorted(names)) for policy, names in engines.items()}, reasons
-
-
-def _in_order(scenario: ScenarioConfiguration, units: Sequence[Unit], results: Sequence[UnitResult]) -> Runs:
+def in_order(scenario: ScenarioConfiguration, units: Sequence[Unit], results: Sequence[UnitResult]) -> Runs:
     """Return the numbers of each replication by workload, network and policy in the order of the scenario."""
     runs: dict[Place, list[Numbers]] = {
         place: [] for place in product(scenario.workloads, scenario.networks, scenario.policies)
@@ -256,14 +233,12 @@ def _reason(scenario: ScenarioConfiguration, workload: str, learnt: Learnt, resu
 
 def _gaps(scenario: ScenarioConfiguration, by_place: Mapping[tuple[str, str], list[UnitResult]]) -> list[Row]:
     """Return the gap analysis of every workload and network; empty if none was asked for."""
-    policy = scenario.analysed_policy
-    if policy is None or not scenario.gap_analysis:
-        return []
-    totals_s = {
-        place: {removed: [result.gap_totals_s[removed] for result in results] for removed in results[0].gap_totals_s}
-        for place, results in by_place.items()
-    }
-    return [row for place, by_removed in totals_s.items() for row in gap_rows(*place, policy, by_removed)]
+    policy, gaps = scenario.analysed_policy, list[Row]()
+    if policy is not None and scenario.gap_analysis:
+        for place, results in by_place.items():
+            names = results[0].gap_totals_s
+            gaps += gap_rows(*place, policy, {name: [result.gap_totals_s[name] for result in results] for name in names})
+    return gaps
 
 
 def gap_rows(workload: str, network: str, policy: str, totals_s: Mapping[str, list[float]]) -> Iterator[Row]:

@@ -2,14 +2,14 @@
 
 The folder of a sweep:
 
-    sweep.json                    what is swept, by which version of simnmt, and the SHA-256 of all inputs
-    scenario.input.yaml           the scenario as given
-    tasks/POINT-REPLICATION.json  the numbers of one replication of one point
-    failed.json                   errors of the tasks that failed at the last attempt
-    sweep.parquet                 the table, once all tasks have ended
-    sweep.html                    its page
+    sweep.json            what is swept, by which version of simnmt, and the SHA-256 of all inputs
+    scenario.input.yaml   the scenario as given
+    points/NUMBER.json    the rows of one point
+    failed.json           errors of the points that failed at the last attempt
+    sweep.parquet         the table, once all points have ended
+    sweep.html            its page
 
-Each file is written whole, and a task that has its file does not run again. All policies and points meet random numbers of the
+Each file is written whole, and a point that has its file does not run again. All policies and points meet random numbers of the
 same keys (common random numbers), since points share the seed.
 """
 
@@ -19,11 +19,10 @@ import hashlib
 import itertools
 import json
 import os
-import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from math import inf
 from pathlib import Path
@@ -32,18 +31,16 @@ from typing import Any
 from simnmt.base import VERSION, files
 from simnmt.base.configuration import input_files
 from simnmt.base.errors import InputError, SimnmtError, describe_error
-from simnmt.experiment.cases import Unit
-from simnmt.experiment.criteria import check_criteria
-from simnmt.experiment.inputs import InputCache, read_inputs
-from simnmt.experiment.processes import Answers, run_in_processes, run_on_cluster, worthwhile_processes
-from simnmt.experiment.run import Progress, goal_of, roles_of, summarise
-from simnmt.experiment.units import run_unit
-from simnmt.results.metrics import Metric, metric_of_column, objective_metric
+from simnmt.experiment.inputs import InputCache, check_criteria, read_inputs
+from simnmt.experiment.processes import Answers, run_here, run_in_processes, run_on_cluster, worthwhile_processes
+from simnmt.experiment.run import Progress, goal_of, in_order, roles_of, summarise, units_of
+from simnmt.experiment.units import expected_s, run_unit
+from simnmt.results.metrics import metric, metric_of_column, objective_metric
 from simnmt.results.recommendation import recommend
 from simnmt.results.requests import Engine
 from simnmt.results.run_directory import INPUT, sha256
 from simnmt.results.statistics import Estimate, change_percent, interval_columns
-from simnmt.results.summary import Numbers, Place, Row, Runs, by_cell
+from simnmt.results.summary import Row, Runs, by_cell
 from simnmt.results.sweep_table import (
     BEST,
     BOUND,
@@ -64,8 +61,8 @@ from simnmt.scenario.source import Source, describe_separate_runs
 from simnmt.scenario.varied_keys import Sweep, VariedKey
 from simnmt.world.structures import library
 
-TASKS, FAILED = "tasks", "failed.json"
-FORMAT = 3
+POINTS, FAILED = "points", "failed.json"
+FORMAT = 4
 """Version of the folder's form."""
 NOT_MADE = (Override.of(("gap_analysis",), False, "sweep"), Override.of(("profile_uncertainty",), None, "sweep"))
 """Parts of a run that a sweep leaves out at all points."""
@@ -84,49 +81,35 @@ class Point:
     """Value of each swept key, as plain data."""
     scenario: ScenarioConfiguration
     """The scenario at this point, with absolute paths."""
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """One replication of one point."""
-
-    point: Point
-    replication: int
-    inputs: tuple[tuple[str, str], ...]
+    inputs: tuple[tuple[str, str], ...] = ()
     """Path and SHA-256 of each file that the sweep reads, users' code included."""
     version: str = VERSION
 
-    @property
-    def file(self) -> str:
-        """Name of the file of its result."""
-        return f"{self.point.number}-{self.replication}.json"
-
 
 @dataclass(frozen=True, slots=True)
-class TaskResult:
-    """The result of one task: the numbers of its runs, or the error that ended it."""
+class PointResult:
+    """The rows of one point, or the error that ended it."""
 
     point: int
-    replication: int
-    runs: tuple[tuple[str, str, str, Numbers], ...] = ()
-    """Workload, network, policy and numbers of each run."""
-    open_loops: tuple[str, ...] = ()
-    """Workloads whose requests arrive by themselves, and so may overload a device."""
+    rows: tuple[Row, ...] = ()
+    """A row for each workload, network and policy, without the swept keys; metrics in their units."""
+    metrics: tuple[str, ...] = ()
+    """Names of the metrics that some row knows."""
     error: str = ""
-    """One line; empty if the task succeeded."""
+    """One line; empty if the point succeeded."""
     trace: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class SweepResult:
-    """A sweep that has ended, with its table and the tasks that failed."""
+    """A sweep that has ended, with its table and the points that failed."""
 
     directory: Path
     table: SweepTable
     points: int
-    failures: list[TaskResult]
+    failures: list[PointResult]
     ran: int
-    """Tasks that ran now; the others had been finished before."""
+    """Points that ran now; the others had been finished before."""
 
 
 def make_points(sweep: Sweep, source: Source, *, allow_code: bool = False) -> list[Point]:
@@ -149,31 +132,33 @@ def make_points(sweep: Sweep, source: Source, *, allow_code: bool = False) -> li
     return [Point(number, values, with_values(values)[0]) for number, values in enumerate(combinations)]
 
 
-def run_task(task: Task, engine: Engine | None = None) -> TaskResult:
-    """Run a task in this process; an error is its result."""
+def run_point(point: Point, engine: Engine | None = None) -> PointResult:
+    """Run all replications of a point in this process; an error is its result."""
     try:
-        if task.version != VERSION:
-            raise InputError(f"this worker has simnmt {VERSION}, and the sweep is of {task.version}")
-        for path, digest in task.inputs:
+        if point.version != VERSION:
+            raise InputError(f"this worker has simnmt {VERSION}, and the sweep is of {point.version}")
+        for path, digest in point.inputs:
             status = Path(path).stat()
             if _digest(path, status.st_size, status.st_mtime_ns) != digest:
                 raise InputError("an input that has changed since the sweep began", path=path, remedy="restore it")
-        plan = read_inputs(task.point.scenario, Path.cwd(), cache=_cache_of(task.inputs))
-        runs: list[tuple[str, str, str, Numbers]] = []
-        for case, (network, links) in itertools.product(plan.cases.values(), plan.networks.items()):
-            unit = Unit(plan.scenario, case, network, links, task.replication, engine=engine, keeps_requests=False)
-            for place, numbers in run_unit(unit).numbers.items():
-                # Without numpy's types, since results travel as JSON.
-                runs.append((*place, {name: None if value is None else float(value) for name, value in numbers.items()}))
-        open_loops = tuple(case.name for case in plan.cases.values() if case.arrivals.discipline == "open")
-        return TaskResult(task.point.number, task.replication, tuple(runs), open_loops)
+        plan = read_inputs(point.scenario, Path.cwd(), cache=_cache_of(point.inputs))
+        units = units_of(plan, engine, keeps_requests=False)
+        runs, summary = summarise(plan, in_order(plan.scenario, units, list(map(run_unit, units))))
+        rows: list[Row] = []
+        metrics: dict[str, None] = {}
+        for of_cell in by_cell(summary).values():
+            for row, standing in zip(of_cell, _standings(point.scenario, of_cell, runs), strict=True):
+                place = {name: row[name] for name in ("workload", "network", "policy", "replications", "requests")}
+                rows.append(place | standing | _with_metrics(row, metrics))
+        known = tuple(name for name in metrics if any(row.get(name) is not None for row in rows))
+        return PointResult(point.number, tuple(rows), known)
     except Exception as error:
-        return _failed(task, error)
+        return _failed(point, error)
 
 
-def _failed(task: Task, error: BaseException) -> TaskResult:
+def _failed(point: Point, error: BaseException) -> PointResult:
     line = str(error) if isinstance(error, SimnmtError) else f"{type(error).__name__}: {describe_error(error)}"
-    return TaskResult(task.point.number, task.replication, error=line, trace="".join(traceback.format_exception(error)))
+    return PointResult(point.number, error=line, trace="".join(traceback.format_exception(error)))
 
 
 @lru_cache(maxsize=1024)
@@ -187,30 +172,26 @@ def _cache_of(inputs: tuple[tuple[str, str], ...]) -> InputCache:
     return InputCache()
 
 
-def run_tasks(tasks: Sequence[Task], jobs: int | None, engine: Engine | None, cluster: str | None) -> Answers[TaskResult]:
-    """Yield the results of tasks as they end.
+def run_points(points: Sequence[Point], jobs: int | None, engine: Engine | None, cluster: str | None) -> Answers[PointResult]:
+    """Yield the results of points as they end.
 
     Args:
-        tasks: the replications of each point one after another, since they share its inputs.
+        points: what to run.
         jobs: processes of this machine; None: as many as save time.
         engine: of the world; None: the compiled one where it covers a unit.
-        cluster: address of a Dask scheduler whose workers run the tasks; None: this machine runs them.
+        cluster: address of a Dask scheduler whose workers run the points; None: this machine runs them.
     """
-    run = partial(run_task, engine=engine)
+    run = partial(run_point, engine=engine)
     if cluster is not None:
-        yield from run_on_cluster(run, tasks, cluster, _failed)
-        return
+        return run_on_cluster(run, points, cluster, _failed)
     library()  # warns here, and not in every process, if it cannot be used
-    first = 0
-    if jobs is None and tasks:
-        started_s = time.process_time()
-        yield 0, run(tasks[0])
-        first = 1
-        jobs = worthwhile_processes((time.process_time() - started_s) * (len(tasks) - 1))
-    if jobs is not None and min(jobs, len(tasks) - first) > 1:
-        yield from ((first + index, result) for index, result in run_in_processes(run, tasks[first:], jobs, _failed))
-    else:
-        yield from enumerate(map(run, tasks[first:]), start=first)
+    if jobs is None:
+        work_s = sum(
+            expected_s(of, engine) * len(of.workloads) * len(of.networks) * of.replications
+            for of in (point.scenario for point in points)
+        )
+        jobs = worthwhile_processes(work_s)
+    return run_in_processes(run, points, jobs, _failed) if min(jobs, len(points)) > 1 else run_here(run, points)
 
 
 def is_sweep_folder(path: Path) -> bool:
@@ -222,58 +203,57 @@ def run_sweep(
     sweep: Sweep,
     source: Source,
     folder: Path,
-    execute: Callable[[Sequence[Task]], Answers[TaskResult]],
+    execute: Callable[[Sequence[Point]], Answers[PointResult]],
     progress: Progress | None = None,
     *,
     announce: Callable[[str], None] = lambda line: None,
     allow_code: bool = False,
 ) -> SweepResult:
-    """Run the tasks of a sweep that are not finished yet, and write its table (`simnmt.sweep`).
+    """Run the points of a sweep that are not finished yet, and write its table (`simnmt.sweep`).
 
-    `source`: the scenario with the overrides that hold at all points; `execute`: runs the tasks (`run_tasks`).
+    `source`: the scenario with the overrides that hold at all points; `execute`: runs the points (`run_points`).
     Raises the errors of `make_points`, and `SweepFolderError` for a folder of something else, all before anything runs.
     """
     points = make_points(sweep, source, allow_code=allow_code)
     paths = dict.fromkeys(str(path) for point in points for path in input_files(point.scenario, Path.cwd()).values())
     inputs = {path: sha256(Path(path)) for path in paths} | source.code_digests
-    tasks = [
-        Task(point, replication, tuple(inputs.items()))
-        for point in points
-        for replication in range(point.scenario.replications)
-    ]
     _open_folder(folder, sweep, source, inputs)
     announce(f"sweep folder: {folder} (if it stops: simnmt sweep {folder})")
     if separate := describe_separate_runs(source.scenario):
         announce(separate)
-    waiting = [task for task in tasks if _read_result(folder, task) is None]
-    failures, done = [], len(tasks) - len(waiting)
+    results = {point.number: _read_result(folder / POINTS / f"{point.number}.json") for point in points}
+    waiting = [replace(point, inputs=tuple(inputs.items())) for point in points if results[point.number] is None]
+    failures, done = [], len(points) - len(waiting)
     if progress is not None:
-        progress(done, len(tasks))
-    with closing(execute(waiting)) as results:
-        for number, (index, result) in enumerate(results, start=done + 1):
+        progress(done, len(points))
+    with closing(execute(waiting)) as ended:
+        for number, (_, result) in enumerate(ended, start=done + 1):
             if result.error:
                 failures.append(result)
             else:
-                _write_json(folder / TASKS / waiting[index].file, asdict(result))
+                _write_json(folder / POINTS / f"{result.point}.json", asdict(result))
+                results[result.point] = result
             if progress is not None:
-                progress(number, len(tasks))
-    failures.sort(key=lambda result: (result.point, result.replication))
+                progress(number, len(points))
+    failures.sort(key=lambda result: result.point)
     _write_json(folder / FAILED, [asdict(result) for result in failures])
-    table = _make_table(sweep, source.scenario, points, tasks, folder)
+    keys = [key.name for key in sweep.keys]
+    finished = [(point, known) for point in points if (known := results[point.number]) is not None]
+    table = SweepTable(
+        source.scenario.name,
+        source.scenario.seed,
+        objective_metric(source.scenario.objective).name,
+        tuple(keys),
+        tuple(map(metric, dict.fromkeys(name for _, result in finished for name in result.metrics))),
+        [
+            {POINT: point.number, **dict(zip(keys, point.values, strict=True))} | row
+            for point, result in finished
+            for row in result.rows
+        ],
+        failed=len(points) - len(finished),
+    )
     write_table(folder / TABLE, table)
     return SweepResult(folder, table, len(points), failures, len(waiting))
-
-
-def _header(sweep: Sweep, source: Source, inputs: dict[str, str]) -> dict[str, Any]:
-    """Return the content of sweep.json: enough to go on with the sweep, and to know another one."""
-    return {
-        "format": FORMAT,
-        "simnmt": VERSION,
-        "base": str(source.base),
-        "overrides": [[list(override.location), override.value] for override in sweep.overrides],
-        "keys": [[list(key.location), list(key.values)] for key in sweep.keys],
-        "inputs": {INPUT: hashlib.sha256(source.text).hexdigest(), **inputs, **source.packages},
-    }
 
 
 def _read_header(folder: Path) -> dict[str, Any]:
@@ -305,15 +285,22 @@ def read_sweep_folder(folder: Path) -> tuple[Sweep, Path]:
 
 
 def _open_folder(folder: Path, sweep: Sweep, source: Source, inputs: dict[str, str]) -> None:
-    """Make the folder of a sweep, or check that it holds the same sweep."""
-    header = _header(sweep, source, inputs)
+    """Make the folder of a sweep, or check that it holds the same sweep: sweep.json has what it takes to go on with it."""
+    header = {
+        "format": FORMAT,
+        "simnmt": VERSION,
+        "base": str(source.base),
+        "overrides": [[list(override.location), override.value] for override in sweep.overrides],
+        "keys": [[list(key.location), list(key.values)] for key in sweep.keys],
+    }
+    digests = {INPUT: hashlib.sha256(source.text).hexdigest(), **inputs, **source.packages}
     if is_sweep_folder(folder):
         recorded = _read_header(folder)
         for name, digest in recorded["inputs"].items():
-            if name != INPUT and header["inputs"].get(name, digest) != digest:
+            if name != INPUT and digests.get(name, digest) != digest:
                 what = f"input {name} has changed since the sweep began"
                 raise SweepFolderError(what, path=folder, remedy="restore it, or begin a new sweep")
-        if recorded != json.loads(json.dumps(header)):
+        if recorded != json.loads(json.dumps(header | {"inputs": digests})):
             remedy = f"go on with it: simnmt sweep {folder}, or choose another --out"
             raise SweepFolderError("another sweep is there", path=folder, remedy=remedy)
     else:
@@ -322,14 +309,14 @@ def _open_folder(folder: Path, sweep: Sweep, source: Source, inputs: dict[str, s
                 if any(folder.glob("[!.]*")):  # a killed start leaves a partial file, whose name begins with a dot
                     what = "the folder holds something else than a sweep"
                     raise SweepFolderError(what, path=folder, remedy="choose another --out")
-                _write_json(folder / HEADER, header)
+                _write_json(folder / HEADER, header | {"inputs": digests})
         except OSError as error:
             if error.errno in files.NO_ROOM:
                 raise
             raise SweepFolderError(f"cannot be written: {error.strerror}", path=folder, remedy="choose another --out") from None
     with files.written_whole(folder / INPUT) as partial:
         partial.write_bytes(source.text)
-    (folder / TASKS).mkdir(exist_ok=True)
+    (folder / POINTS).mkdir(exist_ok=True)
 
 
 def _write_json(path: Path, content: Any) -> None:
@@ -337,39 +324,12 @@ def _write_json(path: Path, content: Any) -> None:
         partial.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
 
-def _read_result(folder: Path, task: Task) -> TaskResult | None:
-    """Return the result of a finished task; None for none, or a damaged one."""
+def _read_result(path: Path) -> PointResult | None:
+    """Return the result of a finished point; None for none, or a damaged one."""
     try:
-        return TaskResult(**json.loads(files.read_bounded(folder / TASKS / task.file)))
+        return PointResult(**json.loads(files.read_bounded(path)))
     except (OSError, ValueError, TypeError, RecursionError):
         return None
-
-
-def _make_table(
-    sweep: Sweep, scenario: ScenarioConfiguration, points: Sequence[Point], tasks: Sequence[Task], folder: Path
-) -> SweepTable:
-    """Return the table of all points whose tasks have finished, in the order of the points however they ran."""
-    keys = tuple(key.name for key in sweep.keys)
-    table: list[Row] = []
-    metrics: dict[str, Metric] = {}
-    finished = 0
-    for number, of_point in itertools.groupby(tasks, lambda task: task.point.number):
-        results = [_read_result(folder, task) for task in of_point]
-        if None in results:
-            continue
-        finished += 1
-        point, runs = points[number], dict[Place, list[Numbers]]()
-        for workload, network, policy, numbers in (run for result in results if result for run in result.runs):
-            runs.setdefault((workload, network, policy), []).append(numbers)
-        with_regrets, summary = summarise(point.scenario, runs, results[0].open_loops if results[0] else ())
-        for of_cell in by_cell(summary).values():
-            for row, standing in zip(of_cell, _standings(point.scenario, of_cell, with_regrets), strict=True):
-                place = {POINT: number, **dict(zip(keys, point.values, strict=True))}
-                place |= {name: row[name] for name in ("workload", "network", "policy", "replications", "requests")}
-                table.append(place | standing | _with_metrics(row, metrics))
-    known = tuple(metric for metric in metrics.values() if any(row.get(metric.name) is not None for row in table))
-    objective = objective_metric(scenario.objective).name
-    return SweepTable(scenario.name, scenario.seed, objective, keys, known, table, failed=len(points) - finished)
 
 
 def _standings(scenario: ScenarioConfiguration, of_cell: Sequence[Row], runs: Runs) -> Iterator[Row]:
@@ -410,14 +370,14 @@ def _standings(scenario: ScenarioConfiguration, of_cell: Sequence[Row], runs: Ru
         }
 
 
-def _with_metrics(row: Row, metrics: dict[str, Metric]) -> Row:
-    """Return a row with its metrics in their units in place of the summary's columns, and add them to `metrics`."""
+def _with_metrics(row: Row, metrics: dict[str, None]) -> Row:
+    """Return a row with its metrics in their units in place of the summary's columns, and add their names to `metrics`."""
     changed: Row = {}
     for name, value in row.items():
         column = name.removesuffix("_low").removesuffix("_high")
-        if metric := metric_of_column(column):
-            metrics[column] = metric
-            name = f"{metric.name}{name.removeprefix(column)}"
-            value = None if value is None else min(value * metric.per_si_unit, metric.most or inf)
+        if known := metric_of_column(column):
+            metrics[known.name] = None
+            name = f"{known.name}{name.removeprefix(column)}"
+            value = None if value is None else min(value * known.per_si_unit, known.most or inf)
         changed[name] = value
     return changed

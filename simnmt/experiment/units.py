@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,19 +18,17 @@ from simnmt.batching.custom import CustomBatchingConfiguration
 from simnmt.devices import KINDS, Fifo, Kind
 from simnmt.devices.device import Balancer, ByNode, InTurn, LeastLoadedOfDrawn, LeastWork
 from simnmt.devices.failures import Failures
+from simnmt.experiment.accounts import down_times, link_faults, refuse_without_answers, unit_energy, with_faults
 from simnmt.experiment.cases import Case, ShareDone, Unit
 from simnmt.experiment.draws import Drawn, Learnt, draw, learn
-from simnmt.experiment.energy_setup import unit_energy
-from simnmt.experiment.fault_setup import down_times, fault_numbers, link_faults, refuse_without_answers, with_faults
 from simnmt.experiment.policy_setup import set_up_policy, truths_by_source
 from simnmt.experiment.routes import estimate_age_s
-from simnmt.experiment.targets import Decoding, Target
+from simnmt.experiment.targets import Decoding
 from simnmt.network.down_times import DownTimes
 from simnmt.policies import Decide
-from simnmt.results.device_accounts import StreamAccount, stream_account
-from simnmt.results.request_log import RequestLog, Truth, decision_regret_s, were_answered
-from simnmt.results.requests import Block, Engine, Trail
-from simnmt.results.summary import BatchesOfDevice, Device, Numbers, Place, known, measure
+from simnmt.results.device_accounts import BatchAccount, StreamAccount
+from simnmt.results.requests import Block, Engine, RequestLog, Trail, Truth, decision_regret_s, were_answered
+from simnmt.results.summary import Device, Numbers, Place, known, measure
 from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.world.engine import decode_all, simulate
 from simnmt.world.inputs import DecideFor, PolicySetup, World
@@ -54,31 +51,27 @@ def devices(scenario: ScenarioConfiguration, workload: str) -> list[Device]:
 
 def kinds(unit: Unit, down: Mapping[str, Sequence[DownTimes]] | None = None) -> list[Kind]:
     """Return the boxes of every target; `down`: when the boxes of devices that fail are down."""
-    return [_kind(unit, target, (down or {}).get(target.device)) for target in unit.case.targets]
-
-
-def _kind(unit: Unit, target: Target, down: Sequence[DownTimes] | None) -> Kind:
-    device, boxes = unit.scenario.devices[target.device], unit.scenario.count_of(target.device, unit.case.name)
-    first = next(iter(unit.scenario.devices))
-    balancer = ByNode() if target.device == first else _balancer(unit, target.device, boxes)
-    settings = target.streamed or (target.decoding if unit.case.batches else None)
-    name = device.execution or ("fifo" if settings is None else settings.name)
-    kind = KINDS[name].of_device(boxes, device.workers, balancer, settings)
-    if down is None or device.failures is None:
-        return kind
-    # The kinds of which boxes fail are dataclasses.
-    failing: Kind = replace(kind, failures=Failures(down, device.failures.requests))  # type: ignore[type-var]
-    return failing
+    scenario, boxes_of_targets = unit.scenario, list[Kind]()
+    for target in unit.case.targets:
+        device, boxes = scenario.devices[target.device], scenario.count_of(target.device, unit.case.name)
+        settings = target.streamed or (target.decoding if unit.case.batches else None)
+        name = device.execution or ("fifo" if settings is None else settings.name)
+        balancer = _balancer(unit, target.device, boxes) if boxes_of_targets else ByNode()
+        kind = KINDS[name].of_device(boxes, device.workers, balancer, settings)
+        if down and target.device in down and device.failures is not None:
+            # The kinds of which boxes fail are dataclasses.
+            failures = Failures(down[target.device], device.failures.requests)
+            kind = replace(kind, failures=failures)  # type: ignore[type-var]
+        boxes_of_targets.append(kind)
+    return boxes_of_targets
 
 
 def _balancer(unit: Unit, device: str, boxes: int) -> Balancer:
-    kind = unit.scenario.balancer_of(device)
-    if boxes == 1 or kind == "attached":
+    name = unit.scenario.balancer_of(device)
+    if boxes == 1 or name == "attached":
         return ByNode()
-    if kind == "round_robin":
-        return InTurn()
-    if kind == "least_work":
-        return LeastWork()
+    if name in ("round_robin", "least_work"):
+        return InTurn() if name == "round_robin" else LeastWork()
 
     # Boxes drawn for each request, one or two different ones: the same for every policy.
     def below(most: int, draw: int) -> NDArray[np.int64]:
@@ -86,7 +79,7 @@ def _balancer(unit: Unit, device: str, boxes: int) -> Balancer:
         return (uniform * most).astype(np.int64)
 
     choices = [below(boxes, 0)]
-    if kind == "two_choices":
+    if name == "two_choices":
         choices.append((choices[0] + 1 + below(boxes - 1, 1)) % boxes)  # a step of 1 to boxes - 1 around
     return LeastLoadedOfDrawn(np.stack(choices, axis=1).astype(np.int16))
 
@@ -159,8 +152,7 @@ def run_unit(unit: Unit, progress: ShareDone | None = None) -> UnitResult:
     for number, (name, settings) in enumerate(scenario.policies.items()):
         setup = set_up_policy(unit.known, learnt, drawn, settings)
         if progress is not None:
-            decide_for = partial(_decide_and_report, setup.decide_for, progress, number, scenario)
-            setup = replace(setup, decide_for=decide_for)
+            setup = replace(setup, decide_for=_reporting(setup.decide_for, progress, number, scenario))
         trail = world.trail(setup, judged_share)
         refuse_without_answers(unit, name, trail.outcome, cut)
         trail = replace(trail, energy=unit_energy(unit, RequestLog.of(drawn.truth, trail).answered, trail))
@@ -192,26 +184,24 @@ def run_unit(unit: Unit, progress: ShareDone | None = None) -> UnitResult:
     )
 
 
-def _decide_and_report(
-    decide_for: DecideFor, progress: ShareDone, number: int, scenario: ScenarioConfiguration, block: Block
-) -> Decide:
-    """Prepare policy number `number` for a block, after a call of `progress` with the share that is done by then."""
-    progress((number + block.first / scenario.requests) / len(scenario.policies))
-    return decide_for(block)
+def _reporting(decide_for: DecideFor, progress: ShareDone, number: int, scenario: ScenarioConfiguration) -> DecideFor:
+    """Return `decide_for` of policy `number`, which first calls `progress` with the share that is done by then."""
+
+    def decide_and_report(block: Block) -> Decide:
+        progress((number + block.first / scenario.requests) / len(scenario.policies))
+        return decide_for(block)
+
+    return decide_and_report
 
 
-REQUEST_S: dict[Engine, float] = {"compiled": 1e-6, "reference": 40e-6}
-"""About how many seconds of processor time a request takes under one policy, with its part of drawing and summary. Only the
-number of processes depends on them."""
+def expected_s(scenario: ScenarioConfiguration, engine: Engine | None) -> float:
+    """Return about how many seconds of processor time a unit takes, with drawing and summary.
 
-
-def expected_s(unit: Unit) -> float:
-    """Return about how many seconds of processor time a unit takes."""
-    case, scenario = unit.case, unit.scenario
+    Only the number of processes depends on it.
+    """
     batches_in_python = any(isinstance(part.batching, CustomBatchingConfiguration) for part in scenario.devices.values())
-    has_faults = case.queues and scenario.has_faults
-    in_reference = unit.engine == "reference" or library() is None or batches_in_python or has_faults
-    return scenario.requests * len(scenario.policies) * REQUEST_S["reference" if in_reference else "compiled"]
+    in_reference = engine == "reference" or library() is None or batches_in_python or scenario.has_faults
+    return scenario.requests * len(scenario.policies) * (40e-6 if in_reference else 1e-6)
 
 
 def _per_counted(unit: Unit, cut: int) -> float:
@@ -225,8 +215,7 @@ def known_misroutes(scenario: ScenarioConfiguration, case: Case) -> bool:
 
 
 JUDGED = 2_000
-"""About how many decisions of a policy in a replication an oracle judges if requests queue: 5 to 15 us each, three times as
-much as a decision."""
+"""About how many decisions of a policy in a replication an oracle judges if requests queue: 5 to 15 us each."""
 
 
 def _judged_share(scenario: ScenarioConfiguration, case: Case) -> float:
@@ -257,7 +246,7 @@ class UnitWorld:
             route=drawn.route,
             clients=drawn.clients,
             local=None if type(local) is Fifo else local,
-            faults=link_faults(unit, drawn),
+            faults=link_faults(unit, drawn.routes),
         )
 
     def trail(self, setup: PolicySetup, judged_share: float = 0.0) -> Trail:
@@ -294,14 +283,14 @@ class UnitWorld:
         lost = decision_regret_s(drawn.truth, trail) if judged else None
         lost = lost[counted] if lost is not None and cut else lost
         log = RequestLog.of(drawn.truth, trail, counted).answered
-        batches: list[BatchesOfDevice | None] = []
+        batches: list[tuple[BatchAccount, float] | None] = []
         for number, (account, target) in enumerate(zip(trail.batches, case.targets, strict=False)):
             if account is None or target.decoding is None:
                 batches.append(None)
                 continue
             there = np.flatnonzero(log["target"] == number)
             full_s = saturated_s(target.decoding, log["src_len"][there], log["tgt_len"][there], unit.engine)
-            batches.append(BatchesOfDevice(account, full_s))
+            batches.append((account, full_s))
         criteria = unit.scenario.criteria_of(case.name)
         extra_work = () if trail.faults is None else [work / _per_counted(unit, cut) for work in trail.faults.extra_work]
         numbers = measure(
@@ -317,7 +306,7 @@ class UnitWorld:
         )
         # As if all requests were like those that count, so that totals of replications with different cuts are of as many.
         numbers["total_latency_s"] = known(numbers["total_latency_s"]) * _per_counted(unit, cut)
-        numbers = with_faults(numbers, fault_numbers(trail, self._down, counted, known(numbers["makespan_s"])))
+        numbers = with_faults(numbers, trail, self._down, counted)
         if trail.energy is not None:
             numbers |= trail.energy.numbers()
         return numbers | {"rtt_pace_s": drawn.pace_s, "warm_up_requests": float(cut)}
@@ -337,7 +326,7 @@ def _stream_accounts(case: Case, log: RequestLog, trail: Trail) -> tuple[StreamA
         return ()
     end_s = float(np.nanmax(log["arrival_s"] + log["latency_s"]))
     return tuple(
-        stream_account(log, number, len(target.streamed.states), boxes_until(end_s), trail.decision_regret_s)
+        StreamAccount.of(log, number, len(target.streamed.states), boxes_until(end_s), trail.decision_regret_s)
         if target.streamed is not None and boxes_until is not None
         else None
         for number, (target, boxes_until) in enumerate(zip(case.targets, trail.streamed, strict=True))

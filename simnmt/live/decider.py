@@ -121,9 +121,7 @@ class LiveDecider:
         _LOG.debug("request %d of %d tokens: to target %d; delays %s s", request, src_len, sent_to, delay_s)
         return Decision(sent_to, tuple(delay_s), tgt_len, estimate.value_s, estimate.measured_at_s, sent_as)
 
-    def heard(
-        self, decision: Decision, request: int, now_s: float, *, transfer_s: float, wait_s: float, report: Sequence[int] = ()
-    ) -> None:
+    def heard(self, decision: Decision, now_s: float, *, transfer_s: float, wait_s: float, report: Sequence[int] = ()) -> None:
         """Learn from an answer, or at the gateway itself from the begin of an execution.
 
         `transfer_s`: measured, 0 at the gateway; `wait_s`: how long the request had waited for its execution.
@@ -135,7 +133,7 @@ class LiveDecider:
         if view is not None:
             view.reported(decision.sent_as, wait_s, tuple(report[:2]) if len(report) >= 2 else (0, 0), now_s)
 
-    def lost(self, decision: Decision, request: int) -> None:
+    def lost(self, decision: Decision) -> None:
         """Forget a request that its target did not answer."""
         decider, target = self._decider, decision.target
         view = decider.views[target] if decider.views else None
@@ -175,16 +173,10 @@ def replayed_targets(unit: Unit, policy: str, initial_s: Mapping[int, float], ev
             decisions[event.request] = decision
             targets.append(decision.target)
         elif isinstance(event, HeardRecord):
-            decider.heard(
-                decisions.pop(event.request),
-                event.request,
-                event.at_s,
-                transfer_s=event.transfer_s,
-                wait_s=event.wait_s,
-                report=event.report,
-            )
+            heard = decisions.pop(event.request)
+            decider.heard(heard, event.at_s, transfer_s=event.transfer_s, wait_s=event.wait_s, report=event.report)
         elif isinstance(event, LostRecord):
-            decider.lost(decisions.pop(event.request), event.request)
+            decider.lost(decisions.pop(event.request))
         else:
             decider.shook_hands(event.target, event.rtt_s, event.at_s)
     return targets

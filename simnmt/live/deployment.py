@@ -21,7 +21,7 @@ from simnmt.experiment.cases import Unit
 from simnmt.experiment.draws import draw, learn
 from simnmt.experiment.routes import Routes, routes
 from simnmt.experiment.targets import Target
-from simnmt.live.engine_process import ONE_BY_ONE, EngineSettings
+from simnmt.live.engine import ONE_BY_ONE, EngineSettings
 from simnmt.network.link import bytes_per_token
 from simnmt.profile.blocks import ProfileError
 from simnmt.profile.decoder_settings import DecoderSettings
@@ -29,20 +29,16 @@ from simnmt.results.run_directory import SUMMARY
 from simnmt.world.inputs import Clients
 
 
-class DeploymentError(InputError):
-    """A scenario or a run that cannot be deployed as it is."""
-
-
 def target_of(unit: Unit, device: str) -> Target:
-    """Return the target of a device that one live engine can be. Raises `DeploymentError` for another."""
+    """Return the target of a device that one live engine can be. Raises `InputError` for another."""
     targets = {target.device: target for target in unit.case.targets}
     if device not in targets:
-        raise DeploymentError(f"no device is called {device}", remedy=did_you_mean(device, targets))
+        raise InputError(f"no device is called {device}", remedy=did_you_mean(device, targets))
     if (workers := unit.scenario.devices[device].workers) > 1:
         what = f"device {device} has {workers} workers, but a live service has one engine"
         is_service = targets[device].profile.endpoint is not None
         why = "a gateway sends a service one sentence at a time" if is_service else "give the engine more threads"
-        raise DeploymentError(what, remedy=f"add --set devices.{device}.workers=1; {why}")
+        raise InputError(what, remedy=f"add --set devices.{device}.workers=1; {why}")
     return targets[device]
 
 
@@ -54,7 +50,7 @@ def engine_settings(target: Target, folder: Path, **options: Any) -> EngineSetti
         folder: where the architecture of its model is written; it must outlive the engine.
         options: fields of the settings that replace those of the profile, such as `cpus`, or `model` for trained weights.
 
-    Raises `ProfileError` for a profile of no measured engine, `DeploymentError` for what no live engine does.
+    Raises `InputError` for a profile of no measured engine, and for what no live engine does.
     """
     engine, name, device = target.profile.engine, target.profile.name, target.device
     options = {"batching": batching_of(target)} | options
@@ -81,7 +77,7 @@ def engine_settings(target: Target, folder: Path, **options: Any) -> EngineSetti
         settings = _with_decoder(settings, target.decoder.settings, device)
     if settings.decoder is not None and settings.decoder.restricts:
         what = f"device {device} multiplies a part of the vocabulary, by a bundle that its profile does not hold"
-        raise DeploymentError(what, remedy=f"name a decoder of the whole vocabulary in devices.{device}.decoder")
+        raise InputError(what, remedy=f"name a decoder of the whole vocabulary in devices.{device}.decoder")
     return replace(settings, **options)
 
 
@@ -91,7 +87,7 @@ def _with_decoder(settings: EngineSettings, decoder: DecoderSettings, device: st
         return replace(settings, decoder=decoder, beam=decoder.beam)
     if decoder != DecoderSettings(beam=decoder.beam, fused=decoder.fused):
         what = f"device {device} has {decoder.describe()}, which {settings.backend} cannot serve"
-        raise DeploymentError(what, remedy=f"leave beam and fused in devices.{device}.decoder")
+        raise InputError(what, remedy=f"leave beam and fused in devices.{device}.decoder")
     return replace(settings, beam=decoder.beam, fused=decoder.fused)
 
 
@@ -102,7 +98,7 @@ def expected_hash(target: Target) -> str | None:
 
 
 def check_engine(place: str, running: object, expected: str | None) -> None:
-    """Raise `DeploymentError` if another engine runs at a place than the profile was measured with.
+    """Raise `InputError` if another engine runs at a place than the profile was measured with.
 
     Args:
         place: what runs it: the address of a service, or its name.
@@ -112,22 +108,22 @@ def check_engine(place: str, running: object, expected: str | None) -> None:
     if expected not in (None, running):
         what = f"{place} runs engine {running or 'unknown'}, the profile is of engine {expected}"
         remedy = "start the model that the profile was measured with, name the profile of this one, or give --any-model"
-        raise DeploymentError(what, remedy=remedy)
+        raise InputError(what, remedy=remedy)
 
 
 def recommended_policy(directory: Path, unit: Unit) -> str:
     """Return the policy that a run recommends for a workload.
 
-    Raises `DeploymentError` if it recommends none, or another one on each network.
+    Raises `InputError` if it recommends none, or another one on each network.
     """
     rows = json.loads(read_bounded(directory / SUMMARY)).get("recommendations", [])
     policies = {row["network"]: row["policy"] for row in rows if row["workload"] == unit.case.name}
     if not policies or None in policies.values():
         what = f"the run recommends no policy for workload {unit.case.name}"
-        raise DeploymentError(what, path=directory, remedy="give --policy")
+        raise InputError(what, path=directory, remedy="give --policy")
     if len(set(policies.values())) > 1:
         by_network = ", ".join(f"{policy} on {network}" for network, policy in policies.items())
-        raise DeploymentError(f"the run recommends {by_network}", path=directory, remedy="give --policy")
+        raise InputError(f"the run recommends {by_network}", path=directory, remedy="give --policy")
     return str(next(iter(policies.values())))
 
 

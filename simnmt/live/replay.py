@@ -8,11 +8,11 @@ those of the others are NaN, so that nothing is said of misroutes or of the best
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from hashlib import sha256
-from math import isnan
+from math import isnan, nan
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from simnmt.base.configuration import end_tokens
 from simnmt.base.errors import InputError
+from simnmt.base.files import MOST_TEXT_BYTES, read_bounded
 from simnmt.base.suggestions import format_list
 from simnmt.experiment.cases import RunPlan, Unit
 from simnmt.experiment.draws import learn
@@ -29,29 +30,23 @@ from simnmt.experiment.run import cell_of
 from simnmt.experiment.units import UnitResult
 from simnmt.live.decider import live_unit
 from simnmt.live.deployment import ReplayedRequests, expected_hash, replayed_requests, routes_of
-from simnmt.live.front import outcome_of
-from simnmt.live.replay_text import live_notes, live_warnings
+from simnmt.live.server import outcome_of
 from simnmt.network.series import RttSeries
 from simnmt.results.live_log import LIVE_OUTCOMES
-from simnmt.results.request_log import FALLBACK, RequestLog, Truth
-from simnmt.results.requests import Requests, Trail
+from simnmt.results.number_text import duration, percent
+from simnmt.results.requests import FALLBACK, RequestLog, Requests, Trail, Truth, were_answered
 from simnmt.results.run import LiveMeasurement, Run
 from simnmt.results.stability import with_stability
 from simnmt.results.summary import Device, Numbers, measure, replicated, rows, with_deadlines_of_all, with_regret
-from simnmt.service.client import TranslationClient
-from simnmt.service.delays import DelayedTransport
-from simnmt.service.event_loop import run_precisely
-from simnmt.service.load import Load, LoadLog, send_load
+from simnmt.service.client import DelayedTransport, TranslationClient
+from simnmt.service.load import Load, LoadLog, run_precisely, send_load
 from simnmt.service.messages import FORCED_LENGTH, ServiceError
 
 LIVE = "live"
 """Name of the policy in the result if the scenario does not have the service's."""
-
+MOST_UNANSWERED = 0.01
+"""Share of unanswered requests above which latencies of the others are doubtful."""
 FOREIGN_REMEDY = "put a gateway before a service of others: simnmt live gateway SCENARIO --policy NAME --local-server URL"
-
-
-class ReplayError(InputError):
-    """A service that the scenario's requests cannot be sent to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +75,7 @@ class ReplaySettings:
 
     def __post_init__(self) -> None:
         if "@" in self.url.partition("://")[2].partition("/")[0]:
-            raise ReplayError("--gateway holds a name or a password", remedy="give the token by --token-file")
+            raise InputError("--gateway holds a name or a password", remedy="give the token by --token-file")
 
     def client(self, transport: DelayedTransport | None = None) -> TranslationClient:
         """Return a client of the service. Raises `InputError` for an unusable address."""
@@ -94,6 +89,19 @@ class ReplaySettings:
         )
 
 
+def read_texts(path: Path) -> list[str]:
+    """Return the lines of a file that are not blank. Raises `InputError` for a file without any."""
+    try:
+        text = read_bounded(path, MOST_TEXT_BYTES).decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "no UTF-8 text"
+        raise InputError(f"cannot read the texts: {why}", path=path, remedy="name a text file") from None
+    lines = [line.strip() for line in text.split("\n") if line.strip()]
+    if not lines:
+        raise InputError("holds no text", path=path, remedy="write one text a line")
+    return lines
+
+
 @dataclass(frozen=True, slots=True)
 class _Served:
     """What the service says of itself, in terms of the scenario."""
@@ -104,8 +112,19 @@ class _Served:
     target: int | None
     """The only device that executes requests; None if a gateway decides."""
     remarks: tuple[str, ...] = ()
-    slept_by: tuple[str, ...] = ()
+    slept_by: Sequence[str] = ()
     """What sleeps the delays of the scenario's network."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Replay:
+    """One replication."""
+
+    unit: Unit
+    requests: ReplayedRequests
+    log: LoadLog
+    trail: Trail
+    result: UnitResult
 
 
 def replay_plan(
@@ -123,7 +142,7 @@ def replay_plan(
         announce: called with a line about what is sent before each replication.
         progress: called with the numbers of requests that have ended and of all.
 
-    Raises `ReplayError` for a service that cannot be reached, refuses the requests, or answers none of a replication.
+    Raises `InputError` for a service that cannot be reached, refuses the requests, or answers none of a replication.
     """
     unit, scenario = live_unit(plan, settings.workload), plan.scenario
     served = _served(run_precisely(_health(settings)), unit, settings)
@@ -135,6 +154,7 @@ def replay_plan(
         progress(ended, total)
 
     replays: list[_Replay] = []
+    begun = datetime.now(timezone.utc)
     for replication in range(scenario.replications):
         unit_of = replace(unit, replication=replication)
         requests = replayed_requests(unit_of)
@@ -143,12 +163,11 @@ def replay_plan(
             requests = replace(requests, texts=texts)
         turn = f", replication {replication + 1} of {scenario.replications}" if scenario.replications > 1 else ""
         announce(f"sending {scenario.requests:,} requests to {settings.url} ({served.policy}){turn}")
-        begun = datetime.now(timezone.utc)
         transport = _transport(unit_of, served) if settings.delays else None
         log = run_precisely(send(requests, settings, count, transport))
-        truth, trail = measured_columns(unit_of, requests, log, target=served.target, texts=settings.texts is not None)
-        replays.append(_Replay(unit_of, requests, log, begun, trail, _result(unit_of, served, log, truth, trail)))
-    return _run_result(plan, settings, served, replays)
+        truth, trail = _measured_columns(unit_of, requests, log, served.target, texts=settings.texts is not None)
+        replays.append(_Replay(unit_of, requests, log, trail, _result(unit_of, served, log, truth, trail)))
+    return _run_result(plan, settings, served, replays, begun)
 
 
 async def _health(settings: ReplaySettings) -> dict[str, Any]:
@@ -159,63 +178,65 @@ async def _health(settings: ReplaySettings) -> dict[str, Any]:
             remedy = f"correct --gateway; {FOREIGN_REMEDY}"
             if error.status in (401, 403):
                 remedy = "give its token by --token-file"
-            raise ReplayError(error.message, remedy=remedy) from None
+            raise InputError(error.message, remedy=remedy) from None
     return dict(facts)
 
 
 def _served(facts: Mapping[str, Any], unit: Unit, settings: ReplaySettings) -> _Served:
-    """Return what serves. Raises `ReplayError` for a service that is not of this scenario."""
+    """Return what serves. Raises `InputError` for a service that is not of this scenario."""
     url, targets = settings.url, unit.case.targets
     devices = [target.device for target in targets]
     if facts.get("needs_token") and not settings.token:
-        raise ReplayError(f"{url} asks for a token", remedy="give --token-file")
+        raise InputError(f"{url} asks for a token", remedy="give --token-file")
     service, running = facts.get("service"), facts.get("engine_hash")
-    slept_by = ("load generator",) if settings.delays else ()
+    slept_by = ["load generator"] if settings.delays else []
     if service == "gateway":
         servers = facts.get("servers")
         behind = [str(name) for name in servers] if isinstance(servers, dict) else []
         if sorted(behind) != sorted(devices[1:]):
             what = f"{url} is before {format_list(behind) or 'no server'}, the scenario's devices are {format_list(devices)}"
-            raise ReplayError(what, remedy="name the scenario that the gateway was started with")
+            raise InputError(what, remedy="name the scenario that the gateway was started with")
         if settings.device is not None:
-            raise ReplayError(f"{url} is a gateway, which states the device of each request", remedy="omit --device")
-        policy, remarks = str(facts.get("policy")), tuple[str, ...]()
+            raise InputError(f"{url} is a gateway, which states the device of each request", remedy="omit --device")
+        policy, number = str(facts.get("policy")), None
+        remark = ""
         if policy not in unit.scenario.policies:
-            remarks = (f"The scenario has no policy {policy}, by which the gateway decides: its results stand under {LIVE}.",)
+            remark = f"The scenario has no policy {policy}, by which the gateway decides: its results stand under {LIVE}."
             policy = LIVE
-        slept_by = (*slept_by, "gateway") if facts.get("delays") else slept_by
-        return _Served("gateway", policy, None, (*remarks, *_other_engine(unit, 0, running)), slept_by)
-    if service != "server":
-        raise ReplayError(f"{url} is no gateway or server of simnmt", remedy=FOREIGN_REMEDY)
-    if settings.device is not None and settings.device not in devices:
-        raise ReplayError(f"no device {settings.device}", remedy=f"one of {', '.join(devices)}")
-    alike = [number for number, target in enumerate(targets) if running is not None and expected_hash(target) == running]
-    known = [devices.index(settings.device)] if settings.device else [0] if len(devices) == 1 else alike
-    if len(known) != 1:
-        raise ReplayError(
-            f"{url} is a server, of which device is not clear", remedy=f"give --device, one of {', '.join(devices)}"
-        )
-    remark = f"No policy decided: every request went to the server of {devices[known[0]]}."
-    return _Served("server", LIVE, known[0], (remark, *_other_engine(unit, known[0], running)), slept_by)
+        slept_by += ["gateway"] if facts.get("delays") else []
+    elif service == "server":
+        if settings.device is not None and settings.device not in devices:
+            raise InputError(f"no device {settings.device}", remedy=f"one of {', '.join(devices)}")
+        alike = [number for number, target in enumerate(targets) if running is not None and expected_hash(target) == running]
+        known = [devices.index(settings.device)] if settings.device else [0] if len(devices) == 1 else alike
+        if len(known) != 1:
+            remedy = f"give --device, one of {', '.join(devices)}"
+            raise InputError(f"{url} is a server, of which device is not clear", remedy=remedy)
+        policy, number = LIVE, known[0]
+        remark = f"No policy decided: every request went to the server of {devices[number]}."
+    else:
+        raise InputError(f"{url} is no gateway or server of simnmt", remedy=FOREIGN_REMEDY)
+    remarks = (remark, _other_engine(targets[number or 0], running))
+    return _Served(service, policy, number, tuple(filter(None, remarks)), slept_by)
 
 
-def _other_engine(unit: Unit, number: int, running: object) -> tuple[str, ...]:
-    target = unit.case.targets[number]
+def _other_engine(target: Any, running: object) -> str:
+    """Return a remark on a service that may run another engine than the profile's; empty if it runs the same."""
     expected = expected_hash(target)
     if expected is None:
-        return (f"The profile of {target.device} names no engine: that the service runs this scenario's is not known.",)
-    if expected == running:
-        return ()
-    return (f"The service runs engine {running}, the profile of {target.device} is of engine {expected}.",)
+        return f"The profile of {target.device} names no engine: that the service runs this scenario's is not known."
+    if expected != running:
+        return f"The service runs engine {running}, the profile of {target.device} is of engine {expected}."
+    return ""
 
 
 def _transport(unit: Unit, served: _Served) -> DelayedTransport:
-    """Return the delays from an end node to the service. Raises `ReplayError` for a scenario without a link between them."""
+    """Return the delays from an end node to the service. Raises `InputError` for a scenario without a link between them."""
     links = routes_of(unit)
     hops = [*filter(None, [links.access]), *links.hops[: served.target or 0]]
     if not hops:
         what = f"network {unit.network} has no link between the end nodes and the service"
-        raise ReplayError(what, remedy="give --delays to the gateway, which has the links to its servers")
+        raise InputError(what, remedy="give --delays to the gateway, which has the links to its servers")
     return DelayedTransport(hops)
 
 
@@ -227,7 +248,7 @@ async def send(
 ) -> LoadLog:
     """Send requests to a service, after a few that open connections; series of delays begin with the requests that count.
 
-    Raises `ReplayError` if the first requests are not answered. `transports`: the client's own, and further ones.
+    Raises `InputError` if the first requests are not answered. `transports`: the client's own, and further ones.
     """
     forced = None if settings.texts is not None else requests.tgt_len.tolist()
     clients = requests.clients
@@ -246,99 +267,47 @@ async def send(
             remedy = "see the service's log"
             if forced is not None and FORCED_LENGTH in first.fault:
                 remedy = "start the service with --forced-lengths, or give --text FILE"
-            raise ReplayError(f"{settings.url} answers no request: {first.fault}", remedy=remedy)
+            raise InputError(f"{settings.url} answers no request: {first.fault}", remedy=remedy)
         for transport in filter(None, transports):
             transport.begin_s = time.monotonic()
         return await send_load(load, client, timeout_s=settings.timeout_s, ended=ended)
 
 
-@dataclass(frozen=True, slots=True)
-class _Replay:
-    """One replication."""
-
-    unit: Unit
-    requests: ReplayedRequests
-    log: LoadLog
-    begun: datetime
-    trail: Trail
-    result: UnitResult
-
-
-def live_devices(unit: Unit) -> list[Device]:
+def _live_devices(unit: Unit) -> list[Device]:
     """Return the devices of a unit as a live replay sees them: a batch is as many workers, and a streamed model is not seen."""
-    parts = unit.scenario.devices
     return [
         Device(
             name,
             unit.scenario.count_of(name, unit.case.name),
             part.workers if part.batching is None else part.batching.size,
         )
-        for name, part in parts.items()
+        for name, part in unit.scenario.devices.items()
     ]
 
 
-def _result(unit: Unit, served: _Served, log: LoadLog, truth: Truth, trail: Trail) -> UnitResult:
-    """Return a replication's measurements as the result of a unit. Raises `ReplayError` if no request was answered."""
-    learnt = learn(unit)
-    answered = RequestLog.of(truth, trail).answered
-    if not len(answered["request_id"]):
-        raise ReplayError(f"no request was answered: {log.fault}", remedy="see the service's log")
-    criteria = unit.scenario.criteria_of(unit.case.name)
-    measured = measure(answered, None, live_devices(unit), unit.case.arrivals.discipline, criteria=criteria)
-    numbers: Numbers = {name: None if value is None or isnan(value) else value for name, value in measured.items()}
-    if np.isnan(log.tgt_len_predicted).all():
-        numbers["mean_estimate_age_s"] = None
-    for device in live_devices(unit):
-        if device.servers > 1:  # which box it was is not stated
-            numbers[f"{device.name}_busiest_load"] = None
-    outcome = trail.outcome
-    assert outcome is not None
-    answered_share = float((outcome[:] <= FALLBACK).mean())
-    numbers = with_deadlines_of_all(numbers, answered_share) | {
-        "answered_share": answered_share,
-        "fallback_share": float((outcome[:] == FALLBACK).mean()),
-        "rtt_pace_s": None,
-    }
-    first = unit.replication == 0
-    place = unit.case.name, unit.network, served.policy
-    return UnitResult(
-        numbers={place: numbers},
-        best_offloaded_share=np.nan,
-        mean_transfer_s=np.nan,
-        learnt=learnt,
-        gap_totals_s={},
-        engines={},
-        truth=truth if first else None,
-        trails={served.policy: trail} if first else {},
-        live=True,
-    )
-
-
-def measured_columns(
-    unit: Unit, requests: ReplayedRequests, log: LoadLog, *, target: int | None = None, texts: bool = False
+def _measured_columns(
+    unit: Unit, requests: ReplayedRequests, log: LoadLog, target: int | None, *, texts: bool
 ) -> tuple[Truth, Trail]:
     """Return the measurements of a replay as the columns of a run; NaN where nothing was measured.
 
-    Args:
-        unit: the workload with its devices.
-        requests: what was sent.
-        log: what became of it.
-        target: the device that executed all requests; None if the gateway stated it.
-        texts: True if own texts were sent, so that lengths are those that the service counted.
+    `target`: the device that executed all requests, None if the gateway stated it; `texts`: whether own texts were sent, so
+    that lengths are those that the service counted.
     """
     devices, count = len(unit.case.targets), len(log.due_s)
     stated = np.maximum(log.target, 0) if target is None else np.full(count, target)
-    outcome = _outcomes(log)
+    outcome = np.where(log.fell_back, FALLBACK, 0).astype(np.int8)
+    for status in np.unique(log.status[~log.answered]).tolist():
+        outcome[log.status == status] = LIVE_OUTCOMES.index(outcome_of(ServiceError(status, "")))
     # An answer without times, or of a device that the scenario does not have, is none.
-    outcome[(outcome <= FALLBACK) & (np.isnan(log.total_s) | (stated >= devices))] = LIVE_OUTCOMES.index("failed")
-    done = outcome <= FALLBACK
+    outcome[were_answered(outcome) & (np.isnan(log.total_s) | (stated >= devices))] = LIVE_OUTCOMES.index("failed")
+    done = were_answered(outcome)
     taken = np.where(done, stated, -1).astype(np.int8)
-    execution_s, queue_s = (np.where(done, column, np.nan) for column in (log.execution_s, log.queue_s))
-    transfer_s = np.where(done, log.latency_s, np.nan) - queue_s - execution_s
-    src_end, tgt_end = end_tokens(unit.case.profiles[0].length_unit.end_of_sentence)
+    execution_s, queue_s = (np.where(done, column, nan) for column in (log.execution_s, log.queue_s))
+    transfer_s = np.where(done, log.latency_s, nan) - queue_s - execution_s
+    ends = end_tokens(unit.case.profiles[0].length_unit.end_of_sentence)
     lengths = (log.src_len * done, log.tgt_len * done) if texts else (requests.src_len, requests.tgt_len)
-    src_len, tgt_len = (np.maximum(length - (1 - end), 0) for length, end in zip(lengths, (src_end, tgt_end), strict=True))
-    predicted = np.full(int(src_len.max(initial=0)) + 1, np.nan)
+    src_len, tgt_len = (np.maximum(length - (1 - end), 0) for length, end in zip(lengths, ends, strict=True))
+    predicted = np.full(int(src_len.max(initial=0)) + 1, nan)
     known = done & np.isfinite(log.tgt_len_predicted)
     predicted[src_len[known]] = log.tgt_len_predicted[known]
     clients = requests.clients
@@ -346,8 +315,8 @@ def measured_columns(
     truth: Truth = Requests(
         src_len=src_len,
         tgt_len=tgt_len,
-        execution_s=tuple(np.where(taken == number, execution_s, np.nan) for number in range(devices)),
-        transfer_s=tuple(np.where(taken == number, transfer_s, np.nan) for number in range(devices)),
+        execution_s=tuple(np.where(taken == number, execution_s, nan) for number in range(devices)),
+        transfer_s=tuple(np.where(taken == number, transfer_s, nan) for number in range(devices)),
         node=requests.node if clients is None else (log.client % clients.nodes).astype(np.int32),
         rtt_time_s=arrival_s,
     )
@@ -363,59 +332,76 @@ def measured_columns(
     return truth, Trail(columns, tgt_len_by_src_len=predicted)
 
 
-def _outcomes(log: LoadLog) -> NDArray[np.int8]:
-    """Return how each request ended, as indices of `LIVE_OUTCOMES`."""
-    outcome = np.where(log.fell_back, FALLBACK, 0).astype(np.int8)
-    for status in np.unique(log.status[~log.answered]).tolist():
-        outcome[log.status == status] = LIVE_OUTCOMES.index(outcome_of(ServiceError(status, "")))
-    return outcome
+def _result(unit: Unit, served: _Served, log: LoadLog, truth: Truth, trail: Trail) -> UnitResult:
+    """Return a replication's measurements as the result of a unit. Raises `InputError` if no request was answered."""
+    answered = RequestLog.of(truth, trail).answered
+    if not len(answered["request_id"]):
+        raise InputError(f"no request was answered: {log.fault}", remedy="see the service's log")
+    devices, criteria = _live_devices(unit), unit.scenario.criteria_of(unit.case.name)
+    measured = measure(answered, None, devices, unit.case.arrivals.discipline, criteria=criteria)
+    numbers: Numbers = {name: None if value is None or isnan(value) else value for name, value in measured.items()}
+    if np.isnan(log.tgt_len_predicted).all():
+        numbers["mean_estimate_age_s"] = None
+    # Which of several boxes executed a request is not stated.
+    numbers |= {f"{device.name}_busiest_load": None for device in devices if device.servers > 1}
+    assert trail.outcome is not None
+    outcome = np.array(trail.outcome)
+    answered_share = float(were_answered(outcome).mean())
+    numbers = with_deadlines_of_all(numbers, answered_share) | {
+        "answered_share": answered_share,
+        "fallback_share": float((outcome == FALLBACK).mean()),
+        "rtt_pace_s": None,
+    }
+    first = unit.replication == 0
+    return UnitResult(
+        numbers={(unit.case.name, unit.network, served.policy): numbers},
+        best_offloaded_share=nan,
+        mean_transfer_s=nan,
+        learnt=learn(unit),
+        gap_totals_s={},
+        engines={},
+        truth=truth if first else None,
+        trails={served.policy: trail} if first else {},
+        live=True,
+    )
 
 
-def _run_result(plan: RunPlan, settings: ReplaySettings, served: _Served, replays: Sequence[_Replay]) -> Run:
+def _run_result(plan: RunPlan, settings: ReplaySettings, served: _Served, replays: Sequence[_Replay], begun: datetime) -> Run:
     scenario, first = plan.scenario, replays[0]
-    case, learnt = first.unit.case, first.result.learnt
+    case, devices = first.unit.case, _live_devices(first.unit)
     place = case.name, first.unit.network, served.policy
     numbers = with_regret({place: [one.result.numbers[place] for one in replays]}, None)
     table = rows(numbers, scenario.requests, metrics=scenario.measured_metrics)
-    judged = [device for device in live_devices(first.unit) if device.servers == 1]
+    judged = [device for device in devices if device.servers == 1]
     table = with_stability(table, numbers, {case.name: judged} if case.arrivals.discipline == "open" else {})
-    cell = cell_of(first.unit, first.result)
-    cell = replace(cell, devices=tuple(live_devices(first.unit)), series=_series(first), planned=())
-    live = _measurement(settings, served, replays)
-    means = {} if settings.texts is not None else _token_means(replays)
+    cell = replace(cell_of(first.unit, first.result), devices=tuple(devices), series=_series(first), planned=())
+    outcomes = np.concatenate([np.array(one.trail.outcome) for one in replays])
+    lateness_ms = 1e3 * np.concatenate([one.log.lateness_s for one in replays])
+    p50_ms, p99_ms = np.quantile(lateness_ms, (0.5, 0.99)).tolist()
+    live = LiveMeasurement(
+        url=settings.url,
+        service=served.service,
+        begun=begun.isoformat(timespec="seconds"),
+        ended=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        outcomes={name: int((outcomes == number).sum()) for number, name in enumerate(LIVE_OUTCOMES)},
+        lateness_ms={"p50": p50_ms, "p99": p99_ms, "max": float(lateness_ms.max())},
+        under_way=max(_most_under_way(one.log) for one in replays),
+        texts_digest=None if settings.texts is None else sha256("\n".join(settings.texts).encode()).hexdigest(),
+    )
     warnings = [f"{case.name}: {warning}" for warning in case.warnings]
-    warnings += live_warnings(live, settings.timeout_s, means, settings.connections)
-    texts = None if settings.texts is None else len(settings.texts)
-    fault = next((one.log.fault for one in replays if one.log.fault), "")
-    notes = live_notes(first.unit, live, texts=texts, remarks=served.remarks, slept_by=served.slept_by, fault=fault)
+    warnings += _warnings(live, settings, replays)
     return Run(
         name=scenario.name,
         seed=scenario.seed,
         summary_rows=table,
         comparisons=[],
-        fits=list(fits(case, learnt)),
+        fits=list(fits(case, first.result.learnt)),
         cells=[cell],
-        notes=[*notes, *(f"{warning}." for warning in warnings)],
+        notes=[*_notes(first.unit, live, settings, served, replays), *(f"{warning}." for warning in warnings)],
         warnings=warnings,
         replicated=replicated(numbers, scenario.measured_metrics),
         scenario=scenario.model_dump(mode="json"),
         live=live,
-    )
-
-
-def _measurement(settings: ReplaySettings, served: _Served, replays: Sequence[_Replay]) -> LiveMeasurement:
-    outcomes = np.concatenate([one.trail.outcome[:] for one in replays if one.trail.outcome is not None])
-    lateness_s = np.concatenate([one.log.lateness_s for one in replays])
-    p50_s, p99_s = np.quantile(lateness_s, (0.5, 0.99)).tolist()
-    return LiveMeasurement(
-        url=settings.url,
-        service=served.service,
-        begun=replays[0].begun.isoformat(timespec="seconds"),
-        ended=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        outcomes={name: int((outcomes == number).sum()) for number, name in enumerate(LIVE_OUTCOMES)},
-        lateness_ms={"p50": 1e3 * p50_s, "p99": 1e3 * p99_s, "max": 1e3 * float(lateness_s.max())},
-        under_way=max(_most_under_way(one.log) for one in replays),
-        texts_digest=None if settings.texts is None else sha256("\n".join(settings.texts).encode()).hexdigest(),
     )
 
 
@@ -443,12 +429,48 @@ def _series(replay: _Replay) -> RttSeries:
     return RttSeries(f"live transfer to {last.device}", "measured", source, time_s, transfer_s)
 
 
-def _token_means(replays: Sequence[_Replay]) -> dict[str, tuple[float, float]]:
-    """Return by side the mean tokens of requests as sent or asked for, and as the service counted them."""
-    wanted = [np.concatenate([getattr(one.requests, name) for one in replays]) for name in ("src_len", "tgt_len")]
-    counted = [np.concatenate([getattr(one.log, name) for one in replays]) for name in ("src_len", "tgt_len")]
-    known = counted[0] > 0
-    if not known.any():
-        return {}
-    means = [(float(want[known].mean()), float(count[known].mean())) for want, count in zip(wanted, counted, strict=True)]
-    return dict(zip(("source", "target"), means, strict=True))
+def _notes(
+    unit: Unit, live: LiveMeasurement, settings: ReplaySettings, served: _Served, replays: Sequence[_Replay]
+) -> Iterator[str]:
+    """Yield what a reader needs to judge the numbers of a replay."""
+    if unit.scenario.description:
+        yield unit.scenario.description
+    sent, lateness = sum(live.outcomes.values()), live.lateness_ms
+    yield f"Measured live: {sent:,} requests to the {live.service} at {live.url}, from {live.begun} to {live.ended}."
+    yield from served.remarks
+    yield (
+        f"The load generator sent requests {lateness['p50']:.3f} ms late (p50; p99 {lateness['p99']:.3f}, max "
+        f"{lateness['max']:.3f}), which is part of the latencies; up to {live.under_way:,} were under way."
+    )
+    if others := [f"{count:,} {name}" for name, count in live.outcomes.items() if count and name != "done"]:
+        fault = next((f"; the first fault: {one.log.fault}" for one in replays if one.log.fault), "")
+        yield f"Outcomes beside done: {format_list(others)}{fault}."
+    if served.slept_by:
+        yield f"Delays of the scenario's network {unit.network} were slept by the {format_list(served.slept_by)}."
+    else:
+        yield f"The network is the real one, whatever the scenario's network {unit.network} says."
+    random_words = "texts of random words, with the workload's lengths on both sides"
+    texts = random_words if settings.texts is None else f"{len(settings.texts):,} own texts"
+    yield f"{unit.case.name}: {texts}; {unit.case.arrivals.account}."
+    if ignored := [name for name in unit.scenario.workloads if name != unit.case.name]:
+        yield f"Only the workload {unit.case.name} was replayed, not {format_list(ignored)}."
+
+
+def _warnings(live: LiveMeasurement, settings: ReplaySettings, replays: Sequence[_Replay]) -> Iterator[str]:
+    """Yield what makes the numbers of a replay doubtful."""
+    sent = sum(live.outcomes.values())
+    unanswered = sum(live.outcomes[name] for name in LIVE_OUTCOMES[FALLBACK + 1 :])
+    if unanswered > MOST_UNANSWERED * sent:
+        share, within = percent(unanswered / sent), duration(settings.timeout_s)
+        yield f"{share} of the requests were not answered within {within}, and are left out"
+    if live.late_ms is not None:
+        yield f"the load generator itself was {live.late_ms:.1f} ms late at p99: run it on a processor or machine of its own"
+    if live.under_way >= (most := settings.connections):
+        yield f"as many requests were under way as the load generator has connections ({most:,}): others waited in it"
+    for side in ("src_len", "tgt_len") if settings.texts is None else ():
+        pairs = [(getattr(one.requests, side), getattr(one.log, side)) for one in replays]
+        wanted, counted = (np.concatenate(columns) for columns in zip(*pairs, strict=True))
+        wanted, counted = wanted[counted > 0], counted[counted > 0]
+        if counted.size and abs(counted.mean() - wanted.mean()) > 0.01 * wanted.mean() + 1.0:
+            means = f"{counted.mean():.1f} as {side} of a request, where {wanted.mean():.1f} were sent or asked for"
+            yield f"the service counted {means}"

@@ -1,150 +1,382 @@
-"""The live server: one model behind LibreTranslate's API, batched by the `Batcher` of `simnmt.batching`."""
+"""The live server: one model behind LibreTranslate's API, batched as in the simulation; and all that a gateway has in common.
+
+`Front` speaks the API before a `Translator`; `LiveService` joins it with an engine, metrics and a log.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, TextIO
+import asyncio
+import time
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from math import inf
+from typing import Any, Protocol, TextIO
 
-from prometheus_client import Counter, Gauge, Histogram
+from aiohttp import web
 
 from simnmt.base import VERSION
+from simnmt.live.decider import Decision
 from simnmt.live.deployment import check_engine
-from simnmt.live.engine_process import EngineProcess, EngineSettings, Execution, Reference
-from simnmt.live.front import EventLog, Front, FrontSettings, Result, Task, outcome_of
+from simnmt.live.engine import Execution, Reference
+from simnmt.live.engine_process import EngineProcess
+from simnmt.live.service_engine import ServiceEngine
 from simnmt.nmt.source_lines import SourceLine
-from simnmt.results.live_log import BeginRecord, ReferenceRecord, RequestRecord
-from simnmt.service.http_server import Access, Limits, Metrics
-from simnmt.service.messages import ServiceError
+from simnmt.results.live_log import BeginRecord, Outcome, Record, ReferenceRecord, RequestRecord, format_record
+from simnmt.service import messages
+from simnmt.service.http_server import Access, HttpService, Limits, Metrics, json_response
+from simnmt.service.messages import ServiceError, Times, TranslateRequest
 
-
-class EngineMetrics:
-    """Metrics of the engine of a service."""
-
-    def __init__(self, metrics: Metrics, waiting: Callable[[], int]) -> None:
-        registry = metrics.registry
-        Gauge("simnmt_sentences_waiting", "Sentences under way.", registry=registry).set_function(waiting)
-        tokens = Counter("simnmt_tokens", "Tokens, by side.", ["side"], registry=registry)
-        self._source_tokens, self._target_tokens = tokens.labels("source"), tokens.labels("target")
-        buckets = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-        self._queue = Histogram("simnmt_queue_seconds", "Wait before execution.", buckets=buckets, registry=registry)
-        self._execution = Histogram("simnmt_execution_seconds", "Execution.", buckets=buckets, registry=registry)
-        self._batch = Histogram(
-            "simnmt_batch_sentences", "Most sentences decoded together.", buckets=(1, 2, 4, 8, 16, 32, 64), registry=registry
-        )
-
-    def observe(self, result: Result) -> None:
-        """Count a translated text."""
-        src_len, tgt_len, batch = result.lengths
-        self._source_tokens.inc(src_len)
-        self._target_tokens.inc(tgt_len)
-        self._queue.observe(result.queue_s)
-        self._execution.observe(result.execution_s)
-        self._batch.observe(batch)
-
-
-def local_result(line: SourceLine, execution: Execution, submitted_s: float) -> Result:
-    """Return the result of an execution on this box."""
-    return Result(
-        execution.text,
-        max(execution.begin_s - submitted_s, 0.0),
-        execution.end_s - execution.begin_s,
-        (execution.left_active, execution.left_waiting),
-        (len(line.ids), execution.tgt_len, execution.largest_batch),
-    )
+Engine = EngineProcess | ServiceEngine
 
 
 @dataclass(frozen=True, slots=True)
-class ServerSettings:
-    """Settings of a live server."""
+class FrontSettings:
+    """What clients may ask of a service, and how much at a time."""
 
-    engine: EngineSettings
-    front: FrontSettings = field(default_factory=FrontSettings)
-    access: Access = field(default_factory=Access)
-    limits: Limits = field(default_factory=Limits)
-    expected_hash: str | None = None
-    """Hash of the engine that must run, by its profile; None: any."""
+    source: str = "de"
+    """Code of the language that is translated."""
+    target: str = "en"
+    texts: int = 100
+    """Most texts of one request."""
+    waiting: int = 256
+    """Most sentences under way; further requests are refused with status 429."""
+    deadline_s: float = 30.0
+    """Time within which a request must be answered, unless it states a shorter one; then status 504."""
+    forced_lengths: bool = False
+    """Whether requests may state the number of target tokens, for validation."""
 
 
-class LiveServer:
-    """A server of one model. `start` it, then `front.service.serve_until_stopped`, then `close`."""
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One text of a request, on its way through a service; moments of the monotonic clock."""
+
+    number: int
+    """Counts the texts of the service."""
+    text: str
+    forced_len: int | None
+    ingress_s: float
+    """When the whole request had been read."""
+    deadline_s: float
+    """When it must be answered."""
+    sender: str = ""
+    """The sender's number of the request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A translated text, with the facts that the answer's headers state."""
+
+    text: str
+    queue_s: float
+    execution_s: float
+    report: tuple[int, ...] = ()
+    lengths: tuple[int, int, int] = (0, 0, 0)
+    """Source and target tokens, and the most sentences decoded together."""
+    decision: str = ""
+
+    @classmethod
+    def of(cls, line: SourceLine, execution: Execution, submitted_s: float) -> Result:
+        """Return the result of an execution on this box."""
+        return cls(
+            execution.text,
+            max(execution.begin_s - submitted_s, 0.0),
+            execution.end_s - execution.begin_s,
+            (execution.left_active, execution.left_waiting),
+            (len(line.ids), execution.tgt_len, execution.largest_batch),
+        )
+
+
+class Translator(Protocol):
+    """Translates the texts of a front."""
+
+    async def translate(self, task: Task) -> Result:
+        """Return the translation. Raises `ServiceError`; is cancelled at the task's deadline."""
+
+    def health(self) -> Mapping[str, Any]:
+        """Return what clients may know of the service."""
+
+
+class Front:
+    """A translation service: routes, admission and answers before a `Translator`."""
 
     def __init__(
         self,
-        settings: ServerSettings,
+        translator: Translator,
+        settings: FrontSettings,
+        access: Access,
+        limits: Limits,
+        metrics: Metrics,
+        on_error: Callable[[str], None],
+    ) -> None:
+        self._translator, self._settings = translator, settings
+        self.waiting = 0
+        """Texts under way."""
+        self.outcomes: Counter[Outcome] = Counter()
+        """Texts by how they ended."""
+        self._number = 0
+        routes = [
+            web.post("/translate", self._translate),
+            web.get("/languages", self._languages),
+            web.post("/detect", self._detect),
+            web.get("/health", self._health),
+        ]
+        self.service = HttpService(routes, access, limits, metrics, on_error=on_error)
+
+    async def _translate(self, request: web.Request) -> web.Response:
+        settings = self._settings
+        content = await self.service.read_content(request)
+        ingress_s = time.monotonic()
+        asked = messages.parse_request(content, request.headers, most_texts=settings.texts)
+        self.service.check_token(request, asked.api_key)
+        self._check(asked)
+        count = len(asked.texts)
+        if self.waiting + count > settings.waiting:
+            self.outcomes["refused"] += count
+            raise ServiceError(429, f"{self.waiting} sentences are under way; try again later", retry_after_s=1.0)
+        deadline_s = ingress_s + min(settings.deadline_s, asked.deadline_s or inf)
+        forced = asked.forced_lens or (None,) * count
+        tasks = [
+            Task(self._number + position, text, forced_len, ingress_s, deadline_s, asked.number)
+            for position, (text, forced_len) in enumerate(zip(asked.texts, forced, strict=True))
+        ]
+        self._number += count
+        self.waiting += count
+        try:
+            results = [await self._one(tasks[0])] if count == 1 else await _all_or_error([self._one(task) for task in tasks])
+        finally:
+            self.waiting -= count
+        return self._response(asked, results, ingress_s)
+
+    def _check(self, asked: TranslateRequest) -> None:
+        settings = self._settings
+        if asked.source not in (settings.source, "auto") or asked.target != settings.target:
+            pair = f"{asked.source} to {asked.target}"
+            raise ServiceError(400, f"{pair} is not translated here, only {settings.source} to {settings.target}")
+        if asked.forced_lens is not None and not settings.forced_lengths:
+            raise ServiceError(400, f"{messages.FORCED_LENGTH} is not allowed here")
+        if len(asked.texts) > settings.waiting:
+            what = f"q has {len(asked.texts)} texts, and {settings.waiting} at most are translated at a time"
+            raise ServiceError(400, f"{what}; send fewer")
+
+    async def _one(self, task: Task) -> Result:
+        outcome: Outcome = "failed"  # also of a text that is given up, since another one of the request failed
+        try:
+            result = await asyncio.wait_for(self._translator.translate(task), max(task.deadline_s - time.monotonic(), 1e-3))
+            outcome = "done"
+        except asyncio.TimeoutError:
+            outcome = "timeout"
+            raise ServiceError(504, "not translated within the deadline") from None
+        except ServiceError as error:
+            outcome = outcome_of(error)
+            raise
+        finally:
+            self.outcomes[outcome] += 1
+        return result
+
+    def _response(self, asked: TranslateRequest, results: list[Result], ingress_s: float) -> web.Response:
+        longest = max(results, key=lambda result: result.queue_s + result.execution_s)
+        times = Times(longest.queue_s, longest.execution_s, time.monotonic() - ingress_s)
+        headers = {messages.TIMING: times.header(), messages.LENGTHS: ",".join(map(str, longest.lengths))}
+        if asked.number:
+            headers[messages.REQUEST] = asked.number
+        if longest.report:
+            headers[messages.REPORT] = ",".join(map(str, longest.report))
+        if longest.decision:
+            headers[messages.DECISION] = longest.decision
+        detected = self._settings.source if asked.source == "auto" else None
+        body = messages.answer_body([result.text for result in results], asked.is_list, detected)
+        return web.Response(body=body, content_type="application/json", headers=headers)
+
+    async def _languages(self, request: web.Request) -> web.Response:
+        source, target = self._settings.source, self._settings.target
+        return json_response(
+            [{"code": source, "name": source, "targets": [target]}, {"code": target, "name": target, "targets": []}]
+        )
+
+    async def _detect(self, request: web.Request) -> web.Response:
+        # One language is translated here, so nothing is detected: no confidence.
+        return json_response([{"language": self._settings.source, "confidence": 0}])
+
+    async def _health(self, request: web.Request) -> web.Response:
+        if "Authorization" in request.headers:  # a client that has a token learns whether it is the right one
+            self.service.check_token(request, "")
+        return json_response({"status": "ok", "needs_token": self.service.needs_token, **self._translator.health()})
+
+
+def outcome_of(error: ServiceError) -> Outcome:
+    """Return how a request ended that was not translated."""
+    return "timeout" if error.status == 504 else "refused" if error.status in (429, 503) else "failed"
+
+
+async def _all_or_error(coroutines: list[Coroutine[Any, Any, Result]]) -> list[Result]:
+    """Return all results; the first error cancels the others."""
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
+    try:
+        return await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
+
+
+@dataclass(slots=True)
+class Trip:
+    """What happens to a text in a service; moments of the monotonic clock."""
+
+    task: Task
+    src_len: int | None = None
+    target: int | None = None
+    """The choice of a gateway's policy."""
+    decided_s: float | None = None
+    device: str | None = None
+    """Where the answer was computed."""
+    transfer_s: float = 0.0
+    fell_back: bool = False
+    sent: Decision | None = None
+    """The last decision, from when a gateway's decider notes it until it learns of the execution or gives it up."""
+    hurried: bool = False
+    """Whether a server had less than the usual time to answer."""
+
+
+class LiveService(ABC):
+    """A live server or gateway. `start` it, then `front.service.serve_until_stopped`, then `close`."""
+
+    def __init__(
+        self,
+        name: str,
+        engine: Engine,
+        front: FrontSettings,
+        access: Access,
+        limits: Limits,
+        log: TextIO | None,
+        on_error: Callable[[str], None],
+        keeps_engine: bool,
+    ) -> None:
+        """`name`: of its own device; `log`: buffered by lines; `keeps_engine`: whether the engine outlives the service."""
+        self.name, self.engine, self._keeps_engine = name, engine, keeps_engine
+        self._log, self._on_error = log, on_error
+        engine.on_reference, engine.on_error = self._note_reference, on_error
+        self.metrics = metrics = Metrics()
+        self.front = Front(self, front, access, limits, metrics, on_error)
+        waiting = metrics.gauge("simnmt_sentences_waiting", "Sentences under way.")
+        waiting.set_function(lambda: self.front.waiting)
+        tokens = metrics.counter("simnmt_tokens", "Tokens, by side.", "side")
+        self._tokens = tokens.labels("source"), tokens.labels("target")
+        self._queue = metrics.histogram("simnmt_queue_seconds", "Wait before execution.")
+        self._execution = metrics.histogram("simnmt_execution_seconds", "Execution.")
+        self._batch = metrics.histogram(
+            "simnmt_batch_sentences", "Most sentences decoded together.", buckets=(1, 2, 4, 8, 16, 32, 64)
+        )
+
+    async def close(self) -> None:
+        """End the engine, unless it outlives the service."""
+        self.engine.on_reference = lambda reference: None
+        if not self._keeps_engine:
+            await self.engine.close()
+
+    def write(self, record: Record) -> None:
+        """Append a record to the log, if there is one that can be written."""
+        if self._log is not None:
+            try:
+                self._log.write(format_record(record))
+            except (OSError, ValueError) as error:  # a full disk; a file that the caller has closed
+                self._log = None
+                self._on_error(f"the log cannot be written any more: {getattr(error, 'strerror', None) or error}")
+
+    @abstractmethod
+    def health(self) -> Mapping[str, Any]:
+        """See `Translator`."""
+
+    @abstractmethod
+    async def execute(self, trip: Trip, line: SourceLine) -> Result:
+        """Translate a line, and note how in the trip. Raises `ServiceError`."""
+
+    async def translate(self, task: Task) -> Result:
+        """See `Translator`."""
+        trip = Trip(task)
+        result: Result | None = None
+        outcome: Outcome = "failed"
+        try:
+            line = self.engine.line(task.text)
+            trip.src_len = len(line.ids)
+            result = await self.execute(trip, line) if line.ids else Result("", 0.0, 0.0)
+            outcome = "fallback" if trip.fell_back else "done"
+        except ServiceError as error:
+            outcome = outcome_of(error)
+            raise
+        except asyncio.CancelledError:  # by the deadline, or because another text of the request failed
+            outcome = "timeout" if time.monotonic() >= task.deadline_s else "failed"
+            raise
+        finally:
+            self.note(trip, result, outcome)
+        return result
+
+    def note(self, trip: Trip, result: Result | None, outcome: Outcome) -> None:
+        """Count and log how a text ended."""
+        if result is not None:
+            src_len, tgt_len, batch = result.lengths
+            self._tokens[0].inc(src_len)
+            self._tokens[1].inc(tgt_len)
+            self._queue.observe(result.queue_s)
+            self._execution.observe(result.execution_s)
+            self._batch.observe(batch)
+        self.write(
+            RequestRecord(
+                request=trip.task.number,
+                ingress_s=trip.task.ingress_s,
+                decision_s=trip.decided_s,
+                src_len=trip.src_len,
+                tgt_len=None if result is None else result.lengths[1],
+                target=trip.target,
+                device=trip.device,
+                queue_s=None if result is None else result.queue_s,
+                execution_s=None if result is None else result.execution_s,
+                transfer_s=None if result is None else trip.transfer_s,
+                egress_s=time.monotonic(),
+                outcome=outcome,
+                batch=1 if result is None else max(result.lengths[2], 1),
+                sender=trip.task.sender,
+            )
+        )
+
+    def _note_reference(self, reference: Reference) -> None:
+        self.write(ReferenceRecord(self.name, reference.at_s, reference.execution_s, reference.busy_s))
+
+
+class LiveServer(LiveService):
+    """A server of one model."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        front: FrontSettings,
+        access: Access,
+        limits: Limits,
+        *,
+        expected_hash: str | None = None,
         log: TextIO | None = None,
         on_error: Callable[[str], None] = print,
-        engine: EngineProcess | None = None,
+        keeps_engine: bool = False,
     ) -> None:
-        metrics = Metrics()
-        self._log = EventLog(log, on_error)
-        self._expected_hash = settings.expected_hash
-        self._owns_engine = engine is None
-        self.engine = engine or EngineProcess(settings.engine)
-        self.engine.on_reference, self.engine.on_error = self._note_reference, on_error
-        self._observed = EngineMetrics(metrics, lambda: self.waiting)
-        self.front = Front(self, settings.front, settings.access, settings.limits, metrics, on_error, self._note_egress)
+        """`expected_hash`: of the engine that must run, by its profile; None: any. For the others see `LiveService`."""
+        super().__init__("server", engine, front, access, limits, log, on_error, keeps_engine)
+        self._expected_hash = expected_hash
 
     async def start(self) -> None:
         """Load the model and listen. Raises `InputError` for what cannot be used."""
         running = await self.engine.ready()
         check_engine("this server", running, self._expected_hash)
-        self._log.write(BeginRecord("server", ("server",), None, {"server": running}))
+        self.write(BeginRecord("server", (self.name,), None, {self.name: running}))
         await self.front.service.start()
 
-    async def close(self) -> None:
-        """End the engine, unless it outlives the server."""
-        self.engine.on_reference = lambda reference: None
-        if self._owns_engine:
-            await self.engine.close()
-
-    def hurry(self) -> None:
-        """Let no sentence wait for company, since the service ends."""
-        self.engine.hurry()
-
-    @property
-    def waiting(self) -> int:
-        """Texts under way."""
-        return self.front.waiting
-
-    async def translate(self, task: Task) -> Result:
-        """See `Translator`."""
-        line = self.engine.line(task.text)
-        if not line.ids:
-            return Result("", 0.0, 0.0)
-        return local_result(line, *await self.engine.execute(line, task.forced_len))
+    async def execute(self, trip: Trip, line: SourceLine) -> Result:
+        """See `LiveService`."""
+        trip.target, trip.device, trip.decided_s = 0, self.name, trip.task.ingress_s
+        return Result.of(line, *await self.engine.execute(line, trip.task.forced_len))
 
     def health(self) -> Mapping[str, Any]:
         """See `Translator`."""
         return {"service": "server", "simnmt": VERSION, **self.engine.describe()}
-
-    def _note_reference(self, reference: Reference) -> None:
-        self._log.write(ReferenceRecord("server", reference.at_s, reference.execution_s, reference.busy_s))
-
-    def _note_egress(self, task: Task, result: Result | ServiceError, egress_s: float) -> None:
-        if isinstance(result, ServiceError):
-            self._log.write(
-                RequestRecord(
-                    task.number, task.ingress_s, None, None, None, None, None, None, None, None, egress_s, outcome_of(result)
-                )
-            )
-            return
-        self._observed.observe(result)
-        src_len, tgt_len, batch = result.lengths
-        self._log.write(
-            RequestRecord(
-                task.number,
-                task.ingress_s,
-                task.ingress_s,
-                src_len,
-                tgt_len,
-                0,
-                "server",
-                result.queue_s,
-                result.execution_s,
-                0.0,
-                egress_s,
-                "done",
-                max(batch, 1),
-            )
-        )

@@ -10,29 +10,16 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from simnmt.base.errors import InputError
 from simnmt.experiment.targets import Target
-from simnmt.live.engine_process import Execution, Reference
-from simnmt.live.front import FrontSettings
+from simnmt.live.engine import Execution, Reference
 from simnmt.nmt.source_lines import SourceLine
 from simnmt.service.client import TranslationClient
 from simnmt.service.messages import ServiceError, TranslateRequest
 from simnmt.workload.length_units import UNITS, unit_and_counter
-
-
-@dataclass(frozen=True, slots=True)
-class LocalService:
-    """A service that executes what the gateway keeps."""
-
-    url: str
-    unit: str
-    """Unit in which the source lengths are counted, as in `unit_and_counter`: that of the device's profile."""
-    token: str = ""
-    ca_file: Path | None = None
 
 
 def unit_of_lengths(target: Target, unit: str | None = None) -> str:
@@ -55,24 +42,33 @@ def unit_of_lengths(target: Target, unit: str | None = None) -> str:
 
 
 class ServiceEngine:
-    """Executes what a gateway keeps by asking a service of this box; see `EngineProcess`."""
+    """Executes what a gateway keeps by asking a service of this box; has the methods of an `EngineProcess`."""
 
-    def __init__(self, service: LocalService, front: FrontSettings) -> None:
-        """Raises `InputError` for an address that is none, and for unusable certificates."""
-        self._front = front
-        self._client = TranslationClient(
-            service.url, token=service.token, connections=1, timeout_s=front.deadline_s, ca_file=service.ca_file
-        )
+    def __init__(
+        self,
+        url: str,
+        unit: str,
+        languages: tuple[str, str] = ("de", "en"),
+        timeout_s: float = 30.0,
+        token: str = "",
+        ca_file: Path | None = None,
+    ) -> None:
+        """`unit`: in which source lengths are counted, as in `unit_and_counter`. Raises `InputError` for unusable options."""
+        self._languages = languages
+        self._client = TranslationClient(url, token=token, connections=1, timeout_s=timeout_s, ca_file=ca_file)
         self._is_open = False
         self.on_reference: Callable[[Reference], None] = lambda reference: None
         """Never called, as `on_error`: no process here executes references or could die."""
         self.on_error: Callable[[str], None] = lambda text: None
-        _, self._count = unit_and_counter(service.unit)
+        _, self._count = unit_and_counter(unit)
         self._turn = asyncio.Lock()
         self._health: Mapping[str, Any] = {}
 
     async def ready(self) -> str:
-        """See `EngineProcess`. Raises `InputError` if the service does not answer or lists other languages."""
+        """Return the hash of the service's engine, if it states one.
+
+        Raises `InputError` if the service does not answer, or lists other languages.
+        """
         if not self._is_open:
             await self._client.__aenter__()
             self._is_open = True
@@ -87,53 +83,48 @@ class ServiceEngine:
         return str(self._health.get("engine_hash", ""))
 
     async def _read_health(self) -> Mapping[str, Any]:
-        """Return what the service says of itself; nothing for one that only lists its languages, as foreign ones do.
-
-        Raises `InputError` for a service that lists other languages than the gateway's, and `ServiceError`.
-        """
-        languages = self._front.source, self._front.target
+        """Return what the service says of itself; nothing for one that only lists its languages, as foreign ones do."""
         try:
             health, _ = await self._client.health()
         except ServiceError as error:
             # 502: nobody answers, which the languages show too, or `/health` is no object of JSON.
             if error.status not in (404, 405, 502):
                 raise
-            await self._client.check_languages(*languages)
+            await self._client.check_languages(*self._languages)
             return {}
         with suppress(ServiceError):  # a service that answers `/health` need not list its languages
-            await self._client.check_languages(*languages)
+            await self._client.check_languages(*self._languages)
         return health
 
     def line(self, text: str) -> SourceLine:
-        """See `EngineProcess`: the tokens are placeholders, since only their number matters here."""
+        """Return a text as a source line; its tokens are placeholders, since only their number matters here."""
         count = self._count(text)
         return SourceLine(text, [0] * (count + 1) if count else [], False, 1)
 
     async def execute(
-        self, line: SourceLine, forced_len: int | None, began: Callable[[float], None] | None = None
+        self, line: SourceLine, forced_len: int | None = None, began: Callable[[float], None] | None = None
     ) -> tuple[Execution, float]:
-        """See `EngineProcess`. Raises the `ServiceError` of the service."""
+        """Let the service translate when it is the line's turn. Raises the `ServiceError` of the service."""
         submitted_s = time.monotonic()
         forced = None if forced_len is None else (forced_len,)
         async with self._turn:
             begin_s = time.monotonic()
             if began is not None:
                 began(begin_s)
-            request = TranslateRequest((line.text,), False, self._front.source, self._front.target, forced_lens=forced)
-            answer = (await self._client.translate(request)).answer
+            answer = (await self._client.translate(TranslateRequest((line.text,), False, *self._languages, "", forced))).answer
         tgt_len = answer.lengths[1] or self._count(answer.texts[0]) + 1
         return Execution(answer.texts[0], tgt_len, begin_s, time.monotonic(), 1, 0, 0), submitted_s
 
     def describe(self) -> Mapping[str, Any]:
-        """See `EngineProcess`: what the service says of its engine, and where it is."""
+        """Return what the service says of its engine, and where it is."""
         names = ("engine_hash", "backend", "compute_type", "model", "threads", "weights")
         return {name: self._health[name] for name in names if name in self._health} | {"local_server": self._client.url}
 
     def hurry(self) -> None:
-        """See `EngineProcess`: no sentence waits for company here."""
+        """Do nothing: no sentence waits for company here."""
 
     async def close(self) -> None:
-        """See `EngineProcess`."""
+        """Close the connections."""
         if self._is_open:
             await self._client.__aexit__()
             self._is_open = False

@@ -29,17 +29,17 @@ from simnmt.experiment.targets import Target
 from simnmt.experiment.units import kinds, run_unit
 from simnmt.live.decider import deployable_policy, live_unit, replayed_targets
 from simnmt.live.deployment import ReplayedRequests, engine_settings, replayed_requests, routes_of, target_of
-from simnmt.live.engine_process import EngineProcess, EngineSettings
-from simnmt.live.front import FrontSettings
+from simnmt.live.engine import EngineSettings
+from simnmt.live.engine_process import EngineProcess
 from simnmt.live.gateway import GatewaySettings, LiveGateway
 from simnmt.live.replay import ReplaySettings, send
-from simnmt.live.server import LiveServer, ServerSettings
+from simnmt.live.server import FrontSettings, LiveServer
 from simnmt.policies.estimates import TransferEstimate
 from simnmt.results.live_log import DecisionRecord, RequestRecord, read_live_log
 from simnmt.results.requests import Block, Requests
 from simnmt.results.summary import known
-from simnmt.service.event_loop import run_precisely
-from simnmt.service.load import LoadLog
+from simnmt.service.http_server import Access, Limits
+from simnmt.service.load import LoadLog, run_precisely
 from simnmt.world.deciders import Beliefs
 from simnmt.world.engine import simulate
 from simnmt.world.inputs import PolicySetup, World
@@ -333,16 +333,12 @@ async def _live_run(
     try:
         urls = {}
         for device, engine, log in list(zip(devices, engines, logs, strict=True))[1:]:
-            server = LiveServer(ServerSettings(engine.settings, front), log, progress, engine)
+            server = LiveServer(engine, front, Access(), Limits(), log=log, on_error=progress, keeps_engine=True)
             started.append(server)
             await server.start()
             urls[device] = server.front.service.url
-        gateway = LiveGateway(
-            GatewaySettings(unit, policy, urls, engines[0].settings, front, any_model=any_model, offload_s=60.0, delays=True),
-            logs[0],
-            progress,
-            engines[0],
-        )
+        of_gateway = GatewaySettings(unit, policy, urls, front, any_model=any_model, offload_s=60.0, delays=True)
+        gateway = LiveGateway(of_gateway, engines[0], log=logs[0], on_error=progress, keeps_engine=True)
         started.append(gateway)
         await gateway.start()
         requests = replayed_requests(unit)

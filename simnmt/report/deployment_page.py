@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from math import isfinite
 
-from simnmt.experiment.plan.capacity import INTERVAL_OVER, SURE, Capacities, Capacity
-from simnmt.experiment.plan.deployment import Candidate, DeploymentPlan
-from simnmt.experiment.plan.outcome import Outcome
+from simnmt.experiment.capacity import SURE, Capacities, Capacity
+from simnmt.experiment.deployment import Candidate, DeploymentPlan
+from simnmt.experiment.trial import Outcome
 from simnmt.report.page_template import Section, render_page
 from simnmt.report.run_tables import PLACE
 from simnmt.report.table import Column, Table
@@ -26,7 +26,6 @@ def describe_answer(plan: Capacities | DeploymentPlan) -> list[str]:
         "rate": rate,
         "interval": interval.strip("[]").replace(", ", " to "),
         "values": _format_values(best.outcome),
-        "interval_over": INTERVAL_OVER,
         "sure": SURE,
     }
     return words("capacity", plan=plan, **facts)

@@ -32,9 +32,8 @@ from simnmt.report.charts import (
 )
 from simnmt.report.typography import number, significant
 from simnmt.results import Cell
-from simnmt.results.device_timeline import device_timeline
-from simnmt.results.request_log import were_answered
-from simnmt.results.stability import busiest_device
+from simnmt.results.requests import were_answered
+from simnmt.results.stability import busiest_device, device_timeline
 from simnmt.results.summary import PARTS, Row
 
 ESTIMATE_OF = "cnmt"

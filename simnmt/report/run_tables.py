@@ -11,8 +11,7 @@ from simnmt.report.table import Column, Table, change, estimate, latency, read_v
 from simnmt.report.typography import is_number, significant
 from simnmt.report.words import gap_outcome, words
 from simnmt.results import Cell, Run
-from simnmt.results.device_accounts import PlannedDevice, PlannedState
-from simnmt.results.energy import HEADS
+from simnmt.results.device_accounts import HEADS, PlannedDevice, PlannedState
 from simnmt.results.number_text import digits
 from simnmt.results.recommendation import by_objective
 from simnmt.results.run import format_sources

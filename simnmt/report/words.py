@@ -12,9 +12,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from simnmt.base.suggestions import format_list
 from simnmt.report.typography import significant
+from simnmt.results.metrics import Assessment
 from simnmt.results.number_text import digits, duration, percent, percent_interval
 from simnmt.results.run import LiveMeasurement, Run
-from simnmt.results.service_level import Assessment
 from simnmt.results.stability import device_names
 from simnmt.results.statistics import is_tie
 from simnmt.results.summary import Row, format_objective, objective_name

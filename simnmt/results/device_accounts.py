@@ -1,8 +1,12 @@
-"""Counts of what one device did in a run: its batches (FNI-12), its streamed model (STI-16 to STI-18), and its faults, with the
-columns of the first two in the summary.
+"""What the devices did in a run: batches (FNI-12), streamed models (STI-16 to STI-18), faults, energy and money, and backlog.
 
 A request of a streamed model is *cold* if nothing of the model was in memory. Otherwise it meets the buffer that was filled for
 its *turn* of an engagement.
+
+The model of energy is LEAF's (P. Wiesner and L. Thamsen, ICFEC 2021, doi:10.1109/ICFEC51620.2021.00012). A box draws `idle_w`
+from the begin of the run to its last answer, and costs its price: all requests share that evenly. Above it a box draws power by
+its busy workers, `busy_w` in all with all of them, or while it batches: the requests of its device share that in proportion to
+their execution times. A request is charged for the bytes of its tokens on every link between its end node and its target.
 """
 
 from __future__ import annotations
@@ -10,12 +14,32 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from math import isnan, nan
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from simnmt.base.arrays import Floats
+from simnmt.profile.power import SECONDS_PER_HOUR, BoxPower
+from simnmt.results.columns import Array
+
+Log = Mapping[str, Array]
+"""Columns of requests by name, all of shape (requests,)."""
+Numbers = dict[str, float | None]
+
+
+def _ratio(part: float, whole: float) -> float:
+    """Return `part` / `whole`; NaN if `whole` is 0."""
+    return part / whole if whole else nan
+
+
+def _columns_of(device: str, numbers: Mapping[str, float], *, known: bool) -> Numbers:
+    """Return numbers as columns of the summary; None for NaN, and for all unless they are known."""
+    return {f"{device}_{name}": value if known and not isnan(value) else None for name, value in numbers.items()}
+
+
+SMALL_BATCH = 8
+"""A batch with fewer active sentences is small, as in the paper (FNI-12, figure 8)."""
 
 
 @dataclass(slots=True, eq=False)
@@ -26,7 +50,7 @@ class BatchAccount:
     """Most sentences decoded together."""
     steps: NDArray[np.int64]
     """Decode steps with k active sentences, shape (size + 1,)."""
-    step_s: NDArray[np.float64]
+    step_s: Floats
     """Seconds of these steps, including the gaps between them; shape (size + 1,)."""
     encode_s: float = 0.0
     refill_s: float = 0.0
@@ -79,19 +103,14 @@ class BatchAccount:
         """Mean number of active sentences per step; NaN without a step."""
         return _ratio(self.tokens, int(self.steps.sum()))
 
-    @property
-    def share_full(self) -> float:
-        """Share of the steps with a full batch; NaN without a step."""
-        return _ratio(int(self.steps[self.size]), int(self.steps.sum()))
-
-    def share_below(self, active: int) -> float:
-        """Return the share of the steps with fewer than `active` active sentences; NaN without a step."""
-        return _ratio(int(self.steps[:active].sum()), int(self.steps.sum()))
-
-    @property
-    def padding_share(self) -> float:
-        """Share of the encoder's tokens that are padding; NaN if nothing was encoded."""
-        return 1.0 - _ratio(self.src_tokens, self.padded_tokens)
+    def shares(self) -> dict[str, float]:
+        """Return the shares of steps with a full and with a small batch, and of the encoder's tokens that are padding."""
+        steps = int(self.steps.sum())
+        return {
+            "full_share": _ratio(int(self.steps[self.size]), steps),
+            f"below_{SMALL_BATCH}_share": _ratio(int(self.steps[:SMALL_BATCH].sum()), steps),
+            "padding_share": 1.0 - _ratio(self.src_tokens, self.padded_tokens),
+        }
 
     def merged(self, others: Iterable[BatchAccount]) -> BatchAccount:
         """Return the sum of this account and others of the same batch size."""
@@ -100,28 +119,14 @@ class BatchAccount:
         return replace(self, **{name: sum(getattr(other, name) for other in accounts) for name in summed})
 
     def as_json(self) -> dict[str, Any]:
-        """Return the account as JSON."""
+        """Return the account for summary.json."""
         columns = {"steps": self.steps.tolist(), "step_s": self.step_s.tolist()}
         return asdict(self) | columns | {"tokens": self.tokens, "busy_s": self.busy_s}
 
 
-def _ratio(part: float, whole: float) -> float:
-    """Return `part` / `whole`; NaN if `whole` is 0."""
-    return part / whole if whole else nan
-
-
-SMALL_BATCH = 8
-"""A batch with fewer active sentences is small, as in the paper (FNI-12, figure 8)."""
-
-
 def batch_columns(
-    device: str,
-    servers: int,
-    account: BatchAccount | None,
-    makespan_s: float,
-    queue_s: NDArray[np.floating[Any]],
-    first_token_s: NDArray[np.floating[Any]],
-) -> dict[str, float | None]:
+    device: str, servers: int, account: BatchAccount | None, makespan_s: float, queue_s: Array, first_s: Array
+) -> Numbers:
     """Return the summary columns of one batched device; None without an account or if a number is unknown.
 
     Args:
@@ -129,15 +134,13 @@ def batch_columns(
         servers: boxes of the device.
         account: its batches.
         makespan_s: duration of the run.
-        queue_s, first_token_s: waiting time and time to the first token of the requests executed there.
+        queue_s, first_s: waiting time, and time to the first token, of the requests executed there.
     """
     batches = account or BatchAccount.empty(1)
-    begun_s = first_token_s[~np.isnan(first_token_s)]
+    begun_s = first_s[~np.isnan(first_s)]
     numbers = {
         "mean_batch": batches.mean_active,
-        "full_share": batches.share_full,
-        f"below_{SMALL_BATCH}_share": batches.share_below(SMALL_BATCH),
-        "padding_share": batches.padding_share,
+        **batches.shares(),
         "busy_share": batches.busy_s / (servers * makespan_s),
         "mean_queue_s": float(queue_s.mean()) if queue_s.size else nan,
         "first_token_mean_s": float(begun_s.mean()) if begun_s.size else nan,
@@ -147,25 +150,21 @@ def batch_columns(
         "busy_sentences_per_s": _ratio(batches.sentences, batches.busy_s),
         "busy_tokens_per_s": _ratio(batches.tokens, batches.busy_s),
     }
-    return {f"{device}_{name}": None if account is None or isnan(value) else value for name, value in numbers.items()}
-
-
-COLD = 0
-"""State of a request that found nothing in memory. State k is turn k; the last state is that turn and all later ones."""
+    return _columns_of(device, numbers, known=account is not None)
 
 
 def state_name(state: int, states: int) -> str:
-    """Return the name of a state, such as `cold`, `turn 1` or `turn 3 on`.
+    """Return the name of a state: state 0 is cold, state k is turn k, and the last one also all later turns.
 
     >>> [state_name(state, 4) for state in range(4)]
     ['cold', 'turn 1', 'turn 2', 'turn 3 on']
     """
-    return "cold" if state == COLD else f"turn {state}{' on' * (state == states - 1)}"
+    return f"turn {state}{' on' * (state == states - 1)}" if state else "cold"
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedState:
-    """The plan for one state of a device, and the prediction for requests of the planned lengths."""
+    """The plan for one state of a device, and the prediction for requests of the planned lengths. Times are seconds."""
 
     name: str
     layers: int
@@ -183,11 +182,11 @@ class PlannedState:
     latency_s: float
     stall_s: float
     load: tuple[tuple[float, float], ...]
-    """Begin and end of the reads of each layer's shards, seconds."""
+    """Begin and end of the reads of each layer's shards."""
     compute: tuple[tuple[float, float], ...]
-    """Begin and end of each layer's computation, seconds."""
+    """Begin and end of each layer's computation."""
     before_s: float = 0.0
-    """When the embedding is done and the first layer can begin, seconds. A cold start first reads what is in no shard."""
+    """When the embedding is done and the first layer can begin. A cold start first reads what is in no shard."""
     short_of_io: bool = False
     """True if not even 2 bits for every weight can be read in time, so that the processor stalls (STI-13)."""
 
@@ -234,16 +233,15 @@ class PlannedDevice:
     """Changes during the run, in order of time."""
 
     @property
-    def plannings(self) -> int:
-        """Number of plannings: one at the start and one per change (STI-18)."""
-        return 1 + len(self.changes)
-
-    @property
     def short(self) -> str:
         """Short description to show after the device's name."""
         first = self.states[0]
         layers = f"{first.layers} + {first.decoder_layers}" if self.all_decoder_layers else str(first.layers)
         return f"streamed, {layers} layers x {first.slices} slices, quality not measured"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the plans for summary.json; `plannings`: one at the start and one per change (STI-18)."""
+        return asdict(self) | {"plannings": 1 + len(self.changes)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,80 +273,70 @@ class StreamAccount:
     """The requests that one streamed device executed; columns by state, shape (states,)."""
 
     requests: NDArray[np.int64]
-    execution_s: NDArray[np.float64]
+    execution_s: Floats
     """Total execution time of these requests, stalls included."""
-    stall_s: NDArray[np.float64]
+    stall_s: Floats
     missed: NDArray[np.int64]
     """Requests that the box answered after the deadline, waiting time included."""
     boxes: BoxesAccount
-    decision_regret_s: NDArray[np.float64] | None = None
+    decision_regret_s: Floats | None = None
     """Total decision regret of these requests; None if not judged."""
 
-    def mean_decision_regret_s(self, state: int) -> float:
-        """Return the mean decision regret of requests in a state; NaN without such requests, or if it is not known."""
-        return nan if self.decision_regret_s is None else _ratio(self.decision_regret_s[state], self.requests[state])
+    @classmethod
+    def of(
+        cls, log: Log, target: int, states: int, boxes: BoxesAccount, decision_regret_s: Array | None = None
+    ) -> StreamAccount:
+        """Sum up one target's executions by state; `decision_regret_s`: of every request, None if decisions were not judged."""
+        there = log["target"] == target
+        state = log["state"][there].astype(np.int64)
 
-    def mean_execution_s(self, states: slice = slice(None)) -> float:
-        """Return the mean execution time in some states; NaN without such requests."""
-        return _ratio(float(self.execution_s[states].sum()), int(self.requests[states].sum()))
+        def summed(weights: Array) -> Floats:
+            return np.bincount(state, weights[there], minlength=states).astype(np.float64)
+
+        requests, late = (np.bincount(counted, minlength=states) for counted in (state, state[log["deadline_missed"][there]]))
+        lost = None if decision_regret_s is None else summed(decision_regret_s)
+        return cls(requests, summed(log["t_exe_s"]), summed(log["stall_s"]), late, boxes, lost)
 
     def as_json(self) -> dict[str, Any]:
         """Return the account for summary.json."""
-        columns = {name: getattr(self, name).tolist() for name in ("requests", "execution_s", "stall_s", "missed")}
-        columns["decision_regret_s"] = None if self.decision_regret_s is None else self.decision_regret_s.tolist()
-        return {"state": [state_name(state, len(self.requests)) for state in range(len(self.requests))], **columns} | asdict(
-            self.boxes
+        states = len(self.requests)
+        columns = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "boxes"}
+        return (
+            {"state": [state_name(state, states) for state in range(states)]}
+            | {name: None if column is None else column.tolist() for name, column in columns.items()}
+            | asdict(self.boxes)
         )
 
 
-def stream_account(
-    log: Mapping[str, Array], target: int, states: int, boxes: BoxesAccount, decision_regret_s: Array | None = None
-) -> StreamAccount:
-    """Sum up one target's executions by state.
-
-    Args:
-        log: columns of a request log, by name.
-        target: number of the streamed target.
-        states: number of states.
-        boxes: totals of the target's boxes.
-        decision_regret_s: loss of every request as foreseen by an oracle; None if decisions were not judged.
-    """
-    there = log["target"] == target
-    state = log["state"][there].astype(np.int64)
-
-    def summed(weights: Array) -> NDArray[np.float64]:
-        return np.bincount(state, weights[there], minlength=states).astype(np.float64)
-
-    requests, late = (np.bincount(counted, minlength=states) for counted in (state, state[log["deadline_missed"][there]]))
-    lost = None if decision_regret_s is None else summed(decision_regret_s)
-    return StreamAccount(requests, summed(log["t_exe_s"]), summed(log["stall_s"]), late, boxes, lost)
-
-
-def stream_columns(device: str, account: StreamAccount | None, makespan_s: float) -> dict[str, float | None]:
+def stream_columns(device: str, account: StreamAccount | None, makespan_s: float) -> Numbers:
     """Return the summary columns of one streamed device; None without an account or if a number is unknown.
 
     `makespan_s`: duration of the run.
     """
     none = np.zeros(1, np.int64)
     streams = account or StreamAccount(none, np.zeros(1), np.zeros(1), none, BoxesAccount(1, 0.0, 0.0, 0, 0, 0, 0))
-    requests, boxes = int(streams.requests.sum()), streams.boxes
+    requests, boxes, regret_s = int(streams.requests.sum()), streams.boxes, streams.decision_regret_s
     box_s = boxes.boxes * makespan_s
+
+    def mean_s(states: slice) -> float:
+        return _ratio(float(streams.execution_s[states].sum()), int(streams.requests[states].sum()))
+
     numbers = {
-        "cold_share": _ratio(int(streams.requests[COLD]), requests),
+        "cold_share": _ratio(int(streams.requests[0]), requests),
         "stall_share": _ratio(float(streams.stall_s.sum()), float(streams.execution_s.sum())),
         "missed_share": _ratio(int(streams.missed.sum()), requests),
         "compute_busy_share": boxes.compute_s / box_s,
         "disk_busy_share": boxes.read_s / box_s,
-        "cold_mean_s": streams.mean_execution_s(slice(COLD, COLD + 1)),
-        "first_turn_mean_s": streams.mean_execution_s(slice(1, 2)),
-        "later_turn_mean_s": streams.mean_execution_s(slice(2, None)),
-        "cold_decision_regret_s": streams.mean_decision_regret_s(COLD),
+        "cold_mean_s": mean_s(slice(0, 1)),
+        "first_turn_mean_s": mean_s(slice(1, 2)),
+        "later_turn_mean_s": mean_s(slice(2, None)),
+        "cold_decision_regret_s": nan if regret_s is None else _ratio(regret_s[0], streams.requests[0]),
         "read_mean_bytes": _ratio(boxes.read_bytes, requests),
         "peak_buffer_bytes": float(boxes.peak_buffer_bytes),
         "peak_shard_bytes": float(boxes.peak_shard_bytes),
         "mean_buffer_bytes": boxes.buffer_byte_s / box_s,
     }
-    return {f"{device}_{name}": None if account is None or isnan(value) else value for name, value in numbers.items()}
+    return _columns_of(device, numbers, known=account is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,6 +345,104 @@ class FaultAccount:
 
     failed_executions: int
     """Requests that a failing box dropped."""
-    extra_work: tuple[NDArray[np.float64], ...]
+    extra_work: tuple[Floats, ...]
     """By target and box, the work of executions that answered no request: seconds, or target tokens with the end of the
     sentence if the target batches."""
+
+
+HEADS = {
+    "mean_energy_j": "J",
+    "mean_static_j": "static J",
+    "mean_dynamic_j": "executing J",
+    "mean_transfer_j": "links J",
+    "energy_j_per_thousand_tokens": "J/1000 tokens",
+    "mean_cost": "money",
+    "cost_per_thousand_tokens": "money/1000 tokens",
+}
+"""Heads of a table by the columns of the summary (`RunEnergy.numbers`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetCosts:
+    """What energy and money of one target depend on: power (None if unknown) and price of each box, and the links to it.
+
+    Of several links that are dealt to end nodes, the mean counts.
+    """
+
+    device: str
+    boxes: int
+    workers: int
+    power: BoxPower | None
+    price_per_hour: float = 0.0
+    token: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    """Bytes, joules and money of a token on all links together."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RunEnergy:
+    """Joules and money of one run."""
+
+    COLUMNS: ClassVar[tuple[str, ...]] = ("target", "src_len", "tgt_len", "t_exe_s")
+    requests: int
+    tgt_tokens: int
+    sums: Mapping[str, float]
+    """Joules by kind and together, and money; NaN if a part of the joules is unknown, or nothing has a price."""
+    parts: Sequence[Mapping[str, Any]]
+    """A record of the boxes of each device, and one of all links; None for what is unknown."""
+    execution_w: Floats
+    """Dynamic joules for each second of an execution, by target; NaN where the power is unknown."""
+    token_j: Floats
+
+    def request_j(self, log: Log) -> Floats:
+        """Return the joules of each request by `COLUMNS` of its log; NaN if unknown. They add up to `energy_j`."""
+        target, src_len, tgt_len, execution_s = (log[name] for name in self.COLUMNS)
+        joules: Floats = self.execution_w[target] * execution_s + self.token_j[target] * (src_len + tgt_len)
+        return joules + self.sums["static_j"] / self.requests
+
+    def numbers(self) -> Numbers:
+        """Return the columns of the summary; of money only if the scenario has prices."""
+        numbers = {f"mean_{name}": value / self.requests for name, value in self.sums.items()}
+        for name in ("energy_j", "cost"):
+            numbers[f"{name}_per_thousand_tokens"] = _ratio(self.sums[name], self.tgt_tokens / 1e3)
+        shown = (column for column in HEADS if "cost" not in column or not isnan(self.sums["cost"]))
+        return {column: None if isnan(numbers[column]) else numbers[column] for column in shown}
+
+
+def account_energy(
+    log: Log, costs: Sequence[TargetCosts], batches: Sequence[BatchAccount | None] = (), unanswered_s: Sequence[float] = ()
+) -> RunEnergy:
+    """Return joules and money of one run from the log of its answered requests.
+
+    The rest is by target. `batches`: None for a target that executes requests one by one; empty if none batches.
+    `unanswered_s`: seconds of executions that answered no request; empty for none. The account of batches has them already.
+    """
+    target, span_s = log["target"], float((log["arrival_s"] + log["latency_s"]).max())
+    requests, src_tokens, tgt_tokens, execution_s = (
+        np.bincount(target, weights, len(costs)) for weights in (None, log["src_len"], log["tgt_len"], log["t_exe_s"])
+    )
+    parts, execution_w = list[dict[str, Any]](), np.full(len(costs), nan)
+    for number, of in enumerate(costs):
+        account, executed_s = batches[number] if batches else None, float(execution_s[number])
+        worked_s = executed_s + (unanswered_s[number] if unanswered_s else 0.0)
+        busy_s = worked_s / of.workers if account is None else account.busy_s
+        power = of.power or BoxPower(nan, nan, "unknown")
+        dynamic_j = (power.busy_w - power.idle_w) * busy_s
+        execution_w[number] = dynamic_j / executed_s if executed_s else 0.0
+        parts.append({
+            "device": of.device, "power_kind": power.kind, "boxes": of.boxes, "requests": int(requests[number]),
+            "idle_w": power.idle_w, "busy_w": power.busy_w,
+            "static_j": power.idle_w * of.boxes * span_s, "dynamic_j": dynamic_j,
+            "price": of.price_per_hour * of.boxes * span_s / SECONDS_PER_HOUR, "bytes": 0,
+        })  # fmt: skip
+    tokens = src_tokens + tgt_tokens
+    token_bytes, token_j, token_price = np.array([of.token for of in costs]).T
+    joules = {name: float(sum(part[name] for part in parts)) for name in ("static_j", "dynamic_j")}
+    joules["transfer_j"] = float(token_j @ tokens)
+    parts.append({
+        "device": "links", "power_kind": "given", "boxes": 0, "requests": 0, "idle_w": nan, "busy_w": nan,
+        "static_j": nan, "dynamic_j": joules["transfer_j"], "price": float(token_price @ tokens),
+        "bytes": int(token_bytes @ tokens),
+    })  # fmt: skip
+    sums = {"energy_j": sum(joules.values()), **joules, "cost": sum(part["price"] for part in parts) or nan}
+    known = [{name: None if value != value else value for name, value in part.items()} for part in parts]
+    return RunEnergy(len(target), int(tgt_tokens.sum()), sums, known, execution_w, token_j)

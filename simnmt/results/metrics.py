@@ -1,22 +1,26 @@
-"""Metrics: the named numbers of one policy on one workload and network by which deployments are judged, such as `p95_ms`."""
+"""Metrics, such as `p95_ms`, by which deployments are judged; requirements, such as `p95_ms<=300`; whether a run meets them."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
-from math import ceil, inf
-from typing import Literal
+from math import ceil, floor, inf, isfinite, log10
+from typing import Any, Literal
 
 from simnmt.base.errors import InputError, shorten
-from simnmt.base.suggestions import did_you_mean
+from simnmt.base.suggestions import did_you_mean, format_list
+from simnmt.results.number_text import digits, format_interval, percent
 from simnmt.results.statistics import Estimate, over_replications
 
+Row = Mapping[str, Any]
 Comparison = Literal["<=", ">="]
 Sample = Literal["latency", "first_token"]
 """What a metric summarises over the requests: latencies, or times to the first token."""
+REQUESTS_BEYOND = 10
+"""Requests that a percentile above the 99th needs beyond it: p99.9 is known from 10,000 requests on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,37 +83,30 @@ class Metric:
     def estimate(self, values: Sequence[float]) -> Estimate:
         """Return the mean over replications and its 95 % interval, in the metric's unit; `values`: those of the column."""
         estimate = over_replications([self.per_si_unit * value for value in values], positive=True)
-        if self.most is None or estimate.high is None:
-            return estimate
-        return Estimate(estimate.mean, estimate.low, min(estimate.high, self.most))
+        return replace(estimate, high=None if estimate.high is None else min(estimate.high, self.most or inf))
 
 
-REQUESTS_BEYOND = 10
-"""Requests that a percentile above the 99th needs beyond it: p99.9 is known from 10,000 requests on."""
+def _metrics(*metrics: Metric) -> dict[str, Metric]:
+    return {known.name: known for known in metrics}
 
 
-SPENDINGS = {
-    name: Metric(name, column, unit, "<=", label=label)
-    for name, column, unit, label in (
-        ("energy_j", "mean_energy_j", "J", "mean energy"),
-        ("energy_j_per_thousand_tokens", "energy_j_per_thousand_tokens", "J", "mean energy per thousand tokens"),
-        ("cost_per_request", "mean_cost", "", "mean cost"),
-        ("cost_per_thousand_tokens", "cost_per_thousand_tokens", "", "mean cost per thousand tokens"),
-    )
-}
-"""Metrics of energy and money (`results.energy`), which a run knows only with powers and prices."""
-PLAIN_METRICS: Mapping[str, Metric] = SPENDINGS | {
-    known.name: known
-    for known in (
-        Metric("mean_ms", "mean_latency_s", "ms", "<=", 1e3, sample="latency"),
-        Metric("first_token_ms", "mean_first_token_s", "ms", "<=", 1e3, sample="first_token"),
-        Metric("deadline_met_share", "deadline_met_share", "", ">=", most=1.0),
-        Metric("goodput_rps", "goodput_rps", "requests/s", ">="),
-        Metric("stable", "stable", "", ">=", most=1.0),
-    )
-}
+SPENDINGS = _metrics(
+    Metric("energy_j", "mean_energy_j", "J", "<=", label="mean energy"),
+    Metric(*("energy_j_per_thousand_tokens",) * 2, "J", "<=", label="mean energy per thousand tokens"),
+    Metric("cost_per_request", "mean_cost", "", "<=", label="mean cost"),
+    Metric(*("cost_per_thousand_tokens",) * 2, "", "<=", label="mean cost per thousand tokens"),
+)
+"""Metrics of energy and money, which a run knows only with powers and prices."""
+PLAIN_METRICS: Mapping[str, Metric] = SPENDINGS | _metrics(
+    Metric("mean_ms", "mean_latency_s", "ms", "<=", 1e3, sample="latency"),
+    Metric("first_token_ms", "mean_first_token_s", "ms", "<=", 1e3, sample="first_token"),
+    Metric("deadline_met_share", "deadline_met_share", "", ">=", most=1.0),
+    Metric("goodput_rps", "goodput_rps", "requests/s", ">="),
+    Metric("stable", "stable", "", ">=", most=1.0),
+)
 """Metrics with fixed names. A further one needs a line here, and a column of the same numbers in the summary."""
 _PERCENTILE = re.compile(r"(first_token_)?p([5-9]\d)(?:\.([1-9]))?_ms")
+_COLUMN = re.compile(r"p(\d\d)(\d?)_(latency|first_token)_s")
 _STANDARD = (
     *PLAIN_METRICS,
     *(f"{first}p{q}_ms" for first in ("", "first_token_") for q in ("50", "90", "95", "99", "99.9")),
@@ -137,9 +134,6 @@ def metric(name: str) -> Metric:
     raise InputError(f"unknown metric {shorten(name)}", remedy=remedy)
 
 
-_COLUMN = re.compile(r"p(\d\d)(\d?)_(latency|first_token)_s")
-
-
 @cache
 def metric_of_column(column: str) -> Metric | None:
     """Return the metric that a column of a run's summary holds; None for a column that is none.
@@ -153,10 +147,12 @@ def metric_of_column(column: str) -> Metric | None:
     return next((known for known in PLAIN_METRICS.values() if known.column == column), None)
 
 
-def objective_metric(objective: str) -> Metric:
-    """Return the metric of an objective: `mean` or a percentile of the latency such as `p95`, or a spending such as `energy_j`.
+Objective = str
+"""What a deployment is judged by: the latency as `mean` or a percentile such as `p95`, or a spending such as `energy_j`."""
 
-    Raises `InputError`.
+
+def objective_metric(objective: Objective) -> Metric:
+    """Return the metric of an objective. Raises `InputError`.
 
     >>> objective_metric("p99.9").column, objective_metric("cost_per_thousand_tokens").label
     ('p999_latency_s', 'mean cost per thousand tokens')
@@ -183,7 +179,6 @@ class Criteria:
     """Time within which an answer counts for the goodput; None if every answer does."""
 
 
-NO_CRITERIA = Criteria()
 STANDARD_METRICS = tuple(map(metric, _STANDARD))
 """Metrics that every run has of which it knows the numbers."""
 
@@ -191,3 +186,240 @@ STANDARD_METRICS = tuple(map(metric, _STANDARD))
 def columns_of(metrics: Iterable[Metric]) -> tuple[str, ...]:
     """Return the columns of the standard metrics and some others, each once."""
     return tuple(dict.fromkeys(known.column for known in (*STANDARD_METRICS, *metrics)))
+
+
+_REQUIREMENT = re.compile(r"\s*([\w.]+)\s*(<=|>=|≤|≥|<|>|==|=)\s*(\S.*?)\s*")
+LEAST_LIMIT = 1e-12
+"""Least limit of a metric, in its unit: the distance to a smaller one would overflow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """A limit of a metric, such as `p95_ms<=300`."""
+
+    metric: Metric
+    limit: float
+    """In the metric's unit."""
+
+    @property
+    def comparison(self) -> Comparison:
+        """`<=` if less of the metric is better, else `>=`."""
+        return self.metric.comparison
+
+    @classmethod
+    def parse(cls, text: str) -> Requirement:
+        """Return the requirement of a text such as `p95_ms<=300`, blanks allowed. Raises `InputError`.
+
+        >>> str(Requirement.parse("p95_ms <= 300"))
+        'p95_ms<=300'
+        """
+        if text.strip() == "stable":
+            return cls(metric("stable"), 1.0)
+        match = _REQUIREMENT.fullmatch(text)
+        if match is None:
+            raise InputError(f"{shorten(text)!r} is no requirement", remedy="write a metric and its limit, as in p95_ms<=300")
+        name, sign, limit = match.groups()
+        known = metric(name)
+        if known.name == "stable" or sign.replace("≤", "<=").replace("≥", ">=") != known.comparison:
+            remedy = "stable" if known.name == "stable" else f"{name}{known.comparison}{limit}"
+            raise InputError(f"{known.name} has no limit {sign}", remedy=shorten(f"write {remedy}"))
+        return cls.of(known, limit)
+
+    @classmethod
+    def of(cls, known: Metric, limit: str | float) -> Requirement:
+        """Return the requirement of a metric and a limit in the metric's unit. Raises `InputError` for an impossible limit."""
+        try:
+            value = float(limit[:-1]) / 100.0 if isinstance(limit, str) and limit.endswith("%") else float(limit)
+        except ValueError:
+            raise InputError(f"the limit {shorten(limit)!r} of {known.name} is no number") from None
+        most = inf if known.most is None else known.most
+        if not isfinite(value) or not LEAST_LIMIT <= value <= most:
+            raise InputError(f"{known.name} cannot be limited by {value:g}", remedy=f"give {LEAST_LIMIT:g} to {most:g}")
+        return cls(known, value)
+
+    def __str__(self) -> str:
+        return self.metric.name if self.metric.name == "stable" else f"{self.metric.name}{self.comparison}{self.limit:.15g}"
+
+    def is_met_by(self, value: float) -> bool:
+        """Return whether a value in the metric's unit meets the requirement."""
+        return value <= self.limit if self.comparison == "<=" else value >= self.limit
+
+    def ratio(self, value: float) -> float:
+        """Return how far a value is from the limit: above 1 if it misses it."""
+        if self.comparison == "<=":
+            return value / self.limit
+        return self.limit / value if value > 0.0 else inf
+
+    def assess(
+        self, values: Sequence[float | None], *, unstable: str | None = None, lost: bool = False, **about: Any
+    ) -> Assessment:
+        """Return whether the mean over replications meets the requirement, with its interval and the single replications.
+
+        Without a steady state, or if the metric is infinite since requests are lost, no requirement is met. Raises `InputError`
+        if the run does not have the metric.
+
+        Args:
+            values: the metric's column of each replication, in SI units.
+            unstable, lost, about: fields of the `Assessment`.
+        """
+        known = [value for value in values if isinstance(value, (int, float))]
+        if not known or len(known) < len(values):
+            remedy = f"run the scenario with metrics: [{self.metric.name}]" if self.metric.sample == "latency" else None
+            raise InputError(f"this run has no {self.metric.name}", remedy=remedy)
+        estimate, is_failed = self.metric.estimate(known), lost or unstable is not None
+        ends = [end for end in (estimate.low, estimate.high) if end is not None]
+        each_met = [self.is_met_by(self.metric.per_si_unit * value) for value in known]
+        return Assessment(
+            self,
+            estimate.mean,
+            estimate.low,
+            estimate.high,
+            met=not is_failed and self.is_met_by(estimate.mean),
+            sure=is_failed or len({self.is_met_by(end) for end in ends}) == 1,
+            headroom=(1.0 if self.comparison == "<=" else -1.0) * (self.limit - estimate.mean) / self.limit,
+            met_share=0.0 if is_failed else sum(each_met) / len(known),
+            replications=len(known),
+            unstable=unstable,
+            lost=lost,
+            **about,
+        )
+
+    def assess_row(self, row: Row, columns: Mapping[str, Sequence[float | None]]) -> Assessment:
+        """Return whether a row of a summary meets the requirement (`assess`).
+
+        `columns`: values of each replication by column (`Run.replicated`).
+        """
+        about = {key: row.get(key, "") for key in ("workload", "network", "policy")} | {"unstable": row.get("unstable")}
+        if self.metric.name == "stable":
+            failed = row.get("unstable_replications") or 0
+            return self.assess([*[1.0] * (row["replications"] - failed), *[0.0] * failed], **about)
+        self.metric.check_requests(row["requests"])
+        lost_share: float = row.get("lost_share") or 0.0
+        further = self.metric.of_answered(lost_share)
+        values = () if further is None else columns.get(further.column, ())
+        lost = lost_share > 0.0 and (not values or None in values)
+        # The values of the answered requests are shown where those of all are infinite.
+        values = columns.get(self.metric.column, ()) if lost else values
+        return self.assess(values, lost_share=lost_share, lost=lost, **about)
+
+
+@dataclass(frozen=True, slots=True)
+class Assessment:
+    """Whether a run meets a requirement, and how clearly. Numbers are in the metric's unit."""
+
+    requirement: Requirement
+    value: float
+    """Mean over the replications."""
+    low: float | None
+    """Ends of the 95 % interval over replications; None with one replication."""
+    high: float | None
+    met: bool
+    sure: bool
+    """True if the whole interval lies on one side of the limit."""
+    headroom: float
+    """Distance from the value to the limit, relative to the limit; negative if the value misses it."""
+    met_share: float
+    """Share of the replications that meet the requirement by themselves."""
+    replications: int
+    unstable: str | None = None
+    """The overloaded devices, such as `cloud: load 1.30`; None if there is a steady state."""
+    lost_share: float = 0.0
+    """Share of the requests that were lost; a latency of theirs counts as infinite."""
+    lost: bool = False
+    """True if so many are lost that the metric is infinite; then `value` is that of the answered requests."""
+    workload: str = ""
+    network: str = ""
+    policy: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the assessment as plain data."""
+        known = self.requirement.metric
+        named = {"metric": known.name, "comparison": known.comparison, "limit": self.requirement.limit, "unit": known.unit}
+        return {"requirement": str(self.requirement)} | named | (asdict(self) | {"requirement": str(self.requirement)})
+
+    @classmethod
+    def of_json(cls, record: Mapping[str, Any]) -> Assessment:
+        """Return the assessment of plain data (`as_json`)."""
+        values = {field.name: record[field.name] for field in fields(cls)}
+        return cls(**values | {"requirement": Requirement.parse(record["requirement"])})
+
+    def __str__(self) -> str:
+        place = f"{self.policy} for {self.workload} on {self.network}" if self.policy else ""
+        return ": ".join(filter(None, (str(self.requirement), place, self.format_value(), self.format_outcome())))
+
+    def format_value(self) -> str:
+        """Return the value with its interval and unit; empty for the requirement of being stable."""
+        known = self.requirement.metric
+        if known.name == "stable":
+            return ""
+        factor, unit = (1.0, known.unit) if known.most is None else (100.0, "%")
+        low, high = (None if end is None else factor * end for end in (self.low, self.high))
+        # A price of a request may be as small as a millionth.
+        most = max(2, 2 - floor(log10(self.value))) if known.label and self.value > 0.0 else 2
+        text, interval = format_interval(factor * self.value, low, high, signs="minus", most=most)
+        return " ".join(filter(None, (text if interval else digits(factor * self.value), interval, unit)))
+
+    def format_outcome(self) -> str:
+        """Return whether the requirement is met, and how clearly."""
+        outcome = "met" if self.met else "missed"
+        if self.unstable is not None:
+            return f"{outcome}, unstable ({self.unstable})"
+        if self.lost:
+            return f"{outcome}, {100.0 * self.lost_share:.2g} % of the requests are lost (the value is of the others)"
+        if self.requirement.metric.name == "stable":
+            return outcome
+        unsure = "" if self.sure or self.low is None else ", not surely"
+        distance = f"{percent(abs(self.headroom))} {'below' if self.value < self.requirement.limit else 'above'} the limit"
+        met = f"met in {round(self.met_share * self.replications)} of {self.replications} replications"
+        return f"{outcome}{unsure} ({distance}; {met})"
+
+
+@dataclass(frozen=True, slots=True)
+class Assertion:
+    """A requirement that a run is to meet: by its recommended policy, or by a named one."""
+
+    requirement: Requirement
+    policy: str | None = None
+    """None: the recommended one."""
+
+    @classmethod
+    def parse(cls, text: str, policies: Iterable[str]) -> Assertion:
+        """Return the assertion of `p95_ms<=300` or `cnmt: p95_ms<=300`. Raises `InputError`, also for an unknown policy."""
+        policy, colon, requirement = text.rpartition(":")
+        name = policy.strip()
+        if colon and name not in policies:
+            raise InputError(f"unknown policy {shorten(name)} in {shorten(text)!r}", remedy=did_you_mean(name, policies))
+        return cls(Requirement.parse(requirement), name if colon else None)
+
+    def __str__(self) -> str:
+        return str(self.requirement) if self.policy is None else f"{self.policy}: {self.requirement}"
+
+
+def assess_run(
+    assertion: Assertion,
+    rows: Sequence[Row],
+    recommendations: Sequence[Row],
+    replicated: Mapping[tuple[str, str, str], Mapping[str, Sequence[float | None]]],
+    workload: str | None = None,
+    network: str | None = None,
+) -> list[Assessment]:
+    """Return whether a run does as asserted, for every workload and network, or for those that are named.
+
+    `recommendations`: of the run; without any, as of a live measurement, the only policy is judged. `replicated`: as
+    `Run.replicated`. Raises `InputError` for an unknown place, and for a metric that the run does not have.
+    """
+    recommended = {(record["workload"], record["network"]): record["policy"] for record in recommendations}
+    places = dict.fromkeys((row["workload"], row["network"]) for row in rows)
+    judged = [place for place in places if workload in (None, place[0]) and network in (None, place[1])]
+    if not judged:
+        what = f"{assertion}: no results of {workload or 'any workload'} on {network or 'any network'}"
+        raise InputError(what, remedy=f"the run has {format_list([' on '.join(place) for place in places], ',')}")
+    assessments = []
+    for place in judged:
+        here = {row["policy"]: row for row in rows if (row["workload"], row["network"]) == place}
+        policy = assertion.policy or recommended.get(place) or (next(iter(here)) if len(here) == 1 else None)
+        if policy is None:
+            remedy = f"name a policy, as in '{next(iter(here))}: {assertion}'"
+            raise InputError(f"{assertion}: no policy is recommended for {place[0]} on {place[1]}", remedy=remedy)
+        assessments.append(assertion.requirement.assess_row(here[policy], replicated.get((*place, policy), {})))
+    return assessments

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from simnmt.network.series import RttSeries
-from simnmt.results.device_accounts import BatchAccount, PlannedDevice, StreamAccount
-from simnmt.results.energy import RunEnergy
+from simnmt.results.device_accounts import BatchAccount, PlannedDevice, RunEnergy, StreamAccount
+from simnmt.results.metrics import Assertion, Assessment, assess_run
 from simnmt.results.recommendation import best_row
-from simnmt.results.request_log import Misroutes, RequestLog, drawn_logs
-from simnmt.results.service_level import Assertion, Assessment, assess_run
+from simnmt.results.requests import Misroutes, RequestLog, drawn_logs
 from simnmt.results.summary import Device, Place, Row
 from simnmt.workload.length_table import LengthTable
 
@@ -276,17 +275,11 @@ class Run:
                 parts["batches"].append({**place, "policy": policy, "device": device, **batched.as_json()})
             for of_device, planned in zip(cell.devices, cell.planned, strict=False):
                 if planned is not None:
-                    plan = asdict(planned) | {"plannings": planned.plannings}
-                    parts["plans"].append({**place, "device": of_device.name, **plan})
+                    parts["plans"].append({**place, "device": of_device.name, **planned.as_json()})
             for policy, device, streamed in cell.accounts("streams"):
                 parts["streams"].append({**place, "policy": policy, "device": device, **streamed.as_json()})
             for policy, energy in cell.energies.items():
-                for part in (*energy.devices, energy.links):
-                    parts["energy"].append({**place, "policy": policy, **_without_nan(asdict(part))})
+                parts["energy"] += [{**place, "policy": policy, **part} for part in energy.parts]
         known = {name: records for name, records in parts.items() if records or name == "batches"}
         live = {} if self.live is None else {"live": asdict(self.live)}
         return {**named, **known, **live, "notes": self.notes}
-
-
-def _without_nan(record: Row) -> Row:
-    return {name: None if value != value else value for name, value in record.items()}

@@ -21,8 +21,8 @@ import numpy as np
 from simnmt.base import files
 from simnmt.base.errors import InputError
 from simnmt.results.columns import Array, arrow_array
-from simnmt.results.device_accounts import BatchAccount
-from simnmt.results.request_log import Log, RequestLog
+from simnmt.results.device_accounts import BatchAccount, Log
+from simnmt.results.requests import RequestLog
 from simnmt.results.run import Cell, LiveMeasurement, Run
 from simnmt.results.summary import Device, Place, Row, by_cell
 

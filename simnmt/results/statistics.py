@@ -5,18 +5,30 @@ was promised, intervals over replications 94 %.
 
 A total is the mean over the replications, and a change is the ratio of two such means: what a reader gets who divides the
 numbers of a table. `tests/results/test_coverage.py` counts how often each interval covers the truth.
+
+An interval over replications covers the mean of runs of the profiles as they are. The boxes differ from their profiles, so a
+prediction of a deployment needs the error of the calibration too. `with_predictions` forms it from runs with drawn profiles:
+
+- The shift of draw n is its number over that of the calibrated profiles in the same replication; for a share, the difference.
+  Both met the same requests, so the shift contains hardly any noise of replications.
+- The error of the mean over replications has Student's distribution. It is independent of the shift, so the interval is that of
+  all sums of a shift and of a quantile of Student's distribution.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, sqrt
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
+
+from simnmt.base.arrays import Floats
+from simnmt.base.suggestions import format_list
+from simnmt.results.number_text import format_interval
 
 CONFIDENCE = 0.95
 SKEW_UNSEEN = 1.5
@@ -26,8 +38,6 @@ TAIL_WEIGHT = 38.0
 LEAST_FREEDOM = 2 / 3
 """Share of the degrees of freedom of normal draws that always counts: fewer widen intervals near saturation by factors, and do
 not make them cover the truth more often."""
-
-
 TIE = 0.001
 """Relative difference of a number below which two policies or deployments are equally good."""
 
@@ -74,7 +84,7 @@ def over_replications(values: Sequence[float], *, positive: bool = False) -> Est
     `positive`: the quantity cannot be below zero, such as a latency; the interval is then formed on the logarithmic scale and
     stays above zero.
     """
-    return _single(mean_intervals(values, positive=positive), len(values))
+    return mean_intervals(values, positive=positive).single()
 
 
 def change_percent(ours: Sequence[float], theirs: Sequence[float], confidence: float = CONFIDENCE) -> Estimate:
@@ -87,8 +97,7 @@ def change_percent(ours: Sequence[float], theirs: Sequence[float], confidence: f
     >>> change_percent([75.0, 150.0], [100.0, 200.0]).mean
     -25.0
     """
-    ratios = ratio_intervals(ours, theirs, confidence)
-    return _single(Intervals(*(100.0 * (values - 1.0) for values in ratios)), len(ours))
+    return Intervals(*(100.0 * (values - 1.0) for values in ratio_intervals(ours, theirs, confidence))).single()
 
 
 def unpaired_change_percent(ours: Sequence[float], theirs: Sequence[float]) -> Estimate:
@@ -129,15 +138,19 @@ def difference_of_changes(
     second_ratio, second_deviations = _ratio(*second)
     deviations = 100.0 * (first_deviations - second_deviations)
     mean = 100.0 * (first_ratio - second_ratio)
-    return _single(_intervals(mean, deviations, positive=False, confidence=confidence), len(first[0]))
+    return _intervals(mean, deviations, positive=False, confidence=confidence).single()
 
 
 class Intervals(NamedTuple):
     """Estimates with the ends of their intervals, many at a time; NaN ends with one replication."""
 
-    mean: NDArray[np.float64]
-    low: NDArray[np.float64]
-    high: NDArray[np.float64]
+    mean: Floats
+    low: Floats
+    high: Floats
+
+    def single(self) -> Estimate:
+        """Return the only estimate."""
+        return Estimate(float(self.mean), *(None if np.isnan(end) else float(end) for end in (self.low, self.high)))
 
 
 def mean_intervals(values: ArrayLike, *, positive: bool = False) -> Intervals:
@@ -182,7 +195,7 @@ def ratio_intervals(ours: ArrayLike, theirs: ArrayLike, confidence: float = CONF
     return Intervals(ratio, ratio * np.exp(-low), ratio * np.exp(high))
 
 
-def _ratio(ours: ArrayLike, theirs: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _ratio(ours: ArrayLike, theirs: ArrayLike) -> tuple[Floats, Floats]:
     """Return ratios of means, and the replications' deviations in their linear expansion; two zeros are equal."""
     our_values, their_values = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
     our_mean, their_mean = our_values.mean(axis=-1), their_values.mean(axis=-1)
@@ -192,9 +205,7 @@ def _ratio(ours: ArrayLike, theirs: ArrayLike) -> tuple[NDArray[np.float64], NDA
     return ratio, (our_values - ratio[..., None] * their_values) / their_mean[..., None]
 
 
-def student_quantile(
-    replications: ArrayLike, relative_spread: ArrayLike, confidence: float = CONFIDENCE
-) -> NDArray[np.float64]:
+def student_quantile(replications: ArrayLike, relative_spread: ArrayLike, confidence: float = CONFIDENCE) -> Floats:
     """Return how many standard errors half of an interval is wide, by the degrees of freedom that its variance has.
 
     A variance that is estimated from n draws has n - 1 degrees of freedom if these are normal. A positive quantity whose draws
@@ -212,18 +223,11 @@ def student_quantile(
     count, spread = np.asarray(replications, np.float64), np.asarray(relative_spread, np.float64)
     share = 1.0 / (1.0 + 0.5 * TAIL_WEIGHT * spread**2 * (count - 1.0) / count)
     freedom = np.maximum((count - 1.0) * np.maximum(share, LEAST_FREEDOM), 1.0)
-    quantile: NDArray[np.float64] = np.asarray(stdtrit(freedom, 0.5 + confidence / 2), np.float64)
+    quantile: Floats = np.asarray(stdtrit(freedom, 0.5 + confidence / 2), np.float64)
     return quantile
 
 
-def _single(intervals: Intervals, count: int) -> Estimate:
-    mean, low, high = map(float, intervals)
-    return Estimate(mean, low, high) if count > 1 else Estimate(mean, None, None)
-
-
-def _intervals(
-    mean: NDArray[np.float64], deviations: NDArray[np.float64], *, positive: bool, confidence: float = CONFIDENCE
-) -> Intervals:
+def _intervals(mean: Floats, deviations: Floats, *, positive: bool, confidence: float = CONFIDENCE) -> Intervals:
     """Return the intervals of estimates whose errors are about the means of the replications' deviations."""
     count = deviations.shape[-1]
     if count < 2:
@@ -238,7 +242,7 @@ def _intervals(
     return Intervals(mean, mean * np.exp(-below * error / scale), mean * np.exp(above * error / scale))
 
 
-def _reach(deviations: NDArray[np.float64], student: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _reach(deviations: Floats, student: Floats) -> tuple[Floats, Floats]:
     """Return how many standard errors intervals reach below and above their estimates.
 
     Student's quantile on both sides; on the side of the skew that of Hall's monotone transformation of the t statistic if it is
@@ -254,11 +258,11 @@ def _reach(deviations: NDArray[np.float64], student: NDArray[np.float64]) -> tup
     shifted = student + np.abs(skewness) / (6.0 * sqrt(count))
     slope = np.maximum(np.abs(skewness) / (3.0 * sqrt(count)), 1e-9)
     hall = (1.0 - np.cbrt(1.0 - 3.0 * slope * shifted)) / slope
-    long_side: NDArray[np.float64] = np.maximum(student, hall)
+    long_side: Floats = np.maximum(student, hall)
     return np.where(skewness > 0.0, student, long_side), np.where(skewness > 0.0, long_side, student)
 
 
-def _skewness(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def _skewness(values: Floats) -> Floats:
     """Return the skew of the distribution of which these are draws, times `SKEW_UNSEEN`; 0 of fewer than 3."""
     count = values.shape[-1]
     if count < 3:
@@ -267,5 +271,126 @@ def _skewness(values: NDArray[np.float64]) -> NDArray[np.float64]:
     aside = values - values.mean(axis=-1, keepdims=True)
     third_moment = (aside * aside * aside).mean(axis=-1)
     scale = np.where(spread > 0.0, spread, 1.0)
-    skewness: NDArray[np.float64] = third_moment / (scale * scale * scale) * sqrt(count * (count - 1)) / (count - 2)
+    skewness: Floats = third_moment / (scale * scale * scale) * sqrt(count * (count - 1)) / (count - 2)
     return SKEW_UNSEEN * skewness
+
+
+PREDICTED = {
+    "mean_latency_s": ("mean", 1e3, "ms"),
+    "p95_latency_s": ("p95", 1e3, "ms"),
+    "offloaded_share": ("offloaded", 100.0, "%"),
+    "throughput_rps": ("throughput", 1.0, "requests/s"),
+}
+"""Numbers with a prediction interval, as `..._predicted_low` and `..._predicted_high`: name, factor and unit in sentences."""
+QUANTILES = 499
+"""Quantiles that stand for Student's distribution."""
+_Row = Mapping[str, Any]
+_Place = tuple[str, str, str]
+_Numbers = Mapping[str, float | None]
+
+
+def with_predictions(
+    rows: Sequence[_Row],
+    comparisons: Sequence[_Row],
+    runs: Mapping[_Place, Sequence[_Numbers]],
+    drawn: Sequence[tuple[int, Mapping[_Place, _Numbers]]],
+    confidence: float,
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the rows and the comparisons with prediction intervals.
+
+    Args:
+        rows, comparisons: of the summary.
+        runs: numbers of the calibrated profiles, from which rows and comparisons were made.
+        drawn: the replication of each unit with drawn profiles, with which it is compared, and its numbers.
+        confidence: share of intervals that are to contain the true value.
+    """
+
+    def values(row: _Row, policy: str, name: str) -> tuple[Floats, Floats, Floats]:
+        """Return a number by replication, by draw, and in each draw's replication; NaN for unknown ones."""
+        place = row["workload"], row["network"], policy
+        base = np.array([numbers.get(name) for numbers in runs[place]], np.float64)
+        draws = [(replication, of_unit[place].get(name)) for replication, of_unit in drawn if place in of_unit]
+        return base, np.array([value for _, value in draws], np.float64), base[[replication for replication, _ in draws]]
+
+    def ends(row: _Row, name: str) -> Sequence[float | None]:
+        base, moved, before = values(row, row["policy"], name)
+        is_share = name.endswith("_share")
+        known = not row.get("unstable") and not np.isnan([*base, *moved]).any()
+        if not known or not (is_share or ((before > 0.0).all() and (moved > 0.0).all())):
+            return None, None
+        if is_share:
+            interval = np.clip(prediction_interval(base.mean(), moved - before, base, confidence), 0.0, 1.0)
+        else:
+            relative = prediction_interval(0.0, np.log(moved / before), base / base.mean() - 1.0, confidence)
+            interval = base.mean() * np.exp(relative)
+        return float(interval[0]), float(interval[1])
+
+    table = []
+    for row in rows:
+        columns = {}
+        for name in PREDICTED:
+            columns[f"{name}_predicted_low"], columns[f"{name}_predicted_high"] = ends(row, name)
+        table.append({**row, **columns})
+    compared = []
+    for pair in comparisons:
+        # Both policies of a draw met the same profiles.
+        (ours, our_draws, our_before), (theirs, their_draws, their_before) = (
+            values(pair, pair[role], "total_latency_s") for role in ("policy", "baseline")
+        )
+        shifts = np.log(our_draws / their_draws) - np.log(our_before / their_before)
+        ratio = float(ours.mean() / theirs.mean())
+        deviations = (ours - ratio * theirs) / (ratio * theirs.mean())
+        change = np.log(1.0 + pair["change_percent"] / 100.0)
+        low, high = 100.0 * (np.exp(prediction_interval(change, shifts, deviations, confidence)) - 1.0)
+        compared.append({**pair, "predicted_low_percent": float(low), "predicted_high_percent": float(high)})
+    return table, compared
+
+
+def prediction_interval(estimate: float, shifts: Floats, values: Floats, confidence: float) -> Floats:
+    """Return the ends of the interval of `estimate` plus a shift plus the error of the mean of `values`, shape (2,).
+
+    Args:
+        estimate: mean over replications.
+        shifts: effect of each drawn profile, shape (draws,).
+        values: one number per replication, whose mean errs; one replication has no known error, and counts as exact.
+        confidence: share of intervals that are to contain the true value.
+    """
+    from scipy.special import stdtrit  # scipy.stats would add half a second to the start
+
+    error, count = np.zeros(1), len(values)
+    if count > 1:
+        shares = (np.arange(QUANTILES) + 0.5) / QUANTILES
+        error = float(values.std(ddof=1)) / sqrt(count) * np.asarray(stdtrit(count - 1, shares))
+    sums = (shifts[:, None] + error).ravel()
+    # The n-th of N draws is the quantile n / (N + 1) of what is drawn, not n / N: the ends lie further out.
+    rank = (1.0 - confidence) / 2.0 * (len(shifts) + 1)
+    tail = max((rank - 0.5) * error.size - 0.5, 0.0) / max(sums.size - 1, 1)
+    ends: Floats = estimate + np.quantile(sums, [tail, 1.0 - tail])
+    return ends
+
+
+def describe_predictions(profiles: int, confidence: float, exact: Mapping[str, str]) -> list[str]:
+    """Describe the prediction intervals of a run. `exact`: devices without a known error of calibration, with the reason."""
+    return [
+        f"Prediction intervals of {100 * confidence:g} % contain the error of the calibration, by {profiles} drawn profiles of "
+        "each device, and the variation between replications; not a box that is slower in service than during the "
+        "calibration, nor errors of links and lengths.",
+        *([f"{describe_exact(exact).capitalize()}."] if exact else []),
+    ]
+
+
+def describe_exact(exact: Mapping[str, str]) -> str:
+    """Describe which devices' profiles are taken as exact."""
+    reasons = format_list(f"{device} ({reason})" for device, reason in exact.items())
+    return f"prediction intervals lack the calibration error of {reasons}"
+
+
+def prediction_sentences(row: _Row) -> list[str]:
+    """Return each number of a row with its prediction interval, such as `mean 21.3 ms, 19.8 to 23.0`, if that has a width."""
+    sentences = []
+    for key, (name, factor, unit) in PREDICTED.items():
+        low, high = row.get(f"{key}_predicted_low"), row.get(f"{key}_predicted_high")
+        if low is not None and high is not None and low < high:
+            text, interval = format_interval(factor * row[key], factor * low, factor * high, signs="minus")
+            sentences.append(f"{name} {text} {unit}, {interval.strip('[]').replace(', ', ' to ')}")
+    return sentences

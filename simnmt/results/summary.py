@@ -1,10 +1,9 @@
-"""Summarise the runs of all replications: rows, paired comparisons and their effects."""
+"""Summarise the runs of all replications: numbers of each run, rows, paired comparisons and their effects."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from math import isfinite, isnan
 from typing import Any, Literal
 
@@ -12,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base.arrays import Floats
-from simnmt.results.device_accounts import BatchAccount, StreamAccount, batch_columns, stream_columns
-from simnmt.results.metrics import NO_CRITERIA, STANDARD_METRICS, Criteria, Metric, Sample, columns_of, objective_metric
+from simnmt.results.device_accounts import BatchAccount, Log, StreamAccount, batch_columns, stream_columns
+from simnmt.results.metrics import STANDARD_METRICS, Criteria, Metric, Objective, Sample, columns_of, objective_metric
 from simnmt.results.number_text import digits, duration
-from simnmt.results.request_log import Log, read_once
+from simnmt.results.requests import read_once
 from simnmt.results.statistics import (
     Estimate,
     change_columns,
@@ -32,7 +31,6 @@ Place = tuple[str, str, str]
 """Workload, network and policy."""
 Runs = Mapping[Place, Sequence[Numbers]]
 """The numbers of each replication by place."""
-Discipline = Literal["back_to_back", "open", "closed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +48,6 @@ class Device:
     """True if its model is streamed from its disk."""
 
 
-@dataclass(frozen=True, slots=True)
-class BatchesOfDevice:
-    """The batches of one device in one run."""
-
-    account: BatchAccount
-    saturated_s: float
-    """Seconds in which one box could do all the work of the device with full batches."""
-
-
 def by_cell(rows: Iterable[Row]) -> dict[tuple[str, str], list[Row]]:
     """Return the rows of each workload and network, in the order of the rows."""
     cells: dict[tuple[str, str], list[Row]] = {}
@@ -71,12 +60,12 @@ def measure(
     log: Log,
     decision_regret_s: NDArray[np.float32] | None,
     devices: Sequence[Device],
-    discipline: Discipline,
-    batched: Sequence[BatchesOfDevice | None] = (),
+    discipline: Literal["back_to_back", "open", "closed"],
+    batched: Sequence[tuple[BatchAccount, float] | None] = (),
     streamed: Sequence[StreamAccount | None] = (),
     extra_work: Sequence[Floats] = (),
     *,
-    criteria: Criteria = NO_CRITERIA,
+    criteria: Criteria | None = None,
     start_s: float = 0.0,
 ) -> Numbers:
     """Return the numbers of one run.
@@ -87,23 +76,22 @@ def measure(
 
     Args:
         log: columns of the requests by name.
-        decision_regret_s: of each judged request, NaN for the others (`request_log.decision_regret_s`); None if unknown.
+        decision_regret_s: of each judged request, NaN for the others (`requests.decision_regret_s`); None if unknown.
         devices: in the order of the targets.
         discipline: what sets the pace of the requests.
-        batched: batches per device. The work of a device that batches is its work with full batches, since a box with little to
-            do decodes small ones.
+        batched: batches per device, with the seconds in which one box could do all the work of the device with full batches:
+            by these it is loaded, since a box with little to do decodes small ones.
         streamed: account per streamed device; empty if none is streamed.
         extra_work: per device, the work of each box that answered no request, as of `FaultAccount`; empty without faults.
         criteria: what else is measured.
         start_s: when the first request of the log was issued, if requests before it are left out as warm-up; else 0.
     """
-    log = read_once(log)
+    log, criteria = read_once(log), criteria or Criteria()
     target, latency_s, arrival_s = log["target"], log["latency_s"], log["arrival_s"]
     requests, issued_s, makespan_s = len(target), float(arrival_s.max()), float((arrival_s + latency_s).max())
     working_s = {"back_to_back": 0.0, "open": issued_s - start_s, "closed": makespan_s - start_s}[discipline]
     sent = np.bincount(target, minlength=max(len(devices), 1))
     quantiles = _quantiles(latency_s, "latency", criteria.metrics)
-    deadline_s, good_within_s = criteria.deadline_s, criteria.good_within_s
 
     def answered(within_s: float | None) -> int:
         return requests if within_s is None else int(np.count_nonzero(latency_s <= within_s))
@@ -118,33 +106,33 @@ def measure(
         "mean_estimate_age_s": float(log["rtt_estimate_age_s"].sum()) / requests,
         "mean_energy_j": None,
         "offered_rps": requests / (issued_s - start_s) if discipline != "back_to_back" and issued_s > start_s else None,
-        "deadline_met_share": None if deadline_s is None else answered(deadline_s) / requests,
-        "goodput_rps": answered(good_within_s) / (makespan_s - start_s),
-        "good_within_s": good_within_s,
+        "deadline_met_share": None if criteria.deadline_s is None else answered(criteria.deadline_s) / requests,
+        "goodput_rps": answered(criteria.good_within_s) / (makespan_s - start_s),
+        "good_within_s": criteria.good_within_s,
     }
     if any(device.batch is not None or device.streamed for device in devices):
-        first_s = first_token_latency_s(log)
+        first_s = _first_token_latency_s(log)
         mean_s = float(first_s.sum()) / requests  # NaN unless the first token of every request is known
         numbers["mean_first_token_s"] = None if isnan(mean_s) else mean_s
         numbers |= _quantiles(first_s, "first_token", criteria.metrics)
     for number, device in enumerate(devices):
         there, name = target == number, device.name
         numbers |= {f"{name}_share": int(sent[number]) / requests, f"{name}_load": None, f"{name}_busiest_load": None}
-        what = batched[number] if batched else None
+        account, saturated_s = (batched[number] if batched else None) or (None, 0.0)
         if device.batch is not None:
-            account = None if what is None else what.account
-            columns = log["t_queue_s"][there], log["first_token_s"][there]
-            numbers |= batch_columns(name, device.servers, account, makespan_s, *columns)
+            numbers |= batch_columns(
+                name, device.servers, account, makespan_s, log["t_queue_s"][there], log["first_token_s"][there]
+            )
         if device.streamed:
             numbers |= stream_columns(name, streamed[number] if streamed else None, makespan_s)
         if working_s > 0.0:
             # Seconds of execution; of a device that batches, target tokens with the end of the sentence.
-            work = log["t_exe_s"][there] if what is None else log["tgt_len"][there] + 1.0
+            work = log["t_exe_s"][there] if account is None else log["tgt_len"][there] + 1.0
             by_box = np.bincount(log["server"][there], work, minlength=device.servers)
             work_s = by_box + (extra_work[number] if extra_work else 0.0)
-            if what is not None:
+            if account is not None:
                 # The share of each box in the work of full batches.
-                work_s = work_s / max(by_box.sum(), 1.0) * what.saturated_s
+                work_s = work_s / max(by_box.sum(), 1.0) * saturated_s
             numbers[f"{name}_load"] = float(work_s.sum()) / (device.servers * device.workers * working_s)
             numbers[f"{name}_busiest_load"] = float(work_s.max()) / (device.workers * working_s)
     return numbers | {"makespan_s": makespan_s, "throughput_rps": requests / (makespan_s - start_s)}
@@ -156,7 +144,7 @@ def with_deadlines_of_all(numbers: Numbers, answered_share: float) -> Numbers:
     return numbers | {"deadline_met_share": None if share is None else share * answered_share}
 
 
-def first_token_latency_s(log: Log) -> Floats:
+def _first_token_latency_s(log: Log) -> Floats:
     """Return the time from issuing each request until its first token would be back; NaN for unknown ones.
 
     A service that sends each token at once answers the first one after the same transfer as the whole text, whose bytes are
@@ -190,8 +178,19 @@ def _misrouted(decision_regret_s: NDArray[np.float32] | None) -> Numbers:
     }
 
 
-Objective = str
-"""What a deployment is judged by: the latency as `mean` or a percentile such as `p95`, or a spending such as `energy_j`."""
+PARTS = {"queue": "t_queue_s", "execution": "t_exe_s", "transfer": "t_tx_s"}
+"""Parts of a latency, and the columns that hold them."""
+
+
+def _parts(log: Log, p95_s: float) -> Numbers:
+    """Return the mean parts of all requests, and of those that take as long as p95 or longer."""
+    slowest = log["latency_s"] >= p95_s
+    means: Numbers = {}
+    for part, column in PARTS.items():
+        seconds = log[column]
+        means[f"mean_{part}_s"] = float(seconds.sum()) / len(seconds)
+        means[f"beyond_p95_{part}_s"] = float(seconds[slowest].mean())
+    return means
 
 
 def objective_name(objective: Objective) -> str:
@@ -219,30 +218,19 @@ def format_objective(
     return f"{digits(value)} {known.unit}".rstrip() if known.label else duration(value, low, high, interval=interval)
 
 
-PARTS = {"queue": "t_queue_s", "execution": "t_exe_s", "transfer": "t_tx_s"}
-"""Parts of a latency, and the columns that hold them."""
-
-
-def _parts(log: Log, p95_s: float) -> Numbers:
-    """Return the mean parts of all requests, and of those that take as long as p95 or longer."""
-    slowest = log["latency_s"] >= p95_s
-    means: Numbers = {}
-    for part, column in PARTS.items():
-        seconds = log[column]
-        means[f"mean_{part}_s"] = float(seconds.sum()) / len(seconds)
-        means[f"beyond_p95_{part}_s"] = float(seconds[slowest].mean())
-    return means
-
-
 def with_regret(runs: Runs, oracle: str | None) -> Runs:
     """Add `regret_s`: total latency above the oracle's in the same replication; None where there is no oracle."""
-    totals_s, regrets = total_latencies_s(runs), dict[Place, list[Numbers]]()
-    for (workload, network, policy), replications in runs.items():
-        place = workload, network, policy
-        best_s = totals_s[place] if oracle is None else totals_s[workload, network, oracle]
-        regrets_s = [None if oracle is None else ours - best for ours, best in zip(totals_s[place], best_s, strict=True)]
-        regrets[place] = [{**of, "regret_s": regret_s} for of, regret_s in zip(replications, regrets_s, strict=True)]
-    return regrets
+
+    def regret_s(place: Place, replication: int) -> float | None:
+        if oracle is None:
+            return None
+        best = runs[place[0], place[1], oracle][replication]
+        return known(runs[place][replication]["total_latency_s"]) - known(best["total_latency_s"])
+
+    return {
+        place: [{**numbers, "regret_s": regret_s(place, at)} for at, numbers in enumerate(replications)]
+        for place, replications in runs.items()
+    }
 
 
 SETTINGS = ("good_within_s",)
@@ -254,39 +242,28 @@ WITH_INTERVAL = ("total_latency_s", "regret_s")
 def rows(runs: Runs, requests: int, *, metrics: Sequence[Metric] = ()) -> list[Row]:
     """Return one row per workload, network and policy: means over the replications, in the order of the runs.
 
-    Args:
-        runs: the numbers of each replication.
-        requests: issued in each run.
-        metrics: metrics that were measured beside the standard ones.
+    `requests`: issued in each run. `metrics`: those that were measured beside the standard ones. Other numbers than those and
+    `WITH_INTERVAL` have no interval, which would take most of the time of a sweep's table.
     """
     with_interval = {*WITH_INTERVAL, *columns_of(metrics)}
     table: list[Row] = []
     for (workload, network, policy), replications in runs.items():
-        row: Row = {
-            "workload": workload,
-            "network": network,
-            "policy": policy,
-            "replications": len(replications),
-            "requests": requests,
-        }
+        row: Row = {"workload": workload, "network": network, "policy": policy}
+        row |= {"replications": len(replications), "requests": requests}
         # The oracle is no bound if requests wait, nor if a policy moves the times at which requests meet the network.
         no_queues = all(value is None for name, value in replications[0].items() if name.endswith("_busiest_load"))
-        for name in replications[0]:
-            if name in SETTINGS:
-                row[name] = replications[0][name]
-                continue
+        for name, first in replications[0].items():
             values = [value for numbers in replications if (value := numbers[name]) is not None]
             complete = len(values) == len(replications)
-            if name not in with_interval:
-                # Without an interval, which would take most of the time of a sweep's table.
+            if name in SETTINGS:
+                row[name] = first
+            elif name not in with_interval:
                 row[name] = float(np.mean(values)) if complete else None
-                continue
-            positive = name != "regret_s" or (no_queues and complete and min(values) >= 0.0)
-            estimate = over_replications(values, positive=positive) if complete else None
-            columns = interval_columns(name, estimate)
-            if name.endswith("_share") and estimate is not None and estimate.high is not None:
-                columns[f"{name}_high"] = min(estimate.high, 1.0)
-            row |= columns
+            else:
+                positive = name != "regret_s" or (no_queues and complete and min(values) >= 0.0)
+                row |= interval_columns(name, over_replications(values, positive=positive) if complete else None)
+                if name.endswith("_share") and row[f"{name}_high"] is not None:
+                    row[f"{name}_high"] = min(row[f"{name}_high"], 1.0)
         table.append(row)
     return table
 
@@ -296,20 +273,16 @@ def comparisons(runs: Runs, baselines: Iterable[str]) -> list[Row]:
 
     The change is the ratio of the two totals shown in the rows, and its interval covers that ratio.
     """
-    totals_s = total_latencies_s(runs)
-    table: list[Row] = []
-    for ((workload, network, policy), ours), baseline in product(totals_s.items(), list(baselines)):
-        if baseline != policy:
-            theirs = totals_s[workload, network, baseline]
-            change = change_percent(ours, theirs)
-            place = {"workload": workload, "network": network, "policy": policy, "baseline": baseline}
-            table.append({**place, **change_columns(change), "effect": judge_change(change, ours == theirs)})
+    totals_s = {place: [known(numbers["total_latency_s"]) for numbers in of] for place, of in runs.items()}
+    baselines, table = list(baselines), list[Row]()
+    for (workload, network, policy), ours in totals_s.items():
+        for baseline in baselines:
+            if baseline != policy:
+                theirs = totals_s[workload, network, baseline]
+                change = change_percent(ours, theirs)
+                place = {"workload": workload, "network": network, "policy": policy, "baseline": baseline}
+                table.append({**place, **change_columns(change), "effect": judge_change(change, ours == theirs)})
     return table
-
-
-def total_latencies_s(runs: Runs) -> dict[Place, list[float]]:
-    """Return the total latency of each replication by place."""
-    return {place: [known(numbers["total_latency_s"]) for numbers in replications] for place, replications in runs.items()}
 
 
 def replicated(runs: Runs, metrics: Sequence[Metric] = ()) -> dict[Place, dict[str, list[float | None]]]:

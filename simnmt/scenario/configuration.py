@@ -29,8 +29,7 @@ from simnmt.policies.decision import Estimation
 from simnmt.profile.custom import GIVEN, CustomDevice, custom_device
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.power import PowerConfiguration
-from simnmt.results.metrics import SPENDINGS, Criteria, Metric, metric, objective_metric
-from simnmt.results.service_level import LEAST_LIMIT, Requirement
+from simnmt.results.metrics import LEAST_LIMIT, SPENDINGS, Criteria, Metric, Requirement, metric, objective_metric
 from simnmt.workload.arrivals import BackToBack
 from simnmt.workload.configuration import WorkloadConfiguration
 

@@ -1,4 +1,7 @@
-"""A client of a translation service, which measures each request."""
+"""A client of a translation service, which measures each request.
+
+`DelayedTransport` sleeps the delays of a simulated network in the client: no proxy, no rights of an administrator (CNMT-03).
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import asyncio
 import json
 import ssl
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from math import isnan
@@ -18,7 +21,7 @@ from typing_extensions import Self
 
 from simnmt.base.errors import InputError, shorten
 from simnmt.base.files import read_bounded
-from simnmt.service.delays import DelayedTransport
+from simnmt.network.link import Hop
 from simnmt.service.messages import Answer, ServiceError, TranslateRequest, describe_foreign_body, parse_answer
 
 MOST_RETRY_S = 60.0
@@ -45,6 +48,43 @@ class Exchange:
         times = self.answer.times
         away_s = self.received_s - self.sent_s
         return away_s if times is None else max(away_s - times.queue_s - times.execution_s, 0.0)
+
+
+class DelayedTransport:
+    """A middleware of an `aiohttp.ClientSession` that sleeps as long as messages travel over some hops.
+
+    A message takes half of the round trip of the moment and its body's bits over the bandwidth, as in the simulation. Messages
+    do not wait for each other; headers, handshakes and losses take no time.
+
+    Example:
+        >>> from simnmt.network.link import Link
+        >>> from simnmt.network.series import constant_rtt
+        >>> transport = DelayedTransport([Hop((Link(constant_rtt(0.05), 1e6, 1e6),), (0.0,))])
+        >>> transport.way_s(500, 0), transport.way_s(1_000, 1)
+        (0.029, 0.033)
+    """
+
+    def __init__(self, hops: Sequence[Hop]) -> None:
+        """`hops`: from the client to the service; their series begin now."""
+        self._hops = hops
+        self.begin_s = time.monotonic()
+        """Moment of the monotonic clock at which the series begin."""
+
+    def way_s(self, size: int, side: int) -> float:
+        """Return the seconds that a message of so many bytes takes to the service (side 0) or back (1) if it is sent now."""
+        now_s, sizes = max(time.monotonic() - self.begin_s, 0.0), (0, size) if side else (size, 0)
+        return sum(hop.ways_one_s(now_s, 0, *sizes, 1)[side] for hop in self._hops)
+
+    async def __call__(self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+        """Send a request and return its answer, each after its delay."""
+        await asyncio.sleep(self.way_s(int(request.headers.get("Content-Length", 0)), 0))
+        response = await handler(request)
+        try:
+            await asyncio.sleep(self.way_s(response.content_length or 0, 1))
+        except asyncio.CancelledError:
+            response.close()
+            raise
+        return response
 
 
 class HttpClient:

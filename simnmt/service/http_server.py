@@ -23,13 +23,15 @@ from typing import Any
 
 from aiohttp import web
 from aiohttp.http import HttpProcessingError
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from simnmt.base.errors import InputError, shorten
 from simnmt.base.files import MOST_SECRET_BYTES, check_regular
 from simnmt.service.messages import ServiceError, form_content, parse_json
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""Of histograms of seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,28 +130,30 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.requests = Counter("simnmt_requests", "Requests by path and status.", ["path", "status"], registry=self.registry)
-        self.seconds = Histogram(
-            "simnmt_request_seconds",
-            "Seconds from a request to its answer, by path.",
-            ["path"],
-            buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
-            registry=self.registry,
-        )
+        self._requests = self.counter("simnmt_requests", "Requests by path and status.", "path", "status")
+        self._seconds = self.histogram("simnmt_request_seconds", "Seconds from a request to its answer, by path.", "path")
         self._observers = dict[tuple[str, int], tuple[Counter, Histogram]]()
+
+    def counter(self, name: str, help_text: str, *labels: str) -> Counter:
+        """Return a new counter."""
+        return Counter(name, help_text, labels, registry=self.registry)
+
+    def gauge(self, name: str, help_text: str, *labels: str) -> Gauge:
+        """Return a new gauge."""
+        return Gauge(name, help_text, labels, registry=self.registry)
+
+    def histogram(self, name: str, help_text: str, *labels: str, buckets: Sequence[float] = BUCKETS_S) -> Histogram:
+        """Return a new histogram."""
+        return Histogram(name, help_text, labels, registry=self.registry, buckets=buckets)
 
     def observe(self, path: str, status: int, seconds: float) -> None:
         """Count an answered request."""
         observers = self._observers.get((path, status))
         if observers is None:  # `labels` costs more than counting
-            observers = self.requests.labels(path, str(status)), self.seconds.labels(path)
+            observers = self._requests.labels(path, str(status)), self._seconds.labels(path)
             self._observers[path, status] = observers
         observers[0].inc()
         observers[1].observe(seconds)
-
-    def text(self) -> bytes:
-        """Return all metrics in Prometheus' text form."""
-        return generate_latest(self.registry)
 
 
 class HttpService:
@@ -274,7 +278,7 @@ class HttpService:
 
     async def _metrics_text(self, request: web.Request) -> web.Response:
         self.check_token(request, "")
-        return web.Response(body=self.metrics.text(), content_type="text/plain", charset="utf-8")
+        return web.Response(body=generate_latest(self.metrics.registry), content_type="text/plain", charset="utf-8")
 
 
 def _quiet_logger() -> logging.Logger:

@@ -1,12 +1,23 @@
-"""The load generator: end nodes that send a scenario's requests to a live service, and note what becomes of each."""
+"""The load generator: end nodes that send a scenario's requests to a live service, and note what becomes of each.
+
+`run_precisely` runs it on an event loop whose timers fire within about 0.1 ms, and which ends well by a signal. Python's epoll
+selector rounds timeouts up to whole milliseconds; but an epoll descriptor is itself readable when one of its sockets is ready,
+so that `select` on it alone waits with microseconds, for any number of sockets.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import selectors
+import signal
+import sys
+import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, fields
 from math import isfinite, nan
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +26,12 @@ from simnmt.base.arrays import Floats
 from simnmt.service.client import Exchange, TranslationClient
 from simnmt.service.messages import DECISION, ServiceError, TranslateRequest
 
+Answer = TypeVar("Answer")
+STOPPING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGHUP", "SIGTERM") if hasattr(signal, name))
+"""Ctrl-C, a terminal that closes, and a polite request to end."""
 WARM_UP = 3
 """Requests before those that count: the first ones open connections and fill caches."""
+_SELECTABLE_DESCRIPTORS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +57,7 @@ class Load:
     def warm_up(self) -> Load:
         """Return the first requests, to be sent one after another before those that count."""
         forced_lens = None if self.forced_lens is None else self.forced_lens[:WARM_UP]
-        return replace(
-            self, texts=self.texts[:WARM_UP], forced_lens=forced_lens, offsets_s=None, clients=1, think_s=None, name="warm-up "
-        )
+        return Load(self.texts[:WARM_UP], self.source, self.target, forced_lens, name="warm-up ")
 
 
 @dataclass(slots=True, eq=False)
@@ -75,8 +88,6 @@ class LoadLog:
     """Source tokens with their end mark, as the service counts them; 0 if unknown."""
     tgt_len: NDArray[np.int64]
     """Decode steps; 0 if unknown."""
-    batch: NDArray[np.int64]
-    """Most sentences with which the request was decoded together."""
     estimate_s: Floats
     """The gateway's estimate of the transfer time at the decision."""
     age_s: Floats
@@ -106,11 +117,10 @@ class LoadLog:
     @classmethod
     def of(cls, requests: int) -> LoadLog:
         """Return the log of so many requests of which none has been sent."""
-        missing = {"status": 0, "client": 0, "target": -1, "src_len": 0, "tgt_len": 0, "batch": 0}
-        whole = {name: np.full(requests, number, np.int64) for name, number in missing.items()}
-        names = {field.name for field in fields(cls)} - {*missing, "begin_s", "fell_back", "fault"}
-        floats = {name: np.full(requests, nan) for name in names}
-        return cls(begin_s=nan, **whole, **floats, fell_back=np.zeros(requests, np.bool_))  # type: ignore[arg-type]
+        whole = {"status": 0, "client": 0, "target": -1, "src_len": 0, "tgt_len": 0}
+        floats = {field.name: nan for field in fields(cls) if field.type == "Floats"}
+        columns: dict[str, Any] = {name: np.full(requests, missing) for name, missing in (whole | floats).items()}
+        return cls(begin_s=nan, **columns, fell_back=np.zeros(requests, np.bool_))
 
     def note(self, request: int, exchange: Exchange) -> None:
         """Note the answer to a request."""
@@ -119,7 +129,7 @@ class LoadLog:
         if (times := answer.times) is not None:
             self.queue_s[request], self.execution_s[request] = times.queue_s, times.execution_s
             self.total_s[request] = times.total_s
-        self.src_len[request], self.tgt_len[request], self.batch[request] = answer.lengths
+        self.src_len[request], self.tgt_len[request] = answer.lengths[:2]
         account = dict(part.split("=", 1) for part in exchange.headers.get(DECISION, "").split(";") if "=" in part)
         target = account.get("target", "")
         if target.isascii() and target.isdecimal() and len(target) < 10:
@@ -140,7 +150,7 @@ def _number(text: str) -> float:
 async def send_load(
     load: Load, client: TranslationClient, *, timeout_s: float = 60.0, ended: Callable[[], None] = lambda: None
 ) -> LoadLog:
-    """Send all requests and return what became of them. An open loop wants a loop with precise timers (`event_loop`).
+    """Send all requests and return what became of them. An open loop wants precise timers (`run_precisely`).
 
     `ended`: called whenever a request has ended.
     """
@@ -193,3 +203,75 @@ async def _closed_loop(load: Load, one: Callable[[int, float, int], Awaitable[No
         clients.sort(key=load.think_s.__getitem__)
     # A client behind as many others as there are requests never asks.
     await asyncio.gather(*map(ask, clients[: len(load.texts)]))
+
+
+if sys.platform == "linux":
+    import select
+
+    class PreciseSelector(selectors.EpollSelector):
+        """An epoll selector whose timeouts have microseconds."""
+
+        def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+            """Return the ready descriptors and their events, empty after `timeout` seconds; None waits for ever."""
+            if timeout is not None and timeout > 0.0 and self.fileno() < _SELECTABLE_DESCRIPTORS:
+                select.select([self.fileno()], [], [], timeout)
+                timeout = 0.0
+            return super().select(timeout)
+
+else:  # kqueue and Windows' select have fine timeouts
+    PreciseSelector = selectors.DefaultSelector
+
+
+def new_precise_loop() -> asyncio.AbstractEventLoop:
+    """Return a new event loop with precise timers."""
+    return asyncio.SelectorEventLoop(PreciseSelector())
+
+
+def run_precisely(work: Coroutine[Any, Any, Answer]) -> Answer:
+    """Run a coroutine on a new loop with precise timers; at its end, also by an interrupt, cancel whatever it left running."""
+    loop = new_precise_loop()
+    task = loop.create_task(work)
+    try:
+        with _signals_that_cancel(loop, task):
+            return loop.run_until_complete(task)
+    finally:
+        loop.run_until_complete(cancel_others())
+        loop.close()
+
+
+@contextmanager
+def _signals_that_cancel(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> Iterator[None]:
+    """Let signals that end the program cancel a task, and handle the first of them, as outside, at the end of the block.
+
+    An exception of a signal's handler could otherwise meet a callback of a library, which would drop it and go on.
+    """
+    arrived: list[int] = []
+    handlers: dict[int, Any] = {}
+
+    def cancel(number: int) -> None:
+        arrived.append(number)
+        task.cancel()
+
+    if threading.current_thread() is threading.main_thread():
+        for number in STOPPING:
+            if callable(handler := signal.getsignal(number)):
+                with suppress(NotImplementedError):  # Windows
+                    loop.add_signal_handler(number, cancel, number)
+                    handlers[number] = handler
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            loop.remove_signal_handler(number)
+            signal.signal(number, handler)
+        if arrived:
+            signal.raise_signal(arrived[0])
+
+
+async def cancel_others() -> None:
+    """Cancel all other tasks of the loop, and wait for their ends."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+    await asyncio.sleep(0.0)  # transports close

@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
+    BaseModel,
     BeforeValidator,
+    ConfigDict,
     Discriminator,
     Field,
+    RootModel,
     SerializerFunctionWrapHandler,
     Tag,
     model_serializer,
@@ -23,31 +26,35 @@ from simnmt.base.configuration import Configuration, EndOfSentence, InputFile, f
 from simnmt.base.extension import Extended, Extensible
 from simnmt.workload.arrivals import Arrivals, BackToBack
 from simnmt.workload.arrivals.custom import custom_arrivals
-from simnmt.workload.corpus import read_corpus
-from simnmt.workload.custom import lengths_in
-from simnmt.workload.fertility import Fertility
-from simnmt.workload.filters import FILTERS, RatioFilter, dropped_warning, keep
+from simnmt.workload.corpus import FilterName, RatioFilter, dropped_warning, keep, read_corpus
 from simnmt.workload.length_table import LengthTable, read_table
-from simnmt.workload.length_units import Side
-from simnmt.workload.lognormal_lengths import MIXES, SENTENCES, LognormalLengths
-from simnmt.workload.unit_configuration import FilePath, TokeniserUnit, Unit, refuse_unknown
+from simnmt.workload.length_units import Fertility, TokeniserKind, tokenisers_in
+from simnmt.workload.lengths import MIXES, SENTENCES, LognormalLengths, lengths_in
+
+_NAME_OR_KEYS = Discriminator(lambda value: "by_keys" if isinstance(value, (dict, BaseModel)) else "by_name")
+
+FilePath = Annotated[str, InputFile(), Field(min_length=1)]
+_TokeniserPath = Annotated[str, InputFile(files_of=tokenisers_in), Field(min_length=1)]
 
 
-def _table_of_name(name: str) -> dict[str, str]:
-    if not name.startswith("@") or len(name) < 2:
-        what = "{name} is no @name of a shipped length table (for a file of yours write a mapping, table: PATH)"
-        raise PydanticCustomError("not_a_shipped_name", what, {"name": name})
-    return {"table": name}
+class TokeniserUnit(RootModel[Annotated[dict[TokeniserKind, _TokeniserPath], Field(min_length=1, max_length=1)]]):
+    """Lengths in the tokens of a tokeniser: `{sentencepiece: PATH}` or `{tokenizers: PATH}`.
+
+    The path is relative to the scenario file, and names the file or a translation model's folder.
+    """
+
+    model_config = ConfigDict(strict=True, frozen=True)
+
+    def written(self, base: Path) -> str:
+        """Return the unit as `read_corpus` takes it."""
+        ((kind, path),) = self.root.items()
+        return f"{kind}:{base / path}"
 
 
-FilterName = Annotated[str, refuse_unknown("filter", FILTERS), Field(json_schema_extra={"enum": list(FILTERS)})]
-ShippedName = Annotated[str, Field(json_schema_extra={"pattern": "^@."})]
-
-
-FilterConfiguration = Annotated[
-    Annotated[FilterName, Tag("filter_by_name")] | Annotated[RatioFilter, Tag("filter_with_parameters")],
-    Discriminator(lambda value: "filter_with_parameters" if isinstance(value, (dict, RatioFilter)) else "filter_by_name"),
+Unit = Annotated[
+    Annotated[Literal["word", "mixed", "char"], Tag("by_name")] | Annotated[TokeniserUnit, Tag("by_keys")], _NAME_OR_KEYS
 ]
+Filter = Annotated[Annotated[FilterName, Tag("by_name")] | Annotated[RatioFilter, Tag("by_keys")], _NAME_OR_KEYS]
 
 
 class Lengths(Configuration):
@@ -61,7 +68,7 @@ class Lengths(Configuration):
     def load(self, base: Path) -> LengthTable:
         """Return the lengths in the units in which they are counted.
 
-        The stated fertility is not applied, since only the device profiles determine the unit (`fertility.convert_units`).
+        The stated fertility is not applied, since only the device profiles determine the unit (`convert_units`).
         Raises `CorpusError` for a fault of a file, `InputError` for an unknown `@name`.
         """
 
@@ -87,8 +94,8 @@ class TableFile(Lengths):
     """`@name` of a shipped table, or a path, relative to the scenario file."""
     end_of_sentence: EndOfSentence | None = None
     """Which lengths of the table count the end-of-sentence token; left out: those that its header states, `none` by default."""
-    filter: FilterConfiguration | None = None
-    """Which further pairs are dropped; only by rules that look at lengths alone."""
+    filter: Filter | None = None
+    """Which further pairs are dropped."""
 
     @model_serializer(mode="wrap")
     def _shortest(self, handler: SerializerFunctionWrapHandler) -> Any:
@@ -101,7 +108,7 @@ class TableFile(Lengths):
             table = replace(table, end_of_sentence=self.end_of_sentence)
         if self.filter is None:
             return table
-        kept, dropped = keep(self.filter, table.src_len, table.tgt_len, table.count, per_word=table.tokens_per_word)
+        kept, dropped = keep(self.filter, table.src_len, table.tgt_len, table.count, table.src_unit, table.tgt_unit)
         return table.only(kept, str(dropped))
 
 
@@ -112,32 +119,18 @@ class _Text(Lengths):
     """What a source length counts."""
     tgt_unit: Unit
     """What a target length counts."""
-    filter: FilterConfiguration = "cnmt"
+    filter: Filter = "cnmt"
     """Which pairs are dropped."""
     file_keys: ClassVar[tuple[str, ...]]
     """The keys that name the files of the text."""
 
-    def _files(self, base: Path) -> list[Path]:
-        return [base / getattr(self, key) for key in self.file_keys]
-
-    def _text_keys(self) -> tuple[str, str] | None:
-        return None
-
-    def _units(self, base: Path) -> dict[Side, str]:
-        return {"src": _corpus_unit(self.src_unit, base), "tgt": _corpus_unit(self.tgt_unit, base)}
-
     def load(self, base: Path) -> LengthTable:
         """Count the lengths of the text."""
-        source, *others = self._files(base)
-        units = self._units(base)
-        return read_corpus(
-            source, *others, keys=self._text_keys(), src_unit=units["src"], tgt_unit=units["tgt"], filter=self.filter
-        )[0]
-
-
-def _corpus_unit(unit: str | TokeniserUnit, base: Path) -> str:
-    """Return a unit as `read_corpus` takes it."""
-    return unit if isinstance(unit, str) else f"{unit.kind}:{base / unit.path}"
+        files = [base / getattr(self, key) for key in self.file_keys]
+        text_keys = (self.src_key, self.tgt_key) if isinstance(self, JsonLinesFile) else None
+        units = (self.src_unit, self.tgt_unit)
+        src_unit, tgt_unit = (unit if isinstance(unit, str) else unit.written(base) for unit in units)
+        return read_corpus(*files, keys=text_keys, src_unit=src_unit, tgt_unit=tgt_unit, filter=self.filter)[0]
 
 
 class TextFiles(_Text):
@@ -169,9 +162,6 @@ class JsonLinesFile(_Text):
     tgt_key: Annotated[str, Field(min_length=1)]
     """Key of the target text, such as `en`."""
 
-    def _text_keys(self) -> tuple[str, str]:
-        return self.src_key, self.tgt_key
-
 
 class LognormalMix(Configuration):
     """A mix of the paper on top-up batching, or moments of your own."""
@@ -193,12 +183,10 @@ class LognormalMix(Configuration):
 
     @model_validator(mode="after")
     def _one_of_both(self) -> LognormalMix:
-        moments = [self.src_mean, self.src_sd]
-        if self.mix is not None and moments != [None, None]:
-            what = "mix: {mix} has moments of its own (remove src_mean and src_sd, or mix)"
-            raise PydanticCustomError("mix_and_moments", what, {"mix": self.mix})
-        if self.mix is None and None in moments:
-            raise PydanticCustomError("no_moments", "expected mix: europarl or mix: opensubtitles, or src_mean and src_sd")
+        stated = [value is not None for value in (self.mix, self.src_mean, self.src_sd)]
+        if stated not in ([True, False, False], [False, True, True]):
+            what = "expected mix: europarl or mix: opensubtitles, or src_mean and src_sd"
+            raise PydanticCustomError("no_moments", what)
         return self
 
 
@@ -210,14 +198,13 @@ class SyntheticLengths(Lengths):
 
     def load(self, base: Path) -> LengthTable:
         """Draw the lengths."""
-        mix, name = self.lognormal, "lognormal"
-        if mix.mix is not None:
-            lengths, sentences, name = MIXES[mix.mix], SENTENCES[mix.mix], f"lognormal-{mix.mix}"
-            lengths = replace(lengths, spread=mix.spread, end=mix.end)
-        else:
-            assert mix.src_mean is not None and mix.src_sd is not None
-            lengths, sentences = LognormalLengths(mix.src_mean, mix.src_sd, mix.spread, mix.end), 50_000
-        return lengths.table(mix.sentences or sentences, mix.seed, name)
+        drawn = self.lognormal
+        if drawn.mix is not None:
+            moments = replace(MIXES[drawn.mix], spread=drawn.spread, end=drawn.end)
+            return moments.table(drawn.sentences or SENTENCES[drawn.mix], drawn.seed, f"lognormal-{drawn.mix}")
+        assert drawn.src_mean is not None and drawn.src_sd is not None
+        moments = LognormalLengths(drawn.src_mean, drawn.src_sd, drawn.spread, drawn.end)
+        return moments.table(drawn.sentences or 50_000, drawn.seed)
 
 
 class CustomLengths(Extended, Lengths):
@@ -232,17 +219,20 @@ class CustomLengths(Extended, Lengths):
         return lengths_in(self.extension.value, self.kind, src_unit, tgt_unit)
 
 
+def _table_of_name(name: str) -> dict[str, str]:
+    if not name.startswith("@") or len(name) < 2:
+        what = "{name} is no @name of a shipped length table (for a file of yours write a mapping, table: PATH)"
+        raise PydanticCustomError("not_a_shipped_name", what, {"name": name})
+    return {"table": name}
+
+
+_ShippedName = Annotated[str, Field(json_schema_extra={"pattern": "^@."})]
 _form_of_mapping = form_by_key(
-    table=TableFile,
-    source=TextFiles,
-    target=TextFiles,
-    tsv=TsvFile,
-    jsonl=JsonLinesFile,
-    lognormal=SyntheticLengths,
+    table=TableFile, source=TextFiles, target=TextFiles, tsv=TsvFile, jsonl=JsonLinesFile, lognormal=SyntheticLengths
 )
 
 LengthsConfiguration = Annotated[
-    Annotated[TableFile, BeforeValidator(_table_of_name, json_schema_input_type=ShippedName), Tag("ShippedTable")]
+    Annotated[TableFile, BeforeValidator(_table_of_name, json_schema_input_type=_ShippedName), Tag("ShippedTable")]
     | Annotated[TableFile, Tag("TableFile")]
     | Annotated[TextFiles, Tag("TextFiles")]
     | Annotated[TsvFile, Tag("TsvFile")]

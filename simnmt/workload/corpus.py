@@ -1,96 +1,233 @@
-"""Read parallel text into joint counts of its lengths: two text files, one file of two columns, or JSON Lines."""
+"""Parallel text: its pairs of lines, the filters of pairs (CNMT-08), and the joint counts of its lengths.
+
+The text is two files, one file of two columns, or JSON Lines. The paper only cites the rules of its filter. A rule here uses
+the two lengths and runs over the few thousand distinct pairs of a corpus, so it applies to a table of counts too.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import NoReturn
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, ValidationError
 
-from simnmt.base.suggestions import did_you_mean, format_list
+from simnmt.base.configuration import Configuration, describe_validation_error
+from simnmt.base.suggestions import did_you_mean
 from simnmt.workload.errors import CorpusError
-from simnmt.workload.filters import WORDS, Dropped, RatioFilter, TokensPerWord, filter_named, keep
-from simnmt.workload.length_table import LengthTable
-from simnmt.workload.length_units import count_mixed, unit_and_counter
-from simnmt.workload.text_lines import Kept, TextLines, json_kind, json_object
+from simnmt.workload.length_table import IntArray, LengthTable
+from simnmt.workload.length_units import unit_and_counter
+from simnmt.workload.text_lines import TextLines, json_object
 
-_WRAPPER = "translation"
-"""Key of a row's texts by language in the rows of Hugging Face."""
+# --- pairs of lines ---
+
+
+def text_pairs(files: Sequence[Path], keys: tuple[str, str] | None, *, kept: bool = False) -> Iterator[tuple[str, str]]:
+    """Yield (source, target) of each pair in two text files, in one file of two columns, or in JSON Lines under `keys`.
+
+    `kept`: whether the caller keeps the lines in memory. Raises `CorpusError` if the files cannot be read or do not pair.
+    """
+    lines = [TextLines(file, kept=kept) for file in files]
+    if len(files) == 2:
+        return _of_files(*lines)
+    return json_pairs(lines[0], *keys) if keys else _of_columns(lines[0])
+
+
+def _of_files(source: TextLines, target: TextLines) -> Iterator[tuple[str, str]]:
+    yield from zip(source, target, strict=False)
+    for _ in chain(source, target):  # the rest of the longer one, to count its lines
+        pass
+    if source.line != target.line:
+        what = f"{source.line} lines, but {target.path} has {target.line}"
+        raise CorpusError(what, path=source.path, remedy="give two files of which line i is line i's translation")
+
+
+def _of_columns(lines: TextLines) -> Iterator[tuple[str, str]]:
+    for text in lines:
+        if not text.strip(" "):  # News Commentary separates its documents so
+            continue
+        source, *targets = text.split("\t")
+        if len(targets) != 1:
+            what, remedy = f"{1 + len(targets)} columns, not 2", "put one tab between source and target, e.g. with cut -f1,2"
+            if text.startswith("{"):
+                remedy = "of JSON Lines name the keys of the texts: --keys SRC:TGT, in a scenario jsonl, src_key and tgt_key"
+            raise lines.fault(what, remedy=remedy)
+        yield source, targets[0]
 
 
 def json_pairs(lines: TextLines, src_key: str, tgt_key: str) -> Iterator[tuple[str, str]]:
     """Yield (source, target) of each row, one JSON object per line; blank lines and other keys are ignored.
 
-    The keys are looked up in the object under `translation`, if the row has one, else in the row.
-
-    Raises `CorpusError` with the line for a line that is no JSON object, a missing key, and a value that is no text.
+    The keys are looked up in the object under `translation`, if the row has one as in the rows of Hugging Face, else in the
+    row. Raises `CorpusError` with the line for a line that is no JSON object, and for a key without a text.
     """
     for line in lines:
         if not line.strip():
             continue
-        row = _row(lines, line)
-        inner = row.get(_WRAPPER)
-        if isinstance(inner, dict):
+        row: Mapping[str, object] = json_object(line, lines.fault, first=lines.line == 1)
+        if isinstance(inner := row.get("translation"), dict):
             row = inner
-        try:
-            src, tgt = row[src_key], row[tgt_key]
-        except KeyError:
-            _refuse_keys(lines, row, src_key if src_key not in row else tgt_key)
+        src, tgt = row.get(src_key), row.get(tgt_key)
         if not (isinstance(src, str) and isinstance(tgt, str)):
-            key, value = (tgt_key, tgt) if isinstance(src, str) else (src_key, src)
-            raise lines.fault(f"{key} is {json_kind(value)}, not a text", remedy="name two keys whose values are texts")
-        # A JSON escape can be half a character, which no text may hold; few lines have an escape.
-        if "\\u" in line and _has_surrogate(src + tgt):
-            raise lines.fault("an escape that is half a character (\\ud800 to \\udfff)", remedy="write the file again as UTF-8")
+            missing = tgt_key if isinstance(src, str) else src_key
+            texts = [key[:40] for key, value in row.items() if isinstance(value, str)]
+            raise lines.fault(f"no text under {missing!r}", remedy=did_you_mean(missing, texts))
+        try:
+            if "\\u" in line:  # few lines have an escape
+                (src + tgt).encode()
+        except UnicodeEncodeError:
+            what = "an escape that is half a character (\\ud800 to \\udfff)"
+            raise lines.fault(what, remedy="write the file again as UTF-8") from None
         yield src, tgt
 
 
-def text_keys(row: Mapping[str, object]) -> list[str]:
-    """Return the keys of the texts of a row, those inside `translation` if the row has it."""
-    inner = row.get(_WRAPPER)
-    return [key for key, value in (inner if isinstance(inner, dict) else row).items() if isinstance(value, str)]
+# --- filters of pairs ---
+
+MAX_WORDS = 200
+"""Most words of a side, by default."""
+MAX_RATIO, RATIO_COUNTS_ABOVE = 3.0, 5
+"""Greatest ratio of the longer to the shorter side for `cnmt`, and the words of the longer side above which it counts: correct
+short phrases differ more."""
+WARNED_SHARE = 0.05
+"""Share of dropped pairs above which a user is warned."""
+_PER_WORD = {"word": 1, "mixed": 1, "char": 5}
+"""Tokens per word, which convert limits in words to limits in tokens of a unit; 2 in the pieces of a tokeniser."""
 
 
-def refuse_as_columns(lines: TextLines, line: str) -> NoReturn:
-    """Raise `CorpusError` for a first line that is a row of JSON Lines, with its keys."""
-    keys = text_keys(_row(lines, line))
-    under = f" with texts under {_listed(keys)}" if keys else ""
-    example = ":".join(keys[:2]) if len(keys) > 1 else "SRC:TGT"
-    remedy = f"name the keys of source and target: --keys {example}, in a scenario jsonl with src_key and tgt_key"
-    raise lines.fault(f"a row of JSON Lines{under}, not of columns", remedy=remedy)
+class RatioFilter(Configuration):
+    """A filter of pairs whose lengths are out of proportion, and of long pairs."""
+
+    kind: Literal["ratio"] = "ratio"
+    max_ratio: Annotated[float, Field(ge=1.0, le=1000.0)] = 2.0
+    """Greatest factor between the length of a side and the length expected from the other side."""
+    max_len: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    """Most tokens of either side; left out: 200 words, 400 pieces of a tokeniser, 1,000 characters."""
+    tgt_per_src: Annotated[float, Field(ge=0.001, le=1000.0)] | None = None
+    """Expected target tokens per source token, 1.65 for English words to Han characters. Left out: 1 if both sides are counted
+    in words, else the ratio of the corpus."""
 
 
-def _row(lines: TextLines, line: str) -> dict[str, object]:
-    return json_object(line, lines.fault, first=lines.line == 1, wanted="an object with two texts")
+FilterName = Literal["cnmt", "none", "ratio"]
+"""Filters without parameters of their own; each drops pairs with an empty side, which make no request."""
 
 
-def _refuse_keys(lines: TextLines, row: Mapping[str, object], missing: str) -> NoReturn:
-    texts = text_keys(row)
-    if not texts:
-        raise lines.fault(f"no key {missing!r}, and no text under any other", remedy="name the keys of the two texts")
-    remedy = did_you_mean(missing, texts, "name the keys of the two texts")
-    raise lines.fault(f"no key {missing!r}; there are texts under {_listed(texts)}", remedy=remedy)
+def filter_named(name: str) -> str | RatioFilter:
+    """Return the filter of a name; `ratio:max_ratio=1.5,max_len=80` sets the parameters of `ratio`.
+
+    Raises `CorpusError` for an unknown name or parameter, and for a parameter out of bounds.
+    """
+    kind, _, given = name.partition(":")
+    if name in ("cnmt", "none"):
+        return name
+    if kind != "ratio":
+        raise CorpusError(f"unknown filter {name!r}", remedy=did_you_mean(name, ["cnmt", "none", "ratio"]))
+    try:
+        return RatioFilter.model_validate_strings(dict(part.partition("=")[::2] for part in given.split(",") if part))
+    except ValidationError as error:
+        what = f"filter {name!r}: {describe_validation_error(error)}"
+        raise CorpusError(what, remedy="e.g. ratio:max_ratio=2,max_len=200,tgt_per_src=1.65") from None
 
 
-def _listed(keys: Sequence[str]) -> str:
-    return format_list((repr(key if len(key) <= 40 else key[:37] + "...") for key in keys), ",")
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """Number of pairs that a filter dropped from a corpus."""
+
+    filter: str
+    """Name with the parameters, if there are any."""
+    pairs_read: int
+    rejects: Mapping[str, int]
+    """Number of pairs by the first rule that dropped them, zeros included."""
+
+    @property
+    def pairs_dropped(self) -> int:
+        """Number of dropped pairs."""
+        return sum(self.rejects.values())
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the numbers by the keys of `simnmt corpus fit --json`."""
+        dropped = self.pairs_dropped
+        counts = {"pairs_read": self.pairs_read, "pairs_dropped": dropped, "pairs_kept": self.pairs_read - dropped}
+        return counts | {"pairs_dropped_by": dict(self.rejects), "filter": self.filter}
+
+    def __str__(self) -> str:
+        by_rule = ", ".join(f"{rule} {count}" for rule, count in self.rejects.items())
+        return f"{self.filter}: {self.pairs_read} pairs read, {self.pairs_dropped} dropped ({by_rule})"
 
 
-def _has_surrogate(text: str) -> bool:
-    return any("\ud800" <= char <= "\udfff" for char in text)
+def keep(
+    rule: str | RatioFilter,
+    src_len: IntArray,
+    tgt_len: IntArray,
+    count: IntArray,
+    src_unit: str = "word",
+    tgt_unit: str = "word",
+) -> tuple[NDArray[np.bool_], Dropped]:
+    """Apply a filter to distinct pairs; return (mask of the kept pairs, number of dropped ones).
+
+    Args:
+        rule: the name or the parameters of the filter.
+        src_len: source lengths, shape (pairs,).
+        tgt_len: target lengths, shape (pairs,).
+        count: occurrences of each pair, shape (pairs,).
+        src_unit: unit of the source lengths.
+        tgt_unit: unit of the target lengths.
+
+    Raises `CorpusError` for an unknown filter.
+    """
+    rule = filter_named(rule) if isinstance(rule, str) else rule
+    rules = {"empty": (src_len == 0) | (tgt_len == 0)}
+    name = "none"
+    if rule != "none":
+        limits = RatioFilter(max_ratio=MAX_RATIO) if isinstance(rule, str) else rule
+        per_word = [_PER_WORD.get(unit, 2) for unit in (src_unit, tgt_unit)]
+        src_max, tgt_max = (limits.max_len or MAX_WORDS * tokens for tokens in per_word)
+        tgt_per_src = limits.tgt_per_src
+        if tgt_per_src is None:
+            in_words = per_word == [1, 1] or not (count @ src_len and count @ tgt_len)
+            tgt_per_src = 1.0 if in_words else float(count @ tgt_len / (count @ src_len))
+        expected = tgt_per_src * src_len
+        longer, shorter = np.maximum(expected, tgt_len), np.minimum(expected, tgt_len)
+        rules["too_long"] = (src_len > src_max) | (tgt_len > tgt_max)
+        rules["ratio"] = longer > limits.max_ratio * shorter
+        if rule == "cnmt":
+            name = "cnmt"
+            rules["ratio"] &= longer > RATIO_COUNTS_ABOVE * per_word[1]
+        else:
+            longest = "/".join(dict.fromkeys(f"{tokens:g}" for tokens in (src_max, tgt_max)))
+            name = f"ratio max_ratio={limits.max_ratio:g} max_len={longest} tgt_per_src={tgt_per_src:.4g}"
+    rejects: dict[str, int] = {}
+    kept = np.ones(len(count), dtype=np.bool_)
+    for reason, drops in rules.items():
+        rejects[reason] = int(count[kept & drops].sum())
+        kept &= ~drops
+    return kept, Dropped(name, int(count.sum()), rejects)
 
 
-FilePath = str | os.PathLike[str]
-_WORD_UNITS = {"word", "mixed"}
-"""Units in which the limits of filters are stated."""
+def dropped_warning(filtered: str) -> str | None:
+    """Return one sentence on the dropped pairs if there are many; `filtered`: the filters that a length table states."""
+    applied = re.findall(r"(\d{1,15}) pairs read, (\d{1,15}) dropped", filtered)
+    read, dropped = int(applied[0][0]) if applied else 0, sum(int(dropped) for _, dropped in applied)
+    if not read or dropped <= WARNED_SHARE * read:
+        return None
+    return (
+        f"{100 * dropped / read:.1f} % of the pairs were dropped by the filter {filtered} (check that the units fit both "
+        "languages, that these are in order and that the lines pair up, or choose another filter)"
+    )
+
+
+# --- joint counts ---
 
 
 def read_corpus(
-    source: FilePath,
-    target: FilePath | None = None,
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str] | None = None,
     *,
     src_unit: str,
     tgt_unit: str,
@@ -101,8 +238,7 @@ def read_corpus(
 ) -> tuple[LengthTable, Dropped]:
     """Count the lengths of parallel text, drop outliers, and return the table and the number of pairs dropped by each rule.
 
-    Memory holds only the distinct pairs of lengths. The limits of a filter are in words and converted to tokens by the ratio of
-    both in the corpus.
+    Memory holds only the distinct pairs of lengths.
 
     Args:
         source: a text file, UTF-8, plain or gzip.
@@ -118,82 +254,30 @@ def read_corpus(
     Raises `CorpusError` for files that cannot be read or decoded, different numbers of lines, a line without exactly two
     columns or two texts, an empty corpus, no pair left behind the filter, and an unknown unit or filter.
     """
-    # Unknown names are refused before a long read.
-    filter_named(filter)
-    (src_name, count_src), (tgt_name, count_tgt) = unit_and_counter(src_unit), unit_and_counter(tgt_unit, "tgt")
+    rule = filter_named(filter) if isinstance(filter, str) else filter  # refused before a long read
+    (src_unit, count_src), (tgt_unit, count_tgt) = unit_and_counter(src_unit), unit_and_counter(tgt_unit, "tgt")
     files = [Path(source)] if target is None else [Path(source), Path(target)]
     if target is not None and keys is not None:
         raise CorpusError("keys are for one file of JSON Lines, not for two files", remedy="leave one of them out")
-    texts = text_pairs(files, keys)
-    words = [0, 0]
-
-    def counted() -> Iterator[tuple[int, int]]:
-        in_words = {src_name, tgt_name} <= _WORD_UNITS
-        for src, tgt in texts:
-            if not in_words:
-                words[0] += count_mixed(src)
-                words[1] += count_mixed(tgt)
-            yield count_src(src), count_tgt(tgt)
-
-    pairs = Counter(counted())
+    pairs = Counter((count_src(src), count_tgt(tgt)) for src, tgt in text_pairs(files, keys))
     if not pairs:
         raise CorpusError("the corpus is empty", path=source, remedy="give a file with one sentence a line")
-
-    lengths = np.array(list(pairs), dtype=np.int64).reshape(-1, 2)
-    count = np.array(list(pairs.values()), dtype=np.int64)
-    tokens = count @ lengths
-    per_word = TokensPerWord(*(tokens / max(words)).tolist()) if any(words) and tokens.all() else WORDS
-    kept, dropped = keep(filter, lengths[:, 0], lengths[:, 1], count, per_word)
+    src_len, tgt_len, count = np.array([(*pair, times) for pair, times in pairs.items()], dtype=np.int64).T
+    kept, dropped = keep(rule, src_len, tgt_len, count, src_unit, tgt_unit)
     if not kept.any():
         remedy = "check that line i of both sides belongs together and that each side's unit fits its language"
         raise CorpusError(f"no pair is left, filter {dropped}", path=source, remedy=remedy)
-    name = name or "-".join(keys or [_bare(file) for file in files])
     table = LengthTable.of_pairs(
-        name,
+        name or "-".join(keys or (_bare(file) for file in files)),
         origin or " and ".join(file.name for file in files),
-        src_name,
-        tgt_name,
-        lengths[kept, 0],
-        lengths[kept, 1],
+        src_unit,
+        tgt_unit,
+        src_len[kept],
+        tgt_len[kept],
         count[kept],
         filtered=str(dropped),
-        tokens_per_word=per_word,
     )
     return table, dropped
-
-
-def text_pairs(files: list[Path], keys: tuple[str, str] | None, *, kept: Kept = "nothing") -> Iterator[tuple[str, str]]:
-    """Yield (source, target) of each pair in two text files, one TSV file, or JSON Lines under `keys`.
-
-    `kept`: the lines that the caller keeps in memory. Raises `CorpusError` if the files cannot be read or do not pair.
-    """
-    if len(files) == 2:
-        source, target = (TextLines(file, kept=kept) for file in files)
-        return _of_files(source, target)
-    lines = TextLines(files[0], kept=kept)
-    return json_pairs(lines, *keys) if keys else _of_columns(lines)
-
-
-def _of_files(source: TextLines, target: TextLines) -> Iterator[tuple[str, str]]:
-    yield from zip(source, target, strict=False)
-    src_lines, tgt_lines = source.drain(), target.drain()
-    if src_lines != tgt_lines:
-        what = f"{src_lines} lines, but {target.path} has {tgt_lines}"
-        raise CorpusError(what, path=source.path, remedy="give two files of which line i is line i's translation")
-
-
-def _of_columns(lines: TextLines) -> Iterator[tuple[str, str]]:
-    for text in lines:
-        if not text.strip(" "):  # News Commentary separates its documents so
-            continue
-        columns = text.split("\t")
-        if len(columns) != 2:
-            if lines.line == 1 and text.startswith("{"):
-                refuse_as_columns(lines, text)
-            column_count = "1 column" if len(columns) == 1 else f"{len(columns)} columns"
-            remedy = "put one tab between source and target, e.g. with cut -f1,2; of two files name both"
-            raise lines.fault(f"{column_count}, not 2", remedy=remedy)
-        yield columns[0], columns[1]
 
 
 def _bare(file: Path) -> str:

@@ -5,13 +5,16 @@ Policies predict with `LengthRegression`, or with `LengthDistribution` if they u
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.workload.length_table import LengthTable
+from simnmt.workload.length_table import IntArray, LengthTable
+
+FloatArray = NDArray[np.float64]
 
 LEAST_TGT_LEN = 1.0
 """Least predicted target length, tokens."""
@@ -26,9 +29,9 @@ class LengthRegression:
     offset: float
     """Target tokens of an empty source."""
 
-    def predict(self, src_len: NDArray[np.int64]) -> NDArray[np.float64]:
+    def predict(self, src_len: IntArray) -> FloatArray:
         """Return the expected target tokens, at least 1; same shape as `src_len`."""
-        tgt_len: NDArray[np.float64] = np.maximum(self.slope * src_len + self.offset, LEAST_TGT_LEN)
+        tgt_len: FloatArray = np.maximum(self.slope * src_len + self.offset, LEAST_TGT_LEN)
         return tgt_len
 
 
@@ -36,10 +39,8 @@ class LengthRegression:
 class LengthFit:
     """The least-squares line through a table's pairs, with its errors for pairs and for means of the target length.
 
-    There is one mean per source length. The errors of the means are given twice: weighted by pairs, and unweighted, where the
-    noisy means of a few long sentences dominate. The paper does not state the kind of its R2 of 0.99 and MSE of 0.15 to 0.73
-    (CNMT-18). On the shipped tables of long sentences the weighted MSE is 0.2 to 0.5 (2.9 on FLORES), the unweighted one 8 to
-    54, so the weighted one compares with the paper's. An R2 is None if the explained values do not vary.
+    There is one mean per source length, weighted by its pairs. The paper does not state the kind of its R2 of 0.99 and MSE of
+    0.15 to 0.73 (CNMT-18); those of the means compare with it. An R2 is None if the explained values do not vary.
     """
 
     len_slope: float
@@ -52,29 +53,14 @@ class LengthFit:
     means_r2: float | None
     means_mse: float
     """Tokens squared, each mean weighted by its pairs."""
-    means_r2_unweighted: float | None
-    means_mse_unweighted: float
-    """Tokens squared, each mean counted once."""
     pairs: int
-    src_lengths: int
-    """Number of distinct source lengths, and so of means."""
+    remark: str | None
+    """Remark for readers of the line; None for an ordinary fit."""
 
     @property
     def regression(self) -> LengthRegression:
         """The line for predictions."""
         return LengthRegression(slope=self.len_slope, offset=self.len_offset)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the line and its errors by the keys of `simnmt corpus fit --json`."""
-        keys = [key for key in self.__slots__ if key not in ("pairs", "src_lengths")]
-        return {f"{key}_tokens2" if "mse" in key else key: getattr(self, key) for key in keys}
-
-    @property
-    def remark(self) -> str | None:
-        """Remark for readers of the line; None for an ordinary fit."""
-        if self.src_lengths > 1:
-            return None
-        return "all sources have one length: the slope is 0 by decision, the offset the mean target length"
 
 
 def fit_lengths(table: LengthTable) -> LengthFit:
@@ -91,40 +77,61 @@ def fit_lengths(table: LengthTable) -> LengthFit:
     slope = float((weight * src * tgt).sum() / (weight * src * src).sum()) if varied else 0.0
     offset = mean_tgt - slope * mean_src
 
-    mean_weight = np.bincount(row, weights=weight).astype(np.float64)
-    means = np.bincount(row, weights=weight * table.tgt_len) / mean_weight
-    pairs_r2, pairs_mse = _goodness(table.tgt_len - (slope * table.src_len + offset), table.tgt_len, weight, varied)
-    residual = means - (slope * src_lengths + offset)
-    means_r2, means_mse = _goodness(residual, means, mean_weight, varied)
-    unweighted_r2, unweighted_mse = _goodness(residual, means, np.ones(len(means)), varied)
-    return LengthFit(
-        len_slope=slope,
-        len_offset=offset,
-        pairs_r2=pairs_r2,
-        pairs_mse=pairs_mse,
-        means_r2=means_r2,
-        means_mse=means_mse,
-        means_r2_unweighted=unweighted_r2,
-        means_mse_unweighted=unweighted_mse,
-        pairs=table.pairs,
-        src_lengths=len(src_lengths),
-    )
+    def goodness(src_len: IntArray, tgt_len: FloatArray, weight: FloatArray) -> tuple[float | None, float]:
+        mse = float(np.average((tgt_len - (slope * src_len + offset)) ** 2, weights=weight))
+        variance = float(np.average((tgt_len - np.average(tgt_len, weights=weight)) ** 2, weights=weight))
+        return (None if not varied or bool(np.all(tgt_len == tgt_len[0])) else 1.0 - mse / variance), mse
+
+    pairs = np.bincount(row, weights=weight)
+    means = np.bincount(row, weights=weight * table.tgt_len) / pairs
+    pairs_r2, pairs_mse = goodness(table.src_len, table.tgt_len.astype(np.float64), weight)
+    means_r2, means_mse = goodness(src_lengths, means, pairs.astype(np.float64))
+    remark = None if varied else "all sources have one length: the slope is 0 by decision, the offset the mean target length"
+    return LengthFit(slope, offset, pairs_r2, pairs_mse, means_r2, means_mse, table.pairs, remark)
 
 
-def _goodness(
-    residual: NDArray[np.float64],
-    value: NDArray[np.float64] | NDArray[np.int64],
-    weight: NDArray[np.float64],
-    varied: bool,
-) -> tuple[float | None, float]:
-    """Return (R2, MSE) of residuals about a line; R2 is None if the values or the sources do not vary."""
-    mse = float(np.average(residual**2, weights=weight))
-    variance = float(np.average((value - np.average(value, weights=weight)) ** 2, weights=weight))
-    constant = bool(np.all(value == value[0]))
-    return (None if constant or not varied else 1.0 - mse / variance), mse
+UPPER_EDGES = (*range(1, 11), 15, 20, 25, 30, 40, 50, 60, 80, 100, 150, 200, 300, 500, 1000, 10**6)
+"""Longest source length of each range of a short table."""
 
 
-FloatArray = NDArray[np.float64]
+def means_by_source_length(
+    table: LengthTable, line: LengthRegression, upper_edges: tuple[int, ...] | None = None
+) -> list[dict[str, Any]]:
+    """Return the rows of figure 3 (CNMT-18): statistics of the target lengths by source length, shortest first.
+
+    `src_len` and `src_len_to` are the shortest and longest source length of a row; with `upper_edges`, a row is a range of
+    source lengths that ends at one of them. `line_tgt_len` is the line's value at the mean source length; `sd_tgt_len` is the
+    standard deviation about the mean of each source length by degrees of freedom, None with one pair each; `rmse_tgt_len` is
+    the root mean squared error about the line.
+    """
+    weight, src, tgt = table.count, table.src_len, table.tgt_len
+    lengths, at = np.unique(src, return_inverse=True)
+    means = np.bincount(at, weight * tgt) / np.bincount(at, weight)
+    ranges = lengths if upper_edges is None else np.searchsorted(upper_edges, lengths)
+    rows = []
+    for place in np.unique(ranges):
+        inside = lengths[ranges == place]
+        here = (src >= inside[0]) & (src <= inside[-1])
+        pairs = int(weight[here].sum())
+
+        def mean(values: NDArray[Any], here: NDArray[np.bool_] = here) -> float:
+            return float(np.average(values[here], weights=weight[here]))
+
+        freedom = pairs - len(inside)
+        mean_src_len = mean(src)
+        rows.append(
+            {
+                "src_len": int(inside[0]),
+                "src_len_to": int(inside[-1]),
+                "pairs": pairs,
+                "mean_tgt_len": mean(tgt),
+                "sd_tgt_len": math.sqrt(mean((tgt - means[at]) ** 2) * pairs / freedom) if freedom else None,
+                "line_tgt_len": line.slope * mean_src_len + line.offset,
+                "rmse_tgt_len": math.sqrt(mean((tgt - (line.slope * src + line.offset)) ** 2)),
+            }
+        )
+    return rows
+
 
 LEVELS: FloatArray = np.arange(201) / 200
 """Levels of the stored quantiles; others are interpolated linearly."""
@@ -145,7 +152,7 @@ class LengthDistribution:
 
     line: LengthRegression
     """The regression by which lengths are scaled."""
-    src_len: NDArray[np.int64]
+    src_len: IntArray
     """Source lengths of the table, ascending; shape (lengths,)."""
     means: FloatArray
     """Mean target lengths, shape (lengths,)."""
@@ -177,13 +184,13 @@ class LengthDistribution:
             quantiles[row] = expected * np.interp(LEVELS, position, value)
         return cls(line, src_lengths, means, quantiles)
 
-    def mean(self, src_len: NDArray[np.int64]) -> FloatArray:
+    def mean(self, src_len: IntArray) -> FloatArray:
         """Return the expected target tokens, at least 1; same shape as `src_len`."""
         row, ratio = self._nearest(src_len)
         expected: FloatArray = np.maximum(self.means[row] * ratio, LEAST_TGT_LEN)
         return expected
 
-    def quantile(self, src_len: NDArray[np.int64], q: float) -> FloatArray:
+    def quantile(self, src_len: IntArray, q: float) -> FloatArray:
         """Return the target tokens that a share `q` of the translations does not exceed, at least 1; shape of `src_len`.
 
         The result need not be whole, since the share of a length is spread evenly about it. Raises `ValueError` for a `q`
@@ -198,7 +205,7 @@ class LengthDistribution:
         tokens: FloatArray = np.maximum((low + (level - below) * (high - low)) * ratio, LEAST_TGT_LEN)
         return tokens
 
-    def _nearest(self, src_len: NDArray[np.int64]) -> tuple[NDArray[np.intp], FloatArray]:
+    def _nearest(self, src_len: IntArray) -> tuple[NDArray[np.intp], FloatArray]:
         """Return (row of the nearest source length, the shorter of two; ratio of the line's values)."""
         right = np.minimum(np.searchsorted(self.src_len, src_len), len(self.src_len) - 1)
         left = np.maximum(right - 1, 0)
@@ -206,7 +213,7 @@ class LengthDistribution:
         return row, self.line.predict(src_len) / self.line.predict(self.src_len[row])
 
 
-def _window(src_lengths: NDArray[np.int64], pairs_before: NDArray[np.int64], row: int, pooled: int) -> tuple[int, int]:
+def _window(src_lengths: IntArray, pairs_before: IntArray, row: int, pooled: int) -> tuple[int, int]:
     """Return the first and the last row of the narrowest window about `row` with at least `pooled` pairs."""
     low = high = row
     while pairs_before[high + 1] - pairs_before[low] < pooled and (low > 0 or high < len(src_lengths) - 1):

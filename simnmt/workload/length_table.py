@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Callable
+import re
 from dataclasses import dataclass, replace
-from typing import Any, cast, get_args
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,25 +14,14 @@ from simnmt.base import random_streams
 from simnmt.base.configuration import EndOfSentence, end_tokens
 from simnmt.base.files import written_whole
 from simnmt.workload.errors import CorpusError
-from simnmt.workload.filters import WORDS, TokensPerWord
-from simnmt.workload.length_units import check_unit
 from simnmt.workload.text_lines import TextLines
 
 IntArray = NDArray[np.int64]
 
-VERSION = 1
-"""Version of the file format."""
 MAX_LENGTH = 10**6
 """Most tokens of a sentence, as in the range of a profile; tables per length of a policy must fit into memory."""
 MAX_PAIRS = 10**9 - 1
 """Most pairs of a table, the limit of numpy's multivariate hypergeometric draw in `split`."""
-
-_TITLE = "# simnmt length table, version "
-_COLUMNS = "src_len,tgt_len,count"
-_KEYS = ("name", "source", "src_unit", "tgt_unit", "end_of_sentence", "filtered", "tokens_per_word")
-_REQUIRED = ("name", "source", "src_unit", "tgt_unit")
-_OMITTED_EMPTY = ("tokens_per_word",)
-_REMEDY = "write it with `simnmt corpus table`"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,8 +29,7 @@ class LengthTable:
     """The count of each pair (source length, target length) in a corpus.
 
     The three columns have the shape (distinct pairs,), are sorted by (src_len, tgt_len) and read-only. A target length is that
-    of the reference translation, or drawn: it represents the output of a model. Raises `CorpusError` for other columns and for
-    an unknown unit.
+    of the reference translation, or drawn: it represents the output of a model. Raises `CorpusError` for other columns.
 
     Example:
         >>> table = simnmt.LengthTable.of_pairs("mail", "made up", "word", "word", np.array([3, 3, 9]), np.array([4, 4, 8]))
@@ -54,7 +41,7 @@ class LengthTable:
     source: str
     """Origin and licence of the text; one line."""
     src_unit: str
-    """Unit of `src_len`: one of `length_units.UNITS`, a sentencepiece model, or another unit by its name."""
+    """Unit of `src_len`: one of `length_units.UNITS`, a tokeniser, or another unit by its name."""
     tgt_unit: str
     """Unit of `tgt_len`."""
     src_len: IntArray
@@ -65,27 +52,18 @@ class LengthTable:
     """Number of pairs, at least 1."""
     filtered: str = ""
     """The filters that were applied and the pairs that they dropped; empty if unknown."""
-    tokens_per_word: TokensPerWord = WORDS
-    """Factors that convert limits of filters from words to tokens; `WORDS` if unknown."""
     end_of_sentence: EndOfSentence = "none"
     """Lengths that count the end-of-sentence token; `none` if a file does not state it."""
 
     def __post_init__(self) -> None:
-        check_unit(self.src_unit), check_unit(self.tgt_unit)
         for column in ("src_len", "tgt_len", "count"):
             values = np.array(getattr(self, column), dtype=np.int64)
             values.setflags(write=False)
             object.__setattr__(self, column, values)
-        if not self.src_len.shape == self.tgt_len.shape == self.count.shape == (self.count.size,):
-            raise self._fault("its columns differ in shape", "give three equally long ones")
         if not self.count.size:
             raise self._fault("no pairs", "give at least one pair")
         if min(self.src_len.min(), self.tgt_len.min(), self.count.min()) < 1:
             raise self._fault("a length or count below 1", "leave such pairs out")
-        src_step, tgt_step = np.diff(self.src_len), np.diff(self.tgt_len)
-        if not np.all((src_step > 0) | ((src_step == 0) & (tgt_step > 0))):
-            what = "pairs are not distinct and sorted by (src_len, tgt_len)"
-            raise self._fault(what, "build it with LengthTable.of_pairs")
         if (longest := max(self.src_len.max(), self.tgt_len.max())) > MAX_LENGTH:
             what = f"a sentence of {longest:,} tokens, where {MAX_LENGTH:,} is the most"
             raise self._fault(what, "leave such pairs out")
@@ -129,15 +107,6 @@ class LengthTable:
         """Mean target length of a pair, tokens."""
         return float(self.tgt_len @ self.count / self.pairs)
 
-    @property
-    def mean_ratio(self) -> float:
-        """Mean target over mean source tokens."""
-        return self.mean_tgt_len / self.mean_src_len
-
-    def facts(self) -> dict[str, Any]:
-        """Return mean lengths and units by the keys that `simnmt corpus fit --json` prints."""
-        return {key: getattr(self, key) for key in ("mean_src_len", "mean_tgt_len", "mean_ratio", "src_unit", "tgt_unit")}
-
     def split(self, fit_share: float, seed: int, replication: int = 0) -> tuple[LengthTable, LengthTable]:
         """Split the pairs at random into (pairs to fit on, pairs to evaluate on).
 
@@ -145,10 +114,8 @@ class LengthTable:
         is without replacement (multivariate hypergeometric), by `seed` and `replication`. The tables share no sentence pair,
         but two pairs with the same lengths may be in different tables.
 
-        Raises `CorpusError` for a share outside (0, 1) and a table of a single pair.
+        Raises `CorpusError` for a table of a single pair.
         """
-        if not 0.0 < fit_share < 1.0:
-            raise CorpusError(f"share of pairs to fit on is {fit_share}", remedy="give a number between 0 and 1, e.g. 0.1")
         if self.pairs < 2:
             raise self._fault("one pair cannot be split", "give a corpus of two or more pairs")
         wanted = min(max(round(fit_share * self.pairs), 1), self.pairs - 1)
@@ -178,29 +145,20 @@ class LengthTable:
         Each pair's lengths are multiplied and split between the whole numbers below and above, so that the total of each side
         is kept to within half a token, without random draws. No length falls below 1. The result lacks the spread of sentences
         that have the same number of words and different numbers of pieces. `source` records the conversion.
-
-        Raises `CorpusError` for a factor that is not positive and finite, and for an unknown unit.
         """
-        if not all(0.0 < factor < math.inf for factor in (src, tgt)):
-            raise CorpusError(f"fertility {src:g} / {tgt:g} is no pair of positive numbers", remedy="e.g. 1.3 and 1.5")
-        if self.end_of_sentence != "none":
-            # Only tokens of text are multiplied, not the end of the sentence.
-            text = self.counting("none").with_fertility(src, tgt, src_unit, tgt_unit)
-            return text.counting(self.end_of_sentence)
-        src_low, src_up = _split(self.src_len, src, self.count)
-        tgt_low, tgt_up = _split(self.tgt_len, tgt, self.count)
+        text = self.counting("none")  # only tokens of text are multiplied, not the end of the sentence
+        src_low, src_up = _split(text.src_len, src, text.count)
+        tgt_low, tgt_up = _split(text.tgt_len, tgt, text.count)
         # The roundings of both sides are as independent as whole counts allow.
-        both = src_up * tgt_up // self.count
-        parts = ((1, 1, both), (1, 0, src_up - both), (0, 1, tgt_up - both), (0, 0, self.count - src_up - tgt_up + both))
+        both = src_up * tgt_up // text.count
+        parts = ((1, 1, both), (1, 0, src_up - both), (0, 1, tgt_up - both), (0, 0, text.count - src_up - tgt_up + both))
         count = np.concatenate([part for _, _, part in parts])
         src_len = np.concatenate([np.maximum(src_low + more, 1) for more, _, _ in parts])[count > 0]
         tgt_len = np.concatenate([np.maximum(tgt_low + more, 1) for _, more, _ in parts])[count > 0]
-        source = (
-            f"{self.source}; lengths scaled from {self.src_unit} / {self.tgt_unit} by a stated fertility of {src:g} / {tgt:g}"
-        )
-        scaled = self._with_pairs(src_len, tgt_len, count[count > 0])
-        per_word = TokensPerWord(self.tokens_per_word.src * src, self.tokens_per_word.tgt * tgt)
-        return replace(scaled, source=source, src_unit=src_unit, tgt_unit=tgt_unit, tokens_per_word=per_word)
+        units = f"{self.src_unit} / {self.tgt_unit}"
+        source = f"{self.source}; lengths scaled from {units} by a stated fertility of {src:g} / {tgt:g}"
+        scaled = text._with_pairs(src_len, tgt_len, count[count > 0])
+        return replace(scaled, source=source, src_unit=src_unit, tgt_unit=tgt_unit).counting(self.end_of_sentence)
 
     def counting(self, end_of_sentence: EndOfSentence) -> LengthTable:
         """Return the table with lengths that count the end-of-sentence token so; no length falls below 1."""
@@ -247,17 +205,23 @@ def _split(lengths: IntArray, factor: float, count: IntArray) -> tuple[IntArray,
     return low, np.clip(np.diff(upto, prepend=0), 0, count)
 
 
+# --- the file ---
+
+_TITLE = "# simnmt length table, version 1"
+_COLUMNS = "src_len,tgt_len,count"
+_KEYS = ("name", "source", "src_unit", "tgt_unit", "end_of_sentence", "filtered")
+_ROW = re.compile(r"([1-9]\d{0,6}),([1-9]\d{0,6}),([1-9]\d{0,8})", re.ASCII)
+_REMEDY = "write it with `simnmt corpus table`"
+
+
 def write_table(path: str | os.PathLike[str], table: LengthTable) -> None:
     """Write a table as CSV below a commented header, whole or not at all; the same table gives the same bytes.
 
     Raises `CorpusError` if the file cannot be written.
     """
-    values = {key: getattr(table, key) for key in _KEYS} | {"tokens_per_word": _as_text(table.tokens_per_word)}
-    keys = [
-        f"# {key}: {' '.join(value.split())}".rstrip() for key, value in values.items() if value or key not in _OMITTED_EMPTY
-    ]
+    keys = [f"# {key}: {' '.join(getattr(table, key).split())}".rstrip() for key in _KEYS]
     rows = zip(table.src_len.tolist(), table.tgt_len.tolist(), table.count.tolist(), strict=True)
-    lines = [f"{_TITLE}{VERSION}", *keys, _COLUMNS, *(f"{src_len},{tgt_len},{count}" for src_len, tgt_len, count in rows)]
+    lines = [_TITLE, *keys, _COLUMNS, *(f"{src_len},{tgt_len},{count}" for src_len, tgt_len, count in rows)]
     try:
         with written_whole(path) as partial:
             partial.write_text("\n".join(lines) + "\n", encoding="utf-8", newline="\n")
@@ -266,106 +230,44 @@ def write_table(path: str | os.PathLike[str], table: LengthTable) -> None:
         raise CorpusError(f"cannot be written: {error.strerror or error}", path=path, remedy=remedy) from None
 
 
-def _as_text(per_word: TokensPerWord) -> str:
-    return "" if per_word == WORDS else f"{per_word.src!r} {per_word.tgt!r}"
-
-
-def _tokens_per_word(text: str) -> TokensPerWord:
-    """Parse the text of `_as_text`. Raises `CorpusError` for anything but two positive numbers."""
-    try:
-        src, tgt = (float(number) for number in text.split())
-    except ValueError:
-        src = tgt = math.nan
-    if not all(1e-6 <= number <= 1e6 for number in (src, tgt)):
-        remedy = "give source and target tokens in a word with a blank between, such as 4.9 5.1"
-        raise CorpusError(f"tokens_per_word is {text[:40]!r}", remedy=remedy)
-    return TokensPerWord(src, tgt)
-
-
-def _end_of_sentence(text: str) -> EndOfSentence:
-    for known in get_args(EndOfSentence):
-        if text == known:
-            return cast(EndOfSentence, known)
-    raise CorpusError(f"end_of_sentence is {text[:40]!r}", remedy=f"give one of {', '.join(get_args(EndOfSentence))}")
-
-
 def read_table(path: str | os.PathLike[str]) -> LengthTable:
     """Read a table that `write_table` wrote; rows may have any order, and the header further comments.
 
-    Raises `CorpusError`, with the line, for another format or version, a missing key, an unknown unit, and rows that are not
-    three whole numbers of at least 1, or that repeat a pair.
+    Raises `CorpusError`, with the line, for another format or version, a missing key, and rows that are not three whole numbers
+    of at least 1.
     """
-    lines = TextLines(path, kept="all")
+    lines = TextLines(path, kept=True)
     header = _read_header(lines)
-    first_line: dict[tuple[int, int], int] = {}
-    counts: list[int] = []
+    rows = []
     for text in lines:
-        src_len, tgt_len, count = _read_row(lines, text)
-        seen = first_line.setdefault((src_len, tgt_len), lines.line)
-        if seen != lines.line:
-            what = f"pair {src_len},{tgt_len} already appears on line {seen}"
-            raise lines.fault(what, remedy="add their counts up in one row")
-        counts.append(count)
-    if not counts:
-        raise lines.fault("no pairs", remedy=_REMEDY)
-    pairs = np.array(list(first_line), dtype=np.int64)
+        if (row := _ROW.fullmatch(text)) is None:
+            remedy = f"write three whole numbers with commas between: {_COLUMNS}"
+            raise lines.fault(f"{text[:60]!r} is no row of a length table", remedy=remedy)
+        rows.append(row.groups())
+    src_len, tgt_len, count = np.array(rows, dtype=np.int64).reshape(-1, 3).T
     try:
-        return LengthTable.of_pairs(src_len=pairs[:, 0], tgt_len=pairs[:, 1], count=counts, **header)
+        return LengthTable.of_pairs(**header, src_len=src_len, tgt_len=tgt_len, count=count)
     except CorpusError as error:
         raise CorpusError(error.what, path=path, remedy=error.remedy) from None
 
 
-_PARSERS: dict[str, Callable[[str], object]] = {
-    "src_unit": check_unit,
-    "tgt_unit": check_unit,
-    "tokens_per_word": _tokens_per_word,
-    "end_of_sentence": _end_of_sentence,
-}
-"""Parsers of the keys of the header that are not free text."""
-
-
 def _read_header(lines: TextLines) -> dict[str, Any]:
-    """Return the fields of the table that the header states."""
+    """Return the fields of the table that the header states, above the names of the columns."""
     header: dict[str, Any] = {}
+    text = ""
     for text in lines:
-        if lines.line == 1:
-            if not text.startswith(_TITLE):
-                raise lines.fault(f"not a length table: it does not begin with {_TITLE.strip()!r}", remedy=_REMEDY)
-            version = text.removeprefix(_TITLE).strip()
-            if version != str(VERSION):
-                raise lines.fault(f"version {version}, this simnmt reads version {VERSION}", remedy=_REMEDY)
-        elif not text.startswith("#"):
+        if lines.line == 1 and text.rstrip() != _TITLE:
+            raise lines.fault(f"not a length table: it does not begin with {_TITLE!r}", remedy=_REMEDY)
+        if not text.startswith("#"):
             break
-        key, colon, value = text.removeprefix("#").partition(":")
-        key, value = key.strip(), value.strip()
-        if colon and key in _KEYS:
-            if key in header:
-                raise lines.fault(f"{key} is given twice", remedy="keep one of them")
-            try:
-                header[key] = _PARSERS.get(key, str)(value)
-            except CorpusError as error:
-                raise lines.fault(error.what, remedy=error.remedy or _REMEDY) from None
-    else:
-        raise lines.fault(f"no line {_COLUMNS!r}: the file is empty or cut off", remedy=_REMEDY)
+        key, value = (part.strip() for part in text.removeprefix("#").partition(":")[::2])
+        if key == "end_of_sentence" and value not in get_args(EndOfSentence):
+            raise lines.fault(f"{key} is {value[:40]!r}", remedy=f"give one of {', '.join(get_args(EndOfSentence))}")
+        if key in _KEYS:
+            header[key] = value
     if text.strip() != _COLUMNS:
-        raise lines.fault(f"expected the column names {_COLUMNS!r}, found {text[:60]!r}", remedy=_REMEDY)
-    for key in _REQUIRED:
+        raise lines.fault(f"no line {_COLUMNS!r} below the header", remedy=_REMEDY)
+    for key in _KEYS[:4]:
         if not header.get(key):
             raise lines.fault(f"the header has no {key!r}", remedy=f"add a line '# {key}: ...' above the column names")
     return header
-
-
-def _read_row(lines: TextLines, text: str) -> tuple[int, int, int]:
-    fields = text.split(",")
-    if len(fields) != 3:
-        remedy = "write three whole numbers with commas between"
-        raise lines.fault(f"expected {_COLUMNS}, found {text[:60]!r}", remedy=remedy)
-    numbers = []
-    for name, field in zip(_COLUMNS.split(","), fields, strict=True):
-        # int() alone would accept "1_000" and digits of other scripts.
-        most = MAX_PAIRS if name == "count" else MAX_LENGTH
-        if not (field.isascii() and field.isdigit() and len(field) < 10 and 1 <= int(field) <= most):
-            raise lines.fault(f"{name} is {field[:20]!r}", remedy=f"give a whole number from 1 to {most}")
-        numbers.append(int(field))
-    src_len, tgt_len, count = numbers
-    return src_len, tgt_len, count

@@ -1,9 +1,8 @@
-"""Units of length: the tokens of a sentence (CNMT-07).
+"""Units of length: the tokens of a sentence (CNMT-07), and the conversion of lengths from one unit to another.
 
 A unit is counted here (`word`, `mixed`, `char`) or by a sentencepiece model or a `tokenizer.json`, as by the translation models
-that we calibrate.
-Tables and profiles may name further units, such as the subwords of an unavailable model: their lengths are used unchanged, or
-converted by a stated fertility.
+that we calibrate. Tables and profiles may name further units, such as the subwords of an unavailable model: their lengths are
+used unchanged, or converted by a stated fertility, since a plane in seconds per subword cannot be evaluated for words.
 """
 
 from __future__ import annotations
@@ -12,17 +11,28 @@ import hashlib
 import os
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from pydantic import Discriminator, Field, Tag
+
+from simnmt.base.configuration import Configuration
 from simnmt.base.errors import describe_error
 from simnmt.base.files import MOST_MODEL_BYTES, read_bounded
 from simnmt.base.packages import install_command
-from simnmt.base.suggestions import did_you_mean, nearest
+from simnmt.base.suggestions import did_you_mean, format_list
 from simnmt.workload.errors import CorpusError
+from simnmt.workload.length_table import LengthTable
 
 Count = Callable[[str], int]
+Side = Literal["src", "tgt"]
+TokeniserKind = Literal["sentencepiece", "tokenizers"]
+"""Libraries that count tokens: sentencepiece for its models, tokenizers for a `tokenizer.json` of Hugging Face.
+
+A unit given as a text is the kind, a colon and a path; the name of a unit is the kind, a blank and the file's digest.
+"""
+KINDS: tuple[TokeniserKind, ...] = ("sentencepiece", "tokenizers")
 
 _HAN = (
     "\u2e80-\u2fdf"  # radicals
@@ -58,80 +68,44 @@ def count_characters(text: str) -> int:
 UNITS: dict[str, Count] = {"word": count_words, "mixed": count_mixed, "char": count_characters}
 """Counting functions by the unit's name in files and on the command line."""
 
-TokeniserKind = Literal["sentencepiece", "tokenizers"]
-"""Libraries that count tokens: sentencepiece for its models, tokenizers for a `tokenizer.json` of Hugging Face.
 
-A unit given as a text is the kind, a colon and a path; the name of a unit is the kind, a blank and the file's digest.
-"""
-KINDS: tuple[TokeniserKind, ...] = ("sentencepiece", "tokenizers")
-
-_NEAR_MISS = 0.8
-"""Least likeness of a name that is taken for a slip of a known unit: mixd and words are, subword is not."""
-
-
-def unit_and_counter(unit: str, side: Literal["src", "tgt"] = "src") -> tuple[str, Count]:
+def unit_and_counter(unit: str, side: Side = "src") -> tuple[str, Count]:
     """Return (name, counting function) of a unit, given as a name of `UNITS`, `sentencepiece:PATH` or `tokenizers:PATH`.
 
-    PATH may be the folder of a translation model, which may have a sentencepiece model for each `side`.
+    PATH may be the folder of a translation model, which may have a tokeniser for each `side`. Marks of the beginning or end of
+    a text are not counted.
 
-    Raises `CorpusError` for an unknown name, and for a model that cannot be used.
+    Raises `CorpusError` for an unknown name, a file that is no such model, and a missing package.
     """
     if (path := _tokeniser_path(unit, side)) is not None:
-        counter = TokeniserCounter(path)
-        return counter.unit, counter
+        model = _read(path)
+        load = _tokenizers_counter if _kind_of(model) == "tokenizers" else _sentencepiece_counter
+        return unit_of_content(model), load(path, model)
     if unit not in UNITS:
         raise CorpusError(f"unknown unit {unit!r}", remedy=did_you_mean(unit, [*UNITS, *(f"{kind}:PATH" for kind in KINDS)]))
     return unit, UNITS[unit]
 
 
-def _tokeniser_path(unit: str, side: Side) -> Path | None:
-    """Return the file of a unit given as a kind of tokeniser and a path; None for another unit."""
-    for kind in KINDS:
-        if unit.startswith(f"{kind}:"):
-            return model_file(unit.removeprefix(f"{kind}:"), side, kind)
-    return None
-
-
 def source_and_target(units: str) -> tuple[str, str]:
-    """Return the two units of `SRC:TGT`, or one unit for both sides; paths of models may contain colons.
-
-    Raises `CorpusError` if a side has no unit.
-    """
-    model = f"(?:{'|'.join(KINDS)}):.+?"
-    known = f"(?:{'|'.join(KINDS)}):.+|{'|'.join(UNITS)}"
-    match = re.fullmatch(f"({model})(?::({known}))?", units) or re.fullmatch("([^:]*)(?::(.*))?", units)
-    src, tgt = match.groups() if match else (units, None)
-    if not src or tgt == "":
-        raise CorpusError(f"no unit on one side of {units!r}", remedy="give SRC:TGT, or one unit for both sides")
-    return src, src if tgt is None else tgt
+    """Return the two units of `SRC:TGT`, or one unit for both sides; paths of tokenisers may contain colons."""
+    parts = re.split(f":(?=(?:{'|'.join(UNITS)})$|(?:{'|'.join(KINDS)}):)", units, maxsplit=1)
+    return parts[0], parts[-1]
 
 
-def model_files(src_unit: str, tgt_unit: str) -> list[Path]:
-    """Return the files of the tokenisers among two units. Raises `CorpusError` for a folder without one."""
+# --- tokenisers ---
 
-    sides: list[tuple[str, Side]] = [(src_unit, "src"), (tgt_unit, "tgt")]
-    return [path for unit, side in sides if (path := _tokeniser_path(unit, side)) is not None]
-
-
-def check_unit(unit: str) -> str:
-    """Return a valid name of a unit. Raises `CorpusError` for an empty or long name, and for a slip of a known one."""
-    if not unit or len(unit) > 100 or not unit.isprintable():
-        raise CorpusError(f"{unit[:20]!r} is no name of a unit", remedy="give a short text on one line, such as word")
-    if unit not in UNITS and nearest(unit, UNITS, likeness=_NEAR_MISS) is not None:
-        raise CorpusError(f"unknown unit {unit!r}", remedy=did_you_mean(unit, UNITS))
-    return unit
-
-
-Side = Literal["src", "tgt"]
 _SHARED_FILES = ("sentencepiece.bpe.model", "spiece.model")
 """File names of the sentencepiece model of both sides in Hugging Face folders, such as those of NLLB and Pegasus."""
-TOKENISER_FILES: dict[Side, tuple[str, ...]] = {
+_SENTENCEPIECE_FILES: dict[Side, tuple[str, ...]] = {
     "src": ("source.model", "source.spm", *_SHARED_FILES),
     "tgt": ("target.model", "target.spm", *_SHARED_FILES),
 }
 """File names of sentencepiece models in a folder of `simnmt nmt train`, and in Hugging Face folders."""
-TOKENIZERS_FILE = "tokenizer.json"
-"""File name of a tokeniser of the library tokenizers in a Hugging Face folder."""
+
+
+def _file_names(side: Side, kind: TokeniserKind | None) -> tuple[str, ...]:
+    names = () if kind == "tokenizers" else _SENTENCEPIECE_FILES[side]
+    return names if kind == "sentencepiece" else (*names, "tokenizer.json")
 
 
 def tokeniser_in(folder: str | os.PathLike[str], side: Side, kind: TokeniserKind | None = None) -> Path | None:
@@ -139,28 +113,35 @@ def tokeniser_in(folder: str | os.PathLike[str], side: Side, kind: TokeniserKind
 
     `kind`: None takes a sentencepiece model before a `tokenizer.json`.
     """
-    names = () if kind == "tokenizers" else TOKENISER_FILES[side]
-    names += () if kind == "sentencepiece" else (TOKENIZERS_FILE,)
-    return next((path for name in names if (path := Path(folder) / name).is_file()), None)
+    return next((path for name in _file_names(side, kind) if (path := Path(folder) / name).is_file()), None)
 
 
-def model_file(path: str | os.PathLike[str], side: Side, kind: TokeniserKind | None = None) -> Path:
-    """Return the tokeniser that a user named by its file or by the folder of a translation model; `kind`: see `tokeniser_in`.
+def tokenisers_in(path: Path) -> list[Path]:
+    """Return the tokenisers of both sides in a folder; a file is its own."""
+    sides: tuple[Side, Side] = ("src", "tgt")
+    files = [tokeniser_in(path, side) for side in sides] if path.is_dir() else [path]
+    return list(dict.fromkeys(file for file in files if file is not None))
 
-    Raises `CorpusError` for a folder without one.
-    """
-    if not Path(path).is_dir():
-        return Path(path)
-    tokeniser = tokeniser_in(path, side, kind)
-    if tokeniser is None and kind == "tokenizers":
-        raise CorpusError(f"a folder without {TOKENIZERS_FILE}", path=path, remedy="name it, or the folder that holds it")
-    if tokeniser is None:
-        what = f"a folder without {' or '.join(TOKENISER_FILES[side][:2])}"
-        remedy = "name a sentencepiece model, or the folder of a translation model that simnmt nmt train wrote"
-        if kind is not None and (Path(path) / TOKENIZERS_FILE).is_file():
-            remedy = f"it has a {TOKENIZERS_FILE}: give tokenizers instead of sentencepiece"
-        raise CorpusError(what, path=path, remedy=remedy)
-    return tokeniser
+
+def _tokeniser_path(unit: str, side: Side) -> Path | None:
+    """Return the file of a unit given as a kind of tokeniser and a path to it or its folder; None for another unit."""
+    for kind in KINDS:
+        if unit.startswith(f"{kind}:"):
+            path = Path(unit.removeprefix(f"{kind}:"))
+            tokeniser = tokeniser_in(path, side, kind) if path.is_dir() else path
+            if tokeniser is None:
+                other = tokeniser_in(path, side)
+                remedy = "name the file of the tokeniser, or the folder of a translation model that has one"
+                if other is not None:
+                    remedy = f"it has {other.name}: give {'tokenizers' if kind == 'sentencepiece' else 'sentencepiece'}"
+                raise CorpusError(f"a folder without {' or '.join(_file_names(side, kind)[:2])}", path=path, remedy=remedy)
+            return tokeniser
+    return None
+
+
+def model_files(src_unit: str, tgt_unit: str) -> list[Path]:
+    """Return the files of the tokenisers among two units. Raises `CorpusError` for a folder without one."""
+    return [path for path in (_tokeniser_path(src_unit, "src"), _tokeniser_path(tgt_unit, "tgt")) if path is not None]
 
 
 def unit_of(path: str | os.PathLike[str]) -> str:
@@ -172,7 +153,7 @@ def unit_of(path: str | os.PathLike[str]) -> str:
 
 
 def unit_of_content(model: bytes) -> str:
-    """Return the name of the unit of a tokeniser from the content of its file."""
+    """Return the name of the unit of a tokeniser: its library and the first 12 hexadecimal digits of its SHA-256."""
     return f"{_kind_of(model)} {hashlib.sha256(model).hexdigest()[:12]}"
 
 
@@ -180,46 +161,13 @@ def _kind_of(model: bytes) -> TokeniserKind:
     return "tokenizers" if model[:64].lstrip().startswith(b"{") else "sentencepiece"
 
 
-class TokeniserCounter:
-    """A counting function of the tokens of a text, without marks of its beginning or end.
-
-    `unit` names the tokeniser by its library and the first 12 hexadecimal digits of its SHA-256, so that tables and profiles of
-    the same model agree, wherever the file is. A pickled counter holds the path and loads the model again.
-
-    Raises `CorpusError` if the package `sentencepiece` or `tokenizers` is not installed, and for a file that is no such model
-    or, after pickling, another model.
-    """
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
-        model = _read(self.path)
-        self.unit = unit_of_content(model)
-        """Name of the unit."""
-        load = _tokenizers_counter if _kind_of(model) == "tokenizers" else _sentencepiece_counter
-        self._count = load(self.path, model)
-
-    def __call__(self, text: str) -> int:
-        """Count the tokens of the text."""
-        return self._count(text)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _reload, (str(self.path), self.unit)
-
-
-def _reload(path: str, unit: str) -> TokeniserCounter:
-    counter = TokeniserCounter(path)
-    if counter.unit != unit:
-        raise CorpusError(f"the model is now {counter.unit}, it was {unit}", path=path, remedy="leave it alone during a run")
-    return counter
-
-
 def _read(path: Path) -> bytes:
-    remedy = "give a sentencepiece model, usually named *.model or *.spm, or a tokenizer.json"
     try:
         return read_bounded(path, MOST_MODEL_BYTES)
     except FileNotFoundError:
         raise CorpusError("no such file", path=path, remedy="check the path of the tokeniser") from None
     except OSError as error:
+        remedy = "give a sentencepiece model, usually named *.model or *.spm, or a tokenizer.json"
         raise CorpusError(f"cannot be read: {error.strerror or error}", path=path, remedy=remedy) from None
 
 
@@ -257,3 +205,79 @@ def _sentencepiece_counter(path: Path, model: bytes) -> Count:
         remedy = "give the .model file that its training wrote, not the .vocab beside it"
         raise CorpusError("no sentencepiece model", path=path, remedy=remedy)
     return lambda text: len(processor.encode(text))
+
+
+# --- conversion by a stated fertility ---
+
+Factor = Annotated[float, Field(gt=0.0, le=100.0)]
+Factors = Annotated[
+    Annotated[dict[str, Factor], Field(min_length=1), Tag("by_unit")] | Annotated[Factor, Tag("one_factor")],
+    Discriminator(lambda value: "by_unit" if isinstance(value, dict) else "one_factor"),
+]
+"""One number for the only unit of the device profiles, or a number for each of their units by name."""
+
+
+class Fertility(Configuration):
+    """Mean tokens of the device profiles' unit per token of the workload's unit.
+
+    Profiles with several units need a number for each: `src: {subword: 1.3, char: 4.8}`.
+    """
+
+    src: Factors | None = None
+    """Fertility of the source side; left out if both units are the same."""
+    tgt: Factors | None = None
+    """Fertility of the target side; left out if both units are the same."""
+
+    def factor(self, side: Side, unit: str) -> float | None:
+        """Return the mean tokens of a unit per token of the workload; None if not stated."""
+        stated = self.src if side == "src" else self.tgt
+        return stated.get(unit) if isinstance(stated, dict) else stated
+
+    def check(self, side: Side, own_unit: str, profile_units: Sequence[str]) -> None:
+        """Raise `CorpusError` for one number where profiles have several units, and for one of a unit that no profile has.
+
+        `own_unit`: the unit of the workload; `profile_units`: the distinct units of the device profiles.
+        """
+        stated = self.src if side == "src" else self.tgt
+        foreign = [unit for unit in profile_units if unit != own_unit]
+        if isinstance(stated, dict):
+            for unit in stated:
+                if unit not in profile_units:
+                    what = f"fertility.{side} is stated for {unit!r}, in which no profile counts"
+                    raise CorpusError(what, remedy=did_you_mean(unit, profile_units))
+        elif stated is not None and len(foreign) > 1:
+            what = f"fertility.{side} is one number, but the profiles count by {format_list(foreign)}"
+            numbers = ", ".join(f"{unit}: NUMBER" for unit in foreign)
+            raise CorpusError(what, remedy=f"state one for each: {side}: {{{numbers}}}")
+
+
+def counting_remedy(side: str, wanted: str) -> str:
+    """Return the remedy for a side of a workload that is not counted in a profile's unit `wanted`."""
+    if wanted in UNITS:
+        return f"count the text by {wanted}"
+    if (kind := wanted.partition(" ")[0]) in KINDS:
+        return f"name the folder of the model, {side}_unit: {{{kind}: FOLDER}}, beside the text"
+    return "calibrate a model's folder, whose tokeniser names the unit"
+
+
+def convert_units(table: LengthTable, fertility: Fertility, src_unit: str, tgt_unit: str) -> LengthTable:
+    """Return the table with lengths in these units of a device profile; the table itself if it has them already.
+
+    Only here, lengths of text become lengths for cost models.
+
+    Raises `CorpusError` for a side with different units and no fertility, and for a fertility though the units are the same.
+    """
+    factors: list[float] = []
+    sides: tuple[tuple[Side, str, str], ...] = (("src", table.src_unit, src_unit), ("tgt", table.tgt_unit, tgt_unit))
+    for side, unit, wanted in sides:
+        stated = fertility.factor(side, wanted)
+        if unit != wanted and stated is None:
+            what = f"{side} lengths of {table.name} are counted by {unit}, the profile's by {wanted}"
+            remedy = f"{counting_remedy(side, wanted)}, or state fertility.{side}: {wanted} per {unit}"
+            raise CorpusError(what, remedy=remedy)
+        if unit == wanted and stated not in (None, 1.0):
+            what = f"fertility.{side} is {stated:g}, but table {table.name} and the profile both count it by {unit}"
+            raise CorpusError(what, remedy="leave it out")
+        factors.append(stated or 1.0)
+    is_same = (table.src_unit, table.tgt_unit) == (src_unit, tgt_unit)
+    return table if is_same else table.with_fertility(factors[0], factors[1], src_unit, tgt_unit)

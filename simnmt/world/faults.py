@@ -18,7 +18,7 @@ import simpy
 from simnmt.devices.device import ANSWERED, FAILS, Execution
 from simnmt.network.down_times import DownTimes
 from simnmt.results.device_accounts import FaultAccount
-from simnmt.results.request_log import FALLBACK, LOST
+from simnmt.results.requests import FALLBACK, LOST
 from simnmt.world.deciders import Decider
 
 if TYPE_CHECKING:

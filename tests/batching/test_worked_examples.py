@@ -11,7 +11,7 @@ import pytest
 from simnmt.base.random_streams import stream
 from simnmt.batching import Batching, half_empty, immediate, maxi, mini, top_up
 from simnmt.papers.fni.simulation import step_occupancy
-from simnmt.workload.lognormal_lengths import MIXES, SENTENCES
+from simnmt.workload.lengths import MIXES, SENTENCES
 from tests.batching.one_server import serve
 
 LENGTHS = [2, 5, 3, 9, 4, 4, 1, 6]

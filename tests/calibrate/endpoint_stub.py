@@ -12,7 +12,7 @@ from typing import Any
 
 from aiohttp import web
 
-from simnmt.service.event_loop import new_precise_loop
+from simnmt.service.load import new_precise_loop
 
 TGT_S, SRC_S, FIXED_S = 0.003, 0.0005, 0.004
 

@@ -62,7 +62,7 @@ def test_drawn_sets_have_the_requested_share_and_overlap(rows: int, share: float
 def test_the_verb_times_each_setting_judges_its_fit_and_writes_the_document(tmp_path: Path) -> None:
     sizes = "--vocab 900 --width 24 --rows 1 --rows 6 --share 5 --share 20 --clusters 30 --rounds 1"
     done = CliRunner().invoke(app, ["bench", *sizes.split(), "--out", str(tmp_path / "bench.json")], catch_exceptions=False)
-    assert "Whole steps" in done.stdout
+    assert "steps:\n" in done.stdout and "dense is faster above:\n" in done.stdout
     written = read_bench(tmp_path / "bench.json")
     assert written.setting.vocabs == (900,) and written.kind == "measured"
     assert sorted(one.rows for one in written.steps if one.fitted) == [1, 1, 6, 6]

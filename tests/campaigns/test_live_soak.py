@@ -44,9 +44,9 @@ def test_memory_and_descriptors_stay_flat() -> None:
         running.run(engine.ready())
         log = _Discarded()
         server = running.server(engine)
-        settings = GatewaySettings(unit, "cnmt", {"cloud": server.front.service.url}, engine.settings, FRONT, any_model=True)
+        settings = GatewaySettings(unit, "cnmt", {"cloud": server.front.service.url}, FRONT, any_model=True)
         gateway = running.gateway(settings, log, engine)
-        processes = os.getpid(), engine.facts.process
+        processes = os.getpid(), engine.pid
 
         async def send(first: int, count: int) -> int:
             answered = 0

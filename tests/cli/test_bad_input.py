@@ -56,7 +56,7 @@ def refused(folder: Path, simnmt: Callable[..., Any], tree: Callable[..., Any]) 
         (
             "source: news.de, target: news.en, src_unit: word, tgt_unit: word",
             "table: '@en-zh-docs'",
-            "small.yaml:12:22: devices.gateway.profile: gateway.json: ",
+            "small.yaml:12:22: devices.gateway.profile: ",
         ),
         ("profile: cloud.json", "profile: small.yaml", "small.yaml:13:20: devices.cloud.profile: small.yaml: "),
         ("profile: cloud.json", "profile: {news: none.json}", "small.yaml:13:27: devices.cloud.profile.news: none.json: "),

@@ -14,7 +14,7 @@ import pytest
 
 import simnmt as package
 from simnmt.cli import app
-from simnmt.experiment.sweep import run_task
+from simnmt.experiment.sweep import run_point
 from simnmt.profile.profile_file import write_profile
 from simnmt.results.sweep_table import TABLE
 from tests.command_line import filled_folder
@@ -86,7 +86,7 @@ def test_a_finished_sweep_says_where_policies_are_best(here: Path, simnmt: Comma
     assert outcome.out.endswith("table: done/sweep.parquet\npage: done/sweep.html\n")
     assert (here / "done" / TABLE).read_bytes() == before
     document = json.loads(simnmt("sweep", "done", "--json").out)
-    assert (document["points"], document["tasks_run"], len(document["rows"])) == (4, 0, 20)
+    assert (document["points"], document["points_run"], len(document["rows"])) == (4, 0, 20)
 
 
 def test_points_whose_best_policy_misses_the_service_level_are_counted(here: Path, simnmt: Command) -> None:
@@ -98,27 +98,27 @@ def test_points_whose_best_policy_misses_the_service_level_are_counted(here: Pat
     assert package.load_sweep("done")["slo_met"].isna().all()
 
 
-def test_an_interrupted_sweep_loses_no_finished_task(folder: Path, simnmt: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_sweep_loses_no_finished_point(folder: Path, simnmt: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = simnmt(*SMALL, "--out", "whole")
     assert whole.status == 0
-    ran: list[str] = []
+    ran: list[int] = []
 
-    def interrupted_at_the_fourth(task: Any, engine: Any = None) -> Any:
-        if len(ran) == 3:
+    def interrupted_at_the_third(point: Any, engine: Any = None) -> Any:
+        if len(ran) == 2:
             raise app.Interrupted(2)
-        ran.append(task.file)
-        return run_task(task, engine)
+        ran.append(point.number)
+        return run_point(point, engine)
 
-    monkeypatch.setattr("simnmt.experiment.sweep.run_task", interrupted_at_the_fourth)
+    monkeypatch.setattr("simnmt.experiment.sweep.run_point", interrupted_at_the_third)
     stopped = simnmt(*SMALL, "--out", "parts")
     assert (stopped.status, stopped.err.splitlines()[-1]) == (130, "simnmt: interrupted; nothing is left half-written")
-    assert {path.name for path in Path("parts/tasks").glob("*.json")} == set(ran)
+    assert {path.name for path in Path("parts/points").glob("*.json")} == {f"{number}.json" for number in ran}
     with pytest.raises(package.InputError, match="parts: the sweep has not ended"):
         package.load_sweep("parts")
     monkeypatch.undo()
     monkeypatch.chdir(folder)
     document = json.loads(simnmt("sweep", "parts", "--json", "--jobs", "1").out)
-    assert document["tasks_run"] == 8 - 3
+    assert document["points_run"] == 4 - 2
     assert Path("parts", TABLE).read_bytes() == Path("whole", TABLE).read_bytes()
 
 
@@ -132,10 +132,10 @@ def test_a_table_is_read_from_the_folder_of_a_sweep_alone(here: Path, name: str)
 def test_a_damaged_result_is_computed_again(here: Path, simnmt: Command, tmp_path: Path, change: Callable[[str], str]) -> None:
     folder = tmp_path / "changed"
     shutil.copytree("done", folder)
-    result = next((folder / "tasks").glob("*.json"))
+    result = next((folder / "points").glob("*.json"))
     result.write_text(change(result.read_text()))
     outcome = simnmt("sweep", str(folder), "--json", "--jobs", "1")
-    assert json.loads(outcome.out)["tasks_run"] == 1
+    assert json.loads(outcome.out)["points_run"] == 1
     assert (folder / TABLE).read_bytes() == Path("done", TABLE).read_bytes()
 
 
@@ -148,14 +148,14 @@ def test_points_that_fail_are_recorded_and_the_others_are_in_the_table(
     outcome = simnmt("sweep", "small.yaml", *grid, "--requests", "50", "--jobs", "1", "--out", "partly")
     assert outcome.status == 4
     assert "1 of 4 points failed; the others are in the table (try again: simnmt sweep partly)" in outcome.err
-    assert "point 3, replication 0: " in outcome.err
+    assert "point 3: " in outcome.err
     assert "lies outside the profile's range" in outcome.err
     assert set(package.load_sweep("partly")["point"]) == {0, 1, 2}
     failed = json.loads((folder / "partly" / "failed.json").read_text())
-    assert [(record["point"], record["replication"]) for record in failed] == [(3, 0), (3, 1)]
+    assert [record["point"] for record in failed] == [3]
     again = simnmt("sweep", "partly", "--json", "--jobs", "1")
     assert again.status == 4
-    assert json.loads(again.out)["tasks_run"] == 2
+    assert json.loads(again.out)["points_run"] == 1
 
 
 @pytest.mark.parametrize(
@@ -189,10 +189,10 @@ def test_a_scenario_from_a_pipe_is_swept_and_goes_on(here: Path, simnmt: Command
     assert simnmt("sweep", "pipe.yaml", *SMALL[2:], "--out", "piped").status == 0
     Path("pipe.yaml").unlink()
     assert Path("piped", TABLE).read_bytes() == Path("done", TABLE).read_bytes()
-    assert json.loads(simnmt("sweep", "piped", "--json").out)["tasks_run"] == 0
+    assert json.loads(simnmt("sweep", "piped", "--json").out)["points_run"] == 0
 
 
 def test_processes_give_the_bytes_of_one(here: Path) -> None:
     begun = package.sweep("small.yaml", grid=GRID[1::2], requests=100, jobs=2, out="two")
-    assert (begun.failures, begun.ran) == ([], 8)
+    assert (begun.failures, begun.ran) == ([], 4)
     assert Path("two", TABLE).read_bytes() == Path("done", TABLE).read_bytes()

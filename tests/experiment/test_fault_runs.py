@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import simnmt
-from simnmt.results.request_log import LOST, were_answered
+from simnmt.results.requests import LOST, were_answered
 
 
 def scenario(**keys: Any) -> dict[str, Any]:

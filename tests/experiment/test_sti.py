@@ -16,7 +16,7 @@ from simnmt.experiment.draws import draw, learn
 from simnmt.experiment.inputs import read_inputs
 from simnmt.experiment.notes import warnings
 from simnmt.experiment.policy_setup import set_up_policy
-from simnmt.experiment.streaming_setup import StreamedDevice
+from simnmt.experiment.targets import StreamedDevice
 from simnmt.scenario.source import open_source
 from tests.experiment.streamed_profile import STI, TEXT, streamed_profile, written
 from tests.profile.made_sti import sti_block
@@ -97,9 +97,9 @@ def changed(folder: Path, changes: str) -> StreamedDevice:
 
 def test_a_change_of_deadline_or_buffer_replans_once(folder: Path) -> None:
     """STI-18: plan count = 1 + number of changes; what is as before is no change."""
-    assert changed(folder, "[]").planned.plannings == 1
+    assert changed(folder, "[]").planned.as_json()["plannings"] == 1
     device = changed(folder, "[{at_s: 100, deadline_ms: 600}, {at_s: 200, preload_mb: 4}, {at_s: 300, deadline_ms: 600}]")
-    assert device.planned.plannings == 3
+    assert device.planned.as_json()["plannings"] == 3
     first, tighter, larger = (device.planned, *device.planned.changes)
     assert [change.at_s for change in device.streamed.changes] == [100.0, 200.0]
     assert (tighter.deadline_s, tighter.preload_bytes) == (0.6, 2_000_000)

@@ -66,7 +66,7 @@ def test_a_tighter_deadline_from_the_middle_of_a_run_on_holds_for_later_requests
     first = after[~early].iloc[0]
     assert first.state in (0, 1), "a change ends the engagement"
     [planned] = [device for device in changed.cells[0].planned if device is not None]
-    assert planned.plannings == 2
+    assert planned.as_json()["plannings"] == 2
     assert changed.document()["plans"][0]["plannings"] == 2
 
 

@@ -1,4 +1,4 @@
-"""The points of a sweep and their tasks: which there are, that they share random numbers, and which fail."""
+"""The points of a sweep: which there are, that they share random numbers, and which fail."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 import simnmt
 from simnmt.base.errors import InputError
 from simnmt.experiment.processes import run_in_processes
-from simnmt.experiment.sweep import Point, Task, make_points, run_task
+from simnmt.experiment.sweep import Point, make_points, run_point
 from simnmt.scenario.source import open_source
 from simnmt.scenario.varied_keys import Sweep, checked, parse_varied_key
 from simnmt.scenario.yaml_text import write_document
@@ -61,10 +61,9 @@ def test_every_value_is_checked_before_anything_runs(given: str, grid: tuple[str
 
 
 def test_points_that_differ_in_the_network_alone_meet_the_same_requests(given: str) -> None:
-    runs = [run_task(Task(point, 0, ())).runs for point in points_of(given, "networks.cp1.rtt_mean_ms=20,80")]
-    edge, cnmt = ([policies[place][-1]["total_latency_s"] for policies in runs] for place in (0, 1))
-    assert edge[0] == edge[1]
-    assert cnmt[0] < cnmt[1]
+    edge, cnmt = zip(*(run_point(point).rows for point in points_of(given, "networks.cp1.rtt_mean_ms=20,80")), strict=True)
+    assert edge[0]["total_latency_s"] == edge[1]["total_latency_s"]
+    assert cnmt[0]["total_latency_s"] < cnmt[1]["total_latency_s"]
 
 
 def _exit_at_the_third(task: int) -> int:
@@ -82,7 +81,7 @@ def test_a_task_that_ends_its_process_fails_and_all_others_end() -> None:
 
 
 @pytest.mark.parametrize("changed", ["cloud.json", "mine.py"])
-def test_a_task_whose_input_or_code_has_changed_since_the_sweep_began_fails(
+def test_a_point_whose_input_or_code_has_changed_since_the_sweep_began_fails(
     given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -92,16 +91,16 @@ def test_a_task_whose_input_or_code_has_changed_since_the_sweep_began_fails(
         if done == 1:
             Path(changed).write_text(Path(changed).read_text() + "\n")
 
-    options = {"grid": ["devices.cloud.workers=1,2"], "overrides": ["policies={mine: {kind: 'mine.py:Mine'}}"]}
+    options = {"grid": ["devices.cloud.workers=1,2,3"], "overrides": ["policies={mine: {kind: 'mine.py:Mine'}}"]}
     result = simnmt.sweep(given, **options, jobs=1, out="out", allow_code=True, progress=change)
-    assert [(failure.point, failure.replication) for failure in result.failures] == [(0, 1), (1, 0), (1, 1)]
+    assert [failure.point for failure in result.failures] == [1, 2]
     assert all(changed in failure.error for failure in result.failures)
     with pytest.raises(InputError, match=changed):
         simnmt.sweep("out", jobs=1, allow_code=True)
 
 
 @pytest.mark.deep
-def test_code_that_no_longer_loads_fails_the_tasks_of_all_processes(
+def test_code_that_no_longer_loads_fails_the_points_of_all_processes(
     given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -114,7 +113,7 @@ def test_code_that_no_longer_loads_fails_the_tasks_of_all_processes(
 
     options = {"grid": ["devices.cloud.workers=1,2"], "overrides": ["policies={mine: {kind: 'mine.py:Mine'}}"]}
     result = simnmt.sweep(given, **options, jobs=2, out="out", allow_code=True, progress=damage)
-    assert [(failure.point, failure.replication) for failure in result.failures] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert [failure.point for failure in result.failures] == [0, 1]
     assert all("mine.py" in failure.error and "SyntaxError" in failure.trace for failure in result.failures)
     assert (result.directory / "failed.json").is_file()
     Path("mine.py").write_text(code)

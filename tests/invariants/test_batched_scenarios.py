@@ -13,7 +13,7 @@ import simnmt
 from simnmt.experiment.units import saturated_s
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.results.device_accounts import BatchAccount, batch_columns
-from simnmt.results.request_log import RequestLog
+from simnmt.results.requests import RequestLog
 from simnmt.results.run_directory import sha256
 from tests.units import plan_of
 

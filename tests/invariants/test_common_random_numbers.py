@@ -15,7 +15,7 @@ import simnmt
 from simnmt.base import random_streams
 from simnmt.experiment import units as unit_module
 from simnmt.experiment.units import Unit, run_unit
-from simnmt.results.request_log import Truth
+from simnmt.results.requests import Truth
 from tests.invariants.conftest import POISSON
 from tests.units import digest, plan_of, unit_of, watched
 

@@ -16,8 +16,7 @@ import simnmt
 from simnmt.devices import Fifo
 from simnmt.policies import TransferEstimate
 from simnmt.profile.profile_file import write_profile
-from simnmt.results.request_log import RequestLog
-from simnmt.results.requests import Requests
+from simnmt.results.requests import RequestLog, Requests
 from simnmt.world.deciders import Beliefs
 from tests.campaigns.harness import deep
 from tests.units import plan_of, unit_of, watched

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from simnmt.live.engine_process import EngineSettings, ServedModel
+from simnmt.live.engine import EngineSettings, ServedModel
 from simnmt.nmt.architecture import RecurrentArchitecture
 from simnmt.nmt.errors import NmtError, OutOfMemory
 from simnmt.nmt.sentence_decoder import DecodeRequest, Hypothesis, WholeBatchDecoder

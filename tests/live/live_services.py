@@ -13,14 +13,14 @@ from typing import Any, TypeVar
 from simnmt.experiment.cases import Unit
 from simnmt.experiment.inputs import read_inputs
 from simnmt.live.decider import live_unit
-from simnmt.live.engine_process import EngineProcess, EngineSettings
-from simnmt.live.front import FrontSettings
+from simnmt.live.engine import EngineSettings
+from simnmt.live.engine_process import EngineProcess
 from simnmt.live.gateway import GatewaySettings, LiveGateway
-from simnmt.live.server import LiveServer, ServerSettings
+from simnmt.live.server import FrontSettings, LiveServer
 from simnmt.scenario.source import open_source
 from simnmt.service.client import Exchange, TranslationClient
-from simnmt.service.event_loop import cancel_others
-from simnmt.service.http_server import Access, Address, parse_address
+from simnmt.service.http_server import Access, Address, Limits, parse_address
+from simnmt.service.load import cancel_others
 from simnmt.service.messages import ServiceError, TranslateRequest
 from tests.live.fake_engines import load_echo
 
@@ -65,14 +65,15 @@ class Services:
     def server(
         self, engine: EngineSettings | EngineProcess, front: FrontSettings = FRONT, log: Any = None, **others: Any
     ) -> LiveServer:
-        """A started server; `others`: fields of its settings, and `port`."""
-        port, shared = others.pop("port", 0), engine if isinstance(engine, EngineProcess) else None
-        settings = engine.settings if isinstance(engine, EngineProcess) else engine
-        access = replace(others.pop("access", Access()), address=Address(port=port))
-        return self._start(LiveServer(ServerSettings(settings, front, access, **others), log, self.errors.append, shared))
+        """A started server; `others`: its `access`, `limits` and `port`."""
+        process = engine if isinstance(engine, EngineProcess) else EngineProcess(engine)
+        access = replace(others.get("access", Access()), address=Address(port=others.get("port", 0)))
+        limits, keeps = others.get("limits", Limits()), process is engine
+        return self._start(LiveServer(process, front, access, limits, log=log, on_error=self.errors.append, keeps_engine=keeps))
 
-    def gateway(self, settings: GatewaySettings, log: Any = None, engine: EngineProcess | None = None) -> LiveGateway:
-        return self._start(LiveGateway(settings, log, self.errors.append, engine))
+    def gateway(self, settings: GatewaySettings, log: Any = None, engine: Any = None) -> LiveGateway:
+        keeps = isinstance(engine, EngineProcess)
+        return self._start(LiveGateway(settings, engine, log=log, on_error=self.errors.append, keeps_engine=keeps))
 
     def _start(self, service: Any) -> Any:
         try:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from simnmt.live.front import Front, FrontSettings, Result, Task
+from simnmt.live.server import Front, FrontSettings, Result, Task
 from simnmt.service.http_server import Access, Limits, Metrics
 from simnmt.service.messages import ServiceError
 

@@ -36,9 +36,7 @@ def url(request: pytest.FixtureRequest, services: Services, faulty: EngineProces
     else:
         unit = unit_of("@open-loop", "fit.inferences=0")
         servers = {"cloud": server.front.service.url}
-        settings = GatewaySettings(
-            unit, "cloud", servers, faulty.settings, FRONT, Access(token=TOKEN), token=TOKEN, any_model=True
-        )
+        settings = GatewaySettings(unit, "cloud", servers, FRONT, Access(token=TOKEN), token=TOKEN, any_model=True)
         gateway = services.gateway(settings, None, faulty)
         yield gateway.front.service.url
         assert gateway.fallbacks == 0

@@ -55,10 +55,10 @@ def play(unit: Unit, policy: str, steps: list[tuple[int, float, float, int]]) ->
             now_s += 1e-3
             if fate == 1 or not earlier.target:
                 measured_s = transfer_s if earlier.target else 0.0
-                decider.heard(earlier, number, now_s, transfer_s=measured_s, wait_s=0.01, report=())
+                decider.heard(earlier, now_s, transfer_s=measured_s, wait_s=0.01, report=())
                 events.append(HeardRecord(number, now_s, measured_s, 0.01, ()))
             else:
-                decider.lost(earlier, number)
+                decider.lost(earlier)
                 events.append(LostRecord(number, now_s))
     return targets, events
 
@@ -95,7 +95,7 @@ def test_a_slow_answer_keeps_the_next_requests_here(unit: Unit) -> None:
     decider = LiveDecider(unit, "plain", {1: 0.05})
     first = decider.decide(0, 40, 0.0)
     assert first.target == 1
-    decider.heard(first, 0, 0.9, transfer_s=30.0, wait_s=0.0)
+    decider.heard(first, 0.9, transfer_s=30.0, wait_s=0.0)
     after = decider.decide(1, 40, 1.0)
     assert (after.target, after.delay_s[1]) == (0, 30.0)
 

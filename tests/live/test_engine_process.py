@@ -1,4 +1,4 @@
-"""The front's side of an engine: messages in pieces, batches, withdrawals, refusals, and processes that end."""
+"""The front's side of an engine: batches, withdrawals, refusals, and processes that end."""
 
 from __future__ import annotations
 
@@ -6,46 +6,33 @@ import asyncio
 import os
 import resource
 import signal
+import subprocess
+import sys
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from simnmt.batching import Batching
-from simnmt.live.engine_process import EngineProcess, Execution, Frames, frame
+from simnmt.live.engine_process import EngineProcess
 from simnmt.nmt.errors import NmtError
 from simnmt.service.messages import ServiceError
 from tests.live.fake_engines import FATAL, load_paced, load_refused, load_refused_once
 from tests.live.live_services import Services, engine_settings
 
 
-@given(st.lists(st.tuples(st.text(max_size=5), st.binary(max_size=300)), max_size=8), st.lists(st.integers(1, 50), min_size=1))
-def test_messages_arrive_whole_however_they_are_cut(messages: list[Any], sizes: list[int]) -> None:
-    data, frames, received = b"".join(map(frame, messages)), Frames(), list[Any]()
-    at = 0
-    for number in range(len(data)):
-        if at >= len(data):
-            break
-        size = sizes[number % len(sizes)]
-        received += frames.feed(data[at : at + size])
-        at += size
-    assert received == messages
+def decode(services: Services, process: EngineProcess, *texts: str) -> list[Any]:
+    async def work() -> list[Any]:
+        return await asyncio.gather(*(process.execute(process.line(text)) for text in texts))
 
-
-def decode(services: Services, process: EngineProcess, texts: list[str]) -> list[Execution]:
-    async def work() -> list[Execution]:
-        lines = process.codec.lines(texts)
-        return await asyncio.gather(*(process.submit(line)[1] for line in lines))
-
-    return services.run(work())
+    return [execution for execution, _ in services.run(work())]
 
 
 @pytest.fixture(scope="module")
-def paced(services: Services) -> Any:
+def paced(services: Services) -> Iterator[EngineProcess]:
     engine = EngineProcess(engine_settings(load_paced, batching=Batching(4)))
     services.run(engine.ready())
     yield engine
@@ -53,10 +40,29 @@ def paced(services: Services) -> Any:
 
 
 def test_sentences_are_batched_as_the_settings_say(services: Services, paced: EngineProcess) -> None:
-    executions = decode(services, paced, ["a b"] * 9)
+    executions = decode(services, paced, *["a b"] * 9)
     assert max(execution.largest_batch for execution in executions) == 4
     assert all(execution.begin_s < execution.end_s for execution in executions)
     assert len({execution.end_s for execution in executions}) >= 3
+
+
+def test_a_busy_engine_keeps_no_front_waiting(services: Services, paced: EngineProcess) -> None:
+    """The process takes messages while it decodes, more of them than a pipe holds."""
+
+    async def work() -> float:
+        tasks = [asyncio.ensure_future(paced.execute(paced.line("w " * 400)))]  # 0.8 s
+        await asyncio.sleep(0.05)
+        begin_s = time.monotonic()
+        tasks += [asyncio.ensure_future(paced.execute(paced.line("w " * 300))) for _ in range(1000)]
+        await asyncio.sleep(0.0)
+        sent_s = time.monotonic() - begin_s
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return sent_s
+
+    assert services.run(work()) < 0.7
+    decode(services, paced, "a")
 
 
 def test_an_engine_whose_restart_is_refused_is_started_again(services: Services, tmp_path: Path) -> None:
@@ -67,31 +73,27 @@ def test_an_engine_whose_restart_is_refused_is_started_again(services: Services,
         process.RESTART_S = 0.05
         process.on_error = errors.append
         await process.start()
-        (line,) = process.codec.lines(["a b"])
+        line = process.line("a b")
         with pytest.raises(ServiceError, match="ended"):
-            await process.submit(line, FATAL)[1]
+            await process.execute(line, FATAL)
         await process.ready()
-        steps = (await process.submit(line)[1]).tgt_len
+        steps = (await process.execute(line))[0].tgt_len
         await process.close()
         return steps
 
     assert services.run(work()) == 3
-    assert [text for text in errors if "could not be started" in text] == [
-        "the engine's process could not be started: cpu has too little memory for the model"
-    ]
+    assert sum("could not be started: cpu has too little memory" in text for text in errors) == 1
 
 
 def test_a_withdrawn_sentence_is_not_decoded_and_nothing_of_it_is_left(services: Services, paced: EngineProcess) -> None:
     async def work() -> float:
-        (line,) = paced.codec.lines(["w " * 100])  # 0.2 s each, four together
-        submitted = [paced.submit(line) for _ in range(40)]
+        line = paced.line("w " * 100)  # 0.2 s each, four together
+        tasks = [asyncio.ensure_future(paced.execute(line)) for _ in range(40)]
         await asyncio.sleep(0.02)
-        for key, _ in submitted:
-            paced.withdraw(key)
-            paced.withdraw(key)
+        for task in tasks:
+            task.cancel()
         begin_s = time.monotonic()
-        (short,) = paced.codec.lines(["a"])
-        await paced.submit(short)[1]
+        await paced.execute(paced.line("a"))
         return time.monotonic() - begin_s
 
     assert services.run(work()) < 1.5  # after the batch under way alone; all would take 2 s
@@ -102,27 +104,30 @@ def test_without_more_to_come_no_sentence_waits_for_company(services: Services) 
     async def work() -> None:
         process = EngineProcess(engine_settings(load_paced, batching=Batching(4, longest_wait_s=float("inf"))))
         await process.start()
-        (line,) = process.codec.lines(["a b"])
-        waiting = process.submit(line)[1]
+        line = process.line("a b")
+        waiting = asyncio.ensure_future(process.execute(line))
         await asyncio.sleep(0.1)
         assert not waiting.done()
         process.hurry()
         await waiting
-        await process.submit(line)[1]  # nor does one that comes later
+        await process.execute(line)  # nor does one that comes later
         await process.close()
 
     services.run(work())
 
 
-def test_a_model_that_is_refused_is_refused_with_its_remedy(services: Services) -> None:
-    process = EngineProcess(engine_settings(load_refused))
-    with pytest.raises(NmtError, match=r"no such model \(name another\)"):
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"loader": load_refused}, r"no such model \(name another\)"),
+        ({"cpus": (4000,)}, "cannot run on processors 4000"),
+    ],
+)
+def test_what_cannot_be_loaded_is_refused(services: Services, settings: dict[str, Any], message: str) -> None:
+    process = EngineProcess(engine_settings(**settings))
+    with pytest.raises(NmtError, match=message):
         services.run(process.start())
     services.run(process.close())
-    elsewhere = EngineProcess(engine_settings(cpus=(4000,)))
-    with pytest.raises(NmtError, match="cannot run on processors 4000"):
-        services.run(elsewhere.start())
-    services.run(elsewhere.close())
 
 
 def test_an_engine_of_a_front_with_more_than_a_thousand_connections_serves(services: Services) -> None:
@@ -134,7 +139,7 @@ def test_an_engine_of_a_front_with_more_than_a_thousand_connections_serves(servi
             held.append(os.dup(held[0]))
         engine = EngineProcess(engine_settings())
         services.run(engine.ready())
-        assert len(decode(services, engine, ["a b"])) == 1
+        assert len(decode(services, engine, "a b")) == 1
         services.run(engine.close())
     finally:
         for descriptor in held:
@@ -145,25 +150,43 @@ def test_an_engine_of_a_front_with_more_than_a_thousand_connections_serves(servi
 def test_a_process_that_hangs_is_killed_at_the_end(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(EngineProcess, "CLOSE_S", 0.2)
     process = EngineProcess(engine_settings())
-    number = services.run(process.start()).process
-    os.kill(number, signal.SIGSTOP)
+    services.run(process.start())
+    pid = process.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
     services.run(process.close())
     with pytest.raises(ProcessLookupError):
-        os.kill(number, 0)
-
-
-def test_the_process_ends_with_its_front(services: Services) -> None:
-    process = EngineProcess(engine_settings())
-    number = services.run(process.start()).process
-    (line,) = process.codec.lines(["a"])
-    assert process._transport is not None
-    process._closing = True
-    process._transport.abort()  # as when the front is killed
-    deadline_s = time.monotonic() + 10.0
-    while process._process is not None and process._process.poll() is None and time.monotonic() < deadline_s:
-        services.wait(0.01)
-    assert process._process is not None
-    assert process._process.returncode == 0, number
+        os.kill(pid, 0)
     with pytest.raises(ServiceError, match="is starting") as caught:
-        process.submit(line)
+        decode(services, process, "a")
     assert caught.value.status == 503
+
+
+FRONT = """
+import asyncio, os, signal
+from simnmt.live.engine_process import EngineProcess
+from tests.live.live_services import engine_settings
+
+async def work():
+    process = EngineProcess(engine_settings())
+    await process.start()
+    print(process.pid, flush=True)
+    {end}
+
+asyncio.run(work())
+"""
+
+
+@pytest.mark.parametrize(
+    "end", ["os.kill(os.getpid(), signal.SIGKILL)", "raise KeyboardInterrupt"], ids=["killed", "interrupted"]
+)
+def test_the_process_ends_with_its_front(end: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FRONT.format(end=end)], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.returncode != 0
+    deadline_s = time.monotonic() + 10.0
+    with pytest.raises(ProcessLookupError):
+        while time.monotonic() < deadline_s:
+            os.kill(int(done.stdout), 0)
+            time.sleep(0.01)

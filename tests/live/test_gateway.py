@@ -23,8 +23,8 @@ from simnmt.base.configuration import end_tokens
 from simnmt.base.errors import InputError
 from simnmt.live.decider import replayed_targets
 from simnmt.live.engine_process import EngineProcess
-from simnmt.live.front import Result
 from simnmt.live.gateway import GatewaySettings, LiveGateway, _Drift
+from simnmt.live.server import Result
 from simnmt.results.live_log import DecisionRecord, read_live_log
 from simnmt.service.client import Exchange, TranslationClient
 from simnmt.service.http_server import Access, Metrics
@@ -45,7 +45,7 @@ def settings(
     scenario: dict[str, Any], url: str, engine: EngineProcess, policy: str = "cloud", **others: Any
 ) -> GatewaySettings:
     unit = unit_of(scenario, "fit.inferences=0")
-    return GatewaySettings(unit, policy, {"cloud": url}, engine.settings, **{"front": FRONT, "offload_s": 1.0} | others)
+    return GatewaySettings(unit, policy, {"cloud": url}, **{"front": FRONT, "offload_s": 1.0} | others)
 
 
 def device_of(answer: Exchange) -> int:
@@ -108,7 +108,7 @@ def test_batched_targets_are_seen_by_their_reports(services: Services, faulty: E
     path = tmp_path / "log.jsonl"
     with path.open("w") as log:
         devices = {target.device: server.front.service.url for target in unit.case.targets[1:]}
-        gateway = services.gateway(GatewaySettings(unit, policy, devices, faulty.settings, FRONT, any_model=True), log, faulty)
+        gateway = services.gateway(GatewaySettings(unit, policy, devices, FRONT, any_model=True), log, faulty)
         for _ in range(3):
             answered(services.translate(gateway.front.service.url, *[ask("w " * 30)] * 10))
         services.stop(gateway)
@@ -155,7 +155,7 @@ def test_a_server_killed_under_load_is_replaced_by_the_gateway_until_it_is_back(
         async def under_load() -> list[Any]:
             async with TranslationClient(gateway.front.service.url) as client:
                 pending = asyncio.ensure_future(together(client, [ask(f"{number}") for number in range(60)]))
-                while gateway.waiting < 20:  # a busy box has answered the first before the last has come
+                while gateway.front.waiting < 20:  # a busy box has answered the first before the last has come
                     await asyncio.sleep(0.001)
                 process.kill()
                 return await pending
@@ -250,7 +250,7 @@ def test_a_server_with_another_model_is_refused_with_both_hashes(
     with pytest.raises(InputError) as caught:
         services.gateway(settings(scenario, server.front.service.url, faulty), None, faulty)
     assert profile.engine.hash in str(caught.value)
-    assert faulty.facts.engine.hash in str(caught.value)
+    assert faulty.block.hash in str(caught.value)
     gateway = services.gateway(settings(scenario, server.front.service.url, faulty, any_model=True), None, faulty)
     services.stop(gateway)
     services.stop(server)

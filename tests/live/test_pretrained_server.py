@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from simnmt.live.engine_loop import load_model
-from simnmt.live.engine_process import EngineSettings, codec_of
+from simnmt.live.engine import EngineSettings, TextCodec, load_model
 from simnmt.nmt.pretrained_tokenizer import Languages
 from simnmt.nmt.sentence_decoder import DecodeRequest
 from simnmt.nmt.translation import Translator
@@ -41,10 +40,10 @@ def translated(folder: Path, given: dict[str, str]) -> list[str]:
 def test_an_engine_gives_the_texts_of_nmt_translate(folders: Path, name: str, backend: str) -> None:
     engine = settings(folders / name, backend, **GIVEN[name])
     model = load_model(engine)
-    codec = codec_of(engine, model.engine)
+    codec = TextCodec(engine, model.engine)
     decoder = model.new_decoder(engine.batching)
     texts = {}
-    lines = codec.lines(LINES)
+    lines = [codec.line(text) for text in LINES]
     for number, line in enumerate(lines):
         decoder.arrive(number, DecodeRequest(line.ids, max_len=line.most))
     decoder.batcher.close()

@@ -15,8 +15,8 @@ import pytest
 
 import simnmt.api
 from simnmt.base.errors import InputError
-from simnmt.live.front import FrontSettings
 from simnmt.live.replay import ReplaySettings
+from simnmt.live.server import FrontSettings
 from simnmt.results.live_log import LIVE_OUTCOMES
 from simnmt.results.run_directory import check_unchanged, read_manifest
 from tests.live.sleeping_service import GATEWAY, refusing, sleeping

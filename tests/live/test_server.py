@@ -19,9 +19,8 @@ from urllib.parse import urlencode
 import pytest
 
 from simnmt.live.engine_process import EngineProcess
-from simnmt.live.front import FrontSettings
 from simnmt.live.gateway import GatewaySettings
-from simnmt.live.server import LiveServer
+from simnmt.live.server import FrontSettings, LiveServer
 from simnmt.results.live_log import read_live_log
 from simnmt.service.client import Exchange, TranslationClient
 from simnmt.service.http_server import Access, Limits
@@ -128,7 +127,7 @@ def front(request: pytest.FixtureRequest, services: Services, faulty: EngineProc
     if request.param == "server":
         return server
     unit, servers = unit_of("@open-loop", "fit.inferences=0"), {"cloud": server.front.service.url}
-    return services.gateway(GatewaySettings(unit, "cloud", servers, faulty.settings, FRONT, any_model=True), None, faulty)
+    return services.gateway(GatewaySettings(unit, "cloud", servers, FRONT, any_model=True), None, faulty)
 
 
 @pytest.mark.parametrize("texts", [1, 100])
@@ -298,7 +297,7 @@ def test_one_text_of_a_list_that_fails_fails_the_list_once(services: Services, s
     answer = speak(services, served, post(body, headers=f"Simnmt-Target-Tokens: 3,{FATAL + 1},3\r\n"))
     assert (status(answer), error_text(answer)) == (400, "14 tokens are too many")
     assert sum((served.front.outcomes - before).values()) == 3
-    assert served.waiting == 0
+    assert served.front.waiting == 0
     good = speak(services, served, post(body))
     assert len(json.loads(good.partition(b"\r\n\r\n")[2])["translatedText"]) == 3
 
@@ -319,7 +318,7 @@ def test_too_little_memory_in_a_step_fails_its_batch_only(
 def test_a_lost_engine_fails_what_it_held_and_is_started_again(
     services: Services, served: LiveServer, faulty: EngineProcess, how: str
 ) -> None:
-    restarts, process = faulty.restarts, faulty.facts.process
+    restarts, process = faulty.restarts, faulty.pid
 
     async def work() -> list[Any]:
         async with TranslationClient(served.front.service.url) as client:
@@ -342,7 +341,7 @@ def test_a_lost_engine_fails_what_it_held_and_is_started_again(
     assert faulty.restarts == restarts + 1
     assert services.errors.pop().startswith("the engine's process ended (s")
     assert_serves(services, served)
-    assert faulty.facts.process != process
+    assert faulty.pid != process
 
 
 def test_a_draining_server_finishes_what_is_under_way(services: Services, faulty: EngineProcess, tmp_path: Path) -> None:
@@ -352,7 +351,7 @@ def test_a_draining_server_finishes_what_is_under_way(services: Services, faulty
         async def work() -> list[Any]:
             async with TranslationClient(server.front.service.url) as client:
                 pending = asyncio.ensure_future(together(client, [ask(f"t{number}") for number in range(20)]))
-                while server.waiting < 20:
+                while server.front.waiting < 20:
                     await asyncio.sleep(0.001)
                 await server.front.service.stop()
                 return await pending

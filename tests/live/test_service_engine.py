@@ -11,7 +11,7 @@ import pytest
 from simnmt.base.errors import InputError
 from simnmt.live.gateway import GatewaySettings, LiveGateway
 from simnmt.live.server import LiveServer
-from simnmt.live.service_engine import LocalService, unit_of_lengths
+from simnmt.live.service_engine import ServiceEngine, unit_of_lengths
 from simnmt.service.client import Exchange
 from tests.calibrate.endpoint_stub import stub_service
 from tests.command_line import Outcome, simnmt  # noqa: F401 - a fixture
@@ -27,8 +27,8 @@ def server(services: Services) -> Iterator[LiveServer]:
 
 def gateway_of(services: Services, url: str, *, any_model: bool = True) -> LiveGateway:
     unit = unit_of("@open-loop", "fit.inferences=0")
-    local = LocalService(url, "word")
-    return services.gateway(GatewaySettings(unit, "edge", {"cloud": url}, local, FRONT, any_model=any_model))
+    settings = GatewaySettings(unit, "edge", {"cloud": url}, FRONT, any_model=any_model)
+    return services.gateway(settings, None, ServiceEngine(url, "word"))
 
 
 def test_sentences_wait_for_the_service_of_the_box_one_after_another(services: Services, server: LiveServer) -> None:

@@ -45,11 +45,11 @@ def test_a_policy_with_a_view_decides_live_by_what_was_measured(make_scenario: C
     decider = LiveDecider(live_unit(plan_of(make_scenario(policies={"mine": WhenSlow()}))), "mine", {1: 0.05})
     decision = decider.decide(0, 12, 1.0)
     assert decision.target == 1
-    decider.heard(decision, 0, 1.5, transfer_s=0.3, wait_s=0.0)
+    decider.heard(decision, 1.5, transfer_s=0.3, wait_s=0.0)
     assert decider.decide(1, 12, 2.0).target == 0
-    decider.heard(decision, 1, 2.5, transfer_s=0.05, wait_s=3.0)
+    decider.heard(decision, 2.5, transfer_s=0.05, wait_s=3.0)
     assert decider.decide(2, 12, 3.0).target == 0
-    decider.heard(decision, 2, 3.5, transfer_s=0.05, wait_s=0.1)
+    decider.heard(decision, 3.5, transfer_s=0.05, wait_s=0.1)
     assert decider.decide(3, 12, 4.0).target == 1
 
 
@@ -113,7 +113,7 @@ def test_a_gateway_decides_by_the_users_policy_and_survives_its_faults(
     server, log = services.server(faulty), io.StringIO()
     unit = unit_of(make_scenario(policies={"mine": LongAway()}), "fit.inferences=0")
     servers = {"cloud": server.front.service.url}
-    gateway = services.gateway(GatewaySettings(unit, "mine", servers, faulty.settings, FRONT, any_model=True), log, faulty)
+    gateway = services.gateway(GatewaySettings(unit, "mine", servers, FRONT, any_model=True), log, faulty)
     url = gateway.front.service.url
     *answers, failed, after = [
         services.translate(url, ask(text))[0] for text in ("a b", "a b c d", "a", "a b c d e f", "a b c d e f g h i", "a b")

@@ -74,7 +74,6 @@ def run_of(plan: RunPlan, policy: str, target: int, pace: float = 1.0) -> LiveRu
         total_s=unknown,
         src_len=requests.src_len,
         tgt_len=requests.tgt_len,
-        batch=np.ones(count, np.int64),
         estimate_s=unknown,
         age_s=unknown,
         tgt_len_predicted=unknown,

@@ -22,7 +22,6 @@ from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.doubts import alone_vs_plane
 from simnmt.profile.profile_file import checked_profile
 from simnmt.profile.profile_summary import facts
-from simnmt.workload.fertility import convert_units
 from simnmt.workload.length_table import LengthTable
 from simnmt.workload.length_units import unit_and_counter
 from tests.calibrate.conftest import nobody_else  # noqa: F401  (used by every test)
@@ -69,7 +68,7 @@ def test_simulated_requests_cost_the_steps_and_tokens_of_real_decoding(trained: 
 
     table = LengthTable.of_pairs("corpus", "a test", "word", "word", text_len, [translation.tgt_len for translation in done])
     profile = device()
-    charged = convert_units(table, None, "word", "word", profile.length_unit.end_of_sentence)
+    charged = table.counting(profile.length_unit.end_of_sentence)
     really_s = READ_S * sum(translation.src_len for translation in done) + STEP_S * sum(
         translation.steps for translation in done
     )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from simnmt.base.random_streams import stream
 from simnmt.batching import Batching, half_empty, immediate, mini, top_up
 from simnmt.policies import BatchView
-from simnmt.workload.lognormal_lengths import EUROPARL
+from simnmt.workload.lengths import EUROPARL
 from tests.batching.one_server import PlainCost, serve
 
 SIZE, RTT_S = 32, 0.04

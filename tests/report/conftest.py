@@ -13,7 +13,7 @@ import pytest
 
 from simnmt.report.figures import CellView
 from simnmt.results import Cell, Run
-from simnmt.results.request_log import Misroutes, RequestLog
+from simnmt.results.requests import Misroutes, RequestLog
 from simnmt.results.summary import PARTS, Device
 from simnmt.workload.length_table import LengthTable
 from tests.browser import open_file

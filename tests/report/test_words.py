@@ -8,9 +8,9 @@ import pytest
 
 from simnmt.report.words import gap_outcome, gap_words, verdicts
 from simnmt.results import Run
+from simnmt.results.metrics import Requirement
 from simnmt.results.recommendation import Goal, Roles, recommend
 from simnmt.results.run import LiveMeasurement
-from simnmt.results.service_level import Requirement
 from simnmt.results.stability import with_stability
 from simnmt.results.summary import Device, rows
 

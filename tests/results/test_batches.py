@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from simnmt.results.device_accounts import BatchAccount, batch_columns
-from simnmt.results.device_timeline import device_timeline
-from simnmt.results.request_log import RequestLog
-from simnmt.results.summary import BatchesOfDevice, Device, measure
+from simnmt.results.requests import RequestLog
+from simnmt.results.stability import device_timeline
+from simnmt.results.summary import Device, measure
 from tests.results.test_summary import DEVICES, TRAIL, truth
 
 ACTIVE = np.array([4, 4, 3, 2, 2, 1, 1, 1, 1, 4, 3, 3, 3, 1, 1])
@@ -46,10 +46,7 @@ def nothing_done() -> BatchAccount:
 def test_the_occupancy_of_the_worked_example_of_fni_08() -> None:
     example = account()
     assert example.mean_active == pytest.approx(34 / 15)
-    assert example.share_full == 3 / 15
-    assert example.share_below(2) == 6 / 15
-    assert example.share_below(8) == 1.0
-    assert example.padding_share == pytest.approx(26 / 60)
+    assert example.shares() == {"full_share": 3 / 15, "below_8_share": 1.0, "padding_share": pytest.approx(26 / 60)}
 
 
 def test_accounts_of_several_servers_add_up() -> None:
@@ -79,9 +76,7 @@ def test_the_log_holds_what_an_execution_took_in_its_batch() -> None:
 
 def test_the_numbers_of_a_device_that_batches() -> None:
     """Three requests of eight tokens each, over a run of eleven seconds in which the last was issued at 3 s."""
-    numbers = measure(
-        RequestLog.of(truth(), IN_BATCHES), np.zeros(4), BATCHING, "open", (None, BatchesOfDevice(account(), 3.0))
-    )
+    numbers = measure(RequestLog.of(truth(), IN_BATCHES), np.zeros(4), BATCHING, "open", (None, (account(), 3.0)))
     makespan_s = numbers["makespan_s"]
     assert makespan_s == 13.0
     of_cloud = {name.removeprefix("cloud_"): value for name, value in numbers.items() if name.startswith("cloud_")}
@@ -111,7 +106,7 @@ def test_a_device_that_was_sent_nothing_or_waits_for_nothing_has_no_such_numbers
     here = IN_BATCHES.with_columns(
         target=np.zeros(4, np.int8), execution_s=np.full(4, np.nan), first_token_s=np.full(4, np.nan)
     )
-    idle = measure(RequestLog.of(truth(), here), np.zeros(4), BATCHING, "open", (None, BatchesOfDevice(nothing_done(), 0.0)))
+    idle = measure(RequestLog.of(truth(), here), np.zeros(4), BATCHING, "open", (None, (nothing_done(), 0.0)))
     assert {name: idle[name] for name in CLOUD_COLUMNS if idle[name] is not None} == {
         "cloud_busy_share": 0.0, "cloud_sentences_per_s": 0.0, "cloud_tokens_per_s": 0.0
     }  # fmt: skip

@@ -12,8 +12,7 @@ from simnmt.devices import Fifo
 from simnmt.devices.device import Clock, Execution
 from simnmt.devices.fifo import FifoDevice
 from simnmt.results.columns import COLUMNS, RequestColumn
-from simnmt.results.request_log import RequestLog
-from simnmt.results.requests import Requests
+from simnmt.results.requests import RequestLog, Requests
 from tests.worlds import believing, everything_to, in_reference
 
 RESULTS_PAGE = Path(__file__).parents[2] / "docs" / "reference" / "results.md"

@@ -16,10 +16,10 @@ import pytest
 from numpy.typing import NDArray
 
 from simnmt.base.arrays import Floats
-from simnmt.results.metrics import objective_metric
-from simnmt.results.precision import describe_short_tail, reliable_requests
+from simnmt.results.metrics import Objective, objective_metric
+from simnmt.results.recommendation import describe_short_tail, reliable_requests
 from simnmt.results.statistics import Intervals, change_percent, mean_intervals, over_replications, ratio_intervals
-from simnmt.results.summary import Objective, comparisons, rows
+from simnmt.results.summary import comparisons, rows
 from tests.campaigns.harness import deep, thinned
 
 POPULATION, REQUESTS, EXPERIMENTS = 20_000, 100, 20_000

@@ -13,7 +13,7 @@ from leaf.infrastructure import Link, Node
 from leaf.power import PowerModelLink, PowerModelNode
 
 from simnmt.profile.power import BoxPower
-from simnmt.results.energy import TargetCosts, account_energy
+from simnmt.results.device_accounts import TargetCosts, account_energy
 from tests.results.test_batches import account
 
 
@@ -55,9 +55,9 @@ def test_requests_in_turn_draw_the_energy_of_nodes_and_links_in_leaf(
     link = Link(Node("a"), Node("b"), bandwidth=1e9, power_model=PowerModelLink(j_per_byte / 8))
     link.used_bandwidth = 16.0 * int((src_len + tgt_len).sum())
     joules = float(node.measure_power()) * ends_s[-1] + float(link.measure_power())
-    assert energy.sums()["energy_j"] == pytest.approx(joules, rel=1e-9, abs=1e-9)
+    assert energy.sums["energy_j"] == pytest.approx(joules, rel=1e-9, abs=1e-9)
     assert energy.request_j(log).sum() == pytest.approx(joules, rel=1e-9, abs=1e-9)
-    assert energy.links.bytes == 2 * int((src_len + tgt_len).sum())
+    assert energy.parts[-1]["bytes"] == 2 * int((src_len + tgt_len).sum())
 
 
 def test_a_box_draws_busy_power_while_its_batches_are_encoded_refilled_and_decoded() -> None:
@@ -65,10 +65,10 @@ def test_a_box_draws_busy_power_while_its_batches_are_encoded_refilled_and_decod
     log = log_of(t_exe_s=np.arange(1.0, 9.0), arrival_s=np.arange(8.0))
     energy = account_energy(log, [TargetCosts("cloud", 2, 1, power(10.0, 40.0))], [batches])
     span_s = 15.0
-    assert energy.devices[0].dynamic_j == pytest.approx(30.0 * batches.busy_s)
-    assert energy.devices[0].static_j == 10.0 * 2 * span_s
+    assert energy.parts[0]["dynamic_j"] == pytest.approx(30.0 * batches.busy_s)
+    assert energy.parts[0]["static_j"] == 10.0 * 2 * span_s
     joules = energy.request_j(log)
-    assert joules.sum() == pytest.approx(energy.sums()["energy_j"], rel=1e-12)
+    assert joules.sum() == pytest.approx(energy.sums["energy_j"], rel=1e-12)
     assert joules[7] - joules[0] == pytest.approx(30.0 * batches.busy_s * 7.0 / 36.0), "by their execution times"
 
 
@@ -76,7 +76,7 @@ def test_executions_that_answered_no_request_are_shared_by_those_that_did() -> N
     log = log_of(t_exe_s=[1.0, 3.0])
     costs = [TargetCosts("cloud", 1, 2, power(0.0, 10.0))]
     energy = account_energy(log, costs, unanswered_s=[6.0])
-    assert energy.sums()["dynamic_j"] == 5.0 * (4.0 + 6.0)
+    assert energy.sums["dynamic_j"] == 5.0 * (4.0 + 6.0)
     assert energy.request_j(log).tolist() == [12.5, 37.5]
 
 
@@ -84,12 +84,12 @@ def test_an_unknown_power_of_one_device_makes_the_sum_unknown_and_never_zero() -
     log = log_of(t_exe_s=[1.0, 2.0], target=np.array([0, 1], np.int8))
     costs = [TargetCosts("edge", 1, 1, power(1.0, 2.0), 3.6), TargetCosts("cloud", 2, 1, None)]
     energy = account_energy(log, costs)
-    sums = energy.sums()
+    sums = energy.sums
     assert isnan(sums["static_j"]) and isnan(sums["dynamic_j"]) and np.isnan(energy.request_j(log)).all()
     assert sums["cost"] == pytest.approx(3.6 * 2.0 / 3600.0)
     assert energy.numbers()["mean_energy_j"] is None
-    assert energy.devices[0].dynamic_j == 1.0
-    assert isnan(account_energy(log, [TargetCosts("a", 1, 1, None), TargetCosts("b", 1, 1, None)]).sums()["cost"])
+    assert energy.parts[0]["dynamic_j"] == 1.0
+    assert isnan(account_energy(log, [TargetCosts("a", 1, 1, None), TargetCosts("b", 1, 1, None)]).sums["cost"])
 
 
 def test_money_is_for_hours_of_all_boxes_and_for_bytes_in_both_directions() -> None:

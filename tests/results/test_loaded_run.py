@@ -15,7 +15,7 @@ import simnmt
 from simnmt.report.page import NOT_RECORDED, run_panels
 from simnmt.results import run_directory
 from simnmt.results.live_log import OUTCOMES
-from simnmt.results.request_log import RequestLog, drawn_logs
+from simnmt.results.requests import RequestLog, drawn_logs
 from simnmt.results.run_directory import StoredColumns, write_requests
 from tests.results.test_run_directory import CELLS
 

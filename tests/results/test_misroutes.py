@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from simnmt.results.request_log import Truth, decision_regret_s
-from simnmt.results.requests import Requests, Trail
+from simnmt.results.requests import Requests, Trail, Truth, decision_regret_s
 
 
 def made_up(requests: int, targets: int = 3) -> tuple[Truth, Trail]:

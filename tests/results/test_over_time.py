@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import simnmt
-from simnmt.results.device_timeline import device_timeline, edges, presence_s
+from simnmt.results.stability import device_timeline, edges, presence_s
 from simnmt.results.summary import Device
 
 DEVICES = (Device("gateway", 2, 1), Device("region", 1, 3), Device("cloud", 4, 2))

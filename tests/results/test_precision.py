@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simnmt.results.precision import (
+from simnmt.results.recommendation import (
     MOST_REPLICATIONS,
     describe_short_tail,
     next_replications,

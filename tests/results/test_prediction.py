@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simnmt.results.prediction import PREDICTED, prediction_interval, with_predictions
+from simnmt.results.statistics import PREDICTED, prediction_interval, with_predictions
 from simnmt.results.summary import comparisons, rows
 
 RANDOM = np.random.default_rng(3)

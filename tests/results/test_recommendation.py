@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from simnmt.results.metrics import Requirement
 from simnmt.results.recommendation import Goal, Roles, recommend
-from simnmt.results.service_level import Requirement
 from simnmt.results.stability import with_stability
 from simnmt.results.summary import Device, rows
 

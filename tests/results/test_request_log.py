@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from simnmt.results.request_log import Truth
-from simnmt.results.requests import Requests, Trail
+from simnmt.results.requests import Requests, Trail, Truth
 
 REQUESTS = 1_000
 

@@ -15,7 +15,7 @@ import pytest
 
 from simnmt.base.errors import InputError
 from simnmt.results import run_directory
-from simnmt.results.request_log import RequestLog
+from simnmt.results.requests import RequestLog
 from simnmt.results.run import Cell
 from simnmt.results.run_directory import (
     INPUT,

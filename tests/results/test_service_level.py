@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from simnmt.base.errors import InputError
-from simnmt.results.metrics import metric
-from simnmt.results.service_level import Assertion, Assessment, Requirement, assess_run
+from simnmt.results.metrics import Assertion, Assessment, Requirement, assess_run, metric
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import pytest
 from simnmt.results.device_accounts import (
     BoxesAccount,
     StreamAccount,
-    stream_account,
     stream_columns,
 )
 
@@ -29,7 +28,7 @@ LOST_S = np.array([3.0, 7.0, 0.0, 0.25, 0.75])
 
 
 def test_an_account_sums_what_each_state_took_at_its_own_device() -> None:
-    account = stream_account(LOG, 0, 3, BOXES, LOST_S)
+    account = StreamAccount.of(LOG, 0, 3, BOXES, LOST_S)
     assert account.requests.tolist() == [1, 1, 2]
     assert account.execution_s.tolist() == [4.0, 2.0, 2.0]
     assert account.stall_s.tolist() == [2.0, 0.5, 0.0]
@@ -40,7 +39,7 @@ def test_an_account_sums_what_each_state_took_at_its_own_device() -> None:
 
 
 def test_the_summarys_numbers_follow_from_it() -> None:
-    numbers = stream_columns("gateway", stream_account(LOG, 0, 3, BOXES, LOST_S), makespan_s=10.0)
+    numbers = stream_columns("gateway", StreamAccount.of(LOG, 0, 3, BOXES, LOST_S), makespan_s=10.0)
     assert list(numbers) == list(stream_columns("gateway", None, 1.0))
     assert {name.removeprefix("gateway_"): value for name, value in numbers.items()} == {
         "cold_share": 0.25,
@@ -66,5 +65,5 @@ def test_numbers_of_states_without_requests_are_unknown_not_zero() -> None:
         f"gateway_{name}"
         for name in ("compute_busy_share", "disk_busy_share", "peak_buffer_bytes", "peak_shard_bytes", "mean_buffer_bytes")
     }
-    assert stream_columns("gateway", stream_account(LOG, 0, 3, BOXES), 10.0)["gateway_cold_decision_regret_s"] is None
+    assert stream_columns("gateway", StreamAccount.of(LOG, 0, 3, BOXES), 10.0)["gateway_cold_decision_regret_s"] is None
     assert set(stream_columns("gateway", None, 10.0).values()) == {None}

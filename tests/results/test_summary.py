@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from simnmt.results.metrics import Criteria, metric
-from simnmt.results.request_log import RequestLog, Truth
-from simnmt.results.requests import Requests, Trail
+from simnmt.results.requests import RequestLog, Requests, Trail, Truth
 from simnmt.results.summary import PARTS, WITH_INTERVAL, Device, comparisons, measure, rows, with_deadlines_of_all, with_regret
 
 Runs = dict[tuple[str, str, str], list[dict[str, float | None]]]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from simnmt.experiment.plan.deployment import FIXED_KEYS
+from simnmt.experiment.deployment import FIXED_KEYS
 from simnmt.scenario.document import Override
 from simnmt.scenario.errors import ScenarioError
 from simnmt.scenario.varied_keys import UNSWEPT, VariedKey, check_disjoint, parse_varied_key, read_sweep

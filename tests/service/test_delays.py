@@ -11,8 +11,7 @@ import pytest
 
 from simnmt.network.link import Hop, Link
 from simnmt.network.series import RttSeries, constant_rtt
-from simnmt.service.client import TranslationClient
-from simnmt.service.delays import DelayedTransport
+from simnmt.service.client import DelayedTransport, TranslationClient
 from simnmt.service.messages import ServiceError, TranslateRequest
 from tests.live.sleeping_service import sleeping
 
@@ -47,7 +46,7 @@ def test_a_handshake_and_a_request_take_the_round_trips_of_all_hops() -> None:
 def test_bytes_take_their_time_by_the_bandwidth() -> None:
     slow = hop(1e-3, bps=8.0 * len(REQUEST.body()) / 0.2)
     transport = DelayedTransport([slow])
-    assert transport.uplink_s(len(REQUEST.body())) == pytest.approx(0.2005)
+    assert transport.way_s(len(REQUEST.body()), 0) == pytest.approx(0.2005)
     _, request_s = exchange_s(transport)
     assert request_s >= 0.2
 
@@ -76,6 +75,6 @@ def test_the_delay_counts_for_the_timeout() -> None:
 def test_the_series_begins_with_the_transport_and_moves_on(monkeypatch: pytest.MonkeyPatch) -> None:
     series = RttSeries("two", "measured", "made up", [0.0, 10.0], [0.1, 0.3])
     transport = DelayedTransport([Hop((Link(series, 1e9, 1e9),), (0.0,))])
-    assert transport.uplink_s(0) == 0.05
+    assert transport.way_s(0, 0) == 0.05
     transport.begin_s -= 12.0
-    assert transport.uplink_s(0) == 0.15
+    assert transport.way_s(0, 0) == 0.15

@@ -1,18 +1,23 @@
+"""The workload of a scenario: every form of its lengths, the drawn ones with the moments of FNI-14, and what is refused."""
+
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
+import jsonschema
+import numpy as np
 import pytest
 from pydantic import ValidationError
 
 from simnmt.base.configuration import input_files, with_absolute_paths
+from simnmt.base.random_streams import stream
 from simnmt.workload.arrivals import BackToBack, Poisson
 from simnmt.workload.configuration import TableFile, WorkloadConfiguration
 from simnmt.workload.errors import CorpusError
-from simnmt.workload.fertility import Fertility
 from simnmt.workload.length_table import LengthTable, write_table
+from simnmt.workload.length_units import Fertility
+from simnmt.workload.lengths import EUROPARL, MIXES, SENTENCES, LognormalLengths
 
 JSONL = {"jsonl": "rows.jsonl", "src_key": "de", "tgt_key": "en", "src_unit": "word", "tgt_unit": "word"}
 TEXT = {"source": "de.txt", "target": "en.txt", "src_unit": "word", "tgt_unit": "word"}
@@ -38,10 +43,12 @@ def test_a_workload_has_defaults_but_for_its_lengths() -> None:
     assert (workload.lengths, workload.arrivals, workload.end_nodes) == (TableFile(table="@de-en-news"), BackToBack(), 1)
     with pytest.raises(ValidationError, match="Field required"):
         WorkloadConfiguration.model_validate({})
+    value = {"lengths": "@de-en-news", "arrivals": {"kind": "poisson", "rate_rps": 4}}
+    assert WorkloadConfiguration.model_validate(value).arrivals == Poisson(kind="poisson", rate_rps=4.0)
 
 
 def test_every_form_of_lengths_is_loaded(folder: Path) -> None:
-    assert lengths_of("@de-en-news").load(folder).name == "de-en-news"
+    assert lengths_of("@de-en-news").load(folder).name == lengths_of({"table": "@de-en-news"}).load(folder).name == "de-en-news"
     assert lengths_of({"table": "t.csv"}).load(folder).pairs == 5
     text = lengths_of(TEXT).load(folder)
     assert text.src_len.tolist() == [2] and text.filtered.startswith("cnmt: 2 pairs read, 1 dropped")
@@ -51,25 +58,18 @@ def test_every_form_of_lengths_is_loaded(folder: Path) -> None:
     rows = lengths_of(JSONL).load(folder)
     assert (rows.src_len.tolist(), rows.tgt_len.tolist(), rows.name) == ([2], [3], "de-en")
     assert lengths_of({**JSONL, "src_key": "en", "tgt_key": "de"}).load(folder).src_len.tolist() == [3]
-    assert lengths_of({"table": "@de-en-news"}).load(folder).name == "de-en-news"
 
 
-def test_a_filter_may_have_parameters(folder: Path) -> None:
+def test_a_filter_may_have_parameters_and_be_applied_to_a_table(folder: Path) -> None:
     strict = {"kind": "ratio", "max_ratio": 1.2}
     with pytest.raises(CorpusError, match=r"no pair is left, filter ratio max_ratio=1\.2 max_len=200 tgt_per_src=1: "):
         lengths_of({**JSONL, "filter": strict}).load(folder)
     assert lengths_of({**JSONL, "filter": {**strict, "tgt_per_src": 1.5}}).load(folder).pairs == 1
-    assert lengths_of({**JSONL, "filter": "ratio"}).load(folder).filtered.startswith("ratio max_ratio=2 ")
-
-
-def test_a_table_can_be_filtered_further_by_its_lengths(folder: Path) -> None:
-    shipped_table = lengths_of("@en-zh-docs").load(folder)
-    config = lengths_of({"table": "@en-zh-docs", "filter": {"kind": "ratio", "tgt_per_src": 1.65, "max_len": 80}})
-    filtered = config.load(folder)
-    assert max(filtered.src_len.max(), filtered.tgt_len.max()) == 80 and filtered.pairs < shipped_table.pairs
-    assert filtered.filtered.startswith(
-        f"{shipped_table.filtered}; then ratio max_ratio=2 max_len=80 tgt_per_src=1.65: 74556 pairs"
-    )
+    shipped = lengths_of("@en-zh-docs").load(folder)
+    further = {"table": "@en-zh-docs", "filter": {"kind": "ratio", "tgt_per_src": 1.65, "max_len": 80}}
+    filtered = lengths_of(further).load(folder)
+    assert max(filtered.src_len.max(), filtered.tgt_len.max()) == 80 and filtered.pairs < shipped.pairs
+    assert filtered.filtered.startswith(f"{shipped.filtered}; then ratio max_ratio=2 max_len=80 tgt_per_src=1.65: 74556 pairs")
 
 
 def test_a_unit_may_be_a_model_beside_the_scenario(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -88,54 +88,42 @@ def test_a_unit_may_be_a_model_beside_the_scenario(folder: Path, tmp_path_factor
     assert table.src_unit.startswith("sentencepiece ") and table.tgt_unit == "word"
     assert table.src_len.min() > 2  # "ein Haus" in pieces
     absolute = with_absolute_paths(config, folder)
-    assert absolute.src_unit.sentencepiece == str(folder.resolve() / "tiny.model")
+    assert absolute.src_unit.root == {"sentencepiece": str(folder.resolve() / "tiny.model")}
     assert absolute.load(tmp_path_factory.getbasetemp()).src_unit == table.src_unit
     assert lengths_of(absolute.model_dump()) == absolute
     with pytest.raises(CorpusError, match=r"none\.model: no such file"):
         lengths_of({**TEXT, "tgt_unit": {"sentencepiece": "none.model"}}).load(folder)
 
 
-def test_what_is_stated_beside_the_lengths_is_handed_on(folder: Path) -> None:
+def test_a_stated_fertility_waits_for_the_device_profiles(folder: Path) -> None:
     assert lengths_of("@de-en-news").fertility is None is lengths_of(TEXT).fertility
-    stated = lengths_of({"table": "@de-en-news", "fertility": {"src": 1.3, "tgt": 1.5}})
-    assert stated.fertility == Fertility(src=1.3, tgt=1.5)
-    # Only the device profiles say which unit is wanted, so nothing is scaled yet.
+    stated = lengths_of({"table": "@de-en-news", "fertility": {"src": 1.3, "tgt": {"subword": 1.5}}})
+    assert stated.fertility == Fertility(src=1.3, tgt={"subword": 1.5})
     assert stated.load(folder).mean_src_len == lengths_of("@de-en-news").load(folder).mean_src_len
 
 
-OUTLIERS = "a b c\td e f\n" * 30 + "a\t" + "b " * 9 + "\n" + "a " * 9 + "\tb\n" + "\tb\n"
-"""Thirty pairs in proportion, two out of it, and one with an empty side."""
-
-
-def test_a_filter_that_drops_more_than_a_twentieth_is_warned_of_with_its_reasons(folder: Path) -> None:
-    (folder / "odd.tsv").write_text(OUTLIERS)
+def test_a_filter_that_drops_more_than_a_twentieth_is_warned_of(folder: Path) -> None:
+    """Thirty pairs in proportion, two out of it, and one with an empty side."""
+    (folder / "odd.tsv").write_text("a b c\td e f\n" * 30 + "a\t" + "b " * 9 + "\n" + "a " * 9 + "\tb\n" + "\tb\n")
     config = lengths_of({"tsv": "odd.tsv", "src_unit": "word", "tgt_unit": "word"})
     (warning,) = config.warnings(config.load(folder))
-    assert warning.startswith(
-        "the filter cnmt dropped 9.1 % of 33 pairs: 2 by ratio (one side out of proportion to the other), 1 by empty (a side "
-    )
-    few = "a b c\td e f\n" * 60 + "a\t" + "b " * 9 + "\n"
-    (folder / "odd.tsv").write_text(few)
+    assert "9.1 %" in warning and "(empty 1, too_long 0, ratio 2)" in warning
+    (folder / "odd.tsv").write_text("a b c\td e f\n" * 60 + "a\t" + "b " * 9 + "\n")
     assert config.warnings(config.load(folder)) == ()
 
 
-def test_the_files_read_are_known(folder: Path) -> None:
+def test_the_files_read_are_known_and_mean_the_same_from_elsewhere(folder: Path) -> None:
     def paths(value: object) -> list[Path]:
         return list(input_files(lengths_of(value), folder).values())
 
     assert paths(TEXT) == [folder / "de.txt", folder / "en.txt"]
-    assert paths(TSV) == [folder / "pairs.tsv"]
     assert paths({"table": "t.csv"}) == [folder / "t.csv"]
     (shipped,) = paths("@fr-en-docs")
     assert shipped.is_file() and shipped.name == "fr-en-docs.csv"
     assert input_files(lengths_of({"table": "@fr-en-docs"}), folder) == {"@fr-en-docs": shipped}
-    assert input_files(lengths_of("@fr-en-docs"), folder) == {"@fr-en-docs": shipped}
     assert input_files(lengths_of(JSONL), folder) == {str(folder / "rows.jsonl"): folder / "rows.jsonl"}
     # Of the others only a table is looked up among the shipped ones.
     assert paths({**TSV, "tsv": "@fr-en-docs"}) == [folder / "@fr-en-docs"]
-
-
-def test_resolved_paths_mean_the_same_from_elsewhere(folder: Path) -> None:
     elsewhere = folder / "not" / "here"
     for value in (TEXT, TSV, JSONL, {"table": "./t.csv"}, {"table": "@de-en-news", "fertility": {"src": 2}}, "@de-en-news"):
         config = lengths_of(value)
@@ -144,8 +132,6 @@ def test_resolved_paths_mean_the_same_from_elsewhere(folder: Path) -> None:
         assert with_absolute_paths(absolute, elsewhere) == absolute
         # What is dumped into a resolved scenario reads back as the same configuration.
         assert lengths_of(absolute.model_dump()) == absolute
-    assert with_absolute_paths(lengths_of({**TSV, "tsv": "@t"}), folder).tsv == str(folder.resolve() / "@t")
-    assert with_absolute_paths(lengths_of({"table": "x/../t.csv"}), folder).table == str(folder / "x/../t.csv")
 
 
 @pytest.mark.parametrize(
@@ -154,8 +140,13 @@ def test_resolved_paths_mean_the_same_from_elsewhere(folder: Path) -> None:
         ("de-en-news", (), r"de-en-news is no @name of a shipped length table"),
         ({"table": 3}, ("table",), r"valid string"),
         ({**TSV, "filter": {"kind": "ratio", "max_ratio": 0.5}}, ("filter", "max_ratio"), r"greater than or equal to 1"),
+        ({**TSV, "filter": "cmnt"}, ("filter",), r"'cnmt', 'none' or 'ratio'"),
+        ({**TSV, "src_unit": {"spm": "a"}}, ("src_unit", "spm", "[key]"), r"'sentencepiece' or 'tokenizers'"),
         ({**TSV, "fertility": {"src": 0}}, ("fertility", "src"), r"greater than 0"),
         ({k: v for k, v in TEXT.items() if k != "source"}, ("source",), r"Field required"),
+        ({"lognormal": {}}, ("lognormal",), r"mix: europarl or mix: opensubtitles, or src_mean and src_sd"),
+        ({"lognormal": {"mix": "europarl", "src_mean": 3.0}}, ("lognormal",), r"or src_mean and src_sd"),
+        ({"lognormal": {"mix": "news"}}, ("lognormal", "mix"), r"europarl.*opensubtitles"),
     ],
 )
 def test_what_lengths_cannot_be(value: object, where: tuple[str, ...], message: str) -> None:
@@ -165,23 +156,75 @@ def test_what_lengths_cannot_be(value: object, where: tuple[str, ...], message: 
     error, *others = caught.value.errors()
     assert re.search(message, error["msg"])
     assert all(other["type"] == "extra_forbidden" for other in others)  # the unknown key that stands for a missing one
-    tags = {"ShippedTable", "TableFile", "TextFiles", "TsvFile", "JsonLinesFile"}
-    tags |= {"unit_by_name", "unit_of_model", "unit_of_tokenizer"}
-    tags |= {"filter_by_name", "filter_with_parameters", "one_factor", "by_unit"}
+    tags = {"ShippedTable", "TableFile", "TextFiles", "TsvFile", "JsonLinesFile", "SyntheticLengths"}
+    tags |= {"by_name", "by_keys", "one_factor", "by_unit"}
     assert tuple(part for part in error["loc"] if part not in tags) == ("lengths", *where)
 
 
-def test_arrivals_are_distinguished_by_kind() -> None:
-    value = {"lengths": "@de-en-news", "arrivals": {"kind": "poisson", "rate_rps": 4}}
-    assert WorkloadConfiguration.model_validate(value).arrivals == Poisson(kind="poisson", rate_rps=4.0)
+@pytest.mark.parametrize(
+    ("lengths", "is_valid"),
+    [
+        ("@de-en-news", True),
+        ("de-en-news", False),
+        (TSV, True),
+        ({**TSV, "src_unit": "wrod"}, False),
+        ({**TSV, "src_unit": {"tokenizers": "f"}}, True),
+        ({**TSV, "filter": "cmnt"}, False),
+        ({"lognormal": {"mix": "europarl"}}, True),
+        ({"lognormal": {"mix": "news"}}, False),
+    ],
+)
+def test_the_schema_for_editors_offers_the_names_that_are_known(lengths: object, is_valid: bool) -> None:
+    validator = jsonschema.Draft202012Validator(WorkloadConfiguration.model_json_schema())
+    assert validator.is_valid({"lengths": lengths}) is is_valid
 
 
-def test_the_schema_offers_the_names_that_are_known() -> None:
-    text = json.dumps(WorkloadConfiguration.model_json_schema())
-    for fragment in (
-        '"enum": ["word", "mixed", "char"]',
-        '"enum": ["cnmt", "none", "ratio"]',
-        '"pattern": "^@."',
-        '"poisson"',
-    ):
-        assert fragment in text
+# --- drawn lengths (FNI-12, FNI-14) ---
+
+TABLE_1 = {"europarl": (30_000, 787_908, 26.3, 14.9), "opensubtitles": (50_000, 467_654, 9.4, 6.1)}
+"""Sentences, sub-words, mean, standard deviation."""
+
+
+@pytest.mark.parametrize("mix", MIXES)
+def test_every_workload_has_the_moments_of_table_1_within_2_percent(mix: str) -> None:
+    sentences, subwords, mean, sd = TABLE_1[mix]
+    assert SENTENCES[mix] == sentences
+    for seed in range(5):
+        src_len, _ = MIXES[mix].draw(stream(seed, 0, "lengths"), sentences)
+        assert (src_len.mean(), src_len.std(), src_len.sum()) == pytest.approx((mean, sd, subwords), rel=0.02)
+
+
+def test_a_target_is_its_source_give_or_take_the_spread_and_an_end_symbol() -> None:
+    src_len, tgt_len = EUROPARL.draw(stream(1, 0, "lengths"), 30_000)
+    long = src_len > 40
+    log_ratio = np.log((tgt_len[long] - 1) / src_len[long])
+    assert log_ratio.mean() == pytest.approx(0.0, abs=0.01)
+    assert log_ratio.std() == pytest.approx(0.12, rel=0.05)
+    exact = LognormalLengths(26.3, 14.9, spread=0.0, end=2).draw(stream(1, 0, "lengths"), 100)
+    assert (exact[1] == exact[0] + 2).all()
+    # The median tells a log-normal law from a normal one of like moments; order must carry no length.
+    assert np.median(src_len) == pytest.approx(26.3 / (1 + (14.9 / 26.3) ** 2) ** 0.5, abs=0.6)
+    assert abs(np.corrcoef(src_len[:-1], src_len[1:])[0, 1]) < 0.03
+    assert abs(np.corrcoef(src_len, np.arange(len(src_len)))[0, 1]) < 0.03
+
+
+@pytest.mark.parametrize("size", [0, 1, 2])
+def test_no_length_falls_below_one(size: int) -> None:
+    src_len, tgt_len = LognormalLengths(0.1, 0.1, spread=1.0, end=0).draw(stream(3, 0, "lengths"), size)
+    assert (src_len.tolist(), len(tgt_len)) == ([1] * size, size)
+    assert (tgt_len >= 1).all()
+
+
+def test_a_scenario_names_a_mix_or_moments_and_its_table_is_marked_synthetic(tmp_path: Path) -> None:
+    lengths = lengths_of({"lognormal": {"mix": "opensubtitles"}})
+    table = lengths.load(tmp_path)
+    assert (table.pairs, table.name, table.end_of_sentence) == (50_000, "lognormal-opensubtitles", "target")
+    assert (table.src_unit, table.tgt_unit) == ("subword", "subword") and table.source.startswith("synthetic")
+    assert (lengths.warnings(table), lengths.fertility, input_files(lengths, tmp_path)) == ((), None, {})
+    assert with_absolute_paths(lengths, tmp_path) == lengths
+    again, other = lengths.load(tmp_path), lengths_of({"lognormal": {"mix": "opensubtitles", "seed": 1}}).load(tmp_path)
+    assert np.array_equal(again.count, table.count) and not np.array_equal(other.count, table.count)
+    moments = {"src_mean": 40.0, "src_sd": 0.0, "spread": 0.0, "end": 0, "sentences": 7}
+    stated = lengths_of({"lognormal": moments, "fertility": {"src": 2.0}}).load(tmp_path)
+    assert (stated.src_len.tolist(), stated.tgt_len.tolist(), stated.count.tolist()) == ([40], [40], [7])
+    assert stated.end_of_sentence == "none"

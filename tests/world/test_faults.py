@@ -18,8 +18,7 @@ from simnmt.devices.device import ByNode, InTurn, LeastWork
 from simnmt.devices.failures import Failures
 from simnmt.network.down_times import ALWAYS_UP, DownTimes, drawn_spans
 from simnmt.policies.views import BacklogView
-from simnmt.results.request_log import DONE, FALLBACK, LOST
-from simnmt.results.requests import Requests, Trail
+from simnmt.results.requests import DONE, FALLBACK, LOST, Requests, Trail
 from simnmt.world.faults import UNACKNOWLEDGED_S, Faults
 from simnmt.world.inputs import Clients
 from tests.world.batched_worlds import SECONDS

@@ -117,7 +117,7 @@ def overrun_cases(bench: Bench) -> Cases:
     settings, text = bench.settings, bench.settings.text
     if settings.beam == 1 or text is None or settings.backend != "torch" or settings.vocabulary:
         return {}
-    lines = filter(None, (line.strip() for line in TextLines(text, kept="head", pipes=False)))
+    lines = filter(None, (line.strip() for line in TextLines(text, kept=True, pipes=False)))
     sentences = list(islice(lines, SENTENCES))
     if len(sentences) < LEAST_SENTENCES:
         remedy = f"give a text with {LEAST_SENTENCES} or more"

@@ -60,7 +60,7 @@ def read_training_corpus(text: CorpusFiles, *, heldout: int, seed: int) -> Corpu
     seen: dict[Pair, None] = {}
     read = blank = 0
     files = [text.src] if text.tgt is None else [text.src, text.tgt]
-    for one, other in text_pairs(files, text.keys, kept="all"):
+    for one, other in text_pairs(files, text.keys, kept=True):
         pair = " ".join(one.split()), " ".join(other.split())
         digest.update(f"{pair[0]}\t{pair[1]}\n".encode())
         read += 1

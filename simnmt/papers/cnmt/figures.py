@@ -21,8 +21,7 @@ from simnmt.report.run_tables import share_explained
 from simnmt.report.typography import number, significant
 from simnmt.results import Cell
 from simnmt.results.summary import Row
-from simnmt.workload.length_diagnostics import means_by_source_length
-from simnmt.workload.length_regression import LengthRegression
+from simnmt.workload.length_regression import LengthRegression, means_by_source_length
 
 COLOURS = {policy: place for place, policy in enumerate(ALL_POLICIES)}
 
@@ -97,8 +96,8 @@ def _length_chart(cell: Cell, fit: Mapping[str, Any]) -> Chart:
     """Draw the mean target length per source length, its standard deviation, and the line that policies believe in."""
     slope, offset = cell.regression_slope, cell.regression_offset
     means = means_by_source_length(cell.lengths, LengthRegression(slope, offset))
-    src, pairs, mean = (np.array([getattr(row, key) for row in means]) for key in ("src_len_from", "pairs", "mean_tgt_len"))
-    sd = np.array([row.sd_tgt_len or 0.0 for row in means])
+    src, pairs, mean = (np.array([row[key] for row in means]) for key in ("src_len", "pairs", "mean_tgt_len"))
+    sd = np.array([row["sd_tgt_len"] or 0.0 for row in means])
     # The axes show 99 % of the pairs.
     end = float(1.2 * src[np.searchsorted(np.cumsum(pairs), 0.99 * pairs.sum())])
     highest = 1.06 * float((mean + sd)[src <= end].max())

@@ -22,7 +22,7 @@ from simnmt.nmt.output_layer import Output
 from simnmt.nmt.search import Search
 from simnmt.nmt.torch_engine import STAGES, stage_timer
 from simnmt.papers.fni.fused_claims import with_prediction
-from simnmt.workload.lognormal_lengths import MIXES
+from simnmt.workload.lengths import MIXES
 
 BATCH, COLLECT = 32, 10
 """Sentences of a mini-batch, ten of which are collected and sorted; a step of the paper's 128 takes one thread seconds."""

@@ -20,9 +20,8 @@ from simnmt.papers.kit.claims import Effect, Facts, Result, Undecided
 from simnmt.papers.kit.figures import Figure, estimate_bars, figure_of, grouped
 from simnmt.profile.cost import CostTable, DecodingCost
 from simnmt.report.table import Column, Table
-from simnmt.results.device_accounts import SMALL_BATCH
 from simnmt.results.statistics import Estimate
-from simnmt.workload.lognormal_lengths import MIXES, SENTENCES
+from simnmt.workload.lengths import MIXES, SENTENCES
 from simnmt.world.engine import decode_all
 
 COLLECT = COLLECTED // BATCH
@@ -92,8 +91,9 @@ def step_occupancy(
         account = decode_all(STRATEGIES[strategy](batch), ONE_SECOND_A_STEP, *lengths).account
         steps = float(account.steps.sum())
         rows.append(
-            {"set": test_set, "strategy": strategy, "seed": seed, "full_share": account.share_full}
-            | {"below_8_share": account.share_below(SMALL_BATCH), "mean_active": account.mean_active, "steps": steps}
+            {"set": test_set, "strategy": strategy, "seed": seed}
+            | account.shares()
+            | {"mean_active": account.mean_active, "steps": steps}
             | {"share_by_active": account.steps[1:] / steps}
         )
     return pd.DataFrame(rows)

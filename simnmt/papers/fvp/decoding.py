@@ -110,7 +110,7 @@ def directions_of(texts: Iterable[str]) -> list[Direction]:
 
 
 def _lines(path: Path) -> list[str]:
-    return list(TextLines(path, kept="all", pipes=False))
+    return list(TextLines(path, kept=True, pipes=False))
 
 
 Sentence = tuple[Sequence[int], str | None]

@@ -120,7 +120,7 @@ def read_rate_series(path: str | os.PathLike[str], *, time_column: str, rate_col
     without data; it has the rate of the last window with data (leading ones that of the first). A zero means that nothing
     arrived or, if `zeros` is `hold`, a window without data. Raises `ArrivalsError` with line and column.
     """
-    lines = TraceLines(path, kept="all")
+    lines = TraceLines(path, kept=True)
     rows = iter(lines)
     table = TraceTable(lines, rows, next(rows, b""))
     time_at, rate_at = table.require(time_column), table.require(rate_column)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import simnmt
-from simnmt.experiment.plan import capacity
+from simnmt.experiment import capacity
 from tests.campaigns.harness import deep
 from tests.plans import queue_of
 from tests.world.theory import m_g_1_wait, m_m_c_wait

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import simnmt
-from simnmt.experiment.plan.outcome import probability_met
+from simnmt.experiment.trial import probability_met
 from simnmt.scenario.errors import ScenarioError
 from tests.plans import queue_of
 

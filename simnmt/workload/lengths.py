@@ -1,15 +1,17 @@
-"""Synthetic lengths: log-normal sources, and targets that follow them closely (FNI-12, FNI-14)."""
+"""Lengths without a corpus: log-normal ones that are drawn (FNI-12, FNI-14), and those that a user brings in Python."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import log, log1p, sqrt
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simnmt.base.extension import ExtensionError
 from simnmt.base.random_streams import stream
-from simnmt.workload.length_table import LengthTable
+from simnmt.workload.length_table import IntArray, LengthTable
+from simnmt.workload.length_units import UNITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,7 @@ class LognormalLengths:
     end: int = 1
     """Tokens of every target besides its text: the end symbol."""
 
-    def draw(self, generator: np.random.Generator, size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def draw(self, generator: np.random.Generator, size: int) -> tuple[IntArray, IntArray]:
         """Draw (src_len, tgt_len) of `size` sentences, shape (size,) each, at least 1, in random order.
 
         Draws one source from each `size`-th part of the distribution: the standard deviation of independent draws is off by
@@ -45,19 +47,16 @@ class LognormalLengths:
         return src_len.astype(np.int64), tgt_len.astype(np.int64)
 
     def table(self, sentences: int, seed: int = 0, name: str = "lognormal") -> LengthTable:
-        """Return a length table of `sentences` drawn pairs, marked as synthetic."""
+        """Return a length table of `sentences` drawn pairs in subwords, marked as synthetic."""
         source = (
             f"synthetic, {sentences:,} pairs drawn with seed {seed}: log-normal source lengths of mean {self.src_mean:g} and "
             f"standard deviation {self.src_sd:g}, targets the source times exp({self.spread:g} z) plus {self.end}"
         )
         pairs = self.draw(stream(seed, 0, "lognormal_lengths"), sentences)
-        return LengthTable.of_pairs(
-            name, source, UNIT, UNIT, *pairs, filtered="none", end_of_sentence="target" if self.end else "none"
-        )
+        ends = "target" if self.end else "none"
+        return LengthTable.of_pairs(name, source, "subword", "subword", *pairs, filtered="none", end_of_sentence=ends)
 
 
-UNIT = "subword"
-"""Unit of the lengths of table 1."""
 EUROPARL = LognormalLengths(26.3, 14.9)
 """Subwords of the decoded Europarl sentences (FNI-14, table 1)."""
 OPENSUBTITLES = LognormalLengths(9.4, 6.1)
@@ -66,3 +65,38 @@ MIXES = {"europarl": EUROPARL, "opensubtitles": OPENSUBTITLES}
 """The two mixes by name."""
 SENTENCES = {"europarl": 30_000, "opensubtitles": 50_000}
 """Number of sentences of each mix (FNI-14)."""
+
+
+def lengths_in(value: Any, label: str, src_unit: str, tgt_unit: str) -> LengthTable:
+    """Return lengths of a user in these units: texts are counted, and numbers are as they are.
+
+    Raises `ExtensionError`, or `CorpusError` for lengths that make no table.
+    """
+    if isinstance(value, LengthTable):
+        return value
+    try:
+        pairs, counts = _pairs(value, src_unit, tgt_unit)
+        lengths = np.asarray(pairs)
+        if lengths.ndim != 2 or lengths.shape[1] != 2 or lengths.dtype.kind not in "iuf" or (lengths % 1).any():
+            raise ValueError
+    except (AttributeError, TypeError, ValueError, LookupError):
+        remedy = "give an array of shape (pairs, 2), a table with src_len and tgt_len or source and target, or pairs of texts"
+        raise ExtensionError(f"{label} holds no pairs of whole lengths or of texts", remedy=remedy) from None
+    return LengthTable.of_pairs(label, "given in Python", src_unit, tgt_unit, lengths[:, 0], lengths[:, 1], counts)
+
+
+def _pairs(value: Any, src_unit: str, tgt_unit: str) -> tuple[Any, Any]:
+    """Return pairs of lengths, and how often each occurs."""
+    if hasattr(value, "columns"):
+        if "src_len" in value.columns:
+            counts = np.asarray(value["count"]) if "count" in value.columns else 1
+            return np.column_stack([value["src_len"], value["tgt_len"]]), counts
+        value = list(zip(value["source"], value["target"], strict=True))
+    if isinstance(value[0], str) or not isinstance(value[0][0], str):
+        return value, 1
+    for unit in (src_unit, tgt_unit):
+        if unit not in UNITS:
+            remedy = f"give lengths, or name profiles that count in {' or '.join(UNITS)}"
+            raise ExtensionError(f"texts cannot be counted in the profile's unit {unit}", remedy=remedy)
+    counted = [(UNITS[src_unit](source), UNITS[tgt_unit](target)) for source, target in value]
+    return [pair for pair in counted if min(pair) > 0], 1

@@ -14,10 +14,21 @@ from functools import partial
 from math import ceil, exp, log
 
 from simnmt.base.errors import InputError
-from simnmt.experiment.plan.basis import FEW_REPLICATIONS, Open, basis_of, describe_level
-from simnmt.experiment.plan.outcome import Certainty, Outcome, draw_profiles, judge_certainty
-from simnmt.experiment.plan.trial import Level, Site, Trial, deployable_sites
-from simnmt.experiment.processes import run_tasks
+from simnmt.experiment.processes import answers_of
+from simnmt.experiment.trial import (
+    FEW_REPLICATIONS,
+    Certainty,
+    Level,
+    Open,
+    Outcome,
+    Site,
+    Trial,
+    basis_of,
+    deployable_sites,
+    describe_level,
+    draw_profiles,
+    judge_certainty,
+)
 from simnmt.results.statistics import Estimate, over_replications
 from simnmt.results.summary import Row
 
@@ -31,8 +42,6 @@ LEAST_SHARE = 1e-3
 FIRST_STEP = 0.03
 """Logarithm of the first step from a start to the other end of a bracket; each further step is twice as long."""
 MOST_REPLICATIONS = 20
-INTERVAL_OVER = "the mean over replications, with the profiles as calibrated"
-"""What the interval of a capacity is over."""
 SURE = 0.95
 """Probability with which a run keeps the level at the sure rate."""
 SURE_STEP = 0.95
@@ -93,19 +102,24 @@ class Capacities:
 
     def document(self) -> Row:
         """Return the capacities as JSON."""
-        rows = [row.document() for row in self.rows]
-        best = rows[self.rows.index(self.best)]
+        best = self.best.document()
         shown = ("rate_rps", "low", "high", "binding", "resource", "policy", "workload", "network")
-        certainty = None if self.certainty is None else asdict(self.certainty)
         return {
             "name": self.name,
             "level": self.level,
-            "capacity": {name: best[name] for name in shown} | {"interval_over": INTERVAL_OVER},
-            "sure": certainty and {"rate_rps": self.sure_rate_rps, **certainty},
-            "capacities": rows,
+            "capacity": {name: best[name] for name in shown},
+            "sure": self.certainty and {"rate_rps": self.sure_rate_rps, **asdict(self.certainty)},
+            "capacities": [row.document() for row in self.rows],
             "sources": self.sources,
             "warnings": self.warnings,
         }
+
+
+def _best(rows: Sequence[Capacity]) -> Capacity:
+    least: dict[str, Capacity] = {}
+    for row in rows:
+        least[row.policy] = min(least.get(row.policy, row), row, key=lambda capacity: capacity.rate_rps)
+    return max(least.values(), key=lambda capacity: capacity.rate_rps)
 
 
 def find_capacities(
@@ -119,7 +133,7 @@ def find_capacities(
     rows, answers = [], []
     for number, site in enumerate(sites):
 
-        def report(done: int, total: int, number: int = number) -> None:
+        def report(done: float, total: int, number: int = number) -> None:
             if progress is not None:
                 progress(number + done / total, len(sites))
 
@@ -134,16 +148,8 @@ def find_capacities(
     return Capacities(plan.scenario.name, describe_level(level), tuple(rows), sources, doubts, sure_rate_rps, certainty)
 
 
-def _best(rows: Sequence[Capacity]) -> Capacity:
-    """Return the capacity of the policy that takes most: that of its place, a workload on a network, where it takes least."""
-    least: dict[str, Capacity] = {}
-    for row in rows:
-        least[row.policy] = min(least.get(row.policy, row), row, key=lambda capacity: capacity.rate_rps)
-    return max(least.values(), key=lambda capacity: capacity.rate_rps)
-
-
 def find_capacity(
-    site: Site, precision: float, jobs: int = 1, progress: Callable[[int, int], None] | None = None
+    site: Site, precision: float, jobs: int = 1, progress: Callable[[float, int], None] | None = None
 ) -> tuple[Capacity, Trial]:
     """Return the highest rate at which the site keeps the level, and a run there; the present rate does not matter.
 
@@ -151,18 +157,17 @@ def find_capacity(
     """
     box_rps = site.box_saturation_rps
     most_rps = sum(device.servers * box_rps[device.name] for device in site.devices if device.name in site.used)
-    requests = site.short_run
-    scanned: list[Trial] = []
-    while not scanned or (scanned[-1].excess > 0.0 and scanned[-1].rate_rps > LEAST_SHARE * most_rps):
-        scanned.append(site.at_rate(most_rps * SCAN ** len(scanned)).trial(0, requests))
-    if scanned[-1].excess > 0.0:
-        return _capacity(site, [], scanned[-1:]), scanned[-1]
+    rate_rps = most_rps
+    while (scanned := site.at_rate(rate_rps).trial(0, site.short_run)).excess > 0.0:
+        if rate_rps <= LEAST_SHARE * most_rps:
+            return _capacity(site, [], [scanned]), scanned
+        rate_rps *= SCAN
     roots: list[float] = []
     trials: list[Trial] = []
     wanted = site.plan.scenario.replications
-    find = partial(find_root, site, start_rps=scanned[-1].rate_rps)
+    find = partial(find_root, site, start_rps=rate_rps)
     while len(roots) < wanted:
-        for root, of_replication in run_tasks(find, range(len(roots), wanted), jobs, progress):
+        for root, of_replication in answers_of(find, range(len(roots), wanted), jobs, progress):
             roots.append(root)
             kept = [trial for trial in of_replication if trial.excess <= 0.0]
             if not kept:

@@ -19,9 +19,19 @@ from typing import Any, Literal, get_args
 from simnmt.base.errors import InputError
 from simnmt.base.suggestions import format_list
 from simnmt.experiment.cases import RunPlan
-from simnmt.experiment.plan.basis import Open, basis_of, describe_level
-from simnmt.experiment.plan.outcome import Certainty, Outcome, draw_profiles, judge_certainty
-from simnmt.experiment.plan.trial import Level, Site, Trial, deployable_sites
+from simnmt.experiment.trial import (
+    Certainty,
+    Level,
+    Open,
+    Outcome,
+    Site,
+    Trial,
+    basis_of,
+    deployable_sites,
+    describe_level,
+    draw_profiles,
+    judge_certainty,
+)
 from simnmt.results.metrics import objective_metric
 from simnmt.results.statistics import Estimate, change_percent
 from simnmt.results.summary import Row, known
@@ -72,11 +82,6 @@ class Candidate:
         return sum(self.boxes.values())
 
     @property
-    def paid_boxes(self) -> int:
-        """Boxes of all devices, also of those that the policy does not use."""
-        return sum(device.servers for device in self.sites[0].devices)
-
-    @property
     def probability(self) -> float:
         """Probability that a run keeps the level; 0 if that was not judged."""
         return 0.0 if self.certainty is None else self.certainty.probability
@@ -95,8 +100,8 @@ class Candidate:
         """Return the choice on one line, such as `2 cloud servers, policy=cnmt`."""
         servers = [f"{count} {device} server{'s' * (count > 1)}" for device, count in self.boxes.items()]
         counts = {f"devices.{device}.count" for device in self.sites[0].plan.scenario.devices}
-        others = {key: value for key, value in self.choice.items() if key not in counts}
-        return ", ".join([*servers, *(f"{key}={format_choice(value)}" for key, value in others.items())]) or "no varied server"
+        others = [f"{key}={format_choice(value)}" for key, value in self.choice.items() if key not in counts]
+        return ", ".join([*servers, *others]) or "no varied server"
 
 
 def format_choice(value: Any) -> str:
@@ -165,15 +170,10 @@ class DeploymentPlan:
             if candidate is None:
                 return None
             value = self.value(candidate)
-            return {
-                "choice": candidate.choice,
-                "policy": candidate.policy,
-                "servers": candidate.servers,
-                "boxes": candidate.boxes,
-                "objective": value if isfinite(value) else None,
-                **candidate.outcome.document(),
-                "certainty": None if candidate.certainty is None else asdict(candidate.certainty),
-            }
+            shown = {name: getattr(candidate, name) for name in ("choice", "policy", "servers", "boxes")}
+            certainty = None if candidate.certainty is None else asdict(candidate.certainty)
+            number = value if isfinite(value) else None
+            return shown | {"objective": number, "certainty": certainty} | candidate.outcome.document()
 
         shown = ("name", "level", "rate_rps", "sources", "warnings")
         return {name: getattr(self, name) for name in shown} | {
@@ -215,9 +215,8 @@ def find_deployment(
     objective = SPENT.get(minimised, given if objective_metric(given).sample == "latency" else "mean")
 
     def open_candidate(overrides: Iterable[Override]) -> RunPlan:
-        if minimised not in SPENT:
-            return open_plan(overrides)
-        return open_plan([*overrides, Override.of("objective", objective, f"minimise {minimised}")])
+        extra = [Override.of("objective", objective, f"minimise {minimised}")] if minimised in SPENT else []
+        return open_plan([*overrides, *extra])
 
     def judge(candidate: Candidate, *, to_end: bool) -> Certainty:
         drawn = draw_profiles(candidate.overrides, open_candidate, certainty)
@@ -280,19 +279,20 @@ def make_candidates(keys: Sequence[VariedKey], open_plan: Open, level: Level, ra
         what = f"more than {MOST_CANDIDATES:,} combinations of {', '.join(key.name for key in keys)}"
         raise InputError(what, remedy="name fewer values to vary")
     varied = {key.location[1] for key in keys if key.location[0] == "devices"} - {END_NODE}
-    candidates: dict[str, Candidate] = {}
+    candidates: dict[str, tuple[int, Candidate]] = {}
     for overrides in product(*(key.overrides for key in keys)):
         policies = list(deployable_sites(open_plan(overrides), level))
         for sites in policies:
             choice = {key.name: override.value for key, override in zip(keys, overrides, strict=True)}
             if len(policies) > 1:
                 choice["policy"] = sites[0].policy
-            boxes = {part.name: part.servers for part in sites[0].devices if part.name in varied & sites[0].used}
+            devices = sites[0].devices
+            boxes = {part.name: part.servers for part in devices if part.name in varied & sites[0].used}
             at_rate = tuple(site.at_rate(rate_rps) for site in sites)
             candidate = Candidate(choice, tuple(overrides), at_rate, boxes)
-            alike = candidates.setdefault(str(candidate), candidate)
-            candidates[str(candidate)] = min(alike, candidate, key=lambda one: one.paid_boxes)
-    return list(candidates.values())
+            paid = sum(device.servers for device in devices), candidate
+            candidates[str(candidate)] = min(candidates.get(str(candidate), paid), paid, key=lambda pair: pair[0])
+    return [candidate for _, candidate in candidates.values()]
 
 
 def _kept(

@@ -1,0 +1,148 @@
+"""Energy, money and faults of a unit: what its boxes and links draw and cost, when they fail, and the numbers of it all.
+
+Faults are keyed by the unit, never by a policy, so that all policies meet the same ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+
+from simnmt.base.errors import InputError
+from simnmt.base.suggestions import format_list
+from simnmt.experiment.cases import Case, Unit
+from simnmt.experiment.routes import Routes
+from simnmt.network.down_times import ALWAYS_UP, DownTimes
+from simnmt.network.link import bytes_per_token
+from simnmt.policies.decision import Resource
+from simnmt.profile.power import SECONDS_PER_HOUR, BoxPower, RequestCost
+from simnmt.results.columns import Array
+from simnmt.results.device_accounts import Log, RunEnergy, TargetCosts, account_energy
+from simnmt.results.requests import FALLBACK, LOST, Trail, were_answered
+from simnmt.results.summary import Numbers, known, with_deadlines_of_all
+from simnmt.scenario.configuration import END_NODE, ScenarioConfiguration
+from simnmt.world.faults import Faults
+
+AVAILABILITY = "_availability"
+"""Suffix of the column with the share of the run for which the boxes of a device were up."""
+
+
+def box_powers(scenario: ScenarioConfiguration, case: Case) -> dict[str, BoxPower | None]:
+    """Return the power of a box of each device: the scenario's, else the profile's; None if it is unknown."""
+    return {
+        name: BoxPower.of(part.power, target.profile.energy_cost)
+        for (name, part), target in zip(scenario.devices.items(), case.targets, strict=True)
+    }
+
+
+def target_costs(unit: Unit) -> list[TargetCosts]:
+    """Return what energy and money depend on, by target."""
+    scenario, powers, costs = unit.scenario, box_powers(unit.scenario, unit.case), list[TargetCosts]()
+    names = list(powers)
+    hops = unit.links.hops | {names[-1]: (unit.links.link,)}
+    sizes = [bytes_per_token(profile.model.vocab) for profile in unit.case.profiles]
+    access = [(sizes[0], hops[names[0]])] if names[0] in hops and names[0] != END_NODE else []
+    for number, (name, part) in enumerate(scenario.devices.items()):
+        path = [*access, *((sizes[number], hops[on]) for on in names[1 : number + 1])]
+        token_j = sum(size * fmean(link.j_per_byte for link in hop) for size, hop in path)
+        token_price = sum(size * fmean(link.price_per_gb for link in hop) for size, hop in path) / 1e9
+        token = (sum(size for size, _ in path), token_j, token_price)
+        boxes = scenario.count_of(name, unit.case.name)
+        costs.append(TargetCosts(name, boxes, part.workers, powers[name], part.price_per_hour or 0.0, token))
+    return costs
+
+
+def unit_energy(unit: Unit, log: Log, trail: Trail) -> RunEnergy | None:
+    """Return the joules and the money of a policy's run; None if neither power nor a price is known."""
+    if not unit.scenario.has_costs and not any(box_powers(unit.scenario, unit.case).values()):
+        return None
+    unanswered_s = [] if trail.faults is None else [float(work.sum()) for work in trail.faults.extra_work]
+    return account_energy(log, target_costs(unit), trail.batches, unanswered_s)
+
+
+def request_costs(unit: Unit) -> dict[Resource, tuple[RequestCost, ...]]:
+    """Return the joules and the money of a request alone on each target, as policies predict them; energy if it is known."""
+    targets = target_costs(unit)
+    money = [RequestCost(of.price_per_hour / SECONDS_PER_HOUR / of.workers, of.token[2]) for of in targets]
+    costs: dict[Resource, tuple[RequestCost, ...]] = {"cost": tuple(money)}
+    joules = [RequestCost((of.power.busy_w - of.power.idle_w) / of.workers, of.token[1]) for of in targets if of.power]
+    if len(joules) == len(targets):
+        costs["energy"] = tuple(joules)
+    return costs
+
+
+def unknown_spending(scenario: ScenarioConfiguration, case: Case, column: str) -> tuple[str, str] | None:
+    """Return why a run would not know a column of energy or money, and the remedy; None if it would know it."""
+    unknown = [name for name, power in box_powers(scenario, case).items() if power is None]
+    if "cost" in column and not scenario.has_prices:
+        return "the scenario has no price", f"give devices.{list(scenario.devices)[-1]}.price_per_hour"
+    if "cost" not in column and unknown:
+        remedy = f"give devices.{unknown[0]}.power, such as {{idle_w: 5, busy_w: 15}}"
+        return f"the power of {format_list(unknown, 'and')} is unknown", remedy
+    return None
+
+
+def link_faults(unit: Unit, routes: Routes) -> Faults | None:
+    """Return when the links of a unit are down, and what its deciders do about late answers; None without faults."""
+    scenario, late = unit.scenario, unit.scenario.late_answers
+    if not scenario.has_faults or not unit.case.queues:
+        return None
+    outages = []
+    for device, hop in zip(list(scenario.devices)[1:], routes.hops, strict=True):
+        outages.append([ALWAYS_UP] * len(hop.links))
+        for number, link in enumerate(hop.links):
+            if link.outages is not None:
+                key = scenario.seed, unit.replication, f"{unit.network}/{device} link {number}/outages"
+                outages[-1][number] = DownTimes(link.outages.spans(key, link.rtt, hop.begin_s[number % len(hop.begin_s)]))
+    return Faults(outages, None if late is None else late.timeout_ms / 1e3)
+
+
+def down_times(unit: Unit) -> dict[str, list[DownTimes]]:
+    """Return when the boxes of each device that may fail are down."""
+    down: dict[str, list[DownTimes]] = {}
+    for device, part in unit.scenario.devices.items():
+        if part.failures is not None and unit.case.queues:
+            seed, replication, name = unit.stream(f"{device} failures")
+            boxes = range(unit.scenario.count_of(device, unit.case.name))
+            down[device] = [DownTimes(part.failures.spans(seed, replication, f"{name} {box}")) for box in boxes]
+    return down
+
+
+class NoAnswers(InputError):
+    """A run whose requests are all lost."""
+
+
+def refuse_without_answers(unit: Unit, policy: str, outcome: Array | None, cut: int) -> None:
+    """Raise `NoAnswers` if every request of a run after its first `cut` is lost, since nothing is left to be summarised."""
+    if outcome is not None and not were_answered(outcome[cut:]).any():
+        raise NoAnswers(
+            f"every request of {unit.case.name} on {unit.network} under {policy} is lost in replication {unit.replication}",
+            remedy="set late_answers.timeout_ms, so that requests fall back, make faults rarer, or give fewer warm_up_requests",
+        )
+
+
+def with_faults(numbers: Numbers, trail: Trail, down: Mapping[str, Sequence[DownTimes]], counted: slice) -> Numbers:
+    """Return the numbers of the answered requests with those that only faults have; the same numbers without faults.
+
+    Lost requests count in the total as the mean of the others, so that a policy does not gain by losing requests; they are
+    never in time. Loads are parts of the work that a device can do while its boxes are up. `counted`: the requests after the
+    warm-up.
+    """
+    if trail.faults is None or trail.outcome is None:
+        return numbers
+    outcome, makespan_s = trail.outcome[counted], known(numbers["makespan_s"])
+    answered_share = float(were_answered(outcome).mean())
+    numbers = with_deadlines_of_all(numbers, answered_share) | {
+        "answered_share": answered_share,
+        "lost_share": float((outcome == LOST).mean()),
+        "fallback_share": float((outcome == FALLBACK).mean()),
+        "failed_executions_per_request": trail.faults.failed_executions / len(trail.outcome),
+    }
+    divisors = {"total_latency_s": answered_share, "offered_rps": answered_share}
+    for device, boxes in down.items():
+        up_share = 1.0 - sum(box.down_s(makespan_s) for box in boxes) / len(boxes) / makespan_s
+        numbers[device + AVAILABILITY] = up_share
+        if up_share:
+            divisors |= {f"{device}_load": up_share, f"{device}_busiest_load": up_share}
+    fitting = {name: numbers[name] for name in divisors}
+    return numbers | {name: None if value is None else value / divisors[name] for name, value in fitting.items()}
